@@ -87,7 +87,7 @@ fn most_at_once(lane: &v1::Lane) -> i32 {
         match pass.kind() {
             Kind::Forward => drop(open.insert(key)),
             Kind::Backward => drop(open.remove(&key)),
-            Kind::Step | Kind::Unspecified => {}
+            Kind::Recomputation | Kind::Gather | Kind::Scatter | Kind::Step | Kind::Unspecified => {}
         }
         most = most.max(open.len() as i32);
     }

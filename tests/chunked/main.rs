@@ -52,6 +52,10 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     iterations: u32,
 
+    /// Only ours on several slots, of a model of so many blocks.
+    #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    shared: Option<u32>,
+
     /// The small setting: a few seconds, where caps are a tenth.
     #[arg(long)]
     quick: bool,
@@ -88,6 +92,10 @@ fn run(options: &Options) -> Result<ExitCode> {
     let machine = Machine::new(setting);
     let profile = Profile::record(&machine)?;
     print!("{}", report::profile(&profile));
+    if let Some(blocks) = options.shared {
+        print!("{}", shared(&machine, &profile, blocks)?);
+        return Ok(ExitCode::SUCCESS);
+    }
 
     let mut largest = Vec::new();
     for rule in Rule::ALL {
@@ -105,9 +113,14 @@ fn run(options: &Options) -> Result<ExitCode> {
         let attempt = |&rule: &Rule| rule::attempt(rule, &machine, &profile, blocks, setting.micro_batches);
         let attempts: Vec<Attempt> = rules.iter().map(attempt).collect::<Result<_>>()?;
         print!("{}", report::compared(&attempts, &setting));
-        let shared = ranks::COUNTS.map(|count| ranks::share(&machine, &profile, blocks, count));
-        print!("{}", report::shared(&shared.into_iter().collect::<Result<Vec<_>>>()?));
+        print!("{}", shared(&machine, &profile, blocks)?);
     }
     println!("{:.0} s", begin.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)
+}
+
+/// One model by our rule on one slot and on several.
+fn shared(machine: &Machine, profile: &Profile, blocks: u32) -> Result<String> {
+    let shared = ranks::COUNTS.map(|count| ranks::share(machine, profile, blocks, count));
+    Ok(report::shared(&shared.into_iter().collect::<Result<Vec<_>>>()?))
 }

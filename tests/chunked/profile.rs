@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use loadmaster_planning::chunks::{LaneRates, StepCosts};
+use loadmaster_planning::chunks::StepCosts;
 use loadmaster_planning::predict::component::Component;
 use loadmaster_planning::predict::{Margin, PredictionError, Predictor, StageSetting};
 use loadmaster_proto::bytes::Bytes;
@@ -14,6 +14,7 @@ use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, 
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::LayerContent;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;

@@ -1,10 +1,13 @@
 //! One model by our rule on several slots, whose ranks share its chunks.
 
 use anyhow::{Context, Result, bail};
-use loadmaster_planning::chunks::{ChunkChoices, ChunkPlan, ChunkQuestion, LaneRates, choose};
+use loadmaster_planning::chunks::{ChunkChoices, ChunkPlan, ChunkQuestion, StepCosts, choose};
+use loadmaster_planning::iteration::copies::SlotCores;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::Link;
+use loadmaster_proto::measure::environment::Host;
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
@@ -35,6 +38,8 @@ pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u3
         TrainingSpec { micro_batch_size: ranks * one.micro_batch_size, ..one }
     };
     let alone = profile.rates();
+    let cores = u32::try_from(std::thread::available_parallelism()?.get())?;
+    let slower = SlotCores::of(Host { cores, threads: 1 }).slower(ranks);
     let question = ChunkQuestion {
         model: model.clone(),
         training: training(RecomputePolicy::None),
@@ -44,13 +49,16 @@ pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u3
         rates: LaneRates {
             gather: link.map_or(alone.gather, |link| link.bytes_per_second),
             collective_seconds: link.map_or(0.0, |link| link.latency_seconds),
+            update: alone.update / slower,
             ..alone
         },
         choices: ChunkChoices::default(),
     };
     let component = profile.component(&model, &question.training)?;
     let costs = |order: ChunkOrder, recompute: RecomputePolicy| {
-        profile.costs(&component, &model, (training(recompute), ranks), order)
+        let costs = profile.costs(&component, &model, (training(recompute), ranks), order)?;
+        let seconds = costs.seconds.into_iter().map(|seconds| seconds * slower).collect();
+        Ok(StepCosts { seconds, ..costs })
     };
     let plan = choose(&question, &costs).with_context(|| format!("{ranks} ranks have no plan"))?;
     let mut measured = Vec::new();

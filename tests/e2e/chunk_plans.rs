@@ -1,9 +1,12 @@
 //! Plans in chunks as users ask for them: chosen, predicted, trained, and the largest model that has one.
 
+use loadmaster_proto::wire::v1::pass_span::Kind;
+use loadmaster_proto::wire::v1::{CopyLane, Plan, SimulatedSchedule, Timeline};
 use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
 use serde_json::Value;
 
 use crate::memory_actions::number;
+use crate::over_time::{follow, is_same, plan as stored, simulated, total};
 
 const ASK: [&str; 8] =
     ["plan", "recommend", "--profile", "gpt", "--host-memory", "256MiB", "--copy-rates", "host=1GB/s"];
@@ -59,7 +62,9 @@ fn train_as_predicted(planner: &Planner, plan: &Value) {
     let shared: &[&str] = if is_shared { &["gatheredBytes", "scatteredBytes"] } else { &[] };
     let all = ["otherBytes", "payloadBytes", "hostBytes", "upBytes", "downBytes", "fetches"];
     for field in all.iter().chain(shared) {
-        assert!(!predicted[field].is_null(), "{field}: {stage}");
+        // Where nothing is on the host what is copied is 0, and left out.
+        let is_copied = number(&predicted["hostBytes"]) > 0;
+        assert!(!predicted[field].is_null() || !is_copied, "{field}: {stage}");
         assert_eq!(predicted[field], measured[field], "{field}: {stage}");
     }
     assert_eq!(measured["replanned"], false, "{stage}");
@@ -141,6 +146,19 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
         train_as_predicted(&planner, &of(&two, &fixed));
     }
 
+    // Each has its part of some chunks, or of all, on its device: then there is nothing on its host, and nothing to fetch.
+    let roomy = devices(&planner, 2, 80);
+    for (count, is_all) in [("2", false), ("10000", true)] {
+        let plan = of(&roomy, &["--chunks-on-device", count]);
+        let on_device = stage(&plan)["chunks"]["onDevice"].as_array().unwrap().len();
+        assert!(is_all || on_device == 2, "{plan}");
+        let run = stage(&plan)["chunkRun"].clone();
+        let linked = ["hostBytes", "upBytes", "downBytes"].map(|field| number(&run[field]));
+        assert_eq!(linked.iter().all(|&bytes| bytes == 0), is_all, "{run}");
+        assert!(number(&run["gatheredBytes"]) > 0 && number(&run["scatteredBytes"]) > 0, "{run}");
+        train_as_predicted(&planner, &plan);
+    }
+
     // Each host's memory is shared by its ranks.
     let alone = of(&devices(&planner, 1, 40), &["--host-copy", "made", "--chunks-on-device", "0"]);
     let host = |plan: &Value| number(&stage(plan)["chunkRun"]["hostBytes"]);
@@ -157,6 +175,87 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
     let least = seconds(&one).min(seconds(&free));
     assert!((seconds(&idle) - least).abs() <= 1e-6 * least, "{idle}");
     assert!(idle["certificate"]["bound"].as_f64() <= idle["certificate"]["value"].as_f64(), "{idle}");
+}
+
+/// All that a timeline says of a plan in chunks is what the plan says: seconds, waits, bytes each way, updates, and the peak.
+fn check_timeline(plan: &Plan, timeline: &Timeline) {
+    assert!(!timeline.warnings.iter().any(|of| of.contains("not shown")), "{:?}", timeline.warnings);
+    let (stage, end) = (&plan.stages[0], timeline.iteration_seconds);
+    let (run, ranks) = (stage.chunk_run.as_ref().unwrap(), stage.config.unwrap().data_degree);
+    assert!(is_same(end, plan.iteration.as_ref().unwrap().iteration_seconds), "{end}");
+    let [lane] = timeline.lanes.as_slice() else { panic!("{timeline:?}") };
+    let count = |kinds: &[Kind]| lane.passes.iter().filter(|pass| kinds.contains(&pass.kind())).count();
+    // Three micro-batches through four blocks and three layers more.
+    assert_eq!((count(&[Kind::Forward]), count(&[Kind::Backward])), (21, 21));
+    assert_eq!(count(&[Kind::Gather, Kind::Scatter]) > 0, ranks > 1, "{lane:?}");
+    let passes = lane.passes.iter().map(|of| (of.start_seconds, of.end_seconds));
+    let waits = lane.waits.iter().map(|of| (of.start_seconds, of.end_seconds));
+    let mut all: Vec<(f64, f64)> = passes.chain(waits).collect();
+    all.sort_by(|one, other| one.0.total_cmp(&other.0));
+    follow(all.iter().copied(), end);
+    assert!(is_same(all.iter().map(|(start, end)| end - start).sum(), end), "without gaps: {lane:?}");
+    assert!(is_same(lane.waited_seconds, run.fetch_seconds + run.leave_seconds), "{lane:?}");
+    let updates = || lane.updates.iter().map(|of| (of.start_seconds, of.end_seconds));
+    follow(updates(), end);
+    assert!(is_same(lane.update_seconds, run.step_seconds), "{lane:?}");
+    let way = |is_back: bool| {
+        let ends =
+            |way: &&CopyLane| (way.from_stage.is_none(), way.to_stage.is_none()) == (is_back, !is_back);
+        timeline.copies.iter().find(ends).unwrap()
+    };
+    assert_eq!((way(true).bytes, way(true).copy_count), (run.up_bytes, run.fetches));
+    assert_eq!(way(false).bytes, run.down_bytes);
+    for way in &timeline.copies {
+        follow(way.copies.iter().map(|copy| (copy.start_seconds, copy.end_seconds)), end);
+        assert!(way.copies.iter().all(|copy| copy.parameter_chunk.is_some()), "{way:?}");
+    }
+    let [curve] = timeline.memory.as_slice() else { panic!("{timeline:?}") };
+    let held: Vec<i64> = curve.points.iter().filter_map(|of| of.held.as_ref()).map(total).collect();
+    assert_eq!(held.iter().copied().max(), stage.predicted_peak.as_ref().map(|peak| peak.bytes));
+    let sums = run.other_bytes.iter().zip(&run.payload_bytes).map(|(other, chunks)| other + chunks);
+    assert_eq!(held, sums.collect::<Vec<i64>>());
+    follow(curve.points.iter().map(|point| (point.start_seconds, point.start_seconds)), end);
+}
+
+/// The iteration of a plan in chunks is told and drawn as lanes, of one rank and of one of two.
+#[tokio::test(flavor = "multi_thread")]
+async fn timelines_in_chunks_add_up_to_what_plans_say() {
+    let (planner, _worker) = scene();
+    let channel = planner.channel().await;
+    let chunks = ["--memory", "chunks", "--brief"];
+    let own = SimulatedSchedule::Unspecified;
+    let mut drawn = String::new();
+    for (devices, fixed) in [
+        (share(&planner, 45), ["--chunk-order", "layer", "--chunks-on-device", "1"]),
+        (share(&planner, 45), ["--chunk-order", "micro-batch", "--recompute", "layer"]),
+        (devices(&planner, 2, 40), ["--chunk-order", "layer", "--host-copy", "made"]),
+    ] {
+        let plan = ask(&planner, &devices, &[&chunks[..], &fixed].concat());
+        let name = plan["name"].as_str().unwrap();
+        let (plan, timeline) = (stored(&channel, name).await, simulated(&channel, name, 0, own).await);
+        check_timeline(&plan, &timeline);
+        assert!(!timeline.truncated);
+        let few = simulated(&channel, name, 12, own).await;
+        assert!(few.truncated && few.lanes[0].passes.len() == 12, "{few:?}");
+        assert!(few.copies.iter().all(|way| way.copies.len() <= 2), "{few:?}");
+        assert_eq!(few.lanes[0].update_seconds, timeline.lanes[0].update_seconds);
+        let other = simulated(&channel, name, 0, SimulatedSchedule::Gpipe).await;
+        assert!(other.copies.is_empty() && other.lanes[0].updates.is_empty(), "{other:?}");
+        assert!(other.warnings.iter().any(|of| of.contains("trains in chunks")), "{:?}", other.warnings);
+        let shown = cli(&planner, &["plan", "show", name, "--picture=schedule"]);
+        assert_eq!(shown.code, 0, "{}", shown.stderr);
+        drawn.push_str(&shown.stdout);
+    }
+    for part in [
+        "to host",
+        "from host",
+        "host step",
+        "forward again",
+        "exchange between ranks",
+        "in micro-batch order",
+    ] {
+        assert!(drawn.contains(part), "{part}: {drawn}");
+    }
 }
 
 /// One profile of a small model says how large a model of its family fits: it is stored, trained as predicted, and one block
@@ -237,7 +336,6 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         ("3x512MiB", &[][..], ["--devices", "--allow-idle-devices"]),
         ("1x512MiB,1x256MiB", &[], ["--devices", "--allow-idle-devices"]),
         ("2x512MiB", &["--data-degrees", "1"], ["--data-degrees", "divide"]),
-        ("2x512MiB", &["--chunks-on-device", "1"], ["--chunks-on-device", "must be 0"]),
         ("2x512MiB", &["--partition", "4-3"], ["--partition", "one stage"]),
     ] {
         let host = ["--devices", devices, "--host-memory", "256MiB"];

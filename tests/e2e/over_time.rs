@@ -30,7 +30,12 @@ fn plan_of(planner: &Planner, devices: &str, more: &[&str]) -> String {
 
 const SLOW: [&str; 2] = ["--copy-rates", "host=200MB/s,peer=300MB/s"];
 
-async fn simulated(channel: &Channel, name: &str, max_passes: i32, schedule: SimulatedSchedule) -> Timeline {
+pub(crate) async fn simulated(
+    channel: &Channel,
+    name: &str,
+    max_passes: i32,
+    schedule: SimulatedSchedule,
+) -> Timeline {
     let mut client = PlanServiceClient::new(channel.clone());
     let request = SimulatePlanRequest {
         name: name.to_owned(),
@@ -42,12 +47,12 @@ async fn simulated(channel: &Channel, name: &str, max_passes: i32, schedule: Sim
     client.simulate_plan(request).await.unwrap().into_inner()
 }
 
-async fn plan(channel: &Channel, name: &str) -> Plan {
+pub(crate) async fn plan(channel: &Channel, name: &str) -> Plan {
     let mut client = PlanServiceClient::new(channel.clone());
     client.get_plan(GetPlanRequest { name: name.to_owned() }).await.unwrap().into_inner()
 }
 
-fn total(held: &MemoryBreakdown) -> i64 {
+pub(crate) fn total(held: &MemoryBreakdown) -> i64 {
     held.weights_bytes
         + held.gradients_bytes
         + held.optimizer_bytes
@@ -58,12 +63,12 @@ fn total(held: &MemoryBreakdown) -> i64 {
         + held.overhead_bytes
 }
 
-fn is_same(one: f64, other: f64) -> bool {
+pub(crate) fn is_same(one: f64, other: f64) -> bool {
     (one - other).abs() <= 1e-9 * one.abs().max(other.abs()).max(1e-3)
 }
 
 /// Spans follow one another from the start of the iteration to its end.
-fn follow(spans: impl Iterator<Item = (f64, f64)>, end: f64) {
+pub(crate) fn follow(spans: impl Iterator<Item = (f64, f64)>, end: f64) {
     let mut before = 0.0;
     for (start, until) in spans {
         assert!(

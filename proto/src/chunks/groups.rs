@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::layout::{Chunk, Layout};
+use super::lists::{List, Lists};
 use super::packing::ChunkLayout;
 use crate::error::{Invalid, in_range};
 
@@ -131,6 +132,15 @@ impl Sharing {
     /// Elements of a chunk on a device: its capacity, or more where the parts of all ranks are.
     pub fn payload(&self, chunk: &Chunk) -> u64 {
         chunk.capacity.max(self.part(chunk).saturating_mul(self.ranks.into()))
+    }
+
+    /// Bytes of each rank's device that a chunk takes always whose state is there: all lists of the part that the rank owns. What
+    /// nobody shares is there whole, with its gradients where these are apart.
+    pub fn always_bytes(&self, chunk: &Chunk, lists: &Lists, gradients_are_apart: bool) -> u64 {
+        let part = self.part(chunk).saturating_mul(lists.parameter_bytes());
+        let stay = gradients_are_apart && self.ranks == 1;
+        let gradients = if stay { self.payload(chunk) } else { 0 };
+        part.saturating_add(gradients.saturating_mul(lists.scalar_bytes(List::Parameters)))
     }
 
     /// The elements of a chunk that a rank owns.

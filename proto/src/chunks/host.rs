@@ -74,9 +74,11 @@ pub fn spills(copy: HostCopy, of: &PayloadUses) -> bool {
 }
 
 /// The same among ranks that share chunks. Of a chunk that ranks share each has all of its own gradients until they are added
-/// up, and a place for the part alone that it owns, but where it must.
-pub fn may_leave_unfinished(copy: HostCopy, sharing: &Sharing, of: &PayloadUses) -> bool {
-    spills(copy, of) && (sharing.ranks() == 1 || of.payload.is_gradients || of.is_interrupted())
+/// up, and a place for the part alone that it owns, but where it must. Of a chunk whose state is on the device the host has
+/// nothing.
+pub fn may_leave_unfinished(copy: HostCopy, sharing: &Sharing, is_on_device: bool, of: &PayloadUses) -> bool {
+    let has_whole = sharing.ranks() == 1 || of.payload.is_gradients || of.is_interrupted();
+    !is_on_device && spills(copy, of) && has_whole
 }
 
 impl HostMemory {

@@ -7,7 +7,6 @@ use super::host::{HostCopy, HostMemory, may_leave_unfinished};
 use super::layout::{Chunk, Layout};
 use super::lists::{List, Lists};
 use super::packing::{ChunkLayout, Packing};
-use super::residency::Payload;
 use super::residency::paged::Paging;
 use super::residency::uses::{PayloadUses, Uses};
 use super::residency::visits::{Moved, Visit, Visits};
@@ -43,10 +42,13 @@ pub struct ChunkedStage {
     pub update: UpdateTime,
     /// What updates them.
     pub kernel: StepKernel,
-    /// Chunks whose state is on the device, ascending: they are always there whole, and are updated there.
+    /// Chunks whose state is on the device, ascending: they are always there, and are updated there. Where ranks share chunks
+    /// each rank's device has always the rank's part of them, in all lists. The whole is there in visits: gathered of all parts,
+    /// and with its gradients, complete, reduced to the rank that owns them. The host has nothing of these chunks, so a visit with
+    /// gradients ends when they are complete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_device: Vec<usize>,
-    /// When payloads of the others are on the device.
+    /// When payloads of the others are on the device; of all where ranks share chunks.
     pub residency: ChunkResidency,
     /// Most that it may take of the host, each rank.
     pub host_memory: Bytes,
@@ -185,12 +187,8 @@ impl ChunkedStage {
             let why = format!("must be ascending and below {}, the number of chunks", layout.chunks().len());
             return Err(Invalid::field("on_device", why));
         }
-        let uses = Uses::of(model, &layout, &steps).with_on_device(&self.on_device);
-        if ranks > 1 && !self.on_device.is_empty() {
-            let why = format!("must be empty where {ranks} ranks share chunks");
-            return Err(Invalid::field("on_device", why));
-        }
         let sharing = Sharing::new(ranks, lists.alignment_elements())?;
+        let uses = Uses::of(model, &layout, &steps).with_on_device(&self.on_device, &sharing);
         let host = HostMemory::new(&layout, &lists, &uses, &sharing, self.host_copy, self.staging)?;
         if host.bytes > self.host_memory.0 {
             let why = format!(
@@ -269,7 +267,8 @@ impl ChunkedStage {
     }
 
     fn may_leave_unfinished(&self, chunks: &Chunks, of: &PayloadUses) -> bool {
-        may_leave_unfinished(self.host_copy, &chunks.sharing, of)
+        let is_on_device = chunks.uses.is_on_device(of.payload.chunk);
+        may_leave_unfinished(self.host_copy, &chunks.sharing, is_on_device, of)
     }
 
     /// These visits with what they move.
@@ -291,7 +290,7 @@ impl ChunkedStage {
     pub fn bare_visits(&self, chunks: &Chunks) -> Result<Vec<Visit>, Invalid> {
         let bare = chunks.uses.bare_bytes(
             |chunk| chunks.payload_bytes(chunk),
-            |of| chunks.uses.is_on_device(of.payload.chunk),
+            |of| chunks.uses.stays_whole(of.payload.chunk),
             |of| self.may_leave_unfinished(chunks, of),
         );
         let taken = chunks.on_device_bytes();
@@ -333,16 +332,12 @@ impl Chunks {
         self.bytes(chunk, |of| self.sharing.payload(of))
     }
 
-    /// Bytes of the chunks whose state is on the device: payloads and state, in every step.
+    /// Bytes of a rank's device that the chunks whose state is there take in every step, without visits: see
+    /// [`Sharing::always_bytes`].
     pub fn on_device_bytes(&self) -> u64 {
-        let state = self.lists.parameter_bytes() - self.lists.scalar_bytes(List::Parameters);
-        let of = |payload: &PayloadUses| {
-            let Payload { chunk, is_gradients } = payload.payload;
-            let capacity = self.layout.chunks().get(chunk).map_or(0, |chunk| chunk.capacity);
-            let state = if is_gradients { 0 } else { capacity.saturating_mul(state) };
-            self.payload_bytes(chunk).saturating_add(state)
-        };
-        let there = self.uses.payloads().iter().filter(|of| self.uses.is_on_device(of.payload.chunk));
+        let all = self.layout.chunks().iter().enumerate();
+        let there = all.filter(|(index, _)| self.uses.is_on_device(*index));
+        let of = |(index, chunk)| self.sharing.always_bytes(chunk, &self.lists, self.uses.are_apart(index));
         there.map(of).fold(0, u64::saturating_add)
     }
 
@@ -369,7 +364,7 @@ impl Chunks {
         for (_, visit, copies) in visits.all() {
             let others = self.others_bytes(visit.payload.chunk);
             let of = |is_moved: bool| if is_moved { others } else { 0 };
-            moved.gathered = moved.gathered.saturating_add(of(copies.is_gathered()));
+            moved.gathered = moved.gathered.saturating_add(of(copies.is_gathered));
             moved.scattered = moved.scattered.saturating_add(of(copies.is_complete));
         }
         moved

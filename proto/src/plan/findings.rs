@@ -7,6 +7,7 @@ use crate::measure::environment::Host;
 use crate::plan::certificate::Certificate;
 use crate::plan::compared::{Alternative, Baseline, FrontPoint, RestrictionCost};
 use crate::plan::copy_rates::CopyRates;
+use crate::plan::lane_rates::LaneRates;
 use crate::plan::prediction::Origin;
 use crate::training::overlap::Overlap;
 
@@ -39,6 +40,10 @@ pub struct Findings {
     /// shared, nobody knows the times, or the plan was stored before anybody wrote that down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_rates: Option<CopyRates>,
+    /// How fast all else than the passes of a training in chunks is; none of other plans, and of those that were stored before
+    /// anybody wrote that down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lane_rates: Option<LaneRates>,
 }
 
 /// Predicted times of one iteration.

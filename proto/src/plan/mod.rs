@@ -8,6 +8,7 @@ pub mod constraints;
 pub mod copy_rates;
 pub mod findings;
 pub mod goal;
+pub mod lane_rates;
 pub mod objective;
 pub mod observation;
 mod placed;

@@ -1,14 +1,15 @@
-//! How long plans in chunks take to find, and how large a model a machine of the PatrickStar slides holds:
+//! How long plans in chunks take to find, and how large a model each machine of the PatrickStar slides holds:
 //! `cargo run --release -p loadmaster-planning --example chunk_plans -- 8 16 32`, where each number is a device of so many GiB.
 
 use std::time::Instant;
 
 use loadmaster_planning::chunks::{
-    Baseline, ChunkChoices, ChunkQuestion, LaneRates, NoChunks, PatrickStar, StepCosts, choose, largest,
+    Baseline, ChunkChoices, ChunkQuestion, NoChunks, PatrickStar, StepCosts, choose, largest,
 };
 use loadmaster_planning::predict::PredictionError;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
@@ -71,80 +72,164 @@ fn costs(
     }
 }
 
-/// A GPT-2 of hidden size 4,096 and this many blocks, 4 samples of 1,024 tokens, on a V100 of 32 GiB with 240 GiB of host: 0.95
-/// and 0.9 of these.
-fn slide(blocks: u64) -> Option<ChunkQuestion> {
-    let zoo = Gpt2 {
-        blocks: i64::try_from(blocks).ok()?,
-        hidden_size: HIDDEN as i64,
-        heads: 32,
-        sequence_length: 1024,
-        positions: 1024,
-        ..Gpt2::default()
-    };
-    let asked = question(1, 1, (32 * GIB / 100 * 95, 240 * GIB / 100 * 90))?;
-    let training = TrainingSpec { micro_batch_size: 4, ..asked.training };
-    let choices = ChunkChoices { recomputes: vec![RecomputePolicy::Layer], ..asked.choices };
-    Some(ChunkQuestion { model: Zoo::Gpt2(zoo).build().ok()?, training, choices, ..asked })
+/// A machine of the slides: like nodes, whose host each node's devices share evenly. Chunks may have 0.95 of a device and 0.9 of a
+/// host; every device trains 4 samples of 1,024 tokens.
+struct Machine {
+    name: &'static str,
+    ranks: u32,
+    /// Bytes of a device, and of the host for each of its devices.
+    device: u64,
+    host: u64,
+    hidden: u64,
 }
 
-const HIDDEN: u64 = 4096;
+const TERA: u64 = 1_000_000_000_000;
 
-/// What a device holds besides chunks by the closed form of transformers in bf16 (Korthikanti et al., 2022): the inputs of the
-/// layers so far, one layer that is computed again, one layer's gradients.
-fn closed_form(
-    question: &ChunkQuestion,
-) -> impl Fn(ChunkOrder, RecomputePolicy) -> Result<StepCosts, PredictionError> + use<> {
-    let (training, layers) = (question.training, question.model.layers().len());
-    move |order, recompute| {
-        let steps = Steps::of_chunks(&TrainingSpec { recompute, ..training }, layers, order);
-        let (sequence, heads) = (1024_u64, 32_u64);
-        let tokens = sequence * u64::from(training.micro_batch_size);
-        let (input, gradients) = (2 * tokens * HIDDEN, 24 * HIDDEN * HIDDEN);
-        let layer = 34 * tokens * HIDDEN + 5 * heads * sequence * tokens;
-        let mut held = 0;
-        let (mut needed, mut seconds) = (Vec::new(), Vec::new());
-        for step in steps.all() {
-            match step {
-                Step::Forward { .. } => held += input,
-                Step::Backward { .. } => held -= input,
-                _ => {}
+const MACHINES: [Machine; 5] = [
+    Machine {
+        name: "1 x 32 GiB with 240 GiB of host",
+        ranks: 1,
+        device: 32 * GIB,
+        host: 240 * GIB,
+        hidden: 4096,
+    },
+    Machine {
+        name: "8 x 32 GiB with 240 GiB of host",
+        ranks: 8,
+        device: 32 * GIB,
+        host: 30 * GIB,
+        hidden: 8192,
+    },
+    Machine {
+        name: "8 x 40 GiB with 1 TB of host",
+        ranks: 8,
+        device: 40 * GIB,
+        host: TERA / 8,
+        hidden: 8192,
+    },
+    Machine {
+        name: "24 x 40 GiB on 3 hosts of 1 TB",
+        ranks: 24,
+        device: 40 * GIB,
+        host: TERA / 8,
+        hidden: 12_288,
+    },
+    Machine {
+        name: "32 x 40 GiB on 4 hosts of 1 TB",
+        ranks: 32,
+        device: 40 * GIB,
+        host: TERA / 8,
+        hidden: 12_288,
+    },
+];
+
+const SAMPLES: u32 = 4;
+const TOKENS: u64 = 1024;
+
+impl Machine {
+    fn heads(&self) -> u64 {
+        self.hidden / 128
+    }
+
+    /// A GPT-2 of this many blocks.
+    fn question(&self, blocks: u64) -> Option<ChunkQuestion> {
+        let zoo = Gpt2 {
+            blocks: i64::try_from(blocks).ok()?,
+            hidden_size: i64::try_from(self.hidden).ok()?,
+            heads: i64::try_from(self.heads()).ok()?,
+            sequence_length: TOKENS as i64,
+            positions: TOKENS as i64,
+            ..Gpt2::default()
+        };
+        let asked = question(1, 1, (self.device / 100 * 95, self.host / 100 * 90))?;
+        let training = TrainingSpec { micro_batch_size: SAMPLES * self.ranks, ..asked.training };
+        let choices = ChunkChoices { recomputes: vec![RecomputePolicy::Layer], ..asked.choices };
+        Some(ChunkQuestion {
+            model: Zoo::Gpt2(zoo).build().ok()?,
+            training,
+            choices,
+            ranks: self.ranks,
+            ..asked
+        })
+    }
+
+    /// What a device holds besides chunks by the closed form of transformers in bf16 (Korthikanti et al., 2022): the inputs of the
+    /// layers so far, one layer that is computed again, one layer's gradients.
+    fn closed_form(
+        &self,
+        question: &ChunkQuestion,
+    ) -> impl Fn(ChunkOrder, RecomputePolicy) -> Result<StepCosts, PredictionError> + use<> {
+        let (training, layers) = (question.training, question.model.layers().len());
+        let tokens = TOKENS * u64::from(SAMPLES);
+        let (input, gradients) = (2 * tokens * self.hidden, 24 * self.hidden * self.hidden);
+        let layer = 34 * tokens * self.hidden + 5 * self.heads() * TOKENS * tokens;
+        move |order, recompute| {
+            let steps = Steps::of_chunks(&TrainingSpec { recompute, ..training }, layers, order);
+            let mut held = 0;
+            let (mut needed, mut seconds) = (Vec::new(), Vec::new());
+            for step in steps.all() {
+                match step {
+                    Step::Forward { .. } => held += input,
+                    Step::Backward { .. } => held -= input,
+                    _ => {}
+                }
+                needed.push(held + layer + gradients);
+                seconds.push(0.05);
             }
-            needed.push(held + layer + gradients);
-            seconds.push(0.05);
+            Ok(StepCosts { needed, seconds })
         }
-        Ok(StepCosts { needed, seconds })
     }
-}
 
-/// The slides' first machine: what PatrickStar as published holds there, and what any chunks do.
-fn slides() -> Result<(), NoChunks> {
-    let ours = largest(1..=1000, |blocks| {
-        let asked = slide(blocks)?;
-        let passes = closed_form(&asked);
-        Some((asked, passes))
-    })?;
-    let published = |blocks: u64| {
-        let asked = slide(blocks)?;
-        let passes = closed_form(&asked);
+    /// Whether PatrickStar as published has room for so many blocks.
+    fn has_room_as_published(&self, blocks: u64) -> bool {
         let rule = Baseline::PatrickStar(PatrickStar::default());
-        rule.plan(&asked, &passes, RecomputePolicy::Layer).ok()
-    };
-    let (mut fit, mut not) = (0, 1000);
-    while fit + 1 < not {
-        let middle = fit + (not - fit) / 2;
-        if published(middle).is_some() { fit = middle } else { not = middle }
+        let plan = |asked: ChunkQuestion| {
+            rule.plan(&asked, &self.closed_form(&asked), RecomputePolicy::Layer).is_ok()
+        };
+        self.question(blocks).is_some_and(plan)
     }
-    let billions =
-        |blocks: u64| slide(blocks).map_or(0.0, |asked| asked.model.parameter_count() as f64 / 1e9);
-    println!(
-        "1 x 32 GiB with 240 GiB of host, hidden size {HIDDEN}: PatrickStar as published {fit} blocks, {:.1}B; ours {} blocks, \
-         {:.1}B",
-        billions(fit),
-        ours.unwrap_or(0),
-        billions(ours.unwrap_or(0)),
-    );
-    Ok(())
+
+    fn billions(&self, blocks: u64) -> f64 {
+        self.question(blocks).map_or(0.0, |asked| asked.model.parameter_count() as f64 / 1e9)
+    }
+
+    /// What PatrickStar as published holds there, and what any chunks do.
+    fn print(&self) -> Result<(), NoChunks> {
+        let begin = Instant::now();
+        let ours = largest(1..=1000, |blocks| {
+            let asked = self.question(blocks)?;
+            let passes = self.closed_form(&asked);
+            Some((asked, passes))
+        })?
+        .unwrap_or(0);
+        let found_in = begin.elapsed().as_secs_f64();
+        let (mut fit, mut not) = (0, 1000);
+        while fit + 1 < not {
+            let middle = fit + (not - fit) / 2;
+            if self.has_room_as_published(middle) { fit = middle } else { not = middle }
+        }
+        println!(
+            "{}, hidden size {}: PatrickStar as published {fit} blocks, {:.1}B; ours {ours} blocks, {:.1}B, found in {found_in:.2} s",
+            self.name,
+            self.hidden,
+            self.billions(fit),
+            self.billions(ours),
+        );
+        let Some(asked) = self.question(ours) else { return Ok(()) };
+        let begin = Instant::now();
+        let plan = choose(&asked, &self.closed_form(&asked))?;
+        println!(
+            "  its plan in {:.0} ms: {} elements a chunk, order {}, {} copies, {} on the device, {} of it and {} of the host",
+            begin.elapsed().as_secs_f64() * 1e3,
+            plan.stage.chunk_elements,
+            plan.stage.order,
+            plan.stage.host_copy,
+            plan.stage.on_device.len(),
+            plan.peak(),
+            plan.host_bytes,
+        );
+        Ok(())
+    }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -207,6 +292,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             begin.elapsed().as_secs_f64()
         );
     }
-    slides()?;
+    MACHINES.iter().try_for_each(Machine::print)?;
     Ok(())
 }

@@ -85,10 +85,8 @@ fn assert_as_predicted(
     };
     let lay_out = |stage: &ChunkedStage| stage.lay_out_shared(model, &training, ranks).unwrap();
     let mut stage = chunked(dice);
-    if ranks == 1 {
-        let count = lay_out(&stage).layout.chunks().len();
-        stage.on_device = (0..count).filter(|_| dice.below(4) == 0).collect();
-    }
+    let count = lay_out(&stage).layout.chunks().len();
+    stage.on_device = (0..count).filter(|_| dice.below(4) == 0).collect();
     let chunks = lay_out(&stage);
     let run = whole(model, training, ranks);
     let SoloStage { stage: config, stage_count, stage_index } = run.position;
@@ -159,7 +157,7 @@ fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
 }
 
 /// Ranks that share chunks hold besides them what one holds that trains its share of the samples alone: what they exchange lies
-/// in the payloads, and in their hosts' memory.
+/// in the payloads, and in their hosts' memory. Their parts of some chunks are on their devices.
 #[test]
 fn every_step_of_ranks_that_share_chunks_needs_what_was_predicted() {
     let mut dice = Sampler::new(11);

@@ -12,7 +12,7 @@ pub struct Paging {
     /// So many payloads are on their way before they are needed: one is fetched where the one so many places before it in the
     /// order of needs is needed, if there is room.
     pub ahead: usize,
-    /// So many steps pass before a complete payload must be gone, if there is room.
+    /// So many steps pass before a complete payload must be gone that is copied to the host, if there is room.
     pub behind: usize,
 }
 
@@ -103,10 +103,12 @@ impl<'a> There<'a> {
 
     fn come_earlier(&mut self, uses: &Uses, ahead: usize) {
         let mut begins = self.begins();
-        // Gradients that are apart are made where the first of them is found: nothing is copied.
+        // Gradients that are apart are made where the first of them is found, and what each rank has its part of on the device
+        // comes from there: nothing is copied.
         begins.retain(|&(step, payload)| {
             let of = &uses.payloads()[payload];
-            !of.payload.is_gradients || of.gradients.first() != Some(&step)
+            let is_made = of.payload.is_gradients && of.gradients.first() == Some(&step);
+            !is_made && !uses.is_on_device(of.payload.chunk)
         });
         for (index, &(step, payload)) in begins.iter().enumerate() {
             let from = index.checked_sub(ahead).map_or(0, |earlier| begins[earlier].0);
@@ -121,7 +123,8 @@ impl<'a> There<'a> {
 
     fn stay_later(&mut self, uses: &Uses, behind: usize) {
         for (payload, of) in uses.payloads().iter().enumerate() {
-            let Some((_, last)) = of.changed else { continue };
+            let leaves = of.changed.filter(|_| !uses.is_on_device(of.payload.chunk));
+            let Some((_, last)) = leaves else { continue };
             for later in (last + 1..self.held.len()).take(behind) {
                 if !self.has_room(payload, later) {
                     break;

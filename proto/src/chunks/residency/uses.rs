@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::Payload;
+use crate::chunks::groups::Sharing;
 use crate::chunks::layout::Layout;
 use crate::model::Model;
 use crate::model::layer::{Layer, Parameter};
@@ -24,6 +25,8 @@ pub struct Uses {
     delivers: Vec<bool>,
     /// Of each chunk whose state is on the device, the step behind which all its gradients are there, if any ever are.
     on_device: BTreeMap<usize, Option<usize>>,
+    /// Whether ranks share them, so that of those each has its part there alone, and payloads visit.
+    are_shared: bool,
 }
 
 /// What the steps of an iteration do with one payload.
@@ -92,31 +95,33 @@ impl Uses {
             gradients[of.payload.chunk] = Some(payloads.len());
             payloads.push(of);
         }
-        Self { payloads, gradients, delivers, on_device: BTreeMap::new() }
+        Self { payloads, gradients, delivers, on_device: BTreeMap::new(), are_shared: false }
     }
 
-    /// The same where the state of these chunks is on the device, and so all else of them, always: nobody needs to fetch it.
+    /// The same where the state of these chunks is on the device. What nobody shares is there whole, always: nobody needs to
+    /// fetch it. Of what ranks share each has its part there, of which payloads are gathered for their visits.
     #[must_use]
-    pub fn with_on_device(mut self, chunks: &[usize]) -> Self {
+    pub fn with_on_device(mut self, chunks: &[usize], sharing: &Sharing) -> Self {
+        self.are_shared = sharing.ranks() > 1;
         for &chunk in chunks {
             let completed = self.payloads.get(self.gradients_of(chunk)).and_then(|of| of.changed);
             self.on_device.insert(chunk, completed.map(|(_, last)| last));
         }
-        for of in self.payloads.iter_mut().filter(|of| self.on_device.contains_key(&of.payload.chunk)) {
+        let stays = |chunk| !self.are_shared && self.on_device.contains_key(&chunk);
+        for of in self.payloads.iter_mut().filter(|of| stays(of.payload.chunk)) {
             *of = PayloadUses::new(of.payload, Vec::new(), Vec::new());
         }
         self
     }
 
-    /// Whether the state of a chunk is on the device.
+    /// Whether the state of a chunk is on the device, or each rank's part of it on that rank's.
     pub fn is_on_device(&self, chunk: usize) -> bool {
         self.on_device.contains_key(&chunk)
     }
 
-    /// The step behind which all gradients of a chunk are there whose state is on the device; none where that is on the host,
-    /// or nobody finds any.
-    pub fn completed_on_device_behind(&self, chunk: usize) -> Option<usize> {
-        self.on_device.get(&chunk).copied().flatten()
+    /// Whether a chunk is always on the device, whole: its state is, and no other rank shares it.
+    pub fn stays_whole(&self, chunk: usize) -> bool {
+        !self.are_shared && self.is_on_device(chunk)
     }
 
     /// The chunks on the device all of whose gradients are there behind a step.

@@ -42,11 +42,13 @@ pub struct Moved {
 /// What a visit moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VisitCopies {
-    /// It begins with a copy: what it is for is not made on the device.
+    /// It begins with a copy from the host: what it is for is neither made on the device nor there in parts.
     pub comes: bool,
     /// What comes left unfinished before, with gradients that are not complete.
     pub comes_unfinished: bool,
-    /// It ends with a copy: a gradient was put into it, or moves are exclusive.
+    /// Ranks that share the chunk give each other their parts when it has come: of what is unfinished each has all of its own.
+    pub is_gathered: bool,
+    /// It ends with a copy to the host: a gradient was put into it, or moves are exclusive.
     pub leaves_changed: bool,
     /// All gradients of the chunk are in it then.
     pub is_complete: bool,
@@ -55,10 +57,10 @@ pub struct VisitCopies {
 }
 
 impl VisitCopies {
-    /// Whether ranks that share the chunk give each other their parts when it has come: of what is unfinished each has all of
-    /// its own.
-    pub fn is_gathered(&self) -> bool {
-        self.comes && !self.comes_unfinished
+    /// The same of a chunk of which each rank has its part on the device, in all lists: it comes from there, and its gradients
+    /// stay there.
+    fn between_devices(self) -> Self {
+        Self { comes: false, leaves_changed: false, ..self }
     }
 }
 
@@ -66,12 +68,13 @@ impl Visit {
     /// Most visits of an iteration.
     pub const MAX: usize = 1 << 20;
 
-    /// What is copied, given the uses of its payload.
+    /// What is copied where the state is on the host, given the uses of its payload.
     pub fn copies(&self, uses: &PayloadUses) -> VisitCopies {
         let Some((first, last)) = uses.changed else {
             return VisitCopies {
                 comes: true,
                 comes_unfinished: false,
+                is_gathered: true,
                 leaves_changed: false,
                 is_complete: false,
                 leaves_unfinished: false,
@@ -86,6 +89,7 @@ impl Visit {
         VisitCopies {
             comes: !begins_here,
             comes_unfinished,
+            is_gathered: !begins_here && !comes_unfinished,
             leaves_changed,
             is_complete,
             leaves_unfinished: (leaves_changed || comes_unfinished) && !is_complete,
@@ -125,7 +129,7 @@ impl<'a> Visits<'a> {
                 let what = if is_gradients { "has no gradients apart" } else { "does not exist" };
                 return refuse(format!("is of chunk {chunk}, which {what}"));
             };
-            if uses.is_on_device(chunk) {
+            if uses.stays_whole(chunk) {
                 return refuse(format!(
                     "is of chunk {chunk}, whose state is on the device, so that it is always there: leave it out"
                 ));
@@ -142,7 +146,7 @@ impl<'a> Visits<'a> {
         }
         for (of, visits) in uses.payloads().iter().zip(&mut of_payloads) {
             visits.sort_unstable();
-            check_payload(of, visits, spills(of))?;
+            check_payload(of, visits, spills(of), uses.is_on_device(of.payload.chunk))?;
         }
         Ok(Self { uses, of_payloads, are_exclusive: false })
     }
@@ -155,13 +159,19 @@ impl<'a> Visits<'a> {
 
     /// All of them with what they move, payload by payload.
     pub fn all(&self) -> impl Iterator<Item = (usize, &Visit, VisitCopies)> {
-        let are_exclusive = self.are_exclusive;
+        let (uses, are_exclusive) = (self.uses, self.are_exclusive);
         let of = move |(position, (of, visits)): (usize, (&'a PayloadUses, _))| {
             let visits: &Vec<Visit> = visits;
+            let is_on_device = uses.is_on_device(of.payload.chunk);
             visits.iter().map(move |visit| {
                 let copies = visit.copies(of);
                 let leaves_changed = copies.leaves_changed || are_exclusive;
-                (position, visit, VisitCopies { leaves_changed, ..copies })
+                let copies = if is_on_device {
+                    copies.between_devices()
+                } else {
+                    VisitCopies { leaves_changed, ..copies }
+                };
+                (position, visit, copies)
             })
         };
         self.uses.payloads().iter().zip(&self.of_payloads).enumerate().flat_map(of)
@@ -204,7 +214,12 @@ impl<'a> Visits<'a> {
     }
 }
 
-fn check_payload(of: &PayloadUses, visits: &[Visit], spills: bool) -> Result<(), Invalid> {
+fn check_payload(
+    of: &PayloadUses,
+    visits: &[Visit],
+    spills: bool,
+    is_on_device: bool,
+) -> Result<(), Invalid> {
     let chunk = of.payload.chunk;
     let what = if of.payload.is_gradients { "the gradients of chunk" } else { "chunk" };
     let refuse = |why: String| Err(Invalid::field("", format!("{what} {chunk} {why}")));
@@ -226,9 +241,10 @@ fn check_payload(of: &PayloadUses, visits: &[Visit], spills: bool) -> Result<(),
     for visit in visits {
         let copies = visit.copies(of);
         if copies.leaves_changed && !copies.is_complete && !spills {
+            let other = if is_on_device { "its state" } else { "parameters" };
             return refuse(format!(
                 "leaves at boundary {} with gradients that are not complete before step {last}, but the host has no place for \
-                 them: keep it until then, or keep parameters on the host",
+                 them: keep it until then, or keep {other} on the host",
                 visit.leaves
             ));
         }

@@ -159,8 +159,10 @@ its device holds step by step, and the front of a plan that has one.
 Examples:
   loadmaster plan show 7f3c
   loadmaster plan show plans/7f3c -o json
-  Where the chunks of a plan in chunks are, step by step:
+  Where the chunks of a plan in chunks are, step by step; and its iteration:
+  passes, what ranks exchange, both ways of the link, and steps on the host:
     loadmaster plan show 7f3c --picture=chunks
+    loadmaster plan show 7f3c --picture=schedule
   Only the memory of the devices, also into a pipe; or no picture at all:
     loadmaster plan show 7f3c --picture=memory | less -R
     loadmaster plan show 7f3c --picture=none

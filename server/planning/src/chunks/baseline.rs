@@ -97,12 +97,11 @@ impl PatrickStar {
         let room: Vec<u64> =
             laid.ground.costs.needed.iter().map(|needed| overall.saturating_sub(*needed)).collect();
         let paging = Paging { eviction: self.eviction, ahead: 0, behind: 0 };
-        // Of what ranks share none is.
-        let mut count = Margin::of(laid, overall).groups().min(laid.most_choosable());
+        let mut count = Margin::of(laid, overall).on_device();
         loop {
             // In list order.
             let on_device: Vec<usize> = (0..count).collect();
-            let uses = laid.uses.clone().with_on_device(&on_device);
+            let uses = laid.uses.clone().with_on_device(&on_device, &laid.sharing);
             let chunks = laid.chunks_of(uses, HostCopy::Kept)?;
             let stage = ChunkedStage { moves: ChunkMoves::Exclusive, ..published_stage(laid, on_device) };
             match (stage.paged(paging, &chunks, &room), count) {
@@ -126,6 +125,8 @@ pub(super) struct Margin {
     pub(super) overall: f64,
     /// The most of `N(t)`.
     pub(super) most: f64,
+    /// Ranks, each of which owns one chunk of a group.
+    pub(super) ranks: usize,
     /// Chunks of each list, and their elements.
     pub(super) chunks: usize,
     pub(super) chunk_elements: f64,
@@ -140,6 +141,7 @@ impl Margin {
         Self {
             overall: overall as f64,
             most: laid.ground.costs.needed.iter().copied().max().unwrap_or(0) as f64,
+            ranks: usize::try_from(laid.sharing.ranks()).unwrap_or(usize::MAX),
             chunks: laid.count(),
             chunk_elements: laid.places.chunk_elements() as f64,
             scalar_bytes: scalar as f64,
@@ -147,14 +149,20 @@ impl Margin {
         }
     }
 
-    /// Chunks whose state it has room for, of one rank with memory-saving communication: in what is left beside others, all
-    /// parameters and a chunk more.
+    /// Groups whose state it has room for, with memory-saving communication: in what is left beside others, the parameters that
+    /// a rank owns and a chunk more.
     pub(super) fn groups(&self) -> usize {
-        let parameters = (self.chunks as f64 + 1.0) * self.scalar_bytes * self.chunk_elements;
+        let own = self.chunks as f64 / self.ranks as f64;
+        let parameters = (own + 1.0) * self.scalar_bytes * self.chunk_elements;
         let margin = self.overall - self.most - parameters;
         let groups = (margin / (self.state_bytes * self.chunk_elements) * MARGIN_USE_RATIO).ceil() - 1.0;
         // Casts of negative numbers end at 0.
-        (groups as usize).min(self.chunks)
+        (groups as usize).min(self.chunks.div_ceil(self.ranks))
+    }
+
+    /// The chunks of these groups. Ours are shared in parts, which take as much of each device as whole chunks of one rank each.
+    fn on_device(&self) -> usize {
+        self.groups().saturating_mul(self.ranks).min(self.chunks)
     }
 }
 

@@ -10,8 +10,8 @@
 //!   that leaves and is updated from the latter on to the former, one after the other in the order in which gradients are
 //!   complete. What was updated last is what the next iteration needs first.
 //!
-//! Where ranks share chunks, passes stop for each exchange: of gradients right behind the step that completes them, before they
-//! leave; of parameters anywhere between their coming and their first use.
+//! Where ranks share chunks, passes stop for each exchange, wherever their state is: of gradients right behind the step that
+//! completes them, before they leave or are updated; of parameters anywhere between their coming and their first use.
 //!
 //! What does not fit on the device between two of its uses comes once more.
 
@@ -53,11 +53,15 @@ impl Laid<'_> {
         let are = self.are_on_device(on_device);
         let mut seconds = self.ground.costs.seconds.clone();
         let mut rounds = Vec::with_capacity(self.count());
+        // Chunks on the device, of their parameters: anywhere before their first use.
+        let mut gathers = 0.0;
         for &chunk in &self.ranked {
             let (first, last) = (self.uses.payloads()[chunk].steps.first(), completed(&self.uses, chunk));
             let (Some(&first), Some(last)) = (first, last) else { continue };
             if are[chunk] {
-                seconds[last] += self.elements(chunk) as f64 / rates.device_update;
+                let exchange = self.exchange_seconds(chunk);
+                seconds[last] += exchange + self.elements(chunk) as f64 / rates.device_update;
+                gathers += exchange;
                 continue;
             }
             let bytes = self.copied_bytes(chunk);
@@ -67,7 +71,7 @@ impl Laid<'_> {
             let position = self.uses.gradients_of(chunk);
             rounds.push(Round { first, last, position, up, down, update, exchange });
         }
-        Cycle::new(rounds, seconds).least_seconds()
+        Cycle::new(rounds, seconds).least_seconds(gathers)
     }
 
     /// The same where only what fits beside the rest is kept between uses.
@@ -136,12 +140,13 @@ impl Cycle {
         Self { rounds, before, seconds }
     }
 
-    fn least_seconds(&self) -> f64 {
-        self.within().max(self.across())
+    /// Where passes stop for so many seconds more.
+    fn least_seconds(&self, gathers: f64) -> f64 {
+        self.within(gathers).max(self.across())
     }
 
     /// Within an iteration.
-    fn within(&self) -> f64 {
+    fn within(&self, gathers: f64) -> f64 {
         let Self { rounds, before, seconds } = self;
         let steps = seconds.len();
         let (mut come, mut leave) = (vec![0.0; steps], vec![0.0; steps]);
@@ -153,7 +158,7 @@ impl Cycle {
         for step in (0..steps).rev() {
             left[step] = left[step + 1] + leave[step];
         }
-        let gathers: f64 = rounds.iter().map(|round| round.exchange).sum();
+        let gathers = gathers + rounds.iter().map(|round| round.exchange).sum::<f64>();
         let (mut came, mut until, mut most) = (0.0, 0.0_f64, before[steps] + gathers);
         for step in 0..steps {
             came += come[step];

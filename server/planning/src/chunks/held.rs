@@ -1,7 +1,6 @@
 //! What a device holds of chunks and besides, step by step.
 
 use loadmaster_proto::chunks::lists::List;
-use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::plan::prediction::Breakdown;
@@ -23,8 +22,8 @@ impl Held<'_> {
         sums.enumerate().max_by_key(|&of| earlier(of)).unwrap_or((0, 0))
     }
 
-    /// What the bytes of a step are, `besides` those that are no chunks: chunks that visit count as weights, whose space
-    /// gradients take, and state that is always there as the optimizer's. What `besides` leaves of `N(t)` is overhead.
+    /// What the bytes of a step are, `besides` those that are no chunks: parameters count as weights, whose space gradients
+    /// take, and state that is always there as the optimizer's. What `besides` leaves of `N(t)` is overhead.
     pub fn breakdown(&self, step: usize, besides: Breakdown, chunks: &Chunks) -> Breakdown {
         let at = |bytes: &[u64]| bytes.get(step).copied().unwrap_or(0);
         let resident = at(self.resident);
@@ -46,12 +45,10 @@ pub(super) fn resident(chunks: &Chunks, visits: &Visits<'_>) -> Vec<u64> {
     visiting.into_iter().map(|bytes| bytes.saturating_add(always)).collect()
 }
 
-/// Bytes of the optimizer's state that is always on the device.
+/// Bytes of the optimizer's state that is always on a rank's device.
 fn state_bytes(chunks: &Chunks) -> u64 {
     let each = chunks.lists.parameter_bytes() - chunks.lists.scalar_bytes(List::Parameters);
-    let of = |of: &&PayloadUses| !of.payload.is_gradients && chunks.uses.is_on_device(of.payload.chunk);
-    let elements =
-        |of: &PayloadUses| chunks.layout.chunks().get(of.payload.chunk).map_or(0, |chunk| chunk.capacity);
-    let there = chunks.uses.payloads().iter().filter(of).map(elements);
-    there.map(|elements| elements.saturating_mul(each)).fold(0, u64::saturating_add)
+    let all = chunks.layout.chunks().iter().enumerate();
+    let there = all.filter(|(index, _)| chunks.uses.is_on_device(*index));
+    there.map(|(_, chunk)| chunks.sharing.part(chunk).saturating_mul(each)).fold(0, u64::saturating_add)
 }

@@ -146,9 +146,9 @@ impl<'a> Laid<'a> {
         self.question.rates.exchange_seconds(self.copied_bytes(chunk).saturating_mul(others))
     }
 
-    /// Whether a payload may leave the device before its gradients are complete.
+    /// Whether a payload may leave the device before its gradients are complete, where its chunk's state is on the host.
     pub(super) fn may_leave_unfinished(&self, host_copy: HostCopy, of: &PayloadUses) -> bool {
-        may_leave_unfinished(host_copy, &self.sharing, of)
+        may_leave_unfinished(host_copy, &self.sharing, false, of)
     }
 
     /// Whether the state of each chunk is on the device where that of the `count` first ranked is.
@@ -158,13 +158,11 @@ impl<'a> Laid<'a> {
         are
     }
 
-    /// Bytes of the device that the state and payloads of the first ranked chunks take always.
+    /// Bytes of a rank's device that the first ranked chunks take always where their state is there.
     pub(super) fn on_device_bytes(&self, count: usize) -> u64 {
-        let all = self.lists.parameter_bytes();
         let of = |&chunk: &usize| {
-            let capacity = self.places.chunks().get(chunk).map_or(0, |chunk| chunk.capacity);
-            let apart = if self.uses.are_apart(chunk) { self.payload_bytes(chunk) } else { 0 };
-            capacity.saturating_mul(all).saturating_add(apart)
+            let always = |of| self.sharing.always_bytes(of, &self.lists, self.uses.are_apart(chunk));
+            self.places.chunks().get(chunk).map_or(0, always)
         };
         self.ranked.iter().take(count).map(of).fold(0, u64::saturating_add)
     }
@@ -172,10 +170,12 @@ impl<'a> Laid<'a> {
     /// The least bytes of the device in each step that are not `N(t)`.
     pub(super) fn least_chunk_bytes(&self, host_copy: HostCopy, on_device: usize) -> Vec<u64> {
         let are = self.are_on_device(on_device);
+        let is_on_device = |of: &PayloadUses| are.get(of.payload.chunk).copied().unwrap_or(false);
+        let is_shared = self.sharing.ranks() > 1;
         let mut bare = self.uses.bare_bytes(
             |chunk| self.payload_bytes(chunk),
-            |of| are.get(of.payload.chunk).copied().unwrap_or(false),
-            |of| self.may_leave_unfinished(host_copy, of),
+            |of| !is_shared && is_on_device(of),
+            |of| may_leave_unfinished(host_copy, &self.sharing, is_on_device(of), of),
         );
         let always = self.on_device_bytes(on_device);
         bare.iter_mut().for_each(|bytes| *bytes = bytes.saturating_add(always));
@@ -209,7 +209,7 @@ impl<'a> Laid<'a> {
     }
 
     fn uses_with(&self, on_device: usize) -> Uses {
-        self.uses.clone().with_on_device(&self.on_device(on_device))
+        self.uses.clone().with_on_device(&self.on_device(on_device), &self.sharing)
     }
 
     /// The first ranked chunks, ascending.
@@ -217,11 +217,6 @@ impl<'a> Laid<'a> {
         let mut chunks: Vec<usize> = self.ranked.iter().copied().take(count).collect();
         chunks.sort_unstable();
         chunks
-    }
-
-    /// The most chunks whose state may be on the device, whatever room there is.
-    pub(super) fn most_choosable(&self) -> usize {
-        if self.sharing.ranks() == 1 { self.count() } else { 0 }
     }
 
     /// All that follows from a choice.
@@ -257,15 +252,15 @@ impl<'a> Laid<'a> {
         }
     }
 
-    /// The most chunks whose state the device has room for; none where it lacks room even with none of them. Of chunks that
-    /// ranks share none is there.
+    /// The most chunks whose state the device has room for; none where it lacks room even with none of them.
     pub(super) fn most_on_device(&self, host_copy: HostCopy) -> Option<usize> {
-        // With one more of them no step needs less: the state comes to what the payload may need anyway.
+        // With one more of them no step needs less: the state comes to what the payload may need anyway; where ranks share
+        // chunks the part comes besides, and of the payload nothing leaves that stayed.
         let fits = |count: usize| self.device_lack(host_copy, count).is_none();
         if !fits(0) {
             return None;
         }
-        let (mut fit, mut not) = (0, self.most_choosable() + 1);
+        let (mut fit, mut not) = (0, self.count() + 1);
         while fit + 1 < not {
             let middle = fit + (not - fit) / 2;
             if fits(middle) { fit = middle } else { not = middle }

@@ -2,62 +2,22 @@
 //!
 //! A lane does one thing at a time, in the order in which it was asked. What happens at a boundary and in which order is
 //! [`loadmaster_proto::chunks::residency`]'s to say, and the rank does it so. Chunks whose state is on the device are updated
-//! behind the step that completes them, as a part of it. Ranks that share chunks exchange parts at boundaries: gradients that are
-//! complete before they leave, parameters when they have come. Passes wait for that, so it is their lane's; and all ranks do
-//! as much at the same time, so one of them stands for all.
+//! behind the step that completes them, on the passes' lane. Ranks that share chunks exchange parts at boundaries: gradients
+//! that are complete before they leave, or where their state is on the devices before that is updated; parameters when they have
+//! come. Passes wait for that, so it is their lane's; and all ranks do as much at the same time, so one of them stands for all.
 
 use loadmaster_proto::chunks::host::HostMemory;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
+use loadmaster_proto::plan::lane_rates::LaneRates;
 
 use super::laid::most_updated;
+use super::spans::{LaneWork, Witness};
 
 /// Most iterations until one begins as another did.
 const MOST_ITERATIONS: usize = 32;
 /// Iterations begin alike where nothing differs by more than this share of their seconds.
 const ALIKE: f64 = 1e-9;
-
-/// How fast what happens beside the passes is, and updates among them.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LaneRates {
-    /// To the device, bytes per second.
-    pub up: f64,
-    /// To the host, bytes per second.
-    pub down: f64,
-    /// Seconds that every copy takes besides its bytes'.
-    pub copy_seconds: f64,
-    /// Updates on the host, parameters per second.
-    pub update: f64,
-    /// Updates on the device, parameters per second.
-    pub device_update: f64,
-    /// What a rank gets of the others that share chunks with it, bytes per second; the same for gradients that go to their
-    /// owners.
-    pub gather: f64,
-    /// Seconds that every all-gather and reduce-scatter takes besides its bytes'.
-    pub collective_seconds: f64,
-}
-
-impl LaneRates {
-    /// Seconds of a copy to the device.
-    pub fn up_seconds(&self, bytes: u64) -> f64 {
-        self.copy_seconds + bytes as f64 / self.up
-    }
-
-    /// Seconds of a copy to the host.
-    pub fn down_seconds(&self, bytes: u64) -> f64 {
-        self.copy_seconds + bytes as f64 / self.down
-    }
-
-    /// Seconds of an all-gather or a reduce-scatter of so many bytes that other ranks own; none where there are none.
-    pub fn exchange_seconds(&self, others_bytes: u64) -> f64 {
-        if others_bytes == 0 { 0.0 } else { self.collective_seconds + others_bytes as f64 / self.gather }
-    }
-
-    /// Seconds of an update on the host.
-    pub fn update_seconds(&self, parameters: u64) -> f64 {
-        parameters as f64 / self.update
-    }
-}
 
 /// A chunked stage in its steps.
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +47,8 @@ pub struct Lanes {
     pub leave_seconds: f64,
     /// Seconds of passes' lane in which ranks exchange parts of chunks.
     pub exchange_seconds: f64,
+    /// How many iterations these are the mean of.
+    pub cycle: usize,
     /// Whether iterations repeat themselves. Where they do not within those that were looked at, seconds are the mean of the
     /// later half, and no less than the busiest lane's.
     pub is_steady: bool,
@@ -123,25 +85,36 @@ pub(super) struct TakesMore {
 impl LaneScene<'_> {
     /// Simulates iterations until one begins as an earlier one did.
     pub fn simulate(&self) -> Lanes {
+        LaneRun::new(self).repeat()
+    }
+
+    /// The same until it is known that an iteration takes more seconds than these.
+    ///
+    /// # Errors
+    /// It takes more.
+    pub(super) fn simulate_within(&self, most_seconds: f64) -> Result<Lanes, TakesMore> {
+        LaneRun::new(self).repeat_within(most_seconds)
+    }
+}
+
+impl<W: Witness> LaneRun<'_, W> {
+    /// Iterations until one begins as an earlier one did, or there were many.
+    pub(super) fn repeat(&mut self) -> Lanes {
         // What takes more than this takes that, since nothing is known of it.
         let most = Lanes { iteration_seconds: f64::INFINITY, ..Lanes::default() };
-        self.simulate_within(f64::INFINITY).unwrap_or(most)
+        self.repeat_within(f64::INFINITY).unwrap_or(most)
     }
 
     /// The same until it is known that an iteration takes more seconds than these.
     ///
     /// Nothing is done earlier for what comes before it being done later, and the first iteration finds everything free. So
     /// `n` iterations from any state take no less than the first `n`, and in the long run none takes less than their mean.
-    ///
-    /// # Errors
-    /// It takes more.
-    pub(super) fn simulate_within(&self, most_seconds: f64) -> Result<Lanes, TakesMore> {
-        let mut run = LaneRun::new(self);
-        let mut begins = vec![run.clocks.waiting()];
+    fn repeat_within(&mut self, most_seconds: f64) -> Result<Lanes, TakesMore> {
+        let mut begins = vec![self.clocks.waiting()];
         let mut told: Vec<Lanes> = Vec::new();
         while told.len() < MOST_ITERATIONS {
-            told.push(run.iterate());
-            let (waiting, now) = (run.clocks.waiting(), run.clocks.now);
+            told.push(self.iterate());
+            let (waiting, now) = (self.clocks.waiting(), self.clocks.now);
             let mean_seconds = now / told.len() as f64;
             if mean_seconds > most_seconds {
                 return Err(TakesMore { at_least: mean_seconds });
@@ -169,6 +142,7 @@ fn mean(told: &[Lanes], is_steady: bool) -> Lanes {
         fetch_seconds: of(|told| told.fetch_seconds),
         leave_seconds: of(|told| told.leave_seconds),
         exchange_seconds: told.last().map(|told| told.exchange_seconds).unwrap_or_default(),
+        cycle: told.len(),
         is_steady,
     }
 }
@@ -187,18 +161,20 @@ struct DueVisits {
 
 /// Iterations one after the other.
 #[derive(Debug, Clone)]
-pub(super) struct LaneRun<'a> {
+pub(super) struct LaneRun<'a, W = ()> {
     scene: &'a LaneScene<'a>,
     /// Of each boundary.
     due: Vec<DueVisits>,
-    /// Of each step, with updates on the device.
+    /// Of each step.
     seconds: Vec<f64>,
-    clocks: Clocks,
+    /// The chunks whose state is on the device and whose gradients are complete behind each step.
+    completed: Vec<Vec<usize>>,
+    clocks: Clocks<W>,
 }
 
 /// When everything is free, or done, from the start of the first iteration.
 #[derive(Debug, Clone)]
-struct Clocks {
+struct Clocks<W> {
     now: f64,
     up: f64,
     down: f64,
@@ -210,11 +186,19 @@ struct Clocks {
     /// When each buffer that gradients pass through is free.
     passed: Vec<f64>,
     next_passed: usize,
+    witness: W,
 }
 
 impl<'a> LaneRun<'a> {
     /// Before the first iteration.
     pub(super) fn new(scene: &'a LaneScene<'a>) -> Self {
+        Self::seen_by(scene, ())
+    }
+}
+
+impl<'a, W: Witness> LaneRun<'a, W> {
+    /// Before the first iteration, with somebody who is told what happens.
+    pub(super) fn seen_by(scene: &'a LaneScene<'a>, witness: W) -> Self {
         let uses = &scene.chunks.uses;
         let steps = uses.steps();
         let mut due = vec![DueVisits::default(); steps + 1];
@@ -223,17 +207,12 @@ impl<'a> LaneRun<'a> {
             due[visit.leaves].leave.extend(copies.leaves_changed.then_some(told));
             due[visit.freed].are_gone.extend(copies.leaves_changed.then_some(told));
             due[visit.fetched].come.extend(copies.comes.then_some(told));
-            due[visit.needed].are_needed.extend(copies.comes.then_some(told));
+            due[visit.needed].are_needed.extend((copies.comes || copies.is_gathered).then_some(told));
         }
         // Copies of one boundary in the order in which they are waited for.
         due.iter_mut().for_each(|due| due.come.sort_by_key(|(_, visit, _)| visit.needed));
         let mut seconds = scene.seconds.to_vec();
         seconds.resize(steps, 0.0);
-        for chunk in 0..scene.chunks.layout.chunks().len() {
-            if let Some(completed) = uses.completed_on_device_behind(chunk) {
-                seconds[completed] += scene.elements(chunk) as f64 / scene.rates.device_update;
-            }
-        }
         let HostMemory { chunks, staging, .. } = &scene.chunks.host;
         let clocks = Clocks {
             now: 0.0,
@@ -244,30 +223,44 @@ impl<'a> LaneRun<'a> {
             updated: vec![0.0; chunks.len()],
             passed: vec![0.0; staging.len()],
             next_passed: 0,
+            witness,
         };
-        Self { scene, due, seconds, clocks }
+        let completed: Vec<Vec<usize>> =
+            (0..steps).map(|step| uses.completed_on_device(step).collect()).collect();
+        Self { scene, due, seconds, completed, clocks }
+    }
+
+    /// When the last iteration ended, and who saw it.
+    pub(super) fn over(self) -> (f64, W) {
+        (self.clocks.now, self.clocks.witness)
     }
 
     /// The next iteration.
     pub(super) fn iterate(&mut self) -> Lanes {
-        let Self { scene, due, seconds, clocks } = self;
+        let Self { scene, due, seconds, completed, clocks } = self;
         let begin = clocks.now;
+        clocks.witness.begins(begin);
         let mut told = Lanes::default();
         let mut later = Vec::new();
         for (boundary, DueVisits { leave, are_gone, come, are_needed }) in due.iter().enumerate() {
             leave.iter().for_each(|of| clocks.leave(scene, of, &mut told, &mut later));
-            told.leave_seconds += are_gone.iter().map(|of| clocks.wait(of)).sum::<f64>();
+            told.leave_seconds += are_gone.iter().map(|of| clocks.wait(of, false)).sum::<f64>();
             come.iter().for_each(|of| clocks.come(scene, of, &mut told.busy));
             for of in are_needed {
-                told.fetch_seconds += clocks.wait(of);
+                told.fetch_seconds += clocks.wait(of, true);
                 let (_, visit, copies) = of;
-                if copies.is_gathered() {
-                    clocks.exchange(scene, visit.payload.chunk, &mut told);
+                if copies.is_gathered {
+                    clocks.exchange(scene, visit.payload.chunk, LaneWork::Gather, &mut told);
                 }
             }
-            let seconds = seconds.get(boundary).copied().unwrap_or(0.0);
-            told.busy.compute += seconds;
-            clocks.now += seconds;
+            if let Some(&seconds) = seconds.get(boundary) {
+                clocks.pass(LaneWork::Step(boundary), seconds, &mut told);
+            }
+            for &chunk in completed.get(boundary).into_iter().flatten() {
+                clocks.exchange(scene, chunk, LaneWork::Scatter, &mut told);
+                let seconds = scene.elements(chunk) as f64 / scene.rates.device_update;
+                clocks.pass(LaneWork::UpdateOnDevice(chunk), seconds, &mut told);
+            }
         }
         let now = clocks.now;
         later.iter().for_each(|&chunk| told.busy.update += clocks.update_chunk(scene, chunk, now));
@@ -276,7 +269,7 @@ impl<'a> LaneRun<'a> {
     }
 }
 
-impl Clocks {
+impl<W: Witness> Clocks<W> {
     /// How long each thing that the next iteration may have to wait for is still to take, in an order that is the same before
     /// each of them.
     fn waiting(&self) -> Vec<f64> {
@@ -295,14 +288,16 @@ impl Clocks {
     ) {
         let chunk = visit.payload.chunk;
         if copies.is_complete {
-            self.exchange(scene, chunk, told);
+            self.exchange(scene, chunk, LaneWork::Scatter, told);
         }
         let busy = &mut told.busy;
         let passes = copies.is_complete && scene.has_no_place(payload);
         let free = if passes { self.passed[self.next_passed] } else { 0.0 };
         let seconds = scene.rates.down_seconds(scene.chunks.copied_bytes(chunk, copies.leaves_unfinished));
-        self.down = self.down.max(self.now).max(free) + seconds;
+        let start = self.down.max(self.now).max(free);
+        self.down = start + seconds;
         self.copied[payload] = self.down;
+        self.witness.saw(LaneWork::Down(visit, copies), start, self.down);
         busy.down += seconds;
         if copies.is_complete && scene.update == UpdateTime::OnArrival {
             busy.update += self.update_chunk(scene, chunk, self.down);
@@ -318,38 +313,58 @@ impl Clocks {
     fn come(&mut self, scene: &LaneScene<'_>, &(payload, visit, copies): &Told, busy: &mut LaneSeconds) {
         let chunk = visit.payload.chunk;
         let seconds = scene.rates.up_seconds(scene.chunks.copied_bytes(chunk, copies.comes_unfinished));
-        self.up = self.up.max(self.now).max(self.updated[chunk]) + seconds;
+        let start = self.up.max(self.now).max(self.updated[chunk]);
+        self.up = start + seconds;
         self.copied[payload] = self.up;
+        self.witness.saw(LaneWork::Up(visit, copies), start, self.up);
         busy.up += seconds;
     }
 
     /// Waits for the copy of a payload. Returns the seconds that it takes.
-    fn wait(&mut self, &(payload, ..): &Told) -> f64 {
+    fn wait(&mut self, &(payload, visit, _): &Told, comes: bool) -> f64 {
         let waited = (self.copied[payload] - self.now).max(0.0);
+        let since = self.now;
         self.now = self.now.max(self.copied[payload]);
+        self.witness.saw(LaneWork::Wait(visit, comes), since, self.now);
         waited
     }
 
     /// Ranks give each other their parts of a chunk: of its parameters, or of gradients.
-    fn exchange(&mut self, scene: &LaneScene<'_>, chunk: usize, told: &mut Lanes) {
+    fn exchange(
+        &mut self,
+        scene: &LaneScene<'_>,
+        chunk: usize,
+        work: fn(usize) -> LaneWork,
+        told: &mut Lanes,
+    ) {
         let seconds = scene.rates.exchange_seconds(scene.chunks.others_bytes(chunk));
-        self.now += seconds;
         told.exchange_seconds += seconds;
+        self.pass(work(chunk), seconds, told);
+    }
+
+    /// The passes' lane does something.
+    fn pass(&mut self, work: LaneWork, seconds: f64, told: &mut Lanes) {
+        let start = self.now;
+        self.now += seconds;
+        self.witness.saw(work, start, self.now);
         told.busy.compute += seconds;
     }
 
     /// A chunk is updated once its gradients are there. Returns the seconds that it takes.
     fn update_chunk(&mut self, scene: &LaneScene<'_>, chunk: usize, there: f64) -> f64 {
-        let seconds = scene.rates.update_seconds(scene.elements(chunk));
-        self.update = self.update.max(there) + seconds;
+        let elements = scene.elements(chunk);
+        let seconds = scene.rates.update_seconds(elements);
+        let start = self.update.max(there);
+        self.update = start + seconds;
         self.updated[chunk] = self.update;
+        self.witness.saw(LaneWork::Update(chunk, elements), start, self.update);
         seconds
     }
 }
 
 impl LaneScene<'_> {
     /// Elements that an update of a chunk goes over.
-    fn elements(&self, chunk: usize) -> u64 {
+    pub(super) fn elements(&self, chunk: usize) -> u64 {
         self.chunks.layout.chunks().get(chunk).map_or(0, |chunk| most_updated(&self.chunks.sharing, chunk))
     }
 

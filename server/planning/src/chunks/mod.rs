@@ -12,6 +12,7 @@
 //! | `room` | which choices is there room for, and what lacks for the others? |
 //! | `bound` | how long does an iteration take at least, whatever its visits? |
 //! | `lanes` | how long does it take, and who waits for what? |
+//! | `spans` | what do lanes do when? |
 //! | `choose` | which choice is fastest? |
 //! | `plan` | what comes of it, and what is known of the others? |
 //! | `refusal`, `remedies` | why is there no plan, and what would help? |
@@ -36,6 +37,7 @@ mod refusal;
 mod remedies;
 mod room;
 mod sizes;
+mod spans;
 
 #[cfg(test)]
 mod tests;
@@ -45,7 +47,7 @@ pub use check::ChunkCheck;
 pub use choose::{choose, choose_until};
 pub use forecast::{ChunkedForecast, in_chunks};
 pub use held::Held;
-pub use lanes::{LaneRates, LaneScene, LaneSeconds, Lanes};
+pub use lanes::{LaneScene, LaneSeconds, Lanes};
 pub use largest::largest;
 pub use plan::{Certificate, ChunkPlan};
 pub use profiled::ProfiledPasses;
@@ -53,3 +55,4 @@ pub use question::{ChunkChoices, ChunkQuestion, Passes, StepCosts, TriedSizes};
 pub use refusal::{ChunkChoice, NoChunks, NoRoom};
 pub use remedies::ChunkRemedy;
 pub use room::fits;
+pub use spans::{LaneSpan, LaneWork};

@@ -4,11 +4,12 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::residency::visits::{Moved, Visit, Visits};
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::RecomputePolicy;
 
 use super::held::resident;
 use super::laid::Ground;
-use super::lanes::{LaneRates, LaneScene, Lanes, TakesMore};
+use super::lanes::{LaneScene, Lanes, TakesMore};
 
 /// How a model is trained in chunks, and what that takes.
 #[derive(Debug, Clone, PartialEq)]

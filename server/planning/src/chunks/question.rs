@@ -9,10 +9,10 @@ use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::stage::{ChunkedStage, StepKernel};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::Model;
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
-use super::LaneRates;
 use crate::predict::PredictionError;
 
 /// A model that is to be trained in chunks, by one rank or by several that share them.
@@ -51,8 +51,7 @@ pub struct ChunkChoices {
     pub ahead: RangeInclusive<usize>,
     /// How many steps a complete payload has to leave in.
     pub behind: RangeInclusive<usize>,
-    /// How many chunks have their state on the device, or all where there are fewer; any number where none is named. None of
-    /// those that ranks share.
+    /// How many chunks have their state on the device, or all where there are fewer; any number where none is named.
     pub on_device: Option<usize>,
     /// Buffers that gradients pass through where they have no place on the host.
     pub staging: usize,
@@ -146,13 +145,6 @@ impl ChunkQuestion {
             ChunkedStage::check_training(&self.training(recompute))?;
         }
         Sharing::new(self.ranks, 1)?;
-        if let Some(count) = self.choices.on_device.filter(|&count| count > 0 && self.ranks > 1) {
-            let why = format!(
-                "is {count}, must be 0 where {} ranks share chunks: each has its part of all state on its host",
-                self.ranks
-            );
-            return Err(Invalid::field("on_device", why));
-        }
         let LaneRates { up, down, copy_seconds, update, device_update, gather, collective_seconds } =
             self.rates;
         let rates = [

@@ -62,14 +62,11 @@ pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoCh
 fn may_fit(question: &ChunkQuestion, ground: &Ground, lists: Lists, places: &Layout) -> bool {
     let is_shared = question.ranks > 1;
     let of = |chunk: &Chunk| if is_shared { chunk.extent } else { chunk.capacity };
-    let elements = places.chunks().iter().map(of).fold(0_u64, u64::saturating_add);
+    // Each has its part.
+    let elements =
+        places.chunks().iter().map(of).fold(0_u64, u64::saturating_add) / u64::from(question.ranks.max(1));
     let state = lists.parameter_bytes() - lists.scalar_bytes(List::Parameters);
     let most = ground.costs.needed.iter().copied().max().unwrap_or(0);
-    if is_shared {
-        // Each has its part, and none of it is on a device.
-        let part = elements / u64::from(question.ranks);
-        return part.saturating_mul(state) <= question.host_memory.0;
-    }
     let on_device = question.capacity.0.saturating_sub(most) / lists.parameter_bytes();
     elements.saturating_sub(on_device).saturating_mul(state) <= question.host_memory.0
 }
@@ -85,7 +82,7 @@ impl Laid<'_> {
 
     /// How many chunks must have their state on the device; none where that is open.
     fn fixed_on_device(&self) -> Option<usize> {
-        self.question.choices.on_device.map(|count| count.min(self.most_choosable()))
+        self.question.choices.on_device.map(|count| count.min(self.count()))
     }
 
     /// Bytes of the host that lack.
@@ -103,7 +100,7 @@ impl Laid<'_> {
         if suffices(0) {
             return Some(0);
         }
-        let all = self.most_choosable();
+        let all = self.count();
         if !suffices(all) {
             return None;
         }

@@ -30,7 +30,8 @@ fn note(slots: u32, host: Option<Host>) -> Option<String> {
 /// its slots share one.
 pub fn of_plan(plan: &Plan) -> Option<String> {
     plan.stages.iter().find(|stage| stage.seconds.is_some())?;
-    if plan.found.copy_rates.as_ref().is_some_and(|rates| !rates.cores.is_empty()) {
+    let has_cores = plan.found.copy_rates.as_ref().is_some_and(|rates| !rates.cores.is_empty());
+    if has_cores || plan.found.lane_rates.is_some() {
         return None;
     }
     // Slots of the node that has most of them. Devices that were named without a cluster are of one node.

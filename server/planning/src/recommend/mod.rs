@@ -42,7 +42,9 @@ pub use find::{Candidate, CandidateStage, Job};
 pub use grown::{Family, Grown};
 pub use incomparable::incomparable;
 pub use largest_model::largest_model;
-pub use over_time::{ChunksHeld, CopyShown, CurvePoint, Interleaved, OverTime, StageCurve, Untold, WayShown};
+pub use over_time::{
+    ChunksHeld, ChunksOverTime, CopyShown, CurvePoint, Interleaved, OverTime, StageCurve, Untold, WayShown,
+};
 pub use plan::NamedPlan;
 pub use question::PlanQuestion;
 

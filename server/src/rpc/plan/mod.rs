@@ -2,6 +2,7 @@
 
 mod export;
 mod holds_here;
+mod in_chunks;
 mod known;
 mod listed;
 mod message;

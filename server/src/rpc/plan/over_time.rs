@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use loadmaster_planning::iteration::{AskedOrder, Lane, Overlap};
 use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::recommend::{CopyShown, Interleaved, OverTime, ProfiledChain, StageCurve, WayShown};
+use loadmaster_planning::recommend::{
+    ChunksOverTime, CopyShown, Interleaved, OverTime, ProfiledChain, StageCurve, Untold, WayShown,
+};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::wire::v1;
@@ -16,7 +18,7 @@ use crate::store::records::PlanRecord;
 
 /// Most copies, waits and points of curves that a timeline lists, each: with as many passes as may be asked for, it stays below
 /// the 4 MiB that clients take.
-const MOST: usize = 10_000;
+pub(super) const MOST: usize = 10_000;
 
 /// Whether a timeline tells of memory, and what of.
 pub(super) enum AskedMemory {
@@ -57,6 +59,25 @@ impl AskedMemory {
         order: AskedOrder,
         overlap: Option<Overlap>,
     ) -> Option<Result<OverTime, String>> {
+        self.told(plan, (order, overlap), OverTime::of)
+    }
+
+    /// The same of a plan in chunks.
+    pub(super) fn in_chunks(
+        &self,
+        plan: &Plan,
+        order: AskedOrder,
+        overlap: Option<Overlap>,
+    ) -> Option<Result<ChunksOverTime, String>> {
+        self.told(plan, (order, overlap), ChunksOverTime::of)
+    }
+
+    fn told<T>(
+        &self,
+        plan: &Plan,
+        (order, overlap): (AskedOrder, Option<Overlap>),
+        of: impl Fn(&Plan, &ProfiledChain) -> Result<T, Untold>,
+    ) -> Option<Result<T, String>> {
         let own = plan.found.iteration.as_ref().map(|of| of.overlap);
         let is_own = order == AskedOrder::Own && overlap.is_none_or(|overlap| Some(overlap) == own);
         match self {
@@ -64,7 +85,7 @@ impl AskedMemory {
             Self::Of(_) if !is_own => {
                 Some(Err("it is known of the plan's own schedule and transfers alone".to_owned()))
             }
-            Self::Of(chain) => Some(OverTime::of(plan, chain).map_err(|error| error.to_string())),
+            Self::Of(chain) => Some(of(plan, chain).map_err(|error| error.to_string())),
             Self::Unread(why) => Some(Err(why.clone())),
         }
     }
@@ -173,6 +194,7 @@ fn wait_span(
         back: wait.is_back,
         start_seconds: wait.start,
         end_seconds: wait.end,
+        ..v1::WaitSpan::default()
     }
 }
 
@@ -199,10 +221,11 @@ fn copy_span(copy: &CopyShown<'_>) -> v1::CopySpan {
         bytes: Bytes(copy.bytes).to_wire(),
         start_seconds: copy.start,
         end_seconds: copy.end,
+        ..v1::CopySpan::default()
     }
 }
 
-fn memory_curve(stage: usize, capacity: u64, curve: &StageCurve, plan: &Plan) -> v1::MemoryCurve {
+pub(super) fn memory_curve(stage: usize, capacity: u64, curve: &StageCurve, plan: &Plan) -> v1::MemoryCurve {
     let points = curve.points.iter().map(|point| v1::MemoryPoint {
         start_seconds: point.start,
         held: Some(point.held.to_wire(plan.ledger)),

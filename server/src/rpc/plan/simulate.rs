@@ -11,9 +11,9 @@ use loadmaster_proto::name::PlanName;
 use loadmaster_proto::training::schedule::Pass;
 use loadmaster_proto::wire::{field, v1};
 
-use super::Plans;
 use super::message::number;
 use super::over_time::{self, AskedMemory};
+use super::{Plans, in_chunks};
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
 
@@ -27,6 +27,9 @@ const MAX_CHUNKS: i32 = 64;
 const COMPARED: std::ops::RangeInclusive<usize> = 2..=8;
 /// Passes of each plan that a comparison lists.
 const COMPARED_PASSES: usize = 2_000;
+/// What a timeline of a plan in chunks says without its lanes.
+const UNTOLD_CHUNKS: &str = "it trains in chunks: passes are drawn as if these never moved, and the step at the end has all seconds \
+                             besides";
 /// How long a simulation may take; it heeds no stop, and ends because its passes are limited.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -141,12 +144,19 @@ fn timeline(
         }
         return Ok(answer);
     }
-    match memory.over_time(plan, asked, overlap) {
-        None => {}
-        Some(Ok(over_time)) => over_time::tell(&mut answer, plan, &over_time, listed),
-        Some(Err(why)) => {
-            answer.warnings.push(format!("what it copies and holds over time is not shown: {why}"));
-        }
+    let is_in_chunks = plan.stages.iter().any(|stage| stage.chunks.is_some());
+    let told = if is_in_chunks {
+        let of = memory.in_chunks(plan, asked, overlap);
+        of.map(|of| of.map(|of| in_chunks::tell(&mut answer, plan, &of, listed)))
+    } else {
+        let of = memory.over_time(plan, asked, overlap);
+        of.map(|of| of.map(|of| over_time::tell(&mut answer, plan, &of, listed)))
+    };
+    if is_in_chunks && !matches!(told, Some(Ok(()))) {
+        answer.warnings.push(UNTOLD_CHUNKS.to_owned());
+    }
+    if let Some(Err(why)) = told {
+        answer.warnings.push(format!("what it copies and holds over time is not shown: {why}"));
     }
     Ok(answer)
 }
@@ -176,6 +186,7 @@ pub(super) fn spans(lane: &Lane, most: usize, devices: usize) -> Vec<v1::PassSpa
         chunk: number(chunk),
         start_seconds: start,
         end_seconds: end,
+        ..v1::PassSpan::default()
     };
     let passes = lane.passes.iter().take(most).map(|timed| {
         let chunk = timed.stage as usize / devices.max(1);

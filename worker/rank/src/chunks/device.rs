@@ -1,6 +1,8 @@
-//! Chunks whose state is on the device: nothing of them moves, and they are updated in their turn of the backward pass.
+//! Chunks whose state is on the device, or of what ranks share each rank's part: nothing of them passes the link, and they are
+//! updated in their turn of the backward pass.
 
-use loadmaster_proto::chunks::layout::Chunk;
+use std::ops::Range;
+
 use loadmaster_proto::chunks::lists::{List, Lists as ListsOfChunks};
 use loadmaster_proto::chunks::stage::StepKernel;
 use tch::{Device, Kind, Tensor};
@@ -15,43 +17,91 @@ use crate::ffi::{Number, Numbers, Storage};
 use crate::optimizer::{OptimizerState, update};
 use crate::tape::defect;
 
-/// What the optimizer keeps of a chunk, on the device: the fp32 copy first, then what the rule needs.
+/// What a rank has of a chunk on its device, always.
 #[derive(Debug)]
-pub(super) struct DeviceState(Vec<Tensor>);
+pub(super) struct DeviceState {
+    /// Which elements of the chunk: all where nobody shares it.
+    owned: Range<u64>,
+    /// What the optimizer keeps of them: the fp32 copy first, then what the rule needs.
+    state: Vec<Tensor>,
+    /// The parameters of which payloads are gathered. None where the payload is always there, and has them.
+    parameters: Option<ChunkBlock>,
+}
 
 impl DeviceState {
     /// Zeros.
     ///
     /// # Errors
     /// Out of memory.
-    pub(super) fn new(chunk: &Chunk, lists: &ListsOfChunks, device: Device) -> Result<Self, RankError> {
-        let elements = i64::try_from(chunk.capacity).map_err(|_| defect("a chunk is too large"))?;
+    pub(super) fn new(
+        owned: Range<u64>,
+        is_shared: bool,
+        lists: &ListsOfChunks,
+        (kind, device): (Kind, Device),
+    ) -> Result<Self, RankError> {
+        let elements = owned.end.saturating_sub(owned.start);
+        let zeros = |kind: Kind| {
+            let elements = i64::try_from(elements).map_err(|_| defect("a chunk is too large"))?;
+            Ok::<_, RankError>(Tensor::f_zeros([elements], (kind, device))?)
+        };
         let states = lists.all().iter().filter(|&&list| list != List::Parameters);
-        let state = states.map(|_| Tensor::f_zeros([elements], (Kind::Float, device)));
-        Ok(Self(state.collect::<Result<_, _>>()?))
+        let state = states.map(|_| zeros(Kind::Float)).collect::<Result<_, _>>()?;
+        let parameters = is_shared.then(|| ChunkBlock::of(zeros(kind)?)).transpose()?;
+        Ok(Self { owned, state, parameters })
     }
 
-    /// So many elements of the fp32 copy, from one on.
+    /// Which elements of the chunk it has.
+    pub(super) fn owned(&self) -> Range<u64> {
+        self.owned.clone()
+    }
+
+    /// So many elements of the fp32 copy, from one of its own on.
     ///
     /// # Errors
     /// What libtorch says.
     pub(super) fn weights(&self, first: u64, elements: u64) -> Result<Tensor, RankError> {
         let lacks = || defect("a chunk has no fp32 copy");
-        part(self.0.first().ok_or_else(lacks)?, (first, elements))
+        part(self.state.first().ok_or_else(lacks)?, (first, elements))
     }
 
-    /// Updates elements of the chunk with the gradients in one block, and writes the new parameters into another, which may
-    /// be the same. On CPU slots as chunks on the host are, without a block more.
+    /// Writes values that a training starts with, from one of its elements on; into the payload too where that has the
+    /// parameters.
+    ///
+    /// # Errors
+    /// What libtorch says.
+    pub(super) fn start(&self, first: u64, values: &Tensor, payload: &ChunkBlock) -> Result<(), RankError> {
+        let span = (first, values.numel() as u64);
+        let _no_grad = tch::no_grad_guard();
+        self.weights(span.0, span.1)?.f_copy_(values)?;
+        self.parameters.as_ref().unwrap_or(payload).part(span)?.f_copy_(values)?;
+        Ok(())
+    }
+
+    /// Copies its parameters to where others gather them from.
+    ///
+    /// # Errors
+    /// What libtorch says.
+    pub(super) fn give(&self, part: &Tensor) -> Result<(), RankError> {
+        let Some(parameters) = &self.parameters else { return Ok(()) };
+        let _no_grad = tch::no_grad_guard();
+        let own = parameters.part((0, part.numel() as u64))?;
+        part.shallow_clone().f_copy_(&own)?;
+        Ok(())
+    }
+
+    /// Updates its elements with the gradients in one payload, and writes the new parameters into another, which may be the
+    /// same, or among its own. On CPU slots as chunks on the host are, without a block more.
     ///
     /// # Errors
     /// Out of memory, for one.
     pub(super) fn update(
         &self,
-        (gradients, parameters): (&ChunkBlock, &ChunkBlock),
+        (gradients, payload): (&ChunkBlock, &ChunkBlock),
         spans: &[(u64, u64)],
         updating: Updating,
         steps: i32,
     ) -> Result<(), RankError> {
+        let parameters = self.parameters.as_ref().unwrap_or(payload);
         for &span in spans {
             match (gradients.device(), gradients.kind()) {
                 (Device::Cpu, Kind::Float) => {
@@ -79,10 +129,10 @@ impl DeviceState {
             Numbers::of(storage, first, count).ok_or_else(|| defect("a chunk on the device is away"))
         }
         let mut state = Vec::with_capacity(3);
-        for tensor in &self.0 {
+        for tensor in &self.state {
             state.push(numbers::<f32>(&Storage::of(tensor)?, span)?);
         }
-        let mut gradient = numbers::<L>(&gradients.storage, span)?;
+        let mut gradient = numbers::<L>(&gradients.storage, self.in_chunk(span))?;
         let mut state = state.iter_mut().map(Numbers::all);
         let lists = Lists {
             parameters: gradient.all(),
@@ -113,12 +163,17 @@ impl DeviceState {
         steps: i32,
     ) -> Result<(), RankError> {
         let _no_grad = tch::no_grad_guard();
-        let of = |index: usize| self.0.get(index).map(|tensor| part(tensor, span)).transpose();
+        let of = |index: usize| self.state.get(index).map(|tensor| part(tensor, span)).transpose();
         let weights = self.weights(span.0, span.1)?;
-        let gradient = gradients.part(span)?.f_to_kind(Kind::Float)?;
+        let gradient = gradients.part(self.in_chunk(span))?.f_to_kind(Kind::Float)?;
         let mut state = OptimizerState { first: of(1)?, second: of(2)? };
         update(updating.rule, steps, &mut state, &weights, &gradient)?;
         Ok(parameters.part(span)?.f_copy_(&weights)?)
+    }
+
+    /// Where elements of its own are in the chunk.
+    fn in_chunk(&self, (first, elements): (u64, u64)) -> (u64, u64) {
+        (self.owned.start + first, elements)
     }
 }
 

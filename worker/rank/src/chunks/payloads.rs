@@ -51,7 +51,7 @@ pub(super) struct Payloads {
     kind: Kind,
     updating: Updating,
     all: Vec<Payload>,
-    /// What the optimizer keeps of chunks that are always on the device.
+    /// What is always on the device of chunks whose state is there.
     on_device: BTreeMap<usize, DeviceState>,
     /// Who shares the chunks, and which of them this rank is.
     group: Option<Group>,
@@ -88,19 +88,23 @@ impl Payloads {
         let mapping = memory.host_pool(loadmaster_proto::bytes::Bytes(chunks.host.bytes))?;
         let kind = kind(precision);
         let mut on_device = BTreeMap::new();
+        let rank = group.as_ref().map_or(0, |group| group.own().index);
         let mut all = Vec::with_capacity(chunks.uses.payloads().len());
         for of in chunks.uses.payloads() {
             let chunk = chunks.layout.chunks().get(of.payload.chunk);
             let elements = chunk.map_or(0, |chunk| chunks.sharing.payload(chunk));
             let block = ChunkBlock::away(elements, (kind, memory.device()))?;
             let mut at = Whereabouts::Away;
-            if chunks.uses.is_on_device(of.payload.chunk) {
+            if chunks.uses.stays_whole(of.payload.chunk) {
                 block.stay()?;
                 at = Whereabouts::Here;
-                if let Some(chunk) = chunk.filter(|_| !of.payload.is_gradients) {
-                    let state = DeviceState::new(chunk, &chunks.lists, memory.device())?;
-                    on_device.insert(of.payload.chunk, state);
-                }
+            }
+            let has_state = chunks.uses.is_on_device(of.payload.chunk) && !of.payload.is_gradients;
+            if let Some(chunk) = chunk.filter(|_| has_state) {
+                let owned = chunks.sharing.owned(chunk, rank);
+                let like = (kind, memory.device());
+                let state = DeviceState::new(owned, group.is_some(), &chunks.lists, like)?;
+                on_device.insert(of.payload.chunk, state);
             }
             all.push(Payload { block, at, is_spilled: false });
         }
@@ -112,7 +116,7 @@ impl Payloads {
             updating,
             all,
             on_device,
-            rank: group.as_ref().map_or(0, |group| group.own().index),
+            rank,
             group,
             host: HostChunks::new(mapping, chunks.host.clone(), updating)?,
             up: Lane::start("chunks to the device".to_owned(), pace, gpu)?,
@@ -134,21 +138,32 @@ impl Payloads {
         matches!(self.all[payload].at, Whereabouts::Here)
     }
 
-    /// What the optimizer keeps of a chunk on the device; none of those on the host.
+    /// What is always on the device of a chunk whose state is there; none of those on the host.
     pub(super) fn state_on_device(&self, chunk: usize) -> Option<&DeviceState> {
         self.on_device.get(&chunk)
     }
 
-    /// Updates a chunk on the device, all of whose gradients are there.
+    /// Updates a chunk on the device, all of whose gradients are there: ranks that share it add them up first, each its part.
     ///
     /// # Errors
-    /// Out of memory, for one.
-    pub(super) fn update_on_device(&self, chunk: usize, tensors: &Tensors) -> Result<(), RankError> {
+    /// Out of memory, for one, or a rank is gone.
+    pub(super) fn update_on_device(&mut self, chunk: usize, tensors: &Tensors) -> Result<(), RankError> {
+        let gradients = self.chunks.uses.gradients_of(chunk);
+        self.reduce(gradients)?;
         let Some(state) = self.on_device.get(&chunk) else { return Ok(()) };
-        let blocks = (self.block(self.chunks.uses.gradients_of(chunk)), self.block(chunk));
+        let blocks = (self.block(gradients), self.block(chunk));
         let layout = &self.chunks.layout.chunks()[chunk];
-        let spans = tensors.with_gradients(&layout.tensors, 0..layout.capacity);
+        let spans = tensors.with_gradients(&layout.tensors, state.owned());
         state.update(blocks, &spans, self.updating, self.steps)
+    }
+
+    /// Ranks that share a payload's chunk add up their gradients, each those of its part.
+    fn reduce(&mut self, payload: usize) -> Result<(), RankError> {
+        if let Some(group) = &self.group {
+            group.reduce_scatter(&self.parts(payload)?)?;
+            self.counts.scattered(self.chunks.others_bytes(self.chunk_of(payload)));
+        }
+        Ok(())
     }
 
     fn chunk_of(&self, payload: usize) -> usize {
@@ -186,10 +201,7 @@ impl Payloads {
         tensors: &Tensors,
     ) -> Result<Ticket, RankError> {
         let chunk = self.chunk_of(payload);
-        if let Some(group) = &self.group {
-            group.reduce_scatter(&self.parts(payload)?)?;
-            self.counts.scattered(self.chunks.others_bytes(chunk));
-        }
+        self.reduce(payload)?;
         let (updated, end) = Completion::begun();
         let (gradients, before) = match own {
             Some(place) => (self.own_part(payload, place), None),
@@ -341,9 +353,14 @@ impl Payloads {
         if let Whereabouts::Coming(Some(ticket)) = std::mem::replace(at, Whereabouts::Here) {
             self.counts.came(ticket.wait()?);
         }
-        if let Some(group) = self.group.as_ref().filter(|_| copies.is_gathered()) {
-            group.all_gather(&self.parts(payload)?)?;
-            self.counts.gathered(self.chunks.others_bytes(self.chunk_of(payload)));
+        if let Some(group) = self.group.as_ref().filter(|_| copies.is_gathered) {
+            let (chunk, parts) = (self.chunk_of(payload), self.parts(payload)?);
+            let own = usize::try_from(self.rank).ok().and_then(|rank| parts.get(rank));
+            if let Some((state, own)) = self.on_device.get(&chunk).zip(own) {
+                state.give(own)?;
+            }
+            group.all_gather(&parts)?;
+            self.counts.gathered(self.chunks.others_bytes(chunk));
         }
         Ok(())
     }

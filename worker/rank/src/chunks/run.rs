@@ -121,13 +121,6 @@ impl ChunkRun {
 
     /// Writes the fp32 copy of a tensor, and what layers compute with where the host keeps that.
     fn write_start(&self, place: Place, start: &Tensor) -> Result<(), RankError> {
-        if let Some(state) = self.payloads.state_on_device(place.chunk) {
-            let _no_grad = tch::no_grad_guard();
-            let mut weights = state.weights(place.offset, place.elements)?.f_view(start.size().as_slice())?;
-            weights.f_copy_(start)?;
-            let mut value = self.payloads.block(place.chunk).tensor(place, &start.size())?;
-            return Ok(value.f_copy_(start)?);
-        }
         let host = &self.payloads.host;
         let chunk = &host.memory.chunks[place.chunk];
         let layout = &self.chunks.layout.chunks()[place.chunk];
@@ -138,6 +131,11 @@ impl ChunkRun {
         if from >= to {
             return Ok(());
         }
+        let [skip, count] = [from - first, to - from].map(|of| i64::try_from(of).unwrap_or(i64::MAX));
+        if let Some(state) = self.payloads.state_on_device(place.chunk) {
+            let values = start.f_reshape([-1])?.f_narrow(0, skip, count)?;
+            return state.start(from - owned.start, &values, self.payloads.block(place.chunk));
+        }
         let write = |part: HostPart, tensor: &Tensor| {
             let size = tensor.kind().elt_size_in_bytes() as u64;
             // A place for the whole chunk begins with its first element, one for a part with the part's.
@@ -145,7 +143,6 @@ impl ChunkRun {
             let at = if is_whole { from } else { from - owned.start };
             let bytes = host.mapping.numbers::<u8>(part.start + size * at, size * (to - from));
             let mut bytes = bytes.ok_or_else(|| defect("a chunk is not in the host's memory"))?;
-            let [skip, count] = [from - first, to - from].map(|of| i64::try_from(of).unwrap_or(i64::MAX));
             let tensor = tensor.f_to_device(Device::Cpu)?.f_view([-1])?.f_narrow(0, skip, count)?;
             Ok::<_, RankError>(tensor.f_copy_data_u8(bytes.all(), tensor.numel())?)
         };
@@ -283,12 +280,7 @@ impl ChunkRun {
     /// What libtorch says.
     pub(super) fn parameters(&self) -> Result<Vec<(String, Tensor)>, RankError> {
         let of = |ChunkTensor { trained, place, .. }: &ChunkTensor| {
-            let size = trained.value.size();
-            if let Some(state) = self.payloads.state_on_device(place.chunk) {
-                let weights = state.weights(place.offset, place.elements)?;
-                return Ok((trained.global_name(), weights.f_view(size.as_slice())?.f_to_kind(self.kind)?));
-            }
-            let weights = self.weights(*place)?.f_view(size.as_slice())?;
+            let weights = self.weights(*place)?.f_view(trained.value.size().as_slice())?;
             Ok((trained.global_name(), weights.f_to_kind(self.kind)?))
         };
         ffi::aside(|| self.tensors.all.iter().map(of).collect())
@@ -297,14 +289,21 @@ impl ChunkRun {
     /// The fp32 copy of a tensor, of which other ranks may have parts: all of them ask for the same, one after the other.
     fn weights(&self, place: Place) -> Result<Tensor, RankError> {
         let host = &self.payloads.host;
-        let weights = host.memory.chunks[place.chunk].state.first();
         let part = self.chunks.sharing.part(&self.chunks.layout.chunks()[place.chunk]);
-        let own = weights.and_then(|weights| host.mapping.numbers::<f32>(weights.start, part));
-        let mut own = own.ok_or_else(|| defect("a chunk is not in the host's memory"))?;
-        let own = Tensor::f_from_slice(own.all())?;
+        let own = match self.payloads.state_on_device(place.chunk) {
+            Some(state) => state.weights(0, part)?,
+            None => {
+                let weights = host.memory.chunks[place.chunk].state.first();
+                let own = weights.and_then(|weights| host.mapping.numbers::<f32>(weights.start, part));
+                let mut own = own.ok_or_else(|| defect("a chunk is not in the host's memory"))?;
+                Tensor::f_from_slice(own.all())?
+            }
+        };
         let whole = match &self.group {
             None => own,
             Some(group) => {
+                // Between GPUs it is exchanged from there.
+                let own = own.f_to_device(self.payloads.block(place.chunk).device())?;
                 let ranks = 0..self.chunks.sharing.ranks();
                 let parts = ranks
                     .map(|rank| if rank == self.rank { Ok(own.shallow_clone()) } else { own.f_zeros_like() });

@@ -73,6 +73,15 @@ impl ChunkBlock {
         Ok(Self { whole, storage })
     }
 
+    /// All of a tensor, which stays.
+    ///
+    /// # Errors
+    /// What libtorch says.
+    pub(super) fn of(whole: Tensor) -> Result<Self, RankError> {
+        let storage = Arc::new(Storage::of(&whole)?);
+        Ok(Self { whole, storage })
+    }
+
     /// Gives it memory for good.
     ///
     /// # Errors

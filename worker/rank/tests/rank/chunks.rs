@@ -2,7 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::lists::Lists;
+use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::Payload;
@@ -10,7 +10,9 @@ use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{
+    ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
+};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{EXIT_BAD_SPEC, RankEvent, RankSpec};
 use loadmaster_proto::model::Model;
@@ -159,68 +161,174 @@ fn whatever_leaves_at_every_boundary_comes_back_the_same() {
 }
 
 /// Ranks that share chunks train what replicas train that hold all: the same losses and weights, to the bit. Each of them holds
-/// its part of the state, and all-gathers twice and reduce-scatters once of what the others own.
+/// its part of the state, on its host or, of none, some or all chunks, on its device; and all-gathers twice and reduce-scatters
+/// once of what the others own.
 #[test]
 fn ranks_that_share_chunks_train_the_same() {
     let mut random = Random::new(9);
     for (model, ranks) in [(small_gpt(true), 2), (small_bert(), 4), (small_llama(), 2), (small_gpt(true), 3)]
     {
-        let precision = random.of(&[Precision::Fp32, Precision::Bf16]);
         let training = TrainingSpec {
-            precision,
-            optimizer: ADAM,
+            precision: random.of(&[Precision::Fp32, Precision::Bf16]),
+            optimizer: random.of(&[ADAM, SGD]),
             micro_batch_size: 12,
             micro_batches: 1 + random.below(3) as u32,
             recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
             ..training()
         };
-        let stage = StageConfig { data_degree: ranks, ..StageConfig::single(0, model.layers().len() - 1) };
-        let partitioning = Partitioning::new(vec![stage]).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let (mut plain, _) = train(connected(&model, training, &partitioning, folder.path()), folder.path());
+        let replicas = Replicas::new(model, training, ranks);
+        let (mut plain, _) = replicas.train(None);
         // Nobody has whole gradients in chunks.
         plain.tensors.retain(|name, _| !name.contains("gradient of"));
         for order in ChunkOrder::ALL {
-            let folder = tempfile::tempdir().unwrap();
-            let mut specs = connected(&model, training, &partitioning, folder.path());
-            let bare = ChunkedStage {
-                host_copy: random.of(&HostCopy::ALL),
-                ..in_chunks(700 + 600 * random.below(3) as u64, order)
-            };
-            let all = bare.lay_out_shared(&model, &training, ranks).unwrap();
-            let chunks = ChunkedStage {
-                residency: if bare.host_copy == HostCopy::Kept {
-                    ChunkResidency::Planned(bare.bare_visits(&all).unwrap())
-                } else {
-                    ChunkResidency::Paged(Paging { eviction: Eviction::Lru, ahead: 1, behind: 1 })
-                },
-                ..bare
-            };
-            specs.iter_mut().for_each(|spec| spec.chunks = Some(Box::new(chunks.clone())));
-            let (shared, measured) = train(specs, folder.path());
-            let what = format!("{} {ranks} {training:?} {order} {}", model.family(), chunks.host_copy);
-            assert_same_bits(&shared, &plain, &what);
-            for measured in measured {
-                let told = measured.chunks.unwrap();
-                let sums = told.other_bytes.iter().zip(&told.payload_bytes).map(|(one, other)| one + other);
-                assert_eq!(measured.peak_allocated.0, sums.max().unwrap(), "{what}");
-                assert_eq!(told.host_bytes.0, all.host.bytes, "{what}");
-                // Gradients go once to the ranks that own their parameters, parameters come once to each visit.
-                let others = |chunk| u64::from(ranks - 1) * all.copied_bytes(chunk, false);
-                let each: u64 = (0..all.layout.chunks().len()).map(others).sum();
-                assert_eq!(told.scattered_bytes, each, "{what}");
-                if let ChunkResidency::Planned(visits) = &chunks.residency {
-                    let visits = chunks.told(&all, visits).unwrap();
-                    let gathered =
-                        visits.all().filter(|(.., copies)| copies.comes && !copies.comes_unfinished);
-                    let gathered: u64 = gathered.map(|(_, visit, _)| others(visit.payload.chunk)).sum();
-                    assert_eq!(told.gathered_bytes, gathered, "{what}");
-                    // Twice at most in `layer` order: with the gradients 6 (W - 1)/W bytes a parameter in bf16. Tables that
-                    // are computed with again leave in these visits between their micro-batches.
-                    let comes_twice =
-                        order == ChunkOrder::Layer && training.recompute == RecomputePolicy::None;
-                    assert!(!comes_twice || gathered <= 2 * each, "{what}");
+            let mut needed = None;
+            for on_device in [OnDevice::None, OnDevice::Some, OnDevice::All] {
+                let bare = ChunkedStage {
+                    host_copy: random.of(&HostCopy::ALL),
+                    ..in_chunks(700 + 600 * random.below(3) as u64, order)
+                };
+                let count = replicas.lay_out(&bare).layout.chunks().len();
+                let bare = ChunkedStage { on_device: on_device.of(count, &mut random), ..bare };
+                let chunks = match random.below(2) {
+                    // Evicted at every boundary at which it may leave.
+                    0 => {
+                        let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
+                        ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare }
+                    }
+                    _ => {
+                        let paging = Paging { eviction: Eviction::Lru, ahead: 1, behind: 1 };
+                        ChunkedStage { residency: ChunkResidency::Paged(paging), ..bare }
+                    }
+                };
+                let (shared, measured) = replicas.train(Some(&chunks));
+                let what = format!("{} {ranks} {training:?} {chunks:?}", replicas.model.family());
+                assert_same_bits(&shared, &plain, &what);
+                for measured in measured {
+                    let other = replicas.assert_counted(&chunks, &measured, &what);
+                    let needed = needed.get_or_insert_with(|| other.clone());
+                    assert_eq!(&other, needed, "{what}: what a step needs besides is its own");
                 }
+            }
+        }
+    }
+}
+
+/// Of how many chunks the state is on the device.
+#[derive(Debug, Clone, Copy)]
+enum OnDevice {
+    None,
+    Some,
+    All,
+}
+
+impl OnDevice {
+    fn of(self, count: usize, random: &mut Random) -> Vec<usize> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Some => (0..count).filter(|_| random.below(2) == 0).collect(),
+            Self::All => (0..count).collect(),
+        }
+    }
+}
+
+/// Ranks that each train a model on their share of every micro-batch.
+struct Replicas {
+    model: Model,
+    training: TrainingSpec,
+    ranks: u32,
+}
+
+impl Replicas {
+    fn new(model: Model, training: TrainingSpec, ranks: u32) -> Self {
+        Self { model, training, ranks }
+    }
+
+    fn lay_out(&self, stage: &ChunkedStage) -> Chunks {
+        stage.lay_out_shared(&self.model, &self.training, self.ranks).unwrap()
+    }
+
+    fn train(&self, chunks: Option<&ChunkedStage>) -> (Trained, Vec<Measurement>) {
+        let whole = StageConfig::single(0, self.model.layers().len() - 1);
+        let stage = StageConfig { data_degree: self.ranks, ..whole };
+        let partitioning = Partitioning::new(vec![stage]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut specs = connected(&self.model, self.training, &partitioning, folder.path());
+        specs.iter_mut().for_each(|spec| spec.chunks = chunks.map(|chunks| Box::new(chunks.clone())));
+        train(specs, folder.path())
+    }
+
+    /// That a rank held and moved what its chunks say. Returns what its steps needed besides.
+    fn assert_counted(&self, chunks: &ChunkedStage, measured: &Measurement, what: &str) -> Vec<u64> {
+        let all = self.lay_out(chunks);
+        let told = measured.chunks.as_ref().unwrap();
+        let sums = told.other_bytes.iter().zip(&told.payload_bytes).map(|(one, other)| one + other);
+        assert_eq!(measured.peak_allocated.0, sums.max().unwrap(), "{what}");
+        assert_eq!(told.host_bytes.0, all.host.bytes, "{what}");
+        // Gradients go once to the ranks that own their parameters, parameters come once to each visit.
+        let others = |chunk| u64::from(self.ranks - 1) * all.copied_bytes(chunk, false);
+        let count = all.layout.chunks().len();
+        let each: u64 = (0..count).map(others).sum();
+        assert_eq!(told.scattered_bytes, each, "{what}");
+        let is_on_device = |chunk: usize| chunks.on_device.contains(&chunk);
+        if chunks.on_device.len() == count {
+            assert_eq!(
+                (told.up_bytes, told.down_bytes, told.host_bytes.0, told.fetches),
+                (0, 0, 0, 0),
+                "{what}"
+            );
+        }
+        let ChunkResidency::Planned(visits) = &chunks.residency else { return told.other_bytes.clone() };
+        assert!(!told.is_replanned, "{what}");
+        let moved = all.moved(&chunks.told(&all, visits).unwrap());
+        assert_eq!(
+            (told.up_bytes, told.down_bytes, told.fetches),
+            (moved.up, moved.down, moved.fetches),
+            "{what}"
+        );
+        assert_eq!(told.gathered_bytes, moved.gathered, "{what}");
+        // Twice at most in `layer` order: with the gradients 6 (W - 1)/W bytes a parameter in bf16. Tables that are computed with
+        // again leave in these visits between their micro-batches.
+        let comes_twice =
+            chunks.order == ChunkOrder::Layer && self.training.recompute == RecomputePolicy::None;
+        assert!(!comes_twice || moved.gathered <= 2 * each, "{what}");
+        // A rank's part of all lists is there always, and wholes while they visit.
+        let lists = Lists::new(self.training.precision, &self.training.optimizer).unwrap();
+        let part = |chunk: usize| all.copied_bytes(chunk, false) / lists.scalar_bytes(List::Parameters);
+        let always =
+            (0..count).filter(|&chunk| is_on_device(chunk)).map(part).sum::<u64>() * lists.parameter_bytes();
+        for (step, &payloads) in told.payload_bytes.iter().enumerate() {
+            let here = visits.iter().filter(|visit| (visit.fetched..visit.freed).contains(&step));
+            let here: u64 = here.map(|visit| all.payload_bytes(visit.payload.chunk)).sum();
+            assert_eq!(payloads, always + here, "{what}: step {step}");
+        }
+        told.other_bytes.clone()
+    }
+}
+
+/// Ranks that share a tied weight add up the gradients of both its ends in another order, wherever its state is: sums differ in
+/// their last bits alone.
+#[test]
+fn tied_weights_that_ranks_share_are_nearly_the_same() {
+    for (recompute, ranks) in [(RecomputePolicy::None, 2), (RecomputePolicy::Layer, 3)] {
+        let training =
+            TrainingSpec { recompute, optimizer: SGD, micro_batch_size: 12, micro_batches: 3, ..training() };
+        let replicas = Replicas::new(small_gpt(false), training, ranks);
+        let (plain, _) = replicas.train(None);
+        for order in ChunkOrder::ALL {
+            for on_device in [vec![0], vec![0, 1, 2]] {
+                let bare = ChunkedStage { on_device, ..in_chunks(1200, order) };
+                let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
+                let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+                let (shared, measured) = replicas.train(Some(&chunks));
+                let what = format!("{recompute} {ranks} {order} {:?}", chunks.on_device);
+                for measured in &measured {
+                    replicas.assert_counted(&chunks, measured, &what);
+                }
+                for (name, shared) in &shared.tensors {
+                    assert!(shared.allclose(&plain.tensors[name], 1e-4, 1e-6, false), "{what}: {name}");
+                }
+                let off = shared.losses.iter().zip(&plain.losses).map(|(of, plain)| (of - plain).abs());
+                assert!(off.fold(0.0, f64::max) < 1e-5, "{what}: {:?} {:?}", shared.losses, plain.losses);
             }
         }
     }

@@ -13,17 +13,25 @@ fn parts(chunk: &HostChunk) -> impl Iterator<Item = HostPart> {
     state.into_iter().chain(parameters).chain(gradients)
 }
 
-/// Whether each chunk has parameters on the host, gradients apart, and gradients that pass through a buffer.
-fn places(case: &Case) -> Vec<[bool; 3]> {
+/// Elements of each chunk that have a place on the host as parameters, and as gradients apart, and those that pass through a
+/// buffer as gradients. What may leave unfinished is all of it, else a rank's part.
+fn places(case: &Case) -> Vec<[u64; 3]> {
     let needs = case.needs();
     let of = |chunk: usize| {
+        let (part, whole) = (case.part(chunk), case.bytes(needs[chunk].0) / case.scalar());
         let own = &needs[chunk].1;
         let is_apart = needs.iter().any(|(payload, _)| payload.is_gradients && payload.chunk == chunk);
-        let has_place = case.stage.host_copy == HostCopy::Kept || own.is_interrupted();
+        let is_kept = case.stage.host_copy == HostCopy::Kept;
+        let kept = match own.is_interrupted() {
+            true => whole,
+            false if is_kept => part,
+            false => 0,
+        };
         if case.is_on_device(chunk) {
-            return [false; 3];
+            return [0; 3];
         }
-        [has_place, is_apart, !has_place && !own.gradients.is_empty()]
+        let passes = kept == 0 && !own.gradients.is_empty();
+        [kept, if is_apart { whole } else { 0 }, if passes { part } else { 0 }]
     };
     (0..case.chunks.layout.chunks().len()).map(of).collect()
 }
@@ -47,16 +55,18 @@ proptest! {
         let (places, scalar) = (places(&case), case.scalar());
         let layout = case.chunks.layout.chunks();
         prop_assert_eq!(host.chunks.len(), layout.len());
-        for (index, (chunk, of)) in host.chunks.iter().zip(layout).enumerate() {
+        for (index, chunk) in host.chunks.iter().enumerate() {
             let [kept, apart, _] = places[index];
+            let bytes = |elements: u64| (elements > 0).then_some(scalar * elements);
             // The fp32 copy and two moments.
             let states = if case.is_on_device(index) { 0 } else { 3 };
-            prop_assert_eq!(chunk.state.iter().map(|part| part.bytes).collect::<Vec<_>>(), vec![4 * of.capacity; states]);
-            prop_assert_eq!(chunk.parameters.map(|part| part.bytes), kept.then_some(scalar * of.capacity));
-            prop_assert_eq!(chunk.gradients.map(|part| part.bytes), apart.then_some(scalar * of.capacity));
+            let state = vec![4 * case.part(index); states];
+            prop_assert_eq!(chunk.state.iter().map(|part| part.bytes).collect::<Vec<_>>(), state);
+            prop_assert_eq!(chunk.parameters.map(|part| part.bytes), bytes(kept));
+            prop_assert_eq!(chunk.gradients.map(|part| part.bytes), bytes(apart));
         }
-        let passing: Vec<u64> =
-            layout.iter().zip(&places).filter(|(_, places)| places[2]).map(|(of, _)| scalar * of.capacity).collect();
+        let passing = places.iter().map(|places| scalar * places[2]).filter(|&bytes| bytes > 0);
+        let passing: Vec<u64> = passing.collect();
         prop_assert_eq!(host.staging.len(), passing.len().min(case.stage.staging));
         prop_assert!(host.staging.iter().all(|part| Some(&part.bytes) == passing.iter().max()));
     }
@@ -71,24 +81,17 @@ proptest! {
         let tensors = case.chunks.layout.tensors().iter().filter(|of| is_here(&of.chunk));
         let parameters: u64 = tensors.map(|of| of.elements).sum();
         let here = (0..layout.len()).filter(is_here);
-        let capacity: u64 = here.map(|chunk| layout[chunk].capacity).sum();
-        let places = places(&case);
-        let unfinished: u64 = layout
-            .iter()
-            .zip(&places)
-            .map(|(of, [kept, apart, _])| {
-                let spilled = *kept && case.stage.host_copy == HostCopy::Made;
-                (u64::from(spilled) + u64::from(*apart)) * case.scalar() * of.capacity
-            })
-            .sum();
-        let each = match case.stage.host_copy {
-            HostCopy::Made => 12,
-            HostCopy::Kept => 12 + case.scalar(),
+        let owned: u64 = here.map(|chunk| case.part(chunk)).sum();
+        let (each, kept) = match case.stage.host_copy {
+            HostCopy::Made => (12, 0),
+            HostCopy::Kept => (12 + case.scalar(), owned),
         };
+        let whole: u64 = places(&case).iter().map(|[kept, apart, _]| kept + apart).sum();
+        let unfinished = case.scalar() * (whole - kept);
         let staging: u64 = host.staging.iter().map(|part| part.bytes).sum();
         let count = host.chunks.iter().flat_map(parts).count() + host.staging.len();
         let taken = host.bytes - unfinished - staging;
-        prop_assert!(taken >= each * parameters, "{taken} for {parameters}");
-        prop_assert!(taken <= each * capacity + PADDING * count as u64, "{taken} for {capacity}");
+        prop_assert!(taken * u64::from(case.ranks) >= each * parameters, "{taken} for {parameters}");
+        prop_assert!(taken <= each * owned + PADDING * count as u64, "{taken} for {owned}");
     }
 }

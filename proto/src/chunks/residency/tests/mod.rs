@@ -3,6 +3,7 @@
 mod host;
 mod naive;
 mod paged;
+mod shared;
 mod visits;
 
 use super::paged::Paging;

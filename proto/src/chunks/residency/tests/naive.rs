@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::{chunks_of, stage};
+use super::{stage, training};
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::residency::Payload;
@@ -25,6 +25,8 @@ pub(super) struct Case {
     pub(super) stage: ChunkedStage,
     pub(super) chunks: Chunks,
     pub(super) precision: Precision,
+    /// Ranks that share the chunks.
+    pub(super) ranks: u32,
 }
 
 /// What a payload is needed for.
@@ -70,19 +72,25 @@ fn models() -> impl Strategy<Value = Model> {
     ]
 }
 
-/// Any of them, some chunks with their state on the device, in chunks of a share of all parameters; of what the largest atom needs where it has no chunk of its own.
+/// Any of them, of one rank or shared by several, some chunks with their state on the device, in chunks of a share of all
+/// parameters; of what the largest atom needs where it has no chunk of its own.
 pub(super) fn cases() -> impl Strategy<Value = Case> {
     let orders = prop_oneof![Just(ChunkOrder::Layer), Just(ChunkOrder::MicroBatch)];
     let copies = prop_oneof![Just(HostCopy::Made), Just(HostCopy::Kept)];
     let recompute = prop_oneof![Just(RecomputePolicy::None), Just(RecomputePolicy::Layer)];
     let schedules = prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)];
     let precisions = prop_oneof![Just(Precision::Fp32), Just(Precision::Bf16)];
-    let training = (orders, copies, recompute, schedules, precisions, 1_u32..5);
+    let trained = (orders, copies, recompute, schedules, precisions, 1_u32..5);
     let layouts = prop_oneof![3 => Just(ChunkLayout::Aligned), 1 => Just(ChunkLayout::Patrickstar)];
     let on_device = proptest::option::weighted(0.3, proptest::collection::vec(any::<bool>(), 1..8));
-    (models(), (0_u64..=60, layouts), (0_usize..4, on_device), training).prop_map(
-        |(model, (share, layout), (staging, on_device), training)| {
-            let (order, copy, recompute, schedule, precision, micro_batches) = training;
+    let ranks = prop_oneof![Just(1_u32), 2_u32..5];
+    (models(), (0_u64..=60, layouts), (0_usize..4, on_device, ranks), trained).prop_map(
+        |(
+            model,
+            (share, layout),
+            (staging, on_device, ranks),
+            (order, copy, recompute, schedule, precision, micro_batches),
+        )| {
             let atoms = Sequence::of_model(&model);
             let largest = atoms.atoms().map(|atom| atom.iter().sum()).max().unwrap();
             let least = if layout == ChunkLayout::Aligned { 1 } else { largest };
@@ -90,13 +98,14 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
             let mut stage =
                 ChunkedStage { layout, staging: staging + 1, ..stage(chunk_elements, order, copy) };
             let lay_out = |stage: &ChunkedStage| {
-                chunks_of(&model, stage, (schedule, micro_batches), recompute, precision)
+                let training = training((schedule, micro_batches), recompute, precision);
+                stage.lay_out_shared(&model, &training, ranks).unwrap()
             };
             let count = lay_out(&stage).layout.chunks().len();
             let is_chosen = on_device.into_iter().flat_map(|chosen| chosen.into_iter().cycle().take(count));
             stage.on_device = is_chosen.enumerate().filter(|of| of.1).map(|of| of.0).collect();
             let chunks = lay_out(&stage);
-            Case { model, stage, chunks, precision }
+            Case { model, stage, chunks, precision, ranks }
         },
     )
 }
@@ -147,10 +156,11 @@ impl Case {
         self.stage.on_device.contains(&chunk)
     }
 
-    /// What must come: what is always on the device need not.
+    /// What must come: what is always on the device need not, of which nobody else has a part.
     pub(super) fn needs(&self) -> Needs {
         let of = |(payload, need): (Payload, Need)| {
-            (payload, if self.is_on_device(payload.chunk) { Need::default() } else { need })
+            let stays = self.is_on_device(payload.chunk) && self.ranks == 1;
+            (payload, if stays { Need::default() } else { need })
         };
         self.all_needs().into_iter().map(of).collect()
     }
@@ -188,7 +198,20 @@ impl Case {
     }
 
     pub(super) fn bytes(&self, payload: Payload) -> u64 {
-        self.chunks.layout.chunks()[payload.chunk].capacity * self.scalar()
+        let capacity = self.chunks.layout.chunks()[payload.chunk].capacity;
+        capacity.max(self.part(payload.chunk) * u64::from(self.ranks)) * self.scalar()
+    }
+
+    /// Whether a chunk's state is on the device, but of its parameters a part alone: the others have theirs.
+    pub(super) fn has_parts(&self, chunk: usize) -> bool {
+        self.is_on_device(chunk) && self.ranks > 1
+    }
+
+    /// Elements of a chunk that a rank owns: whole lines of 64 bytes.
+    pub(super) fn part(&self, chunk: usize) -> u64 {
+        let (of, line) = (&self.chunks.layout.chunks()[chunk], 64 / self.scalar());
+        let (ranks, extent) = (u64::from(self.ranks), of.extent);
+        if ranks == 1 { of.capacity } else { extent.div_ceil(ranks).div_ceil(line) * line }
     }
 
     /// Bytes of what layers compute with.
@@ -200,11 +223,15 @@ impl Case {
         self.chunks.steps.all().len()
     }
 
-    /// Bytes that each step needs at once.
+    /// Bytes that each step needs at once. Gradients that have no place on the host are there until they are complete.
     pub(super) fn needed(&self) -> Vec<u64> {
         let needs = self.needs();
         let of = |step: usize| {
-            let here = needs.iter().filter(|(_, need)| need.steps.contains(&step));
+            let stays = |(payload, need): &&(Payload, Need)| {
+                let first = need.gradients.first().is_some_and(|&first| first <= step);
+                self.is_on_device(payload.chunk) && first && need.last_gradient() >= Some(step)
+            };
+            let here = needs.iter().filter(|of| of.1.steps.contains(&step) || stays(of));
             here.map(|&(payload, _)| self.bytes(payload)).sum()
         };
         (0..self.steps()).map(of).collect()
@@ -253,6 +280,7 @@ proptest! {
         }
         for chunk in 0..case.chunks.layout.chunks().len() {
             prop_assert_eq!(uses.is_on_device(chunk), case.is_on_device(chunk));
+            prop_assert_eq!(uses.stays_whole(chunk), case.is_on_device(chunk) && case.ranks == 1);
             let gradients = needs.iter().rposition(|(payload, _)| payload.chunk == chunk).unwrap();
             prop_assert_eq!(uses.gradients_of(chunk), gradients);
             prop_assert_eq!(uses.are_apart(chunk), needs[gradients].0.is_gradients);

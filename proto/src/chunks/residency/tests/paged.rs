@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 
 use super::naive::{Case, Need, cases};
-use crate::chunks::host::{HostCopy, spills};
+use crate::chunks::host::{HostCopy, may_leave_unfinished, spills};
 use crate::chunks::paging::{Eviction, Shortage};
 use crate::chunks::residency::Payload;
 use crate::chunks::residency::paged::Paging;
+use crate::chunks::residency::uses::PayloadUses;
 use crate::chunks::residency::visits::{Visit, Visits};
 
 fn evictions() -> impl Strategy<Value = Eviction> {
@@ -31,6 +32,12 @@ fn rooms() -> impl Strategy<Value = (Case, Vec<u64>)> {
     )
 }
 
+/// Whether the host has a place for a payload before its gradients are complete.
+fn may_leave(case: &Case, of: &PayloadUses) -> bool {
+    let is_on_device = case.is_on_device(of.payload.chunk);
+    may_leave_unfinished(case.stage.host_copy, &case.chunks.sharing, is_on_device, of)
+}
+
 /// Bytes that are there in each step.
 fn resident(case: &Case, visits: &[Visit]) -> Vec<u64> {
     let of = |step: usize| {
@@ -50,15 +57,15 @@ proptest! {
         (case, room) in rooms(), eviction in evictions(), ahead in 0_usize..5, behind in 0_usize..4
     ) {
         let (uses, paging) = (&case.chunks.uses, Paging { eviction, ahead, behind });
-        let copy = case.stage.host_copy;
-        let found = paging.visits(uses, |chunk| case.chunks.payload_bytes(chunk), &room, |of| spills(copy, of));
+        let spills = |of: &_| may_leave(&case, of);
+        let found = paging.visits(uses, |chunk| case.chunks.payload_bytes(chunk), &room, spills);
         let needed = case.needed();
         if let Some(access) = (0..room.len()).find(|&step| needed[step] > room[step]) {
             prop_assert_eq!(found, Err(Shortage { access, missing: needed[access] - room[access] }));
             return Ok(());
         }
         let visits = found.unwrap();
-        let checked = Visits::new(uses, &visits, |of| spills(copy, of)).unwrap();
+        let checked = Visits::new(uses, &visits, spills).unwrap();
         let bytes = resident(&case, &visits);
         prop_assert_eq!(&checked.resident(|chunk| case.chunks.payload_bytes(chunk)), &bytes);
         prop_assert!(bytes.iter().zip(&room).all(|(bytes, room)| bytes <= room), "{bytes:?} in {room:?}");
@@ -72,8 +79,11 @@ proptest! {
                 prop_assert!(need.steps.contains(&visit.needed) && need.steps.contains(&(visit.leaves - 1)));
                 prop_assert!(ahead > 0 || visit.fetched == visit.needed);
                 let makes = payload.is_gradients && Some(&visit.needed) == need.gradients.first();
-                prop_assert!(!makes || visit.fetched == visit.needed, "there is nothing to wait for");
+                let is_near = case.has_parts(payload.chunk);
+                let waits = !makes && !is_near;
+                prop_assert!(waits || visit.fetched == visit.needed, "there is nothing to wait for");
                 let is_complete = need.last_gradient() == Some(visit.leaves - 1);
+                let behind = if is_near { 0 } else { behind };
                 prop_assert!(!is_complete || visit.freed <= visit.leaves + behind);
             }
         }
@@ -93,7 +103,7 @@ proptest! {
         let named = needed.len() * share / 100;
         let lacks = (named..needed.len()).find(|&step| needed[step] > 0);
         let found = Paging { ahead: 2, behind: 2, ..Paging::AT_NEED }.visits(
-            &case.chunks.uses, |chunk| case.chunks.payload_bytes(chunk), &needed[..named], |_| true,
+            &case.chunks.uses, |chunk| case.chunks.payload_bytes(chunk), &needed[..named], |of| may_leave(&case, of),
         );
         prop_assert_eq!(found.err().map(|lack| lack.access), lacks);
     }
@@ -104,7 +114,8 @@ fn countable() -> impl Strategy<Value = (Case, Vec<u64>)> {
     let is_countable = |case: &Case| {
         let needs = case.needs();
         let is_simple = case.stage.host_copy == HostCopy::Made || case.chunks.steps.slots() == 1;
-        is_simple && needs.len() <= 6 && !needs.iter().any(|(_, need)| need.is_interrupted())
+        let is_copied = case.ranks == 1 || case.stage.on_device.is_empty();
+        is_simple && is_copied && needs.len() <= 6 && !needs.iter().any(|(_, need)| need.is_interrupted())
     };
     let more = proptest::collection::vec(0_u64..4, 1..16);
     (cases().prop_filter("few chunks without interruptions", is_countable), more).prop_map(|(case, more)| {

@@ -42,6 +42,7 @@ fn walked(
     visits: &[Visit],
     steps: usize,
     bytes: impl Fn(Payload) -> u64,
+    is_copied: impl Fn(Payload) -> bool,
 ) -> (Moved, Vec<u64>) {
     let (mut moved, mut resident) = (Moved::default(), Vec::new());
     let mut there = vec![false; needs.len()];
@@ -50,7 +51,8 @@ fn walked(
     for boundary in 0..=steps {
         for (at, (payload, need)) in needs.iter().enumerate() {
             for visit in visits.iter().filter(|visit| visit.payload == *payload) {
-                if visit.leaves == boundary && std::mem::take(&mut is_changed[at]) {
+                let leaves = visit.leaves == boundary && std::mem::take(&mut is_changed[at]);
+                if leaves && is_copied(*payload) {
                     moved.down += bytes(*payload);
                 }
                 if visit.freed == boundary {
@@ -60,7 +62,7 @@ fn walked(
             if visits.iter().any(|visit| visit.payload == *payload && visit.fetched == boundary) {
                 assert!(!std::mem::replace(&mut there[at], true));
                 // Gradients that are apart have nothing to copy before there are any.
-                if !payload.is_gradients || has_gradients[at] {
+                if is_copied(*payload) && (!payload.is_gradients || has_gradients[at]) {
                     moved.up += bytes(*payload);
                     moved.fetches += 1;
                 }
@@ -86,13 +88,16 @@ fn numbers() -> impl Strategy<Value = Vec<usize>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// What visits move is what a walk through the iteration with them moves, and so is what is there meanwhile.
+    /// What visits move is what a walk through the iteration with them moves, and so is what is there meanwhile. Nothing of what
+    /// ranks have their parts of on their devices is copied.
     #[test]
     fn moved_bytes_are_those_of_a_walk(case in cases(), numbers in numbers()) {
         let (uses, needs) = (&case.chunks.uses, case.needs());
         let visits = split(case.steps(), &needs, &numbers);
         let checked = Visits::new(uses, &visits, |_| true).unwrap();
-        let (moved, resident) = walked(&needs, &visits, case.steps(), |payload| case.bytes(payload));
+        let (moved, resident) = walked(
+            &needs, &visits, case.steps(), |payload| case.bytes(payload), |payload| !case.has_parts(payload.chunk),
+        );
         prop_assert_eq!(checked.moved(|chunk, _| case.chunks.payload_bytes(chunk)), moved);
         prop_assert_eq!(checked.resident(|chunk| case.chunks.payload_bytes(chunk)), resident);
         prop_assert_eq!(checked.all().count(), visits.len());
@@ -130,7 +135,7 @@ proptest! {
         if !case.chunks.uses.are_apart(chunk) {
             refused(&case, &stranger(chunk, true), true, &at, &[&format!("chunk {chunk}"), "no gradients apart"])?;
         }
-        if let Some(&there) = case.stage.on_device.first() {
+        if let Some(&there) = case.stage.on_device.first().filter(|_| case.ranks == 1) {
             refused(&case, &stranger(there, false), true, &at, &[&format!("chunk {there}"), "always there"])?;
         }
         for wrong in [

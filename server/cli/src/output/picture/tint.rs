@@ -23,6 +23,8 @@ pub(super) enum Tint {
     BackwardLater,
     /// Gradient synchronisation and optimizer step.
     Step,
+    /// Ranks give each other parts of chunks.
+    Exchange,
     /// Waiting for a copy.
     Wait,
     /// A block leaves its device.
@@ -76,6 +78,7 @@ const FORWARD_LATER: Colour = (152, "#a6d8e0");
 const BACKWARD: Colour = (173, "#e5916c");
 const BACKWARD_LATER: Colour = (223, "#f3c3ab");
 const STEP: Colour = (140, "#a08ad8");
+const EXCHANGE: Colour = (175, "#cf87b5");
 const WAIT: Colour = (203, "#e05a5a");
 const OUT: Colour = (179, "#d9b44a");
 const BACK: Colour = (107, "#8fae5d");
@@ -97,7 +100,7 @@ impl Tint {
             Self::Forward | Self::ForwardLater | Self::Backward | Self::BackwardLater | Self::Step => {
                 filled(self.colour())
             }
-            Self::Wait | Self::Out | Self::Back => filled(self.colour()),
+            Self::Exchange | Self::Wait | Self::Out | Self::Back => filled(self.colour()),
             Self::Resident | Self::Kept | Self::Gradients => filled(self.colour()),
             Self::Measured | Self::Chosen => "1;31".to_owned(),
             Self::Point => "34".to_owned(),
@@ -122,6 +125,7 @@ impl Tint {
             Self::Backward => "backward",
             Self::BackwardLater => "backward-later",
             Self::Step => "step",
+            Self::Exchange => "exchange",
             Self::Wait => "wait",
             Self::Out => "out",
             Self::Back => "back",
@@ -145,6 +149,7 @@ impl Tint {
             Self::Backward => BACKWARD,
             Self::BackwardLater => BACKWARD_LATER,
             Self::Step => STEP,
+            Self::Exchange => EXCHANGE,
             Self::Wait => WAIT,
             Self::Out => OUT,
             Self::Back => BACK,
@@ -159,7 +164,7 @@ impl Tint {
     /// The rules of a style sheet that fill shapes with these colours.
     pub(super) fn rules() -> String {
         let passes = [Self::Forward, Self::ForwardLater, Self::Backward, Self::BackwardLater, Self::Step];
-        let copies = [Self::Wait, Self::Out, Self::Back];
+        let copies = [Self::Exchange, Self::Wait, Self::Out, Self::Back];
         let chunks = [Self::Resident, Self::Kept, Self::Gradients];
         (0..STAGES.len())
             .map(Self::Stage)

@@ -77,19 +77,23 @@ proptest! {
 #[test]
 fn the_margin_is_that_of_the_paper() {
     let gib = (1_u64 << 30) as f64;
-    let of = |overall: f64, most: f64, chunks: usize| Margin {
+    let of = |overall: f64, most: f64, (chunks, ranks): (usize, usize)| Margin {
         overall: overall * gib,
         most: most * gib,
+        ranks,
         chunks,
         chunk_elements: 64.0 * (1 << 20) as f64,
         scalar_bytes: 2.0,
         state_bytes: 12.0,
     };
-    assert_eq!(of(28.8, 10.0, 20).groups(), 17);
-    assert_eq!(of(28.8, 10.0, 16).groups(), 16, "no more than there are");
+    assert_eq!(of(28.8, 10.0, (20, 1)).groups(), 17);
+    assert_eq!(of(28.8, 10.0, (16, 1)).groups(), 16, "no more than there are");
+    // Of four ranks each has 50 of 200 chunks of parameters and one more in 6.375 GiB, and 12.425 GiB for 13 groups.
+    assert_eq!(of(28.8, 10.0, (200, 4)).groups(), 13);
+    assert_eq!(of(28.8, 10.0, (30, 4)).groups(), 8, "the last of them is filled up");
     // 0.75 GiB a group: 2.8125 GiB make three of them, of which the last is not used.
-    assert_eq!(of(2.8125 + 2.625, 0.0, 20).groups(), 2);
-    assert_eq!(of(1.0, 10.0, 20).groups(), 0);
+    assert_eq!(of(2.8125 + 2.625, 0.0, (20, 1)).groups(), 2);
+    assert_eq!(of(1.0, 10.0, (20, 1)).groups(), 0);
 }
 
 /// A string of 16 equal chunks forward and back with room for six: 20 fetches an iteration by every rule where six stay from

@@ -31,12 +31,16 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
         let was_begun = uses.gradients.iter().any(|step| *step < visit.needed);
         let is_done = uses.gradients.iter().all(|step| *step < visit.leaves);
         let others = u64::from(ranks - 1) * of_chunk.part;
+        // Of those that visit ranks have their parts on their devices.
+        let is_copied = !plan.stage.on_device.contains(&visit.payload.chunk);
+        let copied = |is_unfinished| if is_copied { of_chunk.copied(is_unfinished) } else { 0 };
+        prop_assert!(is_copied || !was_begun && (!changed || is_done), "the host has no place for it");
         if !made {
-            up += of_chunk.copied(was_begun);
+            up += copied(was_begun);
             gathered += if was_begun { 0 } else { others };
         }
         if changed {
-            down += of_chunk.copied(!is_done);
+            down += copied(!is_done);
             scattered += if is_done { others } else { 0 };
         }
     }

@@ -7,25 +7,29 @@ use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
+use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
 use super::draw::{Case, SharedChunk, cases, stages};
 use crate::chunks::lanes::{LaneRun, TakesMore};
-use crate::chunks::{LaneRates, LaneScene, StepCosts};
+use crate::chunks::{LaneScene, StepCosts};
 
-const ITERATIONS: usize = 8;
+pub(super) const ITERATIONS: usize = 8;
 
 /// Something that takes time on one of four lanes: passes, up, down, updates.
 #[derive(Debug, Clone)]
-struct Job {
-    lane: usize,
-    seconds: f64,
+pub(super) struct Job {
+    pub(super) lane: usize,
+    pub(super) seconds: f64,
     after: Vec<usize>,
 }
 
-/// All jobs of some iterations, in the order in which each lane is asked for its own; and the last pass of each.
-fn jobs(
+/// All jobs of some iterations, in the order in which each lane is asked for its own; and the last pass of each. The last gradient
+/// of each chunk is `found` in a step.
+pub(super) fn jobs(
     (chunks, stage, visits): (&Chunks, &ChunkedStage, &[Visit]),
+    found: &[Option<usize>],
     costs: &StepCosts,
     rates: LaneRates,
 ) -> (Vec<Job>, Vec<usize>) {
@@ -34,10 +38,12 @@ fn jobs(
     let shares: Vec<SharedChunk> =
         (0..layout.len()).map(|chunk| SharedChunk::of(chunks, chunk, chunks.sharing.ranks())).collect();
     let bytes = |visit: &Visit, is_unfinished: bool| shares[visit.payload.chunk].copied(is_unfinished) as f64;
-    let exchange = |visit: &Visit| match shares[visit.payload.chunk] {
+    let exchange = |chunk: usize| match shares[chunk] {
         SharedChunk { ranks: 1, .. } => 0.0,
         of => rates.collective_seconds + f64::from(of.ranks - 1) * of.part as f64 / rates.gather,
     };
+    // Of such chunks nothing is copied: ranks have their parts on their devices.
+    let is_copied = |visit: &Visit| !stage.on_device.contains(&visit.payload.chunk);
     let gradients = |visit: &Visit| uses.payloads()[position(visit)].gradients.clone();
     let changes =
         |visit: &Visit| gradients(visit).iter().any(|step| (visit.needed..visit.leaves).contains(step));
@@ -55,12 +61,16 @@ fn jobs(
         let mut later = Vec::new();
         for boundary in 0..=uses.steps() {
             let mut leave: Vec<&Visit> =
-                visits.iter().filter(|of| of.leaves == boundary && changes(of)).collect();
+                visits.iter().filter(|of| of.leaves == boundary && changes(of) && is_copied(of)).collect();
             leave.sort_by_key(|of| position(of));
             for visit in leave {
                 let is_unfinished = !is_complete(visit);
                 if !is_unfinished {
-                    jobs.push(Job { lane: 0, seconds: exchange(visit), after: last.into_iter().collect() });
+                    jobs.push(Job {
+                        lane: 0,
+                        seconds: exchange(visit.payload.chunk),
+                        after: last.into_iter().collect(),
+                    });
                     last = Some(jobs.len() - 1);
                 }
                 let seconds = rates.copy_seconds + bytes(visit, is_unfinished) / rates.down;
@@ -86,7 +96,7 @@ fn jobs(
             let gone: Vec<usize> =
                 copies.iter().filter(|of| of.2 && of.0.freed == boundary).map(|of| of.1).collect();
             let mut come: Vec<&Visit> =
-                visits.iter().filter(|of| of.fetched == boundary && comes(of)).collect();
+                visits.iter().filter(|of| of.fetched == boundary && comes(of) && is_copied(of)).collect();
             come.sort_by_key(|of| (of.needed, position(of)));
             for visit in come {
                 let after = gone.iter().copied().chain(last).chain(updated[visit.payload.chunk]).collect();
@@ -94,27 +104,35 @@ fn jobs(
                 jobs.push(Job { lane: 1, seconds, after });
                 copies.push((*visit, jobs.len() - 1, false));
             }
-            let mut needed: Vec<(Visit, usize)> = Vec::new();
+            let mut needed: Vec<(Visit, Option<usize>)> = Vec::new();
             for &(visit, copy, leaves) in &copies {
                 if !leaves && visit.needed == boundary {
-                    needed.push((visit, copy));
+                    needed.push((visit, Some(copy)));
                 }
             }
+            let near = visits.iter().filter(|of| of.needed == boundary && comes(of) && !is_copied(of));
+            needed.extend(near.map(|of| (*of, None)));
             needed.sort_by_key(|of| position(&of.0));
             let mut after: Vec<usize> = gone.iter().copied().chain(last).collect();
             for (visit, copy) in needed {
-                after.push(copy);
+                after.extend(copy);
                 if !comes_unfinished(&visit) {
-                    jobs.push(Job { lane: 0, seconds: exchange(&visit), after: after.clone() });
+                    jobs.push(Job { lane: 0, seconds: exchange(visit.payload.chunk), after: after.clone() });
                     after.push(jobs.len() - 1);
                 }
             }
-            let mut seconds = costs.seconds.get(boundary).copied().unwrap_or(0.0);
-            for chunk in uses.completed_on_device(boundary) {
-                seconds += layout[chunk].extent as f64 / rates.device_update;
-            }
+            let seconds = costs.seconds.get(boundary).copied().unwrap_or(0.0);
             jobs.push(Job { lane: 0, seconds, after });
             last = Some(jobs.len() - 1);
+            for &chunk in &stage.on_device {
+                if found[chunk] != Some(boundary) {
+                    continue;
+                }
+                for seconds in [exchange(chunk), shares[chunk].updated as f64 / rates.device_update] {
+                    jobs.push(Job { lane: 0, seconds, after: last.into_iter().collect() });
+                    last = Some(jobs.len() - 1);
+                }
+            }
         }
         ends.extend(last);
         for (chunk, seconds) in later {
@@ -126,7 +144,7 @@ fn jobs(
 }
 
 /// When each job is over.
-fn clock(jobs: &[Job]) -> Vec<f64> {
+pub(super) fn clock(jobs: &[Job]) -> Vec<f64> {
     let mut ends: Vec<Option<f64>> = vec![None; jobs.len()];
     let mut queues: [VecDeque<usize>; 4] = Default::default();
     jobs.iter().enumerate().for_each(|(index, job)| queues[job.lane].push_back(index));
@@ -153,12 +171,27 @@ fn clock(jobs: &[Job]) -> Vec<f64> {
     ends.into_iter().map(Option::unwrap).collect()
 }
 
+/// The step that finds the last gradient of each chunk: as if all state were on the host.
+pub(super) fn found(case: &Case, stage: &ChunkedStage, recompute: RecomputePolicy) -> Vec<Option<usize>> {
+    let bare = ChunkedStage { on_device: Vec::new(), ..stage.clone() };
+    let training = TrainingSpec { recompute, ..case.question.training };
+    let chunks = bare.lay_out_shared(&case.question.model, &training, case.question.ranks).unwrap();
+    let of = |chunk: usize| {
+        let payloads = chunks.uses.payloads().iter().filter(|of| of.payload.chunk == chunk);
+        payloads.flat_map(|of| &of.gradients).max().copied()
+    };
+    (0..chunks.layout.chunks().len()).map(of).collect()
+}
+
 /// A stage that has room, of those of a case.
-fn some_stage(case: &Case, which: usize) -> Option<(ChunkedStage, Chunks, StepCosts)> {
+pub(super) fn some_stage(
+    case: &Case,
+    which: usize,
+) -> Option<(ChunkedStage, RecomputePolicy, Chunks, StepCosts)> {
     let mut fit = Vec::new();
-    stages(case, |stage, _, chunks, costs, has_room| {
+    stages(case, |stage, recompute, chunks, costs, has_room| {
         if has_room {
-            fit.push((stage.clone(), chunks.clone(), costs.clone()));
+            fit.push((stage.clone(), recompute, chunks.clone(), costs.clone()));
         }
     });
     let which = which % fit.len().max(1);
@@ -174,14 +207,14 @@ proptest! {
         eviction in prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)],
         (ahead, behind) in (0_usize..5, 0_usize..4),
     ) {
-        let Some((mut stage, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
+        let Some((mut stage, recompute, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
         if after_backward && stage.host_copy == HostCopy::Kept {
             stage.update = UpdateTime::AfterBackward;
         }
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
         let visits = stage.paged(Paging { eviction, ahead, behind }, &chunks, &room).unwrap();
         let rates = case.question.rates;
-        let (jobs, passes) = jobs((&chunks, &stage, &visits), &costs, rates);
+        let (jobs, passes) = jobs((&chunks, &stage, &visits), &found(&case, &stage, recompute), &costs, rates);
         let ends = clock(&jobs);
         let checked = stage.told(&chunks, &visits).unwrap();
         let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
@@ -206,7 +239,7 @@ proptest! {
     /// What repeats itself goes on as it was said to.
     #[test]
     fn iterations_go_on_as_the_steady_one(case in cases(), which in any::<usize>(), ahead in 0_usize..4) {
-        let Some((stage, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
+        let Some((stage, _, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
         let paging = Paging { eviction: Eviction::Belady, ahead, behind: 1 };
         let visits = stage.paged(paging, &chunks, &room).unwrap();
@@ -226,7 +259,7 @@ proptest! {
     /// What ends early takes more in the long run than was asked about, and no less than is said; all else ends as ever.
     #[test]
     fn what_ends_early_takes_more(case in cases(), which in any::<usize>(), ahead in 0_usize..4, share in 0.3..1.5_f64) {
-        let Some((stage, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
+        let Some((stage, _, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
         let paging = Paging { eviction: Eviction::Belady, ahead, behind: 1 };
         let visits = stage.paged(paging, &chunks, &room).unwrap();

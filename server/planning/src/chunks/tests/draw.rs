@@ -14,14 +14,13 @@ use loadmaster_proto::chunks::stage::{
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Bert, Gpt2, Llama, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::actions::Steps;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
 
-use crate::chunks::{
-    ChunkChoices, ChunkQuestion, LaneRates, LaneScene, Lanes, Passes, StepCosts, TriedSizes,
-};
+use crate::chunks::{ChunkChoices, ChunkQuestion, LaneScene, Lanes, Passes, StepCosts, TriedSizes};
 use crate::predict::PredictionError;
 
 /// Of one rank.
@@ -159,14 +158,14 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn choices(parameters: u64, ranks: u32)(
+    fn choices(parameters: u64)(
         orders in some(&[ChunkOrder::Layer, ChunkOrder::MicroBatch]),
         recomputes in some(&[RecomputePolicy::None, RecomputePolicy::Layer]),
         host_copies in some(&[HostCopy::Kept, HostCopy::Made]),
         layouts in prop_oneof![3 => Just(vec![ChunkLayout::Aligned]), 1 => some(&[ChunkLayout::Aligned, ChunkLayout::Patrickstar])],
         shares in proptest::collection::vec(1_u64..=110, 1..4),
         (ahead, behind) in (0_usize..=3, 0_usize..=2),
-        on_device in prop_oneof![3 => Just(None), 1 => (0_usize..4).prop_map(move |count| Some(if ranks == 1 { count } else { 0 }))],
+        on_device in prop_oneof![3 => Just(None), 1 => (0_usize..4).prop_map(Some)],
         staging in 1_usize..4,
     ) -> ChunkChoices {
         let sizes = shares.iter().map(|share| (parameters * share / 100).max(1)).collect();
@@ -195,7 +194,7 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
             let all = 18 * model.parameter_count() + 500;
             let most = needed.iter().copied().max().unwrap();
             let costs = Costs { training, layers: model.layers().len(), needed, seconds };
-            choices(model.parameter_count(), ranks).prop_map(move |choices| Case {
+            choices(model.parameter_count()).prop_map(move |choices| Case {
                 question: ChunkQuestion {
                     model: model.clone(),
                     training,
@@ -313,10 +312,8 @@ pub(super) fn stages(
                     }
                     seen.push(rounded);
                     let ranked = ranked(&chunks);
-                    // What ranks share is on no device.
-                    let most = if question.ranks == 1 { ranked.len() } else { 0 };
-                    let all = 0..=most;
-                    let counts = choices.on_device.map(|count| count.min(most));
+                    let all = 0..=ranked.len();
+                    let counts = choices.on_device.map(|count| count.min(ranked.len()));
                     for count in counts.map_or(all, |count| count..=count) {
                         let mut on_device = ranked[..count].to_vec();
                         on_device.sort_unstable();

@@ -5,4 +5,5 @@ mod chosen;
 mod clock;
 mod draw;
 mod room;
+mod spans;
 mod tight;

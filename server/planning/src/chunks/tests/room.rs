@@ -80,13 +80,15 @@ proptest! {
 
     /// The largest model is where a scan from below finds it.
     #[test]
-    fn the_largest_model_is_found(capacity in 2_000_u64..30_000, host in 2_000_u64..100_000, hidden in 1_i64..4) {
+    fn the_largest_model_is_found(
+        capacity in 2_000_u64..30_000, host in 2_000_u64..100_000, hidden in 1_i64..4, ranks in 1_u32..4,
+    ) {
         let question = |blocks: u64| {
             let model = gpt(blocks as i64, 2 * hidden, false);
             let training = training(Precision::Bf16, 2);
             let costs = Costs { training, layers: model.layers().len(), needed: vec![500, 900, 100], seconds: vec![1.0] };
             let question = ChunkQuestion {
-                model, training, rates: RATES, ranks: 1,
+                model, training, rates: RATES, ranks,
                 capacity: Bytes(capacity),
                 host_memory: Bytes(host),
                 choices: ChunkChoices { most_simulated: 1, ..ChunkChoices::default() },

@@ -25,6 +25,11 @@ impl SlotCores {
         Self { slots: (f64::from(host.cores) / threads).max(1.0), threads }
     }
 
+    /// How many times as long so many slots take that do the same at the same time.
+    pub fn slower(self, slots: u32) -> f64 {
+        (f64::from(slots) / self.slots).max(1.0)
+    }
+
     /// What of a slot's cores a copy at this pace takes: where the pace is less than what a core copies, its thread sleeps
     /// meanwhile.
     pub fn share(self, bytes_per_second: f64) -> f64 {
@@ -64,6 +69,37 @@ mod tests {
         assert_eq!([slots(2, 1), slots(8, 4), slots(2, 4)], [2.0, 2.0, 1.0]);
         let of_two = SlotCores::of(Host { cores: 4, threads: 2 });
         assert_eq!([of_two.share(1e9), of_two.share(1e11)], [0.1, 0.5], "a copy has one thread of two");
+    }
+
+    /// Whatever slots have to do alike takes as long as on cores that go round them, a moment for each of as many as there is room
+    /// for.
+    #[test]
+    fn slots_that_do_the_same_take_as_long_as_in_turns() {
+        for cores in 1..=5_u32 {
+            for threads in 1..=3_u32 {
+                for slots in 1..=9_u32 {
+                    let at_once = (cores / threads).max(1) as usize;
+                    // Moments that each has left, and who is served next.
+                    let (mut left, mut next, mut moments) = (vec![600_u32; slots as usize], 0, 0_u32);
+                    while left.iter().any(|left| *left > 0) {
+                        for _ in 0..at_once.min(left.len()) {
+                            left[next] = left[next].saturating_sub(1);
+                            next = (next + 1) % left.len();
+                        }
+                        moments += 1;
+                    }
+                    let of = SlotCores { slots: at_once as f64, threads: 1.0 };
+                    let told = 600.0 * of.slower(slots);
+                    assert!(
+                        (told - f64::from(moments)).abs() <= 1.0,
+                        "{slots} on {cores}: {told}, not {moments}"
+                    );
+                    // Cores that are no whole slots are some help.
+                    let shared = SlotCores::of(Host { cores, threads }).slower(slots);
+                    assert!((1.0..=of.slower(slots)).contains(&shared));
+                }
+            }
+        }
     }
 
     /// Cores are shared where steps and copies together may want more than there are, and nowhere else.

@@ -1,12 +1,14 @@
 //! The devices that train in chunks: replicas of the whole model on like devices of one node, which share its chunks.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::cluster::{Link, Node};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::PlacedDevice;
 
 use super::ChunksQuestion;
 use crate::cost::{Batch, Factors};
+use crate::iteration::copies::SlotCores;
 use crate::recommend::ask::ProfiledChain;
 use crate::search::FleetNode;
 
@@ -32,6 +34,13 @@ impl ChunkDevices<'_> {
     /// How many replicas share the chunks.
     pub(super) fn ranks(&self) -> u32 {
         u32::try_from(self.placed.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many times as long passes and updates take because replicas on CPU slots, all of which do the same at the same time,
+    /// outnumber the cores of their host; 1 on other devices, and where nobody knows the cores.
+    pub(super) fn slower(&self) -> f64 {
+        let host = self.chain.host.filter(|_| self.kind() == CPU_KIND);
+        host.map_or(1.0, |host| SlotCores::of(host).slower(self.ranks()))
     }
 
     /// For people.
@@ -75,13 +84,7 @@ impl<'a> ChunksQuestion<'a> {
         };
         let degrees: Vec<u32> = if constraints.allow_idle_devices {
             let most = fleet.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
-            // State is on the device of one rank alone.
-            let is_alone = self.asked.fixed.on_device.is_some_and(|chunks| chunks > 0);
-            (1..=if is_alone { most.min(1) } else { most })
-                .filter(may_be)
-                .filter(divides)
-                .filter(is_known)
-                .collect()
+            (1..=most).filter(may_be).filter(divides).filter(is_known).collect()
         } else {
             if fleet.fleet.nodes.len() > 1 {
                 return refuse(format!(

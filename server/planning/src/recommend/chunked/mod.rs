@@ -182,7 +182,7 @@ impl Scene<'_> {
                 training,
                 ranks: self.devices.ranks(),
                 margin: self.question.writer.margin,
-                factors: [self.devices.factors.bytes, self.devices.factors.seconds],
+                factors: [self.devices.factors.bytes, self.devices.factors.seconds * self.devices.slower()],
             },
         }
     }

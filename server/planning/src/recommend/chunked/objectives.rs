@@ -48,11 +48,13 @@ impl Scene<'_> {
             }
             match self.fastest(batch, self.devices.capacity) {
                 Ok(plan) => {
+                    let seconds = plan.lanes.iteration_seconds;
                     if let Some(known) = plan.certificate {
                         states += known.simulated as u64;
-                        bound = bound.map(|bound| bound.min(known.any_visits_seconds));
+                        // They are sums in another order.
+                        let least = known.any_visits_seconds.min(seconds);
+                        bound = bound.map(|bound| bound.min(least));
                     }
-                    let seconds = plan.lanes.iteration_seconds;
                     if best.as_ref().is_none_or(|best| seconds < best.plan.lanes.iteration_seconds) {
                         best = Some(Best { batch, plan });
                     }

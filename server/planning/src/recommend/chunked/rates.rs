@@ -3,10 +3,11 @@
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::lane_rates::LaneRates;
 
 use super::ChunksQuestion;
 use super::device::ChunkDevices;
-use crate::chunks::{LaneRates, ProfiledPasses};
+use crate::chunks::ProfiledPasses;
 use crate::iteration::copies::Way;
 use crate::predict::PredictionError;
 use crate::recommend::acted::CopyLinks;
@@ -31,7 +32,9 @@ impl ChunksQuestion<'_> {
         // Both directions at once slow each other down: as if each always had its part.
         let both = link.out.bytes_per_second + link.back.bytes_per_second;
         let part = link.both_bytes_per_second.map_or(1.0, |together| (together / both).min(1.0));
-        let (update, updates) = self.host_update(devices)?;
+        let (alone, updates) = self.host_update(devices)?;
+        let slower = devices.slower();
+        let update = alone / slower;
         // Uplinks that ranks share have a part for each of them.
         let shared = all.shared();
         let least = |way: Way, rate: f64| {
@@ -51,6 +54,12 @@ impl ChunksQuestion<'_> {
         if devices.ranks() > 1 {
             let inside = quantity::show_bytes_per_second(rates.gather);
             told = format!("{told}; between ranks {inside} ({})", devices.inside.origin.as_str());
+        }
+        if slower > 1.0 {
+            let ranks = devices.ranks();
+            told = format!(
+                "{told}; passes and updates take {slower:.2} times as long, since {ranks} ranks share fewer cores"
+            );
         }
         Ok(SourcedRates { rates, told })
     }

@@ -85,6 +85,7 @@ impl Scene<'_> {
                 }),
                 host: writer.chain.host,
                 corrections: writer.corrections.clone(),
+                lane_rates: Some(self.rates.rates),
                 ..Findings::default()
             },
         })

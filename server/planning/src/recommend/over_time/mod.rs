@@ -12,9 +12,11 @@
 //! contradicts the plan.
 
 mod curve;
+mod in_chunks;
 mod interleaved;
 mod shown;
 
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
@@ -28,6 +30,7 @@ use crate::predict::{Acted, ActedStages, ActionsError, LayerCost, PredictionErro
 use crate::search::Seconds;
 
 pub use curve::{CurvePoint, StageCurve};
+pub use in_chunks::ChunksOverTime;
 pub use interleaved::{ChunksHeld, Interleaved};
 pub use shown::{CopyShown, WayShown};
 
@@ -59,9 +62,15 @@ pub enum Untold {
     /// It was stored too early.
     #[error("it was stored without the rates of its copies; recommended again it has them")]
     NoRates,
-    /// Its state is in chunks.
-    #[error("it trains in chunks, and what they hold and move is part of the plan: `plan show`")]
+    /// Its state is in chunks: [`ChunksOverTime`] tells of it.
+    #[error("it trains in chunks")]
     InChunks,
+    /// Nobody knows the tensors that are in its chunks.
+    #[error("its profile is of a chain that is known by name alone")]
+    NoModel,
+    /// Its chunks cannot be laid out.
+    #[error(transparent)]
+    Chunks(#[from] Invalid),
     /// Another program made it.
     #[error("it was predicted by {of_plan}, and this planner has {here}")]
     OtherPredictor {

@@ -1,6 +1,6 @@
-//! The lanes of copies: a direction of a link each, below the stage whose blocks it carries.
+//! The lanes of copies: a direction of a link each, below the stage whose blocks it carries; and of what its host updates.
 
-use loadmaster_proto::wire::v1::{CopyLane, Timeline};
+use loadmaster_proto::wire::v1::{CopyLane, Lane, Timeline};
 
 use super::pass::Pass;
 use super::schedule::Row;
@@ -17,6 +17,7 @@ pub(super) fn rows(timeline: &Timeline) -> (Vec<(i32, Row)>, Option<String>) {
     lanes.truncate(MOST_ROWS);
     lanes.sort_by_key(|(place, _)| *place);
     let mut rows: Vec<(i32, Row)> = lanes.iter().map(|(_, lane)| row(lane, timeline)).collect();
+    rows.extend(timeline.lanes.iter().filter_map(|lane| updates(lane, timeline)));
     // To a place and back from there, one below the other.
     rows.sort_by_key(|(stage, _)| *stage);
     let note = (hidden > 0).then(|| {
@@ -34,8 +35,7 @@ fn row(lane: &CopyLane, timeline: &Timeline) -> (i32, Row) {
         (from, to) if from == Some(owner) => format!("  to {}", place(to)),
         (from, _) => format!("  from {}", place(from)),
     };
-    let share = lane.busy_seconds / timeline.iteration_seconds;
-    let busy = if share.is_finite() { format!("used {}", percent(share)) } else { String::new() };
+    let busy = used(lane.busy_seconds, timeline);
     let title = format!(
         "{} to {}: {} copies, {}, in {}; waited for {} (predicted)",
         place(ends.0),
@@ -49,4 +49,24 @@ fn row(lane: &CopyLane, timeline: &Timeline) -> (i32, Row) {
     passes.sort_by(|one, other| one.start.total_cmp(&other.start));
     let stage = usize::try_from(owner).unwrap_or(0);
     (owner, Row { label, stage, passes, is_of_copies: true, busy, title })
+}
+
+/// What the host updates for a stage; none where it does not.
+fn updates(lane: &Lane, timeline: &Timeline) -> Option<(i32, Row)> {
+    let mut passes: Vec<Pass> = lane.updates.iter().filter_map(Pass::of_update).collect();
+    if passes.is_empty() {
+        return None;
+    }
+    passes.sort_by(|one, other| one.start.total_cmp(&other.start));
+    let stage = usize::try_from(lane.stage).unwrap_or(0);
+    let title =
+        format!("the host's steps for stage {stage}: in {} (predicted)", seconds(lane.update_seconds));
+    let busy = used(lane.update_seconds, timeline);
+    let label = "  host step".to_owned();
+    Some((lane.stage, Row { label, stage, passes, is_of_copies: true, busy, title }))
+}
+
+fn used(busy_seconds: f64, timeline: &Timeline) -> String {
+    let share = busy_seconds / timeline.iteration_seconds;
+    if share.is_finite() { format!("used {}", percent(share)) } else { String::new() }
 }

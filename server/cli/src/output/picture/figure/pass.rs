@@ -1,8 +1,8 @@
 //! What a lane of a timeline is made of: passes, waits and copies.
 
-use loadmaster_proto::wire::v1::{CopySpan, MemoryBlock, PassSpan, WaitSpan, pass_span};
+use loadmaster_proto::wire::v1::{CopySpan, MemoryBlock, PassSpan, UpdateSpan, WaitSpan, pass_span};
 
-use crate::text::{bytes, seconds, word};
+use crate::text::{bytes, count, seconds, word};
 
 /// Share of a piece of time that a device must work in to be shown at work.
 pub(crate) const MOSTLY: f64 = 0.5;
@@ -17,7 +17,9 @@ pub(crate) struct Pass {
     pub(crate) micro_batch: i32,
     /// Which chunk of the stage's layers.
     pub(crate) chunk: i32,
-    /// What is copied, or waited for.
+    /// The layer that it goes through alone.
+    pub(crate) layer: Option<i32>,
+    /// What is copied, exchanged, updated or waited for.
     pub(crate) moved: Option<Moved>,
     /// Whether it goes on with what a wait interrupted.
     pub(crate) goes_on: bool,
@@ -31,8 +33,12 @@ pub(crate) struct Pass {
 pub(crate) enum Kind {
     Forward,
     Backward,
+    /// Forward once more, for the backward pass that follows.
+    Again,
     /// Gradient synchronisation and optimizer step.
     Step,
+    /// Ranks give each other their parts of a chunk.
+    Exchange,
     /// Waiting for a copy, all else being there.
     Wait,
     /// A block leaves.
@@ -43,15 +49,25 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, in the order of legends.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Forward, Self::Backward, Self::Step, Self::Wait, Self::Out, Self::Back];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Forward,
+        Self::Backward,
+        Self::Again,
+        Self::Step,
+        Self::Exchange,
+        Self::Wait,
+        Self::Out,
+        Self::Back,
+    ];
 
     /// In words.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
             Self::Backward => "backward",
+            Self::Again => "forward again",
             Self::Step => "synchronisation and step",
+            Self::Exchange => "exchange between ranks",
             Self::Wait => "waiting for a copy",
             Self::Out => "copy out",
             Self::Back => "copy back",
@@ -72,13 +88,21 @@ impl Pass {
             pass_span::Kind::Forward => Kind::Forward,
             pass_span::Kind::Backward => Kind::Backward,
             pass_span::Kind::Step => Kind::Step,
+            pass_span::Kind::Recomputation => Kind::Again,
+            pass_span::Kind::Gather | pass_span::Kind::Scatter => Kind::Exchange,
         };
         let (start, end) = during(span.start_seconds, span.end_seconds)?;
+        let of_chunk = |chunk: i32| match span.kind() {
+            pass_span::Kind::Gather => Moved::Gathered(chunk),
+            pass_span::Kind::Scatter => Moved::Scattered(chunk),
+            _ => Moved::Updated { chunk, parameters: None },
+        };
         Some(Self {
             kind,
             micro_batch: span.micro_batch,
             chunk: span.chunk,
-            moved: None,
+            layer: span.layer,
+            moved: span.parameter_chunk.map(of_chunk),
             goes_on: false,
             start,
             end,
@@ -87,31 +111,44 @@ impl Pass {
 
     fn of_wait(span: &WaitSpan) -> Option<Self> {
         let (start, end) = during(span.start_seconds, span.end_seconds)?;
-        let moved = Some(Moved::For { peer: span.peer, back: span.back });
-        Some(Self { kind: Kind::Wait, micro_batch: 0, chunk: 0, moved, goes_on: false, start, end })
+        let moved = match span.parameter_chunk {
+            Some(chunk) => Moved::ForChunk { chunk, back: span.back },
+            None => Moved::For { peer: span.peer, back: span.back },
+        };
+        Some(Self::moving(Kind::Wait, 0, moved, (start, end)))
+    }
+
+    /// An update by the host.
+    pub(super) fn of_update(span: &UpdateSpan) -> Option<Self> {
+        let (start, end) = during(span.start_seconds, span.end_seconds)?;
+        let moved = Moved::Updated { chunk: span.parameter_chunk, parameters: Some(span.parameter_count) };
+        Some(Self::moving(Kind::Step, 0, moved, (start, end)))
+    }
+
+    /// What is no pass through anything.
+    fn moving(kind: Kind, micro_batch: i32, moved: Moved, (start, end): (f64, f64)) -> Self {
+        let moved = Some(moved);
+        Self { kind, micro_batch, chunk: 0, layer: None, moved, goes_on: false, start, end }
     }
 
     /// A copy.
     pub(super) fn of_copy(span: &CopySpan) -> Option<Self> {
         let (start, end) = during(span.start_seconds, span.end_seconds)?;
         let (stage, layer, micro_batch, bytes) = (span.stage, span.layer, span.micro_batch, span.bytes);
-        let moved = Some(Moved::Block { stage, block: span.block(), layer, micro_batch, bytes });
-        let kind = if span.back { Kind::Back } else { Kind::Out };
-        Some(Self {
-            kind,
-            micro_batch: micro_batch.unwrap_or(0),
-            chunk: 0,
-            moved,
-            goes_on: false,
-            start,
-            end,
-        })
+        let (block, back, unfinished) = (span.block(), span.back, span.unfinished);
+        let moved = match span.parameter_chunk {
+            Some(chunk) => Moved::Chunk { chunk, block, layer, micro_batch, bytes, back, unfinished },
+            None => Moved::Block { stage, block, layer, micro_batch, bytes },
+        };
+        let kind = if back { Kind::Back } else { Kind::Out };
+        Some(Self::moving(kind, micro_batch.unwrap_or(0), moved, (start, end)))
     }
 
     /// All that is known of it.
     pub(crate) fn title(&self) -> String {
         let what = match self.kind {
-            Kind::Step => self.kind.name().to_owned(),
+            Kind::Step if self.moved.is_none() => self.kind.name().to_owned(),
+            Kind::Step | Kind::Exchange => self.moved.map_or_else(String::new, Moved::words),
             Kind::Wait | Kind::Out | Kind::Back => {
                 let of = self.moved.map_or_else(String::new, |of| format!(" {}", of.words()));
                 format!("{}{of}", self.kind.name())
@@ -119,8 +156,10 @@ impl Pass {
             Kind::Forward | Kind::Backward if self.chunk > 0 => {
                 format!("{} pass of micro-batch {}, chunk {}", self.kind.name(), self.micro_batch, self.chunk)
             }
-            Kind::Forward | Kind::Backward => {
-                format!("{} pass of micro-batch {}", self.kind.name(), self.micro_batch)
+            Kind::Forward | Kind::Backward | Kind::Again => {
+                let name = if self.kind == Kind::Again { "repeated forward" } else { self.kind.name() };
+                let layer = self.layer.map_or_else(String::new, |layer| format!(" through layer {layer}"));
+                format!("{name} pass of micro-batch {}{layer}", self.micro_batch)
             }
         };
         let took = seconds(self.end - self.start);
@@ -142,6 +181,27 @@ pub(crate) enum Moved {
     },
     /// A copy to or from a stage, or the host.
     For { peer: Option<i32>, back: bool },
+    /// Parameters of a chunk, or their gradients.
+    Chunk {
+        chunk: i32,
+        block: MemoryBlock,
+        /// Of the pass that needs it, or used it last.
+        layer: i32,
+        micro_batch: Option<i32>,
+        bytes: i64,
+        /// Whether it comes to the device.
+        back: bool,
+        /// Whether gradients are still to be added to.
+        unfinished: bool,
+    },
+    /// A copy of a chunk.
+    ForChunk { chunk: i32, back: bool },
+    /// The others' parts of a chunk.
+    Gathered(i32),
+    /// The sum of all ranks' gradients of a chunk.
+    Scattered(i32),
+    /// A chunk that is updated: on the device, or so many parameters by the host.
+    Updated { chunk: i32, parameters: Option<i64> },
 }
 
 impl Moved {
@@ -155,6 +215,25 @@ impl Moved {
             Self::For { peer, back } => {
                 let place = peer.map_or_else(|| "the host".to_owned(), |stage| format!("stage {stage}"));
                 format!("{} {place}", if back { "back from" } else { "to" })
+            }
+            Self::Chunk { chunk, block, layer, micro_batch, bytes: size, back, unfinished } => {
+                let block = word(block.as_str_name(), "MEMORY_BLOCK_");
+                let unfinished = if unfinished { "unfinished " } else { "" };
+                let why = if back { "for" } else { "behind" };
+                let micro_batch = micro_batch.map_or_else(String::new, |of| format!(", micro-batch {of}"));
+                format!(
+                    "of {} of chunk {chunk}, {unfinished}{block}, {why} layer {layer}{micro_batch}",
+                    bytes(size)
+                )
+            }
+            Self::ForChunk { chunk, back } => {
+                format!("of chunk {chunk} {} the host", if back { "from" } else { "to" })
+            }
+            Self::Gathered(chunk) => format!("ranks gather chunk {chunk}"),
+            Self::Scattered(chunk) => format!("ranks add up the gradients of chunk {chunk}"),
+            Self::Updated { chunk, parameters: None } => format!("step of chunk {chunk} on the device"),
+            Self::Updated { chunk, parameters: Some(parameters) } => {
+                format!("step of chunk {chunk} on the host, {} parameters", count(parameters))
             }
         }
     }
@@ -229,7 +308,7 @@ mod tests {
     use super::*;
 
     fn pass(kind: Kind, start: f64, end: f64) -> Pass {
-        Pass { kind, micro_batch: 0, chunk: 0, moved: None, goes_on: false, start, end }
+        Pass { kind, micro_batch: 0, chunk: 0, layer: None, moved: None, goes_on: false, start, end }
     }
 
     /// Each piece of time shows what happens in most of it.

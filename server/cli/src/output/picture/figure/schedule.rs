@@ -86,7 +86,7 @@ impl Schedule {
         let end_seconds = ends.chain(whole).fold(f64::MIN_POSITIVE, f64::max);
         let widest = |of: fn(&Row) -> &str| lanes.iter().map(|lane| cells(of(lane))).max().unwrap_or(0);
         let columns = (widest(|lane| &lane.label), widest(|lane| &lane.busy));
-        let summary = summary(timeline);
+        let summary = summary(plan, timeline);
         Some(Self { columns, lanes, end_seconds, iteration_seconds: end_seconds, summary, notes })
     }
 }
@@ -99,11 +99,17 @@ impl Schedule {
     }
 }
 
-fn summary(timeline: &Timeline) -> String {
-    let order = match timeline.schedule() {
-        SimulatedSchedule::Unspecified => "the plan's schedule".to_owned(),
-        SimulatedSchedule::OneFOneB => "1f1b".to_owned(),
-        order => word(order.as_str_name(), "SIMULATED_SCHEDULE_"),
+fn summary(plan: &Plan, timeline: &Timeline) -> String {
+    let in_chunks = plan.stages.iter().find_map(|stage| stage.chunks.as_ref());
+    let is_told = timeline.lanes.iter().flat_map(|lane| &lane.passes).any(|pass| pass.layer.is_some());
+    let order = match (in_chunks.filter(|_| is_told), timeline.schedule()) {
+        (Some(chunks), _) => {
+            let order = word(chunks.order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
+            format!("chunks in {order} order")
+        }
+        (None, SimulatedSchedule::Unspecified) => "the plan's schedule".to_owned(),
+        (None, SimulatedSchedule::OneFOneB) => "1f1b".to_owned(),
+        (None, order) => word(order.as_str_name(), "SIMULATED_SCHEDULE_"),
     };
     format!(
         "{order}: {} per iteration, {} of the devices' time is bubble (predicted)",

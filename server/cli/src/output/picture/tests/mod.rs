@@ -1,5 +1,6 @@
 //! Pictures as they are drawn: in the terminal, as SVG and as a page.
 
+mod lanes;
 mod over_time;
 mod random;
 mod residency;

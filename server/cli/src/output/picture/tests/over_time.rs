@@ -1,11 +1,11 @@
 //! Copies below the lanes of stages, and what devices hold meanwhile.
 
 use loadmaster_proto::wire::v1::{
-    ComparePlansResponse, CopyLane, CopySpan, MemoryBlock, MemoryBreakdown, MemoryCurve, MemoryPoint,
-    Timeline, WaitSpan,
+    ComparePlansResponse, CopySpan, MemoryBlock, MemoryBreakdown, MemoryCurve, MemoryPoint, Timeline,
+    WaitSpan,
 };
 
-use super::testing::{MIB, plan, timeline};
+use super::testing::{MIB, plan, timeline, way};
 use super::{only, parsed, text};
 use crate::output::picture::sheet::{Sheet, Which};
 use crate::output::picture::{html, svg};
@@ -22,15 +22,7 @@ fn copied() -> Timeline {
         bytes: 64 * MIB,
         start_seconds,
         end_seconds,
-    };
-    let lane = |host: (Option<i32>, Option<i32>), span: CopySpan| CopyLane {
-        from_stage: host.0,
-        to_stage: host.1,
-        busy_seconds: span.end_seconds - span.start_seconds,
-        copies: vec![span],
-        copy_count: 1,
-        bytes: 64 * MIB,
-        waited_seconds: 1.0,
+        ..CopySpan::default()
     };
     let point = |start_seconds: f64, activations: i64, host: i64, hosted: i64| MemoryPoint {
         start_seconds,
@@ -53,12 +45,13 @@ fn copied() -> Timeline {
     // Forward 0–1, 1–2; backward 2–4, 4–6; the first stage needs its block at 4 and has it at 5.
     let mut timeline = timeline(2, 1);
     timeline.lanes[0].passes[1].end_seconds = 7.0;
-    timeline.lanes[0].waits = vec![WaitSpan { peer: None, back: true, start_seconds: 4.0, end_seconds: 5.0 }];
+    timeline.lanes[0].waits =
+        vec![WaitSpan { back: true, start_seconds: 4.0, end_seconds: 5.0, ..WaitSpan::default() }];
     timeline.lanes[0].waited_seconds = 1.0;
     (timeline.lanes[0].passes[2].start_seconds, timeline.lanes[0].passes[2].end_seconds) = (7.0, 8.0);
     timeline.iteration_seconds = 8.0;
     timeline.copies =
-        vec![lane((Some(0), None), copy(false, 1.0, 2.5)), lane((None, Some(0)), copy(true, 3.0, 5.0))];
+        vec![way((Some(0), None), copy(false, 1.0, 2.5)), way((None, Some(0)), copy(true, 3.0, 5.0))];
     timeline.memory = vec![
         curve(
             0,

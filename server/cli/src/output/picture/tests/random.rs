@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
     ChunkRun, ChunkVisit, ChunkVisits, ChunkedStage, ComparePlansResponse, CopyLane, CopySpan, DeviceGroup,
     FrontPoint, Lane, MemoryBreakdown, MemoryCurve, MemoryFigure, MemoryInterval, MemoryPoint, Partitioning,
-    PassSpan, PlacedDevice, Plan, PlanStage, StageConfig, Timeline, WaitSpan,
+    PassSpan, PlacedDevice, Plan, PlanStage, StageConfig, Timeline, UpdateSpan, WaitSpan,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -148,20 +148,36 @@ fn plan() -> impl Strategy<Value = Plan> {
 }
 
 fn timeline() -> impl Strategy<Value = Timeline> {
-    let pass = (0..5_i32, small(), small(), real(), real()).prop_map(
-        |(kind, micro_batch, chunk, start_seconds, end_seconds)| PassSpan {
+    let pass = (0..8_i32, small(), small(), option::of((small(), small())), real(), real()).prop_map(
+        |(kind, micro_batch, chunk, of, start_seconds, end_seconds)| PassSpan {
             kind,
             micro_batch,
             chunk,
+            layer: of.map(|(layer, _)| layer),
+            parameter_chunk: of.map(|(_, chunk)| chunk),
             start_seconds,
             end_seconds,
         },
     );
-    let wait = (option::of(small()), any::<bool>(), real(), real()).prop_map(
-        |(peer, back, start_seconds, end_seconds)| WaitSpan { peer, back, start_seconds, end_seconds },
+    let wait = (option::of(small()), any::<bool>(), option::of(small()), real(), real()).prop_map(
+        |(peer, back, parameter_chunk, start_seconds, end_seconds)| WaitSpan {
+            peer,
+            back,
+            parameter_chunk,
+            start_seconds,
+            end_seconds,
+        },
     );
-    let lane = (small(), vec(pass, 0..12), vec(wait, 0..6), real(), small()).prop_map(
-        |(stage, passes, waits, busy_seconds, in_flight)| Lane {
+    let update = (small(), integer(), real(), real()).prop_map(
+        |(parameter_chunk, parameter_count, start_seconds, end_seconds)| UpdateSpan {
+            parameter_chunk,
+            parameter_count,
+            start_seconds,
+            end_seconds,
+        },
+    );
+    let lane = (small(), vec(pass, 0..12), vec(wait, 0..6), vec(update, 0..4), real(), small()).prop_map(
+        |(stage, passes, waits, updates, busy_seconds, in_flight)| Lane {
             stage,
             passes,
             waits,
@@ -169,6 +185,8 @@ fn timeline() -> impl Strategy<Value = Timeline> {
             in_flight,
             weight_versions: in_flight,
             waited_seconds: busy_seconds,
+            updates,
+            update_seconds: busy_seconds,
         },
     );
     (vec(lane, 0..40), vec(copies(), 0..40), vec(curve(), 0..12), real(), real(), 0..6_i32).prop_map(
@@ -185,12 +203,22 @@ fn timeline() -> impl Strategy<Value = Timeline> {
 }
 
 fn copies() -> impl Strategy<Value = CopyLane> {
-    let copy = (small(), any::<bool>(), 0..9_i32, option::of(small()), integer(), real(), real()).prop_map(
-        |(stage, back, block, micro_batch, bytes, start_seconds, end_seconds)| {
-            let layer = stage;
-            CopySpan { stage, back, block, layer, micro_batch, bytes, start_seconds, end_seconds }
-        },
-    );
+    let of_chunk = (option::of(small()), any::<bool>());
+    let copy = (small(), any::<bool>(), 0..9_i32, option::of(small()), of_chunk, integer(), real(), real())
+        .prop_map(|(stage, back, block, micro_batch, of_chunk, bytes, start_seconds, end_seconds)| {
+            CopySpan {
+                stage,
+                back,
+                block,
+                layer: stage,
+                micro_batch,
+                bytes,
+                start_seconds,
+                end_seconds,
+                parameter_chunk: of_chunk.0,
+                unfinished: of_chunk.1,
+            }
+        });
     (option::of(small()), option::of(small()), vec(copy, 0..8), integer(), real()).prop_map(
         |(from_stage, to_stage, copies, bytes, busy_seconds)| CopyLane {
             from_stage,

@@ -2,9 +2,10 @@
 
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
-    ChunkLayout, ChunkRun, ChunkVisit, ChunkVisits, ChunkedStage, DeviceGroup, FigureSource, FrontPoint,
-    Lane, Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval, Partitioning, PassSpan, PlacedDevice, Plan,
-    PlanStage, SimulatedSchedule, StageConfig, Timeline, TrainingSpec, pass_span,
+    ChunkLayout, ChunkRun, ChunkVisit, ChunkVisits, ChunkedStage, CopyLane, CopySpan, DeviceGroup,
+    FigureSource, FrontPoint, Lane, Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval, Partitioning,
+    PassSpan, PlacedDevice, Plan, PlanStage, SimulatedSchedule, StageConfig, Timeline, TrainingSpec,
+    pass_span,
 };
 
 pub(crate) const MIB: i64 = 1 << 20;
@@ -144,6 +145,7 @@ pub(crate) fn timeline(stages: i32, micro_batches: i32) -> Timeline {
         chunk: 0,
         start_seconds: start.into(),
         end_seconds: (start + length).into(),
+        ..PassSpan::default()
     };
     let turn = stages - 1 + micro_batches;
     let end = turn + 2 * (stages - 1 + micro_batches);
@@ -168,5 +170,18 @@ pub(crate) fn timeline(stages: i32, micro_batches: i32) -> Timeline {
         iteration_seconds: (end + 1).into(),
         bubble_ratio: 0.25,
         ..Timeline::default()
+    }
+}
+
+/// A direction of a link, from and to these stages, with one copy of 64 MiB that is waited for.
+pub(crate) fn way((from_stage, to_stage): (Option<i32>, Option<i32>), copy: CopySpan) -> CopyLane {
+    CopyLane {
+        from_stage,
+        to_stage,
+        busy_seconds: copy.end_seconds - copy.start_seconds,
+        copies: vec![copy],
+        copy_count: 1,
+        bytes: 64 * MIB,
+        waited_seconds: 1.0,
     }
 }

@@ -90,14 +90,23 @@ fn on_host(chunks: &ChunkedStage) -> String {
 }
 
 fn on_device(chunks: &ChunkedStage) -> String {
+    // Those that ranks share visit besides.
+    let are_shared = match &chunks.residency {
+        Some(Residency::Planned(planned)) => {
+            planned.visits.iter().any(|visit| chunks.on_device.contains(&visit.chunk))
+        }
+        _ => false,
+    };
+    let state = if are_shared { "each rank's part" } else { "state" };
     let kept = match chunks.on_device.as_slice() {
         [] => String::new(),
-        kept => format!("{} with state for good ({}); ", plural(kept.len(), "chunk"), ranges(kept)),
+        kept => format!("{} with {state} for good ({}); ", plural(kept.len(), "chunk"), ranges(kept)),
     };
     let others = match &chunks.residency {
         None => "others by an unknown rule".to_owned(),
         Some(Residency::Planned(planned)) => {
-            format!("others in {}", plural(planned.visits.len(), "planned visit"))
+            let whose = if are_shared { "all" } else { "others" };
+            format!("{whose} in {}", plural(planned.visits.len(), "planned visit"))
         }
         Some(Residency::Paged(paging)) => format!(
             "others as there is room, by {}: {} fetched ahead, {} to leave in",

@@ -138,3 +138,13 @@ fn strange_numbers_are_told_somehow() {
     assert_eq!(chunk_count(&chunks), None);
     assert!(table(&ChunkedStage::default(), Some(&wild), None).starts_with("in chunks"));
 }
+
+/// Of what ranks share each has its part for good, and the whole in visits.
+#[test]
+fn parts_of_shared_chunks_are_told() {
+    let told = table(&ChunkedStage { on_device: vec![1, 2], ..stage() }, None, None);
+    assert!(
+        told.contains("2 chunks with each rank's part for good (1-2); all in 3 planned visits"),
+        "{told}"
+    );
+}

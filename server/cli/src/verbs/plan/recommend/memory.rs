@@ -34,8 +34,8 @@ pub(super) struct Memory {
     #[arg(long, value_delimiter = ',', value_parser = choice::<v1::HostCopy>(), requires = "memory")]
     host_copy: Vec<v1::HostCopy>,
 
-    /// How many chunks are on the device for good, with their optimizer state, and are updated there [default: as many as
-    /// are best].
+    /// How many chunks are on the device for good, with their optimizer state, and are updated there; each rank's part of them
+    /// where devices share chunks [default: as many as are best].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..), requires = "memory")]
     chunks_on_device: Option<i32>,
 

@@ -1,0 +1,113 @@
+//! What ranks that share chunks give each other, and what their devices hold always.
+
+use proptest::prelude::*;
+
+use super::naive::{Case, Need, cases, gpt};
+use super::{stage, training};
+use crate::chunks::host::HostCopy;
+use crate::chunks::paging::Eviction;
+use crate::chunks::residency::Payload;
+use crate::chunks::residency::paged::Paging;
+use crate::chunks::residency::visits::{Moved, Visit};
+use crate::chunks::stage::{ChunkMoves, ChunkedStage};
+use crate::training::chunk_order::ChunkOrder;
+use crate::training::{Precision, RecomputePolicy, Schedule};
+
+/// Visits of the case's own rule for unfinished gradients, with room for some payloads more than steps need.
+fn visits(case: &Case, share: u64, paging: Paging) -> Vec<Visit> {
+    let always = case.chunks.on_device_bytes();
+    let all: u64 = case.needs().iter().map(|&(payload, _)| case.bytes(payload)).sum();
+    let room: Vec<u64> = case.needed().iter().map(|needed| always + needed + all * share / 100).collect();
+    case.stage.paged(paging, &case.chunks, &room).unwrap()
+}
+
+/// What a visit moves, told from what its payload is needed for: bytes over the link and between ranks.
+fn moved(case: &Case, visit: &Visit, need: &Need) -> Moved {
+    let Payload { chunk, is_gradients } = visit.payload;
+    let scalar = case.scalar();
+    let extent = case.chunks.layout.chunks()[chunk].extent;
+    let own = scalar * if case.ranks == 1 { extent } else { case.part(chunk) };
+    let others = u64::from(case.ranks - 1) * scalar * case.part(chunk);
+    let is_within = |step: &usize| (visit.needed..visit.leaves).contains(step);
+    let had_gradients = need.gradients.first().is_some_and(|&first| first < visit.needed);
+    let is_complete = need.last_gradient().is_some_and(|last| is_within(&last));
+    let is_changed = need.gradients.iter().any(is_within) || (had_gradients && !is_complete);
+    let whole = if case.ranks == 1 { extent * scalar } else { case.bytes(visit.payload) };
+    let mut moved = Moved::default();
+    if had_gradients {
+        moved.up = whole;
+    } else if !is_gradients {
+        (moved.up, moved.gathered) = (own, others);
+    }
+    moved.fetches = u64::from(moved.up > 0);
+    if is_complete {
+        (moved.down, moved.scattered) = (own, others);
+    } else if need.gradients.iter().any(is_within) {
+        moved.down = whole;
+    }
+    assert!(is_changed || moved.down == 0);
+    if case.has_parts(chunk) {
+        assert!(!had_gradients && (is_complete || !is_changed), "the host has no place for it");
+        (moved.up, moved.down, moved.fetches) = (0, 0, 0);
+    }
+    moved
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Bytes over the link, and between ranks, visit by visit. Of chunks whose state is on the device nothing passes the link;
+    /// their parts are gathered whenever they come, and reduced once.
+    #[test]
+    fn what_ranks_move_follows_from_their_visits(
+        case in cases(), share in 0_u64..60, ahead in 0_usize..3, behind in 0_usize..3
+    ) {
+        let paging = Paging { eviction: Eviction::Belady, ahead, behind };
+        let (visits, needs) = (visits(&case, share, paging), case.needs());
+        let mut sum = Moved::default();
+        for visit in &visits {
+            let need = &needs.iter().find(|of| of.0 == visit.payload).unwrap().1;
+            let Moved { up, down, fetches, gathered, scattered } = moved(&case, visit, need);
+            sum.up += up;
+            sum.down += down;
+            sum.fetches += fetches;
+            sum.gathered += gathered;
+            sum.scattered += scattered;
+        }
+        let told = case.stage.told(&case.chunks, &visits).unwrap();
+        prop_assert_eq!(case.chunks.moved(&told), sum);
+    }
+
+    /// Whatever room there is, a device holds its part of each chunk whose state it has in all lists: sixteen bytes of an element
+    /// in fp32, fourteen in bf16, with `Adam`.
+    #[test]
+    fn parts_of_all_lists_are_always_there(case in cases()) {
+        let each = 12 + case.scalar();
+        let of = |&chunk: &usize| {
+            let is_apart = case.needs().iter().any(|(of, _)| of.chunk == chunk && of.is_gradients);
+            let gradients = if is_apart && case.ranks == 1 { case.part(chunk) * case.scalar() } else { 0 };
+            each * case.part(chunk) + gradients
+        };
+        prop_assert_eq!(case.chunks.on_device_bytes(), case.stage.on_device.iter().map(of).sum::<u64>());
+    }
+}
+
+/// Exclusive moves copy back what leaves unchanged, but not what comes from ranks' devices.
+#[test]
+fn exclusive_moves_are_of_chunks_on_the_host() {
+    let model = gpt(1, true);
+    let training = training((Schedule::Gpipe, 1), RecomputePolicy::None, Precision::Bf16);
+    let bare = stage(512, ChunkOrder::Layer, HostCopy::Kept);
+    let stage = ChunkedStage { moves: ChunkMoves::Exclusive, ..bare };
+    let count = stage.lay_out(&model, &training).unwrap().layout.chunks().len();
+    let moved = |on_device: Vec<usize>| {
+        let stage = ChunkedStage { on_device, ..stage.clone() };
+        let chunks = stage.lay_out_shared(&model, &training, 2).unwrap();
+        let bare = stage.bare_visits(&chunks).unwrap();
+        chunks.moved(&stage.told(&chunks, &bare).unwrap())
+    };
+    let (host, device) = (moved(Vec::new()), moved((0..count).collect()));
+    assert!(host.up > 0 && host.down == host.up, "{host:?}");
+    assert_eq!((device.up, device.down, device.fetches), (0, 0, 0));
+    assert_eq!((device.gathered, device.scattered), (host.gathered, host.scattered));
+}

@@ -1,0 +1,93 @@
+//! What lanes do when, for who wants to see it.
+
+use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
+
+use super::lanes::{LaneRun, LaneScene, Lanes};
+
+/// What a lane does, or waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneWork {
+    /// Passes: a step.
+    Step(usize),
+    /// Passes: the update of a chunk on the device, all of whose gradients are there.
+    UpdateOnDevice(usize),
+    /// Passes wait for the copy of a payload, which comes or leaves.
+    Wait(Visit, bool),
+    /// Ranks give each other their parts of a chunk that came.
+    Gather(usize),
+    /// Ranks add up the gradients of a chunk, each those of its part.
+    Scatter(usize),
+    /// A payload comes to the device.
+    Up(Visit, VisitCopies),
+    /// It goes to the host.
+    Down(Visit, VisitCopies),
+    /// The host updates so many elements of a chunk: those that the rank owns.
+    Update(usize, u64),
+}
+
+/// What a lane does for a while, in seconds since the start of the iteration.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LaneSpan {
+    /// What is done.
+    pub work: LaneWork,
+    pub start: f64,
+    pub end: f64,
+}
+
+/// Who is told what lanes do. Nobody is while plans are searched: then it costs nothing.
+pub(super) trait Witness {
+    /// An iteration begins.
+    fn begins(&mut self, _now: f64) {}
+
+    /// What is done from one moment to another, which may lie behind others that are told later.
+    fn saw(&mut self, _work: LaneWork, _start: f64, _end: f64) {}
+}
+
+impl Witness for () {}
+
+/// Remembers the last iteration, and what is left of those before.
+#[derive(Debug, Default)]
+pub(super) struct LastIteration {
+    begin: f64,
+    spans: Vec<LaneSpan>,
+}
+
+impl Witness for LastIteration {
+    fn begins(&mut self, now: f64) {
+        self.begin = now;
+        self.spans.retain(|span| span.end > now);
+    }
+
+    fn saw(&mut self, work: LaneWork, start: f64, end: f64) {
+        // Steps are seen however short they are: bytes are told by step.
+        if start < end || matches!(work, LaneWork::Step(_)) {
+            self.spans.push(LaneSpan { work, start, end });
+        }
+    }
+}
+
+impl LastIteration {
+    /// What happens in the iteration that began last and ends now, from its own start on.
+    fn spans_until(self, now: f64) -> Vec<LaneSpan> {
+        let whole = self.spans.into_iter().map(|LaneSpan { work, start, end }| LaneSpan {
+            work,
+            start: (start - self.begin).max(0.0),
+            end: end.min(now) - self.begin,
+        });
+        let is_within = |span: &LaneSpan| span.start < span.end || matches!(span.work, LaneWork::Step(_));
+        whole.filter(is_within).collect()
+    }
+}
+
+impl LaneScene<'_> {
+    /// As [`Self::simulate`], with what happens in the last of its iterations, in the order in which it begins. What an earlier
+    /// one left to do, and what goes on behind its end, is cut off there.
+    pub fn simulate_with_spans(&self) -> (Lanes, Vec<LaneSpan>) {
+        let mut run = LaneRun::seen_by(self, LastIteration::default());
+        let lanes = run.repeat();
+        let (now, seen) = run.over();
+        let mut spans = seen.spans_until(now);
+        spans.sort_by(|one, other| one.start.total_cmp(&other.start));
+        (lanes, spans)
+    }
+}

@@ -1,0 +1,145 @@
+//! What a plan in chunks does over time: its lanes, and what its device holds.
+
+use loadmaster_proto::chunks::stage::{ChunkResidency, Chunks};
+use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::training::actions::Step;
+
+use super::{CurvePoint, MOST_STEPS, SAME, StageCurve, Untold};
+use crate::chunks::{Held, LaneScene, LaneSpan, LaneWork, Lanes, ProfiledPasses};
+use crate::predict::{Breakdown, Margin};
+use crate::recommend::ask::ProfiledChain;
+use crate::recommend::plan::scaled;
+
+/// An iteration of a plan in chunks, on one of its devices, all of which do as much at the same time.
+#[derive(Debug)]
+pub struct ChunksOverTime {
+    /// How long it takes, and who waits.
+    pub lanes: Lanes,
+    /// What lanes do, in the order in which it begins.
+    pub spans: Vec<LaneSpan>,
+    /// What the plan does.
+    pub chunks: Chunks,
+    /// What each step holds, by component.
+    held: Vec<Breakdown>,
+}
+
+impl ChunksOverTime {
+    /// Simulates a plan in chunks with the rates that it was made of, and steps as its profile has them.
+    ///
+    /// # Errors
+    /// What is missing, or no longer so.
+    pub fn of(plan: &Plan, chain: &ProfiledChain) -> Result<Self, Untold> {
+        let ([stage], Some(then)) = (plan.stages.as_slice(), plan.iteration_seconds()) else {
+            return Err(Untold::NoTimes);
+        };
+        let (Some(own), Some(model)) = (&stage.chunks, &chain.model) else { return Err(Untold::NoModel) };
+        let ChunkResidency::Planned(visits) = &own.residency else { return Err(Untold::NoRates) };
+        let here = chain.predictor.name();
+        if here != plan.predictor {
+            return Err(Untold::OtherPredictor { of_plan: plan.predictor.clone(), here });
+        }
+        let all = (model.layers().len() as u64).saturating_mul(3 * u64::from(plan.training.micro_batches));
+        if all > MOST_STEPS {
+            return Err(Untold::TooLarge { steps: all });
+        }
+        let rates = plan.found.lane_rates.ok_or(Untold::NoRates)?;
+        let ranks = stage.config.data_degree;
+        let chunks = own.lay_out_shared(model, &plan.training, ranks)?;
+        let visits = own.told(&chunks, visits)?;
+        let passes = ProfiledPasses {
+            predictor: &*chain.predictor,
+            model,
+            training: plan.training,
+            ranks,
+            margin: Margin::Share(0.0),
+            factors: [1.0; 2],
+        };
+        let seconds = seconds(plan, stage, passes.seconds(&chunks.steps)?)?;
+        let scene =
+            LaneScene { chunks: &chunks, visits: &visits, update: own.update, seconds: &seconds, rates };
+        let (lanes, spans) = scene.simulate_with_spans();
+        let now = lanes.iteration_seconds;
+        if (now - then).abs() > SAME * then {
+            return Err(Untold::Changed { now, then });
+        }
+        let held = held(stage, &chunks, &passes)?;
+        Ok(Self { lanes, spans, held, chunks })
+    }
+
+    /// The most micro-batches between forward and backward pass at once.
+    pub fn in_flight(&self) -> usize {
+        let mut open = std::collections::BTreeSet::new();
+        let most = self.chunks.steps.all().iter().map(|step| {
+            match *step {
+                Step::Forward { micro_batch, .. } => drop(open.insert(micro_batch)),
+                Step::Backward { micro_batch, layer: 0 } => drop(open.remove(&micro_batch)),
+                _ => {}
+            }
+            open.len()
+        });
+        most.max().unwrap_or(0)
+    }
+
+    /// What a device holds, in at most so many points; none where that is not what the plan says.
+    pub fn curve(&self, plan: &Plan, most: usize) -> Option<StageCurve> {
+        let [stage] = plan.stages.as_slice() else { return None };
+        let peak = stage.predicted_peak;
+        let starts = self.starts();
+        let is_same = self.held.iter().map(|held| held.total()).max() == Some(peak);
+        if !is_same || starts.len() != self.held.len() {
+            return None;
+        }
+        let steps_per_point = starts.len().div_ceil(most.max(1)).max(1);
+        let point = |(starts, held): (&[f64], &[Breakdown])| {
+            let fullest = held
+                .iter()
+                .copied()
+                .reduce(|one, next| if next.total() > one.total() { next } else { one })?;
+            Some(CurvePoint { start: *starts.first()?, held: fullest, host: 0, hosted: 0 })
+        };
+        let pieces = starts.chunks(steps_per_point).zip(self.held.chunks(steps_per_point));
+        let points = pieces.filter_map(point).collect();
+        let host_pool = stage.chunk_run.as_ref().map_or(0, |run| run.host_bytes.0);
+        Some(StageCurve { peak, host_pool, hosted_pool: 0, steps_per_point, points })
+    }
+
+    /// When each step's payloads are there: what leaves is gone, and what comes has memory.
+    fn starts(&self) -> Vec<f64> {
+        let mut starts = Vec::with_capacity(self.held.len());
+        let mut since = Some(0.0);
+        for span in &self.spans {
+            match span.work {
+                LaneWork::Wait(_, true) | LaneWork::Gather(_) => since = since.or(Some(span.start)),
+                LaneWork::Step(_) => starts.push(since.take().unwrap_or(span.start)),
+                LaneWork::Wait(_, false) | LaneWork::Scatter(_) => {}
+                LaneWork::Up(..) | LaneWork::Down(..) | LaneWork::Update(..) => {}
+                LaneWork::UpdateOnDevice(_) => {}
+            }
+        }
+        starts
+    }
+}
+
+/// Seconds of each step, which add up to the plan's: those of the profile, and what they were multiplied with.
+fn seconds(plan: &Plan, stage: &PlanStage, profiled: Vec<f64>) -> Result<Vec<f64>, Untold> {
+    let of_plan = stage.seconds.ok_or(Untold::NoTimes)?;
+    let then = (of_plan.forward + of_plan.backward) * f64::from(plan.training.micro_batches);
+    let factor = then / profiled.iter().sum::<f64>();
+    if !factor.is_finite() {
+        return Err(Untold::NoTimes);
+    }
+    Ok(profiled.into_iter().map(|seconds| seconds * factor).collect())
+}
+
+/// What each step holds as the plan says it, by component as the profile says it.
+fn held(stage: &PlanStage, chunks: &Chunks, passes: &ProfiledPasses<'_>) -> Result<Vec<Breakdown>, Untold> {
+    let Some(run) = &stage.chunk_run else { return Ok(Vec::new()) };
+    let held = Held { other: &run.other_bytes, resident: &run.payload_bytes };
+    let moments = passes.moments(chunks, stage.recompute)?;
+    let sums = run.other_bytes.iter().zip(&run.payload_bytes).map(|(one, other)| one.saturating_add(*other));
+    let parts = sums.zip(&moments.curve).enumerate().map(|(step, (sum, besides))| {
+        let parts = held.breakdown(step, besides.most, chunks);
+        scaled(parts, parts.total(), sum)
+    });
+    Ok(parts.collect())
+}

@@ -1,0 +1,181 @@
+//! The iteration of a plan in chunks in a timeline: passes and exchanges, both directions of the link, and updates on the host.
+
+use loadmaster_planning::chunks::{LaneSpan, LaneWork};
+use loadmaster_planning::recommend::ChunksOverTime;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::training::actions::Step;
+use loadmaster_proto::wire::v1;
+
+use super::message::number;
+use super::over_time::{MOST, memory_curve};
+
+/// Lists that a timeline in chunks has besides passes: waits, updates, copies each way, and points of the curve.
+const LISTS: usize = 5;
+
+/// Has a timeline tell of a plan in chunks.
+pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunksOverTime, listed: usize) {
+    let each = listed.min(MOST) / LISTS;
+    let lists = Lists::of(of);
+    answer.iteration_seconds = of.lanes.iteration_seconds;
+    answer.bubble_ratio = plan.found.iteration.as_ref().map_or(answer.bubble_ratio, |of| of.bubble);
+    let [up, down] = [lists.up.len(), lists.down.len()];
+    let longest = [lists.waits.len(), lists.updates.len(), up, down].into_iter().max().unwrap_or(0);
+    answer.truncated = lists.passes.len() > listed || longest > each;
+    let moved = |copies: &[v1::CopySpan]| copies.iter().map(|copy| copy.bytes).fold(0, i64::saturating_add);
+    let way = |mut copies: Vec<v1::CopySpan>, is_back: bool| {
+        let (busy, waited) = match is_back {
+            true => (of.lanes.busy.up, of.lanes.fetch_seconds),
+            false => (of.lanes.busy.down, of.lanes.leave_seconds),
+        };
+        let (copy_count, bytes) = (copies.len(), moved(&copies));
+        copies.truncate(each);
+        v1::CopyLane {
+            from_stage: (!is_back).then_some(0),
+            to_stage: is_back.then_some(0),
+            copies,
+            copy_count: i64::try_from(copy_count).unwrap_or(i64::MAX),
+            bytes,
+            busy_seconds: busy,
+            waited_seconds: waited,
+        }
+    };
+    answer.copies = vec![way(lists.down, false), way(lists.up, true)];
+    answer.copies.retain(|way| way.copy_count > 0);
+    let first = |mut passes: Vec<v1::PassSpan>| {
+        passes.truncate(listed);
+        passes
+    };
+    answer.lanes = vec![v1::Lane {
+        stage: 0,
+        passes: first(lists.passes),
+        busy_seconds: of.lanes.busy.compute,
+        in_flight: number(of.in_flight()),
+        weight_versions: 1,
+        waits: lists.waits.into_iter().take(each).collect(),
+        waited_seconds: of.lanes.fetch_seconds + of.lanes.leave_seconds,
+        updates: lists.updates.into_iter().take(each).collect(),
+        update_seconds: of.lanes.busy.update,
+    }];
+    for stage in &plan.stages {
+        match of.curve(plan, each) {
+            Some(curve) => answer.memory.push(memory_curve(0, stage.capacity, &curve, plan)),
+            None => answer.warnings.push(
+                "what it holds over time is not shown: its profile no longer says what the plan does of its peak"
+                    .to_owned(),
+            ),
+        }
+        if stage.config.data_degree > 1 {
+            let ranks = stage.config.data_degree;
+            answer.warnings.push(format!("lanes are those of one of {ranks} ranks, all of which do as much"));
+        }
+    }
+    if of.lanes.cycle > 1 {
+        let which = if of.lanes.is_steady { "repeat together" } else { "do not repeat themselves" };
+        answer.warnings.push(format!(
+            "{} iterations {which}: seconds are their mean, and spans are those of the last of them",
+            of.lanes.cycle
+        ));
+    }
+}
+
+/// What lanes do, in order.
+#[derive(Default)]
+struct Lists {
+    passes: Vec<v1::PassSpan>,
+    waits: Vec<v1::WaitSpan>,
+    updates: Vec<v1::UpdateSpan>,
+    up: Vec<v1::CopySpan>,
+    down: Vec<v1::CopySpan>,
+}
+
+impl Lists {
+    fn of(of: &ChunksOverTime) -> Self {
+        let mut lists = Self::default();
+        of.spans.iter().for_each(|span| lists.add(of, span));
+        lists
+    }
+
+    fn add(&mut self, of: &ChunksOverTime, span: &LaneSpan) {
+        use v1::pass_span::Kind;
+        let LaneSpan { work, start: start_seconds, end: end_seconds } = *span;
+        let about = |kind: Kind, chunk: usize| v1::PassSpan {
+            kind: kind.into(),
+            parameter_chunk: Some(number(chunk)),
+            start_seconds,
+            end_seconds,
+            ..v1::PassSpan::default()
+        };
+        match work {
+            LaneWork::Step(step) => {
+                let Some((kind, micro_batch, layer)) = pass(of, step) else { return };
+                self.passes.push(v1::PassSpan {
+                    kind: kind.into(),
+                    micro_batch,
+                    layer: Some(layer),
+                    start_seconds,
+                    end_seconds,
+                    ..v1::PassSpan::default()
+                });
+            }
+            LaneWork::UpdateOnDevice(chunk) => self.passes.push(about(Kind::Step, chunk)),
+            LaneWork::Gather(chunk) => self.passes.push(about(Kind::Gather, chunk)),
+            LaneWork::Scatter(chunk) => self.passes.push(about(Kind::Scatter, chunk)),
+            LaneWork::Wait(visit, back) => self.waits.push(v1::WaitSpan {
+                peer: None,
+                back,
+                start_seconds,
+                end_seconds,
+                parameter_chunk: Some(number(visit.payload.chunk)),
+            }),
+            LaneWork::Update(chunk, parameters) => self.updates.push(v1::UpdateSpan {
+                parameter_chunk: number(chunk),
+                parameter_count: i64::try_from(parameters).unwrap_or(i64::MAX),
+                start_seconds,
+                end_seconds,
+            }),
+            LaneWork::Up(visit, copies) => self.up.push(copy(of, span, &visit, copies, true)),
+            LaneWork::Down(visit, copies) => self.down.push(copy(of, span, &visit, copies, false)),
+        }
+    }
+}
+
+/// What a step is, of which micro-batch and layer.
+fn pass(of: &ChunksOverTime, step: usize) -> Option<(v1::pass_span::Kind, i32, i32)> {
+    use v1::pass_span::Kind;
+    let (kind, micro_batch, layer) = match *of.chunks.steps.all().get(step)? {
+        Step::Forward { micro_batch, layer } => (Kind::Forward, micro_batch, layer),
+        Step::Again { micro_batch, layer } => (Kind::Recomputation, micro_batch, layer),
+        Step::Backward { micro_batch, layer } => (Kind::Backward, micro_batch, layer),
+        Step::Renew | Step::Exchange | Step::Update { .. } => return None,
+    };
+    Some((kind, number(micro_batch), number(layer)))
+}
+
+fn copy(
+    of: &ChunksOverTime,
+    span: &LaneSpan,
+    visit: &Visit,
+    copies: VisitCopies,
+    back: bool,
+) -> v1::CopySpan {
+    let chunk = visit.payload.chunk;
+    let unfinished = if back { copies.comes_unfinished } else { copies.leaves_unfinished };
+    let are_gradients = unfinished || (!back && copies.is_complete);
+    let block = if are_gradients { v1::MemoryBlock::Gradients } else { v1::MemoryBlock::Weights };
+    // What it comes for, or what it leaves behind.
+    let pass = pass(of, if back { visit.needed } else { visit.leaves.saturating_sub(1) });
+    v1::CopySpan {
+        stage: 0,
+        back,
+        block: block.into(),
+        layer: pass.map_or(0, |(_, _, layer)| layer),
+        micro_batch: pass.map(|(_, micro_batch, _)| micro_batch),
+        bytes: Bytes(of.chunks.copied_bytes(chunk, unfinished)).to_wire(),
+        start_seconds: span.start,
+        end_seconds: span.end,
+        parameter_chunk: Some(number(chunk)),
+        unfinished,
+    }
+}

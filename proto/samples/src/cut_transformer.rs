@@ -32,7 +32,7 @@ pub struct CutTransformer {
     pub micro_batches: u32,
     /// `1F1B` or `GPipe`.
     pub schedule: String,
-    /// `bf16`, with gradients that are added up in fp32.
+    /// `fp32`, or `bf16` with gradients that are added up in fp32.
     pub precision: String,
     /// `none`, `layer` or `stage`.
     pub recompute: String,
@@ -116,6 +116,11 @@ impl CutTransformer {
             "stage" => RecomputePolicy::Stage,
             other => panic!("no recomputation {other}"),
         };
+        let precision = match self.precision.as_str() {
+            "fp32" => Precision::Fp32,
+            "bf16" => Precision::Bf16Fp32Gradients,
+            other => panic!("no precision {other}"),
+        };
         let schedule = if self.schedule == "GPipe" { Schedule::Gpipe } else { Schedule::OneFOneB };
         let layers = self.model().layers().len();
         let (mut first, mut device) = (0, 0);
@@ -164,7 +169,7 @@ impl CutTransformer {
             profile: ProfileName::from_id("golden").unwrap(),
             model: ModelName::from_id("golden").unwrap(),
             training: TrainingSpec {
-                precision: Precision::Bf16Fp32Gradients,
+                precision,
                 optimizer: Optimizer::default(),
                 schedule,
                 micro_batch_size: self.micro_batch * self.data,

@@ -39,7 +39,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     plan.extend(precision_flags(question));
     plan.extend(recompute_flags(question, &cut)?);
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
-    let torchrun = Torchrun::of(&ranks);
+    let torchrun = Torchrun::of(&ranks)?;
     let mut environment = BTreeMap::new();
     let mut exports = String::new();
     if grid.shards > 1 {

@@ -1,6 +1,9 @@
 //! Every launcher of every version that exports are made for, a file each.
 
+mod colossal_ai;
+mod deepspeed;
 mod megatron;
+mod torch_pipelining;
 mod torchgpipe;
 mod torchtitan;
 
@@ -41,8 +44,15 @@ pub fn exporters() -> &'static [Exporter] {
     EXPORTERS
 }
 
-const EXPORTERS: &[Exporter] =
-    &[megatron::EXPORTER, torchtitan::TOML, torchtitan::PYTHON, torchgpipe::EXPORTER];
+const EXPORTERS: &[Exporter] = &[
+    megatron::EXPORTER,
+    torchtitan::TOML,
+    torchtitan::PYTHON,
+    torch_pipelining::EXPORTER,
+    deepspeed::EXPORTER,
+    colossal_ai::EXPORTER,
+    torchgpipe::EXPORTER,
+];
 
 const fn target(launcher: Launcher, major: u32, minor: u32) -> Target {
     Target { launcher, version: Version { major, minor } }

@@ -1,4 +1,4 @@
-//! Every export that was written by hand and taken by its launcher is written so.
+//! Every export that its launcher took is written so.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,18 +29,21 @@ fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     entries
 }
 
-fn case(name: &str) -> CutTransformer {
+fn case(name: &str) -> Result<CutTransformer, String> {
     let path = folder().join("cases").join(format!("{name}.json"));
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    let text = std::fs::read_to_string(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+    serde_json::from_str(&text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
+/// `KEPT=write` writes files anew, which the launchers' oracles must then take.
+///
 /// # Errors
 /// What differs from the golden folder, or that nothing writes it.
 fn check(target: &str, name: &str, golden: &Path) -> Result<(), String> {
     let (launcher, version) = target.split_once('@').ok_or("is called like no launcher of a version")?;
     let launcher = launcher.parse().map_err(|_| "is for a launcher that has no name")?;
     let target = Target::of(launcher, version).map_err(|why| why.to_string())?;
-    let case = case(name);
+    let case = case(name)?;
     let (plan, model) = (case.plan(), case.model());
     let name = PlanName::from_id("golden").unwrap();
     let question = ExportQuestion { name: &name, plan: &plan, model: Some(&model), target };
@@ -55,6 +58,10 @@ fn check(target: &str, name: &str, golden: &Path) -> Result<(), String> {
         files.map(|(name, path)| (name, std::fs::read_to_string(path).unwrap())).collect();
     let made: BTreeMap<String, String> =
         made.files.into_iter().map(|file| (file.name, file.contents)).collect();
+    if std::env::var_os("KEPT").is_some_and(|kept| kept == "write") {
+        made.iter().for_each(|(name, text)| std::fs::write(golden.join(name), text).unwrap());
+        return Ok(());
+    }
     same("files", &made.keys().collect::<Vec<_>>(), &files.keys().collect())?;
     made.iter().try_for_each(|(name, text)| same(name, text, &files[name]))
 }

@@ -1,5 +1,6 @@
 //! Every launcher of every version that exports are made for, a file each.
 
+mod galvatron;
 mod megatron;
 mod torchgpipe;
 mod torchtitan;
@@ -10,7 +11,7 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 
 use crate::exported::{ExportedFile, RankPlace, Verified};
 use crate::question::{ExportQuestion, Refused};
-use crate::target::{Target, Version};
+use crate::target::{Target, Variant, Version};
 
 /// What makes exports for a launcher.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +43,15 @@ pub fn exporters() -> &'static [Exporter] {
 }
 
 const EXPORTERS: &[Exporter] =
-    &[megatron::EXPORTER, torchtitan::TOML, torchtitan::PYTHON, torchgpipe::EXPORTER];
+    &[megatron::EXPORTER, torchtitan::TOML, torchtitan::PYTHON, torchgpipe::EXPORTER, galvatron::EXPORTER];
+
+/// Ways of a launcher to say a plan besides the usual one.
+pub(crate) fn variants(launcher: Launcher) -> &'static [Variant] {
+    match launcher {
+        Launcher::Megatron => &[Variant::Hybrid],
+        _ => &[],
+    }
+}
 
 const fn target(launcher: Launcher, major: u32, minor: u32) -> Target {
     Target { launcher, version: Version { major, minor } }

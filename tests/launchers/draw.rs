@@ -1,0 +1,148 @@
+//! What is drawn: plans that a launcher can express, as wide as it can, and plans that it cannot.
+
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_samples::{CutTransformer, DescribedTransformer};
+
+/// What a launcher can say of a transformer's plan.
+#[derive(Debug, Clone, Copy)]
+struct Ways {
+    families: &'static [&'static str],
+    /// A head that is the embedding's.
+    has_tied_heads: bool,
+    /// Stages of several replicas and shards.
+    has_degrees: bool,
+    /// Stages that have an end of the model alone.
+    has_bare_ends: bool,
+    schedules: &'static [&'static str],
+    precisions: &'static [&'static str],
+    recompute: &'static [&'static str],
+}
+
+const ALL: Ways = Ways {
+    families: &["gpt2", "llama"],
+    has_tied_heads: true,
+    has_degrees: true,
+    has_bare_ends: true,
+    schedules: &["1F1B", "GPipe"],
+    precisions: &["bf16", "fp32"],
+    recompute: &["none", "layer"],
+};
+
+impl Ways {
+    fn of(launcher: Launcher) -> Self {
+        match launcher {
+            Launcher::Torchtitan => Self { families: &["llama"], has_tied_heads: false, ..ALL },
+            _ => Self { schedules: &["1F1B"], ..ALL },
+        }
+    }
+}
+
+/// A plan that this launcher can express.
+pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
+    let ways = Ways::of(launcher);
+    let family = lots.of(ways.families);
+    let is_llama = *family == "llama";
+    let (tensor, data) =
+        if ways.has_degrees { (1 << lots.below(3), 1 + lots.below(3) as u32) } else { (1, 1) };
+    let mut stages: Vec<usize> = (0..1 + lots.below(4)).map(|_| 1 + lots.below(5) as usize).collect();
+    // Ends of a model may be all that a stage has.
+    let last = stages.len() - 1;
+    if ways.has_bare_ends && last > 0 && lots.below(4) == 0 {
+        stages[last] = 0;
+    }
+    if ways.has_bare_ends && stages.iter().skip(1).any(|&blocks| blocks > 0) && lots.below(6) == 0 {
+        stages[0] = 0;
+    }
+    let heads = 4 * (1 + lots.below(2) as i64);
+    let hidden = 16 * heads;
+    let sequence = 32 * (1 + lots.below(3) as i64);
+    let model = DescribedTransformer {
+        family: (*family).to_owned(),
+        blocks: stages.iter().sum::<usize>() as i64,
+        hidden,
+        heads,
+        key_value_heads: if is_llama {
+            heads >> lots.below(2).min(if tensor == 4 { u64::from(heads == 8) } else { 1 })
+        } else {
+            0
+        },
+        feed_forward: if is_llama { 3 * hidden } else { 0 },
+        sequence,
+        positions: if is_llama { 0 } else { sequence },
+        vocabulary: 4 * (100 + lots.below(400) as i64),
+        rotary_base: if is_llama { 10_000 } else { 0 },
+        tied: ways.has_tied_heads && lots.below(2) == 0,
+        dropout: if is_llama { 0.0 } else { 0.1 },
+    };
+    let world = tensor * data * stages.len() as u32;
+    let nodes = if world.is_multiple_of(2) && lots.below(4) == 0 { 2 } else { 1 };
+    let micro_batches = 1 + lots.below(3 * stages.len() as u64) as u32;
+    CutTransformer {
+        model,
+        tensor: tensor.into(),
+        data: data.into(),
+        nodes,
+        devices_per_node: world / nodes,
+        stages,
+        micro_batch: 1 + lots.below(3) as u32,
+        micro_batches,
+        schedule: (*lots.of(ways.schedules)).to_owned(),
+        precision: (*lots.of(ways.precisions)).to_owned(),
+        recompute: (*lots.of(ways.recompute)).to_owned(),
+    }
+}
+
+/// Makes a plan that its launcher can express one that it cannot; none where it has too few stages for that. Says how.
+pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Lots) -> Option<&'static str> {
+    let ways = Ways::of(launcher);
+    let count = plan.stages.len();
+    if count < 2 {
+        return None;
+    }
+    let stage = &mut plan.stages[lots.below(count as u64) as usize];
+    Some(match lots.below(5) {
+        0 => {
+            stage.config.tensor_degree += 1;
+            "other shards in one stage"
+        }
+        1 => {
+            stage.config.data_degree += 1;
+            "other replicas in one stage"
+        }
+        2 => {
+            plan.training.schedule = Schedule::PipeDream;
+            "weights that change behind every backward pass"
+        }
+        3 if !ways.schedules.contains(&"GPipe") => {
+            plan.training.schedule = Schedule::Gpipe;
+            "an order of passes that it has not"
+        }
+        _ => {
+            stage.recompute = match stage.recompute {
+                RecomputePolicy::None => RecomputePolicy::Layer,
+                _ => RecomputePolicy::None,
+            };
+            "another recomputation in one stage"
+        }
+    })
+}
+
+/// Numbers that look random (`SplitMix64`).
+pub(crate) struct Lots(pub(crate) u64);
+
+impl Lots {
+    /// A number from 0 up to, but not, `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % end
+    }
+
+    fn of<'a, T>(&mut self, some: &'a [T]) -> &'a T {
+        &some[self.below(some.len() as u64) as usize]
+    }
+}

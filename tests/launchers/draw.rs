@@ -3,7 +3,7 @@
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
-use loadmaster_samples::{CutTransformer, DescribedTransformer};
+use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
 
 /// What a launcher can say of a transformer's plan.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +18,8 @@ struct Ways {
     schedules: &'static [&'static str],
     precisions: &'static [&'static str],
     recompute: &'static [&'static str],
+    /// Stages of equally many devices that share them in ways of their own, and compute again what each likes.
+    has_unlike_stages: bool,
 }
 
 const ALL: Ways = Ways {
@@ -28,12 +30,14 @@ const ALL: Ways = Ways {
     schedules: &["1F1B", "GPipe"],
     precisions: &["bf16", "fp32"],
     recompute: &["none", "layer"],
+    has_unlike_stages: false,
 };
 
 impl Ways {
     fn of(launcher: Launcher) -> Self {
         match launcher {
             Launcher::Torchtitan => Self { families: &["llama"], has_tied_heads: false, ..ALL },
+            Launcher::Galvatron => Self { has_unlike_stages: true, has_bare_ends: false, ..ALL },
             _ => Self { schedules: &["1F1B"], ..ALL },
         }
     }
@@ -78,20 +82,43 @@ pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
     };
     let world = tensor * data * stages.len() as u32;
     let nodes = if world.is_multiple_of(2) && lots.below(4) == 0 { 2 } else { 1 };
+    let (tensor, data) = if ways.has_unlike_stages {
+        unlike(tensor * data, tensor, stages.len(), lots)
+    } else {
+        (tensor.into(), data.into())
+    };
+    // Each replica of every stage must have as many samples.
+    let samples = (0..stages.len()).map(|stage| data.of(stage)).fold(1, least_multiple);
+    let micro_batch = samples / data.of(0) * (1 + lots.below(3) as u32);
     let micro_batches = 1 + lots.below(3 * stages.len() as u64) as u32;
     CutTransformer {
         model,
-        tensor: tensor.into(),
-        data: data.into(),
+        tensor,
+        data,
         nodes,
         devices_per_node: world / nodes,
         stages,
-        micro_batch: 1 + lots.below(3) as u32,
+        micro_batch,
         micro_batches,
         schedule: (*lots.of(ways.schedules)).to_owned(),
         precision: (*lots.of(ways.precisions)).to_owned(),
         recompute: (*lots.of(ways.recompute)).to_owned(),
     }
+}
+
+/// Degrees of stages that have as many devices, and at most these shards.
+fn unlike(devices: u32, most: u32, stages: usize, lots: &mut Lots) -> (Degrees, Degrees) {
+    let shards: Vec<u32> = (0..stages).map(|_| 1 << lots.below(u64::from(most.ilog2()) + 1)).collect();
+    let replicas = shards.iter().map(|shards| devices / shards).collect();
+    (Degrees::Each(shards), Degrees::Each(replicas))
+}
+
+fn least_multiple(a: u32, b: u32) -> u32 {
+    let (mut divisor, mut rest) = (a, b);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    a / divisor * b
 }
 
 /// Makes a plan that its launcher can express one that it cannot; none where it has too few stages for that. Says how.
@@ -118,6 +145,10 @@ pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Lots) -> Opti
         3 if !ways.schedules.contains(&"GPipe") => {
             plan.training.schedule = Schedule::Gpipe;
             "an order of passes that it has not"
+        }
+        _ if ways.has_unlike_stages => {
+            stage.recompute = RecomputePolicy::Stage;
+            "a whole stage that is computed again"
         }
         _ => {
             stage.recompute = match stage.recompute {

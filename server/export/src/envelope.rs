@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::exported::RankPlace;
+use crate::question::Refused;
+use crate::refusal::StageRefusal;
 
 /// A flag with its values.
 pub(crate) type Flag = Vec<String>;
@@ -24,9 +26,12 @@ pub(crate) struct Torchrun {
 }
 
 impl Torchrun {
-    /// For these ranks, in order. Where nodes have no names, all are taken to be on one.
-    pub(crate) fn of(ranks: &[RankPlace]) -> Self {
-        Self { nodes: nodes(ranks).unwrap_or((1, ranks.len())) }
+    /// For these ranks, in order.
+    ///
+    /// # Errors
+    /// It cannot place them so.
+    pub(crate) fn of(ranks: &[RankPlace]) -> Result<Self, Refused> {
+        Ok(Self { nodes: nodes(ranks)? })
     }
 
     /// What is run on each node, up to the script.
@@ -84,15 +89,20 @@ fn quoted(flag: &Flag) -> String {
     words.join(" ")
 }
 
-/// How many nodes ranks are on and how many are on each; none where nodes have no names, where they have other numbers of
-/// ranks, or where ranks of a node do not follow each other, as torchrun numbers them.
-pub(crate) fn nodes(ranks: &[RankPlace]) -> Option<(usize, usize)> {
-    let of = |place: &RankPlace| {
-        place.device.as_ref().map(|device| device.node.clone()).filter(|node| !node.is_empty())
-    };
-    let named: Vec<String> = ranks.iter().map(of).collect::<Option<_>>()?;
-    let nodes: BTreeSet<&String> = named.iter().collect();
-    let per_node = named.len().checked_div(nodes.len())?;
-    let follow = named.chunks(per_node).all(|run| run.iter().all(|node| *node == run[0]));
-    (named.len() == per_node * nodes.len() && follow).then_some((nodes.len(), per_node))
+/// How many nodes ranks are on and how many are on each. Where nodes have no names, all are taken to be on one.
+///
+/// # Errors
+/// Nodes have other numbers of ranks, or ranks of a node do not follow each other, as launchers number them.
+pub(crate) fn nodes(ranks: &[RankPlace]) -> Result<(usize, usize), Refused> {
+    let named: Vec<&str> =
+        ranks.iter().map(|place| place.device.as_ref().map_or("", |device| device.node.as_str())).collect();
+    let nodes: BTreeSet<&str> = named.iter().copied().collect();
+    let per_node = named.len() / nodes.len().max(1);
+    let follow = named.chunks(per_node.max(1)).all(|run| run.iter().all(|node| *node == run[0]));
+    if follow && named.len() == per_node * nodes.len() {
+        return Ok((nodes.len(), per_node));
+    }
+    let why = "places other numbers of ranks on its nodes, or places them there out of order, and this launcher starts as many \
+               on each, node by node: recommend one for such nodes";
+    Err(vec![StageRefusal::of_plan(why)])
 }

@@ -42,8 +42,13 @@ pub fn exporters() -> &'static [Exporter] {
     EXPORTERS
 }
 
-const EXPORTERS: &[Exporter] =
-    &[megatron::EXPORTER, torchtitan::TOML, torchtitan::PYTHON, torchgpipe::EXPORTER, galvatron::EXPORTER];
+const EXPORTERS: &[Exporter] = &[
+    megatron::EXPORTER,
+    torchtitan::TOML,
+    torchtitan::PYTHON,
+    torchgpipe::EXPORTER,
+    galvatron::EXPORTER,
+];
 
 /// Ways of a launcher to say a plan besides the usual one.
 pub(crate) fn variants(launcher: Launcher) -> &'static [Variant] {

@@ -53,10 +53,17 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let (transformer, cut) = question.transformer()?;
     check_stages(question, &transformer, &cut)?;
     let ends = shards_of_ends(question);
+    let vocabulary = transformer.embedding.vocabulary_size;
+    if vocabulary % i64::from(ends.max(1)) != 0 {
+        let why = format!(
+            "has a vocabulary of {vocabulary} rows for {ends} shards: each must have as many; pad it"
+        );
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
     let strategy = ExportedFile::json("galvatron_config.json", &strategy(question, &cut, schedule, ends));
     let known = model::of(&transformer);
     let ranks = places_in_order(question.plan);
-    let torchrun = Torchrun::of(&ranks);
+    let torchrun = Torchrun::of(&ranks)?;
     let mut plan: Vec<Flag> = vec![vec!["--galvatron_config_path=./galvatron_config.json".to_owned()]];
     let precision = match question.plan.training.precision {
         Precision::Fp32 => "fp32",
@@ -84,11 +91,15 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
             )
         },
     );
-    let about = format!("Blocks of the stages: {}. {how}", joined(cut.block_counts()));
+    let about = format!("Blocks of the stages: {}. {how}", joined(cut.block_counts()).replace(',', ", "));
     let script = torchrun.script((&question.head_line(), &about), None, "", &groups, "train_dist.py");
     let flags = model_flags.iter().chain(&plan).flatten().cloned();
     let command = torchrun.words().into_iter().chain(["train_dist.py".to_owned()]).chain(flags).collect();
-    let files = [Some(strategy), known.as_ref().map(|known| known.file.clone()), Some(ExportedFile::new("train.sh", script))];
+    let files = [
+        Some(strategy),
+        known.as_ref().map(|known| known.file.clone()),
+        Some(ExportedFile::new("train.sh", script)),
+    ];
     let mut warnings = warnings(question, &transformer, ends);
     match known {
         Some(known) => warnings.extend(known.warnings),
@@ -96,7 +107,13 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
             "Galvatron's GPT and Llama are no such model: give train_dist.py yours, whose blocks are the plan's".to_owned(),
         ),
     }
-    Ok(Written { files: files.into_iter().flatten().collect(), command, environment: BTreeMap::new(), ranks, warnings })
+    Ok(Written {
+        files: files.into_iter().flatten().collect(),
+        command,
+        environment: BTreeMap::new(),
+        ranks,
+        warnings,
+    })
 }
 
 /// # Errors
@@ -141,7 +158,9 @@ fn check_stages(question: &ExportQuestion<'_>, transformer: &Transformer, cut: &
 
 /// Shards of the embedding and of the head: as many as both their stages have, so that no sample is split.
 fn shards_of_ends(question: &ExportQuestion<'_>) -> u32 {
-    let of = |stage: Option<&loadmaster_proto::plan::PlanStage>| stage.map_or(1, |stage| stage.config.tensor_degree);
+    let of = |stage: Option<&loadmaster_proto::plan::PlanStage>| {
+        stage.map_or(1, |stage| stage.config.tensor_degree)
+    };
     of(question.plan.stages.first()).min(of(question.plan.stages.last()))
 }
 

@@ -83,9 +83,9 @@ impl<'a> Asked<'a> {
     }
 
     /// The files with the script that starts them.
-    fn written(&self, files: Vec<ExportedFile>, arguments: &[&str]) -> Written {
+    fn written(&self, files: Vec<ExportedFile>, arguments: &[&str]) -> Result<Written, Refused> {
         let ranks = self.grid.places(self.question.plan, AxisOrder::StagesFirst);
-        let torchrun = Torchrun::of(&ranks);
+        let torchrun = Torchrun::of(&ranks)?;
         let about = "Data, optimizer and output are yours: ./train.sh --training.steps 1000 …";
         let program = format!("-m torchtitan.train {}", arguments.join(" "));
         let here = "cd \"$(dirname \"${BASH_SOURCE[0]}\")\"\n";
@@ -93,7 +93,7 @@ impl<'a> Asked<'a> {
         let words = ["-m", "torchtitan.train"].into_iter().chain(arguments.iter().copied());
         let command = torchrun.words().into_iter().chain(words.map(str::to_owned)).collect();
         let files = files.into_iter().chain([ExportedFile::new("train.sh", script)]).collect();
-        Written { files, command, ranks, ..Written::default() }
+        Ok(Written { files, command, ranks, ..Written::default() })
     }
 }
 

@@ -19,7 +19,7 @@ pub(in crate::launcher) const EXPORTER: Exporter = Exporter {
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let asked = Asked::of(question)?;
     let file = ExportedFile::new("loadmaster_plan.py", configuration(&asked));
-    Ok(asked.written(vec![file], &["--module=loadmaster_plan", "--config=plan"]))
+    asked.written(vec![file], &["--module=loadmaster_plan", "--config=plan"])
 }
 
 fn configuration(asked: &Asked<'_>) -> String {

@@ -24,7 +24,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         ExportedFile::new("plan.toml", plan(&asked)),
         ExportedFile::new("loadmaster_model.py", model(&asked, multiple)),
     ];
-    Ok(asked.written(files, &["--job.config_file=plan.toml"]))
+    asked.written(files, &["--job.config_file=plan.toml"])
 }
 
 /// What its rule makes the perceptron's width of: 8/3 of the hidden size, rounded up to a multiple.

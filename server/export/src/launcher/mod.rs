@@ -1,5 +1,6 @@
 //! Every launcher of every version that exports are made for, a file each.
 
+mod accelerate;
 mod galvatron;
 mod megatron;
 mod torchgpipe;
@@ -48,6 +49,7 @@ const EXPORTERS: &[Exporter] = &[
     torchtitan::PYTHON,
     torchgpipe::EXPORTER,
     galvatron::EXPORTER,
+    accelerate::EXPORTER,
 ];
 
 /// Ways of a launcher to say a plan besides the usual one.

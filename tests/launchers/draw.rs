@@ -3,7 +3,7 @@
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
-use loadmaster_samples::{CutTransformer, DescribedTransformer};
+use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
 
 /// What a launcher can say of a transformer's plan.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,8 @@ struct Ways {
     recompute: &'static [&'static str],
     /// Another recomputation in each stage.
     has_unlike_recompute: bool,
+    /// Stages of equally many devices that share them in ways of their own, and compute again what each likes.
+    has_unlike_stages: bool,
 }
 
 const ALL: Ways = Ways {
@@ -34,6 +36,7 @@ const ALL: Ways = Ways {
     precisions: &["bf16", "fp32"],
     recompute: &["none", "layer"],
     has_unlike_recompute: false,
+    has_unlike_stages: false,
 };
 
 impl Ways {
@@ -56,6 +59,9 @@ impl Ways {
                 recompute: &["none", "stage"],
                 ..ALL
             },
+            Launcher::Galvatron => {
+                Self { has_unlike_stages: true, has_unlike_recompute: true, has_bare_ends: false, ..ALL }
+            }
             _ => Self { schedules: &["1F1B"], ..ALL },
         }
     }
@@ -103,6 +109,14 @@ pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
     let schedule = *lots.of(ways.schedules);
     let fewest = if ways.has_bubbles || schedule == "GPipe" { 1 } else { stages.len() as u32 };
     let micro_batches = fewest + lots.below(2 * stages.len() as u64) as u32;
+    let (tensor, data) = if ways.has_unlike_stages {
+        unlike(tensor * data, tensor, stages.len(), lots)
+    } else {
+        (tensor.into(), data.into())
+    };
+    // Each replica of every stage must have as many samples.
+    let samples = (0..stages.len()).map(|stage| data.of(stage)).fold(1, least_multiple);
+    let micro_batch = samples / data.of(0) * (1 + lots.below(3) as u32);
     CutTransformer {
         model,
         tensor,
@@ -110,12 +124,27 @@ pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
         nodes,
         devices_per_node: world / nodes,
         stages,
-        micro_batch: 1 + lots.below(3) as u32,
+        micro_batch,
         micro_batches,
         schedule: schedule.to_owned(),
         precision: (*lots.of(ways.precisions)).to_owned(),
         recompute: (*lots.of(ways.recompute)).to_owned(),
     }
+}
+
+/// Degrees of stages that have as many devices, and at most these shards.
+fn unlike(devices: u32, most: u32, stages: usize, lots: &mut Lots) -> (Degrees, Degrees) {
+    let shards: Vec<u32> = (0..stages).map(|_| 1 << lots.below(u64::from(most.ilog2()) + 1)).collect();
+    let replicas = shards.iter().map(|shards| devices / shards).collect();
+    (Degrees::Each(shards), Degrees::Each(replicas))
+}
+
+fn least_multiple(a: u32, b: u32) -> u32 {
+    let (mut divisor, mut rest) = (a, b);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    a / divisor * b
 }
 
 /// Makes a plan that its launcher can express one that it cannot; none where it has too few stages for that. Says how.

@@ -11,7 +11,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use loadmaster_export::{ExportQuestion, Target, export};
+use loadmaster_export::{ExportQuestion, Target, Variant, export};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
@@ -28,6 +28,10 @@ struct Options {
     #[arg(value_name = "LAUNCHER@VERSION")]
     target: String,
 
+    /// Another of its ways than the usual one, for example hybrid of Megatron.
+    #[arg(long, value_name = "VARIANT", default_value = "")]
+    variant: String,
+
     /// How many.
     #[arg(long, value_name = "N", default_value_t = 100)]
     plans: u32,
@@ -38,7 +42,8 @@ struct Options {
 }
 
 fn main() -> Result<()> {
-    let Options { target, plans, seed } = Options::parse();
+    let Options { target, variant, plans, seed } = Options::parse();
+    let variant: Variant = variant.parse()?;
     let (launcher, version) = target.split_once('@').context("write LAUNCHER@VERSION")?;
     let target = Target::of(launcher.parse()?, version)?;
     let mut out = std::io::stdout().lock();
@@ -50,7 +55,7 @@ fn main() -> Result<()> {
         let (mut plan, model) = (case.plan(), case.model());
         let bent = if index % 8 == 7 { bent(target.launcher, &mut plan, &mut lots) } else { None };
         let name = PlanName::from_id(&format!("drawn-{index}"))?;
-        let question = ExportQuestion { name: &name, plan: &plan, model: Some(&model), target };
+        let question = ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant };
         index += 1;
         let made = match (export(&question), bent) {
             (Ok(made), None) => made,

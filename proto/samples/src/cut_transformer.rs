@@ -19,23 +19,52 @@ pub struct CutTransformer {
     /// Blocks of each stage.
     pub stages: Vec<usize>,
     /// Shards of each replica.
-    pub tensor: u32,
+    pub tensor: Degrees,
     /// Replicas of each stage.
-    pub data: u32,
+    pub data: Degrees,
     /// Nodes, which have names where there are several.
     pub nodes: u32,
     /// Devices of each.
     pub devices_per_node: u32,
-    /// Samples on each replica.
+    /// Samples on each replica of the first stage.
     pub micro_batch: u32,
     /// Stage passes of an iteration.
     pub micro_batches: u32,
-    /// `1F1B` or `GPipe`.
+    /// `1F1B`, `GPipe` or `PipeDream`.
     pub schedule: String,
     /// `fp32`, or `bf16` with gradients that are added up in fp32.
     pub precision: String,
     /// `none`, `layer` or `stage`.
     pub recompute: String,
+}
+
+/// Degrees of the stages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Degrees {
+    /// The same for every stage.
+    All(u32),
+    /// One for each.
+    Each(Vec<u32>),
+}
+
+impl Degrees {
+    /// That of a stage.
+    ///
+    /// # Panics
+    /// There is no such stage.
+    pub fn of(&self, stage: usize) -> u32 {
+        match self {
+            Self::All(degree) => *degree,
+            Self::Each(degrees) => degrees[stage],
+        }
+    }
+}
+
+impl From<u32> for Degrees {
+    fn from(degree: u32) -> Self {
+        Self::All(degree)
+    }
 }
 
 /// A transformer of the zoo.
@@ -116,12 +145,16 @@ impl CutTransformer {
             "stage" => RecomputePolicy::Stage,
             other => panic!("no recomputation {other}"),
         };
+        let schedule = match self.schedule.as_str() {
+            "GPipe" => Schedule::Gpipe,
+            "PipeDream" => Schedule::PipeDream,
+            _ => Schedule::OneFOneB,
+        };
         let precision = match self.precision.as_str() {
             "fp32" => Precision::Fp32,
             "bf16" => Precision::Bf16Fp32Gradients,
             other => panic!("no precision {other}"),
         };
-        let schedule = if self.schedule == "GPipe" { Schedule::Gpipe } else { Schedule::OneFOneB };
         let layers = self.model().layers().len();
         let (mut first, mut device) = (0, 0);
         let count = self.stages.len();
@@ -130,8 +163,8 @@ impl CutTransformer {
             let config = StageConfig {
                 first_layer: first,
                 last_layer: last,
-                data_degree: self.data,
-                tensor_degree: self.tensor,
+                data_degree: self.data.of(index),
+                tensor_degree: self.tensor.of(index),
             };
             first = last + 1;
             let devices = (0..config.devices()).map(|_| {
@@ -172,7 +205,7 @@ impl CutTransformer {
                 precision,
                 optimizer: Optimizer::default(),
                 schedule,
-                micro_batch_size: self.micro_batch * self.data,
+                micro_batch_size: self.micro_batch * self.data.of(0),
                 micro_batches: self.micro_batches,
                 recompute,
                 seed: 0,

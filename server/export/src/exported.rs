@@ -79,6 +79,14 @@ choice! {
 }
 
 impl ExportedFile {
+    /// A file of JSON, for people too.
+    pub(crate) fn json(name: &str, value: &impl Serialize) -> Self {
+        // What is written has no keys but texts.
+        let mut contents = serde_json::to_string_pretty(value).unwrap_or_default();
+        contents.push('\n');
+        Self::new(name, contents)
+    }
+
     /// A file whose media type follows from its ending.
     pub(crate) fn new(name: &str, contents: String) -> Self {
         let media_type = match name.rsplit_once('.').map(|(_, ending)| ending) {

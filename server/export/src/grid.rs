@@ -1,6 +1,6 @@
 //! The grid of ranks that most launchers build: as many stages, replicas and shards everywhere.
 
-use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 
 use crate::exported::RankPlace;
 use crate::refusal::StageRefusal;
@@ -86,4 +86,19 @@ impl Grid {
         places.sort_by_key(|place| place.rank);
         places
     }
+}
+
+/// Every rank of a plan whose stages need not be alike, stage by stage, with its device.
+pub(crate) fn places_in_order(plan: &Plan) -> Vec<RankPlace> {
+    let of = |(stage, of): (usize, &PlanStage)| {
+        let config = of.config;
+        let devices: Vec<Option<PlacedDevice>> =
+            (0..config.devices()).map(|at| of.devices.get(at as usize).cloned()).collect();
+        devices.into_iter().zip(0..).map(move |(device, at): (_, u32)| {
+            let shard = at % config.tensor_degree.max(1);
+            RankPlace { rank: 0, stage, replica: config.replica(at), shard, device }
+        })
+    };
+    let places = plan.stages.iter().enumerate().flat_map(of);
+    places.zip(0..).map(|(place, rank)| RankPlace { rank, ..place }).collect()
 }

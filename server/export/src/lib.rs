@@ -26,5 +26,5 @@ pub use grid::{AxisOrder, Grid};
 pub use launcher::{Exporter, exporters};
 pub use question::{ExportQuestion, export};
 pub use refusal::{Refusal, StageRefusal};
-pub use target::{Target, Version};
+pub use target::{Target, Variant, Version};
 pub use transformer::Transformer;

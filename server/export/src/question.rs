@@ -8,9 +8,9 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use crate::cut::Cut;
 use crate::exported::Export;
 use crate::grid::Grid;
-use crate::launcher::{Exporter, Written, exporters};
+use crate::launcher::{Exporter, Written, exporters, variants};
 use crate::refusal::{Refusal, StageRefusal};
-use crate::target::Target;
+use crate::target::{Target, Variant};
 use crate::transformer::Transformer;
 
 /// A plan that is to be exported.
@@ -24,6 +24,8 @@ pub struct ExportQuestion<'a> {
     pub model: Option<&'a Model>,
     /// For whom.
     pub target: Target,
+    /// In which of its ways.
+    pub variant: Variant,
 }
 
 /// Exports a plan.
@@ -40,6 +42,10 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
         ));
     };
     let Exporter { target, shape, verified, write, .. } = *exporter;
+    if question.variant != Variant::Usual && !variants(target.launcher).contains(&question.variant) {
+        let none = StageRefusal::of_plan("is said in one way only by this launcher: name no variant");
+        return Err(refusal(target, shape, vec![none]));
+    }
     let Written { files, command, environment, ranks, warnings } =
         write(question).map_err(|stages| refusal(target, shape, stages))?;
     Ok(Export { target, files, command, environment, ranks, warnings, verified })

@@ -26,6 +26,29 @@ pub struct Target {
     pub version: Version,
 }
 
+/// Which of the ways that a launcher has to say a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Variant {
+    /// The one that most use.
+    #[default]
+    Usual,
+    /// The pattern of Megatron's hybrid model.
+    Hybrid,
+}
+
+impl FromStr for Variant {
+    type Err = Invalid;
+
+    /// Nothing is the usual one.
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        match text {
+            "" => Ok(Self::Usual),
+            "hybrid" => Ok(Self::Hybrid),
+            _ => Err(Invalid::field("variant", format!("is {text:?}, must be hybrid, or be left out"))),
+        }
+    }
+}
+
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)

@@ -51,7 +51,7 @@ def local_world(args: Any) -> int:
 
 def replicate(args: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]:
     """Data parallelism alone: the whole model is on every rank."""
-    if not args.multi_gpu:
+    if not args.multi_gpu and args.num_processes > 1:
         raise Refused("the ranks do not train together")
     accelerator = importlib.import_module("loadmaster_plan").accelerator(cpu=True)
     return Rank(rank, 0, rank, 0, expectation.layer_names(model), None), {
@@ -66,6 +66,9 @@ def build(args: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]:
     chosen = importlib.import_module("loadmaster_plan").plugin()
     agree(chosen)
     told = chosen.megatron_lm_default_args
+    # Megatron-LM's own validation asks for it, accelerate does not set it.
+    if told["tensor_model_parallel_size"] > 1 and os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") != "1":
+        raise Refused("Using tensor model parallelism requires setting CUDA_DEVICE_MAX_CONNECTIONS to 1")
     stages = told["pipeline_model_parallel_size"]
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=told["tensor_model_parallel_size"],

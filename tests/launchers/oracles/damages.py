@@ -127,6 +127,12 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("./galvatron_config.json", "galvatron_config.json", "FileNotFoundError"),
     ],
     "galvatron@2.4/gpt-even-recompute": [Damage('"checkpoint"', '"checkpoints"', "recompute is none")],
+    "galvatron@2.4/llama-uneven": [
+        Damage('"ffn_dim"', '"ff_dim"', "KeyError: 'multiple_of'"),
+        Damage('"ffn_dim": 176', '"ffn_dim": 170', "perceptron of the model is 170, not 176"),
+        Damage('"n_kv_heads"', '"kv_heads"', "key_value_heads of the model is 4, not 2"),
+        Damage("--model_size=llama-7b", "--model_size=llama-9b", "invalid choice"),
+    ],
     "galvatron@2.4/gpt-mixed": [Damage("4,4,4,4,4,1", "4,4,4,4,4,2", "differ")],
     "colossal-ai@0.5/gpt-uneven": [
         Damage("[2, 4, 5, 1]", "[3, 3, 5, 1]", "layers is"),
@@ -149,6 +155,7 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("num_processes: 16", "num_processes: 8", "accelerate starts 8 ranks"),
         Damage("context_parallel_size: 1", "context_parallel_size: 2", "context_parallel_size is 2 by the file and 1"),
         Damage("pp_degree=4", "pipeline_degree=4", "unexpected keyword argument"),
+        Damage("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_CONNECTIONS", "CUDA_DEVICE_MAX_CONNECTIONS"),
     ],
     "accelerate@1.15/gpt-even-recompute": [
         Damage(

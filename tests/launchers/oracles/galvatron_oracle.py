@@ -1,19 +1,34 @@
-"""Hetu-Galvatron 2.4: its flags, its strategy file, its checks, and the rank groups of every layer."""
+"""Hetu-Galvatron 2.4: its flags (with those of its Megatron-LM), its strategy file, its checks, its reading of the model,
+and the rank groups of every layer."""
 
-import argparse
+import importlib
 import importlib.util
+import json
+import pathlib
 import sys
 import types
+from argparse import Namespace
 from typing import Any
 
 
 # The package imports apex and flash-attention, CUDA builds. What reads strategies and makes groups needs neither:
 # empty parents let its own files be imported as they are.
 ROOT = importlib.util.find_spec("galvatron").submodule_search_locations[0]
-for name in ("galvatron.core", "galvatron.core.runtime"):
+MODELS = {"gpt2": "gpt_hf", "llama": "llama_hf"}
+PARENTS = {name: name.removeprefix("galvatron").replace(".", "/") for name in ("galvatron.core", "galvatron.core.runtime")}
+PARENTS |= {f"galvatron.models.{name}": f"/models/{name}" for name in MODELS.values()}
+# Its own Megatron-LM, of which only the flags are read.
+PARENTS |= {
+    name: "/site_package/" + name.replace(".", "/")
+    for name in ("megatron", "megatron.core", "megatron.core.models", "megatron.core.models.retro", "megatron.training")
+}
+PARENTS["megatron.core.transformer"] = "/site_package/megatron/core/transformer"
+for name, folder in PARENTS.items():
     parent = types.ModuleType(name)
-    parent.__path__ = [ROOT + name.removeprefix("galvatron").replace(".", "/")]
+    parent.__path__ = [ROOT + folder]
     sys.modules[name] = parent
+# The class whose fields become flags of YAML files alone.
+sys.modules["megatron.core.transformer"].TransformerConfig = None
 # The rank that prints.
 sys.modules["galvatron.core"].get_args = lambda: types.SimpleNamespace(local_rank=1)
 
@@ -25,6 +40,7 @@ from galvatron.core.runtime.hybrid_parallel_config import (  # noqa: E402
     get_hybrid_parallel_configs_api,
     hp_config_whole_model,
 )
+from megatron.training.arguments import parse_args  # noqa: E402
 
 import expectation  # noqa: E402
 import serving  # noqa: E402
@@ -36,14 +52,46 @@ SCHEDULES = {"pipedream_flush": "1F1B", "gpipe": "GPipe"}
 
 def answer(request: Request) -> serving.Answer:
     launch = serving.torchrun(request)
-    args = galvatron_training_args(argparse.ArgumentParser()).parse_args(launch.arguments)
+    model = Model(**request.model)
+    own = importlib.import_module(f"galvatron.models.{MODELS[model.family]}.arguments")
+    sys.argv = [launch.script, *launch.arguments]
+    args = parse_args([galvatron_training_args, own.model_args])
     if args.galvatron_config_path is None:
         raise Refused("the flags name no strategy: Galvatron would train with its defaults")
-    model = Model(**request.model)
+    if not (model.family == "llama" and model.tied):  # which its Llama cannot be: the user's own
+        check_model(args, model)
     return serving.each_rank(lambda rank: build(args, model, rank), request.world, launch.local_world)
 
 
-def build(args: argparse.Namespace, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]:
+def check_model(args: Namespace, model: Model) -> None:
+    """What its model's own configuration makes of the description that stands in for one of its sizes."""
+    meta = importlib.import_module(f"galvatron.models.{MODELS[model.family]}.meta_configs.config_utils")
+    if args.model_size not in meta.path_dict:
+        raise Refused(f"--model_size {args.model_size} is none of {', '.join(meta.path_dict)}")
+    config = meta.config_from_meta(json.loads(pathlib.Path("model.json").read_text()))
+    meta.set_model_config(config, args)
+    said = {
+        "blocks": args.num_layers,
+        "hidden": args.hidden_size,
+        "heads": args.num_attention_heads,
+        "sequence": args.seq_length,
+        "vocabulary": args.vocab_size,
+        "dropout": (args.hidden_dropout, args.attention_dropout),
+        "perceptron": args.ffn_hidden_size,
+        "key_value_heads": args.num_query_groups if args.group_query_attention else args.num_attention_heads,
+        "tied": model.family == "gpt2" and not args.untie_embeddings_and_output_weights,
+    }
+    wanted = {name: getattr(model, name) for name in ("blocks", "hidden", "heads", "sequence", "vocabulary", "tied")} | {
+        "dropout": (model.dropout, model.dropout),
+        "perceptron": model.feed_forward or 4 * model.hidden,
+        "key_value_heads": model.key_value_heads or model.heads,
+    }
+    for name, value in wanted.items():
+        if said[name] != value:
+            raise Refused(f"{name} of the model is {said[name]}, not {value}")
+
+
+def build(args: Namespace, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]:
     args.local_rank = rank
     info = ModelInfo()
     info.set_layernums([model.blocks])
@@ -68,11 +116,13 @@ def build(args: argparse.Namespace, model: Model, rank: int) -> tuple[Rank, dict
     built = Rank(rank, stage, replica, shard, [names[layer] for layer in own], None)
     recomputes = set(strategy["checkpoint_flags_enc"])
     return built, {
-        "schedule": SCHEDULES[args.pipeline_type],
+        # One stage is passed through by a function of its own.
+        "schedule": SCHEDULES[args.pipeline_type] if args.pp_deg > 1 else "none",
         "micro_batches": args.chunks,
         "global_batch": args.global_train_batch_size,
         "recompute": {(0,): "none", (1,): "layer"}.get(tuple(recomputes), "some layers"),
         "precision": args.mixed_precision,
+        "gradients": "fp32" if args.reduce_in_fp32 else "as parameters",
     }
 
 

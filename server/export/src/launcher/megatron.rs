@@ -181,24 +181,32 @@ pub(crate) fn layout(cut: &Cut) -> String {
     stages.join("|")
 }
 
-/// # Errors
-/// Stages that compute other things again, or all of themselves where that is several lengths of blocks.
 fn recompute_flags(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Vec<Flag>, Refused> {
-    let length = match question.recompute()? {
-        RecomputePolicy::None => return Ok(Vec::new()),
-        RecomputePolicy::Layer => 1,
-        RecomputePolicy::Stage if cut.is_even() => cut.block_counts().first().copied().unwrap_or(1).max(1),
-        RecomputePolicy::Stage => {
-            let why = "computes whole stages again, whose numbers of blocks differ, and Megatron has one for all: recommend \
-                       `layer`";
-            return Err(vec![StageRefusal::of_plan(why)]);
-        }
-    };
+    let Some(length) = recomputed_length(question, cut)? else { return Ok(Vec::new()) };
     Ok(vec![
         flag("recompute-granularity", "full"),
         flag("recompute-method", "uniform"),
         flag("recompute-num-layers", length),
     ])
+}
+
+/// How many blocks are computed again at once; none where nothing is.
+///
+/// # Errors
+/// Stages that compute other things again, or all of themselves where that is several lengths of blocks.
+pub(super) fn recomputed_length(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Option<usize>, Refused> {
+    match question.recompute()? {
+        RecomputePolicy::None => Ok(None),
+        RecomputePolicy::Layer => Ok(Some(1)),
+        RecomputePolicy::Stage if cut.is_even() => {
+            Ok(Some(cut.block_counts().first().copied().unwrap_or(1).max(1)))
+        }
+        RecomputePolicy::Stage => {
+            let why = "computes whole stages again, whose numbers of blocks differ, and Megatron has one for all: recommend \
+                       `layer`";
+            Err(vec![StageRefusal::of_plan(why)])
+        }
+    }
 }
 
 /// Megatron adds gradients of bf16 up in fp32 unless it is told not to.
@@ -211,20 +219,22 @@ fn precision_flags(question: &ExportQuestion<'_>) -> Vec<Flag> {
 }
 
 fn warnings(transformer: &Transformer, grid: &Grid) -> Vec<String> {
+    let yours =
+        "name the tokenizer, the data, the learning rate and how long to train: they are no part of a plan";
+    [yours.to_owned()].into_iter().chain(padding_warning(transformer, grid.shards, "Megatron")).collect()
+}
+
+/// What is held besides where the vocabulary is no multiple of what it is padded to.
+pub(super) fn padding_warning(transformer: &Transformer, shards: u32, who: &str) -> Option<String> {
     let vocabulary = transformer.embedding.vocabulary_size;
-    let multiple = PADDED_TO * i64::from(grid.shards);
+    let shards = i64::from(shards);
+    let multiple = PADDED_TO * shards;
     let padded = (vocabulary + multiple - 1) / multiple * multiple;
-    let mut warnings = vec![
-        "name the tokenizer, the data, the learning rate and how long to train: they are no part of a plan"
-            .to_owned(),
-    ];
-    if padded > vocabulary {
-        let rows = padded - vocabulary;
-        warnings.push(format!(
-            "Megatron pads the vocabulary from {vocabulary} to {padded} rows: each end of the model has {} parameters more \
-             than the plan says",
-            rows * transformer.block.hidden_size / i64::from(grid.shards)
-        ));
-    }
-    warnings
+    (padded > vocabulary).then(|| {
+        format!(
+            "{who} pads the vocabulary from {vocabulary} to {padded} rows: each end of the model has {} parameters more than \
+             the plan says",
+            (padded - vocabulary) * transformer.block.hidden_size / shards
+        )
+    })
 }

@@ -1,7 +1,9 @@
 //! Every launcher of every version that exports are made for, a file each.
 
+mod accelerate;
 mod colossal_ai;
 mod deepspeed;
+mod galvatron;
 mod megatron;
 mod torch_pipelining;
 mod torchgpipe;
@@ -13,7 +15,7 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 
 use crate::exported::{ExportedFile, RankPlace, Verified};
 use crate::question::{ExportQuestion, Refused};
-use crate::target::{Target, Version};
+use crate::target::{Target, Variant, Version};
 
 /// What makes exports for a launcher.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +54,17 @@ const EXPORTERS: &[Exporter] = &[
     deepspeed::EXPORTER,
     colossal_ai::EXPORTER,
     torchgpipe::EXPORTER,
+    galvatron::EXPORTER,
+    accelerate::EXPORTER,
 ];
+
+/// Ways of a launcher to say a plan besides the usual one.
+pub(crate) fn variants(launcher: Launcher) -> &'static [Variant] {
+    match launcher {
+        Launcher::Megatron => &[Variant::Hybrid],
+        _ => &[],
+    }
+}
 
 const fn target(launcher: Launcher, major: u32, minor: u32) -> Target {
     Target { launcher, version: Version { major, minor } }

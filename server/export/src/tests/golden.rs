@@ -1,15 +1,18 @@
 //! Every export that its launcher took is written so.
+//!
+//! `KEPT=write cargo nextest run -p loadmaster-export` writes them anew; then `tests/launchers/oracles/check_golden.py` must take
+//! them again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use loadmaster_proto::name::PlanName;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::{ExportQuestion, Target, export};
+use crate::{Export, ExportQuestion, Target, export};
 use loadmaster_samples::CutTransformer;
 
-#[derive(Debug, PartialEq, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Told {
     command: Vec<String>,
     env: BTreeMap<String, String>,
@@ -35,35 +38,49 @@ fn case(name: &str) -> Result<CutTransformer, String> {
     serde_json::from_str(&text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// `KEPT=write` writes files anew, which the launchers' oracles must then take.
-///
+/// The files of an export, with its command and environment as one of them.
+fn files(made: Export) -> BTreeMap<String, String> {
+    let told = Told { command: made.command, env: made.environment };
+    let told = serde_json::to_string_pretty(&told).unwrap() + "\n";
+    let files = made.files.into_iter().map(|file| (file.name, file.contents));
+    files.chain([("export.json".to_owned(), told)]).collect()
+}
+
+/// The files of a folder, without what Python left there.
+fn kept(golden: &Path) -> BTreeMap<String, String> {
+    let files = entries(golden).into_iter().filter(|(name, _)| name != "__pycache__");
+    files.map(|(name, path)| (name, std::fs::read_to_string(path).unwrap())).collect()
+}
+
+fn write(golden: &Path, files: &BTreeMap<String, String>) {
+    for name in kept(golden).keys().filter(|name| !files.contains_key(*name)) {
+        std::fs::remove_file(golden.join(name)).unwrap();
+    }
+    for (name, contents) in files {
+        std::fs::write(golden.join(name), contents).unwrap();
+    }
+}
+
 /// # Errors
 /// What differs from the golden folder, or that nothing writes it.
-fn check(target: &str, name: &str, golden: &Path) -> Result<(), String> {
+fn check(target: &str, folder: &str, golden: &Path) -> Result<(), String> {
     let (launcher, version) = target.split_once('@').ok_or("is called like no launcher of a version")?;
     let launcher = launcher.parse().map_err(|_| "is for a launcher that has no name")?;
     let target = Target::of(launcher, version).map_err(|why| why.to_string())?;
+    // Behind a "+" is the variant.
+    let (name, variant) = folder.split_once('+').unwrap_or((folder, ""));
+    let variant = variant.parse().map_err(|_| "is a variant that no launcher has")?;
     let case = case(name)?;
     let (plan, model) = (case.plan(), case.model());
     let name = PlanName::from_id("golden").unwrap();
-    let question = ExportQuestion { name: &name, plan: &plan, model: Some(&model), target };
-    let made = export(&question).map_err(|why| why.to_string())?;
-    let told: Told =
-        serde_json::from_str(&std::fs::read_to_string(golden.join("export.json")).unwrap()).unwrap();
-    same("command", &made.command, &told.command)?;
-    same("environment", &made.environment, &told.env)?;
-    let files =
-        entries(golden).into_iter().filter(|(name, _)| !["export.json", "__pycache__"].contains(&&**name));
-    let files: BTreeMap<String, String> =
-        files.map(|(name, path)| (name, std::fs::read_to_string(path).unwrap())).collect();
-    let made: BTreeMap<String, String> =
-        made.files.into_iter().map(|file| (file.name, file.contents)).collect();
-    if std::env::var_os("KEPT").is_some_and(|kept| kept == "write") {
-        made.iter().for_each(|(name, text)| std::fs::write(golden.join(name), text).unwrap());
-        return Ok(());
+    let question = ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant };
+    let made = files(export(&question).map_err(|why| why.to_string())?);
+    if std::env::var_os("KEPT").is_some_and(|value| value == "write") {
+        write(golden, &made);
     }
-    same("files", &made.keys().collect::<Vec<_>>(), &files.keys().collect())?;
-    made.iter().try_for_each(|(name, text)| same(name, text, &files[name]))
+    let kept = kept(golden);
+    same("files", &made.keys().collect::<Vec<_>>(), &kept.keys().collect())?;
+    made.iter().try_for_each(|(name, text)| same(name, text, &kept[name]))
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, made: &T, golden: &T) -> Result<(), String> {

@@ -4,7 +4,7 @@ use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::objective::Launcher;
 use proptest::prelude::*;
 
-use crate::{ExportQuestion, Target, export};
+use crate::{ExportQuestion, Target, Variant, export};
 use loadmaster_samples::{CutTransformer, DescribedTransformer};
 
 fn cases() -> impl Strategy<Value = CutTransformer> {
@@ -41,8 +41,8 @@ fn cases() -> impl Strategy<Value = CutTransformer> {
             CutTransformer {
                 model,
                 stages,
-                tensor,
-                data,
+                tensor: tensor.into(),
+                data: data.into(),
                 nodes: 1,
                 devices_per_node: devices,
                 micro_batch,
@@ -68,7 +68,7 @@ proptest! {
         let (plan, model) = (case.plan(), case.model());
         let name = PlanName::from_id("some").unwrap();
         let target = Target::of(Launcher::Megatron, "").unwrap();
-        let made = export(&ExportQuestion { name: &name, plan: &plan, model: Some(&model), target }).unwrap();
+        let made = export(&ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant: Variant::Usual }).unwrap();
         let value = |flag: &str| {
             let at = made.command.iter().position(|word| word == flag);
             at.map(|at| made.command[at + 1].as_str())
@@ -88,16 +88,16 @@ proptest! {
         }
         let number = |flag: &str| value(flag).unwrap().parse::<u32>().unwrap();
         prop_assert_eq!(number("--pipeline-model-parallel-size") as usize, stages);
-        prop_assert_eq!(number("--tensor-model-parallel-size"), case.tensor);
+        prop_assert_eq!(number("--tensor-model-parallel-size"), case.tensor.of(0));
         // As many micro-batches as the launcher makes of these.
-        let per_step = number("--micro-batch-size") * case.data;
+        let per_step = number("--micro-batch-size") * case.data.of(0);
         prop_assert_eq!(number("--global-batch-size") / per_step, case.micro_batches);
-        prop_assert_eq!(made.ranks.len() as u32, case.tensor * case.data * stages as u32);
+        prop_assert_eq!(made.ranks.len() as u32, case.tensor.of(0) * case.data.of(0) * stages as u32);
         // tp is the fastest of its axes, then dp, then pp.
         let mut next = made.ranks.iter();
         for stage in 0..stages {
-            for replica in 0..case.data {
-                for shard in 0..case.tensor {
+            for replica in 0..case.data.of(0) {
+                for shard in 0..case.tensor.of(0) {
                     let place = next.next().unwrap();
                     prop_assert_eq!((place.stage, place.replica, place.shard), (stage, replica, shard));
                 }
@@ -115,7 +115,7 @@ proptest! {
         plan.stages[which].config.tensor_degree += 1;
         let name = PlanName::from_id("some").unwrap();
         let target = Target::of(Launcher::Megatron, "").unwrap();
-        let refusal = export(&ExportQuestion { name: &name, plan: &plan, model: Some(&model), target }).unwrap_err();
+        let refusal = export(&ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant: Variant::Usual }).unwrap_err();
         prop_assert_eq!(refusal.stages.len(), 1);
         prop_assert_eq!(refusal.stages[0].stage, Some(which));
         prop_assert!(refusal.to_string().contains("megatron@0.17"), "{}", refusal);

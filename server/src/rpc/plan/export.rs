@@ -1,6 +1,6 @@
 //! `ExportPlan` and `ListExporters`.
 
-use loadmaster_export::{Export, ExportQuestion, RankPlace, Target, export, exporters};
+use loadmaster_export::{Export, ExportQuestion, RankPlace, Target, Variant, export, exporters};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::objective::Launcher;
@@ -26,7 +26,8 @@ impl Plans {
             Subject::Known(model) => Some(model),
             Subject::Opaque(_) => None,
         };
-        let question = ExportQuestion { name: &name, plan: &record.content, model, target };
+        let variant = Variant::Usual;
+        let question = ExportQuestion { name: &name, plan: &record.content, model, target, variant };
         Ok(message(&name, export(&question).map_err(ApiError::NotExportable)?))
     }
 }

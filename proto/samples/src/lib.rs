@@ -7,6 +7,7 @@
 
 mod bent;
 mod chunks;
+mod cut_transformer;
 mod device;
 mod differences;
 mod document;
@@ -15,6 +16,7 @@ mod settings;
 
 pub use bent::{Bent, bent};
 pub use chunks::{chunked, visiting};
+pub use cut_transformer::{CutTransformer, Degrees, DescribedTransformer};
 pub use device::cpu_slot;
 pub use differences::differences;
 pub use document::{document, foreign, own};

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use loadmaster_export::Refusal;
 use loadmaster_planning::campaign::CampaignError;
 use loadmaster_planning::chunks::NoRoom as NoRoomInChunks;
 use loadmaster_planning::predict::choose::NoPredictor;
@@ -111,6 +112,9 @@ pub enum ApiError {
     /// A profile has more measurements than a document holds.
     #[error("{0}")]
     DocumentTooLarge(String),
+    /// A launcher cannot express a plan.
+    #[error("{0}")]
+    NotExportable(Box<Refusal>),
     /// A launcher does not run plans of a shape.
     #[error(
         "{launcher} does not run plans of the shape {shape}: ask for {required}, or name another launcher"
@@ -280,6 +284,7 @@ impl From<ApiError> for Status {
                     ("required_shape", required.to_string()),
                 ],
             ),
+            ApiError::NotExportable(refusal) => not_exportable(&refusal, message),
             ApiError::NoTimes { plan } => with_reason(Reason::ProfileLacks, message, [("plan", plan)]),
             ApiError::TooManySearches => retry_after(RETRY_AFTER, Reason::TooManySearches, message),
             ApiError::TooManyImports => retry_after(RETRY_AFTER, Reason::TooManyImports, message),
@@ -328,6 +333,18 @@ pub(super) fn invalid_argument(message: String, invalid: &Invalid) -> Status {
         details.add_bad_request_violation(short(&violation.field), short(&violation.description));
     }
     Status::with_error_details(Reason::InvalidField.code(), message, details)
+}
+
+/// What a launcher cannot express of a plan: a violation for each stage.
+fn not_exportable(refusal: &Refusal, message: String) -> Status {
+    let of =
+        [("launcher", refusal.target.to_string()), ("required_shape", refusal.required_shape.to_string())];
+    let mut details = details(Reason::PlanShapeUnsupported, of);
+    for stage in &refusal.stages {
+        let subject = stage.stage.map_or_else(|| "plan".to_owned(), |stage| format!("stages[{stage}]"));
+        details.add_precondition_failure_violation("PLAN_SHAPE", subject, short(&stage.why));
+    }
+    Status::with_error_details(Reason::PlanShapeUnsupported.code(), message, details)
 }
 
 fn store_status(error: StoreError, message: String) -> Status {

@@ -9,7 +9,9 @@ use loadmaster_proto::name::is_valid_id;
 use loadmaster_proto::training::stage::{Partitioning as DomainPartitioning, StageConfig as DomainStage};
 use loadmaster_proto::wire::ToWire;
 use loadmaster_proto::wire::v1::chunk_spec::Size;
-use loadmaster_proto::wire::v1::{DeviceGroup, Partitioning, StageConfig};
+use loadmaster_proto::wire::v1::{DeviceGroup, Launcher, Partitioning, StageConfig};
+
+use super::choice::Choice;
 
 /// A duration: `30s`, `2m`, `1h 30m`, `500ms`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -111,6 +113,21 @@ pub(crate) fn profile(text: &str) -> Result<String, String> {
 
 pub(crate) fn plan(text: &str) -> Result<String, String> {
     name("plans", text)
+}
+
+/// A launcher with its version, if one is named: `deepspeed`, `deepspeed@0.19`.
+pub(crate) fn launcher(text: &str) -> Result<(Launcher, String), String> {
+    let (word, version) = text.split_once('@').unwrap_or((text, ""));
+    let known = Launcher::ALL.iter().map(|(launcher, _)| *launcher);
+    let found = known.clone().find(|launcher| launcher.word() == word);
+    let launcher = found.ok_or_else(|| {
+        let words: Vec<String> = known.map(Choice::word).collect();
+        format!("name one of {}", words.join(", "))
+    })?;
+    if text.contains('@') && version.is_empty() {
+        return Err(format!("write the version behind the @, for example {word}@1.0, or leave the @ out"));
+    }
+    Ok((launcher, version.to_owned()))
 }
 
 /// A plan, or what was reported of one.

@@ -197,6 +197,17 @@ Examples:
   A report with a wrong number, as `loadmaster plan observations` names it:
     loadmaster plan delete plans/7f3c/observations/0197";
 
+pub(crate) const PLAN_EXPORT: &str = "\
+Nothing is rounded: a plan that a launcher cannot express is refused, stage by stage. What was proved of
+an export with the launcher's own code is said with it.
+
+Examples:
+  loadmaster plan export --list
+  Into a folder, for a version:
+    loadmaster plan export 7f3c --launcher megatron@0.19 --to megatron
+  What a training is started with:
+    loadmaster plan export 7f3c --launcher megatron -o json | jq -r .command[]";
+
 pub(crate) const PLAN_VALIDATE: &str = "\
 Waits for the end and shows progress on standard error. Ctrl-C detaches; the training goes on.
 

@@ -1,5 +1,6 @@
 //! `PlanService`.
 
+mod export;
 mod holds_here;
 mod in_chunks;
 mod known;
@@ -136,6 +137,20 @@ impl PlanService for Plans {
         request: Request<v1::SimulatePlanRequest>,
     ) -> Result<Response<v1::Timeline>, Status> {
         Ok(Response::new(self.simulate(request.into_inner()).await?))
+    }
+
+    async fn export_plan(
+        &self,
+        request: Request<v1::ExportPlanRequest>,
+    ) -> Result<Response<v1::ExportPlanResponse>, Status> {
+        Ok(Response::new(self.exported(request.into_inner()).await?))
+    }
+
+    async fn list_exporters(
+        &self,
+        _: Request<v1::ListExportersRequest>,
+    ) -> Result<Response<v1::ListExportersResponse>, Status> {
+        Ok(Response::new(export::all()))
     }
 
     async fn compare_plans(

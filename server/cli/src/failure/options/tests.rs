@@ -25,6 +25,7 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("plan show", "SimulatePlanRequest", PLAN_SHOW, &["with_memory"]),
         ("plan compare", "ComparePlansRequest", PLAN_COMPARE, &["with_memory"]),
         ("plan list", "ListPlansRequest", LIST, list),
+        ("plan export", "ExportPlanRequest", PLAN_EXPORT, list),
         ("plan validate", "ValidatePlanRequest", PLAN_VALIDATE, list),
         ("plan report", "ReportObservationRequest", PLAN_REPORT, list),
         ("plan observations", "ListObservationsRequest", OBSERVATIONS, list),

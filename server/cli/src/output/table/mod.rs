@@ -9,6 +9,7 @@ mod chunks;
 pub(crate) mod cluster;
 mod components;
 mod disturbed;
+pub(crate) mod export;
 pub(crate) mod grid;
 pub(crate) mod measurement;
 pub(crate) mod model;

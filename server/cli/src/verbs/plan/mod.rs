@@ -3,6 +3,7 @@
 mod chunks;
 mod compare;
 mod drawing;
+mod export;
 mod observe;
 mod predict;
 mod recommend;
@@ -20,6 +21,7 @@ use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::page::{self, Limit};
 use compare::Compare;
+use export::ExportPlan;
 use observe::{Errors, Observations, Report};
 use predict::Predict;
 use recommend::Recommend;
@@ -42,6 +44,9 @@ pub(crate) enum PlanVerb {
     /// Plans, newest first.
     #[command(after_help = help::PLAN_LIST)]
     List(Limit),
+    /// A plan as the files, flags and ranks of a launcher: Megatron-LM, DeepSpeed, torchtitan and others.
+    #[command(after_help = help::PLAN_EXPORT)]
+    Export(ExportPlan),
     /// Train a plan for real and compare what it needed with the prediction.
     #[command(after_help = help::PLAN_VALIDATE, allow_negative_numbers = true)]
     Validate(Validate),
@@ -111,6 +116,7 @@ impl PlanVerb {
             Self::Delete { .. } => options::PLAN_DELETE,
             Self::Compare(_) => options::PLAN_COMPARE,
             Self::List(_) => options::LIST,
+            Self::Export(_) => options::PLAN_EXPORT,
             Self::Validate(_) => options::PLAN_VALIDATE,
             Self::Report(_) => options::PLAN_REPORT,
             Self::Observations(_) => options::OBSERVATIONS,
@@ -130,6 +136,7 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
         PlanVerb::Recommend(recommend) => recommend.run(context).await,
         PlanVerb::Show(show) => show.run(context).await,
         PlanVerb::Compare(compare) => compare.run(context).await,
+        PlanVerb::Export(export) => export.run(context).await,
         PlanVerb::List(limit) => {
             let plans = page::all(context, limit, async |page_size, page_token| {
                 let request = v1::ListPlansRequest { page_size, page_token };

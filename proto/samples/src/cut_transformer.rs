@@ -1,0 +1,223 @@
+//! Plans of transformers that are described in a few words.
+
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
+use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::plan::prediction::Origin;
+use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
+use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use serde::{Deserialize, Serialize};
+
+/// A plan whose first stage has the embedding and whose last has the final norm and the head.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CutTransformer {
+    /// What is cut.
+    pub model: DescribedTransformer,
+    /// Blocks of each stage.
+    pub stages: Vec<usize>,
+    /// Shards of each replica.
+    pub tensor: Degrees,
+    /// Replicas of each stage.
+    pub data: Degrees,
+    /// Nodes, which have names where there are several.
+    pub nodes: u32,
+    /// Devices of each.
+    pub devices_per_node: u32,
+    /// Samples on each replica of the first stage.
+    pub micro_batch: u32,
+    /// Stage passes of an iteration.
+    pub micro_batches: u32,
+    /// `1F1B`, `GPipe` or `PipeDream`.
+    pub schedule: String,
+    /// `fp32`, or `bf16` with gradients that are added up in fp32.
+    pub precision: String,
+    /// `none`, `layer` or `stage`.
+    pub recompute: String,
+}
+
+/// Degrees of the stages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Degrees {
+    /// The same for every stage.
+    All(u32),
+    /// One for each.
+    Each(Vec<u32>),
+}
+
+impl Degrees {
+    /// That of a stage.
+    ///
+    /// # Panics
+    /// There is no such stage.
+    pub fn of(&self, stage: usize) -> u32 {
+        match self {
+            Self::All(degree) => *degree,
+            Self::Each(degrees) => degrees[stage],
+        }
+    }
+}
+
+impl From<u32> for Degrees {
+    fn from(degree: u32) -> Self {
+        Self::All(degree)
+    }
+}
+
+/// A transformer of the zoo.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DescribedTransformer {
+    /// `gpt2` or `llama`.
+    pub family: String,
+    /// Transformer blocks.
+    pub blocks: i64,
+    /// Hidden size.
+    pub hidden: i64,
+    /// Attention heads.
+    pub heads: i64,
+    /// Heads of keys and values, of Llama.
+    #[serde(default)]
+    pub key_value_heads: i64,
+    /// Width of the perceptron, of Llama.
+    #[serde(default)]
+    pub feed_forward: i64,
+    /// Tokens of a sample.
+    pub sequence: i64,
+    /// Learned positions, of GPT-2.
+    #[serde(default)]
+    pub positions: i64,
+    /// Rows of the token table.
+    pub vocabulary: i64,
+    /// Base of the rotary positions, of Llama.
+    #[serde(default)]
+    pub rotary_base: i64,
+    /// The head's weight is the embedding's.
+    pub tied: bool,
+    /// Dropout everywhere.
+    pub dropout: f64,
+}
+
+impl CutTransformer {
+    /// The model.
+    ///
+    /// # Panics
+    /// It cannot be built.
+    pub fn model(&self) -> Model {
+        let of = &self.model;
+        let zoo = match of.family.as_str() {
+            "gpt2" => Zoo::Gpt2(Gpt2 {
+                blocks: of.blocks,
+                hidden_size: of.hidden,
+                heads: of.heads,
+                sequence_length: of.sequence,
+                positions: of.positions,
+                vocabulary_size: of.vocabulary,
+                untied_head: !of.tied,
+                dropout: of.dropout,
+            }),
+            "llama" => Zoo::Llama(Llama {
+                blocks: of.blocks,
+                hidden_size: of.hidden,
+                heads: of.heads,
+                key_value_heads: of.key_value_heads,
+                feed_forward_size: of.feed_forward,
+                sequence_length: of.sequence,
+                vocabulary_size: of.vocabulary,
+                rotary_base: of.rotary_base as f64,
+                tied_head: of.tied,
+            }),
+            family => panic!("no family {family}"),
+        };
+        zoo.build().unwrap()
+    }
+
+    /// The plan, whose bytes and seconds say nothing.
+    ///
+    /// # Panics
+    /// The model cannot be built.
+    pub fn plan(&self) -> Plan {
+        let recompute = match self.recompute.as_str() {
+            "none" => RecomputePolicy::None,
+            "layer" | "full" => RecomputePolicy::Layer,
+            "stage" => RecomputePolicy::Stage,
+            other => panic!("no recomputation {other}"),
+        };
+        let schedule = match self.schedule.as_str() {
+            "GPipe" => Schedule::Gpipe,
+            "PipeDream" => Schedule::PipeDream,
+            _ => Schedule::OneFOneB,
+        };
+        let precision = match self.precision.as_str() {
+            "fp32" => Precision::Fp32,
+            "bf16" => Precision::Bf16Fp32Gradients,
+            other => panic!("no precision {other}"),
+        };
+        let layers = self.model().layers().len();
+        let (mut first, mut device) = (0, 0);
+        let count = self.stages.len();
+        let stage = |(index, blocks): (usize, &usize)| {
+            let last = if index + 1 == count { layers - 1 } else { first + blocks - usize::from(index > 0) };
+            let config = StageConfig {
+                first_layer: first,
+                last_layer: last,
+                data_degree: self.data.of(index),
+                tensor_degree: self.tensor.of(index),
+            };
+            first = last + 1;
+            let devices = (0..config.devices()).map(|_| {
+                let (node, index) = (device / self.devices_per_node, device % self.devices_per_node);
+                device += 1;
+                let node = if self.nodes > 1 { format!("node{node}") } else { String::new() };
+                PlacedDevice {
+                    node,
+                    index,
+                    kind: "gpu".to_owned(),
+                    capacity: 1 << 34,
+                    ..PlacedDevice::default()
+                }
+            });
+            PlanStage {
+                config,
+                capacity: 1 << 34,
+                predicted_peak: 1 << 30,
+                breakdown: None,
+                interval: None,
+                seconds: None,
+                seconds_margin: None,
+                origin: Origin::Profiled,
+                in_flight: 1,
+                recompute,
+                devices: devices.collect(),
+                actions: StageActions::default(),
+                offload: None,
+                chunks: None,
+                chunk_run: None,
+            }
+        };
+        let stages = self.stages.iter().enumerate().map(stage).collect();
+        Plan {
+            profile: ProfileName::from_id("golden").unwrap(),
+            model: ModelName::from_id("golden").unwrap(),
+            training: TrainingSpec {
+                precision,
+                optimizer: Optimizer::default(),
+                schedule,
+                micro_batch_size: self.micro_batch * self.data.of(0),
+                micro_batches: self.micro_batches,
+                recompute,
+                seed: 0,
+            },
+            device_kind: "gpu".to_owned(),
+            stages,
+            predictor: "component/2".to_owned(),
+            ledger: Ledger::Allocated,
+            solver: "given".to_owned(),
+            warnings: Vec::new(),
+            asked: Default::default(),
+            found: Default::default(),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Plans as launchers run them.
+
+use loadmaster_proto::wire::v1::{ExportPlanResponse, ExportVerified, Exporter, Launcher, RankPlace};
+
+use super::grid::Side::{Left, Right};
+use super::grid::{Facts, Grid};
+use super::or_none;
+use crate::input::choice::Choice;
+use crate::output::show::show;
+use crate::text::terminal_abilities::Look;
+use crate::text::{plain, word};
+
+show!(@ ExportPlanResponse, self, look, vec![self.plan.clone()], one(self, look));
+show!(@ ListExportersResponse, self, look,
+    self.exporters.iter().map(|of| target(of.launcher(), &of.launcher_version)).collect(),
+    list(&self.exporters, look));
+
+/// Most ranks that a table has.
+const SHOWN_RANKS: usize = 64;
+
+fn one(export: &ExportPlanResponse, look: Look) -> String {
+    let mut facts = Facts::default();
+    facts.add("plan", plain(&export.plan));
+    facts.add("launcher", target(export.launcher(), &export.launcher_version));
+    facts.add("proved", proved(export.verified()));
+    for (name, value) in &export.environment {
+        facts.add("environment", plain(&format!("{name}={value}")));
+    }
+    if !export.command.is_empty() {
+        facts.add("on each node", plain(&export.command.join(" ")));
+    }
+    for warning in &export.warnings {
+        facts.add("note", plain(warning));
+    }
+    let mut text = facts.render();
+    for file in &export.files {
+        text += &format!("\n{}:\n", plain(&file.name));
+        for line in file.contents.lines() {
+            text += &format!("  {}\n", plain(line));
+        }
+    }
+    text + "\n" + &ranks(&export.ranks, look)
+}
+
+fn ranks(ranks: &[RankPlace], look: Look) -> String {
+    let mut grid = Grid::new(
+        &[
+            ("rank", Right),
+            ("stage", Right),
+            ("replica", Right),
+            ("shard", Right),
+            ("node", Left),
+            ("device", Right),
+        ],
+        look,
+    );
+    for place in ranks.iter().take(SHOWN_RANKS) {
+        let device = place.device.as_ref();
+        grid.row([
+            place.rank.to_string(),
+            place.stage.to_string(),
+            place.replica.to_string(),
+            place.shard.to_string(),
+            or_none(device.map_or("", |device| &device.node), look),
+            device.map_or_else(|| look.none().to_owned(), |device| device.index.to_string()),
+        ]);
+    }
+    let more = ranks.len().saturating_sub(SHOWN_RANKS);
+    let rest =
+        if more > 0 { format!("and {more} ranks more: -o json has all of them\n") } else { String::new() };
+    grid.render() + &rest
+}
+
+fn list(exporters: &[Exporter], look: Look) -> String {
+    let mut grid = Grid::new(&[("launcher", Left), ("proved", Left), ("writes", Left)], look);
+    for of in exporters {
+        grid.row([target(of.launcher(), &of.launcher_version), proved(of.verified()), plain(&of.writes)]);
+    }
+    grid.render()
+}
+
+fn target(launcher: Launcher, version: &str) -> String {
+    plain(&format!("{}@{version}", launcher.word()))
+}
+
+fn proved(verified: ExportVerified) -> String {
+    match verified {
+        ExportVerified::Unspecified => "unknown".to_owned(),
+        ExportVerified::None => {
+            "nothing: the launcher could not be installed where exports are tested".to_owned()
+        }
+        known => word(known.as_str_name(), "EXPORT_VERIFIED_"),
+    }
+}

@@ -1,0 +1,102 @@
+//! What an export is made of.
+
+use std::collections::BTreeMap;
+
+use loadmaster_proto::choice;
+use loadmaster_proto::plan::PlacedDevice;
+use loadmaster_proto::wire::v1;
+use serde::{Deserialize, Serialize};
+
+use crate::target::Target;
+
+/// A plan as a launcher runs it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Export {
+    /// Whose, of which version.
+    pub target: Target,
+    /// Files, in the order in which a reader wants them.
+    pub files: Vec<ExportedFile>,
+    /// What is run on each node, from the folder of the files. What users put there is in capitals: `$NODE_RANK`, `TRAIN.py`.
+    pub command: Vec<String>,
+    /// What the launcher's processes must find in their environment.
+    pub environment: BTreeMap<String, String>,
+    /// Every rank, in order.
+    pub ranks: Vec<RankPlace>,
+    /// What to know before running it, for people.
+    pub warnings: Vec<String>,
+    /// What was proved of such exports with the launcher's own code.
+    pub verified: Verified,
+}
+
+/// A file of an export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportedFile {
+    /// Its name, without folders.
+    pub name: String,
+    /// Media type, such as `application/json`.
+    pub media_type: &'static str,
+    /// All of it.
+    pub contents: String,
+}
+
+/// Where a rank is: in the plan, and on which device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankPlace {
+    /// The launcher's number of it.
+    pub rank: u32,
+    /// Its stage.
+    pub stage: usize,
+    /// Its replica of the stage.
+    pub replica: u32,
+    /// Its shard of the replica.
+    pub shard: u32,
+    /// Its device; none in plans that name none.
+    pub device: Option<PlacedDevice>,
+}
+
+/// What a launcher's own code was seen to make of exports like this one. Each includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verified {
+    /// Nothing: the launcher could not be installed anywhere that this was tested.
+    #[default]
+    None,
+    /// Its parser took it, and what it resolved is what the plan says.
+    Parsed,
+    /// It built every rank's stage from it: layers, place in the grid and parameters are the plan's.
+    Built,
+    /// It trained with it.
+    Trained,
+}
+
+choice! {
+    Verified = v1::ExportVerified {
+        None = "none",
+        Parsed = "parsed",
+        Built = "built",
+        Trained = "trained",
+    }
+}
+
+impl ExportedFile {
+    /// A file of JSON, for people too.
+    pub(crate) fn json(name: &str, value: &impl Serialize) -> Self {
+        // What is written has no keys but texts.
+        let mut contents = serde_json::to_string_pretty(value).unwrap_or_default();
+        contents.push('\n');
+        Self::new(name, contents)
+    }
+
+    /// A file whose media type follows from its ending.
+    pub(crate) fn new(name: &str, contents: String) -> Self {
+        let media_type = match name.rsplit_once('.').map(|(_, ending)| ending) {
+            Some("json") => "application/json",
+            Some("toml") => "application/toml",
+            Some("yaml") => "application/yaml",
+            Some("py") => "text/x-python",
+            Some("sh") => "text/x-shellscript",
+            _ => "text/plain",
+        };
+        Self { name: name.to_owned(), media_type, contents }
+    }
+}

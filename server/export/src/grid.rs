@@ -1,0 +1,104 @@
+//! The grid of ranks that most launchers build: as many stages, replicas and shards everywhere.
+
+use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
+
+use crate::exported::RankPlace;
+use crate::refusal::StageRefusal;
+
+/// Stages by replicas by shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grid {
+    /// Stages.
+    pub stages: u32,
+    /// Replicas of each.
+    pub replicas: u32,
+    /// Shards of each replica.
+    pub shards: u32,
+}
+
+/// In which order a launcher numbers a grid's ranks; shards are always next to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AxisOrder {
+    /// Stage by stage, replica by replica: as plans have them.
+    StagesFirst,
+    /// Replica by replica, stage by stage.
+    ReplicasFirst,
+}
+
+impl Grid {
+    /// The grid of a plan whose stages have the same degrees.
+    ///
+    /// # Errors
+    /// The stages that have other degrees than the first, or whose replicas have unequal shares of the samples.
+    pub fn of(plan: &Plan) -> Result<Self, Vec<StageRefusal>> {
+        let Some(first) = plan.stages.first().map(|stage| stage.config) else {
+            return Err(vec![StageRefusal::of_plan("has no stage")]);
+        };
+        let (replicas, shards) = (first.data_degree, first.tensor_degree);
+        let differs = plan.stages.iter().enumerate().filter_map(|(index, stage)| {
+            let config = stage.config;
+            let is_same = (config.data_degree, config.tensor_degree) == (replicas, shards);
+            let why = format!(
+                "has {} replicas of {} shards, and the first stage {replicas} of {shards}: all must have the same",
+                config.data_degree, config.tensor_degree
+            );
+            (!is_same).then(|| StageRefusal::of_stage(index, why))
+        });
+        let mut refused: Vec<StageRefusal> = differs.collect();
+        if !plan.training.micro_batch_size.is_multiple_of(replicas.max(1)) {
+            refused.push(StageRefusal::of_plan(format!(
+                "has micro-batches of {} samples for {replicas} replicas: each must have as many",
+                plan.training.micro_batch_size
+            )));
+        }
+        let stages = u32::try_from(plan.stages.len()).unwrap_or(u32::MAX);
+        if refused.is_empty() { Ok(Self { stages, replicas, shards }) } else { Err(refused) }
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> u32 {
+        self.stages.saturating_mul(self.replicas).saturating_mul(self.shards)
+    }
+
+    /// The number of a rank.
+    pub fn rank(&self, order: AxisOrder, (stage, replica, shard): (u32, u32, u32)) -> u32 {
+        let (slow, fast, most) = match order {
+            AxisOrder::StagesFirst => (stage, replica, self.replicas),
+            AxisOrder::ReplicasFirst => (replica, stage, self.stages),
+        };
+        (slow * most + fast) * self.shards + shard
+    }
+
+    /// Every rank of a plan, in order, with its device.
+    pub fn places(&self, plan: &Plan, order: AxisOrder) -> Vec<RankPlace> {
+        let mut places = Vec::with_capacity(self.ranks() as usize);
+        for (index, stage) in plan.stages.iter().enumerate() {
+            // As many as the grid says, whose number is one.
+            let at = index as u32;
+            for replica in 0..self.replicas {
+                for shard in 0..self.shards {
+                    let device = stage.devices.get((replica * self.shards + shard) as usize).cloned();
+                    let rank = self.rank(order, (at, replica, shard));
+                    places.push(RankPlace { rank, stage: index, replica, shard, device });
+                }
+            }
+        }
+        places.sort_by_key(|place| place.rank);
+        places
+    }
+}
+
+/// Every rank of a plan whose stages need not be alike, stage by stage, with its device.
+pub(crate) fn places_in_order(plan: &Plan) -> Vec<RankPlace> {
+    let of = |(stage, of): (usize, &PlanStage)| {
+        let config = of.config;
+        let devices: Vec<Option<PlacedDevice>> =
+            (0..config.devices()).map(|at| of.devices.get(at as usize).cloned()).collect();
+        devices.into_iter().zip(0..).map(move |(device, at): (_, u32)| {
+            let shard = at % config.tensor_degree.max(1);
+            RankPlace { rank: 0, stage, replica: config.replica(at), shard, device }
+        })
+    };
+    let places = plan.stages.iter().enumerate().flat_map(of);
+    places.zip(0..).map(|(place, rank)| RankPlace { rank, ..place }).collect()
+}

@@ -1,0 +1,242 @@
+//! accelerate: its YAML file with Megatron-LM, and what only Python can tell it.
+//!
+//! With nothing said it trains with context parallelism and recomputation, and the file cannot say "none", nor where a model is
+//! cut. So both are written: the file for the launcher, the plugin for the program. One stage of one shard is plain replication.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::{Precision, Schedule};
+
+use super::megatron::{layout, padding_warning, recomputed_length};
+use super::{Exporter, Written, target};
+use crate::cut::Cut;
+use crate::envelope::nodes;
+use crate::exported::{ExportedFile, Verified};
+use crate::grid::{AxisOrder, Grid};
+use crate::question::{ExportQuestion, Refused};
+use crate::transformer::Transformer;
+
+pub(super) const EXPORTER: Exporter = Exporter {
+    target: target(Launcher::Accelerate, 1, 15),
+    shape: PlanShape::UniformGrid,
+    writes: "accelerate.yaml, and loadmaster_plan.py, which makes the plugin or the accelerator",
+    verified: Verified::Parsed,
+    write,
+};
+
+struct Asked<'a> {
+    question: &'a ExportQuestion<'a>,
+    grid: Grid,
+    transformer: Transformer,
+    cut: Cut,
+    /// Blocks that are computed again at once; none where nothing is.
+    recomputed: Option<usize>,
+    nodes: usize,
+    precision: &'static str,
+}
+
+fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
+    question.check_nothing_leaves()?;
+    question.check_schedule(&[Schedule::OneFOneB])?;
+    let grid = question.grid()?;
+    let (transformer, cut) = question.transformer()?;
+    let recomputed = recomputed_length(question, &cut)?;
+    let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
+    let (nodes, _) = nodes(&ranks)?;
+    let precision = match question.plan.training.precision {
+        Precision::Fp32 => "no",
+        Precision::Bf16 | Precision::Bf16Fp32Gradients => "bf16",
+    };
+    let asked = Asked { question, grid, transformer, cut, recomputed, nodes, precision };
+    let mut environment = BTreeMap::new();
+    if grid.shards > 1 {
+        environment.insert("CUDA_DEVICE_MAX_CONNECTIONS".to_owned(), "1".to_owned());
+    }
+    let words = ["accelerate", "launch", "--config_file=accelerate.yaml", "train.py"];
+    Ok(Written {
+        files: vec![
+            ExportedFile::new("accelerate.yaml", asked.yaml()),
+            ExportedFile::new(
+                "loadmaster_plan.py",
+                if asked.is_replicated() { asked.accelerator() } else { asked.plugin() },
+            ),
+        ],
+        command: words.map(str::to_owned).to_vec(),
+        environment,
+        ranks,
+        warnings: asked.warnings(),
+    })
+}
+
+impl Asked<'_> {
+    /// Whether replicas are all there is: Megatron-LM is not needed for them, unless something is computed again.
+    fn is_replicated(&self) -> bool {
+        self.grid.stages == 1 && self.grid.shards == 1 && self.recomputed.is_none()
+    }
+
+    fn yaml(&self) -> String {
+        let Self { question, grid, .. } = self;
+        let blocks: Vec<String> = self.cut.block_counts().iter().map(ToString::to_string).collect();
+        let before = if grid.shards > 1 { "CUDA_DEVICE_MAX_CONNECTIONS=1 " } else { "" };
+        let (kind, taken) = if self.is_replicated() {
+            // Its word for several processes is wrong of one.
+            (if grid.ranks() > 1 { "MULTI_GPU" } else { "'NO'" }, "accelerator")
+        } else {
+            ("MEGATRON_LM", "plugin")
+        };
+        let each = if self.nodes > 1 {
+            "# On each node add its --machine_rank, and --main_process_ip and --main_process_port of the first.\n"
+        } else {
+            ""
+        };
+        let mut yaml = format!(
+            "# {head}.\n# Blocks of the stages: {blocks}. Start: {before}accelerate launch --config_file=accelerate.yaml \
+             train.py\n{each}# It cannot say everything: train.py takes the {taken} from loadmaster_plan.py.\n\
+             compute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\nnum_machines: {nodes}\nnum_processes: {ranks}\n\
+             mixed_precision: {precision}\n",
+            head = question.head_line(),
+            blocks = blocks.join(", "),
+            nodes = self.nodes,
+            ranks = grid.ranks(),
+            // A bare `no` is a truth value.
+            precision = if self.precision == "no" { "'no'" } else { self.precision },
+        );
+        if self.is_replicated() {
+            return yaml;
+        }
+        yaml.push_str("megatron_lm_config:\n");
+        for (name, value) in self.settings() {
+            // Writing to a string does not fail.
+            let _ = writeln!(yaml, "  megatron_lm_{name}: {value}");
+        }
+        if let Some(length) = self.recomputed {
+            for (name, value) in recomputation(length) {
+                let _ = writeln!(yaml, "  megatron_lm_{name}: {}", value.trim_matches('"'));
+            }
+        }
+        yaml
+    }
+
+    /// What the file and the plugin both say.
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        let block = self.transformer.block;
+        vec![
+            ("pp_degree", self.grid.stages.to_string()),
+            ("tp_degree", self.grid.shards.to_string()),
+            ("context_parallel_size", "1".to_owned()),
+            ("num_micro_batches", self.question.plan.training.micro_batches.to_string()),
+            ("attention_dropout", format!("{:?}", block.attention_dropout())),
+            ("hidden_dropout", format!("{:?}", block.dropout)),
+        ]
+    }
+
+    fn plugin(&self) -> String {
+        let mut arguments = String::new();
+        let mut say = |name: &str, value: &str| {
+            let _ = writeln!(arguments, "        {name}={value},");
+        };
+        for (name, value) in self.settings() {
+            say(name, &value);
+        }
+        let rotary = self.transformer.block.rotary_base.is_some();
+        say("use_rotary_position_embeddings", if rotary { "True" } else { "False" });
+        let mut others: Vec<(&str, String)> = Vec::new();
+        // It cuts evenly by itself.
+        if !self.cut.is_even() || self.cut.has_ends_elsewhere() {
+            others.push(("pipeline_model_parallel_layout", format!("\"{}\"", layout(&self.cut))));
+        }
+        if self.question.plan.training.precision == Precision::Bf16 {
+            others.push(("grad_reduce_in_bf16", "True".to_owned()));
+        }
+        match self.recomputed {
+            Some(length) => recomputation(length).iter().for_each(|(name, value)| say(name, value)),
+            None => others.extend(recomputation(1).map(|(name, _)| (name, "None".to_owned()))),
+        }
+        if !others.is_empty() {
+            let lines: Vec<String> =
+                others.iter().map(|(name, value)| format!("            \"{name}\": {value},\n")).collect();
+            say("other_megatron_args", &format!("{{\n{}        }}", lines.concat()));
+        }
+        let training = self.question.plan.training;
+        let samples = counted(self.question.samples_per_replica(&self.grid), "sample");
+        let rounds = match training.micro_batches {
+            1 => String::new(),
+            count => format!(" for each of {count} micro-batches"),
+        };
+        format!(
+            r#""""{head}.
+
+In train.py, with batches of {samples}{rounds}:
+
+    accelerator = Accelerator(megatron_lm_plugin=loadmaster_plan.plugin())
+"""
+
+from typing import Any
+
+from accelerate.utils import MegatronLMPlugin
+
+
+def plugin(**settings: Any) -> MegatronLMPlugin:
+    """The plan; `settings` are the plugin's others."""
+    return MegatronLMPlugin(
+{arguments}        **settings,
+    )
+"#,
+            head = self.question.head_line(),
+        )
+    }
+
+    fn accelerator(&self) -> String {
+        format!(
+            r#""""{head}.
+
+In train.py, with batches of {samples}:
+
+    accelerator = loadmaster_plan.accelerator()
+"""
+
+from typing import Any
+
+from accelerate import Accelerator
+
+
+def accelerator(**settings: Any) -> Accelerator:
+    """The plan; `settings` are the accelerator's others."""
+    return Accelerator(gradient_accumulation_steps={steps}, mixed_precision="{precision}", **settings)
+"#,
+            head = self.question.head_line(),
+            samples = counted(self.question.samples_per_replica(&self.grid), "sample"),
+            steps = self.question.plan.training.micro_batches,
+            precision = self.precision,
+        )
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        if !self.is_replicated() {
+            let untied = (!self.transformer.has_tied_head).then(|| {
+                "give train.py a model whose head is its own (`tie_word_embeddings=False`): accelerate asks the model".to_owned()
+            });
+            let padded = padding_warning(&self.transformer, self.grid.shards, "accelerate's Megatron-LM");
+            return untied.into_iter().chain(padded).collect();
+        }
+        let casts = self.precision == "bf16";
+        let why = "accelerate keeps weights and gradients of replicas in fp32 and casts them for computing: 8 bytes of each \
+                   parameter before its optimizer's state";
+        casts.then(|| why.to_owned()).into_iter().collect()
+    }
+}
+
+/// What is computed again, as Python says it.
+fn recomputation(length: usize) -> [(&'static str, String); 3] {
+    [
+        ("recompute_granularity", "\"full\"".to_owned()),
+        ("recompute_method", "\"uniform\"".to_owned()),
+        ("recompute_num_layers", length.to_string()),
+    ]
+}
+
+fn counted(number: u32, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

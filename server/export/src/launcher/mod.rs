@@ -1,0 +1,71 @@
+//! Every launcher of every version that exports are made for, a file each.
+
+mod accelerate;
+mod colossal_ai;
+mod deepspeed;
+mod galvatron;
+mod megatron;
+mod torch_pipelining;
+mod torchgpipe;
+mod torchtitan;
+
+use std::collections::BTreeMap;
+
+use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+
+use crate::exported::{ExportedFile, RankPlace, Verified};
+use crate::question::{ExportQuestion, Refused};
+use crate::target::{Target, Variant, Version};
+
+/// What makes exports for a launcher.
+#[derive(Debug, Clone, Copy)]
+pub struct Exporter {
+    /// For whom: this version and those up to the next that is known.
+    pub target: Target,
+    /// The most general shape that it runs.
+    pub shape: PlanShape,
+    /// What it writes, in a few words.
+    pub writes: &'static str,
+    /// What was proved of its exports.
+    pub verified: Verified,
+    pub(crate) write: fn(&ExportQuestion<'_>) -> Result<Written, Refused>,
+}
+
+/// What an exporter makes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Written {
+    pub(crate) files: Vec<ExportedFile>,
+    pub(crate) command: Vec<String>,
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) ranks: Vec<RankPlace>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// All that there are.
+pub fn exporters() -> &'static [Exporter] {
+    EXPORTERS
+}
+
+const EXPORTERS: &[Exporter] = &[
+    megatron::EXPORTER,
+    torchtitan::TOML,
+    torchtitan::PYTHON,
+    torch_pipelining::EXPORTER,
+    deepspeed::EXPORTER,
+    colossal_ai::EXPORTER,
+    torchgpipe::EXPORTER,
+    galvatron::EXPORTER,
+    accelerate::EXPORTER,
+];
+
+/// Ways of a launcher to say a plan besides the usual one.
+pub(crate) fn variants(launcher: Launcher) -> &'static [Variant] {
+    match launcher {
+        Launcher::Megatron => &[Variant::Hybrid],
+        _ => &[],
+    }
+}
+
+const fn target(launcher: Launcher, major: u32, minor: u32) -> Target {
+    Target { launcher, version: Version { major, minor } }
+}

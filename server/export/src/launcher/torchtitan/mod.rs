@@ -1,0 +1,135 @@
+//! torchtitan, which has two surfaces: TOML up to 0.2, a Python configuration from 0.3 on.
+//!
+//! The cut is names of modules per stage. A name that is misspelt is dropped by torchtitan in silence, so they are made here
+//! from blocks alone.
+
+mod python;
+mod toml;
+
+use loadmaster_proto::model::layer::{Activation, NormKind, NormPosition, Perceptron};
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+
+use super::Written;
+use crate::cut::Cut;
+use crate::envelope::Torchrun;
+use crate::exported::ExportedFile;
+use crate::grid::{AxisOrder, Grid};
+use crate::question::{ExportQuestion, Refused};
+use crate::refusal::StageRefusal;
+use crate::transformer::Transformer;
+
+pub(super) use python::EXPORTER as PYTHON;
+pub(super) use toml::EXPORTER as TOML;
+
+/// What both surfaces say.
+struct Asked<'a> {
+    question: &'a ExportQuestion<'a>,
+    transformer: Transformer,
+    cut: Cut,
+    grid: Grid,
+    schedule: &'static str,
+    recompute: RecomputePolicy,
+}
+
+impl<'a> Asked<'a> {
+    fn of(question: &'a ExportQuestion<'a>) -> Result<Self, Refused> {
+        question.check_nothing_leaves()?;
+        let schedule = match question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])? {
+            Schedule::Gpipe => "GPipe",
+            _ => "1F1B",
+        };
+        let grid = question.grid()?;
+        let (transformer, cut) = question.transformer()?;
+        check_is_llama(&transformer).map_err(|why| vec![StageRefusal::of_plan(why)])?;
+        let recompute = question.recompute()?;
+        if recompute == RecomputePolicy::Stage {
+            let why =
+                "computes whole stages again, and torchtitan blocks one by one: recommend `layer` or `none`";
+            return Err(vec![StageRefusal::of_plan(why)]);
+        }
+        Ok(Self { question, transformer, cut, grid, schedule, recompute })
+    }
+
+    /// Samples of an iteration on each replica.
+    fn local_samples(&self) -> u64 {
+        self.question.samples() / u64::from(self.grid.replicas.max(1))
+    }
+
+    /// The modules of each stage, where the head is called so.
+    fn modules(&self, head: &str) -> Vec<Vec<String>> {
+        let of = |part: &crate::cut::StagePart| {
+            let mut names = Vec::new();
+            names.extend(part.has_embedding.then(|| "tok_embeddings".to_owned()));
+            names.extend(part.blocks.clone().map(|block| format!("layers.{block}")));
+            names.extend(part.has_norm.then(|| "norm".to_owned()));
+            names.extend(part.has_head.then(|| head.to_owned()));
+            names
+        };
+        self.cut.stages.iter().map(of).collect()
+    }
+
+    /// Each stage's modules as a line of a list, in Python as in TOML.
+    fn module_lines(&self, head: &str, indent: &str) -> String {
+        let quoted = |names: &Vec<String>| {
+            let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+            format!("{indent}[{}],\n", names.join(", "))
+        };
+        self.modules(head).iter().map(quoted).collect()
+    }
+
+    fn blocks(&self) -> String {
+        let counts: Vec<String> = self.cut.block_counts().iter().map(ToString::to_string).collect();
+        counts.join(", ")
+    }
+
+    /// The files with the script that starts them.
+    fn written(&self, files: Vec<ExportedFile>, arguments: &[&str]) -> Result<Written, Refused> {
+        let ranks = self.grid.places(self.question.plan, AxisOrder::StagesFirst);
+        let torchrun = Torchrun::of(&ranks)?;
+        let about = "Data, optimizer and output are yours: ./train.sh --training.steps 1000 …";
+        let program = format!("-m torchtitan.train {}", arguments.join(" "));
+        let here = "cd \"$(dirname \"${BASH_SOURCE[0]}\")\"\n";
+        let script = torchrun.script((&self.question.head_line(), about), Some(here), "", &[], &program);
+        let words = ["-m", "torchtitan.train"].into_iter().chain(arguments.iter().copied());
+        let command = torchrun.words().into_iter().chain(words.map(str::to_owned)).collect();
+        let files = files.into_iter().chain([ExportedFile::new("train.sh", script)]).collect();
+        Ok(Written { files, command, ranks, ..Written::default() })
+    }
+}
+
+/// # Errors
+/// What its Llama cannot be, for people: it follows `the plan`.
+fn check_is_llama(transformer: &Transformer) -> Result<(), String> {
+    let Transformer { embedding, block, .. } = transformer;
+    let cannot = |what: &str| Err(format!("is of a model {what}, which torchtitan's Llama has not"));
+    if embedding.positions > 0 || embedding.token_types > 0 || embedding.norm_epsilon.is_some() {
+        return cannot("with learned positions, token types or a norm behind the embedding");
+    }
+    if block.norm != NormKind::RmsNorm
+        || transformer.norm != NormKind::RmsNorm
+        || block.norm_position == NormPosition::Post
+    {
+        return cannot("without RMS norms before attention and perceptron");
+    }
+    if (block.perceptron, block.activation) != (Perceptron::Gated, Activation::Silu) {
+        return cannot("whose perceptrons are no SwiGLU");
+    }
+    if block.qkv_bias
+        || block.attention_out_bias
+        || block.mlp_bias
+        || block.query_key_norm
+        || block.bidirectional
+    {
+        return cannot("with biases, normalised queries and keys, or without causal attention");
+    }
+    if block.rotary_base.is_none() || block.head_size.is_some() {
+        return cannot("without rotary positions, or whose heads do not share the hidden size evenly");
+    }
+    if block.dropout > 0.0 || block.attention_dropout() > 0.0 {
+        return cannot("with dropout");
+    }
+    if transformer.has_tied_head {
+        return cannot("whose head is the embedding's");
+    }
+    Ok(())
+}

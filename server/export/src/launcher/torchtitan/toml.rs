@@ -1,0 +1,142 @@
+//! torchtitan up to 0.2: a TOML file, and a module that registers the model.
+
+use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::{Precision, RecomputePolicy};
+
+use super::Asked;
+use crate::exported::{ExportedFile, Verified};
+use crate::launcher::{Exporter, Written, target};
+use crate::question::{ExportQuestion, Refused};
+use crate::refusal::StageRefusal;
+
+pub(in crate::launcher) const EXPORTER: Exporter = Exporter {
+    target: target(Launcher::Torchtitan, 0, 2),
+    shape: PlanShape::UniformGrid,
+    writes: "plan.toml, loadmaster_model.py, which registers the model, and train.sh",
+    verified: Verified::Built,
+    write,
+};
+
+fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
+    let asked = Asked::of(question)?;
+    let multiple = multiple_of(&asked).map_err(|why| vec![StageRefusal::of_plan(why)])?;
+    let files = vec![
+        ExportedFile::new("plan.toml", plan(&asked)),
+        ExportedFile::new("loadmaster_model.py", model(&asked, multiple)),
+    ];
+    asked.written(files, &["--job.config_file=plan.toml"])
+}
+
+/// What its rule makes the perceptron's width of: 8/3 of the hidden size, rounded up to a multiple.
+///
+/// # Errors
+/// No multiple makes it so.
+fn multiple_of(asked: &Asked<'_>) -> Result<i64, String> {
+    let block = asked.transformer.block;
+    let least = 8 * block.hidden_size / 3;
+    // Rounded up, the least becomes the width where nothing between them is a multiple.
+    if block.feed_forward_size >= least && least > 0 {
+        return Ok(block.feed_forward_size);
+    }
+    Err(format!(
+        "is of a model whose perceptrons are {} wide, and torchtitan 0.2 makes them at least {least} for a hidden size of {}: \
+         export to 0.3",
+        block.feed_forward_size, block.hidden_size
+    ))
+}
+
+fn plan(asked: &Asked<'_>) -> String {
+    let Asked { question, grid, transformer, .. } = asked;
+    let mut parallelism = format!("pipeline_parallel_degree = {}\n", grid.stages);
+    if grid.stages > 1 {
+        parallelism += &format!(
+            "pipeline_parallel_schedule = \"{}\"\npipeline_parallel_microbatch_size = {}\n\
+             module_fqns_per_model_part = [\n{}]\n",
+            asked.schedule,
+            question.samples_per_replica(grid),
+            asked.module_lines("output", "    "),
+        );
+    }
+    let precision = match question.plan.training.precision {
+        Precision::Fp32 => "",
+        _ => "dtype = \"bfloat16\"  # mixed precision needs more than one data shard here\n",
+    };
+    let recompute = match asked.recompute {
+        RecomputePolicy::None => "none",
+        _ => "full",
+    };
+    format!(
+        r#"# {head}.
+# Blocks of the stages: {blocks}. Data, optimizer and output are yours: ./train.sh --training.steps 1000 …
+
+[job]
+custom_config_module = "loadmaster_model"  # registers the model
+
+[model]
+name = "loadmaster"
+flavor = "plan"
+
+[parallelism]
+{parallelism}tensor_parallel_degree = {shards}
+data_parallel_replicate_degree = {replicas}
+data_parallel_shard_degree = 1
+
+[training]
+local_batch_size = {local}
+global_batch_size = {samples}
+seq_len = {tokens}
+{precision}
+[activation_checkpoint]
+mode = "{recompute}"
+"#,
+        head = question.head_line(),
+        blocks = asked.blocks(),
+        shards = grid.shards,
+        replicas = grid.replicas,
+        local = asked.local_samples(),
+        samples = question.samples(),
+        tokens = transformer.sequence_length,
+    )
+}
+
+fn model(asked: &Asked<'_>, multiple: i64) -> String {
+    let block = asked.transformer.block;
+    format!(
+        r#""""{head}.
+
+The model of the plan, under the name that plan.toml says.
+"""
+
+import dataclasses
+
+from torchtitan.config import JobConfig  # plan.toml names this module as one that extends it
+from torchtitan.models.llama3 import TransformerModelArgs, get_train_spec
+from torchtitan.models.llama3.model.args import RoPEScalingArgs
+from torchtitan.protocols.train_spec import register_train_spec
+
+__all__ = ["JobConfig"]
+
+MODEL = TransformerModelArgs(
+    dim={hidden},
+    n_layers={layers},
+    n_heads={heads},
+    n_kv_heads={key_value_heads},
+    multiple_of={multiple},  # the width of the perceptron: 8/3 of dim, rounded up to it
+    vocab_size={vocabulary},
+    norm_eps={epsilon:e},
+    rope_theta={base:?},
+    rope_scaling_args=RoPEScalingArgs(scaling_factor=1.0),  # none: factor 1 leaves the frequencies as they are
+)
+
+register_train_spec("loadmaster", dataclasses.replace(get_train_spec(), model_args={{"plan": MODEL}}))
+"#,
+        head = asked.question.head_line(),
+        hidden = block.hidden_size,
+        layers = asked.transformer.block_count(),
+        heads = block.heads,
+        key_value_heads = block.key_value_heads(),
+        vocabulary = asked.transformer.embedding.vocabulary_size,
+        epsilon = block.epsilon,
+        base = block.rotary_base.unwrap_or_default(),
+    )
+}

@@ -1,0 +1,30 @@
+//! Plans as what launchers run: files, flags, environment, and who is which rank.
+//!
+//! An export follows from a plan and its model, and nothing is rounded: a plan that a launcher cannot express is refused with
+//! what it is of each stage that cannot be ([`Refusal`]). Launchers build one grid of ranks, so the degrees of all stages are
+//! the same for most of them ([`Grid`]), and cut transformers between blocks ([`Cut`]). Each launcher is one file of
+//! [`launcher`]; what starts its processes is one file of [`envelope`]. Nothing here does I/O: what is written is the caller's
+//! to place.
+
+mod chain;
+mod cut;
+mod envelope;
+mod exported;
+mod grid;
+mod launcher;
+mod question;
+mod refusal;
+mod target;
+mod transformer;
+
+#[cfg(test)]
+mod tests;
+
+pub use cut::{Cut, StagePart};
+pub use exported::{Export, ExportedFile, RankPlace, Verified};
+pub use grid::{AxisOrder, Grid};
+pub use launcher::{Exporter, exporters};
+pub use question::{ExportQuestion, export};
+pub use refusal::{Refusal, StageRefusal};
+pub use target::{Target, Variant, Version};
+pub use transformer::Transformer;

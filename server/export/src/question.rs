@@ -1,0 +1,178 @@
+//! What is exported, and the way from there to a launcher's files.
+
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+
+use crate::cut::Cut;
+use crate::exported::Export;
+use crate::grid::Grid;
+use crate::launcher::{Exporter, Written, exporters, variants};
+use crate::refusal::{Refusal, StageRefusal};
+use crate::target::{Target, Variant};
+use crate::transformer::Transformer;
+
+/// A plan that is to be exported.
+#[derive(Debug, Clone, Copy)]
+pub struct ExportQuestion<'a> {
+    /// Its name, which files carry.
+    pub name: &'a PlanName,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Its model; none where it is a chain of named layers that nobody else knows.
+    pub model: Option<&'a Model>,
+    /// For whom.
+    pub target: Target,
+    /// In which of its ways.
+    pub variant: Variant,
+}
+
+/// Exports a plan.
+///
+/// # Errors
+/// The launcher cannot express it; nothing is rounded.
+pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
+    let Some(exporter) = exporters().iter().find(|exporter| exporter.target == question.target) else {
+        let none = StageRefusal::of_plan("has no export for this version: name another");
+        return Err(refusal(
+            question.target,
+            loadmaster_proto::plan::objective::PlanShape::PerStageMesh,
+            vec![none],
+        ));
+    };
+    let Exporter { target, shape, verified, write, .. } = *exporter;
+    if question.variant != Variant::Usual && !variants(target.launcher).contains(&question.variant) {
+        let none = StageRefusal::of_plan("is said in one way only by this launcher: name no variant");
+        return Err(refusal(target, shape, vec![none]));
+    }
+    let Written { files, command, environment, ranks, warnings } =
+        write(question).map_err(|stages| refusal(target, shape, stages))?;
+    Ok(Export { target, files, command, environment, ranks, warnings, verified })
+}
+
+fn refusal(
+    target: Target,
+    required_shape: loadmaster_proto::plan::objective::PlanShape,
+    stages: Vec<StageRefusal>,
+) -> Box<Refusal> {
+    Box::new(Refusal { target, required_shape, stages })
+}
+
+/// What cannot be expressed of a plan: of several stages at once where several are concerned.
+pub(crate) type Refused = Vec<StageRefusal>;
+
+impl<'a> ExportQuestion<'a> {
+    /// The plan's grid.
+    ///
+    /// # Errors
+    /// It has none.
+    pub(crate) fn grid(&self) -> Result<Grid, Refused> {
+        Grid::of(self.plan)
+    }
+
+    /// The model as a transformer, and where the plan cuts it: between blocks, with norm and head together.
+    ///
+    /// # Errors
+    /// It is none, or is cut elsewhere.
+    pub(crate) fn transformer(&self) -> Result<(Transformer, Cut), Refused> {
+        let model = self.model()?;
+        let transformer = Transformer::of(model).map_err(|why| vec![StageRefusal::of_plan(why)])?;
+        let cut = Cut::of(self.plan, &transformer);
+        let parted = cut.parted_heads();
+        if parted.is_empty() { Ok((transformer, cut)) } else { Err(parted) }
+    }
+
+    pub(crate) fn model(&self) -> Result<&'a Model, Refused> {
+        let unknown = "is of a model that is known by its layers' names alone: this launcher's files describe the model";
+        self.model.ok_or_else(|| vec![StageRefusal::of_plan(unknown)])
+    }
+
+    /// Refuses what leaves devices' memory, or is computed again in parts, which no file of the launcher says.
+    ///
+    /// # Errors
+    /// Each stage that does so.
+    pub(crate) fn check_nothing_leaves(&self) -> Result<(), Refused> {
+        let stages = self.plan.stages.iter().enumerate();
+        let refused = stages.filter_map(|(index, stage)| {
+            let what = if stage.chunks.is_some() {
+                "trains in chunks"
+            } else if !stage.actions.is_empty() {
+                "has memory actions"
+            } else {
+                return None;
+            };
+            let why = format!("{what}, which this export cannot say: recommend a plan without");
+            Some(StageRefusal::of_stage(index, why))
+        });
+        all_or(refused.collect())
+    }
+
+    /// Refuses orders of passes other than these.
+    ///
+    /// # Errors
+    /// The plan's is none of them.
+    pub(crate) fn check_schedule(&self, known: &[Schedule]) -> Result<Schedule, Refused> {
+        let schedule = self.plan.training.schedule;
+        if known.contains(&schedule) || self.plan.stages.len() == 1 && !schedule.updates_always() {
+            return Ok(schedule);
+        }
+        let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+        let why = format!("has the schedule {schedule}, this launcher runs {}", known.join(" or "));
+        Err(vec![StageRefusal::of_plan(why)])
+    }
+
+    /// Refuses what torch's 1F1B does: fewer micro-batches than stages.
+    ///
+    /// # Errors
+    /// The plan has fewer.
+    pub(crate) fn check_fills_torch_pipeline(&self) -> Result<(), Refused> {
+        let (training, stages) = (self.plan.training, self.plan.stages.len());
+        if training.schedule != Schedule::OneFOneB || training.micro_batches as usize >= stages {
+            return Ok(());
+        }
+        let why = format!(
+            "has {} micro-batches for {stages} stages, and torch's 1F1B needs as many: recommend one with more, or with the \
+             schedule gpipe",
+            training.micro_batches
+        );
+        Err(vec![StageRefusal::of_plan(why)])
+    }
+
+    /// What all stages compute again.
+    ///
+    /// # Errors
+    /// Stages that compute again something else than the first.
+    pub(crate) fn recompute(&self) -> Result<RecomputePolicy, Refused> {
+        let first = self.plan.stages.first().map_or(RecomputePolicy::None, |stage| stage.recompute);
+        let other = self.plan.stages.iter().enumerate().filter(|(_, stage)| stage.recompute != first);
+        let refused = other.map(|(index, stage)| {
+            let why = format!(
+                "computes again what {} says, and the first {first}: this launcher has one policy for all",
+                stage.recompute
+            );
+            StageRefusal::of_stage(index, why)
+        });
+        all_or(refused.collect()).map(|()| first)
+    }
+
+    /// Samples of a micro-batch on each replica.
+    pub(crate) fn samples_per_replica(&self, grid: &Grid) -> u32 {
+        self.plan.training.micro_batch_size / grid.replicas.max(1)
+    }
+
+    /// Samples of an iteration.
+    pub(crate) fn samples(&self) -> u64 {
+        let training = self.plan.training;
+        u64::from(training.micro_batch_size) * u64::from(training.micro_batches)
+    }
+
+    /// The first line of files that people may want to edit, behind the sign for comments.
+    pub(crate) fn head_line(&self) -> String {
+        format!("Written by Loadmaster for {}; do not edit: export again", self.name)
+    }
+}
+
+pub(crate) fn all_or(refused: Refused) -> Result<(), Refused> {
+    if refused.is_empty() { Ok(()) } else { Err(refused) }
+}

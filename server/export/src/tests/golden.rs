@@ -1,0 +1,105 @@
+//! Every export that its launcher took is written so.
+//!
+//! `KEPT=write cargo nextest run -p loadmaster-export` writes them anew; then `tests/launchers/oracles/check_golden.py` must take
+//! them again.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use loadmaster_proto::name::PlanName;
+use serde::{Deserialize, Serialize};
+
+use crate::{Export, ExportQuestion, Target, export};
+use loadmaster_samples::CutTransformer;
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Told {
+    command: Vec<String>,
+    env: BTreeMap<String, String>,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/launchers/golden")
+}
+
+fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
+    let mut entries: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), entry.path()))
+        .collect();
+    entries.sort();
+    entries
+}
+
+fn case(name: &str) -> Result<CutTransformer, String> {
+    let path = folder().join("cases").join(format!("{name}.json"));
+    let text = std::fs::read_to_string(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+    serde_json::from_str(&text).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+/// The files of an export, with its command and environment as one of them.
+fn files(made: Export) -> BTreeMap<String, String> {
+    let told = Told { command: made.command, env: made.environment };
+    let told = serde_json::to_string_pretty(&told).unwrap() + "\n";
+    let files = made.files.into_iter().map(|file| (file.name, file.contents));
+    files.chain([("export.json".to_owned(), told)]).collect()
+}
+
+/// The files of a folder, without what Python left there.
+fn kept(golden: &Path) -> BTreeMap<String, String> {
+    let files = entries(golden).into_iter().filter(|(name, _)| name != "__pycache__");
+    files.map(|(name, path)| (name, std::fs::read_to_string(path).unwrap())).collect()
+}
+
+fn write(golden: &Path, files: &BTreeMap<String, String>) {
+    for name in kept(golden).keys().filter(|name| !files.contains_key(*name)) {
+        std::fs::remove_file(golden.join(name)).unwrap();
+    }
+    for (name, contents) in files {
+        std::fs::write(golden.join(name), contents).unwrap();
+    }
+}
+
+/// # Errors
+/// What differs from the golden folder, or that nothing writes it.
+fn check(target: &str, folder: &str, golden: &Path) -> Result<(), String> {
+    let (launcher, version) = target.split_once('@').ok_or("is called like no launcher of a version")?;
+    let launcher = launcher.parse().map_err(|_| "is for a launcher that has no name")?;
+    let target = Target::of(launcher, version).map_err(|why| why.to_string())?;
+    // Behind a "+" is the variant.
+    let (name, variant) = folder.split_once('+').unwrap_or((folder, ""));
+    let variant = variant.parse().map_err(|_| "is a variant that no launcher has")?;
+    let case = case(name)?;
+    let (plan, model) = (case.plan(), case.model());
+    let name = PlanName::from_id("golden").unwrap();
+    let question = ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant };
+    let made = files(export(&question).map_err(|why| why.to_string())?);
+    if std::env::var_os("KEPT").is_some_and(|value| value == "write") {
+        write(golden, &made);
+    }
+    let kept = kept(golden);
+    same("files", &made.keys().collect::<Vec<_>>(), &kept.keys().collect())?;
+    made.iter().try_for_each(|(name, text)| same(name, text, &kept[name]))
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, made: &T, golden: &T) -> Result<(), String> {
+    if made == golden {
+        Ok(())
+    } else {
+        Err(format!("{what} is\n{made:#?}\nand the golden one\n{golden:#?}"))
+    }
+}
+
+#[test]
+fn exports_are_what_launchers_took() {
+    let (mut seen, mut failed) = (0, Vec::new());
+    for (target, cases) in entries(&folder()).into_iter().filter(|(name, _)| name.contains('@')) {
+        for (name, golden) in entries(&cases) {
+            seen += 1;
+            failed.extend(check(&target, &name, &golden).err().map(|why| format!("{target}/{name}: {why}")));
+        }
+    }
+    assert!(seen > 0, "no golden file was found");
+    assert!(failed.is_empty(), "{} of {seen} differ:\n{}", failed.len(), failed.join("\n\n"));
+}

@@ -1,0 +1,89 @@
+//! `ExportPlan` and `ListExporters`.
+
+use loadmaster_export::{Export, ExportQuestion, RankPlace, Target, Variant, export, exporters};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::profile::document::Subject;
+use loadmaster_proto::wire::{field, v1};
+
+use super::Plans;
+use super::message::number;
+use crate::rpc::error::ApiError;
+use crate::store::records::PlanRecord;
+
+impl Plans {
+    pub(super) async fn exported(
+        &self,
+        request: v1::ExportPlanRequest,
+    ) -> Result<v1::ExportPlanResponse, ApiError> {
+        let name = PlanName::parse("name", &request.name)?;
+        let named: Option<Launcher> = field("launcher", request.launcher)?;
+        let record = self.store.get_plan(&name).await?;
+        let target = target(&record, named, &request.launcher_version)?;
+        let subject = self.store.get_subject(&record.content.model).await?;
+        let model = match &subject {
+            Subject::Known(model) => Some(model),
+            Subject::Opaque(_) => None,
+        };
+        let variant = Variant::Usual;
+        let question = ExportQuestion { name: &name, plan: &record.content, model, target, variant };
+        Ok(message(&name, export(&question).map_err(ApiError::NotExportable)?))
+    }
+}
+
+/// The launcher that is asked for or else the plan's, in a version that exports are known for.
+fn target(record: &PlanRecord, named: Option<Launcher>, version: &str) -> Result<Target, Invalid> {
+    let asked = &record.content.asked;
+    let Some(launcher) = named.or(asked.launcher) else {
+        let why = "is missing, and the plan names none: name the launcher that is to run it";
+        return Err(Invalid::field("launcher", why));
+    };
+    let is_the_plans = asked.launcher == Some(launcher);
+    if version.is_empty() && is_the_plans {
+        // What a request for a plan named may be anything.
+        return Target::of(launcher, &asked.launcher_version).or_else(|_| Target::of(launcher, ""));
+    }
+    Target::of(launcher, version)
+}
+
+fn message(name: &PlanName, export: Export) -> v1::ExportPlanResponse {
+    let Export { target, files, command, environment, ranks, warnings, verified } = export;
+    let files = files.into_iter().map(|file| v1::ExportedFile {
+        name: file.name,
+        media_type: file.media_type.to_owned(),
+        contents: file.contents,
+    });
+    v1::ExportPlanResponse {
+        plan: name.to_string(),
+        launcher: v1::Launcher::from(target.launcher).into(),
+        launcher_version: target.version.to_string(),
+        files: files.collect(),
+        command,
+        environment: environment.into_iter().collect(),
+        ranks: ranks.into_iter().map(place).collect(),
+        warnings,
+        verified: v1::ExportVerified::from(verified).into(),
+    }
+}
+
+fn place(place: RankPlace) -> v1::RankPlace {
+    v1::RankPlace {
+        rank: number(place.rank),
+        stage: number(place.stage),
+        replica: number(place.replica),
+        shard: number(place.shard),
+        device: place.device.as_ref().map(Into::into),
+    }
+}
+
+/// Every launcher and version that exports are made for.
+pub(super) fn all() -> v1::ListExportersResponse {
+    let exporters = exporters().iter().map(|exporter| v1::Exporter {
+        launcher: v1::Launcher::from(exporter.target.launcher).into(),
+        launcher_version: exporter.target.version.to_string(),
+        writes: exporter.writes.to_owned(),
+        verified: v1::ExportVerified::from(exporter.verified).into(),
+    });
+    v1::ListExportersResponse { exporters: exporters.collect() }
+}

@@ -1,0 +1,210 @@
+//! What is drawn: plans that a launcher can express, as wide as it can, and plans that it cannot.
+
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
+
+/// What a launcher can say of a transformer's plan.
+#[derive(Debug, Clone, Copy)]
+struct Ways {
+    families: &'static [&'static str],
+    /// A head that is the embedding's.
+    has_tied_heads: bool,
+    /// Stages of several replicas and shards.
+    has_degrees: bool,
+    /// Stages that have an end of the model alone.
+    has_bare_ends: bool,
+    schedules: &'static [&'static str],
+    /// 1F1B with fewer micro-batches than stages.
+    has_bubbles: bool,
+    precisions: &'static [&'static str],
+    recompute: &'static [&'static str],
+    /// Another recomputation in each stage.
+    has_unlike_recompute: bool,
+    /// Stages of equally many devices that share them in ways of their own, and compute again what each likes.
+    has_unlike_stages: bool,
+}
+
+const ALL: Ways = Ways {
+    families: &["gpt2", "llama"],
+    has_tied_heads: true,
+    has_degrees: true,
+    has_bare_ends: true,
+    schedules: &["1F1B", "GPipe"],
+    has_bubbles: true,
+    precisions: &["bf16", "fp32"],
+    recompute: &["none", "layer"],
+    has_unlike_recompute: false,
+    has_unlike_stages: false,
+};
+
+impl Ways {
+    fn of(launcher: Launcher) -> Self {
+        match launcher {
+            Launcher::Torchtitan => {
+                Self { families: &["llama"], has_tied_heads: false, has_bubbles: false, ..ALL }
+            }
+            Launcher::Deepspeed => {
+                Self { schedules: &["1F1B"], recompute: &["none", "layer", "stage"], ..ALL }
+            }
+            Launcher::TorchPipelining => {
+                Self { has_bubbles: false, recompute: &["none", "layer", "stage"], ..ALL }
+            }
+            Launcher::ColossalAi => Self { schedules: &["1F1B"], has_unlike_recompute: true, ..ALL },
+            Launcher::Torchgpipe => Self {
+                has_tied_heads: false,
+                has_degrees: false,
+                schedules: &["GPipe"],
+                recompute: &["none", "stage"],
+                ..ALL
+            },
+            Launcher::Galvatron => {
+                Self { has_unlike_stages: true, has_unlike_recompute: true, has_bare_ends: false, ..ALL }
+            }
+            _ => Self { schedules: &["1F1B"], ..ALL },
+        }
+    }
+}
+
+/// A plan that this launcher can express.
+pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
+    let ways = Ways::of(launcher);
+    let family = lots.of(ways.families);
+    let is_llama = *family == "llama";
+    let (tensor, data) =
+        if ways.has_degrees { (1 << lots.below(3), 1 + lots.below(3) as u32) } else { (1, 1) };
+    let mut stages: Vec<usize> = (0..1 + lots.below(4)).map(|_| 1 + lots.below(5) as usize).collect();
+    // Ends of a model may be all that a stage has.
+    let last = stages.len() - 1;
+    if ways.has_bare_ends && last > 0 && lots.below(4) == 0 {
+        stages[last] = 0;
+    }
+    if ways.has_bare_ends && stages.iter().skip(1).any(|&blocks| blocks > 0) && lots.below(6) == 0 {
+        stages[0] = 0;
+    }
+    let heads = 4 * (1 + lots.below(2) as i64);
+    let hidden = 16 * heads;
+    let sequence = 32 * (1 + lots.below(3) as i64);
+    let model = DescribedTransformer {
+        family: (*family).to_owned(),
+        blocks: stages.iter().sum::<usize>() as i64,
+        hidden,
+        heads,
+        key_value_heads: if is_llama {
+            heads >> lots.below(2).min(if tensor == 4 { u64::from(heads == 8) } else { 1 })
+        } else {
+            0
+        },
+        feed_forward: if is_llama { 3 * hidden } else { 0 },
+        sequence,
+        positions: if is_llama { 0 } else { sequence },
+        vocabulary: 4 * (100 + lots.below(400) as i64),
+        rotary_base: if is_llama { 10_000 } else { 0 },
+        tied: ways.has_tied_heads && lots.below(2) == 0,
+        dropout: if is_llama { 0.0 } else { 0.1 },
+    };
+    let world = tensor * data * stages.len() as u32;
+    let nodes = if ways.has_degrees && world.is_multiple_of(2) && lots.below(4) == 0 { 2 } else { 1 };
+    let schedule = *lots.of(ways.schedules);
+    let fewest = if ways.has_bubbles || schedule == "GPipe" { 1 } else { stages.len() as u32 };
+    let micro_batches = fewest + lots.below(2 * stages.len() as u64) as u32;
+    let (tensor, data) = if ways.has_unlike_stages {
+        unlike(tensor * data, tensor, stages.len(), lots)
+    } else {
+        (tensor.into(), data.into())
+    };
+    // Each replica of every stage must have as many samples.
+    let samples = (0..stages.len()).map(|stage| data.of(stage)).fold(1, least_multiple);
+    let micro_batch = samples / data.of(0) * (1 + lots.below(3) as u32);
+    CutTransformer {
+        model,
+        tensor,
+        data,
+        nodes,
+        devices_per_node: world / nodes,
+        stages,
+        micro_batch,
+        micro_batches,
+        schedule: schedule.to_owned(),
+        precision: (*lots.of(ways.precisions)).to_owned(),
+        recompute: (*lots.of(ways.recompute)).to_owned(),
+    }
+}
+
+/// Degrees of stages that have as many devices, and at most these shards.
+fn unlike(devices: u32, most: u32, stages: usize, lots: &mut Lots) -> (Degrees, Degrees) {
+    let shards: Vec<u32> = (0..stages).map(|_| 1 << lots.below(u64::from(most.ilog2()) + 1)).collect();
+    let replicas = shards.iter().map(|shards| devices / shards).collect();
+    (Degrees::Each(shards), Degrees::Each(replicas))
+}
+
+fn least_multiple(a: u32, b: u32) -> u32 {
+    let (mut divisor, mut rest) = (a, b);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    a / divisor * b
+}
+
+/// Makes a plan that its launcher can express one that it cannot; none where it has too few stages for that. Says how.
+pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Lots) -> Option<&'static str> {
+    let ways = Ways::of(launcher);
+    let count = plan.stages.len();
+    if count < 2 {
+        return None;
+    }
+    let stage = &mut plan.stages[lots.below(count as u64) as usize];
+    Some(match lots.below(6) {
+        0 if ways.has_unlike_recompute => {
+            stage.recompute = RecomputePolicy::Stage;
+            "a stage that is computed again at once"
+        }
+        0 => {
+            stage.recompute = match stage.recompute {
+                RecomputePolicy::None => RecomputePolicy::Layer,
+                _ => RecomputePolicy::None,
+            };
+            "another recomputation in one stage"
+        }
+        1 => {
+            stage.config.tensor_degree *= 2;
+            "other shards in one stage"
+        }
+        2 => {
+            stage.config.data_degree += 1;
+            "other replicas in one stage"
+        }
+        3 if !ways.schedules.contains(&"GPipe") => {
+            plan.training.schedule = Schedule::Gpipe;
+            "an order of passes that it has not"
+        }
+        4 if !ways.has_bubbles => {
+            plan.training.schedule = Schedule::OneFOneB;
+            plan.training.micro_batches = count as u32 - 1;
+            "fewer micro-batches than stages"
+        }
+        _ => {
+            plan.training.schedule = Schedule::PipeDream;
+            "weights that change behind every backward pass"
+        }
+    })
+}
+
+/// Numbers that look random (`SplitMix64`).
+pub(crate) struct Lots(pub(crate) u64);
+
+impl Lots {
+    /// A number from 0 up to, but not, `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % end
+    }
+
+    fn of<'a, T>(&mut self, some: &'a [T]) -> &'a T {
+        &some[self.below(some.len() as u64) as usize]
+    }
+}

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Written by Loadmaster for plans/golden; do not edit: export again.
+# Data, optimizer and output are yours: ./train.sh --training.steps 1000 …
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+exec torchrun --standalone --nproc-per-node=8 -m torchtitan.train --job.config_file=plan.toml "$@"

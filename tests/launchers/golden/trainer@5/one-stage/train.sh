@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Written by Loadmaster for plans/golden; do not edit: export again.
+# One stage of 4 blocks. Model, data, optimizer and output are yours: ./train.sh --output_dir out …
+set -euo pipefail
+
+PLAN=(
+    --per_device_train_batch_size=2
+    --gradient_accumulation_steps=8
+    --bf16
+)
+
+exec torchrun --standalone --nproc-per-node=4 train.py "${PLAN[@]}" "$@"

@@ -1,0 +1,120 @@
+"""Megatron-Bridge 0.6 (NeMo): Megatron-Core's configuration classes, which Bridge's derive from, read the file
+strictly, and Megatron-Core builds every rank from it. Bridge itself imports only with a CUDA build of Transformer
+Engine, so its own reading is not checked."""
+
+import pathlib
+from dataclasses import fields
+from typing import Any
+
+import torch
+import yaml
+from megatron.core import num_microbatches_calculator, parallel_state, tensor_parallel
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.training.config.container import PretrainConfigContainer
+from megatron.training.config.instantiate_utils import InstantiationMode
+from megatron.training.models.gpt import GPTModelBuilder
+
+import megatron_layers
+import serving
+from serving import Rank, Refused, Request
+
+# What a check on CPUs needs besides an export, and why: Transformer Engine and the fused kernels are CUDA builds.
+CPU_MODEL = {
+    "transformer_impl": "local",
+    "persist_layer_norm": False,
+    "masked_softmax_fusion": False,
+    "gradient_accumulation_fusion": False,
+    "bias_activation_fusion": False,
+    "apply_rope_fusion": False,
+    "use_cpu_initialization": True,
+}
+
+# Bridge's own key, which Megatron-Core has not: the data types of everything.
+PRECISIONS = {"bf16_mixed": torch.bfloat16}
+
+# Sections that the container wants and a plan says nothing about; recipes fill them.
+SECTIONS = "megatron.training.config.training_config"
+RECIPE = {
+    "optimizer": "megatron.core.optimizer.OptimizerConfig",
+    "scheduler": f"{SECTIONS}.SchedulerConfig",
+    "logger": f"{SECTIONS}.LoggerConfig",
+    "checkpoint": f"{SECTIONS}.CheckpointConfig",
+}
+
+torch.Tensor.cuda = lambda tensor, *_, **__: tensor  # some buffers of the model
+
+
+def answer(request: Request) -> serving.Answer:
+    launch = serving.torchrun(request)
+    files = [argument.removeprefix("--config-file=") for argument in launch.arguments]
+    if len(files) != 1 or files[0] not in request.files:
+        raise Refused(f"{launch.script} is given {launch.arguments}, not the one file of the plan")
+    config = read(yaml.safe_load(pathlib.Path(files[0]).read_text()))
+    return serving.each_rank(lambda rank: build(config, rank, request.world), request.world, launch.local_world)
+
+
+def read(said: dict[str, Any]) -> PretrainConfigContainer:
+    """Megatron-Core's strict reading: every key must be a field of the class of its section."""
+    precision = said.pop("mixed_precision", None)
+    if precision is not None and precision not in PRECISIONS:
+        raise Refused(f"mixed_precision is {precision}, not one of {', '.join(PRECISIONS)}")
+    model = said.pop("model", {}) | CPU_MODEL
+    names = {field.name for field in fields(TransformerConfig)}
+    transformer = {name: model.pop(name) for name in list(model) if name in names}
+    container = {name: {"_target_": kind} for name, kind in RECIPE.items()}
+    container["_target_"] = f"{PretrainConfigContainer.__module__}.PretrainConfigContainer"
+    container["model"] = {
+        "_target_": "megatron.training.models.gpt.GPTModelConfig",
+        "transformer": {"_target_": f"{TransformerConfig.__module__}.TransformerConfig"} | transformer,
+        **model,
+    }
+    if precision is not None:
+        dtype = {"_target_": "torch.bfloat16", "_call_": False}
+        container["model"]["transformer"] |= {"bf16": True, "params_dtype": dtype, "pipeline_dtype": dtype}
+    container["train"] = {"_target_": f"{SECTIONS}.TrainingConfig"} | said.pop("train", {})
+    return PretrainConfigContainer.from_dict(container | said, InstantiationMode.STRICT)
+
+
+def build(config: PretrainConfigContainer, rank: int, world: int) -> tuple[Rank, dict[str, Any]]:
+    model = config.model.transformer
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=model.tensor_model_parallel_size,
+        pipeline_model_parallel_size=model.pipeline_model_parallel_size,
+        context_parallel_size=model.context_parallel_size,
+        create_gloo_process_groups=False,
+    )
+    tensor_parallel.random.initialize_rng_tracker(force_reset=True)
+    config.model.finalize()
+    with torch.device("meta"):
+        net = GPTModelBuilder(config.model).build_model(ProcessGroupCollection.use_mpu_process_groups())
+    built = Rank(
+        rank=rank,
+        stage=parallel_state.get_pipeline_model_parallel_rank(),
+        replica=parallel_state.get_data_parallel_rank(),
+        shard=parallel_state.get_tensor_model_parallel_rank(),
+        layers=megatron_layers.gpt(net),
+        parameters=sum(parameter.numel() for parameter in net.parameters()),
+    )
+    replicas = parallel_state.get_data_parallel_world_size()
+    train = config.train
+    num_microbatches_calculator.init_num_microbatches_calculator(
+        0, None, train.global_batch_size, train.micro_batch_size, replicas
+    )
+    chosen = get_forward_backward_func(pp_size=model.pipeline_model_parallel_size, vp_size=None)
+    recompute = model.recompute_granularity, model.recompute_method, model.recompute_num_layers
+    return built, {
+        "schedule": megatron_layers.SCHEDULES.get(chosen.__name__, chosen.__name__),
+        "micro_batch": train.micro_batch_size,
+        "micro_batches": num_microbatches_calculator.get_num_microbatches(),
+        "global_batch": train.global_batch_size,
+        "recompute": megatron_layers.RECOMPUTE.get(recompute, str(recompute)),
+        "precision": {torch.bfloat16: "bf16", torch.float32: "fp32"}[model.params_dtype],
+        "tied": config.model.share_embeddings_and_output_weights,
+        "dropout": [model.attention_dropout, model.hidden_dropout],
+    }
+
+
+if __name__ == "__main__":
+    serving.serve(answer)

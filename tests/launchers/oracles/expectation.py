@@ -1,0 +1,154 @@
+"""What a case says that every rank must hold: arithmetic of its plain description, and no launcher's code.
+
+Tensor shards are Megatron's: maps that shard their output or input split with their weights, norms and the biases
+behind a sum over the shards are on every shard. A launcher that pads the vocabulary or replicates more than this
+says so with `Padding`, so that its parameters are still compared to the last one.
+"""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+CASES = pathlib.Path(__file__).resolve().parent.parent / "golden" / "cases"
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    family: str
+    blocks: int
+    hidden: int
+    heads: int
+    sequence: int
+    vocabulary: int
+    tied: bool
+    dropout: float
+    positions: int = 0
+    key_value_heads: int = 0
+    feed_forward: int = 0
+    rotary_base: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    model: Model
+    stages: list[int]
+    """Blocks of each stage."""
+    tensor: list[int]
+    """Tensor degree of each stage."""
+    data: list[int]
+    """Data degree of each stage."""
+    nodes: int
+    devices_per_node: int
+    micro_batch: int
+    """Samples of a pass of one replica of the first stage."""
+    micro_batches: int
+    schedule: str
+    precision: str
+    recompute: str
+
+    @property
+    def world(self) -> int:
+        return sum(tensor * data for tensor, data in zip(self.tensor, self.data, strict=True))
+
+    @property
+    def global_batch(self) -> int:
+        return self.micro_batch * self.micro_batches * self.data[0]
+
+
+def load(name: str) -> Case:
+    return of(json.loads((CASES / f"{name}.json").read_text()))
+
+
+def of(described: dict[str, Any]) -> Case:
+    """The case that JSON describes: degrees are lists, or one number that holds for every stage."""
+    described = described | {"model": Model(**described["model"])}
+    for degree in ("tensor", "data"):
+        if isinstance(described[degree], int):
+            described[degree] = [described[degree]] * len(described["stages"])
+    return Case(**described)
+
+
+@dataclasses.dataclass(frozen=True)
+class Padding:
+    """How a launcher's model differs from the described one."""
+
+    vocabulary_multiple: int = 1
+    """It pads the vocabulary to a multiple of this times the tensor degree."""
+    extra: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Parameters that a layer of this kind (embedding, block, norm, head) has besides, on every shard."""
+
+
+def layer_names(model: Model) -> list[str]:
+    return ["embedding", *(f"block{index}" for index in range(model.blocks)), "norm", "head"]
+
+
+def layers_of(case: Case, stage: int) -> list[str]:
+    names = layer_names(case.model)
+    first = 1 + sum(case.stages[:stage])
+    layers = names[first : first + case.stages[stage]]
+    if stage == 0:
+        layers = names[:1] + layers
+    if stage == len(case.stages) - 1:
+        layers = layers + names[-2:]
+    return layers
+
+
+def parameters_of(model: Model, layer: str, shards: int, padding: Padding) -> int:
+    """Parameters of a layer on one of `shards` tensor shards."""
+    h, kind = model.hidden, layer.rstrip("0123456789")
+    multiple = padding.vocabulary_multiple * shards
+    table = -(-model.vocabulary // multiple) * multiple * h // shards
+    if model.family == "gpt2":
+        parts = {
+            "embedding": table + model.positions * h,
+            "block": 2 * (2 * h)  # norms
+            + _affine(h, 3 * h, shards)
+            + _map(h, h, shards)
+            + h
+            + _affine(h, 4 * h, shards)
+            + _map(4 * h, h, shards)
+            + h,
+            "norm": 2 * h,
+            "head": table,
+        }
+    else:
+        keys_and_values = 2 * h * model.key_value_heads // model.heads
+        parts = {
+            "embedding": table,
+            "block": 2 * h  # norms
+            + _map(h, h + keys_and_values, shards)
+            + _map(h, h, shards)
+            + 3 * _map(h, model.feed_forward, shards),
+            "norm": h,
+            "head": table,
+        }
+    return parts[kind] + padding.extra.get(kind, 0)
+
+
+def _map(inputs: int, outputs: int, shards: int) -> int:
+    return inputs * outputs // shards
+
+
+def _affine(inputs: int, outputs: int, shards: int) -> int:
+    """A map that is cut along its outputs, with their biases."""
+    return (inputs + 1) * outputs // shards
+
+
+def ranks(case: Case, padding: Padding) -> list[dict[str, Any]]:
+    """Every rank in order, with its place in the grid, its layers and its parameters.
+
+    Ranks count along the shards first, then the replicas, then the stages.
+    """
+    expected: list[dict[str, Any]] = []
+    for stage, (tensor, data) in enumerate(zip(case.tensor, case.data, strict=True)):
+        layers = layers_of(case, stage)
+        parameters = sum(parameters_of(case.model, layer, tensor, padding) for layer in layers)
+        # A head that shares the embedding's table has none of its own where the table is.
+        if case.model.tied and "embedding" in layers and "head" in layers:
+            parameters -= parameters_of(case.model, "head", tensor, padding)
+        for replica in range(data):
+            for shard in range(tensor):
+                place = {"rank": len(expected), "stage": stage, "replica": replica, "shard": shard}
+                expected.append({**place, "layers": layers, "parameters": parameters})
+    return expected

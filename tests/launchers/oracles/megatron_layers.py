@@ -1,0 +1,32 @@
+"""What models of Megatron-Core hold, and its words for schedules and recomputation in ours."""
+
+import torch
+
+SCHEDULES = {"forward_backward_pipelining_without_interleaving": "1F1B", "forward_backward_no_pipelining": "none"}
+
+# Granularity, method and number of layers.
+RECOMPUTE = {(None, None, None): "none", ("full", "uniform", 1): "layer"}
+
+
+def gpt(model: torch.nn.Module) -> list[str]:
+    """The names of the layers of a GPTModel."""
+    blocks = [f"block{number}" for number in _numbers(model)]
+    return _around(model, blocks, model.decoder.final_layernorm)
+
+
+def hybrid(model: torch.nn.Module) -> list[str]:
+    """The names of the layers of a HybridModel, where attention and perceptron of a block are layers of their own."""
+    halves = [(number // 2, "perceptron" if number % 2 else "attention") for number in _numbers(model)]
+    whole = {block for block, _ in halves if {(block, "attention"), (block, "perceptron")} <= set(halves)}
+    blocks = [f"block{block}" if block in whole else f"block{block}.{half}" for block, half in halves]
+    return _around(model, list(dict.fromkeys(blocks)), getattr(model.decoder, "final_norm", None))
+
+
+def _numbers(model: torch.nn.Module) -> list[int]:
+    return [layer.layer_number - 1 for layer in model.decoder.layers]
+
+
+def _around(model: torch.nn.Module, blocks: list[str], norm: torch.nn.Module | None) -> list[str]:
+    first = ["embedding"] if getattr(model, "embedding", None) is not None else []
+    last = (["norm"] if norm is not None else []) + (["head"] if hasattr(model, "output_layer") else [])
+    return first + blocks + last

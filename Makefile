@@ -7,6 +7,8 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
+# Random plans that `make test` hands to each launcher, where they are installed.
+LAUNCHER_PLANS ?= 100
 target := $(or $(CARGO_TARGET_DIR),target)
 
 # Settings of the shell that belong to other work: a database that tests must not write to, and
@@ -17,7 +19,7 @@ unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTOR
 # nextest runs tests of different crates side by side and ends those that hang (.config/nextest.toml).
 has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 
-.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates quality train-memory fmt lint doc clean
+.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers quality train-memory fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -52,6 +54,7 @@ test: lint binaries ## Run formatting and lint checks, then every test
 		$(CARGO) test --workspace --locked --lib --bins --tests --no-fail-fast; \
 	fi
 	$(CARGO) test --workspace --locked --doc
+	@tests/launchers/ask.sh --random $(LAUNCHER_PLANS) --target $(target)/debug
 
 # Both keep what they measured in $(target)/accuracy. More: $(target)/debug/accuracy --help
 accuracy: binaries ## Compare predictions with measured stages: a sample (10 to 15 minutes)
@@ -59,6 +62,11 @@ accuracy: binaries ## Compare predictions with measured stages: a sample (10 to 
 
 accuracy-full: binaries ## Compare predictions with measured stages: all of them (hours)
 	@$(target)/debug/accuracy --full
+
+launchers: setup ## Hand exported plans to the launchers' own code: golden ones, 1,000 random ones each (installs 6.6 GB once)
+	tests/launchers/install.sh
+	$(CARGO) build --locked -p loadmaster-tests --bin draw-exports
+	tests/launchers/ask.sh --random 1000 --target $(target)/debug
 
 # Only the planner's own crates are built optimised. More: $(target)/release/bench-search --help
 bench-search: setup ## Compare the searches with brute force and published programs: time and value

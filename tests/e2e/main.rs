@@ -16,6 +16,7 @@ mod component;
 mod documents;
 mod errors;
 mod examples;
+mod exports;
 mod faults;
 mod frameworks;
 mod hostile;

@@ -43,7 +43,7 @@ struct Options {
 
 fn main() -> Result<()> {
     let Options { target, variant, plans, seed } = Options::parse();
-    let variant: Variant = variant.parse()?;
+    let variant = if variant.is_empty() { Variant::Usual } else { variant.parse()? };
     let (launcher, version) = target.split_once('@').context("write LAUNCHER@VERSION")?;
     let target = Target::of(launcher.parse()?, version)?;
     let mut out = std::io::stdout().lock();

@@ -7,6 +7,7 @@ use loadmaster_proto::plan::PlacedDevice;
 use loadmaster_proto::wire::v1;
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::Allocation;
 use crate::target::Target;
 
 /// A plan as a launcher runs it.
@@ -22,6 +23,8 @@ pub struct Export {
     pub environment: BTreeMap<String, String>,
     /// Every rank, in order.
     pub ranks: Vec<RankPlace>,
+    /// What to ask a scheduler for.
+    pub allocation: Allocation,
     /// What to know before running it, for people.
     pub warnings: Vec<String>,
     /// What was proved of such exports with the launcher's own code.

@@ -6,6 +6,7 @@
 //! [`launcher`]; what starts its processes is one file of [`envelope`]. Nothing here does I/O: what is written is the caller's
 //! to place.
 
+mod allocation;
 mod chain;
 mod cut;
 mod envelope;
@@ -20,10 +21,11 @@ mod transformer;
 #[cfg(test)]
 mod tests;
 
+pub use allocation::{Allocation, AskedDevices, Locality, NodeGroup, StageLocality};
 pub use cut::{Cut, StagePart};
 pub use exported::{Export, ExportedFile, RankPlace, Verified};
 pub use grid::{AxisOrder, Grid};
-pub use launcher::{Exporter, exporters};
+pub use launcher::{Exporter, exporters, variants};
 pub use question::{ExportQuestion, export};
 pub use refusal::{Refusal, StageRefusal};
 pub use target::{Target, Variant, Version};

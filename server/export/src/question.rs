@@ -5,6 +5,7 @@ use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
+use crate::allocation::Allocation;
 use crate::cut::Cut;
 use crate::exported::Export;
 use crate::grid::Grid;
@@ -48,7 +49,8 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
     }
     let Written { files, command, environment, ranks, warnings } =
         write(question).map_err(|stages| refusal(target, shape, stages))?;
-    Ok(Export { target, files, command, environment, ranks, warnings, verified })
+    let allocation = Allocation::of(&ranks);
+    Ok(Export { target, files, command, environment, ranks, allocation, warnings, verified })
 }
 
 fn refusal(

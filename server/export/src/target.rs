@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use loadmaster_proto::choice;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::wire::v1;
 
 use crate::launcher::exporters;
 
@@ -36,16 +38,10 @@ pub enum Variant {
     Hybrid,
 }
 
-impl FromStr for Variant {
-    type Err = Invalid;
-
-    /// Nothing is the usual one.
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        match text {
-            "" => Ok(Self::Usual),
-            "hybrid" => Ok(Self::Hybrid),
-            _ => Err(Invalid::field("variant", format!("is {text:?}, must be hybrid, or be left out"))),
-        }
+choice! {
+    Variant = v1::ExportVariant {
+        Usual = "usual",
+        Hybrid = "hybrid",
     }
 }
 

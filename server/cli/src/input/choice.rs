@@ -88,6 +88,10 @@ choices! {
         Chunk: "In a chunk that comes to the device like all others",
         Host: "On the host: rows of a micro-batch's tokens are gathered there, also for the lower end of a tied weight",
     }
+    v1::ExportVariant {
+        Usual: "The usual one",
+        Hybrid: "Megatron's hybrid model, whose pattern of layers says the cut",
+    }
     v1::StepKernel {
         OnePass: "One pass over all that belongs to a chunk",
         TensorWise: "Libtorch's operations, tensor by tensor: the bits of plain training, several times as long",
@@ -233,6 +237,7 @@ mod tests {
         is_whole::<v1::ChunkOrder>();
         is_whole::<v1::HostCopy>();
         is_whole::<v1::EmbeddingPlace>();
+        is_whole::<v1::ExportVariant>();
         is_whole::<v1::StepKernel>();
         // Nobody runs what another program measured.
         is_whole_but(&[v1::Campaign::Imported]);

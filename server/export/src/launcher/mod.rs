@@ -59,7 +59,7 @@ const EXPORTERS: &[Exporter] = &[
 ];
 
 /// Ways of a launcher to say a plan besides the usual one.
-pub(crate) fn variants(launcher: Launcher) -> &'static [Variant] {
+pub fn variants(launcher: Launcher) -> &'static [Variant] {
     match launcher {
         Launcher::Megatron => &[Variant::Hybrid],
         _ => &[],

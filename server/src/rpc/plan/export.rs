@@ -1,6 +1,10 @@
 //! `ExportPlan` and `ListExporters`.
 
-use loadmaster_export::{Export, ExportQuestion, RankPlace, Target, Variant, export, exporters};
+use loadmaster_export::{
+    Allocation, AskedDevices, Export, ExportQuestion, NodeGroup, RankPlace, Target, Variant, export,
+    exporters, variants,
+};
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::objective::Launcher;
@@ -19,6 +23,7 @@ impl Plans {
     ) -> Result<v1::ExportPlanResponse, ApiError> {
         let name = PlanName::parse("name", &request.name)?;
         let named: Option<Launcher> = field("launcher", request.launcher)?;
+        let variant: Option<Variant> = field("variant", request.variant)?;
         let record = self.store.get_plan(&name).await?;
         let target = target(&record, named, &request.launcher_version)?;
         let subject = self.store.get_subject(&record.content.model).await?;
@@ -26,7 +31,7 @@ impl Plans {
             Subject::Known(model) => Some(model),
             Subject::Opaque(_) => None,
         };
-        let variant = Variant::Usual;
+        let variant = variant.unwrap_or_default();
         let question = ExportQuestion { name: &name, plan: &record.content, model, target, variant };
         Ok(message(&name, export(&question).map_err(ApiError::NotExportable)?))
     }
@@ -48,7 +53,7 @@ fn target(record: &PlanRecord, named: Option<Launcher>, version: &str) -> Result
 }
 
 fn message(name: &PlanName, export: Export) -> v1::ExportPlanResponse {
-    let Export { target, files, command, environment, ranks, warnings, verified } = export;
+    let Export { target, files, command, environment, ranks, allocation, warnings, verified } = export;
     let files = files.into_iter().map(|file| v1::ExportedFile {
         name: file.name,
         media_type: file.media_type.to_owned(),
@@ -64,7 +69,26 @@ fn message(name: &PlanName, export: Export) -> v1::ExportPlanResponse {
         ranks: ranks.into_iter().map(place).collect(),
         warnings,
         verified: v1::ExportVerified::from(verified).into(),
+        allocation: Some(asked_of_schedulers(allocation)),
     }
+}
+
+fn asked_of_schedulers(Allocation { nodes, localities }: Allocation) -> v1::Allocation {
+    let devices = |AskedDevices { count, kind, capacity }| v1::DeviceGroup {
+        count: number(count),
+        capacity_bytes: Bytes(capacity).to_wire(),
+        kind,
+    };
+    let nodes = nodes.into_iter().map(|NodeGroup { count, devices: of }| v1::NodeGroup {
+        count: number(count),
+        devices: of.into_iter().map(devices).collect(),
+    });
+    let localities = localities.into_iter().map(|of| v1::StageLocality {
+        stage: number(of.stage),
+        ranks: number(of.ranks),
+        within: v1::Locality::from(of.within).into(),
+    });
+    v1::Allocation { nodes: nodes.collect(), localities: localities.collect() }
 }
 
 fn place(place: RankPlace) -> v1::RankPlace {
@@ -84,6 +108,10 @@ pub(super) fn all() -> v1::ListExportersResponse {
         launcher_version: exporter.target.version.to_string(),
         writes: exporter.writes.to_owned(),
         verified: v1::ExportVerified::from(exporter.verified).into(),
+        variants: variants(exporter.target.launcher)
+            .iter()
+            .map(|&of| v1::ExportVariant::from(of).into())
+            .collect(),
     });
     v1::ListExportersResponse { exporters: exporters.collect() }
 }

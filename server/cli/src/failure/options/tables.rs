@@ -111,8 +111,12 @@ pub(crate) const PROFILE_IMPORT: OptionTable = &[&[("document", "PATH:"), ("prof
 
 pub(crate) const RUN_LIST: OptionTable = &[&[("operation", "--operation"), ("state", "--state")], PAGE];
 
-pub(crate) const PLAN_EXPORT: OptionTable =
-    &[&[("name", "NAME"), ("launcher", "--launcher"), ("launcher_version", "--launcher")]];
+pub(crate) const PLAN_EXPORT: OptionTable = &[&[
+    ("name", "NAME"),
+    ("launcher", "--launcher"),
+    ("launcher_version", "--launcher"),
+    ("variant", "--variant"),
+]];
 
 pub(crate) const PLAN_PREDICT: OptionTable = &[&[
     ("profile", "--profile"),

@@ -1,6 +1,9 @@
 //! Plans as launchers run them.
 
-use loadmaster_proto::wire::v1::{ExportPlanResponse, ExportVerified, Exporter, Launcher, RankPlace};
+use loadmaster_proto::wire::v1::{
+    DeviceGroup, ExportPlanResponse, ExportVerified, Exporter, Launcher, Locality, NodeGroup, RankPlace,
+    StageLocality,
+};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
@@ -8,7 +11,7 @@ use super::or_none;
 use crate::input::choice::Choice;
 use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{plain, word};
+use crate::text::{bytes, plain, plural, word};
 
 show!(@ ExportPlanResponse, self, look, vec![self.plan.clone()], one(self, look));
 show!(@ ListExportersResponse, self, look,
@@ -29,6 +32,14 @@ fn one(export: &ExportPlanResponse, look: Look) -> String {
     if !export.command.is_empty() {
         facts.add("on each node", plain(&export.command.join(" ")));
     }
+    if let Some(allocation) = &export.allocation {
+        for nodes in &allocation.nodes {
+            facts.add("ask for", asked(nodes));
+        }
+        for of in &allocation.localities {
+            facts.add("near", near(of));
+        }
+    }
     for warning in &export.warnings {
         facts.add("note", plain(warning));
     }
@@ -40,6 +51,24 @@ fn one(export: &ExportPlanResponse, look: Look) -> String {
         }
     }
     text + "\n" + &ranks(&export.ranks, look)
+}
+
+fn asked(nodes: &NodeGroup) -> String {
+    let device = |of: &DeviceGroup| {
+        let kind = if of.kind.is_empty() { "device" } else { &of.kind };
+        plain(&format!("{} x {kind}", of.count)) + &format!(" with {}", bytes(of.capacity_bytes))
+    };
+    let devices: Vec<String> = nodes.devices.iter().map(device).collect();
+    format!("{}, each with {}", plural(nodes.count, "node"), devices.join(" and "))
+}
+
+fn near(of: &StageLocality) -> String {
+    let within = match of.within() {
+        Locality::Node => "one node",
+        Locality::Switch => "nodes of one switch",
+        Locality::Unspecified => "places that are not known",
+    };
+    format!("stage {}: each {} on {within}", of.stage, plural(of.ranks, "rank"))
 }
 
 fn ranks(ranks: &[RankPlace], look: Look) -> String {
@@ -72,9 +101,16 @@ fn ranks(ranks: &[RankPlace], look: Look) -> String {
 }
 
 fn list(exporters: &[Exporter], look: Look) -> String {
-    let mut grid = Grid::new(&[("launcher", Left), ("proved", Left), ("writes", Left)], look);
+    let mut grid =
+        Grid::new(&[("launcher", Left), ("proved", Left), ("variants", Left), ("writes", Left)], look);
     for of in exporters {
-        grid.row([target(of.launcher(), &of.launcher_version), proved(of.verified()), plain(&of.writes)]);
+        let variants: Vec<String> = of.variants().map(Choice::word).collect();
+        grid.row([
+            target(of.launcher(), &of.launcher_version),
+            proved(of.verified()),
+            or_none(&variants.join(", "), look),
+            plain(&of.writes),
+        ]);
     }
     grid.render()
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use loadmaster_proto::wire::v1;
 
 use crate::failure::Failure;
+use crate::input::choice::choice;
 use crate::input::parse;
 use crate::session::client::plans;
 use crate::session::context::Context;
@@ -22,6 +23,10 @@ pub(crate) struct ExportPlan {
     #[arg(long, value_name = "LAUNCHER[@VERSION]", value_parser = parse::launcher)]
     launcher: Option<(v1::Launcher, String)>,
 
+    /// Which of the launcher's ways to say a plan, where it has several (--list shows them) [default: the usual one].
+    #[arg(long, value_parser = choice::<v1::ExportVariant>())]
+    variant: Option<v1::ExportVariant>,
+
     /// Write its files into this folder, which is made; else they are printed.
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
@@ -31,7 +36,7 @@ pub(crate) struct ExportPlan {
     overwrite: bool,
 
     /// List the launchers and versions that plans are exported to.
-    #[arg(long, conflicts_with_all = ["name", "launcher", "to"])]
+    #[arg(long, conflicts_with_all = ["name", "launcher", "variant", "to"])]
     list: bool,
 }
 
@@ -46,7 +51,8 @@ impl ExportPlan {
             return context.output.print(&answer);
         };
         let (launcher, launcher_version) = self.launcher.unwrap_or_default();
-        let request = v1::ExportPlanRequest { name, launcher: launcher.into(), launcher_version };
+        let variant = self.variant.unwrap_or_default().into();
+        let request = v1::ExportPlanRequest { name, launcher: launcher.into(), launcher_version, variant };
         let export =
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
         if let Some(folder) = &self.to {

@@ -1,0 +1,132 @@
+//! Plans as launchers run them, through the command line: files in a folder, what is asked of schedulers, and refusals by stage.
+//! What launchers make of them is `tests/launchers`' to ask.
+
+use std::fs;
+use std::path::Path;
+
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile, whole};
+use serde_json::Value;
+
+/// A planner with the profile of a GPT-2.
+fn scene() -> (Planner, Worker) {
+    let planner = Planner::start();
+    let options = WorkerOptions { slots: "1x512MiB".to_owned(), ..WorkerOptions::default() };
+    let worker = Worker::start(&planner, &options);
+    profile(&planner, &SMALL_GPT2, &["--id", "gpt", "--micro-batch-size", "2", "--micro-batches", "4"]);
+    (planner, worker)
+}
+
+fn recommend(planner: &Planner, options: &[&str]) -> Value {
+    let ask = ["plan", "recommend", "--profile", "gpt", "--devices", "4x512MiB", "--all-devices"];
+    json(planner, &[&ask[..], options].concat())
+}
+
+/// The layers of each stage of a plan.
+fn layers(plan: &Value) -> Vec<u64> {
+    let stages = plan["stages"].as_array().expect("a plan has stages");
+    let last = |stage: &Value| whole(&stage["config"]["lastLayer"]);
+    let first = |stage: &Value| stage["config"]["firstLayer"].as_u64().unwrap_or(0);
+    stages.iter().map(|stage| last(stage) + 1 - first(stage)).collect()
+}
+
+fn read(folder: &Path, name: &str) -> String {
+    fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// A plan leaves as the files of the launcher that it was recommended for; asked again nothing changes, and what somebody else
+/// wrote stays unless it may be replaced.
+#[test]
+fn plans_leave_as_the_files_of_their_launcher() {
+    let (planner, _worker) = scene();
+    let plan = recommend(&planner, &["--launcher", "megatron", "--min-stages", "2", "--max-stages", "2"]);
+    let name = plan["name"].as_str().expect("a plan has a name");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let to = folder.path().join("made").join("here");
+    let export = |more: &[&str]| {
+        let to = to.to_str().expect("a path is text");
+        cli(&planner, &[&["plan", "export", name, "--to", to], more].concat())
+    };
+    let first = export(&[]);
+    assert_eq!(first.code, 0, "{}", first.stderr);
+    let script = read(&to, "train.sh");
+    assert!(script.contains("--pipeline-model-parallel-size 2"), "{script}");
+    assert!(script.contains(&format!("--global-batch-size {}", 2 * 4)), "{script}");
+    assert!(first.stdout.contains("ask for"), "{}", first.stdout);
+    assert_eq!(export(&[]).code, 0);
+    fs::write(to.join("train.sh"), "mine").expect("it can be written");
+    let refused = export(&[]);
+    assert_ne!(refused.code, 0);
+    assert!(refused.stderr.contains("--overwrite") && refused.stderr.contains("train.sh"), "{}", refused.stderr);
+    assert_eq!(read(&to, "train.sh"), "mine");
+    assert_eq!(export(&["--overwrite"]).code, 0);
+    assert_eq!(read(&to, "train.sh"), script);
+    let hybrid = export(&["--overwrite", "--variant", "hybrid"]);
+    assert_eq!(hybrid.code, 0, "{}", hybrid.stderr);
+    assert!(read(&to, "train.sh").contains("--hybrid-layer-pattern"));
+}
+
+/// Every launcher that is listed exports a plan that it was restricted to, for its ranks, with what was proved of that; or
+/// says what of the plan it cannot, stage by stage.
+#[test]
+fn every_launcher_takes_what_it_was_recommended() {
+    let (planner, _worker) = scene();
+    let listed = json(&planner, &["plan", "export", "--list"]);
+    let listed = listed["exporters"].as_array().expect("there are exporters");
+    assert!(listed.len() >= 8, "{listed:?}");
+    let mut exported = Vec::new();
+    for exporter in listed {
+        let launcher = exporter["launcher"].as_str().expect("it has a launcher");
+        let word = launcher.trim_start_matches("LAUNCHER_").to_ascii_lowercase().replace('_', "-");
+        let target = format!("{word}@{}", exporter["launcherVersion"].as_str().expect("it has a version"));
+        assert!(!exporter["writes"].as_str().unwrap_or_default().is_empty(), "{exporter}");
+        let options = ["plan", "recommend", "--profile", "gpt", "--devices", "4x512MiB", "--launcher", &word];
+        let found = cli(&planner, &[&options[..], &["-o", "json", "--brief"]].concat());
+        assert_eq!(found.code, 0, "{word}: {}", found.stderr);
+        let plan: Value = serde_json::from_str(&found.stdout).expect("an answer is JSON");
+        let name = plan["name"].as_str().expect("a plan has a name");
+        let made = cli(&planner, &["plan", "export", name, "--launcher", &target, "-o", "json"]);
+        if made.code != 0 {
+            assert!(made.stderr.contains("PLAN_SHAPE_UNSUPPORTED"), "{target}: {}", made.stderr);
+            continue;
+        }
+        let made: Value = serde_json::from_str(&made.stdout).expect("an answer is JSON");
+        assert!(!made["files"].as_array().expect("it has files").is_empty(), "{target}");
+        let stages = plan["stages"].as_array().expect("a plan has stages").iter();
+        let degree = |stage: &Value, of: &str| stage["config"][of].as_u64().unwrap_or(1).max(1);
+        let devices: u64 = stages.map(|stage| degree(stage, "dataDegree") * degree(stage, "tensorDegree")).sum();
+        assert_eq!(made["ranks"].as_array().expect("it has ranks").len() as u64, devices, "{target}");
+        let asked = &made["allocation"]["nodes"][0];
+        assert_eq!((whole(&asked["count"]), whole(&asked["devices"][0]["count"])), (1, devices), "{target}");
+        assert_eq!(made["verified"], exporter["verified"], "{target}");
+        exported.push(word);
+    }
+    exported.dedup();
+    assert!(exported.len() >= 6, "{exported:?}");
+}
+
+/// What a launcher cannot say is refused by stage, and what is not known by the option that named it.
+#[test]
+fn what_a_launcher_cannot_run_is_refused_by_stage() {
+    let (planner, _worker) = scene();
+    let plan = recommend(&planner, &["--min-stages", "4"]);
+    let name = plan["name"].as_str().expect("a plan has a name");
+    assert_eq!(layers(&plan).len(), 4);
+    let refused = |options: &[&str]| {
+        let answer = cli(&planner, &[&["plan", "export"], options].concat());
+        assert_ne!(answer.code, 0, "{options:?}: {}", answer.stdout);
+        answer.stderr
+    };
+    let none = refused(&[name]);
+    assert!(none.contains("--launcher"), "{none}");
+    let unknown = refused(&[name, "--launcher", "megatron@0.1"]);
+    assert!(unknown.contains("--launcher") && unknown.contains("0.17"), "{unknown}");
+    let other = refused(&[name, "--launcher", "slurm"]);
+    assert!(other.contains("megatron"), "{other}");
+    // GPT-2 is no Llama.
+    let shape = refused(&[name, "--launcher", "torchtitan"]);
+    assert!(shape.contains("PLAN_SHAPE_UNSUPPORTED"), "{shape}");
+    let variant = refused(&[name, "--launcher", "deepspeed", "--variant", "hybrid"]);
+    assert!(variant.contains("variant"), "{variant}");
+    let absent = refused(&["0123456789abcdef", "--launcher", "megatron"]);
+    assert!(absent.contains("0123456789abcdef"), "{absent}");
+}

@@ -38,6 +38,7 @@ impl Ways {
         match launcher {
             Launcher::Torchtitan => Self { families: &["llama"], has_tied_heads: false, ..ALL },
             Launcher::Galvatron => Self { has_unlike_stages: true, has_bare_ends: false, ..ALL },
+            Launcher::MegatronBridge => Self { schedules: &["1F1B"], precisions: &["bf16"], ..ALL },
             _ => Self { schedules: &["1F1B"], ..ALL },
         }
     }

@@ -1,6 +1,7 @@
 //! Every launcher of every version that exports are made for, a file each.
 
 mod accelerate;
+mod bridge;
 mod galvatron;
 mod megatron;
 mod torchgpipe;
@@ -50,6 +51,7 @@ const EXPORTERS: &[Exporter] = &[
     torchgpipe::EXPORTER,
     galvatron::EXPORTER,
     accelerate::EXPORTER,
+    bridge::EXPORTER,
 ];
 
 /// Ways of a launcher to say a plan besides the usual one.

@@ -6,6 +6,7 @@ mod galvatron;
 mod megatron;
 mod torchgpipe;
 mod torchtitan;
+mod trainer;
 
 use std::collections::BTreeMap;
 
@@ -52,6 +53,7 @@ const EXPORTERS: &[Exporter] = &[
     galvatron::EXPORTER,
     accelerate::EXPORTER,
     bridge::EXPORTER,
+    trainer::EXPORTER,
 ];
 
 /// Ways of a launcher to say a plan besides the usual one.

@@ -1,9 +1,13 @@
 //! Every launcher of every version that exports are made for, a file each.
 
 mod accelerate;
+mod alpa;
 mod bridge;
 mod galvatron;
 mod megatron;
+mod nnscaler;
+mod other;
+mod pipedream;
 mod torchgpipe;
 mod torchtitan;
 mod trainer;
@@ -54,6 +58,10 @@ const EXPORTERS: &[Exporter] = &[
     accelerate::EXPORTER,
     bridge::EXPORTER,
     trainer::EXPORTER,
+    pipedream::EXPORTER,
+    alpa::EXPORTER,
+    nnscaler::EXPORTER,
+    other::EXPORTER,
 ];
 
 /// Ways of a launcher to say a plan besides the usual one.

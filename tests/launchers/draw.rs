@@ -18,8 +18,12 @@ struct Ways {
     /// Stages that have an end of the model alone.
     has_bare_ends: bool,
     schedules: &'static [&'static str],
+    /// 1F1B with fewer micro-batches than stages.
+    has_bubbles: bool,
     precisions: &'static [&'static str],
     recompute: &'static [&'static str],
+    /// Another recomputation in each stage.
+    has_unlike_recompute: bool,
     /// Stages of equally many devices that share them in ways of their own, and compute again what each likes.
     has_unlike_stages: bool,
 }
@@ -31,16 +35,36 @@ const ALL: Ways = Ways {
     has_stages: true,
     has_bare_ends: true,
     schedules: &["1F1B", "GPipe"],
+    has_bubbles: true,
     precisions: &["bf16", "fp32"],
     recompute: &["none", "layer"],
+    has_unlike_recompute: false,
     has_unlike_stages: false,
 };
 
 impl Ways {
     fn of(launcher: Launcher) -> Self {
         match launcher {
-            Launcher::Torchtitan => Self { families: &["llama"], has_tied_heads: false, ..ALL },
-            Launcher::Galvatron => Self { has_unlike_stages: true, has_bare_ends: false, ..ALL },
+            Launcher::Torchtitan => {
+                Self { families: &["llama"], has_tied_heads: false, has_bubbles: false, ..ALL }
+            }
+            Launcher::Deepspeed => {
+                Self { schedules: &["1F1B"], recompute: &["none", "layer", "stage"], ..ALL }
+            }
+            Launcher::TorchPipelining => {
+                Self { has_bubbles: false, recompute: &["none", "layer", "stage"], ..ALL }
+            }
+            Launcher::ColossalAi => Self { schedules: &["1F1B"], has_unlike_recompute: true, ..ALL },
+            Launcher::Torchgpipe => Self {
+                has_tied_heads: false,
+                has_degrees: false,
+                schedules: &["GPipe"],
+                recompute: &["none", "stage"],
+                ..ALL
+            },
+            Launcher::Galvatron => {
+                Self { has_unlike_stages: true, has_unlike_recompute: true, has_bare_ends: false, ..ALL }
+            }
             Launcher::Trainer => Self { has_stages: false, ..ALL },
             Launcher::MegatronBridge => Self { schedules: &["1F1B"], precisions: &["bf16"], ..ALL },
             _ => Self { schedules: &["1F1B"], ..ALL },
@@ -92,7 +116,10 @@ pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
         dropout: if is_llama { 0.0 } else { 0.1 },
     };
     let world = tensor * data * stages.len() as u32;
-    let nodes = if world.is_multiple_of(2) && lots.below(4) == 0 { 2 } else { 1 };
+    let nodes = if ways.has_degrees && world.is_multiple_of(2) && lots.below(4) == 0 { 2 } else { 1 };
+    let schedule = *lots.of(ways.schedules);
+    let fewest = if ways.has_bubbles || schedule == "GPipe" { 1 } else { stages.len() as u32 };
+    let micro_batches = fewest + lots.below(2 * stages.len() as u64) as u32;
     let (tensor, data) = if ways.has_unlike_stages {
         unlike(tensor * data, tensor, stages.len(), lots)
     } else {
@@ -101,7 +128,6 @@ pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
     // Each replica of every stage must have as many samples.
     let samples = (0..stages.len()).map(|stage| data.of(stage)).fold(1, least_multiple);
     let micro_batch = samples / data.of(0) * (1 + lots.below(3) as u32);
-    let micro_batches = 1 + lots.below(3 * stages.len() as u64) as u32;
     CutTransformer {
         model,
         tensor,
@@ -111,7 +137,7 @@ pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
         stages,
         micro_batch,
         micro_batches,
-        schedule: (*lots.of(ways.schedules)).to_owned(),
+        schedule: schedule.to_owned(),
         precision: (*lots.of(ways.precisions)).to_owned(),
         recompute: (*lots.of(ways.recompute)).to_owned(),
     }
@@ -144,33 +170,38 @@ pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Lots) -> Opti
         return None;
     }
     let stage = &mut plan.stages[lots.below(count as u64) as usize];
-    Some(match lots.below(5) {
-        0 => {
-            stage.config.tensor_degree += 1;
-            "other shards in one stage"
-        }
-        1 => {
-            stage.config.data_degree += 1;
-            "other replicas in one stage"
-        }
-        2 => {
-            plan.training.schedule = Schedule::PipeDream;
-            "weights that change behind every backward pass"
-        }
-        3 if !ways.schedules.contains(&"GPipe") => {
-            plan.training.schedule = Schedule::Gpipe;
-            "an order of passes that it has not"
-        }
-        _ if ways.has_unlike_stages => {
+    Some(match lots.below(6) {
+        0 if ways.has_unlike_recompute => {
             stage.recompute = RecomputePolicy::Stage;
-            "a whole stage that is computed again"
+            "a stage that is computed again at once"
         }
-        _ => {
+        0 => {
             stage.recompute = match stage.recompute {
                 RecomputePolicy::None => RecomputePolicy::Layer,
                 _ => RecomputePolicy::None,
             };
             "another recomputation in one stage"
+        }
+        1 => {
+            stage.config.tensor_degree *= 2;
+            "other shards in one stage"
+        }
+        2 => {
+            stage.config.data_degree += 1;
+            "other replicas in one stage"
+        }
+        3 if !ways.schedules.contains(&"GPipe") => {
+            plan.training.schedule = Schedule::Gpipe;
+            "an order of passes that it has not"
+        }
+        4 if !ways.has_bubbles => {
+            plan.training.schedule = Schedule::OneFOneB;
+            plan.training.micro_batches = count as u32 - 1;
+            "fewer micro-batches than stages"
+        }
+        _ => {
+            plan.training.schedule = Schedule::PipeDream;
+            "weights that change behind every backward pass"
         }
     })
 }

@@ -6,6 +6,7 @@
 //! [`launcher`]; what starts its processes is one file of [`envelope`]. Nothing here does I/O: what is written is the caller's
 //! to place.
 
+mod chain;
 mod cut;
 mod envelope;
 mod exported;

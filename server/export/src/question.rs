@@ -122,6 +122,23 @@ impl<'a> ExportQuestion<'a> {
         Err(vec![StageRefusal::of_plan(why)])
     }
 
+    /// Refuses what torch's 1F1B does: fewer micro-batches than stages.
+    ///
+    /// # Errors
+    /// The plan has fewer.
+    pub(crate) fn check_fills_torch_pipeline(&self) -> Result<(), Refused> {
+        let (training, stages) = (self.plan.training, self.plan.stages.len());
+        if training.schedule != Schedule::OneFOneB || training.micro_batches as usize >= stages {
+            return Ok(());
+        }
+        let why = format!(
+            "has {} micro-batches for {stages} stages, and torch's 1F1B needs as many: recommend one with more, or with the \
+             schedule gpipe",
+            training.micro_batches
+        );
+        Err(vec![StageRefusal::of_plan(why)])
+    }
+
     /// What all stages compute again.
     ///
     /// # Errors

@@ -85,7 +85,13 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("--num_gpus=8", "--num_gpus=4", "8 ranks"),
     ],
     "deepspeed@0.19/gpt-chain": [
-        Damage('"zero_optimization"', '"gradient_clipping": 0.1, "zero_optimization"', "uncut model", mode="train"),
+        Damage('"gradient_clipping": 0.0', '"gradient_clipping": 0.1', "uncut model", mode="train"),
+        # With nothing said it is 1.0.
+        Damage('"gradient_clipping"', '"gradients_clipping"', "uncut model", mode="train"),
+    ],
+    "deepspeed@0.19/gpt-chain-recompute": [
+        # By default nothing leads back to the embedding.
+        Damage('"use_reentrant": false', '"use_reentrant": true', "does not require grad", mode="train"),
     ],
     "deepspeed@0.19/gpt-even-recompute": [
         Damage("activation_checkpoint_interval", "activation_checkpointing_interval", "recompute is none"),
@@ -102,8 +108,12 @@ DAMAGES: dict[str, list[Damage]] = {
     "torch-pipelining@2/gpt-chain-untied": [
         Damage("loss_fn=loss_fn)", "loss_fn=loss_fn, scale_grads=False)", "and the uncut model", mode="train"),
     ],
+    "torch-pipelining@2/gpt-chain-replicas": [
+        Damage('mesh["dp"].size() > 1', 'mesh["dp"].size() > 2', "uncut model", mode="train"),
+    ],
     "torch-pipelining@2/gpt-even-recompute": [
         Damage('"recompute": "layer"', '"recompute": "full"', "recompute is none"),
+        Damage('"precision": "bf16"', '"precision": "fp32"', "precision is fp32"),
     ],
     "galvatron@2.4/gpt-uneven": [
         Damage('"2,4,5,1"', '"3,3,5,1"', "layers is"),
@@ -124,7 +134,7 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("--model_size=llama-7b", "--model_size=llama-9b", "invalid choice"),
     ],
     "galvatron@2.4/gpt-mixed": [Damage("4,4,4,4,4,1", "4,4,4,4,4,2", "differ")],
-    "colossalai@0.5/gpt-uneven": [
+    "colossal-ai@0.5/gpt-uneven": [
         Damage("[2, 4, 5, 1]", "[3, 3, 5, 1]", "layers is"),
         Damage("[2, 4, 5, 1]", "[2, 4, 5]", "AssertionError"),
         Damage("[2, 4, 5, 1]", "[2, 4, 4, 1]", "AssertionError"),
@@ -134,7 +144,7 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage('pp_style="1f1b"', 'pp_style="1F1B"', "Unsupported"),
         Damage("num_microbatches", "num_micro_batches", "unexpected keyword argument"),
     ],
-    "colossalai@0.5/gpt-even-recompute": [Damage("per_stage=[6, 6])", "per_stage=[6, 5])", "recompute is")],
+    "colossal-ai@0.5/gpt-even-recompute": [Damage("per_stage=[6, 6])", "per_stage=[6, 5])", "recompute is")],
     "accelerate@1.15/gpt-uneven": [
         Damage("Ett|tttt|ttttt|tL", "Ettt|ttt|ttttt|tL", "layers is"),
         Damage("pipeline_model_parallel_layout", "pipeline_parallel_layout", "layers is"),
@@ -157,6 +167,7 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("MULTI_GPU", "MULTI_GPUS", "MULTI_GPUS"),
     ],
     "torchgpipe@0.0/gpt-chain-gpipe": [
+        Damage('"cuda:3"]', "]", "the plan has 4"),
         Damage("[2, 2, 2, 3]", "[3, 1, 2, 3]", "layers is"),
         Damage("[2, 2, 2, 3]", "[2, 2, 2, 2]", "module and sum of balance have different length"),
         Damage("chunks=8", "chunks=4", "micro_batches is 4"),

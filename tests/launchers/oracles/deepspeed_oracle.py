@@ -3,6 +3,7 @@
 import argparse
 import functools
 import importlib
+import itertools
 import os
 from typing import Any
 
@@ -87,9 +88,9 @@ def describe(built: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]
         grid = built.grid
         place = grid.get_stage_id(), grid.get_data_parallel_id(), grid.get_slice_parallel_rank()
         names = names[net._local_start : net._local_stop]
-        stages, interval = grid.pipe_parallel_size, net.activation_checkpoint_interval
+        stages, recompute = grid.pipe_parallel_size, recomputed(net)
     else:
-        place, stages, interval = (0, rank, 0), 1, 0
+        place, stages, recompute = (0, rank, 0), 1, "none"
     parameters = sum(parameter.numel() for parameter in net.parameters())
     micro_batches = built.gradient_accumulation_steps()
     return Rank(rank, *place, names, parameters), {
@@ -97,10 +98,18 @@ def describe(built: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]
         "micro_batch": built.train_micro_batch_size_per_gpu(),
         "micro_batches": micro_batches,
         "global_batch": built.train_batch_size(),
-        "recompute": {0: "none", 1: "layer"}.get(interval, f"every {interval} layers"),
+        "recompute": recompute,
         "precision": "bf16" if built.bfloat16_enabled() else "fp16" if built.fp16_enabled() else "fp32",
         "zero_stage": built.zero_optimization_stage(),
     }
+
+
+def recomputed(net: Any) -> str:
+    """Runs of layers are computed again at once, and begin anew on every stage."""
+    interval = net.activation_checkpoint_interval
+    if interval >= max(stop - start for start, stop in itertools.pairwise(net.parts)):
+        return "stage"
+    return {0: "none", 1: "layer"}.get(interval, f"every {interval} layers")
 
 
 def order(stages: int, micro_batches: int) -> str:

@@ -59,14 +59,14 @@ LAUNCHERS = {
         "TRAINED",
         padding=deepspeed_tie,
         facts=(*TRAINING, "zero_stage"),
-        trains=("gpt-chain",),
+        trains=("gpt-chain", "gpt-chain-recompute"),
     ),
     "torch-pipelining@2": Launcher(
         "2.15.0",
         "pipelining_oracle.py",
         "TRAINED",
-        facts=("schedule", "micro_batch", "micro_batches", "recompute"),
-        trains=("gpt-chain-untied", "gpt-chain-gpipe"),
+        facts=("schedule", "micro_batch", "micro_batches", "recompute", "precision"),
+        trains=("gpt-chain-untied", "gpt-chain-gpipe", "gpt-chain-replicas"),
     ),
     "galvatron@2.4": Launcher(
         "2.4.0",
@@ -75,7 +75,7 @@ LAUNCHERS = {
         facts=("schedule", "micro_batches", "global_batch", "recompute", "precision"),
         counts_parameters=False,
     ),
-    "colossalai@0.5": Launcher(
+    "colossal-ai@0.5": Launcher(
         "0.5.0",
         "colossalai_oracle.py",
         "PARSED",

@@ -2,11 +2,13 @@
 
 import functools
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.distributed.pipelining import schedules
+from torch.nn.parallel import DistributedDataParallel
 
 import expectation
 import models
@@ -14,6 +16,7 @@ import serving
 from expectation import Model
 from serving import Rank, Refused, Request
 
+PRECISIONS = {torch.bfloat16: "bf16", torch.float32: "fp32"}
 SCHEDULES = {schedules.Schedule1F1B: "1F1B", schedules.ScheduleGPipe: "GPipe"}
 
 
@@ -23,9 +26,10 @@ def answer(request: Request) -> serving.Answer:
     if request.mode == "build":
         return serving.each_rank(lambda rank: build(model, rank)[1:], request.world, launch.local_world)
     trained = serving.real_ranks(lambda rank: train(model, rank), request.world)
-    facts = trained[0][1]
-    uncut = models.train(model, facts["micro_batch"] * facts["micro_batches"])
-    losses = trained[-1][2]
+    facts, ends = trained[0][1], [losses for _, _, losses in trained if losses]
+    uncut = models.train(model, facts["micro_batch"] * facts["micro_batches"] * len(ends))
+    # Each replica of the last stage has the losses of its own samples.
+    losses = [sum(step) / len(ends) for step in zip(*ends, strict=True)]
     if not models.agree(losses, uncut):
         raise Refused(f"the last stage has losses {losses}, and the uncut model {uncut}")
     return [rank for rank, _, _ in trained], facts
@@ -36,29 +40,52 @@ def build(model: Model, rank: int) -> tuple[Any, Rank, dict[str, Any]]:
     exported = importlib.import_module("loadmaster_pipeline")
     mesh = exported.mesh("cpu")
     shards = mesh["tp"].size()
-    layers = [functools.partial(kind, model, shards) for kind in models.classes(model)]
-    schedule = exported.schedule(layers, mesh, torch.device("cpu"), models.loss)
-    stage, own = schedule._stage, list(schedule._stage.submod)
-    wrapped = {isinstance(layer, CheckpointWrapper) for layer in own}
-    bare = [layer._checkpoint_wrapped_module if isinstance(layer, CheckpointWrapper) else layer for layer in own]
+    schedule = exported.schedule(layers(model, shards), mesh, torch.device("cpu"), models.loss)
+    stage, (own, recompute) = schedule._stage, unwrapped(schedule._stage.submod)
     described = Rank(
         rank=rank,
         stage=stage.stage_index,
         replica=mesh["dp"].get_local_rank(),
         shard=mesh["tp"].get_local_rank(),
-        layers=names(model, bare, exported.PLAN["bounds"][stage.stage_index]),
+        layers=names(model, own, exported.PLAN["bounds"][stage.stage_index]),
         parameters=sum(parameter.numel() for parameter in stage.submod.parameters()),
     )
     return (
         schedule,
         described,
         {
-            "schedule": SCHEDULES.get(type(schedule), type(schedule).__name__),
+            "schedule": "none" if stage.num_stages == 1 else SCHEDULES.get(type(schedule), type(schedule).__name__),
             "micro_batch": exported.PLAN["micro_batch_size"],
             "micro_batches": schedule._n_microbatches,
-            "recompute": {(True,): "layer", (False,): "none"}.get(tuple(wrapped), "some layers"),
+            "recompute": recompute,
+            "precision": PRECISIONS[{parameter.dtype for parameter in stage.submod.parameters()}.pop()],
         },
     )
+
+
+def layers(model: Model, shards: int) -> list[Callable[[], torch.nn.Module]]:
+    """A user's functions; a tied head uses the embedding's table where that is on the same stage."""
+    made: list[torch.nn.Module] = []
+
+    def make(kind: type[torch.nn.Module]) -> torch.nn.Module:
+        layer = kind(model, shards)
+        if model.tied and made and kind is models.Head and isinstance(made[0], models.Embedding):
+            layer.weight = made[0].weight
+        made.append(layer)
+        return layer
+
+    return [functools.partial(make, kind) for kind in models.classes(model)]
+
+
+def unwrapped(net: torch.nn.Module) -> tuple[list[torch.nn.Module], str]:
+    """The layers of a stage without what is around them, and what of them is computed again."""
+    if isinstance(net, DistributedDataParallel):
+        net = net.module
+    if isinstance(net, CheckpointWrapper):
+        return list(net._checkpoint_wrapped_module), "stage"
+    wrapped = {isinstance(layer, CheckpointWrapper) for layer in net}
+    bare = [layer._checkpoint_wrapped_module if isinstance(layer, CheckpointWrapper) else layer for layer in net]
+    return bare, {(True,): "layer", (False,): "none"}.get(tuple(wrapped), "some layers")
 
 
 def names(model: Model, own: list[torch.nn.Module], first: int) -> list[str]:
@@ -73,12 +100,15 @@ def train(model: Model, rank: int) -> tuple[Rank, dict[str, Any], list[float]]:
     """The losses of some iterations from the parameters of the uncut model."""
     schedule, described, facts = build(model, rank)
     net, whole = schedule._stage.submod, models.whole(model)
-    for name, layer in zip(described.layers, net, strict=True):
+    for name, layer in zip(described.layers, unwrapped(net)[0], strict=True):
         layer.load_state_dict(whole[expectation.layer_names(model).index(name)].state_dict())
+    replicas = torch.distributed.get_world_size() // schedule._stage.num_stages
+    own = slice(described.replica, None, replicas)  # which samples is all the same
     optimizer = torch.optim.SGD(net.parameters(), lr=models.STEP)
     losses = []
     for iteration in range(models.ITERATIONS):
-        tokens, labels = models.batch(model, facts["micro_batch"] * facts["micro_batches"], iteration)
+        samples = facts["micro_batch"] * facts["micro_batches"] * replicas
+        tokens, labels = (part[own].contiguous() for part in models.batch(model, samples, iteration))
         parts: list[torch.Tensor] = []
         optimizer.zero_grad()
         if schedule._stage.is_first:

@@ -16,15 +16,19 @@ POLICIES = {"always": "stage", "never": "none"}
 
 def answer(request: Request) -> serving.Answer:
     model = Model(**request.model)
+    exported = importlib.import_module("loadmaster_gpipe")
+    named = {torch.device(name) for name in exported.DEVICES}
+    if len(named) != request.world or {device.type for device in named} != {"cuda"}:
+        raise Refused(f"the devices are {exported.DEVICES}, and the plan has {request.world}")
     # Devices that are here: as many as the plan has.
-    net = importlib.import_module("loadmaster_gpipe").gpipe(models.whole(model), devices=["cpu"] * request.world)
+    net = exported.gpipe(models.whole(model), devices=["cpu"] * request.world)
     samples = request.samples
     if request.mode == "train":
         losses, uncut = train(net, model, samples), models.train(model, samples)
         if not models.agree(losses, uncut):
             raise Refused(f"the losses are {losses}, and the uncut model has {uncut}")
     return describe(net, model), {
-        "schedule": "GPipe",
+        "schedule": "GPipe" if len(net.partitions) > 1 else "none",
         "micro_batches": net.chunks,
         "recompute": POLICIES.get(net.checkpoint, net.checkpoint),
     }

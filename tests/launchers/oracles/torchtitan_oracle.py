@@ -26,6 +26,7 @@ TOML = torchtitan.__version__.startswith("0.2.")
 if not TOML:
     import torchtitan.trainer  # noqa: F401
 
+RECOMPUTES = {(True,): "layer", (False,): "none", (False, True): "some layers"}
 NAMES = {"tok_embeddings": "embedding", "norm": "norm", "output": "head", "lm_head": "head"}
 
 
@@ -85,6 +86,8 @@ def pipeline(config: Any, dims: ParallelDims) -> tuple[Any, list[torch.nn.Module
         arguments.update_from_config(config)
         with torch.device("meta"):
             model = spec.model_cls(arguments)
+        if not dims.pp_enabled:
+            return None, [spec.parallelize_fn(model, dims, config)]
         schedule, parts, _, _ = spec.pipelining_fn(
             model, dims, config, torch.device("meta"), arguments, spec.parallelize_fn, loss_fn=None
         )
@@ -93,6 +96,18 @@ def pipeline(config: Any, dims: ParallelDims) -> tuple[Any, list[torch.nn.Module
     spec.model.update_from_config(config=config)
     with torch.device("meta"):
         model = spec.model.build()
+    if not dims.pp_enabled:
+        return None, [
+            spec.parallelize_fn(
+                model,
+                parallel_dims=dims,
+                training=config.training,
+                parallelism=config.parallelism,
+                compile_config=config.compile,
+                ac_config=config.activation_checkpoint,
+                dump_folder=config.dump_folder,
+            )
+        ]
     schedule, parts, _, _ = spec.pipelining_fn(
         model,
         parallel_dims=dims,
@@ -139,16 +154,31 @@ def facts(config: Any, schedule: Any, recomputes: list[bool]) -> dict[str, Any]:
     chosen = type(schedule)
     replicas = parallel.data_parallel_replicate_degree * parallel.data_parallel_shard_degree
     steps = training.global_batch_size // (training.local_batch_size * replicas)
-    # 0.2 mixes precisions only where it shards parameters (`maybe_enable_amp` says so in its log).
-    computes = training.dtype if TOML and parallel.data_parallel_shard_degree == 1 else training.mixed_precision_param
+    # Without a pipeline a micro-batch is a local batch.
+    piped = schedule is not None
     return {
-        "schedule": names.get(chosen, chosen.__name__),
-        "micro_batch": parallel.pipeline_parallel_microbatch_size,
-        "micro_batches": schedule._n_microbatches * steps,
+        "schedule": names.get(chosen, chosen.__name__) if piped else "none",
+        "micro_batch": parallel.pipeline_parallel_microbatch_size if piped else training.local_batch_size,
+        "micro_batches": schedule._n_microbatches * steps if piped else steps,
         "global_batch": training.global_batch_size,
-        "recompute": {(True,): "layer", (False,): "none"}.get(tuple(set(recomputes)), "some layers"),
-        "precision": {"bfloat16": "bf16", "float32": "fp32"}[computes],
+        "recompute": RECOMPUTES[tuple(sorted({*recomputes} or {asks_to_recompute(config)}))],
+        "precision": {"bfloat16": "bf16", "float32": "fp32"}[computes(parallel, training)],
     }
+
+
+def asks_to_recompute(config: Any) -> bool:
+    """Of a stage without blocks, where nothing shows it."""
+    asked = config.activation_checkpoint
+    return asked is not None and (not TOML or asked.mode == "full")
+
+
+def computes(parallel: Any, training: Any) -> str:
+    """The format of the forward pass. 0.2 mixes precisions where it shards parameters, and with nothing beside replicas
+    (`maybe_enable_amp` says so in its log)."""
+    others = parallel.tensor_parallel_degree * parallel.pipeline_parallel_degree
+    if TOML and parallel.data_parallel_shard_degree == 1 and others > 1:
+        return training.dtype
+    return training.mixed_precision_param
 
 
 if __name__ == "__main__":

@@ -3,11 +3,14 @@
 mod accelerate;
 mod alpa;
 mod bridge;
+mod colossal_ai;
+mod deepspeed;
 mod galvatron;
 mod megatron;
 mod nnscaler;
 mod other;
 mod pipedream;
+mod torch_pipelining;
 mod torchgpipe;
 mod torchtitan;
 mod trainer;
@@ -53,6 +56,9 @@ const EXPORTERS: &[Exporter] = &[
     megatron::EXPORTER,
     torchtitan::TOML,
     torchtitan::PYTHON,
+    torch_pipelining::EXPORTER,
+    deepspeed::EXPORTER,
+    colossal_ai::EXPORTER,
     torchgpipe::EXPORTER,
     galvatron::EXPORTER,
     accelerate::EXPORTER,

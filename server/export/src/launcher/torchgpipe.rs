@@ -1,35 +1,29 @@
 //! torchgpipe: one process drives the devices of a pipeline (Kim et al., 2020).
 
+use std::collections::BTreeSet;
+
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
-use loadmaster_proto::training::{RecomputePolicy, Schedule};
-use serde_json::json;
+use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
-use crate::exported::{ExportedFile, Verified};
+use crate::chain::{Chain, listed};
+use crate::exported::{ExportedFile, RankPlace, Verified};
 use crate::grid::AxisOrder;
-use crate::question::{ExportQuestion, Refused};
+use crate::question::{ExportQuestion, Refused, all_or};
 use crate::refusal::StageRefusal;
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Torchgpipe, 0, 0),
     shape: PlanShape::SinglePipeline,
-    writes: "balance, chunks and checkpointing as JSON, and the call that takes them",
-    verified: Verified::None,
+    writes: "loadmaster_gpipe.py: balance, devices, chunks and checkpointing around your nn.Sequential",
+    verified: Verified::Trained,
     write,
 };
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     question.check_nothing_leaves()?;
     question.check_schedule(&[Schedule::Gpipe])?;
-    let grid = question.grid()?;
-    if grid.replicas != 1 || grid.shards != 1 {
-        let why = "has stages of several devices, and torchgpipe has one for each";
-        return Err(vec![StageRefusal::of_plan(why)]);
-    }
-    if question.model.is_some_and(loadmaster_proto::model::Model::has_tied_head) {
-        let why = "shares a weight between two stages, which torchgpipe refuses: untie the head";
-        return Err(vec![StageRefusal::of_plan(why)]);
-    }
+    check_is_single_pipeline(question)?;
     // What it computes again is everything within a stage, or nothing.
     let checkpoint = match question.recompute()? {
         RecomputePolicy::None => "never",
@@ -40,20 +34,99 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
             return Err(vec![StageRefusal::of_plan(why)]);
         }
     };
-    let balance: Vec<usize> = question.plan.stages.iter().map(|stage| stage.config.layer_count()).collect();
-    let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
-    let devices: Vec<String> = ranks
-        .iter()
-        .map(|place| format!("cuda:{}", place.device.as_ref().map_or(place.rank, |device| device.index)))
-        .collect();
-    let plan = json!({
-        "plan": question.name.to_string(),
-        "balance": balance,
-        "devices": devices,
-        "chunks": question.plan.training.micro_batches,
-        "checkpoint": checkpoint,
+    let ranks = question.grid()?.places(question.plan, AxisOrder::StagesFirst);
+    let devices = devices(&ranks)?;
+    let text = gpipe(question, &devices, checkpoint);
+    let mut warnings = vec![
+        "train.py is yours, and so is the model that it hands over: see the head of loadmaster_gpipe.py"
+            .to_owned(),
+    ];
+    if question.plan.training.precision != Precision::Fp32 {
+        let why = "torchgpipe trains the model in the format that it is handed over in: make it bf16, and keep the plan's fp32 \
+                   weights in your optimizer, torch's have none";
+        warnings.push(why.to_owned());
+    }
+    Ok(Written {
+        files: vec![ExportedFile::new("loadmaster_gpipe.py", text)],
+        command: ["python", "train.py"].map(str::to_owned).to_vec(),
+        ranks,
+        warnings,
+        ..Written::default()
+    })
+}
+
+/// # Errors
+/// Stages of several devices, or a weight that two stages share.
+fn check_is_single_pipeline(question: &ExportQuestion<'_>) -> Result<(), Refused> {
+    let stages = question.plan.stages.iter().enumerate();
+    let wide = stages.filter(|(_, stage)| stage.config.devices() > 1).map(|(index, stage)| {
+        let why = format!(
+            "has {} devices, and torchgpipe one for each: recommend one for this launcher",
+            stage.config.devices()
+        );
+        StageRefusal::of_stage(index, why)
     });
-    let mut file = serde_json::to_string_pretty(&plan).unwrap_or_default();
-    file.push('\n');
-    Ok(Written { files: vec![ExportedFile::new("balance.json", file)], ranks, ..Written::default() })
+    all_or(wide.collect())?;
+    if question.model.is_some_and(loadmaster_proto::model::Model::has_tied_head) {
+        let why =
+            "shares a weight between the embedding and the head, which torchgpipe refuses: untie the head";
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
+    Ok(())
+}
+
+/// The devices of the stages as torch calls them.
+///
+/// # Errors
+/// They are of several nodes: it is one process.
+fn devices(ranks: &[RankPlace]) -> Result<Vec<String>, Refused> {
+    let devices = ranks.iter().filter_map(|place| place.device.as_ref());
+    let nodes: BTreeSet<&str> = devices.map(|device| device.node.as_str()).collect();
+    if nodes.len() > 1 {
+        let why = format!(
+            "has stages on {} nodes, and torchgpipe is one process: recommend one for the devices of a node",
+            nodes.len()
+        );
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
+    let of = |place: &RankPlace| place.device.as_ref().map_or(place.rank, |device| device.index);
+    Ok(ranks.iter().map(|place| format!("cuda:{}", of(place))).collect())
+}
+
+fn gpipe(question: &ExportQuestion<'_>, devices: &[String], checkpoint: &str) -> String {
+    let Chain { bounds, layers, stages } = Chain::of(question);
+    let balance: Vec<usize> = bounds.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let devices: Vec<String> = devices.iter().map(|device| format!("\"{device}\"")).collect();
+    format!(
+        r#""""{head}.
+
+{stages}. In train.py, whose model is an nn.Sequential of one module for each layer of the plan ({layers}),
+and whose batches have {samples} samples ({chunks} micro-batches of {size}):
+
+    model = loadmaster_gpipe.gpipe(nn.Sequential(…))
+    model(batch.to(model.devices[0]))  # the loss is computed on model.devices[-1]
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from torchgpipe import GPipe
+
+# Layers of each device.
+BALANCE = [{balance}]
+DEVICES = [{devices}]
+
+
+def gpipe(model: nn.Sequential, devices: Sequence[str] = DEVICES, **settings: Any) -> GPipe:
+    """The plan; `settings` are GPipe's others."""
+    return GPipe(model, balance=BALANCE, devices=devices, chunks={chunks}, checkpoint="{checkpoint}", **settings)
+"#,
+        head = question.head_line(),
+        samples = question.samples(),
+        chunks = question.plan.training.micro_batches,
+        size = question.plan.training.micro_batch_size,
+        balance = listed(&balance),
+        devices = devices.join(", "),
+    )
 }

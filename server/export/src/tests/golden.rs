@@ -32,9 +32,10 @@ fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     entries
 }
 
-fn case(name: &str) -> CutTransformer {
+fn case(name: &str) -> Result<CutTransformer, String> {
     let path = folder().join("cases").join(format!("{name}.json"));
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    let text = std::fs::read_to_string(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+    serde_json::from_str(&text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// The files of an export, with its command and environment as one of them.
@@ -69,7 +70,7 @@ fn check(target: &str, folder: &str, golden: &Path) -> Result<(), String> {
     // Behind a "+" is the variant.
     let (name, variant) = folder.split_once('+').unwrap_or((folder, ""));
     let variant = variant.parse().map_err(|_| "is a variant that no launcher has")?;
-    let case = case(name);
+    let case = case(name)?;
     let (plan, model) = (case.plan(), case.model());
     let name = PlanName::from_id("golden").unwrap();
     let question = ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant };

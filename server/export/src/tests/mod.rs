@@ -4,3 +4,4 @@ mod documents;
 mod golden;
 mod random;
 mod reasons;
+mod refused;

@@ -7,7 +7,7 @@ mod python;
 mod toml;
 
 use loadmaster_proto::model::layer::{Activation, NormKind, NormPosition, Perceptron};
-use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::Written;
 use crate::cut::Cut;
@@ -38,9 +38,12 @@ impl<'a> Asked<'a> {
             Schedule::Gpipe => "GPipe",
             _ => "1F1B",
         };
+        question.check_fills_torch_pipeline()?;
         let grid = question.grid()?;
         let (transformer, cut) = question.transformer()?;
-        check_is_llama(&transformer).map_err(|why| vec![StageRefusal::of_plan(why)])?;
+        check_is_llama(&transformer)
+            .and_then(|()| check_shards(&transformer, grid.shards))
+            .map_err(|why| vec![StageRefusal::of_plan(why)])?;
         let recompute = question.recompute()?;
         if recompute == RecomputePolicy::Stage {
             let why =
@@ -50,9 +53,18 @@ impl<'a> Asked<'a> {
         Ok(Self { question, transformer, cut, grid, schedule, recompute })
     }
 
-    /// Samples of an iteration on each replica.
+    /// What it calls a local batch: samples of an iteration on each replica, which its pipeline parts into micro-batches.
+    /// Without a pipeline that is a micro-batch, and gradients of several are added up.
     fn local_samples(&self) -> u64 {
+        if self.grid.stages == 1 {
+            return self.question.samples_per_replica(&self.grid).into();
+        }
         self.question.samples() / u64::from(self.grid.replicas.max(1))
+    }
+
+    /// How it calls the format that is computed in.
+    fn dtype(&self) -> &'static str {
+        if self.question.plan.training.precision == Precision::Fp32 { "float32" } else { "bfloat16" }
     }
 
     /// The modules of each stage, where the head is called so.
@@ -82,8 +94,13 @@ impl<'a> Asked<'a> {
         counts.join(", ")
     }
 
-    /// The files with the script that starts them.
-    fn written(&self, files: Vec<ExportedFile>, arguments: &[&str]) -> Result<Written, Refused> {
+    /// The files with the script that starts them, and what is otherwise than the plan says.
+    fn written(
+        &self,
+        files: Vec<ExportedFile>,
+        arguments: &[&str],
+        differs: Option<&str>,
+    ) -> Result<Written, Refused> {
         let ranks = self.grid.places(self.question.plan, AxisOrder::StagesFirst);
         let torchrun = Torchrun::of(&ranks)?;
         let about = "Data, optimizer and output are yours: ./train.sh --training.steps 1000 …";
@@ -93,7 +110,10 @@ impl<'a> Asked<'a> {
         let words = ["-m", "torchtitan.train"].into_iter().chain(arguments.iter().copied());
         let command = torchrun.words().into_iter().chain(words.map(str::to_owned)).collect();
         let files = files.into_iter().chain([ExportedFile::new("train.sh", script)]).collect();
-        Ok(Written { files, command, ranks, ..Written::default() })
+        let yours = "data, optimizer and how long to train are no part of a plan: say them behind ./train.sh. torchtitan clips \
+                     gradients to a norm of 1 unless --training.max_norm says otherwise";
+        let warnings = std::iter::once(yours).chain(differs).map(str::to_owned).collect();
+        Ok(Written { files, command, ranks, warnings, ..Written::default() })
     }
 }
 
@@ -128,8 +148,27 @@ fn check_is_llama(transformer: &Transformer) -> Result<(), String> {
     if block.dropout > 0.0 || block.attention_dropout() > 0.0 {
         return cannot("with dropout");
     }
+    if block.epsilon != transformer.norm_epsilon {
+        return cannot("whose final norm has another epsilon than its blocks'");
+    }
     if transformer.has_tied_head {
         return cannot("whose head is the embedding's");
     }
     Ok(())
+}
+
+/// # Errors
+/// Shards that its Llama does not divide into, for people: it follows `the plan`.
+fn check_shards(transformer: &Transformer, shards: u32) -> Result<(), String> {
+    let of = [
+        ("heads", transformer.block.heads),
+        ("heads of keys and values", transformer.block.key_value_heads()),
+        ("tokens of a sample", transformer.sequence_length),
+    ];
+    match of.iter().find(|(_, count)| count % i64::from(shards.max(1)) != 0) {
+        None => Ok(()),
+        Some((what, count)) => Err(format!(
+            "shards {count} {what} over {shards} devices, and torchtitan gives each as many: recommend fewer shards"
+        )),
+    }
 }

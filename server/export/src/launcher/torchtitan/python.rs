@@ -7,6 +7,7 @@ use super::Asked;
 use crate::exported::{ExportedFile, Verified};
 use crate::launcher::{Exporter, Written, target};
 use crate::question::{ExportQuestion, Refused};
+use crate::refusal::StageRefusal;
 
 pub(in crate::launcher) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Torchtitan, 0, 3),
@@ -16,10 +17,24 @@ pub(in crate::launcher) const EXPORTER: Exporter = Exporter {
     write,
 };
 
+/// What `RMSNorm.Config` has unless it is told otherwise, and nothing tells it.
+const NORM_EPSILON: f64 = 1e-5;
+
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let asked = Asked::of(question)?;
+    let epsilon = asked.transformer.block.epsilon;
+    if epsilon != NORM_EPSILON {
+        let why = format!(
+            "is of a model whose norms have an epsilon of {epsilon:e}, and those of torchtitan's Llama {NORM_EPSILON:e}: export \
+             to 0.2, which has it as a setting"
+        );
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
+    let differs = (question.plan.training.precision == Precision::Bf16).then_some(
+        "torchtitan adds gradients up in fp32: they take 2 bytes per parameter more than the plan says",
+    );
     let file = ExportedFile::new("loadmaster_plan.py", configuration(&asked));
-    asked.written(vec![file], &["--module=loadmaster_plan", "--config=plan"])
+    asked.written(vec![file], &["--module=loadmaster_plan", "--config=plan"], differs)
 }
 
 fn configuration(asked: &Asked<'_>) -> String {
@@ -33,10 +48,6 @@ fn configuration(asked: &Asked<'_>) -> String {
     let checkpoint_import = match asked.recompute {
         RecomputePolicy::None => "",
         _ => "from torchtitan.distributed.activation_checkpoint import FullAC\n",
-    };
-    let precision = match question.plan.training.precision {
-        Precision::Fp32 => "float32",
-        _ => "bfloat16",
     };
     let mut parallelism = format!("            pipeline_parallel_degree={},\n", grid.stages);
     let mut graphs = "";
@@ -131,6 +142,7 @@ def plan() -> Trainer.Config:
         shards = grid.shards,
         replicas = grid.replicas,
         local = asked.local_samples(),
+        precision = asked.dtype(),
         samples = question.samples(),
     )
 }

@@ -5,6 +5,7 @@ use loadmaster_proto::training::{Precision, RecomputePolicy};
 
 use super::Asked;
 use crate::exported::{ExportedFile, Verified};
+use crate::grid::Grid;
 use crate::launcher::{Exporter, Written, target};
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
@@ -19,12 +20,55 @@ pub(in crate::launcher) const EXPORTER: Exporter = Exporter {
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let asked = Asked::of(question)?;
+    let replicas = Replicas::of(asked.grid);
     let multiple = multiple_of(&asked).map_err(|why| vec![StageRefusal::of_plan(why)])?;
     let files = vec![
-        ExportedFile::new("plan.toml", plan(&asked)),
+        ExportedFile::new("plan.toml", plan(&asked, replicas)),
         ExportedFile::new("loadmaster_model.py", model(&asked, multiple)),
     ];
-    asked.written(files, &["--job.config_file=plan.toml"])
+    let is_bf16 = question.plan.training.precision != Precision::Fp32;
+    let differs = match replicas {
+        Replicas::Sharing(_) => Some(
+            "torchtitan 0.2 shares parameters, gradients and the optimizer's state out among replicas beside stages or shards: \
+             each holds less of them than the plan says",
+        ),
+        Replicas::Whole(_) if is_bf16 => Some(
+            "torchtitan 0.2 trains in bf16 here without fp32 weights, and adds gradients up in bf16: it holds less than the plan \
+             says, and rounds more",
+        ),
+        Replicas::Whole(_) => None,
+    };
+    asked.written(files, &["--job.config_file=plan.toml"], differs)
+}
+
+/// How replicas hold the parameters.
+#[derive(Debug, Clone, Copy)]
+enum Replicas {
+    /// Each of them all, as in the plan.
+    Whole(u32),
+    /// A part each. Others are refused beside shards or stages.
+    Sharing(u32),
+}
+
+impl Replicas {
+    fn of(Grid { stages, replicas, shards }: Grid) -> Self {
+        if replicas > 1 && (stages > 1 || shards > 1) {
+            Self::Sharing(replicas)
+        } else {
+            Self::Whole(replicas)
+        }
+    }
+
+    /// Its two degrees.
+    fn lines(self) -> String {
+        let (whole, sharing, why) = match self {
+            Self::Whole(replicas) => (replicas, 1, ""),
+            Self::Sharing(replicas) => {
+                (1, replicas, "  # more are refused beside shards or stages: shards of the data instead")
+            }
+        };
+        format!("data_parallel_replicate_degree = {whole}{why}\ndata_parallel_shard_degree = {sharing}\n")
+    }
 }
 
 /// What its rule makes the perceptron's width of: 8/3 of the hidden size, rounded up to a multiple.
@@ -45,7 +89,7 @@ fn multiple_of(asked: &Asked<'_>) -> Result<i64, String> {
     ))
 }
 
-fn plan(asked: &Asked<'_>) -> String {
+fn plan(asked: &Asked<'_>, replicas: Replicas) -> String {
     let Asked { question, grid, transformer, .. } = asked;
     let mut parallelism = format!("pipeline_parallel_degree = {}\n", grid.stages);
     if grid.stages > 1 {
@@ -57,9 +101,11 @@ fn plan(asked: &Asked<'_>) -> String {
             asked.module_lines("output", "    "),
         );
     }
-    let precision = match question.plan.training.precision {
-        Precision::Fp32 => "",
-        _ => "dtype = \"bfloat16\"  # mixed precision needs more than one data shard here\n",
+    let precision = match (replicas, question.plan.training.precision) {
+        (Replicas::Whole(_), Precision::Bf16 | Precision::Bf16Fp32Gradients) => {
+            "dtype = \"bfloat16\"  # mixed precision needs more than one data shard here".to_owned()
+        }
+        _ => format!("mixed_precision_param = \"{}\"", asked.dtype()),
     };
     let recompute = match asked.recompute {
         RecomputePolicy::None => "none",
@@ -78,21 +124,20 @@ flavor = "plan"
 
 [parallelism]
 {parallelism}tensor_parallel_degree = {shards}
-data_parallel_replicate_degree = {replicas}
-data_parallel_shard_degree = 1
-
+{replicas}
 [training]
 local_batch_size = {local}
 global_batch_size = {samples}
 seq_len = {tokens}
 {precision}
+
 [activation_checkpoint]
 mode = "{recompute}"
 "#,
         head = question.head_line(),
         blocks = asked.blocks(),
         shards = grid.shards,
-        replicas = grid.replicas,
+        replicas = replicas.lines(),
         local = asked.local_samples(),
         samples = question.samples(),
         tokens = transformer.sequence_length,

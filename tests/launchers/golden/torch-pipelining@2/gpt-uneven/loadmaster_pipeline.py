@@ -4,14 +4,19 @@ Blocks of the stages: 2, 4, 5, 1. In train.py, which every node starts with
 
     torchrun --nnodes=2 --nproc-per-node=8 train.py
 
-give it one function for each layer of the plan (12 blocks between embedding, norm and head) that makes the layer:
+give it one function for each layer of the plan (embedding, 12 blocks, norm, head) that makes the layer:
 
     mesh = loadmaster_pipeline.mesh("cuda")
     schedule = loadmaster_pipeline.schedule(layers, mesh, device, loss_fn)
-    schedule.step(tokens)  # on the first stage; step(target=labels, losses=losses) on the last, step() between
+    schedule.step(batch)  # 16 samples of this replica, on the first stage; step() between
+    schedule.step(target=labels, losses=losses)  # on the last stage
+
+The functions make the shard of this rank: torch does not shard layers by itself. Shards are the axis mesh["tp"].
 
 The head shares the embedding's table, which is on the first and the last stage: add up the gradients of both behind
 every step, torch does not.
+
+Parameters and gradients are bf16. The plan counts fp32 weights in the optimizer besides: take one that keeps them.
 """
 
 import json
@@ -24,8 +29,10 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+from torch.nn.parallel import DistributedDataParallel
 
 PLAN = json.loads(pathlib.Path(__file__).with_name("plan.json").read_text())
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def mesh(device_type: str) -> DeviceMesh:
@@ -46,5 +53,10 @@ def schedule(
     own = [make() for make in layers[bounds[stage] : bounds[stage + 1]]]
     if PLAN["recompute"] == "layer":
         own = [checkpoint_wrapper(layer) for layer in own]
-    part = PipelineStage(nn.Sequential(*own), stage, len(bounds) - 1, device, group=mesh["pp"].get_group())
+    net = nn.Sequential(*own).to(device, DTYPES[PLAN["precision"]])
+    if PLAN["recompute"] == "stage":
+        net = checkpoint_wrapper(net)
+    if mesh["dp"].size() > 1:  # gradients of replicas are averaged behind the last micro-batch
+        net = DistributedDataParallel(net, process_group=mesh["dp"].get_group(), gradient_as_bucket_view=True)
+    part = PipelineStage(net, stage, len(bounds) - 1, device, group=mesh["pp"].get_group())
     return get_schedule_class(PLAN["schedule"])(part, n_microbatches=PLAN["micro_batches"], loss_fn=loss_fn)

@@ -1,0 +1,149 @@
+//! Colossal-AI: the plugin of its booster, which cuts the models that it has policies for between blocks.
+
+use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+
+use super::{Exporter, Written, target};
+use crate::chain::listed;
+use crate::cut::Cut;
+use crate::envelope::Torchrun;
+use crate::exported::{ExportedFile, Verified};
+use crate::grid::{AxisOrder, Grid};
+use crate::question::{ExportQuestion, Refused, all_or};
+use crate::refusal::StageRefusal;
+use crate::transformer::Transformer;
+
+pub(super) const EXPORTER: Exporter = Exporter {
+    target: target(Launcher::ColossalAi, 0, 5),
+    shape: PlanShape::UniformGrid,
+    writes: "loadmaster_plan.py: HybridParallelPlugin with the cut, the degrees and the blocks to recompute",
+    verified: Verified::Parsed,
+    write,
+};
+
+/// Rows of the vocabulary that it pads to, for each shard.
+const PADDED_TO: i64 = 64;
+
+fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
+    question.check_nothing_leaves()?;
+    question.check_schedule(&[Schedule::OneFOneB])?;
+    let grid = question.grid()?;
+    let (transformer, cut) = question.transformer()?;
+    let again = recomputed(question, &cut)?;
+    let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
+    let command: Vec<String> =
+        Torchrun::of(&ranks)?.words().into_iter().chain(["train.py".to_owned()]).collect();
+    let text = plugin(question, &grid, &cut, &again, &command.join(" "));
+    Ok(Written {
+        files: vec![ExportedFile::new("loadmaster_plan.py", text)],
+        command,
+        ranks,
+        warnings: warnings(question, &transformer, &grid),
+        ..Written::default()
+    })
+}
+
+/// How many blocks of each stage are computed again: each stage may have a policy of its own.
+///
+/// # Errors
+/// Stages that compute all of themselves again at once.
+fn recomputed(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Vec<usize>, Refused> {
+    let stages = &question.plan.stages;
+    let whole =
+        stages.iter().enumerate().filter(|(_, stage)| stage.recompute == RecomputePolicy::Stage).map(|(index, _)| {
+            let why = "computes all of itself again at once, and Colossal-AI block by block: recommend `layer` or `none`";
+            StageRefusal::of_stage(index, why)
+        });
+    all_or(whole.collect())?;
+    let blocks = cut.block_counts().into_iter().zip(stages);
+    Ok(blocks
+        .map(|(blocks, stage)| if stage.recompute == RecomputePolicy::Layer { blocks } else { 0 })
+        .collect())
+}
+
+fn plugin(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut, again: &[usize], command: &str) -> String {
+    let (size, count) = (question.samples_per_replica(grid), question.plan.training.micro_batches);
+    let blocks = listed(&cut.block_counts());
+    let is_pipeline = grid.stages > 1;
+    let mut notes = String::new();
+    let step = if is_pipeline {
+        let samples = question.samples() / u64::from(grid.replicas.max(1));
+        format!(
+            "booster.execute_pipeline(…)  # with {samples} samples of each replica: {count} micro-batches of {size}"
+        )
+    } else {
+        notes += &format!("\nAdd up gradients over {count} micro-batches of {size} samples before a step.\n");
+        "booster.backward(…)".to_owned()
+    };
+    let (mut import, mut settings) = ("", String::new());
+    if is_pipeline {
+        settings += &format!(
+            "        num_layers_per_stage=[{blocks}],\n        pp_style=\"1f1b\",\n        num_microbatches={count},\n"
+        );
+    }
+    let precision = if question.plan.training.precision == Precision::Fp32 { "fp32" } else { "bf16" };
+    settings += &format!("        precision=\"{precision}\",\n        zero_stage=0,\n");
+    settings += "        dp_outside=False,  # replicas of a stage are neighbours, as in the plan\n";
+    if again.iter().any(|&blocks| blocks > 0) {
+        notes += "\nRecomputation is switched on by the model: call model.gradient_checkpointing_enable().\n";
+        import = "from colossalai.shardformer import PipelineGradientCheckpointConfig\n";
+        settings += &format!(
+            "        gradient_checkpoint_config=PipelineGradientCheckpointConfig(num_ckpt_layers_per_stage=[{}]),\n",
+            listed(again)
+        );
+    }
+    format!(
+        r#""""{head}.
+
+Blocks of the stages: {blocks}. In train.py, which every node starts with
+
+    {command}
+
+take the plugin from here:
+
+    booster = Booster(plugin=loadmaster_plan.plugin())
+    {step}
+{notes}"""
+
+from typing import Any
+
+from colossalai.booster.plugin import HybridParallelPlugin
+{import}
+
+def plugin(**settings: Any) -> HybridParallelPlugin:
+    """The plan; `settings` are the plugin's others."""
+    return HybridParallelPlugin(
+        tp_size={shards},
+        pp_size={stages},
+{settings}        **settings,
+    )
+"#,
+        head = question.head_line(),
+        shards = grid.shards,
+        stages = grid.stages,
+    )
+}
+
+fn warnings(question: &ExportQuestion<'_>, transformer: &Transformer, grid: &Grid) -> Vec<String> {
+    let mut warnings = vec![
+        "train.py is yours: Colossal-AI cuts and shards models of transformers that it has policies for, such as GPT-2, \
+         Llama, Mistral and Qwen2"
+            .to_owned(),
+    ];
+    let vocabulary = transformer.embedding.vocabulary_size;
+    let multiple = PADDED_TO * i64::from(grid.shards);
+    let padded = (vocabulary + multiple - 1) / multiple * multiple;
+    // Without shards only a table that both ends share.
+    if padded > vocabulary && (grid.shards > 1 || transformer.has_tied_head) {
+        warnings.push(format!(
+            "Colossal-AI pads the vocabulary from {vocabulary} to {padded} rows: each end of the model has {} parameters more \
+             than the plan says",
+            (padded - vocabulary) * transformer.block.hidden_size / i64::from(grid.shards)
+        ));
+    }
+    if question.plan.training.precision == Precision::Bf16Fp32Gradients {
+        let why = "Colossal-AI holds bf16 gradients in bf16: they take 2 bytes per parameter less than the plan says";
+        warnings.push(why.to_owned());
+    }
+    warnings
+}

@@ -1,4 +1,4 @@
-//! Megatron-Bridge, which NeMo trains with: a file that goes over a recipe.
+//! Megatron-Bridge, which `NeMo` trains with: a file that goes over a recipe.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};

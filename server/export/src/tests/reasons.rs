@@ -6,38 +6,9 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
+use super::case;
 use crate::{Export, ExportQuestion, Refusal, Target, Variant, export, exporters};
-use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
-
-fn case(stages: Vec<usize>, tensor: Degrees, data: Degrees) -> CutTransformer {
-    let model = DescribedTransformer {
-        family: "gpt2".to_owned(),
-        blocks: stages.iter().sum::<usize>() as i64,
-        hidden: 24,
-        heads: 12,
-        key_value_heads: 0,
-        feed_forward: 0,
-        sequence: 16,
-        positions: 16,
-        vocabulary: 100,
-        rotary_base: 0,
-        tied: true,
-        dropout: 0.0,
-    };
-    CutTransformer {
-        model,
-        stages,
-        tensor,
-        data,
-        nodes: 1,
-        devices_per_node: 64,
-        micro_batch: 12,
-        micro_batches: 4,
-        schedule: "1F1B".to_owned(),
-        precision: "bf16".to_owned(),
-        recompute: "none".to_owned(),
-    }
-}
+use loadmaster_samples::{CutTransformer, Degrees};
 
 fn exported(
     launcher: Launcher,

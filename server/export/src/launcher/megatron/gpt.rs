@@ -29,7 +29,7 @@ pub(in crate::launcher) enum Biases {
 pub(in crate::launcher) struct Gpt {
     pub(in crate::launcher) positions: Positions,
     pub(in crate::launcher) biases: Biases,
-    /// SwiGLU; else two layers with GELU.
+    /// `SwiGLU`; else two layers with GELU.
     pub(in crate::launcher) is_gated: bool,
 }
 

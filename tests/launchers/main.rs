@@ -54,7 +54,7 @@ fn main() -> Result<()> {
         let case = drawn(target.launcher, &mut lots);
         let (mut plan, model) = (case.plan(), case.model());
         let bent = if index % 8 == 7 { bent(target.launcher, &mut plan, &mut lots) } else { None };
-        let name = PlanName::from_id(&format!("drawn-{index}"))?;
+        let name = PlanName::from_id(format!("drawn-{index}"))?;
         let question = ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant };
         index += 1;
         let made = match (export(&question), bent) {

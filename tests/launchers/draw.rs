@@ -13,6 +13,8 @@ struct Ways {
     has_tied_heads: bool,
     /// Stages of several replicas and shards.
     has_degrees: bool,
+    /// Several stages.
+    has_stages: bool,
     /// Stages that have an end of the model alone.
     has_bare_ends: bool,
     schedules: &'static [&'static str],
@@ -30,6 +32,7 @@ const ALL: Ways = Ways {
     families: &["gpt2", "llama"],
     has_tied_heads: true,
     has_degrees: true,
+    has_stages: true,
     has_bare_ends: true,
     schedules: &["1F1B", "GPipe"],
     has_bubbles: true,
@@ -62,6 +65,8 @@ impl Ways {
             Launcher::Galvatron => {
                 Self { has_unlike_stages: true, has_unlike_recompute: true, has_bare_ends: false, ..ALL }
             }
+            Launcher::Trainer => Self { has_stages: false, ..ALL },
+            Launcher::MegatronBridge => Self { schedules: &["1F1B"], precisions: &["bf16"], ..ALL },
             _ => Self { schedules: &["1F1B"], ..ALL },
         }
     }
@@ -72,9 +77,15 @@ pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
     let ways = Ways::of(launcher);
     let family = lots.of(ways.families);
     let is_llama = *family == "llama";
-    let (tensor, data) =
-        if ways.has_degrees { (1 << lots.below(3), 1 + lots.below(3) as u32) } else { (1, 1) };
-    let mut stages: Vec<usize> = (0..1 + lots.below(4)).map(|_| 1 + lots.below(5) as usize).collect();
+    let (tensor, data) = match (ways.has_degrees, ways.has_stages) {
+        (true, true) => (1 << lots.below(3), 1 + lots.below(3) as u32),
+        // The whole model on every device.
+        (true, false) => (1, 1 + lots.below(8) as u32),
+        (false, _) => (1, 1),
+    };
+    let mut stages: Vec<usize> = (0..1 + lots.below(if ways.has_stages { 4 } else { 1 }))
+        .map(|_| 1 + lots.below(5) as usize)
+        .collect();
     // Ends of a model may be all that a stage has.
     let last = stages.len() - 1;
     if ways.has_bare_ends && last > 0 && lots.below(4) == 0 {
@@ -151,6 +162,10 @@ fn least_multiple(a: u32, b: u32) -> u32 {
 pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Lots) -> Option<&'static str> {
     let ways = Ways::of(launcher);
     let count = plan.stages.len();
+    if !ways.has_stages {
+        plan.stages[0].config.tensor_degree = 2;
+        return Some("shards");
+    }
     if count < 2 {
         return None;
     }

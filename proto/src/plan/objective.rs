@@ -132,6 +132,10 @@ pub enum Launcher {
     Pipedream,
     /// torchgpipe.
     Torchgpipe,
+    /// Trainer of transformers: replicas of the whole model.
+    Trainer,
+    /// A program of the user's own, which can do all that a plan says.
+    Other,
 }
 
 choice! {
@@ -148,6 +152,8 @@ choice! {
         Nnscaler = "nnscaler",
         Pipedream = "pipedream",
         Torchgpipe = "torchgpipe",
+        Trainer = "trainer",
+        Other = "other",
     }
 }
 

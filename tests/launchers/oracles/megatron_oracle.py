@@ -121,7 +121,10 @@ def facts(args: Namespace) -> dict[str, Any]:
     )
     stages = args.pipeline_model_parallel_size
     chosen = get_forward_backward_func(pp_size=stages, vp_size=args.virtual_pipeline_model_parallel_size).__name__
-    recompute = (args.recompute_granularity, args.recompute_method, args.recompute_num_layers)
+    length = args.recompute_num_layers
+    if length is not None and args.hybrid_layer_pattern is not None:
+        length /= 2  # attention and perceptron of a block are layers of their own
+    recompute = (args.recompute_granularity, args.recompute_method, length)
     return {
         "schedule": megatron_layers.SCHEDULES.get(chosen, chosen),
         "micro_batch": args.micro_batch_size,

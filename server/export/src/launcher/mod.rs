@@ -1,13 +1,19 @@
 //! Every launcher of every version that exports are made for, a file each.
 
 mod accelerate;
+mod alpa;
+mod bridge;
 mod colossal_ai;
 mod deepspeed;
 mod galvatron;
 mod megatron;
+mod nnscaler;
+mod other;
+mod pipedream;
 mod torch_pipelining;
 mod torchgpipe;
 mod torchtitan;
+mod trainer;
 
 use std::collections::BTreeMap;
 
@@ -56,6 +62,12 @@ const EXPORTERS: &[Exporter] = &[
     torchgpipe::EXPORTER,
     galvatron::EXPORTER,
     accelerate::EXPORTER,
+    bridge::EXPORTER,
+    trainer::EXPORTER,
+    pipedream::EXPORTER,
+    alpa::EXPORTER,
+    nnscaler::EXPORTER,
+    other::EXPORTER,
 ];
 
 /// Ways of a launcher to say a plan besides the usual one.

@@ -1,5 +1,40 @@
 //! Exports against files that were written by hand and taken by the launchers themselves, and random plans.
 
+mod documents;
 mod golden;
 mod random;
+mod reasons;
 mod refused;
+
+use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
+
+/// A small GPT-2, cut so.
+fn case(stages: Vec<usize>, tensor: Degrees, data: Degrees) -> CutTransformer {
+    let model = DescribedTransformer {
+        family: "gpt2".to_owned(),
+        blocks: stages.iter().sum::<usize>() as i64,
+        hidden: 24,
+        heads: 12,
+        key_value_heads: 0,
+        feed_forward: 0,
+        sequence: 16,
+        positions: 16,
+        vocabulary: 100,
+        rotary_base: 0,
+        tied: true,
+        dropout: 0.0,
+    };
+    CutTransformer {
+        model,
+        stages,
+        tensor,
+        data,
+        nodes: 1,
+        devices_per_node: 64,
+        micro_batch: 12,
+        micro_batches: 4,
+        schedule: "1F1B".to_owned(),
+        precision: "bf16".to_owned(),
+        recompute: "none".to_owned(),
+    }
+}

@@ -143,7 +143,9 @@ pub fn ways(launcher: Launcher, precision: Precision) -> &'static [TrainingWay] 
         | Launcher::Alpa
         | Launcher::Nnscaler
         | Launcher::Pipedream
-        | Launcher::Torchgpipe => &[],
+        | Launcher::Torchgpipe
+        | Launcher::Trainer
+        | Launcher::Other => &[],
     }
 }
 

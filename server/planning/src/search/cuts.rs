@@ -40,6 +40,11 @@ impl Cuts {
         }
     }
 
+    /// Nowhere: all layers are one stage.
+    pub fn keep_all_together(&mut self) {
+        self.keep_together(0..=self.after.len());
+    }
+
     /// Always after this layer.
     pub fn require_after(&mut self, layer: usize) {
         if let Some(must) = self.must.get_mut(layer) {

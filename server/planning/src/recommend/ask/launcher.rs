@@ -22,6 +22,8 @@ pub enum CutUnit {
     /// Only between transformer blocks; what comes before the first one is on its own or with it, and likewise
     /// what comes after the last one.
     Block,
+    /// Nowhere: it trains the whole model on every device.
+    Nowhere,
 }
 
 /// What one launcher can run.
@@ -71,7 +73,7 @@ const MEGATRON: Rules = Rules {
 };
 
 /// The table, a row per launcher.
-const TABLE: [Rules; 12] = [
+const TABLE: [Rules; 14] = [
     MEGATRON,
     Rules { launcher: Launcher::MegatronBridge, ..MEGATRON },
     Rules {
@@ -168,6 +170,34 @@ const TABLE: [Rules; 12] = [
         note: "",
         ..MEGATRON
     },
+    Rules {
+        launcher: Launcher::Trainer,
+        offloads: &[],
+        shape: PlanShape::PerStageReplicas,
+        cut: CutUnit::Nowhere,
+        note: "Trainer keeps weights and gradients in fp32 where it computes in bf16: up to 4 bytes of each parameter more \
+               than predicted",
+        ..MEGATRON
+    },
+    Rules {
+        launcher: Launcher::Other,
+        shape: PlanShape::PerStageMesh,
+        cut: CutUnit::Layer,
+        recompute_per_stage: true,
+        schedules: &[Schedule::OneFOneB, Schedule::Gpipe, Schedule::PipeDream],
+        even_nodes: false,
+        offloads: &[
+            Block::Activations,
+            Block::Inputs,
+            Block::Versions,
+            Block::Weights,
+            Block::Gradients,
+            Block::Optimizer,
+        ],
+        chunks: true,
+        note: "",
+        ..MEGATRON
+    },
 ];
 
 impl Rules {
@@ -201,6 +231,10 @@ impl Rules {
     /// # Errors
     /// The launcher cannot run such a model; the text says why and what to do.
     pub fn restrict(&self, cuts: &mut Cuts, model: Option<&Model>) -> Result<(), String> {
+        if self.cut == CutUnit::Nowhere {
+            cuts.keep_all_together();
+            return Ok(());
+        }
         let Some(model) = model else { return Ok(()) };
         if !self.shared_weights && model.has_tied_head() {
             return Err(format!(
@@ -262,6 +296,15 @@ mod tests {
         let names: std::collections::BTreeSet<String> =
             TABLE.iter().map(|rules| rules.launcher.to_string()).collect();
         assert_eq!(names.len(), TABLE.len());
+    }
+
+    #[test]
+    fn trainer_cuts_nowhere() {
+        for model in [None, Some(Zoo::Gpt2(Gpt2 { blocks: 4, ..Gpt2::default() }).build().unwrap())] {
+            let mut cuts = Cuts::anywhere(7);
+            Rules::of(Launcher::Trainer).restrict(&mut cuts, model.as_ref()).unwrap();
+            assert_eq!((0..7).filter(|&layer| cuts.may_end(layer)).collect::<Vec<_>>(), [6]);
+        }
     }
 
     /// Megatron's layout has one `E` and one `L`: nothing is cut within what they stand for.

@@ -46,9 +46,9 @@ const fn engine(
     PipelineEngine { launcher, framework, overlap, why }
 }
 
-/// The table, a row per launcher. Of frameworks the first row counts that names one: Megatron-DeepSpeed trains
+/// The table, a row per launcher that is known. Of frameworks the first row counts that names one: Megatron-DeepSpeed trains
 /// with DeepSpeed's engine.
-const ENGINES: [PipelineEngine; 12] = [
+const ENGINES: [PipelineEngine; 13] = [
     engine(
         Launcher::Deepspeed,
         "deepspeed",
@@ -90,6 +90,12 @@ const ENGINES: [PipelineEngine; 12] = [
         "torchgpipe",
         Overlap::Computing,
         "torchgpipe copies between devices in streams of their own",
+    ),
+    engine(
+        Launcher::Trainer,
+        "trainer",
+        Overlap::Nothing,
+        "Trainer has no stages that would exchange anything",
     ),
 ];
 

@@ -1,11 +1,13 @@
-//! Megatron-LM with Megatron-Core: the flags of `pretrain_gpt.py`.
+//! Megatron-LM with Megatron-Core: the flags of `pretrain_gpt.py`, or of `pretrain_hybrid.py`.
 //!
 //! The cut is the layout (`--pipeline-model-parallel-layout`), which says any of them: `E` the embedding, `t` a block, `L` the
-//! final norm with the head and the loss, `|` between stages.
+//! final norm with the head and the loss, `|` between stages. The hybrid model has it in `--hybrid-layer-pattern`.
+
+pub(super) mod gpt;
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::model::layer::{Activation, NormKind, NormPosition, Perceptron};
+use loadmaster_proto::model::layer::NormKind;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
@@ -16,7 +18,9 @@ use crate::exported::{ExportedFile, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
+use crate::target::Variant;
 use crate::transformer::Transformer;
+use gpt::{Biases, Gpt, Positions};
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Megatron, 0, 17),
@@ -26,6 +30,9 @@ pub(super) const EXPORTER: Exporter = Exporter {
     write,
 };
 
+/// Layers of the hybrid model in a block.
+const HALVES: usize = 2;
+
 /// Rows of the vocabulary that Megatron pads to, for each shard.
 const PADDED_TO: i64 = 128;
 
@@ -34,11 +41,24 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     question.check_schedule(&[Schedule::OneFOneB])?;
     let grid = question.grid()?;
     let (transformer, cut) = question.transformer()?;
-    let model = model_flags(&transformer).map_err(|why| vec![StageRefusal::of_plan(why)])?;
+    let gpt = Gpt::of(&transformer)?;
+    let is_hybrid = question.variant == Variant::Hybrid;
+    let (layers, program) = if is_hybrid {
+        (flag("hybrid-layer-pattern", pattern(&cut)), "pretrain_hybrid.py")
+    } else {
+        (flag("num-layers", transformer.block_count()), "pretrain_gpt.py")
+    };
+    let model = model_flags(&transformer, gpt, layers);
     let mut plan = parallel_flags(question, &grid, &cut);
     plan.extend(precision_flags(question));
     plan.extend(recompute_flags(question, &cut)?);
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
+    let mut warnings = warnings(&transformer, &grid);
+    if is_hybrid {
+        let halves = "Megatron's hybrid model counts attention and perceptron as a layer each, so weights begin smaller than the \
+                      GPT model's: losses are not the same";
+        warnings.push(halves.to_owned());
+    }
     let torchrun = Torchrun::of(&ranks)?;
     let mut environment = BTreeMap::new();
     let mut exports = String::new();
@@ -58,35 +78,17 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         None,
         &exports,
         &[("MODEL", &model), ("PLAN", &plan)],
-        "pretrain_gpt.py",
+        program,
     );
     let flags = model.iter().chain(&plan).flatten().cloned();
-    let command = torchrun.words().into_iter().chain(["pretrain_gpt.py".to_owned()]).chain(flags).collect();
-    Ok(Written {
-        files: vec![ExportedFile::new("train.sh", script)],
-        command,
-        environment,
-        ranks,
-        warnings: warnings(&transformer, &grid),
-    })
+    let command = torchrun.words().into_iter().chain([program.to_owned()]).chain(flags).collect();
+    Ok(Written { files: vec![ExportedFile::new("train.sh", script)], command, environment, ranks, warnings })
 }
 
-/// # Errors
-/// What Megatron's GPT model cannot be, for people: it follows `the plan`.
-fn model_flags(transformer: &Transformer) -> Result<Vec<Flag>, String> {
+fn model_flags(transformer: &Transformer, gpt: Gpt, layers: Flag) -> Vec<Flag> {
     let Transformer { embedding, block, .. } = transformer;
-    let cannot = |what: &str| Err(format!("is of a model {what}, which Megatron's GPT model has not"));
-    if block.norm_position == NormPosition::Post || block.bidirectional {
-        return cannot("with norms behind residuals, or without causal attention");
-    }
-    if embedding.token_types > 0 || embedding.norm_epsilon.is_some() {
-        return cannot("with token types, or a norm behind the embedding");
-    }
-    if block.norm != transformer.norm || block.epsilon != transformer.norm_epsilon {
-        return cannot("whose final norm is another than its blocks'");
-    }
     let mut flags = vec![
-        flag("num-layers", transformer.block_count()),
+        layers,
         flag("hidden-size", block.hidden_size),
         flag("ffn-hidden-size", block.feed_forward_size),
         flag("num-attention-heads", block.heads),
@@ -99,40 +101,28 @@ fn model_flags(transformer: &Transformer) -> Result<Vec<Flag>, String> {
         flags.push(flag("kv-channels", block.head_size()));
     }
     flags.push(flag("seq-length", transformer.sequence_length));
-    match (block.rotary_base, embedding.positions) {
-        (Some(base), 0) => {
-            flags.push(flag("max-position-embeddings", transformer.sequence_length));
-            flags.push(flag("position-embedding-type", "rope"));
-            flags.push(flag(
-                "rotary-base",
-                whole(base).ok_or("with rotary positions whose base is no whole number")?,
-            ));
-        }
-        (None, 0) => {
-            flags.push(flag("max-position-embeddings", transformer.sequence_length));
-            flags.push(flag("position-embedding-type", "none"));
-        }
-        (None, positions) => {
-            flags.push(flag("max-position-embeddings", positions));
-            flags.push(flag("position-embedding-type", "learned_absolute"));
-        }
-        (Some(_), _) => return cannot("with learned and rotary positions at once"),
+    let (most, kind) = match gpt.positions {
+        Positions::None => (transformer.sequence_length, "none"),
+        Positions::Learned(positions) => (positions, "learned_absolute"),
+        Positions::Rotary(_) => (transformer.sequence_length, "rope"),
+    };
+    flags.push(flag("max-position-embeddings", most));
+    flags.push(flag("position-embedding-type", kind));
+    if let Positions::Rotary(base) = gpt.positions {
+        flags.push(flag("rotary-base", base));
     }
     flags.push(flag("normalization", if block.norm == NormKind::RmsNorm { "RMSNorm" } else { "LayerNorm" }));
     flags.push(flag("norm-epsilon", format!("{:e}", block.epsilon)));
     if block.query_key_norm {
         flags.push(switch("qk-layernorm"));
     }
-    match (block.perceptron, block.activation) {
-        (Perceptron::Gated, Activation::Silu) => flags.push(switch("swiglu")),
-        (Perceptron::TwoLayer, Activation::Gelu | Activation::GeluTanh) => {}
-        _ => return cannot("whose perceptrons are neither SwiGLU nor of two layers with GELU"),
+    if gpt.is_gated {
+        flags.push(switch("swiglu"));
     }
-    match (block.qkv_bias, block.attention_out_bias, block.mlp_bias) {
-        (true, true, true) => {}
-        (false, false, false) => flags.push(switch("disable-bias-linear")),
-        (true, false, false) => flags.extend([switch("disable-bias-linear"), switch("add-qkv-bias")]),
-        _ => return cannot("with biases in some of a block's maps"),
+    match gpt.biases {
+        Biases::All => {}
+        Biases::None => flags.push(switch("disable-bias-linear")),
+        Biases::Queries => flags.extend([switch("disable-bias-linear"), switch("add-qkv-bias")]),
     }
     flags.push(flag("attention-dropout", share(block.attention_dropout())));
     flags.push(flag("hidden-dropout", share(block.dropout)));
@@ -140,13 +130,7 @@ fn model_flags(transformer: &Transformer) -> Result<Vec<Flag>, String> {
         flags.push(switch("untie-embeddings-and-output-weights"));
     }
     flags.push(flag("vocab-size", embedding.vocabulary_size));
-    Ok(flags)
-}
-
-/// A number that is whole, as Megatron reads it.
-fn whole(number: f64) -> Option<i64> {
-    // Below 2^53 every whole number is one.
-    (number.fract() == 0.0 && (0.0..9e15).contains(&number)).then_some(number as i64)
+    flags
 }
 
 /// A share with its point: `0.0`.
@@ -156,8 +140,8 @@ fn share(share: f64) -> String {
 
 fn parallel_flags(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut) -> Vec<Flag> {
     let mut flags = vec![flag("pipeline-model-parallel-size", grid.stages)];
-    // It cuts evenly by itself.
-    if !cut.is_even() || cut.has_ends_elsewhere() {
+    // The hybrid model's pattern has the cut, and the GPT model is cut evenly by itself.
+    if question.variant == Variant::Usual && (!cut.is_even() || cut.has_ends_elsewhere()) {
         flags.push(flag("pipeline-model-parallel-layout", layout(cut)));
     }
     flags.push(flag("tensor-model-parallel-size", grid.shards));
@@ -181,8 +165,15 @@ pub(crate) fn layout(cut: &Cut) -> String {
     stages.join("|")
 }
 
+/// The cut as the hybrid model's pattern, attention and perceptron of each block: `*-*-|*-`.
+fn pattern(cut: &Cut) -> String {
+    let stages: Vec<String> = cut.stages.iter().map(|part| "*-".repeat(part.blocks.len())).collect();
+    stages.join("|")
+}
+
 fn recompute_flags(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Vec<Flag>, Refused> {
-    let Some(length) = recomputed_length(question, cut)? else { return Ok(Vec::new()) };
+    let Some(blocks) = recomputed_length(question, cut)? else { return Ok(Vec::new()) };
+    let length = if question.variant == Variant::Hybrid { HALVES * blocks } else { blocks };
     Ok(vec![
         flag("recompute-granularity", "full"),
         flag("recompute-method", "uniform"),

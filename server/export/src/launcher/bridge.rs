@@ -1,0 +1,183 @@
+//! Megatron-Bridge, which `NeMo` trains with: a file that goes over a recipe.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
+
+use loadmaster_proto::model::layer::NormKind;
+use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::{Precision, Schedule};
+
+use super::megatron::gpt::{Biases, Gpt, Positions};
+use super::megatron::{layout, padding_warning, recomputed_length};
+use super::{Exporter, Written, target};
+use crate::cut::Cut;
+use crate::envelope::Torchrun;
+use crate::exported::{ExportedFile, Verified};
+use crate::grid::{AxisOrder, Grid};
+use crate::question::{ExportQuestion, Refused};
+use crate::refusal::StageRefusal;
+use crate::transformer::Transformer;
+
+pub(super) const EXPORTER: Exporter = Exporter {
+    target: target(Launcher::MegatronBridge, 0, 6),
+    shape: PlanShape::UniformGrid,
+    writes: "plan.yaml: the model, the layout of the cut and the batches, over a recipe",
+    verified: Verified::Built,
+    write,
+};
+
+const PROGRAM: [&str; 2] = ["pretrain.py", "--config-file=plan.yaml"];
+
+fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
+    question.check_nothing_leaves()?;
+    question.check_schedule(&[Schedule::OneFOneB])?;
+    let grid = question.grid()?;
+    let (transformer, cut) = question.transformer()?;
+    let gpt = Gpt::of(&transformer)?;
+    if let Positions::Learned(positions) = gpt.positions
+        && positions != transformer.sequence_length
+    {
+        let why = format!(
+            "is of a model with {positions} learned positions for samples of {} tokens, and Megatron-Bridge learns as many as a \
+             sample has: profile it with those",
+            transformer.sequence_length
+        );
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
+    if grid.stages > 1 && question.plan.training.precision == Precision::Fp32 {
+        let why = "passes fp32 between its stages, which no text of Megatron-Bridge's file says: recommend one in bf16";
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
+    let recomputed = recomputed_length(question, &cut)?;
+    let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
+    let command: Vec<String> =
+        Torchrun::of(&ranks)?.words().into_iter().chain(PROGRAM.map(str::to_owned)).collect();
+    let mut environment = BTreeMap::new();
+    let mut start = command.join(" ");
+    if grid.shards > 1 {
+        environment.insert("CUDA_DEVICE_MAX_CONNECTIONS".to_owned(), "1".to_owned());
+        start.insert_str(0, "CUDA_DEVICE_MAX_CONNECTIONS=1 ");
+    }
+    let mut yaml = Yaml(String::new());
+    describe(&mut yaml, &transformer, gpt);
+    plan(&mut yaml, question, &grid, &cut, recomputed);
+    let blocks: Vec<String> = cut.block_counts().iter().map(ToString::to_string).collect();
+    let file = format!(
+        "# {}.\n# Blocks of the stages: {}. It goes over your recipe:\n# {start}\n{}",
+        question.head_line(),
+        blocks.join(", "),
+        yaml.0
+    );
+    Ok(Written {
+        files: vec![ExportedFile::new("plan.yaml", file)],
+        command,
+        environment,
+        ranks,
+        warnings: warnings(question, &transformer, gpt, &grid),
+    })
+}
+
+/// Sections of keys, one below the other.
+struct Yaml(String);
+
+impl Yaml {
+    fn section(&mut self, name: &str) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.0, "{name}:");
+    }
+
+    fn say(&mut self, name: &str, value: impl Display) {
+        let _ = writeln!(self.0, "  {name}: {value}");
+    }
+}
+
+fn describe(yaml: &mut Yaml, transformer: &Transformer, gpt: Gpt) {
+    let Transformer { embedding, block, .. } = transformer;
+    yaml.section("model");
+    yaml.say("num_layers", transformer.block_count());
+    yaml.say("hidden_size", block.hidden_size);
+    yaml.say("ffn_hidden_size", block.feed_forward_size);
+    yaml.say("num_attention_heads", block.heads);
+    if block.key_value_heads() != block.heads {
+        yaml.say("num_query_groups", block.key_value_heads());
+    }
+    if block.head_size.is_some() {
+        yaml.say("kv_channels", block.head_size());
+    }
+    yaml.say("seq_length", transformer.sequence_length);
+    yaml.say("vocab_size", embedding.vocabulary_size);
+    yaml.say("should_pad_vocab", true);
+    yaml.say("share_embeddings_and_output_weights", transformer.has_tied_head);
+    match gpt.positions {
+        Positions::None => yaml.say("position_embedding_type", "none"),
+        Positions::Learned(_) => yaml.say("position_embedding_type", "learned_absolute"),
+        Positions::Rotary(base) => {
+            yaml.say("position_embedding_type", "rope");
+            yaml.say("rotary_base", base);
+        }
+    }
+    yaml.say("normalization", if block.norm == NormKind::RmsNorm { "RMSNorm" } else { "LayerNorm" });
+    yaml.say("layernorm_epsilon", with_point(block.epsilon));
+    if block.query_key_norm {
+        yaml.say("qk_layernorm", true);
+    }
+    if gpt.is_gated {
+        yaml.say("gated_linear_unit", true);
+    }
+    match gpt.biases {
+        Biases::All => {}
+        Biases::None => yaml.say("add_bias_linear", false),
+        Biases::Queries => {
+            yaml.say("add_bias_linear", false);
+            yaml.say("add_qkv_bias", true);
+        }
+    }
+    yaml.say("attention_dropout", format_args!("{:?}", block.attention_dropout()));
+    yaml.say("hidden_dropout", format_args!("{:?}", block.dropout));
+}
+
+fn plan(yaml: &mut Yaml, question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut, recomputed: Option<usize>) {
+    yaml.say("pipeline_model_parallel_size", grid.stages);
+    // It cuts evenly by itself.
+    if !cut.is_even() || cut.has_ends_elsewhere() {
+        yaml.say("pipeline_model_parallel_layout", format_args!("\"{}\"", layout(cut)));
+    }
+    yaml.say("tensor_model_parallel_size", grid.shards);
+    if let Some(length) = recomputed {
+        yaml.say("recompute_granularity", "full");
+        yaml.say("recompute_method", "uniform");
+        yaml.say("recompute_num_layers", length);
+    }
+    yaml.section("train");
+    yaml.say("micro_batch_size", question.samples_per_replica(grid));
+    yaml.say("global_batch_size", question.samples());
+    // Recipes have one, which must give way.
+    yaml.0.push_str(match question.plan.training.precision {
+        Precision::Fp32 => "mixed_precision: null\n",
+        Precision::Bf16 | Precision::Bf16Fp32Gradients => "mixed_precision: bf16_mixed\n",
+    });
+}
+
+/// A small number as every reader of YAML knows it: `1.0e-5`, which some take for a text without the point.
+fn with_point(number: f64) -> String {
+    let text = format!("{number:e}");
+    match text.split_once('e') {
+        Some((digits, power)) if !digits.contains('.') => format!("{digits}.0e{power}"),
+        _ => text,
+    }
+}
+
+fn warnings(question: &ExportQuestion<'_>, transformer: &Transformer, gpt: Gpt, grid: &Grid) -> Vec<String> {
+    let activation = if gpt.is_gated { "SiLU (those of Llama)" } else { "GELU (those of GPT)" };
+    let recipe = format!(
+        "the activation is the recipe's, which a file cannot name: take one with {activation}; data, optimizer and how long to \
+         train are the recipe's too"
+    );
+    let proved = "such files were read, and every rank built, by the classes of Megatron-Core that Megatron-Bridge's derive \
+                  from, not by its own";
+    let gradients = (question.plan.training.precision == Precision::Bf16).then(|| {
+        "bf16_mixed adds gradients up in fp32: 2 bytes of each parameter more than the plan says".to_owned()
+    });
+    let padded = padding_warning(transformer, grid.shards, "Megatron-Bridge");
+    [recipe, proved.to_owned()].into_iter().chain(gradients).chain(padded).collect()
+}

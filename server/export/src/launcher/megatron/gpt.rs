@@ -1,0 +1,83 @@
+//! A transformer as Megatron-Core's GPT model, which its flags and Bridge's file both describe.
+
+use loadmaster_proto::model::layer::{Activation, NormPosition, Perceptron};
+
+use crate::refusal::StageRefusal;
+use crate::transformer::Transformer;
+
+/// How positions are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::launcher) enum Positions {
+    None,
+    /// How many are learned.
+    Learned(i64),
+    /// The base.
+    Rotary(i64),
+}
+
+/// Which maps of a block have biases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::launcher) enum Biases {
+    All,
+    None,
+    /// Those to queries, keys and values.
+    Queries,
+}
+
+/// What its GPT model asks besides sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::launcher) struct Gpt {
+    pub(in crate::launcher) positions: Positions,
+    pub(in crate::launcher) biases: Biases,
+    /// `SwiGLU`; else two layers with GELU.
+    pub(in crate::launcher) is_gated: bool,
+}
+
+impl Gpt {
+    /// # Errors
+    /// What the GPT model cannot be.
+    pub(in crate::launcher) fn of(transformer: &Transformer) -> Result<Self, Vec<StageRefusal>> {
+        Self::described(transformer).map_err(|what| {
+            vec![StageRefusal::of_plan(format!("is of a model {what}, which Megatron's GPT model has not"))]
+        })
+    }
+
+    fn described(transformer: &Transformer) -> Result<Self, &'static str> {
+        let Transformer { embedding, block, .. } = transformer;
+        if block.norm_position == NormPosition::Post || block.bidirectional {
+            return Err("with norms behind residuals, or without causal attention");
+        }
+        if embedding.token_types > 0 || embedding.norm_epsilon.is_some() {
+            return Err("with token types, or a norm behind the embedding");
+        }
+        if block.norm != transformer.norm || block.epsilon != transformer.norm_epsilon {
+            return Err("whose final norm is another than its blocks'");
+        }
+        let positions = match (block.rotary_base, embedding.positions) {
+            (None, 0) => Positions::None,
+            (None, positions) => Positions::Learned(positions),
+            (Some(base), 0) => {
+                Positions::Rotary(whole(base).ok_or("with rotary positions whose base is no whole number")?)
+            }
+            (Some(_), _) => return Err("with learned and rotary positions at once"),
+        };
+        let is_gated = match (block.perceptron, block.activation) {
+            (Perceptron::Gated, Activation::Silu) => true,
+            (Perceptron::TwoLayer, Activation::Gelu | Activation::GeluTanh) => false,
+            _ => return Err("whose perceptrons are neither SwiGLU nor of two layers with GELU"),
+        };
+        let biases = match (block.qkv_bias, block.attention_out_bias, block.mlp_bias) {
+            (true, true, true) => Biases::All,
+            (false, false, false) => Biases::None,
+            (true, false, false) => Biases::Queries,
+            _ => return Err("with biases in some of a block's maps"),
+        };
+        Ok(Self { positions, biases, is_gated })
+    }
+}
+
+/// A number that is whole, as Megatron reads it.
+fn whole(number: f64) -> Option<i64> {
+    // Below 2^53 every whole number is one.
+    (number.fract() == 0.0 && (0.0..9e15).contains(&number)).then_some(number as i64)
+}

@@ -74,6 +74,8 @@ mod delete;
 mod documents;
 mod ended;
 mod error;
+pub mod fields;
+mod find;
 mod finish;
 mod json;
 mod lease;

@@ -35,7 +35,9 @@ Examples:
 pub(crate) const PROFILE_LIST: &str = "\
 Examples:
   loadmaster profile list
-  loadmaster profile list --limit 0 -o name";
+  loadmaster profile list --limit 0 -o name
+  loadmaster profile list --filter 'state = complete AND model:vgg'
+  loadmaster profile list --since 7d --order-by 'end_time desc'";
 
 pub(crate) const PROFILE_SHOW: &str = "\
 Examples:
@@ -184,7 +186,15 @@ Examples:
 pub(crate) const PLAN_LIST: &str = "\
 Examples:
   loadmaster plan list
-  loadmaster plan list --limit 10 -o yaml";
+  loadmaster plan list --limit 10 -o yaml
+  Plans of a profile, the fastest first:
+    loadmaster plan list --filter 'profile = vgg11-1a2b' \\
+      --order-by predicted_seconds
+  Those of the last week that needed more than 20 GiB when they were trained:
+    loadmaster plan list --since 7d --filter 'measured_peak>20GiB'
+  For one of two launchers, at a price:
+    loadmaster plan list --order-by 'hourly_price, predicted_seconds desc' \\
+      --filter 'launcher=megatron OR launcher=alpa AND hourly_price:*'";
 
 pub(crate) const PLAN_DELETE: &str = "\
 Refused while another plan names it among its alternatives, something was measured or reported of it, or it is being
@@ -353,7 +363,9 @@ Examples:
 pub(crate) const RUN_LIST: &str = "\
 Examples:
   loadmaster run list --state parked
-  loadmaster run list --operation 0197 --limit 0 -o json";
+  loadmaster run list --operation 0197 --limit 0 -o json
+  loadmaster run list --filter 'state=parked AND attempts>2' --since 12h
+  loadmaster run list --order-by 'device_seconds desc' --limit 10";
 
 pub(crate) const RUN_SHOW: &str = "\
 Examples:

@@ -28,7 +28,7 @@ use super::error::ApiError;
 use super::imports::Imports;
 use super::page::Listing;
 use crate::store::records::{PageRequest, PlanRecord};
-use crate::store::{RunFilter, Store};
+use crate::store::{RunFilter, Store, fields};
 pub(super) use known::Memory;
 use message::Trial;
 use recommend::Recommended;
@@ -113,9 +113,10 @@ impl PlanService for Plans {
         request: Request<v1::ListPlansRequest>,
     ) -> Result<Response<v1::ListPlansResponse>, Status> {
         let request = request.into_inner();
-        let listing = Listing::new("ListPlans", &[]);
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing = Listing::of("ListPlans", &[], fields::PLANS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = self.store.list_plans(&page).await.map_err(ApiError::from)?;
+        let page = self.store.list_plans(listing.query(), &page).await.map_err(ApiError::from)?;
         let (plans, next_page_token) = listing.answer(page, listed::plan);
         Ok(Response::new(v1::ListPlansResponse { plans, next_page_token }))
     }

@@ -7,6 +7,7 @@ mod resume;
 mod run;
 mod software;
 
+use loadmaster_filter::Query;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::{OperationName, ProfileName, RunName};
 use loadmaster_proto::wire::longrunning::Operation;
@@ -22,7 +23,7 @@ use super::messages::{self, operation_message};
 use super::page::Listing;
 use crate::profile::StoredProfile;
 use crate::store::records::{PageRequest, RunState, WorkerRecord};
-use crate::store::{RunFilter, Store};
+use crate::store::{RunFilter, Store, fields};
 
 /// Runs and shows profiles.
 #[derive(Debug, Clone)]
@@ -48,7 +49,11 @@ impl Profiles {
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, ApiError> {
-        Ok(self.store.list_workers(&PageRequest { size: MAX_WORKERS, after: None }).await?.rows)
+        Ok(self
+            .store
+            .list_workers(&Query::default(), &PageRequest { size: MAX_WORKERS, after: None })
+            .await?
+            .rows)
     }
 }
 
@@ -81,9 +86,10 @@ impl ProfileService for Profiles {
         request: Request<v1::ListProfilesRequest>,
     ) -> Result<Response<v1::ListProfilesResponse>, Status> {
         let request = request.into_inner();
-        let listing = Listing::new("ListProfiles", &[]);
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing = Listing::of("ListProfiles", &[], fields::PROFILES, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = self.store.list_profiles(&page).await.map_err(ApiError::from)?;
+        let page = self.store.list_profiles(listing.query(), &page).await.map_err(ApiError::from)?;
         let (profiles, next_page_token) = listing.answer(page, message::in_list);
         Ok(Response::new(v1::ListProfilesResponse { profiles, next_page_token }))
     }
@@ -125,8 +131,11 @@ impl ProfileService for Profiles {
         request: Request<v1::ListRunsRequest>,
     ) -> Result<Response<v1::ListRunsResponse>, Status> {
         let request = request.into_inner();
+        let arguments = [request.operation.as_str(), &request.state.to_string()];
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing = Listing::of("ListRuns", &arguments, fields::RUNS, asked).map_err(ApiError::from)?;
         let filter = run_filter(&request).map_err(ApiError::from)?;
-        let listing = Listing::new("ListRuns", &[&request.operation, &request.state.to_string()]);
+        let filter = RunFilter { query: listing.query().clone(), ..filter };
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_runs(&filter, &page).await.map_err(ApiError::from)?;
         let (runs, next_page_token) = listing.answer(page, messages::run_row);

@@ -18,7 +18,8 @@ use crate::input::parse::{request_id, whole_seconds};
 use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
-use crate::session::page::{self, Limit};
+use crate::session::list::{Asked, ListArgs};
+use crate::session::page;
 use compare::Compare;
 use observe::{Errors, Observations, Report};
 use predict::Predict;
@@ -41,7 +42,7 @@ pub(crate) enum PlanVerb {
     Compare(Compare),
     /// Plans, newest first.
     #[command(after_help = help::PLAN_LIST)]
-    List(Limit),
+    List(ListArgs),
     /// Train a plan for real and compare what it needed with the prediction.
     #[command(after_help = help::PLAN_VALIDATE, allow_negative_numbers = true)]
     Validate(Validate),
@@ -130,9 +131,15 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
         PlanVerb::Recommend(recommend) => recommend.run(context).await,
         PlanVerb::Show(show) => show.run(context).await,
         PlanVerb::Compare(compare) => compare.run(context).await,
-        PlanVerb::List(limit) => {
+        PlanVerb::List(list) => {
+            let Asked { filter, order_by, limit } = list.asked()?;
             let plans = page::all(context, limit, async |page_size, page_token| {
-                let request = v1::ListPlansRequest { page_size, page_token };
+                let request = v1::ListPlansRequest {
+                    page_size,
+                    page_token,
+                    filter: filter.clone(),
+                    order_by: order_by.clone(),
+                };
                 context.client.call(request, async |channel, q| plans(channel).list_plans(q).await).await
             });
             context.output.print(&plans.await?)

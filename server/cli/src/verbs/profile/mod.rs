@@ -16,6 +16,7 @@ use crate::output::Format;
 use crate::session::client::profiles;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
+use crate::session::list::{Asked, ListArgs};
 use crate::session::page::{self, Limit};
 use crate::text::{about, count, plain, plural};
 use campaign::CampaignArgs;
@@ -42,7 +43,7 @@ pub(crate) enum ProfileVerb {
     },
     /// Profiles, newest first.
     #[command(after_help = help::PROFILE_LIST)]
-    List(Limit),
+    List(ListArgs),
     /// One profile: its runs and what they cost, what each predictor lacks, the memory of each layer.
     #[command(visible_alias = "get", after_help = help::PROFILE_SHOW)]
     Show {
@@ -116,9 +117,15 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
                 .await?;
             follow::begun(context, operation, &wait).await
         }
-        ProfileVerb::List(limit) => {
+        ProfileVerb::List(list) => {
+            let Asked { filter, order_by, limit } = list.asked()?;
             let profiles = page::all(context, limit, async |page_size, page_token| {
-                let request = v1::ListProfilesRequest { page_size, page_token };
+                let request = v1::ListProfilesRequest {
+                    page_size,
+                    page_token,
+                    filter: filter.clone(),
+                    order_by: order_by.clone(),
+                };
                 context
                     .client
                     .call(request, async |channel, q| profiles(channel).list_profiles(q).await)

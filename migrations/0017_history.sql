@@ -29,6 +29,8 @@ CREATE TABLE plan_facts (
     micro_batches          bigint,
     global_batch_size      bigint GENERATED ALWAYS AS (micro_batch_size * micro_batches) STORED,
     ledger                 text,
+    -- What people wrote on it, by keys: nothing else of a plan ever changes.
+    labels                 jsonb NOT NULL DEFAULT '{}',
     -- Of the fullest device; more than a bigint holds is cut.
     predicted_peak_bytes   bigint NOT NULL,
     -- Of one iteration.
@@ -114,6 +116,9 @@ UPDATE plan_facts SET (measured_ledger, measured_peak_bytes, measured_seconds)
     = (SELECT ledger, peak, seconds FROM measured_of_plan(plan_facts.id))
 WHERE id IN (SELECT plan_id FROM runs WHERE plan_id IS NOT NULL AND state = 'succeeded');
 
+ALTER TABLE profiles ADD COLUMN labels jsonb NOT NULL DEFAULT '{}';
+CREATE INDEX profiles_by_labels ON profiles USING gin (labels);
+
 -- Orders, each with the order of creation behind it; what is not set comes last whichever way, which takes two where it may
 -- be missing.
 CREATE INDEX plan_facts_by_time ON plan_facts (create_time, id);
@@ -128,4 +133,5 @@ CREATE INDEX plan_facts_by_solver ON plan_facts (solver, create_time, id);
 CREATE INDEX plan_facts_by_launcher ON plan_facts (launcher, create_time, id);
 CREATE INDEX plan_facts_by_objective ON plan_facts (objective, create_time, id);
 CREATE INDEX plan_facts_by_kind ON plan_facts (device_kind, create_time, id);
+CREATE INDEX plan_facts_by_labels ON plan_facts USING gin (labels);
 CREATE INDEX plan_facts_measured ON plan_facts (measured_seconds) WHERE measured_seconds IS NOT NULL;

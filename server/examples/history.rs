@@ -4,11 +4,7 @@
 //! The store is asked, on a Postgres of its own, for pages of 50 rows; each question is asked 300 times. Printed are the median
 //! and the 99th percentile in milliseconds, and both as multiples of those of the same question to an empty history.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "what fails here ends it; it prints what it measured"
-)]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here ends it")]
 
 #[expect(dead_code, reason = "made for the tests of the store, which use all of it")]
 #[path = "../tests/store/support/mod.rs"]

@@ -1,5 +1,7 @@
 //! Plans.
 
+use std::collections::BTreeMap;
+
 use loadmaster_filter::Query;
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::Plan;
@@ -22,7 +24,7 @@ use super::trials::figures_of_run;
 /// `contended` and `oversubscribed` are false where nothing was measured.
 const LIST: ListSql = ListSql {
     select: "SELECT page.*, plans.profile_id, plans.model_id, plans.summary, trials.*, observed.*, runs.id AS run_id, figures.*
-     FROM (SELECT id, create_time",
+     FROM (SELECT id, labels, create_time",
     from: "FROM plan_facts",
     id: "id",
     around: concat!(
@@ -54,6 +56,7 @@ struct SummaryRow {
     profile_id: String,
     model_id: String,
     summary: Json<PlanSummary>,
+    labels: Json<BTreeMap<String, String>>,
     create_time: Time,
     ended: i64,
     succeeded: i64,
@@ -79,6 +82,7 @@ impl TryFrom<SummaryRow> for PlanRow {
             profile: name(ProfileName::from_id(row.profile_id))?,
             model: name(ModelName::from_id(row.model_id))?,
             summary: row.summary.0,
+            labels: row.labels.0,
             trained: TrainedSummary {
                 trials: unsigned(row.ended)?,
                 succeeded: unsigned(row.succeeded)?,

@@ -13,7 +13,7 @@ use super::records::{MeasurementRecord, Page, PageRequest, Positioned, ProfileRe
 macro_rules! selected {
     () => {
         "SELECT profiles.*, newest.operation_id, counts.*, reused.*
-             FROM (SELECT id, settings, state, missing, create_time, end_time"
+             FROM (SELECT id, settings, state, labels, missing, create_time, end_time"
     };
 }
 

@@ -44,6 +44,12 @@ Examples:
   loadmaster profile show vgg11-1a2b
   loadmaster profile show profiles/vgg11-1a2b -o json";
 
+pub(crate) const PROFILE_LABEL: &str = "\
+Examples:
+  loadmaster profile label vgg11-1a2b team=vision stage=release
+  loadmaster profile label vgg11-1a2b stage-
+  loadmaster profile list --filter 'labels.team=vision AND NOT labels:stage'";
+
 pub(crate) const PROFILE_DELETE: &str = "\
 What its runs measured stays, for the profiles that reuse it and for those to come. Refused while plans were made from
 it or while it is being measured; the answer names them.
@@ -195,6 +201,12 @@ Examples:
   For one of two launchers, at a price:
     loadmaster plan list --order-by 'hourly_price, predicted_seconds desc' \\
       --filter 'launcher=megatron OR launcher=alpa AND hourly_price:*'";
+
+pub(crate) const PLAN_LABEL: &str = "\
+Examples:
+  loadmaster plan label 7f3c team=vision stage=release
+  loadmaster plan label 7f3c stage-
+  loadmaster plan list --filter 'labels.team=vision AND NOT labels:stage'";
 
 pub(crate) const PLAN_DELETE: &str = "\
 Refused while another plan names it among its alternatives, something was measured or reported of it, or it is being

@@ -8,7 +8,8 @@ mod run;
 mod software;
 
 use loadmaster_filter::Query;
-use loadmaster_proto::error::Invalid;
+use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::label::LabelChange;
 use loadmaster_proto::name::{OperationName, ProfileName, RunName};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
@@ -92,6 +93,19 @@ impl ProfileService for Profiles {
         let page = self.store.list_profiles(listing.query(), &page).await.map_err(ApiError::from)?;
         let (profiles, next_page_token) = listing.answer(page, message::in_list);
         Ok(Response::new(v1::ListProfilesResponse { profiles, next_page_token }))
+    }
+
+    async fn update_profile(
+        &self,
+        request: Request<v1::UpdateProfileRequest>,
+    ) -> Result<Response<v1::Profile>, Status> {
+        let v1::UpdateProfileRequest { profile, update_mask } = request.into_inner();
+        let profile = required("profile", profile).map_err(ApiError::from)?;
+        let name = ProfileName::parse("profile.name", &profile.name).map_err(ApiError::from)?;
+        let paths = update_mask.as_ref().map(|mask| mask.paths.as_slice());
+        let change = LabelChange::asked("profile", profile.labels, paths).map_err(ApiError::from)?;
+        self.store.label_profile(&name, &change).await.map_err(ApiError::from)?;
+        Ok(Response::new(self.whole(&name).await?))
     }
 
     async fn delete_profile(

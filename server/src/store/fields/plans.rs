@@ -35,4 +35,5 @@ pub static PLANS: &[Field] = &[
     perhaps("peak_error", Kind::Number, "peak_error"),
     perhaps("seconds_error", Kind::Number, "seconds_error"),
     always("create_time", Kind::Time, "create_time"),
+    always("labels", Kind::Labels, "labels"),
 ];

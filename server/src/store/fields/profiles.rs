@@ -22,4 +22,5 @@ pub static PROFILES: &[Field] = &[
     perhaps("micro_batches", Kind::Count, "(settings #>> '{training,micro_batches}')::bigint"),
     always("create_time", Kind::Time, "create_time"),
     perhaps("end_time", Kind::Time, "end_time"),
+    always("labels", Kind::Labels, "labels"),
 ];

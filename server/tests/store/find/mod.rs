@@ -5,9 +5,10 @@ mod ask;
 
 use jiff::Timestamp;
 use loadmaster::store::records::{Fenced, NewTrial, PageRequest};
-use loadmaster::store::{Store, fields};
+use loadmaster::store::{Store, StoreError, fields};
 use loadmaster_filter::{Kind, Query};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::label::{LabelChange, MAX_LABELS};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
@@ -102,6 +103,10 @@ async fn put(store: &Store, content: &Plan, index: usize, random: &mut StdRng) -
         .execute(store.pool())
         .await
         .unwrap();
+    let team = some(random, &["vision", "language", "100% of*"]);
+    let set = team.map(|team| ("team".to_owned(), team.to_owned()));
+    let change = LabelChange { set: set.into_iter().collect(), ..LabelChange::default() };
+    store.label_plan(&PlanName::from_id(&id).unwrap(), &change).await.unwrap();
     let text = |text: &str| Some(Has::Text(text.to_owned()));
     let number = |number: f64| Some(Has::Number(number));
     let error = |predicted: f64, measured: f64| Some(Has::Number(predicted / measured - 1.0));
@@ -123,6 +128,7 @@ async fn put(store: &Store, content: &Plan, index: usize, random: &mut StdRng) -
             "seconds_error",
             measured.zip(seconds).and_then(|((measured, _), seconds)| error(seconds, measured)),
         ),
+        ("labels.team", team.and_then(text)),
         ("create_time", Some(Has::Time(time))),
     ];
     fields.into_iter().filter_map(|(field, has)| has.map(|has| (field, has))).collect()
@@ -156,7 +162,7 @@ fn random_ask(random: &mut StdRng, rows: &[Row], depth: u32) -> Ask {
             _ => Ask::Not(Box::new(parts(1).remove(0))),
         };
     }
-    let field = one(random, &ORDERED);
+    let field = if random.random_range(0..8) == 0 { "labels.team" } else { one(random, &ORDERED) };
     // Values that are there.
     let values: Vec<&Has> = rows.iter().filter_map(|row| row.get(field)).collect();
     let value = values[random.random_range(0..values.len())].clone();
@@ -368,4 +374,52 @@ async fn a_deleted_plan_is_not_found() {
     let left: i64 =
         sqlx::query_scalar("SELECT count(*) FROM plan_facts").fetch_one(store.pool()).await.unwrap();
     assert_eq!(left, 0);
+}
+
+/// A change names what changes; of many at the same moment all count, and what would be too much changes nothing.
+#[tokio::test]
+async fn labels_are_changed_one_by_one() {
+    let store = store().await;
+    let (name, content) = plan(&store).await;
+    store.put_plan(&name, &content).await.unwrap();
+    let profile = content.profile.clone();
+    let labels = async || -> Vec<String> {
+        let page = PageRequest { size: 1, after: None };
+        let of_plan = store.list_plans(&Query::default(), &page).await.unwrap().rows[0].labels.clone();
+        let glance = store.glance_at_plan(&name).await.unwrap().labels;
+        assert_eq!(of_plan, glance.into_iter().collect());
+        assert_eq!(store.get_profile(&profile).await.unwrap().labels, of_plan);
+        of_plan.into_iter().map(|(key, value)| format!("{key}={value}")).collect()
+    };
+    let change = |replaces_all, removed: &[&str], set: &[(&str, &str)]| LabelChange {
+        replaces_all,
+        removed: removed.iter().map(|&key| key.to_owned()).collect(),
+        set: set.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
+    };
+    let both = async |change: &LabelChange| {
+        let plan = store.label_plan(&name, change).await;
+        let profile = store.label_profile(&profile, change).await;
+        assert_eq!(plan.is_ok(), profile.is_ok());
+        plan
+    };
+    for (change, left) in [
+        (change(false, &[], &[("a", "1"), ("b", "2")]), vec!["a=1", "b=2"]),
+        (change(false, &["a", "z"], &[("b", "3"), ("c", "")]), vec!["b=3", "c="]),
+        (change(true, &[], &[("d", "4")]), vec!["d=4"]),
+        (change(true, &[], &[]), vec![]),
+    ] {
+        both(&change).await.unwrap();
+        assert_eq!(labels().await, left);
+    }
+    let keys: Vec<String> = (0..MAX_LABELS).map(|index| format!("k{index}")).collect();
+    let changes: Vec<LabelChange> = keys.iter().map(|key| change(false, &[], &[(key, "v")])).collect();
+    futures_util::future::join_all(changes.iter().map(&both)).await.into_iter().for_each(Result::unwrap);
+    assert_eq!(labels().await.len(), MAX_LABELS);
+    let refused = both(&change(false, &[], &[("one_more", "v")])).await;
+    assert!(matches!(refused, Err(StoreError::TooManyLabels { .. })), "{refused:?}");
+    both(&change(false, &["k0"], &[("one_more", "v")])).await.unwrap();
+    assert_eq!(labels().await.len(), MAX_LABELS);
+    let nobody = store.label_plan(&PlanName::from_id("nobody").unwrap(), &change(true, &[], &[])).await;
+    assert!(matches!(nobody, Err(StoreError::NotFound { .. })), "{nobody:?}");
+    assert_eq!(store.put_plan(&name, &content).await.unwrap().content, content, "the plan is as it was");
 }

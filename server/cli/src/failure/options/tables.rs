@@ -106,6 +106,8 @@ pub(crate) const LIST: OptionTable = &[FOUND, PAGE];
 
 pub(crate) const PROFILE_RUN: OptionTable =
     &[MODEL, MODEL_FILE, TRAINING, CAMPAIGN, REQUEST_ID, RUN_DEADLINE, DRY_RUN];
+pub(crate) const PROFILE_LABEL: OptionTable =
+    &[&[("profile", "NAME"), ("profile.labels", "CHANGE"), ("update_mask", "CHANGE")]];
 pub(crate) const PROFILE_RESUME: OptionTable = &[&[("name", "NAME")], REQUEST_ID];
 pub(crate) const PROFILE_MEASUREMENTS: OptionTable = &[&[("parent", "NAME")], PAGE];
 pub(crate) const PROFILE_IMPORT: OptionTable = &[&[("document", "PATH:"), ("profile_id", "--id")], DRY_RUN];
@@ -202,6 +204,8 @@ pub(crate) const PLAN_SHOW: OptionTable = &[&[
     ("transfers", "--transfers"),
 ]];
 pub(crate) const PLAN_COMPARE: OptionTable = &[&[("names", "PLAN")]];
+pub(crate) const PLAN_LABEL: OptionTable =
+    &[&[("plan", "NAME"), ("plan.labels", "CHANGE"), ("update_mask", "CHANGE")]];
 pub(crate) const PLAN_DELETE: OptionTable = &[&[("name", "NAME"), ("with_trials", "--with-trials")]];
 pub(crate) const PLAN_VALIDATE: OptionTable = &[
     &[

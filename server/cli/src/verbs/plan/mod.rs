@@ -13,6 +13,7 @@ use loadmaster_proto::wire::v1;
 
 use super::help;
 use crate::failure::{Failure, options};
+use crate::input::labels::{self, LabelChange};
 use crate::input::parse;
 use crate::input::parse::{request_id, whole_seconds};
 use crate::session::client::plans;
@@ -49,6 +50,17 @@ pub(crate) enum PlanVerb {
     /// Report what a real training run of a plan needed.
     #[command(after_help = help::PLAN_REPORT, allow_negative_numbers = true)]
     Report(Report),
+    /// Write labels on a plan, to find it again: `plan list --filter 'labels.team = vision'`.
+    #[command(after_help = help::PLAN_LABEL)]
+    Label {
+        /// The plan: `plans/ID` or the id alone.
+        #[arg(value_parser = parse::plan)]
+        name: String,
+
+        /// KEY=VALUE sets a label, KEY- removes it; all others stay.
+        #[arg(required = true, value_name = "CHANGE", value_parser = labels::change)]
+        changes: Vec<LabelChange>,
+    },
     /// Delete a plan that nothing rests on, or what was reported of one by mistake.
     #[command(after_help = help::PLAN_DELETE)]
     Delete {
@@ -112,6 +124,7 @@ impl PlanVerb {
             Self::Delete { .. } => options::PLAN_DELETE,
             Self::Compare(_) => options::PLAN_COMPARE,
             Self::List(_) => options::LIST,
+            Self::Label { .. } => options::PLAN_LABEL,
             Self::Validate(_) => options::PLAN_VALIDATE,
             Self::Report(_) => options::PLAN_REPORT,
             Self::Observations(_) => options::OBSERVATIONS,
@@ -161,6 +174,14 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
             follow::begun(context, operation, &validate.wait).await
         }
         PlanVerb::Report(report) => report.run(context).await,
+        PlanVerb::Label { name, changes } => {
+            let (labels, update_mask) = labels::request(changes);
+            let plan = Some(v1::Plan { name, labels, ..v1::Plan::default() });
+            let request = v1::UpdatePlanRequest { plan, update_mask };
+            let plan =
+                context.client.call(request, async |channel, q| plans(channel).update_plan(q).await).await?;
+            context.output.print(&plan)
+        }
         PlanVerb::Delete { name, with_trials } => delete(context, name, with_trials).await,
         PlanVerb::Observations(observations) => observations.run(context).await,
         PlanVerb::Errors(errors) => errors.run(context).await,

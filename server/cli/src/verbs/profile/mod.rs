@@ -9,6 +9,7 @@ use loadmaster_proto::wire::v1;
 
 use super::help;
 use crate::failure::{Failure, options};
+use crate::input::labels::{self, LabelChange};
 use crate::input::model::ModelArgs;
 use crate::input::parse;
 use crate::input::training::TrainingArgs;
@@ -50,6 +51,17 @@ pub(crate) enum ProfileVerb {
         /// The profile: `profiles/ID` or the id alone.
         #[arg(value_parser = parse::profile)]
         name: String,
+    },
+    /// Write labels on a profile, to find it again: `profile list --filter 'labels.team = vision'`.
+    #[command(after_help = help::PROFILE_LABEL)]
+    Label {
+        /// The profile: `profiles/ID` or the id alone.
+        #[arg(value_parser = parse::profile)]
+        name: String,
+
+        /// KEY=VALUE sets a label, KEY- removes it; all others stay.
+        #[arg(required = true, value_name = "CHANGE", value_parser = labels::change)]
+        changes: Vec<LabelChange>,
     },
     /// Delete a profile that no plan rests on; what it measured serves other profiles on.
     #[command(after_help = help::PROFILE_DELETE)]
@@ -98,6 +110,7 @@ impl ProfileVerb {
             Self::Run(_) => options::PROFILE_RUN,
             Self::Resume { .. } => options::PROFILE_RESUME,
             Self::List(_) => options::LIST,
+            Self::Label { .. } => options::PROFILE_LABEL,
             Self::Show { .. } | Self::Export(_) | Self::Delete { .. } => options::NAME,
             Self::Import(_) => options::PROFILE_IMPORT,
             Self::Measurements { .. } => options::PROFILE_MEASUREMENTS,
@@ -138,6 +151,16 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
             let profile = context
                 .client
                 .call(request, async |channel, q| profiles(channel).get_profile(q).await)
+                .await?;
+            context.output.print(&profile)
+        }
+        ProfileVerb::Label { name, changes } => {
+            let (labels, update_mask) = labels::request(changes);
+            let profile = Some(v1::Profile { name, labels, ..v1::Profile::default() });
+            let request = v1::UpdateProfileRequest { profile, update_mask };
+            let profile = context
+                .client
+                .call(request, async |channel, q| profiles(channel).update_profile(q).await)
                 .await?;
             context.output.print(&profile)
         }

@@ -64,6 +64,13 @@ struct PutRow {
     is_same: bool,
 }
 
+#[derive(FromRow)]
+struct GlanceRow {
+    create_time: Time,
+    labels: Json<HashMap<String, String>>,
+    is_trained: bool,
+}
+
 impl Store {
     /// Stores plans in one statement, or finds them: names are derived from contents, and the first time stays. The
     /// last one is the newest of them in lists. What became of each, in their order.
@@ -118,9 +125,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn glance_at_plan(&self, name: &PlanName) -> Result<PlanGlance> {
-        let row: Option<(Time, Json<HashMap<String, String>>, bool)> =
+        let row: Option<GlanceRow> =
             sqlx::query_as(GLANCE).bind(name.id()).fetch_optional(&self.pool).await?;
-        let (create_time, labels, is_trained) = row.ok_or_else(|| StoreError::not_found(name))?;
+        let GlanceRow { create_time, labels, is_trained } = row.ok_or_else(|| StoreError::not_found(name))?;
         Ok(PlanGlance { create_time: create_time.0, labels: labels.0, is_trained })
     }
 }

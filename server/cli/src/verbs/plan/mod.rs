@@ -178,8 +178,9 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
             let (labels, update_mask) = labels::request(changes);
             let plan = Some(v1::Plan { name, labels, ..v1::Plan::default() });
             let request = v1::UpdatePlanRequest { plan, update_mask };
-            let plan =
-                context.client.call(request, async |channel, q| plans(channel).update_plan(q).await).await?;
+            let update = context.client.call(request, async |channel, q| plans(channel).update_plan(q).await);
+            // A plan is large, and would be a part of every command's state.
+            let plan = Box::pin(update).await?;
             context.output.print(&plan)
         }
         PlanVerb::Delete { name, with_trials } => delete(context, name, with_trials).await,

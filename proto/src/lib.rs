@@ -26,6 +26,7 @@ pub mod choice;
 pub mod chunks;
 pub mod cluster;
 pub mod error;
+pub mod label;
 pub mod ledger;
 pub mod measure;
 pub mod model;

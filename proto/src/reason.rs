@@ -94,6 +94,8 @@ reasons! {
     QueueFull = "QUEUE_FULL", ResourceExhausted, "wait until runs have ended, or cancel operations";
     /// The `plan` has as many observations as are kept.
     TooManyObservations = "TOO_MANY_OBSERVATIONS", ResourceExhausted, "report to another plan";
+    /// The `resource` would have more labels than one may have.
+    TooManyLabels = "TOO_MANY_LABELS", ResourceExhausted, "remove labels that nobody needs";
     /// The operation has not ended.
     OperationNotDone = "OPERATION_NOT_DONE", FailedPrecondition, "cancel it first";
     /// The profile has more measurements than a document holds.

@@ -8,8 +8,9 @@ use std::process::Command;
 use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, cli, json};
 use tempfile::TempDir;
 
-const VERBS: [&str; 25] = [
+const VERBS: [&str; 27] = [
     "profile list",
+    "profile label",
     "profile show",
     "profile measurements",
     "profile run",
@@ -19,6 +20,7 @@ const VERBS: [&str; 25] = [
     "plan show",
     "plan compare",
     "plan list",
+    "plan label",
     "plan report",
     "plan observations",
     "plan errors",

@@ -153,7 +153,7 @@ async fn pages_cover_everything_once_and_tokens_fit_their_own_listing_alone() {
     let mut names = Vec::new();
     let mut page_token = String::new();
     loop {
-        let request = v1::ListModelsRequest { page_size: 2, page_token };
+        let request = v1::ListModelsRequest { page_size: 2, page_token, ..Default::default() };
         let page = models.list_models(request).await.unwrap().into_inner();
         assert!(page.models.len() <= 2);
         names.extend(page.models.into_iter().map(|model| model.name));
@@ -162,7 +162,8 @@ async fn pages_cover_everything_once_and_tokens_fit_their_own_listing_alone() {
             break;
         }
         let mut profiles = ProfileServiceClient::new(channel.clone());
-        let request = v1::ListProfilesRequest { page_size: 2, page_token: page_token.clone() };
+        let request =
+            v1::ListProfilesRequest { page_size: 2, page_token: page_token.clone(), ..Default::default() };
         assert_eq!(profiles.list_profiles(request).await.unwrap_err().code(), Code::InvalidArgument);
     }
     names.sort_unstable();

@@ -362,6 +362,9 @@ fn store_status(error: StoreError, message: String) -> Status {
             with_reason(Reason::ProfileNotResumable, message, [("profile", what)])
         }
         StoreError::QueueFull => retry_after(Duration::from_secs(60), Reason::QueueFull, message),
+        StoreError::TooManyLabels { what } => {
+            with_reason(Reason::TooManyLabels, message, [("resource", what)])
+        }
         StoreError::TooManyObservations { what } => {
             with_reason(Reason::TooManyObservations, message, [("plan", what)])
         }

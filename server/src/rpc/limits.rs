@@ -27,7 +27,7 @@ pub(super) const MAX_PAGE_LINKS: u32 = 16;
 /// Bytes of an encoded page, well below what clients take. A row that is longer by itself comes alone.
 pub(super) const MAX_PAGE_BYTES: usize = 1 << 20;
 /// Bytes of a page token that is read: longer ones are not ours.
-pub(super) const MAX_TOKEN_BYTES: usize = 2_048;
+pub(super) const MAX_TOKEN_BYTES: usize = 8_192;
 /// Bytes of link measurements in an operation's response: it must fit into a message.
 pub(super) const MAX_ANSWERED_LINKS: Bytes = Bytes(12 << 20);
 /// What a profile lacks, as lists show it: one of a long model may lack thousands of things.

@@ -18,8 +18,8 @@ use super::imports::Imports;
 use super::limits::MAX_PAGE_MODELS;
 use super::messages::time;
 use super::page::Listing;
-use crate::store::Store;
 use crate::store::records::{ModelRecord, PageRequest};
+use crate::store::{Store, fields};
 
 /// What failed where a model cannot be made a message, which is done beside the calls: one may have 10,000 layers.
 const SHOWING: &str = "a model cannot be shown";
@@ -126,10 +126,11 @@ impl ModelService for Models {
         request: Request<v1::ListModelsRequest>,
     ) -> Result<Response<v1::ListModelsResponse>, Status> {
         let request = request.into_inner();
-        let listing = Listing::new("ListModels", &[]);
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing = Listing::of("ListModels", &[], fields::MODELS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = PageRequest { size: page.size.min(MAX_PAGE_MODELS), ..page };
-        let page = self.store.list_models(&page).await.map_err(ApiError::from)?;
+        let page = self.store.list_models(listing.query(), &page).await.map_err(ApiError::from)?;
         let shown = blocking(SHOWING, move || Ok::<_, ApiError>(listing.answer(page, row)));
         let (models, next_page_token) = shown.await?;
         Ok(Response::new(v1::ListModelsResponse { models, next_page_token }))

@@ -25,8 +25,8 @@ use super::page::Listing;
 use super::plan::Plans;
 use super::profile::Profiles;
 use crate::dispatch::Dispatcher;
-use crate::store::Store;
 use crate::store::records::{OperationRecord, OperationState, OperationTarget, RunNeed};
+use crate::store::{Store, fields};
 
 /// Time between two looks at a waited-for operation.
 const WAIT_STEP: Duration = Duration::from_millis(200);
@@ -168,13 +168,12 @@ impl OperationsService for Operations {
         request: Request<ListOperationsRequest>,
     ) -> Result<Response<ListOperationsResponse>, Status> {
         let request = request.into_inner();
-        if !request.filter.is_empty() {
-            let invalid = Invalid::field("filter", "filters are not supported, leave it empty");
-            return Err(ApiError::from(invalid).into());
-        }
-        let listing = Listing::new("ListOperations", &[&request.name]);
+        let arguments = [request.name.as_str()];
+        let asked = (request.filter.as_str(), "");
+        let listing =
+            Listing::of("ListOperations", &arguments, fields::OPERATIONS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = self.store.list_operations(&page).await.map_err(ApiError::from)?;
+        let page = self.store.list_operations(listing.query(), &page).await.map_err(ApiError::from)?;
         // Without responses: a page of them would be large; GetOperation has them.
         let (operations, next_page_token) =
             listing.answer(page, |record| operation_message(record, String::new(), None, failure(record)));

@@ -6,6 +6,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use loadmaster_filter::{Field, Query};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::layer::fingerprint;
 use prost::Message;
@@ -28,12 +29,37 @@ struct Token {
 #[derive(Debug)]
 pub(super) struct Listing {
     of: String,
+    query: Query,
 }
 
 impl Listing {
     /// A listing by `method` with `arguments`.
     pub(super) fn new(method: &str, arguments: &[&str]) -> Self {
-        Self { of: fingerprint(&(method, arguments)) }
+        Self { of: fingerprint(&(method, arguments)), query: Query::default() }
+    }
+
+    /// The same of a list with these fields: of its rows those that a filter leaves, in an order.
+    ///
+    /// # Errors
+    /// Violations of `filter` and `order_by`.
+    pub(super) fn of(
+        method: &str,
+        arguments: &[&str],
+        fields: &'static [Field],
+        (filter, order_by): (&str, &str),
+    ) -> Result<Self, Invalid> {
+        let query = Query::parse(fields, filter, order_by)?;
+        // Tokens of earlier releases have neither: they are good where nothing is asked.
+        let of = match (filter, order_by) {
+            ("", "") => fingerprint(&(method, arguments)),
+            _ => fingerprint(&(method, arguments, filter, order_by)),
+        };
+        Ok(Self { of, query })
+    }
+
+    /// What is asked of the list.
+    pub(super) fn query(&self) -> &Query {
+        &self.query
     }
 
     /// The page that a caller asks for.
@@ -64,18 +90,16 @@ impl Listing {
     ) -> (Vec<M>, String) {
         let mut left = MAX_PAGE_BYTES - TOKEN_ROOM;
         let mut messages = Vec::with_capacity(page.rows.len());
-        let mut last: Option<&T> = None;
-        for row in &page.rows {
+        for (position, row) in page.rows.iter().enumerate() {
             let message = message(row);
             let size = size_in_page(&message);
             if size > left
-                && let Some(last) = last
+                && let Some(last) = position.checked_sub(1).and_then(|last| page.cursor(last))
             {
-                return (messages, self.token(&last.cursor()));
+                return (messages, self.token(&last));
             }
             left = left.saturating_sub(size);
             messages.push(message);
-            last = Some(row);
         }
         (messages, page.next.map_or_else(String::new, |after| self.token(&after)))
     }
@@ -91,7 +115,7 @@ impl Listing {
             return None;
         }
         let Token { of, after } = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
-        (of == self.of && after.is_of_a_row()).then_some(after)
+        (of == self.of && after.is_of_a_row(&self.query.order)).then_some(after)
     }
 }
 
@@ -103,10 +127,13 @@ fn size_in_page(message: &impl Message) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use loadmaster_filter::Value;
+
     use super::*;
+    use crate::store::fields;
 
     fn cursor() -> Cursor {
-        Cursor { time: "2026-01-02T03:04:05Z".parse().unwrap(), id: "a".to_owned() }
+        Cursor { keys: Vec::new(), time: "2026-01-02T03:04:05Z".parse().unwrap(), id: "a".to_owned() }
     }
 
     /// A row of so many bytes of text.
@@ -120,7 +147,7 @@ mod tests {
 
     fn answer(sizes: &[usize], next: Option<Cursor>) -> (Vec<String>, Option<String>) {
         let listing = Listing::new("ListPlans", &[]);
-        let page = Page { rows: sizes.iter().copied().map(Row).collect(), next };
+        let page = Page { rows: sizes.iter().copied().map(Row).collect(), keys: Vec::new(), next };
         let (messages, token) = listing.answer(page, |row| "x".repeat(row.0));
         let after = (!token.is_empty()).then(|| listing.request(0, &token).unwrap().after.unwrap().id);
         (messages, after)
@@ -163,7 +190,7 @@ mod tests {
             ("2026-01-02T03:04:05Z", "a".repeat(600)),
             ("2026-01-02T03:04:05Z", "a".repeat(10 * MAX_TOKEN_BYTES)),
         ] {
-            let token = listing.token(&Cursor { time: time.parse().unwrap(), id });
+            let token = listing.token(&Cursor { keys: Vec::new(), time: time.parse().unwrap(), id });
             assert_eq!(listing.request(0, &token).unwrap_err().violations()[0].field, "page_token", "{time}");
         }
     }
@@ -180,6 +207,46 @@ mod tests {
             assert_eq!(error.violations()[0].field, "page_token");
         }
         assert!(listing.request(0, "nonsense").is_err());
+    }
+
+    /// The rows of another filter and the places of another order are those of another list.
+    #[test]
+    fn a_token_belongs_to_its_filter_and_its_order() {
+        let of = |filter, order_by| Listing::of("ListPlans", &[], fields::PLANS, (filter, order_by)).unwrap();
+        let (filter, order_by) = ("solver:exact", "predicted_seconds desc, create_time");
+        let time = Value::Time("2026-01-02T03:04:05Z".parse().unwrap());
+        let place = Cursor { keys: vec![Some(Value::Real(0.1)), Some(time.clone())], ..cursor() };
+        let listing = of(filter, order_by);
+        let token = listing.token(&place);
+        assert_eq!(listing.request(0, &token).unwrap().after, Some(place));
+        for (filter, order_by) in
+            [("", order_by), ("solver:other", order_by), (filter, ""), (filter, "create_time")]
+        {
+            let error = of(filter, order_by).request(0, &token).unwrap_err();
+            assert_eq!(error.violations()[0].field, "page_token", "{filter} by {order_by}");
+        }
+        let plain = of("", "").token(&cursor());
+        assert!(
+            Listing::new("ListPlans", &[]).request(0, &plain).is_ok(),
+            "earlier releases have made such tokens"
+        );
+        for keys in [
+            vec![],
+            vec![None],
+            vec![None, None],
+            vec![Some(time.clone()), None],
+            vec![Some(Value::Text("0.1".to_owned())), Some(time.clone())],
+            vec![None, Some(Value::Time("9999-12-30T00:00:00Z".parse().unwrap()))],
+            vec![None, Some(time.clone()), None],
+        ] {
+            let forged = listing.token(&Cursor { keys: keys.clone(), ..cursor() });
+            assert!(listing.request(0, &forged).is_err(), "{keys:?}");
+        }
+        let unset = listing.token(&Cursor { keys: vec![None, Some(time)], ..cursor() });
+        assert!(listing.request(0, &unset).is_ok());
+        let listing = of("", "solver");
+        let forged = listing.token(&Cursor { keys: vec![Some(Value::Text("a\0".to_owned()))], ..cursor() });
+        assert!(listing.request(0, &forged).is_err());
     }
 
     /// Whoever makes a token up gets an answer about the token, not about the database that cannot read it.

@@ -1,11 +1,13 @@
 //! Clusters.
 
+use loadmaster_filter::Query;
 use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::name::ClusterName;
 
 use super::Store;
 use super::columns::name as stored_name;
 use super::error::{Result, StoreError};
+use super::find::ListSql;
 use super::json::{beside, document, read};
 use super::once::{once, refused};
 use super::records::{ClusterRecord, ClusterRow, Page, PageRequest, RequestKey};
@@ -14,6 +16,13 @@ use super::time::Time;
 const INSERT: &str = "
 INSERT INTO clusters (id, digest, cluster, node_count, device_count, request_id, request_fingerprint)
 VALUES ($1, $2, $3::text::jsonb, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING";
+
+const LIST: ListSql = ListSql {
+    select: "SELECT id, digest, cluster - 'nodes' - 'domains' AS summary, node_count, device_count, create_time",
+    from: "FROM clusters",
+    id: "id",
+    around: "",
+};
 
 impl Store {
     /// Stores a cluster, or finds it. The same cluster under the same name is stored once; the same request
@@ -80,17 +89,11 @@ impl Store {
         beside(move || Ok(ClusterRecord { cluster: read(&name, &cluster)?, name, digest, create_time })).await
     }
 
-    /// Clusters, newest first, without nodes and domains.
+    /// Clusters, without nodes and domains: those that are asked for, of [`fields::CLUSTERS`](super::fields::CLUSTERS).
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn list_clusters(&self, request: &PageRequest) -> Result<Page<ClusterRow>> {
-        const SQL: &str =
-            "SELECT id, digest, cluster - 'nodes' - 'domains' AS summary, node_count, device_count,
-                    create_time
-             FROM clusters
-             WHERE (create_time, id) < ($1, $2)
-             ORDER BY create_time DESC, id DESC LIMIT $3";
-        request.fetch(&self.pool, SQL).await
+    pub async fn list_clusters(&self, query: &Query, request: &PageRequest) -> Result<Page<ClusterRow>> {
+        LIST.page(&self.pool, query, request, |_| {}).await
     }
 }

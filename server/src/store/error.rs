@@ -41,6 +41,12 @@ pub enum StoreError {
         /// Its name.
         what: String,
     },
+    /// A change would leave more labels than one thing may have.
+    #[error("{what} would have more than {} labels", loadmaster_proto::label::MAX_LABELS)]
+    TooManyLabels {
+        /// Its name.
+        what: String,
+    },
     /// Another process has the worker's name.
     #[error(
         "{what} is connected already, from host {host:?}, last heard of at {heartbeat_time}: stop that process, or \

@@ -1,5 +1,6 @@
 //! Runs that measure links, and what they yielded.
 
+use loadmaster_filter::Query;
 use loadmaster_proto::name::{OperationName, WorkerName};
 use serde_json::{Value, json};
 use sqlx::{Postgres, QueryBuilder};
@@ -7,6 +8,7 @@ use sqlx::{Postgres, QueryBuilder};
 use super::Store;
 use super::columns::name;
 use super::error::{Result, StoreError};
+use super::find::ListSql;
 use super::json::document;
 use super::once::{OPERATION_KEY, refused};
 use super::records::{LinkRecord, NewLinkRun, Page, PageRequest, RequestKey};
@@ -25,7 +27,12 @@ FROM jsonb_to_recordset($1) AS new(id text, work jsonb, iterations integer, devi
      device_count integer, min_capacity_bytes bigint, deadline_seconds integer, only_worker_id text)
 ORDER BY new.id";
 
-const SELECT: &str = "SELECT run_id, worker_id, measurement, create_time FROM link_measurements WHERE ";
+const LIST: ListSql = ListSql {
+    select: "SELECT run_id, worker_id, measurement, create_time",
+    from: "FROM link_measurements",
+    id: "run_id",
+    around: "",
+};
 
 impl Store {
     /// Stores runs that measure links, with the operation that waits for them. The same request key returns
@@ -64,23 +71,23 @@ impl Store {
         self.queue_once(request.as_ref(), runs.len(), create).await
     }
 
-    /// Measurements of links, newest first; those of one worker, if one is named.
+    /// Measurements of links; those of one worker, if one is named: those that are asked for, of
+    /// [`fields::LINK_MEASUREMENTS`](super::fields::LINK_MEASUREMENTS).
     ///
     /// # Errors
     /// When the database fails.
     pub async fn list_link_measurements(
         &self,
         worker: Option<&WorkerName>,
+        query: &Query,
         request: &PageRequest,
     ) -> Result<Page<LinkRecord>> {
-        let mut query = QueryBuilder::<Postgres>::new(SELECT);
-        query.push("(create_time, run_id) < (").push_bind(request.before_time());
-        query.push(", ").push_bind(request.before_id()).push(")");
-        if let Some(worker) = worker {
-            query.push(" AND worker_id = ").push_bind(worker.id());
-        }
-        query.push(" ORDER BY create_time DESC, run_id DESC LIMIT ").push_bind(request.limit());
-        Ok(request.page(query.build_query_as().fetch_all(&self.pool).await?))
+        let of_worker = |sql: &mut QueryBuilder<Postgres>| {
+            if let Some(worker) = worker {
+                sql.push(" AND worker_id = ").push_bind(worker.id().to_owned());
+            }
+        };
+        LIST.page(&self.pool, query, request, of_worker).await
     }
 
     /// The newest measurement of each of these workers that has one.

@@ -9,6 +9,7 @@
 //! | `link_measurements` | how fast the devices of a worker exchange bytes | workers | never changes |
 //! | `profiles` | a profiling campaign | callers | ends, and may be resumed |
 //! | `plans` | a recommended plan | callers | never changes: its id is its content's |
+//! | `plan_facts` | what a plan is found by, and its labels | triggers, callers | with its trials and labels |
 //! | `operations` | a caller's wait for a profile, a validation, or measured links | callers | ends once |
 //! | `runs` | one unit of work in the queue | callers, workers | see below |
 //! | `profile_runs` | a run that serves a profile: its own, or made for another | callers, workers | never changes |
@@ -74,8 +75,11 @@ mod delete;
 mod documents;
 mod ended;
 mod error;
+pub mod fields;
+mod find;
 mod finish;
 mod json;
+mod labels;
 mod lease;
 mod links;
 mod listen;

@@ -1,17 +1,42 @@
 //! Models.
 
 use jiff::Timestamp;
+use loadmaster_filter::Query;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ModelName;
 use loadmaster_proto::profile::document::Subject;
+use sqlx::{FromRow, Postgres, QueryBuilder};
 
 use super::Store;
 use super::columns::name as stored_name;
 use super::error::{Result, StoreError};
+use super::find::ListSql;
 use super::json::{beside, document, read};
-use super::records::{ModelRecord, Page, PageRequest};
+use super::records::{Cursor, ModelRecord, Page, PageRequest, Positioned};
 use super::time::Time;
+
+const LIST: ListSql = ListSql {
+    select: "SELECT id, model::text AS model, listed_source::text AS source, create_time",
+    from: "FROM models",
+    id: "id",
+    around: "",
+};
+
+/// As it is stored.
+#[derive(FromRow)]
+struct ListedRow {
+    id: String,
+    model: String,
+    source: String,
+    create_time: Time,
+}
+
+impl Positioned for ListedRow {
+    fn cursor(&self) -> Cursor {
+        Cursor { keys: Vec::new(), time: self.create_time.0, id: self.id.clone() }
+    }
+}
 
 impl Store {
     /// Stores a model, or finds it: the name is derived from the content.
@@ -67,29 +92,26 @@ impl Store {
         beside(move || record(name, &model, &source, create_time)).await
     }
 
-    /// Models, newest first, without the texts that they were imported from.
+    /// Models, without the texts that they were imported from: those that are asked for, of
+    /// [`fields::MODELS`](super::fields::MODELS).
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn list_models(&self, request: &PageRequest) -> Result<Page<ModelRecord>> {
-        const SQL: &str = "SELECT id, model::text, listed_source::text, create_time
-             FROM models
-             WHERE (create_time, id) < ($1, $2) AND NOT opaque
-             ORDER BY create_time DESC, id DESC LIMIT $3";
-        let rows: Vec<(String, String, String, Time)> = sqlx::query_as(SQL)
-            .bind(request.before_time())
-            .bind(request.before_id())
-            .bind(request.limit())
-            .fetch_all(&self.pool)
-            .await?;
+    pub async fn list_models(&self, query: &Query, request: &PageRequest) -> Result<Page<ModelRecord>> {
+        let is_trainable = |sql: &mut QueryBuilder<Postgres>| {
+            sql.push(" AND NOT opaque");
+        };
+        let page: Page<ListedRow> = LIST.page(&self.pool, query, request, is_trainable).await?;
         // A model may have 10,000 layers.
+        let Page { rows, keys, next } = page;
         let records = beside(move || {
-            let records = rows.into_iter().map(|(id, model, source, Time(create_time))| {
-                record(stored_name(ModelName::from_id(id))?, &model, &source, create_time)
+            let records = rows.into_iter().map(|row| {
+                let ListedRow { id, model, source, create_time } = row;
+                record(stored_name(ModelName::from_id(id))?, &model, &source, create_time.0)
             });
             records.collect()
         });
-        Ok(request.page(records.await?))
+        Ok(Page { rows: records.await?, keys, next })
     }
 }
 

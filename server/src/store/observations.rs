@@ -1,5 +1,6 @@
 //! What users report of their own training runs. Written once, never changed.
 
+use loadmaster_filter::Query;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::observation::Observation;
 use sqlx::{Postgres, QueryBuilder};
@@ -7,6 +8,7 @@ use uuid::Uuid;
 
 use super::Store;
 use super::error::{Result, StoreError, broken_constraint};
+use super::find::ListSql;
 use super::json::document;
 use super::once::{once, refused};
 use super::records::{ObservationRecord, Page, PageRequest, RequestKey};
@@ -26,7 +28,12 @@ WHERE plans.id = $2
   AND (SELECT count(*) FROM (SELECT FROM observations WHERE plan_id = $2 LIMIT $6) AS stored) < $6
 RETURNING id, plan_id, observation, create_time";
 
-const COLUMNS: &str = "SELECT id, plan_id, observation, create_time FROM observations WHERE ";
+const LIST: ListSql = ListSql {
+    select: "SELECT id, plan_id, observation, create_time",
+    from: "FROM observations",
+    id: "id",
+    around: "",
+};
 
 impl Store {
     /// Stores an observation of a plan. The same request key returns the first call's and stores nothing.
@@ -69,27 +76,25 @@ impl Store {
     async fn find_observation(&self, request: Option<&RequestKey>) -> Result<Option<ObservationRecord>> {
         const SQL: &str = "SELECT id, request_fingerprint FROM observations WHERE request_id = $1";
         let Some(id) = self.find_first(SQL, request).await? else { return Ok(None) };
-        let mut query = QueryBuilder::<Postgres>::new(COLUMNS);
-        query.push("id = ").push_bind(id);
-        Ok(query.build_query_as().fetch_optional(&self.pool).await?)
+        const OF_ID: &str = "SELECT id, plan_id, observation, create_time FROM observations WHERE id = $1";
+        Ok(sqlx::query_as(OF_ID).bind(id).fetch_optional(&self.pool).await?)
     }
 
-    /// Observations of a plan, or of all, newest first.
+    /// Observations of a plan, or of all: those that are asked for, of [`fields::OBSERVATIONS`](super::fields::OBSERVATIONS).
     ///
     /// # Errors
     /// When the database fails.
     pub async fn list_observations(
         &self,
         plan: Option<&PlanName>,
+        query: &Query,
         request: &PageRequest,
     ) -> Result<Page<ObservationRecord>> {
-        let mut query = QueryBuilder::<Postgres>::new(COLUMNS);
-        query.push("(create_time, id) < (").push_bind(request.before_time());
-        query.push(", ").push_bind(request.before_id()).push(")");
-        if let Some(plan) = plan {
-            query.push(" AND plan_id = ").push_bind(plan.id());
-        }
-        query.push(" ORDER BY create_time DESC, id DESC LIMIT ").push_bind(request.limit());
-        Ok(request.page(query.build_query_as().fetch_all(&self.pool).await?))
+        let of_plan = |sql: &mut QueryBuilder<Postgres>| {
+            if let Some(plan) = plan {
+                sql.push(" AND plan_id = ").push_bind(plan.id().to_owned());
+            }
+        };
+        LIST.page(&self.pool, query, request, of_plan).await
     }
 }

@@ -1,12 +1,14 @@
 //! Operations: what callers wait for.
 
+use loadmaster_filter::Query;
 use loadmaster_proto::name::{OperationName, PlanName, ProfileName};
-use sqlx::FromRow;
 use sqlx::postgres::PgRow;
+use sqlx::{FromRow, Postgres, QueryBuilder};
 
 use super::Store;
 use super::columns::{name, unsigned};
 use super::error::{Result, StoreError, retry};
+use super::find::ListSql;
 use super::records::{
     Fenced, OperationRecord, OperationState, OperationTarget, Page, PageRequest, RunCounts,
 };
@@ -33,22 +35,28 @@ macro_rules! run_counts {
 }
 pub(super) use run_counts;
 
-/// `$operations` is the part that chooses the rows, so that only their runs are counted.
-macro_rules! select_operations {
-    ($operations:literal) => {
-        concat!(
-            "SELECT operations.*, counts.*
+/// What is selected of operations, up to their columns.
+macro_rules! selected {
+    () => {
+        "SELECT operations.*, counts.*
              FROM (SELECT id, profile_id, plan_id, measures_links, state, error_code, error_reason, error_message, rounds,
-                          stopped, create_time, end_time FROM operations ",
-            $operations,
+                          stopped, create_time, end_time"
+    };
+}
+
+/// What is told besides of the operations that were chosen, so that only their runs are counted.
+macro_rules! around {
+    () => {
+        concat!(
             ") AS operations
              CROSS JOIN LATERAL (",
             run_counts!("runs.operation_id = operations.id"),
-            ") AS counts
-             ORDER BY operations.create_time DESC, operations.id DESC"
+            ") AS counts"
         )
     };
 }
+
+const LIST: ListSql = ListSql { select: selected!(), from: "FROM operations", id: "id", around: around!() };
 
 /// What follows the row of an `operation` that makes no more runs, and whether there was one. Queued runs end at once.
 /// Running ones are asked to; they end when their worker reports or its lease expires. One UPDATE for both, so that a
@@ -228,22 +236,27 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`], also when it was deleted.
     pub async fn get_operation(&self, name: &OperationName) -> Result<OperationRecord> {
-        let found = sqlx::query_as(select_operations!("WHERE id = $1 AND NOT deleted"))
-            .bind(name.id())
-            .fetch_optional(&self.pool)
-            .await?;
+        let found =
+            sqlx::query_as(concat!(selected!(), " FROM operations WHERE id = $1 AND NOT deleted", around!()))
+                .bind(name.id())
+                .fetch_optional(&self.pool)
+                .await?;
         found.ok_or_else(|| StoreError::not_found(name))
     }
 
-    /// Operations, newest first.
+    /// Operations that nobody deleted: those that are asked for, of [`fields::OPERATIONS`](super::fields::OPERATIONS).
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn list_operations(&self, request: &PageRequest) -> Result<Page<OperationRecord>> {
-        const SQL: &str = select_operations!(
-            "WHERE (create_time, id) < ($1, $2) AND NOT deleted ORDER BY create_time DESC, id DESC LIMIT $3"
-        );
-        request.fetch(&self.pool, SQL).await
+    pub async fn list_operations(
+        &self,
+        query: &Query,
+        request: &PageRequest,
+    ) -> Result<Page<OperationRecord>> {
+        let is_there = |sql: &mut QueryBuilder<Postgres>| {
+            sql.push(" AND NOT deleted");
+        };
+        LIST.page(&self.pool, query, request, is_there).await
     }
 
     /// Forgets an ended operation. Its runs and measurements stay.

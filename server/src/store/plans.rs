@@ -1,5 +1,8 @@
 //! Plans.
 
+use std::collections::BTreeMap;
+
+use loadmaster_filter::Query;
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::Plan;
 use sqlx::FromRow;
@@ -9,6 +12,7 @@ use sqlx::types::Json;
 use super::Store;
 use super::columns::{name, unsigned};
 use super::error::{Result, StoreError};
+use super::find::ListSql;
 use super::records::{
     FigureRow, NewestTrial, Page, PageRequest, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
 };
@@ -18,23 +22,26 @@ use super::trials::figures_of_run;
 /// All that a page shows, in one query: what the database keeps of each plan for lists, and what became of its trials,
 /// of all of its stages.
 /// `contended` and `oversubscribed` are false where nothing was measured.
-const LIST: &str = concat!(
-    "SELECT plans.*, trials.*, observed.*, runs.id AS run_id, figures.*
-     FROM (SELECT id, profile_id, model_id, summary, create_time FROM plans
-           WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3) AS plans
+const LIST: ListSql = ListSql {
+    select: "SELECT page.*, plans.profile_id, plans.model_id, plans.summary, trials.*, observed.*, runs.id AS run_id, figures.*
+     FROM (SELECT id, labels, create_time",
+    from: "FROM plan_facts",
+    id: "id",
+    around: concat!(
+        ") AS page JOIN plans ON plans.id = page.id
      CROSS JOIN LATERAL (
          SELECT count(*) FILTER (WHERE end_time IS NOT NULL) AS ended,
                 count(*) FILTER (WHERE state = 'succeeded') AS succeeded
-         FROM runs AS of_plan WHERE of_plan.plan_id = plans.id AND NOT of_plan.work ? 'solo') AS trials
+         FROM runs AS of_plan WHERE of_plan.plan_id = page.id AND NOT of_plan.work ? 'solo') AS trials
      CROSS JOIN LATERAL (
-         SELECT count(*) AS observations FROM observations AS of_plan WHERE of_plan.plan_id = plans.id) AS observed
+         SELECT count(*) AS observations FROM observations AS of_plan WHERE of_plan.plan_id = page.id) AS observed
      CROSS JOIN LATERAL (
-         SELECT (SELECT of_plan.id FROM runs AS of_plan WHERE of_plan.plan_id = plans.id AND state = 'succeeded'
+         SELECT (SELECT of_plan.id FROM runs AS of_plan WHERE of_plan.plan_id = page.id AND state = 'succeeded'
                    AND NOT of_plan.work ? 'solo'
                  ORDER BY of_plan.create_time DESC, of_plan.id DESC LIMIT 1) AS id) AS runs ",
-    figures_of_run!(),
-    " ORDER BY plans.create_time DESC, plans.id DESC"
-);
+        figures_of_run!()
+    ),
+};
 
 #[derive(FromRow)]
 struct WholeRow {
@@ -49,6 +56,7 @@ struct SummaryRow {
     profile_id: String,
     model_id: String,
     summary: Json<PlanSummary>,
+    labels: Json<BTreeMap<String, String>>,
     create_time: Time,
     ended: i64,
     succeeded: i64,
@@ -74,6 +82,7 @@ impl TryFrom<SummaryRow> for PlanRow {
             profile: name(ProfileName::from_id(row.profile_id))?,
             model: name(ModelName::from_id(row.model_id))?,
             summary: row.summary.0,
+            labels: row.labels.0,
             trained: TrainedSummary {
                 trials: unsigned(row.ended)?,
                 succeeded: unsigned(row.succeeded)?,
@@ -124,11 +133,11 @@ impl Store {
         row.ok_or_else(|| StoreError::not_found(name))?.try_into()
     }
 
-    /// Plans in short, newest first.
+    /// Plans in short: those that are asked for, of [`fields::PLANS`](super::fields::PLANS).
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn list_plans(&self, request: &PageRequest) -> Result<Page<PlanRow>> {
-        request.fetch(&self.pool, LIST).await
+    pub async fn list_plans(&self, query: &Query, request: &PageRequest) -> Result<Page<PlanRow>> {
+        LIST.page(&self.pool, query, request, |_| {}).await
     }
 }

@@ -1,19 +1,26 @@
 //! Profiles and their measurements.
 
+use loadmaster_filter::Query;
 use loadmaster_proto::name::{ProfileName, RunName};
 
 use super::Store;
 use super::error::{Result, StoreError};
+use super::find::ListSql;
 use super::operations::run_counts;
 use super::records::{MeasurementRecord, Page, PageRequest, Positioned, ProfileRecord};
 
-/// `$profiles` is the part that chooses the rows, so that only their runs are counted.
-macro_rules! select_profiles {
-    ($profiles:literal) => {
+/// What is selected of profiles, up to their columns.
+macro_rules! selected {
+    () => {
+        "SELECT profiles.*, newest.operation_id, counts.*, reused.*
+             FROM (SELECT id, settings, state, labels, missing, create_time, end_time"
+    };
+}
+
+/// What is told besides of the profiles that were chosen, so that only their runs are counted.
+macro_rules! around {
+    () => {
         concat!(
-            "SELECT profiles.*, newest.operation_id, counts.*, reused.*
-             FROM (SELECT id, settings, state, missing, create_time, end_time FROM profiles ",
-            $profiles,
             ") AS profiles
              JOIN LATERAL (
                  SELECT operations.id AS operation_id FROM operations WHERE operations.profile_id = profiles.id
@@ -24,11 +31,12 @@ macro_rules! select_profiles {
              CROSS JOIN LATERAL (
                  SELECT count(*) AS reused_runs, coalesce(sum(runs.device_seconds), 0) AS saved_device_seconds
                  FROM profile_runs JOIN runs ON runs.id = profile_runs.run_id
-                 WHERE profile_runs.profile_id = profiles.id AND profile_runs.reused) AS reused
-             ORDER BY profiles.create_time DESC, profiles.id DESC"
+                 WHERE profile_runs.profile_id = profiles.id AND profile_runs.reused) AS reused"
         )
     };
 }
+
+const LIST: ListSql = ListSql { select: selected!(), from: "FROM profiles", id: "id", around: around!() };
 
 /// Measurements with what a profile makes of them; `links.profile_id` is the profile, `$measurement` what is read of
 /// each.
@@ -53,22 +61,19 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn get_profile(&self, name: &ProfileName) -> Result<ProfileRecord> {
-        let found = sqlx::query_as(select_profiles!("WHERE id = $1"))
+        let found = sqlx::query_as(concat!(selected!(), " FROM profiles WHERE id = $1", around!()))
             .bind(name.id())
             .fetch_optional(&self.pool)
             .await?;
         found.ok_or_else(|| StoreError::not_found(name))
     }
 
-    /// Profiles, newest first.
+    /// Profiles: those that are asked for, of [`fields::PROFILES`](super::fields::PROFILES).
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn list_profiles(&self, request: &PageRequest) -> Result<Page<ProfileRecord>> {
-        const SQL: &str = select_profiles!(
-            "WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3"
-        );
-        request.fetch(&self.pool, SQL).await
+    pub async fn list_profiles(&self, query: &Query, request: &PageRequest) -> Result<Page<ProfileRecord>> {
+        LIST.page(&self.pool, query, request, |_| {}).await
     }
 
     /// Measurements of a profile, in order of stage and micro-batch size; reused ones as if they had been
@@ -89,7 +94,7 @@ impl Store {
                     1 + last.ok_or_else(|| StoreError::not_found(format!("measurement {:?}", after.id)))?
                 }
             };
-            return Ok(request.page(imported.into_iter().skip(before).collect()));
+            return Ok(request.page_in_order(imported.into_iter().skip(before).collect()));
         }
         // Measurements are never deleted, so the last row of the page before says where to go on.
         let after = request.after.as_ref().map(|cursor| {
@@ -124,7 +129,7 @@ impl Store {
         if records.is_empty() {
             self.get_profile(profile).await?;
         }
-        Ok(request.page(records))
+        Ok(request.page_in_order(records))
     }
 
     /// All measurements of a profile, in order of stage and micro-batch size; reused ones as if they had

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use sqlx::FromRow;
+use sqlx::types::Json;
 
 use super::Store;
 use super::error::{Result, StoreError, broken_constraint, retry};
@@ -30,10 +31,10 @@ SELECT plans.id, plans.create_time, false, plans.content = new.content FROM plan
 
 /// Whether there is a plan, and whether anything was made of it.
 const GLANCE: &str = "
-SELECT create_time,
-       EXISTS (SELECT FROM runs WHERE plan_id = plans.id)
-       OR EXISTS (SELECT FROM observations WHERE plan_id = plans.id) AS is_trained
-FROM plans WHERE id = $1";
+SELECT create_time, labels,
+       EXISTS (SELECT FROM runs WHERE plan_id = facts.id)
+       OR EXISTS (SELECT FROM observations WHERE plan_id = facts.id) AS is_trained
+FROM plan_facts AS facts WHERE id = $1";
 
 /// What became of a plan that was to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,10 +46,12 @@ pub struct PutPlan {
 }
 
 /// What can be told of a plan without reading it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanGlance {
     /// When it was first stored.
     pub create_time: Timestamp,
+    /// What people wrote on it.
+    pub labels: HashMap<String, String>,
     /// It has trials or observations.
     pub is_trained: bool,
 }
@@ -59,6 +62,13 @@ struct PutRow {
     create_time: Time,
     is_new: bool,
     is_same: bool,
+}
+
+#[derive(FromRow)]
+struct GlanceRow {
+    create_time: Time,
+    labels: Json<HashMap<String, String>>,
+    is_trained: bool,
 }
 
 impl Store {
@@ -115,9 +125,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn glance_at_plan(&self, name: &PlanName) -> Result<PlanGlance> {
-        let row: Option<(Time, bool)> =
+        let row: Option<GlanceRow> =
             sqlx::query_as(GLANCE).bind(name.id()).fetch_optional(&self.pool).await?;
-        let (create_time, is_trained) = row.ok_or_else(|| StoreError::not_found(name))?;
-        Ok(PlanGlance { create_time: create_time.0, is_trained })
+        let GlanceRow { create_time, labels, is_trained } = row.ok_or_else(|| StoreError::not_found(name))?;
+        Ok(PlanGlance { create_time: create_time.0, labels: labels.0, is_trained })
     }
 }

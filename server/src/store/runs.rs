@@ -5,10 +5,11 @@ use sqlx::{Postgres, QueryBuilder};
 
 use super::Store;
 use super::error::{Result, StoreError};
+use super::find::ListSql;
 use super::records::{Page, PageRequest, RunFilter, RunNeed, RunRecord};
 use super::states::Word;
 
-/// What is selected of a run. `$chunks` makes its column `chunks`.
+/// The columns of a run. `$chunks` makes its column `chunks`.
 macro_rules! select {
     ($chunks:literal) => {
         concat!(
@@ -16,17 +17,22 @@ macro_rules! select {
     stage_actions, ",
             $chunks,
             ", iterations, command, device_kind, device_count, host_memory_bytes, worker_id, attempts, failures, progress, phase, shrunk_from,
-    create_time, start_time, end_time FROM runs WHERE "
+    create_time, start_time, end_time"
         )
     };
 }
 
-const WHOLE: &str = select!("chunks");
+const WHOLE: &str = concat!(select!("chunks"), " FROM runs WHERE id = $1");
 /// Of a stage in chunks there may be more visits than a page of a list has room for.
-const IN_LIST: &str = select!(
-    "CASE WHEN chunks #> '{residency,planned}' IS NULL THEN chunks
+const LIST: ListSql = ListSql {
+    select: select!(
+        "CASE WHEN chunks #> '{residency,planned}' IS NULL THEN chunks
           ELSE jsonb_set(chunks, '{residency,planned}', '[]') END AS chunks"
-);
+    ),
+    from: "FROM runs",
+    id: "id",
+    around: "",
+};
 
 impl Store {
     /// One run.
@@ -34,33 +40,30 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn get_run(&self, name: &RunName) -> Result<RunRecord> {
-        let mut query = QueryBuilder::<Postgres>::new(WHOLE);
-        query.push("id = ").push_bind(name.id());
-        let found: Option<RunRecord> = query.build_query_as().fetch_optional(&self.pool).await?;
+        let found: Option<RunRecord> =
+            sqlx::query_as(WHOLE).bind(name.id()).fetch_optional(&self.pool).await?;
         found.ok_or_else(|| StoreError::not_found(name))
     }
 
-    /// Runs, newest first, without the visits of those in chunks.
+    /// Runs, without the visits of those in chunks: those that are asked for, also of [`fields::RUNS`](super::fields::RUNS).
     ///
     /// # Errors
     /// When the database fails.
     pub async fn list_runs(&self, filter: &RunFilter, request: &PageRequest) -> Result<Page<RunRecord>> {
-        let RunFilter { operation, plan, state } = filter;
+        let RunFilter { operation, plan, state, query } = filter;
         // Only the conditions that are asked for: "$1 IS NULL OR …" would hide the indexes.
-        let mut query = QueryBuilder::<Postgres>::new(IN_LIST);
-        query.push("(create_time, id) < (").push_bind(request.before_time());
-        query.push(", ").push_bind(request.before_id()).push(")");
-        if let Some(operation) = operation {
-            query.push(" AND operation_id = ").push_bind(operation.id());
-        }
-        if let Some(plan) = plan {
-            query.push(" AND plan_id = ").push_bind(plan.id());
-        }
-        if let Some(state) = state {
-            query.push(" AND state = ").push_bind(state.to_sql());
-        }
-        query.push(" ORDER BY create_time DESC, id DESC LIMIT ").push_bind(request.limit());
-        Ok(request.page(query.build_query_as().fetch_all(&self.pool).await?))
+        let also = |sql: &mut QueryBuilder<Postgres>| {
+            if let Some(operation) = operation {
+                sql.push(" AND operation_id = ").push_bind(operation.id().to_owned());
+            }
+            if let Some(plan) = plan {
+                sql.push(" AND plan_id = ").push_bind(plan.id().to_owned());
+            }
+            if let Some(state) = state {
+                sql.push(" AND state = ").push_bind(state.to_sql());
+            }
+        };
+        LIST.page(&self.pool, query, request, also).await
     }
 
     /// What a queued run of an operation needs that no worker that takes runs has at all, busy devices

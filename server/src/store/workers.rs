@@ -3,11 +3,13 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
+use loadmaster_filter::Query;
 use loadmaster_proto::name::{CommandName, WorkerName};
 
 use super::Store;
 use super::columns::{name, unsigned};
 use super::error::{Result, StoreError, retry};
+use super::find::ListSql;
 use super::json::{clean, document};
 use super::records::{
     Heartbeat, NearestWorker, NewWorker, Page, PageRequest, RunNeed, WorkerRecord, WorkerState,
@@ -17,18 +19,18 @@ use super::states::Word;
 /// Most bytes of a text in which a worker describes itself.
 const MAX_TEXT: usize = 256;
 
-macro_rules! select_workers {
-    ($workers:literal) => {
-        concat!(
-            "SELECT id, state, devices, links, version, libtorch_version, cuda_version, threads, cores, host, session_id, commands,
-                    host_memory_bytes, copy_pace, create_time, heartbeat_time,
-                    ARRAY(SELECT runs.id FROM runs WHERE runs.worker_id = workers.id AND runs.state = 'running'
-                          ORDER BY runs.create_time, runs.id) AS runs
-             FROM workers ",
-            $workers
-        )
+/// What is selected of a worker.
+macro_rules! selected {
+    () => {
+        "SELECT id, state, devices, links, version, libtorch_version, cuda_version, threads, cores, host, session_id, commands,
+                host_memory_bytes, copy_pace, create_time, heartbeat_time,
+                ARRAY(SELECT runs.id FROM runs WHERE runs.worker_id = workers.id AND runs.state = 'running'
+                      ORDER BY runs.create_time, runs.id) AS runs"
     };
 }
+
+/// Not by the last contact, unless it is asked for: rows that move between two pages would be skipped.
+const LIST: ListSql = ListSql { select: selected!(), from: "FROM workers", id: "id", around: "" };
 
 /// Only the stream that speaks for a worker does.
 const HEARTBEATS: &str = "
@@ -233,22 +235,19 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn get_worker(&self, name: &WorkerName) -> Result<WorkerRecord> {
-        let found = sqlx::query_as(select_workers!("WHERE id = $1"))
+        let found = sqlx::query_as(concat!(selected!(), " FROM workers WHERE id = $1"))
             .bind(name.id())
             .fetch_optional(&self.pool)
             .await?;
         found.ok_or_else(|| StoreError::not_found(name))
     }
 
-    /// Workers that ever connected, newest first.
+    /// Workers that ever connected: those that are asked for, of [`fields::WORKERS`](super::fields::WORKERS).
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn list_workers(&self, request: &PageRequest) -> Result<Page<WorkerRecord>> {
-        // Not by the last contact: rows that move between two pages would be skipped.
-        const SQL: &str =
-            select_workers!("WHERE (create_time, id) < ($1, $2) ORDER BY create_time DESC, id DESC LIMIT $3");
-        request.fetch(&self.pool, SQL).await
+    pub async fn list_workers(&self, query: &Query, request: &PageRequest) -> Result<Page<WorkerRecord>> {
+        LIST.page(&self.pool, query, request, |_| {}).await
     }
 
     /// Of the connected workers with devices of the kind the one that comes nearest to what a run needs: first those

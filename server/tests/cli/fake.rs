@@ -175,6 +175,13 @@ impl ProfileService for Services {
         Err(Status::unimplemented("not here"))
     }
 
+    async fn update_profile(
+        &self,
+        _request: Request<v1::UpdateProfileRequest>,
+    ) -> Result<Response<v1::Profile>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
     async fn delete_profile(
         &self,
         _request: Request<v1::DeleteProfileRequest>,

@@ -2,6 +2,7 @@
 
 use loadmaster::store::StoreError;
 use loadmaster::store::records::{PageRequest, RequestKey};
+use loadmaster_filter::Query;
 use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::name::ClusterName;
@@ -54,13 +55,14 @@ async fn a_list_has_numbers_and_kinds_and_pages() {
     for id in ["a", "b", "c"] {
         store.put_cluster(&name(id), example(), None).await.unwrap();
     }
-    let page = store.list_clusters(&PageRequest { size: 2, after: None }).await.unwrap();
+    let page = store.list_clusters(&Query::default(), &PageRequest { size: 2, after: None }).await.unwrap();
     let ids: Vec<&str> = page.rows.iter().map(|row| row.name.id()).collect();
     assert_eq!(ids, ["c", "b"]);
     let row = &page.rows[0];
     assert_eq!((row.node_count, row.device_count, row.summary.kinds.len()), (12, 80, 2));
     assert_eq!((row.summary.tiers.len(), &row.digest), (2, &example().id()));
-    let last = store.list_clusters(&PageRequest { size: 2, after: page.next }).await.unwrap();
+    let last =
+        store.list_clusters(&Query::default(), &PageRequest { size: 2, after: page.next }).await.unwrap();
     assert_eq!((last.rows.len(), last.next), (1, None));
 }
 

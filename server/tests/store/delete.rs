@@ -5,6 +5,7 @@ use loadmaster::store::records::{
     Fenced, NewTrial, OperationState, PageRequest, RequestKey, ReusedRun, RunFilter, RunState, Software,
 };
 use loadmaster::store::{Store, StoreError};
+use loadmaster_filter::Query;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{OperationName, PlanName, ProfileName, RunName};
@@ -78,7 +79,7 @@ async fn a_plan_that_nothing_rests_on_is_deleted_once_and_may_be_stored_again() 
     store.put_plan(&name, &content).await.unwrap();
     store.delete_plan(&name).await.unwrap();
     assert!(matches!(store.get_plan(&name).await, Err(StoreError::NotFound { .. })));
-    assert!(store.list_plans(&FIRST_PAGE).await.unwrap().rows.is_empty());
+    assert!(store.list_plans(&Query::default(), &FIRST_PAGE).await.unwrap().rows.is_empty());
     let again = store.delete_plan(&name).await;
     assert!(matches!(again, Err(StoreError::NotFound { what }) if what == "plans/p1"));
     store.put_plan(&name, &content).await.expect("its name is free");
@@ -191,7 +192,7 @@ async fn a_plan_keeps_its_trials_results() {
     end(&operation, OperationState::Cancelled).await;
     store.delete_plan(&failed).await.expect("it measured nothing");
     assert_eq!(store.get_run(&trial).await.unwrap().plan, None);
-    assert_eq!(store.list_plans(&FIRST_PAGE).await.unwrap().rows.len(), 2);
+    assert_eq!(store.list_plans(&Query::default(), &FIRST_PAGE).await.unwrap().rows.len(), 2);
 }
 
 /// Whoever says so deletes what was measured of a plan with it. Its runs stay, and nothing is learnt from them; what is
@@ -285,7 +286,7 @@ async fn a_profile_that_plans_were_made_from_or_that_is_measured_stays() {
     let (name, content) = plan(&store).await;
     store.put_plan(&name, &content).await.unwrap();
     let profile = content.profile;
-    let operations = store.list_operations(&FIRST_PAGE).await.unwrap().rows;
+    let operations = store.list_operations(&Query::default(), &FIRST_PAGE).await.unwrap().rows;
     let (by, _) = dependents(store.delete_profile(&profile).await);
     assert_eq!(by, [named("OPERATION", &operations[0].name), named("PLAN", &name)]);
     applied(store.finish_profile_operation(&operations[0].name, &[]).await);
@@ -314,17 +315,18 @@ async fn an_imported_profile_goes_with_its_document() {
 async fn simultaneous_reports_and_deletions_agree() {
     let store = store().await;
     for round in 0..20 {
-        let (name, content) = match store.list_plans(&FIRST_PAGE).await.unwrap().rows.first() {
-            Some(row) => {
-                let content = store.get_plan(&row.name).await.unwrap().content;
-                (plan_name(&format!("r{round}")), Plan { solver: format!("{round}"), ..content })
-            }
-            None => {
-                let (_, content) = plan(&store).await;
-                store.put_plan(&plan_name("kept"), &content).await.unwrap();
-                (plan_name("r0"), content)
-            }
-        };
+        let (name, content) =
+            match store.list_plans(&Query::default(), &FIRST_PAGE).await.unwrap().rows.first() {
+                Some(row) => {
+                    let content = store.get_plan(&row.name).await.unwrap().content;
+                    (plan_name(&format!("r{round}")), Plan { solver: format!("{round}"), ..content })
+                }
+                None => {
+                    let (_, content) = plan(&store).await;
+                    store.put_plan(&plan_name("kept"), &content).await.unwrap();
+                    (plan_name("r0"), content)
+                }
+            };
         store.put_plan(&name, &content).await.unwrap();
         let observation = observation();
         let (deleted, reported) =

@@ -5,6 +5,7 @@ use loadmaster::document::{Import, export};
 use loadmaster::profile::StoredProfile;
 use loadmaster::store::records::{Fenced, NewRun, NewWorker, PageRequest, ProfileState, RunNeed};
 use loadmaster::store::{Store, StoreError};
+use loadmaster_filter::Query;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
@@ -88,7 +89,7 @@ async fn the_same_document_is_the_same_profile() {
     let again = adopt(&store, &serde_json::to_string_pretty(&foreign()).unwrap()).await.unwrap();
     assert_eq!(first, again);
     assert!(first.id().starts_with("other-model-"), "{first}");
-    let all = store.list_profiles(&PageRequest { size: 10, after: None }).await.unwrap();
+    let all = store.list_profiles(&Query::default(), &PageRequest { size: 10, after: None }).await.unwrap();
     assert_eq!(all.rows.len(), 1);
     let record = &all.rows[0];
     assert_eq!((record.state, record.settings.campaign), (ProfileState::Complete, Campaign::Imported));
@@ -123,7 +124,14 @@ async fn an_opaque_chain_has_names_and_no_model() {
         ModelName::from_id(ProfileDocument::parse(&foreign().to_string()).unwrap().model.id()).unwrap();
     assert_eq!(store.get_subject(&chain).await.unwrap().layer_names(), ["a", "b"]);
     assert!(matches!(store.get_model(&chain).await, Err(StoreError::Opaque { .. })));
-    assert!(store.list_models(&PageRequest { size: 10, after: None }).await.unwrap().rows.is_empty());
+    assert!(
+        store
+            .list_models(&Query::default(), &PageRequest { size: 10, after: None })
+            .await
+            .unwrap()
+            .rows
+            .is_empty()
+    );
     let known = model(&store).await;
     assert!(store.get_subject(&known).await.unwrap().model().is_ok());
 }

@@ -5,6 +5,7 @@ use loadmaster::store::records::{
     RunWork,
 };
 use loadmaster::store::{Store, StoreError};
+use loadmaster_filter::Query;
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::FailureKind;
@@ -104,7 +105,7 @@ async fn a_late_result_is_refused_and_a_repeated_one_stored_once() {
     assert_eq!(store.get_run(&first.run).await.unwrap().state, RunState::Succeeded);
 
     let page = PageRequest { size: 10, after: None };
-    let listed = store.list_link_measurements(Some(&own), &page).await.unwrap().rows;
+    let listed = store.list_link_measurements(Some(&own), &Query::default(), &page).await.unwrap().rows;
     assert_eq!(listed.len(), 1);
     assert_eq!((&listed[0].worker, &listed[0].measurement), (&own, &links(2e9)));
     assert_eq!(store.operation_link_measurements(&operation).await.unwrap(), listed);

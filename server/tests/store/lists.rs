@@ -2,6 +2,7 @@
 
 use loadmaster::store::Store;
 use loadmaster::store::records::{DeviceGroupRecord, Fenced, NewTrial, PageRequest, TrainedSummary};
+use loadmaster_filter::Query;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -76,7 +77,7 @@ fn varied(content: &Plan) -> Plan {
 }
 
 async fn listed(store: &Store) -> Vec<loadmaster::store::records::PlanRow> {
-    store.list_plans(&page(10)).await.unwrap().rows
+    store.list_plans(&Query::default(), &page(10)).await.unwrap().rows
 }
 
 /// What the database reads out of a plan is what the plan says, to the bit.
@@ -210,7 +211,7 @@ async fn a_page_of_plans_costs_one_query_whatever_its_size() {
     let mut costs = Vec::new();
     for size in [1, 1, 200, 200] {
         let before = statements(&store).await;
-        let rows = store.list_plans(&page(size)).await.unwrap().rows;
+        let rows = store.list_plans(&Query::default(), &page(size)).await.unwrap().rows;
         assert_eq!(rows.len(), size as usize);
         assert!(rows.iter().all(|row| row.trained.trials == 1));
         costs.push(statements(&store).await - before);

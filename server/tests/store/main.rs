@@ -6,6 +6,7 @@ mod clusters;
 mod delete;
 mod documents;
 mod embedded;
+mod find;
 mod hazards;
 mod host_memory;
 mod links;

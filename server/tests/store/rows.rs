@@ -8,6 +8,7 @@ use loadmaster::store::records::{
     PageRequest, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
 };
 use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError};
+use loadmaster_filter::Query;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -39,7 +40,7 @@ macro_rules! all_pages {
         let mut after = None;
         loop {
             let $request = page($size, after);
-            let Page { rows: more, next } = $list.await.unwrap();
+            let Page { rows: more, next, .. } = $list.await.unwrap();
             assert!(more.len() <= $size);
             rows.extend(more);
             match next {
@@ -59,7 +60,10 @@ async fn a_model_is_stored_once_and_comes_back_whole() {
     assert_eq!(first, second);
     assert_eq!((&first.model, &first.source), (&model, &zoo()));
     assert_eq!(store.get_model(&first.name).await.unwrap(), first);
-    assert_eq!(store.list_models(&page(10, None)).await.unwrap().rows, std::slice::from_ref(&first));
+    assert_eq!(
+        store.list_models(&Query::default(), &page(10, None)).await.unwrap().rows,
+        std::slice::from_ref(&first)
+    );
 
     // Two contents with the same short name must not be taken for each other.
     execute(&store, r#"UPDATE models SET model = jsonb_set(model, '{family}', '"other"')"#).await;
@@ -86,7 +90,7 @@ async fn a_profile_comes_back_with_its_runs_counted() {
     assert_eq!(record.settings.micro_batch_sizes, [2, 4]);
     assert_eq!((record.runs.queued, record.runs.running, record.runs.succeeded), (1, 1, 1));
     assert_eq!((record.state, record.device_seconds), (ProfileState::Running, 4.0));
-    assert_eq!(store.list_profiles(&page(10, None)).await.unwrap().rows, [record]);
+    assert_eq!(store.list_profiles(&Query::default(), &page(10, None)).await.unwrap().rows, [record]);
 
     let operation = store.get_operation(&operation).await.unwrap();
     assert_eq!(operation.target, OperationTarget::Profile(name.clone()));
@@ -129,7 +133,7 @@ async fn simultaneous_requests_with_different_names_make_one_profile() {
     let operations: Vec<OperationName> =
         futures_util::future::join_all(calls).await.into_iter().map(Result::unwrap).collect();
     assert!(operations.iter().all(|operation| *operation == operations[0]), "{operations:?}");
-    assert_eq!(store.list_profiles(&page(10, None)).await.unwrap().rows.len(), 1);
+    assert_eq!(store.list_profiles(&Query::default(), &page(10, None)).await.unwrap().rows.len(), 1);
 }
 
 #[tokio::test]
@@ -144,7 +148,7 @@ async fn what_cannot_be_created_leaves_nothing_behind() {
     let missing = store.create_validation(&PlanName::from_id("none").unwrap(), &[], None).await;
     assert!(matches!(missing, Err(StoreError::NotFound { what }) if what == "plans/none"));
     assert_eq!(store.list_runs(&RunFilter::default(), &page(10, None)).await.unwrap().rows.len(), 1);
-    assert_eq!(store.list_operations(&page(10, None)).await.unwrap().rows.len(), 1);
+    assert_eq!(store.list_operations(&Query::default(), &page(10, None)).await.unwrap().rows.len(), 1);
 }
 
 #[tokio::test]
@@ -176,10 +180,10 @@ async fn lists_are_paged_without_gaps_or_repetitions() {
     assert_eq!(all_pages!(2, |request| store.list_runs(&filter, &request)).len(), 7);
     let filter = RunFilter { state: Some(RunState::Running), ..filter };
     assert_eq!(all_pages!(2, |request| store.list_runs(&filter, &request)).len(), 0);
-    let profiles = all_pages!(2, |request| store.list_profiles(&request));
+    let profiles = all_pages!(2, |request| store.list_profiles(&Query::default(), &request));
     let ids: Vec<&str> = profiles.iter().map(|profile| profile.settings.name.id()).collect();
     assert_eq!(ids, ["e", "d", "c", "b", "a"]);
-    assert_eq!(all_pages!(2, |request| store.list_operations(&request)).len(), 5);
+    assert_eq!(all_pages!(2, |request| store.list_operations(&Query::default(), &request)).len(), 5);
 
     // Measurements are in order of stage and size instead.
     let w = worker("w");
@@ -202,7 +206,8 @@ async fn lists_are_paged_without_gaps_or_repetitions() {
     assert_eq!(order, [(0, 2), (0, 4), (1, 2), (2, 2), (2, 4)]);
     let losses = &measurements[0].measurement.losses;
     assert!(losses[0].is_nan() && losses[1] == f64::NEG_INFINITY && losses[2] == 0.1 + 0.2, "{losses:?}");
-    let stray = page(2, Some(Cursor { time: measurements[0].time, id: "nonsense".to_owned() }));
+    let stray =
+        page(2, Some(Cursor { keys: Vec::new(), time: measurements[0].time, id: "nonsense".to_owned() }));
     assert!(matches!(store.list_measurements(&name, &stray).await, Err(StoreError::NotFound { .. })));
     let unknown = ProfileName::from_id("none").unwrap();
     assert!(matches!(
@@ -261,7 +266,7 @@ async fn a_plan_is_stored_once_and_keeps_its_first_time() {
     let first = store.put_plan(&name, &content).await.unwrap();
     assert_eq!(first.content, content);
     assert_eq!(store.put_plan(&name, &content).await.unwrap(), first);
-    let listed = store.list_plans(&page(10, None)).await.unwrap().rows;
+    let listed = store.list_plans(&Query::default(), &page(10, None)).await.unwrap().rows;
     assert_eq!(listed.iter().map(|row| &row.name).collect::<Vec<_>>(), [&first.name]);
     let other = Plan { solver: "exact-2".to_owned(), ..content.clone() };
     assert!(matches!(store.put_plan(&name, &other).await, Err(StoreError::Corrupt { .. })));
@@ -335,7 +340,7 @@ async fn an_operation_ends_once() {
     assert!(matches!(store.get_operation(&first).await, Err(StoreError::NotFound { .. })));
     assert!(matches!(store.delete_operation(&first).await, Err(StoreError::NotFound { .. })));
     assert!(matches!(store.cancel_operation(&first).await, Err(StoreError::NotFound { .. })));
-    assert_eq!(store.list_operations(&page(10, None)).await.unwrap().rows.len(), 2);
+    assert_eq!(store.list_operations(&Query::default(), &page(10, None)).await.unwrap().rows.len(), 2);
 }
 
 /// A worker whose host's name and threads are its own.
@@ -455,7 +460,7 @@ async fn workers_are_listed_newest_first_whatever_they_do_meanwhile() {
         store.upsert_worker(&odd_worker(id, "s"), LEASE).await.unwrap();
     }
     beat(&store, &worker("a"), "s").await;
-    let workers = all_pages!(2, |request| store.list_workers(&request));
+    let workers = all_pages!(2, |request| store.list_workers(&Query::default(), &request));
     let ids: Vec<&str> = workers.iter().map(|worker| worker.name.id()).collect();
     assert_eq!(ids, ["c", "b", "a"]);
 }

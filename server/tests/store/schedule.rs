@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use loadmaster::store::records::{Claim, Fenced, HeldLease, OperationState, Renewal, RunState};
 use loadmaster::store::{RunFilter, Store};
+use loadmaster_filter::Query;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::name::{OperationName, RunName, WorkerName};
 use rand::rngs::StdRng;
@@ -179,7 +180,7 @@ async fn check(store: &Store, ledger: &Ledger) {
     let stored: HashMap<RunName, i64> =
         stored.into_iter().map(|(run, token)| (RunName::from_id(run).unwrap(), i64::from(token))).collect();
     assert_eq!(stored, ledger.results);
-    let operations = store.list_operations(&page).await.unwrap().rows;
+    let operations = store.list_operations(&Query::default(), &page).await.unwrap().rows;
     let counted: u32 = operations.iter().map(|operation| operation.runs.total()).sum();
     assert_eq!(counted as usize, RUNS, "the counts add up");
     for operation in operations {

@@ -4,6 +4,7 @@ use loadmaster::store::records::{
     Fenced, NewTrial, OperationState, OperationTarget, PageRequest, RequestKey, RunState,
 };
 use loadmaster::store::{MAX_OBSERVATIONS, Store, StoreError};
+use loadmaster_filter::Query;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -144,7 +145,7 @@ async fn a_stage_that_was_trained_alone_is_no_trial_of_its_plan() {
     let peak = shown[0].measured.as_ref().and_then(Measured::peak).map(|peak| peak.bytes.0);
     assert_eq!((shown[0].stage, peak), (Some(0), Some(300)));
     assert!(store.measured_plans(10).await.unwrap().is_empty(), "a plan has more than one stage");
-    let rows = store.list_plans(&FIRST_PAGE).await.unwrap().rows;
+    let rows = store.list_plans(&Query::default(), &FIRST_PAGE).await.unwrap().rows;
     assert!(rows.iter().all(|row| row.trained.newest.is_none() && row.trained.trials == 0));
     assert!(store.glance_at_plan(&names[0]).await.unwrap().is_trained, "it has something to show");
 }
@@ -179,7 +180,7 @@ async fn a_validation_is_stored_whole_or_not_at_all() {
     assert!(matches!(refused, Err(StoreError::NotFound { .. })), "{refused:?}");
     let (runs, operations) = (
         store.list_runs(&loadmaster::store::RunFilter::default(), &FIRST_PAGE).await.unwrap(),
-        store.list_operations(&FIRST_PAGE).await.unwrap(),
+        store.list_operations(&Query::default(), &FIRST_PAGE).await.unwrap(),
     );
     assert!(runs.rows.is_empty());
     assert_eq!(operations.rows.len(), 1, "the profile's alone");
@@ -202,16 +203,19 @@ async fn an_observation_is_stored_once() {
     let elsewhere = Observation { device_kind: Some("NVIDIA H200".to_owned()), ..observation() };
     let second = store.put_observation(&names[1], &elsewhere, None).await.unwrap();
     assert_eq!(second.observation.device_kind, elsewhere.device_kind);
-    let all = store.list_observations(None, &FIRST_PAGE).await.unwrap().rows;
+    let all = store.list_observations(None, &Query::default(), &FIRST_PAGE).await.unwrap().rows;
     assert_eq!(all, [second.clone(), first.clone()]);
     assert_eq!(
-        store.list_observations(Some(&names[0]), &FIRST_PAGE).await.unwrap().rows,
+        store.list_observations(Some(&names[0]), &Query::default(), &FIRST_PAGE).await.unwrap().rows,
         std::slice::from_ref(&first)
     );
     let page = PageRequest { size: 1, after: None };
-    let page = store.list_observations(None, &page).await.unwrap();
+    let page = store.list_observations(None, &Query::default(), &page).await.unwrap();
     let rest = PageRequest { size: 1, after: page.next };
-    assert_eq!(store.list_observations(None, &rest).await.unwrap().rows, std::slice::from_ref(&first));
+    assert_eq!(
+        store.list_observations(None, &Query::default(), &rest).await.unwrap().rows,
+        std::slice::from_ref(&first)
+    );
 
     let unknown = store.put_observation(&PlanName::from_id("none").unwrap(), &observation(), None).await;
     assert!(matches!(unknown, Err(StoreError::NotFound { what }) if what == "plans/none"));
@@ -230,7 +234,7 @@ async fn simultaneous_reports_are_one() {
     let stored: Vec<_> =
         futures_util::future::join_all(calls).await.into_iter().map(Result::unwrap).collect();
     assert!(stored.iter().all(|record| *record == stored[0]));
-    assert_eq!(store.list_observations(None, &FIRST_PAGE).await.unwrap().rows.len(), 1);
+    assert_eq!(store.list_observations(None, &Query::default(), &FIRST_PAGE).await.unwrap().rows.len(), 1);
 }
 
 /// A plan's observations have an end.

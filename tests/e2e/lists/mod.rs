@@ -300,7 +300,8 @@ async fn page_sizes_and_tokens_are_checked() {
     let channel = scene.planner.channel().await;
     let mut client = PlanServiceClient::new(channel.clone());
     let mut list = async |page_size: i32, page_token: &str| {
-        let request = v1::ListPlansRequest { page_size, page_token: page_token.to_owned() };
+        let request =
+            v1::ListPlansRequest { page_size, page_token: page_token.to_owned(), ..Default::default() };
         client.list_plans(request).await.map(tonic::Response::into_inner)
     };
     let field = |refused: Result<v1::ListPlansResponse, tonic::Status>| {
@@ -322,7 +323,7 @@ async fn page_sizes_and_tokens_are_checked() {
     assert_eq!(field(list(0, &"A".repeat(100_000)).await), "page_token");
     let mut models = ModelServiceClient::new(channel);
     let token = first.next_page_token;
-    let foreign = models.list_models(v1::ListModelsRequest { page_size: 0, page_token: token }).await;
+    let foreign = models.list_models(v1::ListModelsRequest { page_token: token, ..Default::default() }).await;
     assert_eq!(foreign.expect_err("it is of another list").code(), Code::InvalidArgument);
 }
 

@@ -25,6 +25,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write a duration above 0, for example 30s, 2m or 1h".to_owned())
 }
 
+/// How long ago something was, in weeks, days and smaller: `7d`, `12h`; a day has 24 hours.
+pub(crate) fn age(text: &str) -> Result<Duration, String> {
+    let span = text.parse::<jiff::Span>().ok();
+    let exact = span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
+    exact
+        .and_then(|exact| Duration::try_from(exact).ok())
+        .filter(|age| !age.is_zero())
+        .ok_or_else(|| "write a time above 0, for example 7d, 12h or 30m".to_owned())
+}
+
 /// Bytes with a unit, as the wire carries them.
 pub(crate) fn bytes(text: &str) -> Result<i64, String> {
     text.parse::<Bytes>().map(Bytes::to_wire).map_err(|error| error.to_string())

@@ -3,6 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod context;
 pub(crate) mod follow;
+pub(crate) mod list;
 mod next;
 pub(crate) mod page;
 mod progress;

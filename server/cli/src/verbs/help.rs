@@ -35,12 +35,20 @@ Examples:
 pub(crate) const PROFILE_LIST: &str = "\
 Examples:
   loadmaster profile list
-  loadmaster profile list --limit 0 -o name";
+  loadmaster profile list --limit 0 -o name
+  loadmaster profile list --filter 'state = complete AND model:vgg'
+  loadmaster profile list --since 7d --order-by 'end_time desc'";
 
 pub(crate) const PROFILE_SHOW: &str = "\
 Examples:
   loadmaster profile show vgg11-1a2b
   loadmaster profile show profiles/vgg11-1a2b -o json";
+
+pub(crate) const PROFILE_LABEL: &str = "\
+Examples:
+  loadmaster profile label vgg11-1a2b team=vision stage=release
+  loadmaster profile label vgg11-1a2b stage-
+  loadmaster profile list --filter 'labels.team=vision AND NOT labels:stage'";
 
 pub(crate) const PROFILE_DELETE: &str = "\
 What its runs measured stays, for the profiles that reuse it and for those to come. Refused while plans were made from
@@ -184,7 +192,21 @@ Examples:
 pub(crate) const PLAN_LIST: &str = "\
 Examples:
   loadmaster plan list
-  loadmaster plan list --limit 10 -o yaml";
+  loadmaster plan list --limit 10 -o yaml
+  Plans of a profile, the fastest first:
+    loadmaster plan list --filter 'profile = vgg11-1a2b' \\
+      --order-by predicted_seconds
+  Those of the last week that needed more than 20 GiB when they were trained:
+    loadmaster plan list --since 7d --filter 'measured_peak>20GiB'
+  For one of two launchers, at a price:
+    loadmaster plan list --order-by 'hourly_price, predicted_seconds desc' \\
+      --filter 'launcher=megatron OR launcher=alpa AND hourly_price:*'";
+
+pub(crate) const PLAN_LABEL: &str = "\
+Examples:
+  loadmaster plan label 7f3c team=vision stage=release
+  loadmaster plan label 7f3c stage-
+  loadmaster plan list --filter 'labels.team=vision AND NOT labels:stage'";
 
 pub(crate) const PLAN_DELETE: &str = "\
 Refused while another plan names it among its alternatives, something was measured or reported of it, or it is being
@@ -364,7 +386,9 @@ Examples:
 pub(crate) const RUN_LIST: &str = "\
 Examples:
   loadmaster run list --state parked
-  loadmaster run list --operation 0197 --limit 0 -o json";
+  loadmaster run list --operation 0197 --limit 0 -o json
+  loadmaster run list --filter 'state=parked AND attempts>2' --since 12h
+  loadmaster run list --order-by 'device_seconds desc' --limit 10";
 
 pub(crate) const RUN_SHOW: &str = "\
 Examples:

@@ -11,13 +11,14 @@ use crate::input::parse;
 use crate::session::client::operations;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, WaitLimit};
-use crate::session::page::{self, Limit};
+use crate::session::list::{Asked, ListArgs};
+use crate::session::page;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperationVerb {
     /// Operations, newest first.
     #[command(after_help = help::OPERATION_LIST)]
-    List(Limit),
+    List(ListArgs),
     /// One operation as it stands now.
     #[command(visible_alias = "get", after_help = help::OPERATION_SHOW)]
     Show {
@@ -52,12 +53,19 @@ pub(crate) enum OperationVerb {
 
 pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Failure> {
     match verb {
-        OperationVerb::List(limit) => {
+        OperationVerb::List(list) => {
+            let Asked { filter, order_by, limit } = list.asked()?;
+            if !order_by.is_empty() {
+                return Err(Failure::Usage(
+                    "--order-by: operations have one order, the newest first".to_owned(),
+                ));
+            }
             let operations = page::all(context, limit, async |page_size, page_token| {
                 let request = ListOperationsRequest {
                     name: "operations".to_owned(),
                     page_size,
                     page_token,
+                    filter: filter.clone(),
                     ..ListOperationsRequest::default()
                 };
                 context

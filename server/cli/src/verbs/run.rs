@@ -9,7 +9,8 @@ use crate::input::choice::choice;
 use crate::input::parse;
 use crate::session::client::profiles;
 use crate::session::context::Context;
-use crate::session::page::{self, Limit};
+use crate::session::list::{Asked, ListArgs};
+use crate::session::page;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
@@ -23,7 +24,7 @@ pub(crate) enum RunVerb {
         #[arg(long, value_parser = choice::<v1::run::State>())]
         state: Option<v1::run::State>,
         #[command(flatten)]
-        limit: Limit,
+        list: ListArgs,
     },
     /// One run with its failures and measurements.
     #[command(visible_alias = "get", after_help = help::RUN_SHOW)]
@@ -46,11 +47,19 @@ impl RunVerb {
 
 pub(crate) async fn run(context: &Context, verb: RunVerb) -> Result<(), Failure> {
     match verb {
-        RunVerb::List { operation, state, limit } => {
+        RunVerb::List { operation, state, list } => {
+            let Asked { filter, order_by, limit } = list.asked()?;
             let state = state.unwrap_or_default();
             let runs = page::all(context, limit, async |page_size, page_token| {
                 let operation = operation.clone().unwrap_or_default();
-                let request = v1::ListRunsRequest { page_size, page_token, operation, state: state.into() };
+                let request = v1::ListRunsRequest {
+                    page_size,
+                    page_token,
+                    operation,
+                    state: state.into(),
+                    filter: filter.clone(),
+                    order_by: order_by.clone(),
+                };
                 context.client.call(request, async |channel, q| profiles(channel).list_runs(q).await).await
             });
             context.output.print(&runs.await?)

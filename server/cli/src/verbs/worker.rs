@@ -8,13 +8,14 @@ use crate::failure::{Failure, options};
 use crate::input::parse;
 use crate::session::client::workers;
 use crate::session::context::Context;
-use crate::session::page::{self, Limit};
+use crate::session::list::{Asked, ListArgs};
+use crate::session::page;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerVerb {
     /// Workers that ever connected, newest first.
     #[command(after_help = help::WORKER_LIST)]
-    List(Limit),
+    List(ListArgs),
     /// One worker with its devices.
     #[command(visible_alias = "get", after_help = help::WORKER_SHOW)]
     Show {
@@ -54,9 +55,15 @@ impl WorkerVerb {
 
 pub(crate) async fn run(context: &Context, verb: WorkerVerb) -> Result<(), Failure> {
     match verb {
-        WorkerVerb::List(limit) => {
+        WorkerVerb::List(list) => {
+            let Asked { filter, order_by, limit } = list.asked()?;
             let workers = page::all(context, limit, async |page_size, page_token| {
-                let request = v1::ListWorkersRequest { page_size, page_token };
+                let request = v1::ListWorkersRequest {
+                    page_size,
+                    page_token,
+                    filter: filter.clone(),
+                    order_by: order_by.clone(),
+                };
                 context.client.call(request, async |channel, q| workers(channel).list_workers(q).await).await
             });
             context.output.print(&workers.await?)

@@ -1,5 +1,6 @@
 //! `DiscoverCluster`.
 
+use loadmaster_filter::Query;
 use loadmaster_planning::fleet::{DiscoveredWorker, discover};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
@@ -57,7 +58,11 @@ impl Clusters {
             .enumerate()
             .map(|(index, name)| WorkerName::parse(&format!("workers[{index}]"), name))
             .collect::<Result<Vec<_>, _>>()?;
-        let all = self.store.list_workers(&PageRequest { size: MAX_WORKERS, after: None }).await?.rows;
+        let all = self
+            .store
+            .list_workers(&Query::default(), &PageRequest { size: MAX_WORKERS, after: None })
+            .await?
+            .rows;
         let is_connected =
             |worker: &WorkerRecord| matches!(worker.state, WorkerState::Alive | WorkerState::Draining);
         let mut connected: Vec<WorkerRecord> = all.into_iter().filter(is_connected).collect();

@@ -22,8 +22,8 @@ use super::imports::Imports;
 use super::limits::MAX_PAGE_LINKS;
 use super::page::Listing;
 use super::request_key::request_key;
-use crate::store::Store;
 use crate::store::records::{ClusterRecord, PageRequest, RequestKey};
+use crate::store::{Store, fields};
 pub(super) use message::measured;
 
 /// Stores, discovers and lists clusters, and measures links.
@@ -137,9 +137,10 @@ impl ClusterService for Clusters {
         request: Request<v1::ListClustersRequest>,
     ) -> Result<Response<v1::ListClustersResponse>, Status> {
         let request = request.into_inner();
-        let listing = Listing::new("ListClusters", &[]);
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing = Listing::of("ListClusters", &[], fields::CLUSTERS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = self.store.list_clusters(&page).await.map_err(ApiError::from)?;
+        let page = self.store.list_clusters(listing.query(), &page).await.map_err(ApiError::from)?;
         let (clusters, next_page_token) = listing.answer(page, message::row);
         Ok(Response::new(v1::ListClustersResponse { clusters, next_page_token }))
     }
@@ -167,10 +168,17 @@ impl ClusterService for Clusters {
             "" => None,
             name => Some(WorkerName::parse("worker", name).map_err(ApiError::from)?),
         };
-        let listing = Listing::new("ListLinkMeasurements", &[&request.worker]);
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing =
+            Listing::of("ListLinkMeasurements", &[&request.worker], fields::LINK_MEASUREMENTS, asked)
+                .map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = PageRequest { size: page.size.min(MAX_PAGE_LINKS), ..page };
-        let page = self.store.list_link_measurements(worker.as_ref(), &page).await.map_err(ApiError::from)?;
+        let page = self
+            .store
+            .list_link_measurements(worker.as_ref(), listing.query(), &page)
+            .await
+            .map_err(ApiError::from)?;
         let (measurements, next_page_token) = listing.answer(page, message::worker_links);
         Ok(Response::new(v1::ListLinkMeasurementsResponse { measurements, next_page_token }))
     }

@@ -41,6 +41,7 @@ pub(super) fn plan(row: &PlanRow) -> v1::Plan {
         partition: of.partition.clone(),
         device_count: number(devices),
         trainings: Some(trainings(row)),
+        labels: row.labels.clone().into_iter().collect(),
         ..v1::Plan::default()
     }
 }

@@ -19,6 +19,8 @@ mod trials;
 mod validate;
 
 use jiff::Timestamp;
+use loadmaster_proto::error::required;
+use loadmaster_proto::label::LabelChange;
 use loadmaster_proto::name::{PlanName, RunName};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
@@ -29,7 +31,7 @@ use super::error::ApiError;
 use super::imports::Imports;
 use super::page::Listing;
 use crate::store::records::{PageRequest, PlanRecord};
-use crate::store::{RunFilter, Store};
+use crate::store::{RunFilter, Store, fields};
 pub(super) use known::Memory;
 use message::Trial;
 use recommend::Recommended;
@@ -114,11 +116,25 @@ impl PlanService for Plans {
         request: Request<v1::ListPlansRequest>,
     ) -> Result<Response<v1::ListPlansResponse>, Status> {
         let request = request.into_inner();
-        let listing = Listing::new("ListPlans", &[]);
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing = Listing::of("ListPlans", &[], fields::PLANS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = self.store.list_plans(&page).await.map_err(ApiError::from)?;
+        let page = self.store.list_plans(listing.query(), &page).await.map_err(ApiError::from)?;
         let (plans, next_page_token) = listing.answer(page, listed::plan);
         Ok(Response::new(v1::ListPlansResponse { plans, next_page_token }))
+    }
+
+    async fn update_plan(
+        &self,
+        request: Request<v1::UpdatePlanRequest>,
+    ) -> Result<Response<v1::Plan>, Status> {
+        let v1::UpdatePlanRequest { plan, update_mask } = request.into_inner();
+        let plan = required("plan", plan).map_err(ApiError::from)?;
+        let name = PlanName::parse("plan.name", &plan.name).map_err(ApiError::from)?;
+        let paths = update_mask.as_ref().map(|mask| mask.paths.as_slice());
+        let change = LabelChange::asked("plan", plan.labels, paths).map_err(ApiError::from)?;
+        self.store.label_plan(&name, &change).await.map_err(ApiError::from)?;
+        Ok(Response::new(self.whole(&name).await?))
     }
 
     async fn delete_plan(&self, request: Request<v1::DeletePlanRequest>) -> Result<Response<()>, Status> {

@@ -1,5 +1,6 @@
 //! `ReportObservation`, `ListObservations` and `DeleteObservation`.
 
+use loadmaster_filter::Query;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::{Invalid, required};
@@ -14,6 +15,7 @@ use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
 use crate::rpc::page::Listing;
 use crate::rpc::request_key::request_key;
+use crate::store::fields;
 use crate::store::records::{ObservationRecord, PageRequest};
 
 /// Stands for all plans in `ListObservations`.
@@ -43,13 +45,14 @@ impl Plans {
             ALL_PLANS => None,
             name => Some(PlanName::parse("plan", name)?),
         };
-        let listing = Listing::new("ListObservations", &[&request.plan]);
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing = Listing::of("ListObservations", &[&request.plan], fields::OBSERVATIONS, asked)?;
         let page = listing.request(request.page_size, &request.page_token)?;
         if let Some(plan) = &plan {
             // An empty list of a plan that does not exist would look like a plan that nobody ran.
             self.store.get_plan(plan).await?;
         }
-        let page = self.store.list_observations(plan.as_ref(), &page).await?;
+        let page = self.store.list_observations(plan.as_ref(), listing.query(), &page).await?;
         let (observations, next_page_token) = listing.answer(page, message);
         Ok(v1::ListObservationsResponse { observations, next_page_token })
     }
@@ -68,7 +71,14 @@ impl Plans {
         plan: &PlanName,
     ) -> Result<Vec<v1::Observation>, ApiError> {
         let page = PageRequest { size: SHOWN, after: None };
-        Ok(self.store.list_observations(Some(plan), &page).await?.rows.iter().map(message).collect())
+        Ok(self
+            .store
+            .list_observations(Some(plan), &Query::default(), &page)
+            .await?
+            .rows
+            .iter()
+            .map(message)
+            .collect())
     }
 }
 

@@ -26,6 +26,7 @@ pub(super) fn row(record: &ProfileRecord) -> v1::Profile {
         operation: record.operation.to_string(),
         create_time: Some(time(record.create_time)),
         end_time: record.end_time.map(time),
+        labels: record.labels.clone().into_iter().collect(),
         ..new(&record.settings, record.runs)
     }
 }

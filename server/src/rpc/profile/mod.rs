@@ -7,7 +7,9 @@ mod resume;
 mod run;
 mod software;
 
-use loadmaster_proto::error::Invalid;
+use loadmaster_filter::Query;
+use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::label::LabelChange;
 use loadmaster_proto::name::{OperationName, ProfileName, RunName};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
@@ -22,7 +24,7 @@ use super::messages::{self, operation_message};
 use super::page::Listing;
 use crate::profile::StoredProfile;
 use crate::store::records::{PageRequest, RunState, WorkerRecord};
-use crate::store::{RunFilter, Store};
+use crate::store::{RunFilter, Store, fields};
 
 /// Runs and shows profiles.
 #[derive(Debug, Clone)]
@@ -48,7 +50,11 @@ impl Profiles {
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, ApiError> {
-        Ok(self.store.list_workers(&PageRequest { size: MAX_WORKERS, after: None }).await?.rows)
+        Ok(self
+            .store
+            .list_workers(&Query::default(), &PageRequest { size: MAX_WORKERS, after: None })
+            .await?
+            .rows)
     }
 }
 
@@ -81,11 +87,25 @@ impl ProfileService for Profiles {
         request: Request<v1::ListProfilesRequest>,
     ) -> Result<Response<v1::ListProfilesResponse>, Status> {
         let request = request.into_inner();
-        let listing = Listing::new("ListProfiles", &[]);
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing = Listing::of("ListProfiles", &[], fields::PROFILES, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = self.store.list_profiles(&page).await.map_err(ApiError::from)?;
+        let page = self.store.list_profiles(listing.query(), &page).await.map_err(ApiError::from)?;
         let (profiles, next_page_token) = listing.answer(page, message::in_list);
         Ok(Response::new(v1::ListProfilesResponse { profiles, next_page_token }))
+    }
+
+    async fn update_profile(
+        &self,
+        request: Request<v1::UpdateProfileRequest>,
+    ) -> Result<Response<v1::Profile>, Status> {
+        let v1::UpdateProfileRequest { profile, update_mask } = request.into_inner();
+        let profile = required("profile", profile).map_err(ApiError::from)?;
+        let name = ProfileName::parse("profile.name", &profile.name).map_err(ApiError::from)?;
+        let paths = update_mask.as_ref().map(|mask| mask.paths.as_slice());
+        let change = LabelChange::asked("profile", profile.labels, paths).map_err(ApiError::from)?;
+        self.store.label_profile(&name, &change).await.map_err(ApiError::from)?;
+        Ok(Response::new(self.whole(&name).await?))
     }
 
     async fn delete_profile(
@@ -125,8 +145,11 @@ impl ProfileService for Profiles {
         request: Request<v1::ListRunsRequest>,
     ) -> Result<Response<v1::ListRunsResponse>, Status> {
         let request = request.into_inner();
+        let arguments = [request.operation.as_str(), &request.state.to_string()];
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing = Listing::of("ListRuns", &arguments, fields::RUNS, asked).map_err(ApiError::from)?;
         let filter = run_filter(&request).map_err(ApiError::from)?;
-        let listing = Listing::new("ListRuns", &[&request.operation, &request.state.to_string()]);
+        let filter = RunFilter { query: listing.query().clone(), ..filter };
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_runs(&filter, &page).await.map_err(ApiError::from)?;
         let (runs, next_page_token) = listing.answer(page, messages::run_row);

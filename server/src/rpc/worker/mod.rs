@@ -17,7 +17,7 @@ use super::limits::{HELLO_TIMEOUT, MAX_OUTBOX};
 use super::page::Listing;
 use crate::dispatch::Dispatcher;
 use crate::store::records::{NewWorker, WorkerRecord, WorkerState};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, fields};
 use hello::Hello;
 
 /// Connects and lists workers.
@@ -92,9 +92,10 @@ impl WorkerService for Workers {
         request: Request<v1::ListWorkersRequest>,
     ) -> Result<Response<v1::ListWorkersResponse>, Status> {
         let request = request.into_inner();
-        let listing = Listing::new("ListWorkers", &[]);
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing = Listing::of("ListWorkers", &[], fields::WORKERS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = self.store.list_workers(&page).await.map_err(ApiError::from)?;
+        let page = self.store.list_workers(listing.query(), &page).await.map_err(ApiError::from)?;
         let (workers, next_page_token) = listing.answer(page, message::in_list);
         Ok(Response::new(v1::ListWorkersResponse { workers, next_page_token }))
     }
@@ -169,13 +170,13 @@ mod tests {
     #[test]
     fn a_page_of_workers_is_never_too_long_for_a_message_and_the_next_one_goes_on() {
         let listing = Listing::new("ListWorkers", &[]);
-        let page = Page { rows: (0..4).map(largest).collect(), next: None };
+        let page = Page { rows: (0..4).map(largest).collect(), keys: Vec::new(), next: None };
         let (workers, next) = listing.answer(page, message::in_list);
         assert!((1..4).contains(&workers.len()));
         assert!(workers.iter().map(Message::encoded_len).sum::<usize>() <= 1 << 20);
         let next = listing.request(10, &next).unwrap().after.unwrap();
         assert_eq!(next.id, format!("w{}", workers.len() - 1));
-        let short = Page { rows: vec![largest(0)], next: None };
+        let short = Page { rows: vec![largest(0)], keys: Vec::new(), next: None };
         let (workers, next) = listing.answer(short, message::in_list);
         assert_eq!((workers.len(), next.as_str()), (1, ""));
     }

@@ -32,7 +32,7 @@ macro_rules! by_time_and_id {
         impl Positioned for $row {
             fn cursor(&self) -> Cursor {
                 let $record = self;
-                Cursor { time: $record.create_time, id: $id.to_owned() }
+                Cursor { keys: Vec::new(), time: $record.create_time, id: $id.to_owned() }
             }
         }
     )*};
@@ -54,6 +54,6 @@ by_time_and_id! {
 impl Positioned for MeasurementRecord {
     fn cursor(&self) -> Cursor {
         let id = format!("{}/{}/{}", self.run.id(), self.measurement.stage_index, self.measurement.shard);
-        Cursor { time: self.time, id }
+        Cursor { keys: Vec::new(), time: self.time, id }
     }
 }

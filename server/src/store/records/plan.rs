@@ -1,5 +1,7 @@
 //! Plans.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, RunName};
@@ -30,6 +32,8 @@ pub struct PlanRow {
     pub model: ModelName,
     /// What is short of its content.
     pub summary: PlanSummary,
+    /// What people wrote on it.
+    pub labels: BTreeMap<String, String>,
     /// What its trainings showed.
     pub trained: TrainedSummary,
     /// When it was first stored.

@@ -1,5 +1,7 @@
 //! Models and profiles.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 pub use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::model::Model;
@@ -45,6 +47,9 @@ pub struct ProfileRecord {
     /// Where it stands.
     #[sqlx(try_from = "Stored<String>")]
     pub state: ProfileState,
+    /// What people wrote on it.
+    #[sqlx(json)]
+    pub labels: BTreeMap<String, String>,
     /// What the campaign's predictor lacks.
     pub missing: Vec<String>,
     /// Runs that were made for it, by state.

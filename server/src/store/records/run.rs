@@ -1,6 +1,7 @@
 //! Runs and what they yield.
 
 use jiff::Timestamp;
+use loadmaster_filter::Query;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::links::LinkWork;
@@ -110,7 +111,7 @@ pub enum RunState {
 }
 
 /// Which runs a list shows; the default shows all.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct RunFilter {
     /// Only runs that this operation waits for.
     pub operation: Option<OperationName>,
@@ -118,6 +119,8 @@ pub struct RunFilter {
     pub plan: Option<PlanName>,
     /// Only runs in this state.
     pub state: Option<RunState>,
+    /// Of these the ones that this asks for, in its order.
+    pub query: Query,
 }
 
 /// What a stored run does.

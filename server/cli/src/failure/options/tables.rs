@@ -95,21 +95,25 @@ const REQUEST_ID: Part = &[("request_id", "--request-id")];
 const RUN_DEADLINE: Part = &[("run_deadline_seconds", "--run-deadline")];
 const DRY_RUN: Part = &[("validate_only", "--dry-run")];
 const PAGE: Part = &[("page_size", "--limit"), ("page_token", "--limit")];
+const FOUND: Part = &[("filter", "--filter"), ("order_by", "--order-by")];
 
 /// Of commands whose only argument is a name.
 pub(crate) const NAME: OptionTable = &[&[("name", "NAME")]];
 /// Of a worker that is drained.
 pub(crate) const WORKER_DRAIN: OptionTable = &[&[("name", "NAME"), ("undo", "--undo")]];
-/// Of lists without a filter.
-pub(crate) const LIST: OptionTable = &[PAGE];
+/// Of lists of which all options are those of every list.
+pub(crate) const LIST: OptionTable = &[FOUND, PAGE];
 
 pub(crate) const PROFILE_RUN: OptionTable =
     &[MODEL, MODEL_FILE, TRAINING, CAMPAIGN, REQUEST_ID, RUN_DEADLINE, DRY_RUN];
+pub(crate) const PROFILE_LABEL: OptionTable =
+    &[&[("profile", "NAME"), ("profile.labels", "CHANGE"), ("update_mask", "CHANGE")]];
 pub(crate) const PROFILE_RESUME: OptionTable = &[&[("name", "NAME")], REQUEST_ID];
 pub(crate) const PROFILE_MEASUREMENTS: OptionTable = &[&[("parent", "NAME")], PAGE];
 pub(crate) const PROFILE_IMPORT: OptionTable = &[&[("document", "PATH:"), ("profile_id", "--id")], DRY_RUN];
 
-pub(crate) const RUN_LIST: OptionTable = &[&[("operation", "--operation"), ("state", "--state")], PAGE];
+pub(crate) const RUN_LIST: OptionTable =
+    &[&[("operation", "--operation"), ("state", "--state")], FOUND, PAGE];
 
 pub(crate) const PLAN_EXPORT: OptionTable = &[&[
     ("name", "NAME"),
@@ -207,6 +211,8 @@ pub(crate) const PLAN_SHOW: OptionTable = &[&[
     ("transfers", "--transfers"),
 ]];
 pub(crate) const PLAN_COMPARE: OptionTable = &[&[("names", "PLAN")]];
+pub(crate) const PLAN_LABEL: OptionTable =
+    &[&[("plan", "NAME"), ("plan.labels", "CHANGE"), ("update_mask", "CHANGE")]];
 pub(crate) const PLAN_DELETE: OptionTable = &[&[("name", "NAME"), ("with_trials", "--with-trials")]];
 pub(crate) const PLAN_VALIDATE: OptionTable = &[
     &[
@@ -231,7 +237,7 @@ pub(crate) const PLAN_REPORT: OptionTable = &[
     ],
     REQUEST_ID,
 ];
-pub(crate) const OBSERVATIONS: OptionTable = &[&[("plan", "PLAN")], PAGE];
+pub(crate) const OBSERVATIONS: OptionTable = &[&[("plan", "PLAN")], FOUND, PAGE];
 pub(crate) const PLAN_ERRORS: OptionTable = &[&[("device_kind", "--device-kind")]];
 
 pub(crate) const MODEL_CREATE: OptionTable = &[MODEL, MODEL_FILE, DRY_RUN];
@@ -315,4 +321,4 @@ pub(crate) const CLUSTER_DISCOVER: OptionTable = &[
 ];
 pub(crate) const CLUSTER_MEASURE: OptionTable =
     &[&[("workers", "--workers*"), ("devices", "--devices")], RUN_DEADLINE, REQUEST_ID];
-pub(crate) const CLUSTER_LINKS: OptionTable = &[&[("worker", "--worker")], PAGE];
+pub(crate) const CLUSTER_LINKS: OptionTable = &[&[("worker", "--worker")], FOUND, PAGE];

@@ -24,6 +24,8 @@ pub(crate) mod run;
 mod training;
 pub(crate) mod worker;
 
+use std::collections::{BTreeMap, HashMap};
+
 use loadmaster_proto::wire::v1::{Ledger, MemoryFigure};
 
 use crate::text::{bytes, word};
@@ -36,6 +38,14 @@ fn or_none(text: &str, look: crate::text::terminal_abilities::Look) -> String {
 /// The id of a resource name.
 fn id(name: &str) -> String {
     crate::text::plain(name.rsplit('/').next().unwrap_or(name))
+}
+
+/// `stage=release team=vision`; none without any.
+fn labels(of: &HashMap<String, String>) -> Option<String> {
+    let of: BTreeMap<&String, &String> = of.iter().collect();
+    let texts: Vec<String> =
+        of.into_iter().map(|(key, value)| crate::text::plain(&format!("{key}={value}"))).collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
 }
 
 /// A ledger in one word.

@@ -6,7 +6,7 @@ use loadmaster_proto::wire::v1::{self, Campaign, LayerMemory, Profile};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::operation::runs;
-use super::{disturbed, id, ledger, or_none, training};
+use super::{disturbed, id, labels, ledger, or_none, training};
 use crate::output::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, maybe_bytes, plain, plural, seconds, time, word};
@@ -18,6 +18,9 @@ fn one(profile: &Profile, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("profile", &profile.name);
     facts.add("state", state(profile));
+    if let Some(labels) = labels(&profile.labels) {
+        facts.add("labels", labels);
+    }
     facts.add("model", &profile.model);
     if let Some(spec) = &profile.training {
         facts.add("training", training::line(spec, look));

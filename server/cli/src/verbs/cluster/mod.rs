@@ -17,7 +17,8 @@ use crate::input::{file, parse};
 use crate::session::client::clusters;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
-use crate::session::page::{self, Limit};
+use crate::session::list::{Asked, ListArgs};
+use crate::session::page;
 use import::{CreateArgs, ImportArgs};
 
 #[derive(Debug, Subcommand)]
@@ -41,11 +42,11 @@ pub(crate) enum ClusterVerb {
         #[arg(long, value_name = "WORKER", value_parser = parse::worker)]
         worker: Option<String>,
         #[command(flatten)]
-        limit: Limit,
+        list: ListArgs,
     },
     /// Stored clusters, newest first.
     #[command(after_help = help::CLUSTER_LIST)]
-    List(Limit),
+    List(ListArgs),
     /// One cluster: its nodes, devices, links and tiers.
     #[command(visible_alias = "get", after_help = help::CLUSTER_SHOW)]
     Show {
@@ -195,11 +196,17 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
                 .await?;
             follow::begun(context, operation, &measure.wait).await
         }
-        ClusterVerb::Links { worker, limit } => {
+        ClusterVerb::Links { worker, list } => {
+            let Asked { filter, order_by, limit } = list.asked()?;
             let worker = worker.unwrap_or_default();
             let links = page::all(context, limit, async |page_size, page_token| {
-                let request =
-                    v1::ListLinkMeasurementsRequest { worker: worker.clone(), page_size, page_token };
+                let request = v1::ListLinkMeasurementsRequest {
+                    worker: worker.clone(),
+                    page_size,
+                    page_token,
+                    filter: filter.clone(),
+                    order_by: order_by.clone(),
+                };
                 context
                     .client
                     .call(request, async |channel, q| clusters(channel).list_link_measurements(q).await)
@@ -207,9 +214,15 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
             });
             context.output.print(&links.await?)
         }
-        ClusterVerb::List(limit) => {
+        ClusterVerb::List(list) => {
+            let Asked { filter, order_by, limit } = list.asked()?;
             let all = page::all(context, limit, async |page_size, page_token| {
-                let request = v1::ListClustersRequest { page_size, page_token };
+                let request = v1::ListClustersRequest {
+                    page_size,
+                    page_token,
+                    filter: filter.clone(),
+                    order_by: order_by.clone(),
+                };
                 context
                     .client
                     .call(request, async |channel, q| clusters(channel).list_clusters(q).await)

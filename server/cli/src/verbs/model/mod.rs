@@ -17,14 +17,15 @@ use crate::input::parse;
 use crate::output::{Format, write_stdout};
 use crate::session::client::models;
 use crate::session::context::Context;
-use crate::session::page::{self, Limit};
+use crate::session::list::{Asked, ListArgs};
+use crate::session::page;
 use chunks::LayOutModel;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelVerb {
     /// Stored models, newest first.
     #[command(after_help = help::MODEL_LIST)]
-    List(Limit),
+    List(ListArgs),
     /// One model with its layers.
     #[command(visible_alias = "get", after_help = help::MODEL_SHOW)]
     Show {
@@ -76,9 +77,15 @@ pub(crate) struct ImportModel {
 
 pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failure> {
     match verb {
-        ModelVerb::List(limit) => {
+        ModelVerb::List(list) => {
+            let Asked { filter, order_by, limit } = list.asked()?;
             let models = page::all(context, limit, async |page_size, page_token| {
-                let request = v1::ListModelsRequest { page_size, page_token };
+                let request = v1::ListModelsRequest {
+                    page_size,
+                    page_token,
+                    filter: filter.clone(),
+                    order_by: order_by.clone(),
+                };
                 context.client.call(request, async |channel, q| models(channel).list_models(q).await).await
             });
             context.output.print(&models.await?)

@@ -14,12 +14,14 @@ use loadmaster_proto::wire::v1;
 
 use super::help;
 use crate::failure::{Failure, options};
+use crate::input::labels::{self, LabelChange};
 use crate::input::parse;
 use crate::input::parse::{request_id, whole_seconds};
 use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
-use crate::session::page::{self, Limit};
+use crate::session::list::{Asked, ListArgs};
+use crate::session::page;
 use compare::Compare;
 use export::ExportPlan;
 use observe::{Errors, Observations, Report};
@@ -43,7 +45,7 @@ pub(crate) enum PlanVerb {
     Compare(Compare),
     /// Plans, newest first.
     #[command(after_help = help::PLAN_LIST)]
-    List(Limit),
+    List(ListArgs),
     /// A plan as the files, flags and ranks of a launcher: Megatron-LM, DeepSpeed, torchtitan and others.
     #[command(after_help = help::PLAN_EXPORT)]
     Export(ExportPlan),
@@ -53,6 +55,17 @@ pub(crate) enum PlanVerb {
     /// Report what a real training run of a plan needed.
     #[command(after_help = help::PLAN_REPORT, allow_negative_numbers = true)]
     Report(Report),
+    /// Write labels on a plan, to find it again: `plan list --filter 'labels.team = vision'`.
+    #[command(after_help = help::PLAN_LABEL)]
+    Label {
+        /// The plan: `plans/ID` or the id alone.
+        #[arg(value_parser = parse::plan)]
+        name: String,
+
+        /// KEY=VALUE sets a label, KEY- removes it; all others stay.
+        #[arg(required = true, value_name = "CHANGE", value_parser = labels::change)]
+        changes: Vec<LabelChange>,
+    },
     /// Delete a plan that nothing rests on, or what was reported of one by mistake.
     #[command(after_help = help::PLAN_DELETE)]
     Delete {
@@ -117,6 +130,7 @@ impl PlanVerb {
             Self::Compare(_) => options::PLAN_COMPARE,
             Self::List(_) => options::LIST,
             Self::Export(_) => options::PLAN_EXPORT,
+            Self::Label { .. } => options::PLAN_LABEL,
             Self::Validate(_) => options::PLAN_VALIDATE,
             Self::Report(_) => options::PLAN_REPORT,
             Self::Observations(_) => options::OBSERVATIONS,
@@ -137,9 +151,15 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
         PlanVerb::Show(show) => show.run(context).await,
         PlanVerb::Compare(compare) => compare.run(context).await,
         PlanVerb::Export(export) => export.run(context).await,
-        PlanVerb::List(limit) => {
+        PlanVerb::List(list) => {
+            let Asked { filter, order_by, limit } = list.asked()?;
             let plans = page::all(context, limit, async |page_size, page_token| {
-                let request = v1::ListPlansRequest { page_size, page_token };
+                let request = v1::ListPlansRequest {
+                    page_size,
+                    page_token,
+                    filter: filter.clone(),
+                    order_by: order_by.clone(),
+                };
                 context.client.call(request, async |channel, q| plans(channel).list_plans(q).await).await
             });
             context.output.print(&plans.await?)
@@ -161,6 +181,15 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
             follow::begun(context, operation, &validate.wait).await
         }
         PlanVerb::Report(report) => report.run(context).await,
+        PlanVerb::Label { name, changes } => {
+            let (labels, update_mask) = labels::request(changes);
+            let plan = Some(v1::Plan { name, labels, ..v1::Plan::default() });
+            let request = v1::UpdatePlanRequest { plan, update_mask };
+            let update = context.client.call(request, async |channel, q| plans(channel).update_plan(q).await);
+            // A plan is large, and would be a part of every command's state.
+            let plan = Box::pin(update).await?;
+            context.output.print(&plan)
+        }
         PlanVerb::Delete { name, with_trials } => delete(context, name, with_trials).await,
         PlanVerb::Observations(observations) => observations.run(context).await,
         PlanVerb::Errors(errors) => errors.run(context).await,

@@ -10,7 +10,8 @@ use crate::input::parse;
 use crate::input::parse::request_id;
 use crate::session::client::plans;
 use crate::session::context::Context;
-use crate::session::page::{self, Limit};
+use crate::session::list::{Asked, ListArgs};
+use crate::session::page;
 
 /// See [`PlanVerb::Report`](super::PlanVerb::Report).
 #[derive(Debug, Args)]
@@ -84,15 +85,22 @@ pub(crate) struct Observations {
     plan: Option<String>,
 
     #[command(flatten)]
-    limit: Limit,
+    list: ListArgs,
 }
 
 impl Observations {
     /// Prints what was reported.
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let plan = self.plan.unwrap_or_else(|| "plans/-".to_owned());
-        let observations = page::all(context, self.limit, async |page_size, page_token| {
-            let request = v1::ListObservationsRequest { plan: plan.clone(), page_size, page_token };
+        let Asked { filter, order_by, limit } = self.list.asked()?;
+        let observations = page::all(context, limit, async |page_size, page_token| {
+            let request = v1::ListObservationsRequest {
+                plan: plan.clone(),
+                page_size,
+                page_token,
+                filter: filter.clone(),
+                order_by: order_by.clone(),
+            };
             context.client.call(request, async |channel, q| plans(channel).list_observations(q).await).await
         });
         context.output.print(&observations.await?)

@@ -9,6 +9,7 @@ use loadmaster_proto::wire::v1;
 
 use super::help;
 use crate::failure::{Failure, options};
+use crate::input::labels::{self, LabelChange};
 use crate::input::model::ModelArgs;
 use crate::input::parse;
 use crate::input::training::TrainingArgs;
@@ -16,6 +17,7 @@ use crate::output::Format;
 use crate::session::client::profiles;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
+use crate::session::list::{Asked, ListArgs};
 use crate::session::page::{self, Limit};
 use crate::text::{about, count, plain, plural};
 use campaign::CampaignArgs;
@@ -42,13 +44,24 @@ pub(crate) enum ProfileVerb {
     },
     /// Profiles, newest first.
     #[command(after_help = help::PROFILE_LIST)]
-    List(Limit),
+    List(ListArgs),
     /// One profile: its runs and what they cost, what each predictor lacks, the memory of each layer.
     #[command(visible_alias = "get", after_help = help::PROFILE_SHOW)]
     Show {
         /// The profile: `profiles/ID` or the id alone.
         #[arg(value_parser = parse::profile)]
         name: String,
+    },
+    /// Write labels on a profile, to find it again: `profile list --filter 'labels.team = vision'`.
+    #[command(after_help = help::PROFILE_LABEL)]
+    Label {
+        /// The profile: `profiles/ID` or the id alone.
+        #[arg(value_parser = parse::profile)]
+        name: String,
+
+        /// KEY=VALUE sets a label, KEY- removes it; all others stay.
+        #[arg(required = true, value_name = "CHANGE", value_parser = labels::change)]
+        changes: Vec<LabelChange>,
     },
     /// Delete a profile that no plan rests on; what it measured serves other profiles on.
     #[command(after_help = help::PROFILE_DELETE)]
@@ -97,6 +110,7 @@ impl ProfileVerb {
             Self::Run(_) => options::PROFILE_RUN,
             Self::Resume { .. } => options::PROFILE_RESUME,
             Self::List(_) => options::LIST,
+            Self::Label { .. } => options::PROFILE_LABEL,
             Self::Show { .. } | Self::Export(_) | Self::Delete { .. } => options::NAME,
             Self::Import(_) => options::PROFILE_IMPORT,
             Self::Measurements { .. } => options::PROFILE_MEASUREMENTS,
@@ -116,9 +130,15 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
                 .await?;
             follow::begun(context, operation, &wait).await
         }
-        ProfileVerb::List(limit) => {
+        ProfileVerb::List(list) => {
+            let Asked { filter, order_by, limit } = list.asked()?;
             let profiles = page::all(context, limit, async |page_size, page_token| {
-                let request = v1::ListProfilesRequest { page_size, page_token };
+                let request = v1::ListProfilesRequest {
+                    page_size,
+                    page_token,
+                    filter: filter.clone(),
+                    order_by: order_by.clone(),
+                };
                 context
                     .client
                     .call(request, async |channel, q| profiles(channel).list_profiles(q).await)
@@ -131,6 +151,16 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
             let profile = context
                 .client
                 .call(request, async |channel, q| profiles(channel).get_profile(q).await)
+                .await?;
+            context.output.print(&profile)
+        }
+        ProfileVerb::Label { name, changes } => {
+            let (labels, update_mask) = labels::request(changes);
+            let profile = Some(v1::Profile { name, labels, ..v1::Profile::default() });
+            let request = v1::UpdateProfileRequest { profile, update_mask };
+            let profile = context
+                .client
+                .call(request, async |channel, q| profiles(channel).update_profile(q).await)
                 .await?;
             context.output.print(&profile)
         }

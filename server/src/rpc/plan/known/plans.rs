@@ -10,8 +10,8 @@ use prost::Message as _;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
 use crate::rpc::plan::{Plans, message};
-use crate::store::StoreError;
 use crate::store::records::PlanRecord;
+use crate::store::{PlanGlance, StoreError};
 
 /// How much more a message takes than its bytes on the wire: strings and lists have room, numbers have all their bytes.
 const IN_MEMORY: usize = 4;
@@ -21,6 +21,12 @@ impl Plans {
     /// none a plan that was shown before is known.
     pub(in crate::rpc) async fn whole(&self, name: &PlanName) -> Result<v1::Plan, ApiError> {
         let glance = self.store.glance_at_plan(name).await?;
+        let plan = self.without_labels(name, &glance).await?;
+        Ok(v1::Plan { labels: glance.labels, ..plan })
+    }
+
+    /// Labels change: they are kept with no plan.
+    async fn without_labels(&self, name: &PlanName, glance: &PlanGlance) -> Result<v1::Plan, ApiError> {
         if glance.is_trained {
             return self.with_trials(&self.store.get_plan(name).await?).await;
         }

@@ -6,7 +6,7 @@ use super::recommendation;
 use crate::output::show::show;
 use crate::output::table::grid::Grid;
 use crate::output::table::grid::Side::{self, Left, Right};
-use crate::output::table::{common_ledger, figure, id, ledger, or_none};
+use crate::output::table::{common_ledger, figure, id, labels, ledger, or_none};
 use crate::text::terminal_abilities::Look;
 use crate::text::{plain, plural, ratio, seconds, time};
 
@@ -78,6 +78,7 @@ fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {
             Right,
             Box::new(|plan| plan.trainings.as_ref().and_then(|of| of.peak_error_ratio).map(ratio)),
         ),
+        column("labels", Left, Box::new(|plan| labels(&plan.labels))),
         column("created", Left, Box::new(move |plan| Some(time(plan.create_time.as_ref(), look)))),
     ]
 }

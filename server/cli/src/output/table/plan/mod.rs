@@ -12,8 +12,8 @@ use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
 use super::{
-    actions, chunked, common_ledger, disturbed, figure, id, ledger, observation, or_none, parts, shared,
-    training,
+    actions, chunked, common_ledger, disturbed, figure, id, labels, ledger, observation, or_none, parts,
+    shared, training,
 };
 use crate::output::devices::devices_of_stages;
 use crate::output::show::show;
@@ -31,6 +31,9 @@ fn one(plan: &Plan, look: Look) -> String {
         text.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
     }
     text.push('\n');
+    if let Some(labels) = labels(&plan.labels) {
+        text.push_str(&format!("labels {labels}\n"));
+    }
     text.push_str(&stages(plan, look));
     let breakdowns: Vec<_> = plan.stages.iter().map(|stage| stage.breakdown.as_ref()).collect();
     text.push_str(&parts::bytes_of(&breakdowns, look));

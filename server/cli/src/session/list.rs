@@ -1,0 +1,90 @@
+//! Which rows a list prints, in which order.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::page::Limit;
+use crate::failure::Failure;
+use crate::input::parse;
+
+/// Which rows a list prints, in which order, and how many.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ListArgs {
+    /// Only those that fit: fields, = != < <= > >= or : (has), values, with AND, OR, NOT and parentheses between them
+    /// (AIP-160). A field that there is not is answered with those that there are.
+    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+    filter: String,
+
+    /// Fields to order by, each with asc or desc behind it. Default: newest first.
+    #[arg(long, value_name = "FIELD,…", default_value = "", hide_default_value = true)]
+    order_by: String,
+
+    /// Only those that were created within this time before now, for example 7d or 12h.
+    #[arg(long, value_name = "DURATION", value_parser = parse::age)]
+    since: Option<Duration>,
+
+    #[command(flatten)]
+    limit: Limit,
+}
+
+/// What a list asks the planner for.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) filter: String,
+    pub(crate) order_by: String,
+    /// How many rows are printed.
+    pub(crate) limit: Limit,
+}
+
+impl ListArgs {
+    /// What the planner is asked for: the same for all pages.
+    ///
+    /// # Errors
+    /// An age beyond all times.
+    pub(crate) fn asked(self) -> Result<Asked, Failure> {
+        let Self { filter, order_by, since, limit } = self;
+        let filter = match since {
+            None => filter,
+            Some(age) => since_then(&filter, age, Timestamp::now())?,
+        };
+        Ok(Asked { filter, order_by, limit })
+    }
+}
+
+/// A filter that leaves what is younger, too. It comes last, so that the planner names the places of what was typed.
+fn since_then(filter: &str, age: Duration, now: Timestamp) -> Result<String, Failure> {
+    let from = now.checked_sub(age).ok().filter(|from| *from >= Timestamp::UNIX_EPOCH).ok_or_else(|| {
+        Failure::Usage("--since goes back before 1970: give a shorter time, for example 7d".to_owned())
+    })?;
+    let from = format!("create_time >= \"{from}\"");
+    Ok(if filter.trim().is_empty() { from } else { format!("{filter} AND {from}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OR binds closer than AND, so a filter of several parts needs no parentheses, and its places stay.
+    #[test]
+    fn an_age_is_one_more_condition() {
+        let now: Timestamp = "2026-11-08T12:00:00Z".parse().unwrap();
+        let asked = |filter: &str, age: &str| since_then(filter, parse::age(age).unwrap(), now);
+        assert_eq!(asked("", "7d").unwrap(), "create_time >= \"2026-11-01T12:00:00Z\"");
+        assert_eq!(
+            asked("a = 1 OR b = 2", "12h").unwrap(),
+            "a = 1 OR b = 2 AND create_time >= \"2026-11-08T00:00:00Z\""
+        );
+        assert!(asked("", "30000d").is_err());
+    }
+
+    #[test]
+    fn ages_are_days_and_hours() {
+        for (text, seconds) in [("7d", 604_800), ("2w", 1_209_600), ("1h30m", 5_400), ("90s", 90)] {
+            assert_eq!(parse::age(text).unwrap().as_secs(), seconds, "{text}");
+        }
+        for text in ["", "7", "d", "-7d", "0d", "1 month", "99999999w"] {
+            assert!(parse::age(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! From the text of a filter to its tree.
+
+use crate::condition::Comparison;
+use crate::scan::{Fault, Scanner, shown};
+use crate::tree::{Argument, Asked, Comparator, Expression, Path, Restriction};
+use crate::{MAX_COMPARISONS, MAX_DEPTH};
+
+/// What a text asks; none where it is empty.
+///
+/// # Errors
+/// Where it is none of the language.
+pub(crate) fn expression(text: &str) -> Result<Option<Expression>, Fault> {
+    let mut parser = Parser { scanner: Scanner::new(text)?, comparisons: 0 };
+    parser.scanner.skip_space();
+    if parser.scanner.peek().is_none() {
+        return Ok(None);
+    }
+    let expression = parser.expression(0)?;
+    match parser.scanner.peek() {
+        None => Ok(Some(expression)),
+        Some(_) => Err(Fault::new(parser.scanner.at(), "`)` closes nothing: remove it, or write `(` before")),
+    }
+}
+
+struct Parser {
+    scanner: Scanner,
+    /// Comparisons so far.
+    comparisons: usize,
+}
+
+impl Parser {
+    /// Ends at a `)` or at the end of the text.
+    fn expression(&mut self, depth: usize) -> Result<Expression, Fault> {
+        let mut parts = vec![self.factor(depth)?];
+        loop {
+            self.scanner.skip_space();
+            if matches!(self.scanner.peek(), None | Some(')')) {
+                return Ok(one_or(parts, Expression::All));
+            }
+            self.scanner.take_keyword("AND");
+            parts.push(self.factor(depth)?);
+        }
+    }
+
+    fn factor(&mut self, depth: usize) -> Result<Expression, Fault> {
+        let mut parts = vec![self.term(depth)?];
+        loop {
+            self.scanner.skip_space();
+            if !self.scanner.take_keyword("OR") {
+                return Ok(one_or(parts, Expression::Any));
+            }
+            parts.push(self.term(depth)?);
+        }
+    }
+
+    fn term(&mut self, depth: usize) -> Result<Expression, Fault> {
+        self.scanner.skip_space();
+        let is_negated = self.scanner.take_keyword("NOT") || self.scanner.take('-');
+        self.scanner.skip_space();
+        let at = self.scanner.at();
+        let term = if self.scanner.take('(') {
+            if depth == MAX_DEPTH {
+                return Err(Fault::new(at, format!("more than {MAX_DEPTH} parentheses around one another")));
+            }
+            let inner = self.expression(depth + 1)?;
+            if !self.scanner.take(')') {
+                return Err(Fault::new(at, "`(` is not closed: write `)` behind what belongs together"));
+            }
+            inner
+        } else {
+            Expression::Restriction(self.restriction()?)
+        };
+        Ok(if is_negated { Expression::Not(Box::new(term)) } else { term })
+    }
+
+    fn restriction(&mut self) -> Result<Restriction, Fault> {
+        let path = self.path()?;
+        self.comparisons += 1;
+        if self.comparisons > MAX_COMPARISONS {
+            return Err(Fault::new(path.at, format!("more than {MAX_COMPARISONS} comparisons")));
+        }
+        if self.scanner.peek() == Some('(') {
+            return Err(Fault::new(
+                path.at,
+                "functions are none of this language: compare fields with values",
+            ));
+        }
+        self.scanner.skip_space();
+        let comparator = self.comparator(&path)?;
+        self.scanner.skip_space();
+        let argument = self.argument(comparator)?;
+        Ok(Restriction { path, comparator, argument })
+    }
+
+    fn path(&mut self) -> Result<Path, Fault> {
+        let at = self.scanner.at();
+        let mut parts = Vec::new();
+        loop {
+            let here = self.scanner.at();
+            let part = match self.scanner.peek() {
+                Some('"' | '\'') => match self.quoted()? {
+                    Argument { is_open: true, .. } => {
+                        return Err(Fault::new(here, "a key cannot end with a star: \\* is one that it has"));
+                    }
+                    Argument { text, .. } => text,
+                },
+                _ => self.scanner.take_while(is_of_path),
+            };
+            if part.is_empty() {
+                return Err(Fault::new(here, self.instead_of_a_field()));
+            }
+            parts.push(part);
+            if !self.scanner.take('.') {
+                return Ok(Path { at, parts });
+            }
+        }
+    }
+
+    /// What stands where the name of a field should.
+    fn instead_of_a_field(&self) -> String {
+        match self.scanner.peek() {
+            None => {
+                "the filter ends where a field should be: write, for example, `state = running`".to_owned()
+            }
+            Some(')') => "nothing is between parentheses: write a comparison".to_owned(),
+            Some(character) => format!("a field should be where {character:?} is"),
+        }
+    }
+
+    fn comparator(&mut self, path: &Path) -> Result<Comparator, Fault> {
+        let at = self.scanner.at();
+        if self.scanner.take(':') {
+            return Ok(Comparator { at, asks: Asked::Has });
+        }
+        let signs = self.scanner.take_while(|character| "=!<>~&|".contains(character));
+        if let Some(comparison) = Comparison::ALL.into_iter().find(|of| of.sign() == signs) {
+            return Ok(Comparator { at, asks: Asked::Compares(comparison) });
+        }
+        let word = path.parts.join(".");
+        Err(match (signs.as_str(), word.as_str()) {
+            ("", "and" | "or" | "not") => {
+                Fault::new(path.at, format!("write {} in capital letters", word.to_uppercase()))
+            }
+            ("", "AND" | "OR" | "NOT") => {
+                Fault::new(path.at, format!("{word} stands where a field should be: a comparison is missing"))
+            }
+            ("", _) => Fault::new(
+                path.at,
+                format!(
+                    "{} is compared with nothing: write a field, a comparison and a value, for example `name:{}`",
+                    shown(&word),
+                    word.chars().take(40).filter(|&of| is_of_path(of)).collect::<String>()
+                ),
+            ),
+            ("==", _) => Fault::new(at, "== is no comparison: write ="),
+            ("=~" | "~" | "!~", _) => Fault::new(
+                at,
+                format!("{signs} is no comparison: write = with a star at the end, or : for a part"),
+            ),
+            ("&" | "&&", _) => Fault::new(at, "write AND"),
+            ("|" | "||", _) => Fault::new(at, "write OR"),
+            _ => Fault::new(at, format!("{} is no comparison: these are = != < <= > >= :", shown(&signs))),
+        })
+    }
+
+    fn argument(&mut self, comparator: Comparator) -> Result<Argument, Fault> {
+        match self.scanner.peek() {
+            Some('"' | '\'') => self.quoted(),
+            Some('(') => Err(Fault::new(
+                self.scanner.at(),
+                "a value should be where `(` is: repeat the field for each value, with OR between them",
+            )),
+            None | Some(')') => {
+                let sign = match comparator.asks {
+                    Asked::Has => ":",
+                    Asked::Compares(comparison) => comparison.sign(),
+                };
+                Err(Fault::new(comparator.at, format!("a value is missing behind {sign}")))
+            }
+            Some(_) => self.text(None),
+        }
+    }
+
+    fn quoted(&mut self) -> Result<Argument, Fault> {
+        let at = self.scanner.at();
+        let quote = self.scanner.next();
+        let argument = self.text(quote)?;
+        match quote.is_some_and(|quote| self.scanner.take(quote)) {
+            true => Ok(Argument { at, ..argument }),
+            false => Err(Fault::new(at, "the text has no end: write the same quote behind it")),
+        }
+    }
+
+    /// A text up to a quote, or up to what no bare text has.
+    fn text(&mut self, quote: Option<char>) -> Result<Argument, Fault> {
+        let at = self.scanner.at();
+        let (mut text, mut star) = (String::new(), None);
+        while let Some(character) = self.scanner.peek() {
+            let is_end = match quote {
+                Some(quote) => character == quote,
+                None => !is_of_value(character),
+            };
+            if is_end {
+                break;
+            }
+            let here = self.scanner.at();
+            if let Some(star) = star {
+                return Err(Fault::new(
+                    star,
+                    "a star stands for any end alone: write it last, or \\* for a star",
+                ));
+            }
+            self.scanner.next();
+            match character {
+                '*' => star = Some(here),
+                '\\' => match self.scanner.next() {
+                    Some(escaped @ ('\\' | '*' | '"' | '\'')) => text.push(escaped),
+                    _ => return Err(Fault::new(here, "write \\\\ for a backslash")),
+                },
+                character => text.push(character),
+            }
+        }
+        if quote.is_none() && self.scanner.at() == at {
+            let instead = self.scanner.peek().map(String::from).unwrap_or_default();
+            return Err(Fault::new(
+                at,
+                format!("a value should be where {} is: put it in quotes", shown(&instead)),
+            ));
+        }
+        Ok(Argument { at, text, is_open: star.is_some() })
+    }
+}
+
+/// The only one of some parts, or all of them together.
+fn one_or(mut parts: Vec<Expression>, together: impl Fn(Vec<Expression>) -> Expression) -> Expression {
+    match parts.len() {
+        1 => parts.remove(0),
+        _ => together(parts),
+    }
+}
+
+fn is_of_path(character: char) -> bool {
+    !character.is_whitespace() && !"()<>=!:\"'.,~&|".contains(character)
+}
+
+fn is_of_value(character: char) -> bool {
+    !character.is_whitespace() && !"()<>=!\"',".contains(character)
+}

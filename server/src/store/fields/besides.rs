@@ -1,0 +1,70 @@
+//! Of the lists that are short mostly.
+
+use loadmaster_filter::{Field, Kind};
+
+use super::{always, perhaps, states};
+use crate::store::records::WorkerState;
+
+/// Of `clusters`.
+pub static CLUSTERS: &[Field] = &[
+    always("name", Kind::Id("clusters/"), "id"),
+    always("node_count", Kind::Count, "node_count::bigint"),
+    always("device_count", Kind::Count, "device_count::bigint"),
+    always("create_time", Kind::Time, "create_time"),
+];
+
+/// Of `link_measurements`.
+pub static LINK_MEASUREMENTS: &[Field] = &[
+    always("run", Kind::Id("runs/"), "run_id"),
+    always("worker", Kind::Id("workers/"), "worker_id"),
+    always("create_time", Kind::Time, "create_time"),
+];
+
+/// Of `models`.
+pub static MODELS: &[Field] = &[
+    always("name", Kind::Id("models/"), "id"),
+    perhaps("family", Kind::Text, "model ->> 'family'"),
+    perhaps("layer_count", Kind::Count, "jsonb_array_length(model -> 'layers')::bigint"),
+    always("create_time", Kind::Time, "create_time"),
+];
+
+/// Of `observations`.
+pub static OBSERVATIONS: &[Field] = &[
+    always("plan", Kind::Id("plans/"), "plan_id"),
+    always("device_kind", Kind::Text, "device_kind"),
+    perhaps("source", Kind::Text, "observation ->> 'source'"),
+    perhaps("iterations", Kind::Count, "(observation ->> 'iterations')::bigint"),
+    perhaps("iteration_seconds", Kind::Seconds, "(observation ->> 'iteration_seconds')::double precision"),
+    always("create_time", Kind::Time, "create_time"),
+];
+
+/// Of `operations`.
+pub static OPERATIONS: &[Field] = &[
+    always("name", Kind::Id("operations/"), "id"),
+    always("state", Kind::Word(operation_states), "state"),
+    always("done", Kind::Truth, "(state <> 'running')"),
+    perhaps("profile", Kind::Id("profiles/"), "profile_id"),
+    perhaps("plan", Kind::Id("plans/"), "plan_id"),
+    always("create_time", Kind::Time, "create_time"),
+    perhaps("end_time", Kind::Time, "end_time"),
+];
+
+fn operation_states() -> Vec<(&'static str, String)> {
+    ["running", "succeeded", "failed", "cancelled"].map(|word| (word, word.to_owned())).to_vec()
+}
+
+/// Of `workers`.
+pub static WORKERS: &[Field] = &[
+    always("name", Kind::Id("workers/"), "id"),
+    always("state", Kind::Word(states::<WorkerState>), "state"),
+    always("host", Kind::Text, "host"),
+    always("version", Kind::Text, "version"),
+    always("libtorch_version", Kind::Text, "libtorch_version"),
+    always("cuda_version", Kind::Text, "cuda_version"),
+    always("device_count", Kind::Count, "jsonb_array_length(devices)::bigint"),
+    always("cores", Kind::Count, "cores::bigint"),
+    always("threads", Kind::Count, "threads::bigint"),
+    always("host_memory", Kind::Bytes, "host_memory_bytes"),
+    always("create_time", Kind::Time, "create_time"),
+    always("heartbeat_time", Kind::Time, "heartbeat_time"),
+];

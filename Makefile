@@ -7,8 +7,8 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
-# Random plans that `make test` hands to each launcher, where they are installed.
-LAUNCHER_PLANS ?= 100
+# Of each launcher that is installed `make test` asks about random plans for so long, up to 100 of them.
+LAUNCHER_SECONDS ?= 5
 target := $(or $(CARGO_TARGET_DIR),target)
 
 # Settings of the shell that belong to other work: a database that tests must not write to, and
@@ -54,7 +54,7 @@ test: lint binaries ## Run formatting and lint checks, then every test
 		$(CARGO) test --workspace --locked --lib --bins --tests --no-fail-fast; \
 	fi
 	$(CARGO) test --workspace --locked --doc
-	@tests/launchers/ask.sh --random $(LAUNCHER_PLANS) --target $(target)/debug
+	@tests/launchers/ask.sh --random 100 --seconds $(LAUNCHER_SECONDS) --target $(target)/debug
 
 # Both keep what they measured in $(target)/accuracy. More: $(target)/debug/accuracy --help
 accuracy: binaries ## Compare predictions with measured stages: a sample (10 to 15 minutes)

@@ -82,6 +82,8 @@ END
 $$;
 
 CREATE TRIGGER plans_noted AFTER INSERT OR UPDATE ON plans FOR EACH ROW EXECUTE FUNCTION note_plan();
+-- A plan without its row is found by nobody: whoever copies plans with triggers off gets it, too.
+ALTER TABLE plans ENABLE ALWAYS TRIGGER plans_noted;
 
 -- What the newest trial of a whole plan measured that measured something: the highest peak of its devices, none where they
 -- are of several ledgers, and the seconds of its slowest rank.

@@ -83,7 +83,7 @@ fn every_launcher_takes_what_it_was_recommended() {
         let word = launcher.trim_start_matches("LAUNCHER_").to_ascii_lowercase().replace('_', "-");
         let target = format!("{word}@{}", exporter["launcherVersion"].as_str().expect("it has a version"));
         assert!(!exporter["writes"].as_str().unwrap_or_default().is_empty(), "{exporter}");
-        let options = ["plan", "recommend", "--profile", "gpt", "--devices", "4x512MiB", "--launcher", &word];
+        let options = ["plan", "recommend", "--profile", "gpt", "--devices", "2x512MiB", "--launcher", &word];
         let found = cli(&planner, &[&options[..], &["-o", "json", "--brief"]].concat());
         if found.code != 0 {
             // One refuses weights that stages share, and a GPT-2's head is its table.

@@ -163,6 +163,8 @@ choices! {
         Nnscaler: "nnScaler",
         Pipedream: "PipeDream's runtime",
         Torchgpipe: "torchgpipe",
+        Trainer: "Trainer of transformers: replicas of the whole model",
+        Other: "A program of your own, which can do all that a plan says",
     }
     v1::ClusterFormat {
         Loadmaster: "Loadmaster's own form, YAML or JSON: see deploy/clusters/",

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use loadmaster_proto::name::PlanName;
 use serde::{Deserialize, Serialize};
 
-use crate::{Export, ExportQuestion, Target, export};
+use crate::{Export, ExportQuestion, Target, Variant, export};
 use loadmaster_samples::CutTransformer;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -69,7 +69,10 @@ fn check(target: &str, folder: &str, golden: &Path) -> Result<(), String> {
     let target = Target::of(launcher, version).map_err(|why| why.to_string())?;
     // Behind a "+" is the variant.
     let (name, variant) = folder.split_once('+').unwrap_or((folder, ""));
-    let variant = variant.parse().map_err(|_| "is a variant that no launcher has")?;
+    let variant = match variant {
+        "" => Variant::Usual,
+        named => named.parse().map_err(|_| "is a variant that no launcher has")?,
+    };
     let case = case(name)?;
     let (plan, model) = (case.plan(), case.model());
     let name = PlanName::from_id("golden").unwrap();

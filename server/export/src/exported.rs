@@ -61,7 +61,7 @@ pub struct RankPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verified {
-    /// Nothing: the launcher could not be installed anywhere that this was tested.
+    /// Nothing: no code of the launcher was asked.
     #[default]
     None,
     /// Its parser took it, and what it resolved is what the plan says.

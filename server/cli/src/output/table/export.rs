@@ -107,7 +107,7 @@ fn list(exporters: &[Exporter], look: Look) -> String {
         let variants: Vec<String> = of.variants().map(Choice::word).collect();
         grid.row([
             target(of.launcher(), &of.launcher_version),
-            proved(of.verified()),
+            how_much(of.verified()),
             or_none(&variants.join(", "), look),
             plain(&of.writes),
         ]);
@@ -119,12 +119,16 @@ fn target(launcher: Launcher, version: &str) -> String {
     plain(&format!("{}@{version}", launcher.word()))
 }
 
+/// What was proved, with why where that is nothing.
 fn proved(verified: ExportVerified) -> String {
+    let why = if verified == ExportVerified::None { ": no code of the launcher was asked" } else { "" };
+    how_much(verified) + why
+}
+
+fn how_much(verified: ExportVerified) -> String {
     match verified {
         ExportVerified::Unspecified => "unknown".to_owned(),
-        ExportVerified::None => {
-            "nothing: the launcher could not be installed where exports are tested".to_owned()
-        }
+        ExportVerified::None => "nothing".to_owned(),
         known => word(known.as_str_name(), "EXPORT_VERIFIED_"),
     }
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian or Ubuntu packages that are missing: packages.sh build|run …
-#   build  what compiling needs      run  what a planner and its workers need
+# Installs the Debian or Ubuntu packages that are missing: packages.sh build|run|slurm …
+#   build  what compiling needs      run    what a planner and its workers need
+#   slurm  what the tests of Slurm's jobs start as root; without /etc/slurm/slurm.conf Debian starts nothing of it
 # It looks for the programs, not for the packages, so programs from elsewhere count, and a second
 # run has nothing to do.
 set -euo pipefail
@@ -38,6 +39,15 @@ need_run() {
     missing+=(postgresql)
 }
 
+need_slurm() {
+    local program
+    ((EUID == 0)) || die "Slurm's daemons start jobs as root only, and so do the tests that use them"
+    for program in slurmctld slurmd; do
+        have "$program" || missing+=("$program")
+    done
+    have sbatch || missing+=(slurm-client)
+}
+
 # Debian's server package creates a cluster and starts it on port 5432. Nobody asked for that one:
 # it is switched off while we install, and the setting is put back for whoever wants it later.
 without_main_cluster() {
@@ -57,12 +67,13 @@ apt_install() {
         install --yes --no-install-recommends "$@" </dev/null >"$log" 2>&1
 }
 
-(($#)) || die "which packages? usage: packages.sh build|run …"
+(($#)) || die "which packages? usage: packages.sh build|run|slurm …"
 for group in "$@"; do
     case $group in
     build) need_build ;;
     run) need_run ;;
-    *) die "there is no group of packages called '$group'; there are build and run" ;;
+    slurm) need_slurm ;;
+    *) die "there is no group of packages called '$group'; there are build, run and slurm" ;;
     esac
 done
 if ((${#missing[@]} == 0)); then exit 0; fi

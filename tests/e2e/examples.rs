@@ -8,7 +8,7 @@ use std::process::Command;
 use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, cli, json};
 use tempfile::TempDir;
 
-const VERBS: [&str; 27] = [
+const VERBS: [&str; 28] = [
     "profile list",
     "profile label",
     "profile show",
@@ -32,6 +32,7 @@ const VERBS: [&str; 27] = [
     "cluster list",
     "cluster show",
     "cluster links",
+    "slurm request",
     "run list",
     "run show",
     "worker show",

@@ -38,5 +38,6 @@ mod results;
 mod service;
 mod shared_database;
 mod slice;
+mod slurm;
 mod trained;
 mod trials;

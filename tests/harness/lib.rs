@@ -13,6 +13,7 @@ mod planner;
 mod process;
 mod raw;
 mod sampler;
+mod slurm;
 mod trial;
 mod worker;
 
@@ -28,5 +29,6 @@ pub use planner::{AnyPlanner, Planner};
 pub use process::{Program, binary, wait_until};
 pub use raw::raw_call;
 pub use sampler::Sampler;
+pub use slurm::SlurmCluster;
 pub use trial::{Ledgers, Trial, stage_sizes};
 pub use worker::{Worker, WorkerOptions, hello, script};

@@ -383,6 +383,16 @@ Examples:
   loadmaster cluster show prod
   loadmaster cluster show prod -o json";
 
+pub(crate) const SLURM_REQUEST: &str = "\
+Nodes with other numbers of devices, or devices of other kinds, are components of a heterogeneous job. The
+comment says which plan is asked for, and what, so that Slurm's hooks in deploy/slurm can compare.
+
+Examples:
+  loadmaster slurm request 7f3c
+  Where Slurm has a name of its own for the GPUs, and blocks for its network:
+    loadmaster slurm request 7f3c --gpu-type 'NVIDIA H200=h200' \\
+      --topology block";
+
 pub(crate) const RUN_LIST: &str = "\
 Examples:
   loadmaster run list --state parked

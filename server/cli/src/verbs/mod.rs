@@ -7,6 +7,7 @@ mod operation;
 mod plan;
 mod profile;
 mod run;
+mod slurm;
 pub(crate) mod version;
 mod worker;
 
@@ -34,6 +35,9 @@ enum Noun {
     /// Describe, discover and measure clusters: nodes, devices and links.
     #[command(subcommand)]
     Cluster(cluster::ClusterVerb),
+    /// Run plans as Slurm's jobs: what to ask for, and who is which rank.
+    #[command(subcommand)]
+    Slurm(slurm::SlurmVerb),
     /// Look at the single runs that profiles and validations are made of.
     #[command(subcommand)]
     Run(run::RunVerb),
@@ -91,6 +95,7 @@ impl Noun {
             Self::Plan(verb) => context.interruptible(plan::run(&context, verb)).await,
             Self::Model(verb) => context.interruptible(model::run(&context, verb)).await,
             Self::Cluster(verb) => context.interruptible(cluster::run(&context, verb)).await,
+            Self::Slurm(verb) => context.interruptible(slurm::run(&context, verb)).await,
             Self::Run(verb) => context.interruptible(run::run(&context, verb)).await,
             Self::Worker(verb) => context.interruptible(worker::run(&context, verb)).await,
             Self::Operation(verb) => context.interruptible(operation::run(&context, verb)).await,
@@ -114,6 +119,7 @@ impl Noun {
             Self::Plan(verb) => verb.options(),
             Self::Model(verb) => verb.options(),
             Self::Cluster(verb) => verb.options(),
+            Self::Slurm(verb) => verb.options(),
             Self::Run(verb) => verb.options(),
             Self::Worker(verb) => verb.options(),
             Self::Operation(_) => &[],

@@ -122,6 +122,8 @@ pub(crate) const PLAN_EXPORT: OptionTable = &[&[
     ("variant", "--variant"),
 ]];
 
+pub(crate) const SLURM_REQUEST: OptionTable = &[&[("name", "PLAN")]];
+
 pub(crate) const PLAN_PREDICT: OptionTable = &[&[
     ("profile", "--profile"),
     ("profile_document", "--profile:"),

@@ -1,0 +1,319 @@
+//! `loadmaster slurm request`: what a plan asks Slurm for.
+
+use clap::Args;
+use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::wire::v1;
+
+use super::near::{Near, Topology};
+use crate::failure::Failure;
+use crate::input::parse;
+use crate::output::write_stdout;
+use crate::session::client::plans;
+use crate::session::context::Context;
+
+/// The option of sbatch that says how many ranks a node has.
+const TASKS: &str = "ntasks-per-node";
+
+/// See [`super::SlurmVerb::Request`].
+#[derive(Debug, Args)]
+pub(crate) struct RequestJob {
+    /// The plan: `plans/ID` or the id alone.
+    #[arg(value_name = "PLAN", value_parser = parse::plan)]
+    name: String,
+
+    #[command(flatten)]
+    site: Site,
+}
+
+/// What plans do not know of a cluster, and Slurm's configuration says.
+#[derive(Debug, Args)]
+pub(super) struct Site {
+    /// Slurm's type of GPU for a kind of device of the plan: `KIND=TYPE`, without a TYPE any GPU; may be repeated
+    /// [default: the kind in small letters with underscores, as Slurm names GPUs that it finds; none for cpu].
+    #[arg(long = "gpu-type", value_name = "KIND=TYPE", env = "LOADMASTER_SLURM_GPU_TYPES", value_delimiter = ',',
+          value_parser = gpu_type)]
+    gpu_types: Vec<(String, String)>,
+
+    /// What Slurm knows of the network.
+    #[arg(long, env = "LOADMASTER_SLURM_TOPOLOGY", default_value = "tree")]
+    topology: Topology,
+}
+
+/// What a job asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Request {
+    /// `plans/{plan}`.
+    plan: String,
+    /// Nodes that are alike; several such groups are components of a heterogeneous job.
+    components: Vec<Component>,
+    near: Option<Near>,
+}
+
+/// Nodes that are alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Component {
+    nodes: i32,
+    /// A task for every rank.
+    tasks_per_node: i32,
+    /// GPUs of each node by Slurm's type, which is empty for any.
+    gpus: Vec<(String, i32)>,
+}
+
+impl RequestJob {
+    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
+        // A plan asks for the same whoever runs it, and this target refuses none.
+        let request = v1::ExportPlanRequest {
+            name: self.name,
+            launcher: v1::Launcher::Other.into(),
+            ..v1::ExportPlanRequest::default()
+        };
+        let export =
+            context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
+        let (request, remarks) = Request::of(&export, &self.site)?;
+        remarks.iter().for_each(|remark| context.remark(remark));
+        write_stdout(request.lines().as_bytes())
+    }
+}
+
+impl Request {
+    /// What an exported plan asks for, and what Slurm cannot be asked.
+    ///
+    /// # Errors
+    /// Devices have kinds that Slurm's names are not known of; the planner's numbers are none.
+    pub(super) fn of(export: &v1::ExportPlanResponse, site: &Site) -> Result<(Self, Vec<String>), Failure> {
+        let allocation = export.allocation.as_ref();
+        let nodes = allocation.map(|of| of.nodes.as_slice()).unwrap_or_default();
+        let components = nodes.iter().map(|of| Component::of(of, site)).collect::<Result<Vec<_>, _>>()?;
+        if components.is_empty() {
+            return Err(anyhow::anyhow!("the planner does not say what {} asks for", export.plan).into());
+        }
+        let mut remarks = Vec::new();
+        let near = Near::of(export, site.topology).unwrap_or_else(|why| {
+            remarks.push(why);
+            None
+        });
+        let is_one = components.len() == 1;
+        if near.is_some() && !is_one {
+            remarks.push(
+                "Slurm places the components of a heterogeneous job without regard to each other: nothing is asked for \
+                 that keeps them near"
+                    .to_owned(),
+            );
+        }
+        let near = near.filter(|_| is_one);
+        Ok((Self { plan: export.plan.clone(), components, near }, remarks))
+    }
+
+    /// The lines that sbatch reads. The comment of each component says what is asked for it: `job_submit.lua` compares it with
+    /// what is submitted in the end.
+    pub(super) fn lines(&self) -> String {
+        let component = |of: &Component| {
+            let options = of.options(self.near);
+            // How many tasks start the ranks of a node is the job's own business.
+            let told = options.iter().filter(|(name, _)| *name != TASKS);
+            let told: Vec<String> = told.map(|(name, value)| format!(";{name}={value}")).collect();
+            let mut lines = format!("#SBATCH --comment=loadmaster:{}{}\n", self.plan, told.concat());
+            for (name, value) in options {
+                lines += &format!("#SBATCH --{name}={value}\n");
+            }
+            lines
+        };
+        let components: Vec<String> = self.components.iter().map(component).collect();
+        components.join("#SBATCH hetjob\n")
+    }
+}
+
+impl Component {
+    fn of(nodes: &v1::NodeGroup, site: &Site) -> Result<Self, Failure> {
+        let mut tasks_per_node = 0_i32;
+        let mut gpus: Vec<(String, i32)> = Vec::new();
+        let absurd =
+            || anyhow::anyhow!("the planner asks for {} nodes like {:?}", nodes.count, nodes.devices);
+        for devices in &nodes.devices {
+            tasks_per_node = tasks_per_node.checked_add(devices.count).ok_or_else(absurd)?;
+            let Some(name) = site.gpu_type(&devices.kind)? else { continue };
+            // Devices of a kind that allow other numbers of bytes are one type.
+            match gpus.iter_mut().find(|(of, _)| *of == name) {
+                Some((_, count)) => *count += devices.count,
+                None => gpus.push((name, devices.count)),
+            }
+        }
+        if nodes.count < 1 || nodes.devices.iter().any(|of| of.count < 1) || tasks_per_node < 1 {
+            return Err(absurd().into());
+        }
+        if gpus.len() > 1 && gpus.iter().any(|(name, _)| name.is_empty()) {
+            return Err(Failure::Usage(
+                "--gpu-type: nodes have devices of several kinds, so each needs Slurm's type of it"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self { nodes: nodes.count, tasks_per_node, gpus })
+    }
+
+    /// Options of sbatch with their values.
+    fn options(&self, near: Option<Near>) -> Vec<(&'static str, String)> {
+        let mut options = vec![("nodes", self.nodes.to_string()), (TASKS, self.tasks_per_node.to_string())];
+        if !self.gpus.is_empty() {
+            let one = |(name, count): &(String, i32)| match name.as_str() {
+                "" => count.to_string(),
+                name => format!("{name}:{count}"),
+            };
+            options.push(("gpus-per-node", self.gpus.iter().map(one).collect::<Vec<_>>().join(",")));
+        }
+        options.extend(near.map(Near::option));
+        options
+    }
+}
+
+impl Site {
+    /// Slurm's type of a kind of device; nothing where it is no GPU.
+    fn gpu_type(&self, kind: &str) -> Result<Option<String>, Failure> {
+        if let Some((_, name)) = self.gpu_types.iter().find(|(of, _)| of == kind) {
+            return Ok(Some(name.clone()));
+        }
+        if kind == CPU_KIND {
+            return Ok(None);
+        }
+        let name = kind.split_whitespace().collect::<Vec<_>>().join("_").to_lowercase();
+        if is_type(&name) {
+            return Ok(Some(name));
+        }
+        Err(Failure::Usage(format!("--gpu-type: what does Slurm call {kind:?}? write '{kind}=TYPE'")))
+    }
+}
+
+fn is_type(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
+}
+
+/// `NVIDIA H200=h200`.
+fn gpu_type(text: &str) -> Result<(String, String), String> {
+    let (kind, name) = text.rsplit_once('=').ok_or_else(|| format!("{text:?} is not KIND=TYPE"))?;
+    let (kind, name) = (kind.trim(), name.trim());
+    if !is_type(name) {
+        return Err(format!("{name:?} is no type of Slurm's: letters, digits, '_', '-' and '.'"));
+    }
+    Ok((kind.to_owned(), name.to_owned()))
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    /// An exported plan of one rank for each device of nodes, `(name, kind, devices)`, whose stages take so many ranks each:
+    /// all of a stage's ranks belong together.
+    pub(in crate::verbs::slurm) fn export(
+        nodes: &[(&str, &str, usize)],
+        stages: &[usize],
+    ) -> v1::ExportPlanResponse {
+        let mut stage_of = stages.iter().enumerate().flat_map(|(stage, ranks)| vec![stage; *ranks]);
+        let mut ranks = Vec::new();
+        let mut groups: Vec<v1::NodeGroup> = Vec::new();
+        for (node, kind, count) in nodes {
+            for index in 0..*count {
+                let device = v1::PlacedDevice {
+                    node: (*node).to_owned(),
+                    index: index as i32,
+                    kind: (*kind).to_owned(),
+                    ..Default::default()
+                };
+                let stage = stage_of.next().expect("stages take all devices") as i32;
+                ranks.push(v1::RankPlace {
+                    rank: ranks.len() as i32,
+                    stage,
+                    device: Some(device),
+                    ..Default::default()
+                });
+            }
+            let devices = vec![v1::DeviceGroup {
+                count: *count as i32,
+                kind: (*kind).to_owned(),
+                ..Default::default()
+            }];
+            match groups.iter_mut().find(|of| of.devices == devices) {
+                Some(group) => group.count += 1,
+                None => groups.push(v1::NodeGroup { count: 1, devices }),
+            }
+        }
+        let within = v1::Locality::Switch.into();
+        let localities = stages.iter().enumerate().map(|(stage, ranks)| v1::StageLocality {
+            stage: stage as i32,
+            ranks: *ranks as i32,
+            within,
+        });
+        v1::ExportPlanResponse {
+            plan: "plans/x".to_owned(),
+            ranks,
+            allocation: Some(v1::Allocation { nodes: groups, localities: localities.collect() }),
+            ..Default::default()
+        }
+    }
+
+    /// A cluster with switches.
+    pub(in crate::verbs::slurm) fn site(types: &[&str]) -> Site {
+        let gpu_types = types.iter().map(|text| gpu_type(text).expect("it is a type")).collect();
+        Site { gpu_types, topology: Topology::Tree }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{export, site};
+    use super::*;
+
+    fn lines(nodes: &[(&str, &str, usize)], stages: &[usize], types: &[&str]) -> String {
+        Request::of(&export(nodes, stages), &site(types)).unwrap().0.lines()
+    }
+
+    #[test]
+    fn equal_nodes_are_one_request() {
+        assert_eq!(
+            lines(&[("a", "NVIDIA H200", 4), ("b", "NVIDIA H200", 4)], &[8], &[]),
+            "#SBATCH --comment=loadmaster:plans/x;nodes=2;gpus-per-node=nvidia_h200:4;switches=1\n\
+             #SBATCH --nodes=2\n\
+             #SBATCH --ntasks-per-node=4\n\
+             #SBATCH --gpus-per-node=nvidia_h200:4\n\
+             #SBATCH --switches=1\n"
+        );
+        let named = lines(&[("a", "NVIDIA H200", 4)], &[4], &["NVIDIA H200=h200"]);
+        assert!(named.contains("--gpus-per-node=h200:4\n") && !named.contains("switches"), "{named}");
+        assert!(lines(&[("a", "NVIDIA H200", 4)], &[4], &["NVIDIA H200="]).contains("--gpus-per-node=4\n"));
+        assert!(!lines(&[("", "cpu", 4)], &[4], &[]).contains("gpus"));
+        assert!(lines(&[("", "cpu", 4)], &[4], &["cpu=h100"]).contains("--gpus-per-node=h100:4\n"));
+    }
+
+    #[test]
+    fn unequal_nodes_are_components_with_a_stamp_each() {
+        let nodes = [("a", "A", 4), ("b", "A", 4), ("c", "B", 2)];
+        let lines = lines(&nodes, &[8, 2], &[]);
+        let (first, second) = lines.split_once("#SBATCH hetjob\n").unwrap();
+        assert!(first.contains("nodes=2;gpus-per-node=a:4\n"), "{first}");
+        assert!(second.contains("nodes=1;gpus-per-node=b:2\n"), "{second}");
+        let (_, remarks) = Request::of(&export(&nodes, &[8, 2]), &site(&[])).unwrap();
+        assert!(remarks[0].contains("heterogeneous"), "{remarks:?}");
+    }
+
+    #[test]
+    fn kinds_that_slurm_has_no_name_of_are_asked_for() {
+        let plan = export(&[("a", "GPU (old)", 1)], &[1]);
+        let failure = Request::of(&plan, &site(&[])).unwrap_err();
+        assert!(matches!(&failure, Failure::Usage(text) if text.contains("'GPU (old)=TYPE'")), "{failure:?}");
+        assert!(Request::of(&plan, &site(&["GPU (old)=old"])).is_ok());
+        for wrong in ["h100", "x=a:b", "x=a,b", "x=$(a)"] {
+            assert!(gpu_type(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// What a planner answers never becomes a request that no plan makes.
+    #[test]
+    fn absurd_numbers_are_no_request() {
+        for (nodes, devices) in [(0, 1), (-1, 1), (1, 0), (1, -4)] {
+            let mut plan = export(&[("a", "A", 1)], &[1]);
+            let group = &mut plan.allocation.as_mut().unwrap().nodes[0];
+            group.count = nodes;
+            group.devices[0].count = devices;
+            assert!(Request::of(&plan, &site(&[])).is_err(), "{nodes} x {devices}");
+        }
+        assert!(Request::of(&v1::ExportPlanResponse::default(), &site(&[])).is_err());
+    }
+}

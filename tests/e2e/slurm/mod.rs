@@ -1,0 +1,75 @@
+//! Plans as jobs of a real Slurm: a controller and four nodes with eight GPUs each, all on this machine.
+
+mod hooks;
+mod requests;
+
+use loadmaster_tests::{Planner, SlurmCluster, cli};
+
+/// Slurm, and a planner that knows what its nodes look like; nothing where Slurm is not there.
+fn scene(test: &str) -> Option<(SlurmCluster, Planner)> {
+    let planner = Planner::start();
+    let slurm = match SlurmCluster::start(planner.address()) {
+        Ok(slurm) => slurm,
+        Err(why) => {
+            eprintln!("SKIPPED: slurm::{test}: {why}");
+            return None;
+        }
+    };
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/profile/table.json");
+    ask(&planner, &["profile", "import", root, "--id", "small"]);
+    for devices in ["2", "4"] {
+        let topology = slurm.folder().join("topology.conf");
+        let id = format!("of-{devices}");
+        ask(
+            &planner,
+            &[
+                "cluster",
+                "import",
+                topology.to_str().expect("a path is text"),
+                "--id",
+                &id,
+                "--devices-per-node",
+                devices,
+                "--device-kind",
+                "NVIDIA H200",
+                "--memory",
+                "80GiB",
+                "--network",
+                "400Gb/s",
+            ],
+        );
+    }
+    Some((slurm, planner))
+}
+
+/// The id of a plan with these stages for a cluster.
+fn plan(planner: &Planner, cluster: &str, stages: &str) -> String {
+    let ask_for = [
+        "plan",
+        "recommend",
+        "--profile",
+        "small",
+        "--cluster",
+        cluster,
+        "--partition",
+        stages,
+        "-o",
+        "name",
+    ];
+    ask(planner, &ask_for).trim().replace("plans/", "")
+}
+
+/// A word of what `scontrol show job` tells of a job. Numbers of nodes are ranges until the job starts.
+fn word(told: &str, key: &str) -> String {
+    let found = told.split_whitespace().find_map(|word| word.strip_prefix(key)).unwrap_or_default();
+    match found.split_once('-') {
+        Some((least, most)) if least == most => least.to_owned(),
+        _ => found.to_owned(),
+    }
+}
+
+fn ask(planner: &Planner, arguments: &[&str]) -> String {
+    let output = cli(planner, arguments);
+    assert_eq!(output.code, 0, "{arguments:?}: {}", output.stderr);
+    output.stdout
+}

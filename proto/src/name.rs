@@ -127,6 +127,7 @@ resource_name!(/** Name of a model. */ ModelName, "models");
 resource_name!(/** Name of a cluster. */ ClusterName, "clusters");
 resource_name!(/** Name of a profile. */ ProfileName, "profiles");
 resource_name!(/** Name of a plan. */ PlanName, "plans");
+resource_name!(/** Name of a binding of a plan to devices. */ BindingName, "bindings");
 resource_name!(/** Name of a run. */ RunName, "runs");
 resource_name!(/** Name of a worker. */ WorkerName, "workers");
 resource_name!(/** Name of an operation. */ OperationName, "operations");

@@ -82,6 +82,9 @@ reasons! {
     /// The `launcher` does not run plans of this shape.
     PlanShapeUnsupported = "PLAN_SHAPE_UNSUPPORTED", FailedPrecondition,
         "ask for the `required_shape`, or for another launcher";
+    /// The nodes given lack devices that the plan needs; `PreconditionFailure` says which, by stage.
+    PlanDoesNotBind = "PLAN_DOES_NOT_BIND", FailedPrecondition,
+        "give more or larger nodes, or recommend a plan for these";
     /// The search was stopped before it found any plan.
     SearchStopped = "SEARCH_STOPPED", DeadlineExceeded, "give it more time, or ask for less";
     /// As many searches run as the planner has cores.

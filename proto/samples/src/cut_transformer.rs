@@ -200,6 +200,7 @@ impl CutTransformer {
         let stages = self.stages.iter().enumerate().map(stage).collect();
         Plan {
             profile: ProfileName::from_id("golden").unwrap(),
+            other_profiles: Vec::new(),
             model: ModelName::from_id("golden").unwrap(),
             training: TrainingSpec {
                 precision,

@@ -1,6 +1,7 @@
 //! Plans: what one is asked to be, what it is made of, what it is predicted to need, and what it needed when it was
 //! trained.
 
+pub mod binding;
 pub mod certificate;
 pub mod chunked;
 pub mod compared;
@@ -61,6 +62,9 @@ use crate::training::{RecomputePolicy, TrainingSpec, notation};
 pub struct Plan {
     /// The profile behind the predictions.
     pub profile: ProfileName,
+    /// Profiles of the same model on the other kinds of its devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_profiles: Vec<ProfileName>,
     /// Its model.
     pub model: ModelName,
     /// Settings that it is for.

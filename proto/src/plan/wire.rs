@@ -27,6 +27,7 @@ impl From<&Plan> for v1::Plan {
         let Plan { asked, found, .. } = plan;
         Self {
             profile: plan.profile.to_string(),
+            other_profiles: plan.other_profiles.iter().map(ToString::to_string).collect(),
             model: plan.model.to_string(),
             training: Some(plan.training.into()),
             devices: device_groups(plan),

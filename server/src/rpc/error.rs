@@ -10,7 +10,7 @@ use loadmaster_planning::campaign::CampaignError;
 use loadmaster_planning::chunks::NoRoom as NoRoomInChunks;
 use loadmaster_planning::predict::choose::NoPredictor;
 use loadmaster_planning::predict::forecast::ForecastError;
-use loadmaster_planning::recommend::{QuestionError, RecommendError};
+use loadmaster_planning::recommend::{BindError, QuestionError, RecommendError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
@@ -115,6 +115,9 @@ pub enum ApiError {
     /// A launcher cannot express a plan.
     #[error("{0}")]
     NotExportable(Box<Refusal>),
+    /// The nodes given lack what a plan needs.
+    #[error("{0}")]
+    NotBindable(BindError),
     /// A launcher does not run plans of a shape.
     #[error(
         "{launcher} does not run plans of the shape {shape}: ask for {required}, or name another launcher"
@@ -285,6 +288,7 @@ impl From<ApiError> for Status {
                 ],
             ),
             ApiError::NotExportable(refusal) => not_exportable(&refusal, message),
+            ApiError::NotBindable(refusal) => not_bindable(&refusal, message),
             ApiError::NoTimes { plan } => with_reason(Reason::ProfileLacks, message, [("plan", plan)]),
             ApiError::TooManySearches => retry_after(RETRY_AFTER, Reason::TooManySearches, message),
             ApiError::TooManyImports => retry_after(RETRY_AFTER, Reason::TooManyImports, message),
@@ -345,6 +349,18 @@ fn not_exportable(refusal: &Refusal, message: String) -> Status {
         details.add_precondition_failure_violation("PLAN_SHAPE", subject, short(&stage.why));
     }
     Status::with_error_details(Reason::PlanShapeUnsupported.code(), message, details)
+}
+
+/// Most stages of which it is said what they lack: errors travel in headers.
+const MOST_LACKS: usize = 16;
+
+fn not_bindable(refusal: &BindError, message: String) -> Status {
+    let mut details = details(Reason::PlanDoesNotBind, []);
+    for lack in refusal.stages.iter().take(MOST_LACKS) {
+        let subject = lack.stage.map_or_else(|| "plan".to_owned(), |stage| format!("stages[{stage}]"));
+        details.add_precondition_failure_violation("NODES", subject, short(&lack.why));
+    }
+    Status::with_error_details(Reason::PlanDoesNotBind.code(), message, details)
 }
 
 fn store_status(error: StoreError, message: String) -> Status {

@@ -10,6 +10,7 @@
 //! | `profiles` | a profiling campaign | callers | ends, and may be resumed |
 //! | `plans` | a recommended plan | callers | never changes: its id is its content's |
 //! | `plan_facts` | what a plan is found by, and its labels | triggers, callers | with its trials and labels |
+//! | `bindings` | a plan on the nodes that a scheduler gave | callers | never changes: its id is its content's |
 //! | `operations` | a caller's wait for a profile, a validation, or measured links | callers | ends once |
 //! | `runs` | one unit of work in the queue | callers, workers | see below |
 //! | `profile_runs` | a run that serves a profile: its own, or made for another | callers, workers | never changes |
@@ -68,6 +69,7 @@
 //! Heartbeats change no indexed column. Counting the runs of an operation reads all of its runs and is
 //! the price of keeping no counters that could drift.
 
+mod bindings;
 mod clusters;
 mod columns;
 mod connect;

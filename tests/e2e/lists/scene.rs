@@ -151,6 +151,7 @@ pub(crate) fn content(profile: &ProfileName, model: &ModelName, kind: &str, size
     });
     Plan {
         profile: profile.clone(),
+        other_profiles: Vec::new(),
         model: model.clone(),
         training: training(),
         device_kind: kind.to_owned(),

@@ -149,6 +149,19 @@ pub(crate) fn plan_or_observation(text: &str) -> Result<String, String> {
     }
 }
 
+pub(crate) fn binding(text: &str) -> Result<String, String> {
+    name("bindings", text)
+}
+
+/// A binding by its whole name, or a plan.
+pub(crate) fn plan_or_binding(text: &str) -> Result<String, String> {
+    if text.starts_with("bindings/") {
+        binding(text)
+    } else {
+        plan(text).map_err(|why| format!("{why}; or bindings/ID"))
+    }
+}
+
 pub(crate) fn run(text: &str) -> Result<String, String> {
     name("runs", text)
 }

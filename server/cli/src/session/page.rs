@@ -47,6 +47,7 @@ page! {
     v1::ListMeasurementsResponse: measurements of v1::Measurement;
     v1::ListRunsResponse: runs of v1::Run;
     v1::ListPlansResponse: plans of v1::Plan;
+    v1::ListBindingsResponse: bindings of v1::Binding;
     v1::ListObservationsResponse: observations of v1::Observation;
     v1::ListWorkersResponse: workers of v1::Worker;
     ListOperationsResponse: operations of loadmaster_proto::wire::longrunning::Operation;

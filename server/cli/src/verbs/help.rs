@@ -230,6 +230,24 @@ Examples:
   What a training is started with:
     loadmaster plan export 7f3c --launcher megatron -o json | jq -r .command[]";
 
+pub(crate) const PLAN_BIND: &str = "\
+Ranks that the plan has on one node stay on one node, and shards of the same tensors always do. Among such
+orders of the nodes the one with the shortest simulated iteration is taken: proven, or with its gap.
+
+Examples:
+  Inside a job of Slurm, on nodes of the plan's cluster:
+    loadmaster plan bind 7f3c --nodes \"$SLURM_JOB_NODELIST\"
+  On nodes that no cluster describes, with four devices each:
+    loadmaster plan bind 7f3c --nodes n[1-2] --device-indices 0,1,2,3
+  The files of a launcher for those devices:
+    loadmaster plan export 7f3c --launcher megatron --binding 12ab --to job";
+
+pub(crate) const PLAN_BINDINGS: &str = "\
+Examples:
+  loadmaster plan bindings 7f3c
+  One of them, rank by rank:
+    loadmaster plan bindings bindings/12ab -o json";
+
 pub(crate) const PLAN_VALIDATE: &str = "\
 Waits for the end and shows progress on standard error. Ctrl-C detaches; the training goes on.
 

@@ -12,6 +12,7 @@
 
 mod choose;
 mod discover;
+mod given;
 mod groups;
 mod order;
 mod placed;
@@ -27,6 +28,7 @@ use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, Node};
 
 use super::search::{Fleet, FleetNode, Kind, KindSet};
 pub use discover::{DiscoveredWorker, discover};
+pub use given::{UsualKinds, described, of_given};
 pub use groups::{DeviceGroup, MAX_DEVICES, of_groups};
 pub use subset::Subset;
 pub(crate) use subsets::Subsets;
@@ -120,6 +122,11 @@ impl PlannedFleet {
     #[must_use]
     pub fn with_cluster(self, cluster: Cluster) -> Self {
         Self { cluster: Some(cluster), ..self }
+    }
+
+    /// The cluster that it is chosen from, where that is known.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
     }
 
     /// A node as its cluster describes it, by its name.

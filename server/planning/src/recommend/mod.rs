@@ -7,6 +7,7 @@
 //! | `find` | which plans are best? |
 //! | `answer` | what proves the best one, or why is there none? |
 //! | `plan` | what is told and kept of a candidate? |
+//! | `bind` | who is where on the nodes that a scheduler gave, and how fast is that? |
 //! | `named_stages` | what does a plan need that the caller names? |
 //! | `acted` | what does a plan need whose stages do memory actions? |
 //! | `chunked` | which plan is best whose parameters and state are in chunks? |
@@ -22,6 +23,7 @@
 mod acted;
 mod answer;
 mod ask;
+mod bind;
 mod chunked;
 mod find;
 mod grown;
@@ -38,6 +40,7 @@ pub use ask::{
     CutUnit, MAX_BATCHES, ProfiledChain, Rules, Transfers, Variant, Wish, batches, divisors, least_share,
     left_out, recompute, schedules, transfers, variants,
 };
+pub use bind::{BindError, BindQuestion, Bound, StageLack};
 pub use find::{Candidate, CandidateStage, Job};
 pub use grown::{Family, Grown};
 pub use incomparable::incomparable;

@@ -1,7 +1,7 @@
 //! A candidate as a plan: what a search weighed becomes what is told and kept.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::name::PlanName;
+use loadmaster_proto::name::{PlanName, ProfileName};
 use loadmaster_proto::plan::compared::{Alternative, FrontPoint};
 use loadmaster_proto::plan::findings::{AppliedCorrection, Findings, IterationEstimate};
 use loadmaster_proto::plan::goal::Goal;
@@ -110,6 +110,7 @@ impl Writer<'_> {
         told.extend(self.notes.iter().cloned());
         Ok(Plan {
             profile: self.chain.profile.clone(),
+            other_profiles: self.profiles_of_others(),
             model: self.chain.model_name.clone(),
             training,
             device_kind: self.chain.device_kind.clone(),
@@ -166,6 +167,17 @@ impl Writer<'_> {
         content.found.baselines = found.compared.clone();
         content.found.restriction = found.restriction.clone();
         Ok((content, others))
+    }
+
+    /// Profiles of other kinds of devices than the first one's.
+    fn profiles_of_others(&self) -> Vec<ProfileName> {
+        let mut others: Vec<ProfileName> = Vec::new();
+        for (chain, _) in self.kinds {
+            if chain.profile != self.chain.profile && !others.contains(&chain.profile) {
+                others.push(chain.profile.clone());
+            }
+        }
+        others
     }
 
     /// What devices hold and no figure shows, of any kind of device.

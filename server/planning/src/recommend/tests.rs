@@ -23,7 +23,7 @@ use crate::search::{
 /// Prices that are thrown, not computed: every stage has its own, the same each time it is asked for, whatever
 /// else is asked about.
 #[derive(Debug, Clone)]
-struct Casino {
+pub(super) struct Casino {
     seed: u64,
     layers: usize,
     sides: u64,
@@ -34,7 +34,7 @@ struct Casino {
 }
 
 #[derive(Debug)]
-struct Thrown {
+pub(super) struct Thrown {
     casino: Casino,
     batch: Batch,
     choices: Vec<Choice>,
@@ -42,7 +42,7 @@ struct Thrown {
 }
 
 impl Casino {
-    fn new(seed: u64, layers: usize, sides: u64) -> Self {
+    pub(super) fn new(seed: u64, layers: usize, sides: u64) -> Self {
         let casino = Self { seed, layers, sides, slowness: 1, facts: Vec::new(), timed: true };
         let fact = |layer: usize| LayerFacts {
             seconds: Some(1.0 + casino.throw(&[8, layer as u64]) as f64),

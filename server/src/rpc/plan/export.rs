@@ -6,7 +6,9 @@ use loadmaster_export::{
 };
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::name::PlanName;
+use loadmaster_proto::name::{BindingName, PlanName};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::profile::document::Subject;
 use loadmaster_proto::wire::{field, v1};
@@ -24,7 +26,13 @@ impl Plans {
         let name = PlanName::parse("name", &request.name)?;
         let named: Option<Launcher> = field("launcher", request.launcher)?;
         let variant: Option<Variant> = field("variant", request.variant)?;
-        let record = self.store.get_plan(&name).await?;
+        let mut record = self.store.get_plan(&name).await?;
+        let binding = Some(request.binding.as_str()).filter(|binding| !binding.is_empty());
+        if let Some(binding) = binding {
+            let binding = BindingName::parse("binding", binding)?;
+            let bound = self.store.get_binding(&binding).await?.content;
+            put_on(&mut record.content, &name, &binding, bound)?;
+        }
         let target = target(&record, named, &request.launcher_version)?;
         let subject = self.store.get_subject(&record.content.model).await?;
         let model = match &subject {
@@ -33,8 +41,23 @@ impl Plans {
         };
         let variant = variant.unwrap_or_default();
         let question = ExportQuestion { name: &name, plan: &record.content, model, target, variant };
-        Ok(message(&name, export(&question).map_err(ApiError::NotExportable)?))
+        let export = export(&question).map_err(ApiError::NotExportable)?;
+        Ok(v1::ExportPlanResponse { binding: request.binding, ..message(&name, export) })
     }
+}
+
+/// Puts a plan on the devices of a binding.
+///
+/// # Errors
+/// The binding is of another plan.
+fn put_on(plan: &mut Plan, name: &PlanName, binding: &BindingName, bound: Binding) -> Result<(), Invalid> {
+    if bound.plan != *name {
+        return Err(Invalid::field("binding", format!("is {binding}, which is of {}", bound.plan)));
+    }
+    for (stage, devices) in plan.stages.iter_mut().zip(bound.stages) {
+        stage.devices = devices;
+    }
+    Ok(())
 }
 
 /// The launcher that is asked for or else the plan's, in a version that exports are known for.
@@ -60,6 +83,7 @@ fn message(name: &PlanName, export: Export) -> v1::ExportPlanResponse {
         contents: file.contents,
     });
     v1::ExportPlanResponse {
+        binding: String::new(),
         plan: name.to_string(),
         launcher: v1::Launcher::from(target.launcher).into(),
         launcher_version: target.version.to_string(),

@@ -143,6 +143,7 @@ mod tests {
         };
         Plan {
             profile: ProfileName::from_id("measured").unwrap(),
+            other_profiles: Vec::new(),
             model: ModelName::from_id("m").unwrap(),
             training: loadmaster_samples::training(Schedule::Gpipe, 4, 2),
             device_kind: "cpu".to_owned(),

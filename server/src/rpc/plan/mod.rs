@@ -1,5 +1,6 @@
 //! `PlanService`.
 
+mod bind;
 mod export;
 mod holds_here;
 mod in_chunks;
@@ -160,6 +161,28 @@ impl PlanService for Plans {
         request: Request<v1::ExportPlanRequest>,
     ) -> Result<Response<v1::ExportPlanResponse>, Status> {
         Ok(Response::new(self.exported(request.into_inner()).await?))
+    }
+
+    async fn bind_plan(
+        &self,
+        request: Request<v1::BindPlanRequest>,
+    ) -> Result<Response<v1::Binding>, Status> {
+        let (metadata, _, request) = request.into_parts();
+        Ok(Response::new(self.bind(request, search::limit(&metadata, bind::SECONDS)).await?))
+    }
+
+    async fn get_binding(
+        &self,
+        request: Request<v1::GetBindingRequest>,
+    ) -> Result<Response<v1::Binding>, Status> {
+        Ok(Response::new(self.binding(&request.into_inner().name).await?))
+    }
+
+    async fn list_bindings(
+        &self,
+        request: Request<v1::ListBindingsRequest>,
+    ) -> Result<Response<v1::ListBindingsResponse>, Status> {
+        Ok(Response::new(self.bindings(request.into_inner()).await?))
     }
 
     async fn list_exporters(

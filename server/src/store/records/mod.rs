@@ -1,5 +1,6 @@
 //! What the store hands out and takes in: plain records, one per kind of row.
 
+mod binding;
 mod cluster;
 mod lease;
 mod measurement;
@@ -13,6 +14,7 @@ mod work;
 mod worker;
 
 pub use super::page::{Cursor, Page, PageRequest, Positioned};
+pub use binding::{BindingRecord, BindingRow};
 pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLinkRun};
 pub use lease::{AskedRun, Claim, Fenced, FreeDevice, Heartbeat, HeldLease, Renewal};
 pub use measurement::MeasurementRecord;
@@ -39,6 +41,7 @@ macro_rules! by_time_and_id {
 }
 
 by_time_and_id! {
+    BindingRecord: binding => binding.name.id();
     ClusterRow: cluster => cluster.name.id();
     LinkRecord: link => link.run.id();
     ModelRecord: model => model.name.id();
@@ -48,6 +51,12 @@ by_time_and_id! {
     ProfileRecord: profile => profile.settings.name.id();
     RunRecord: run => run.name.id();
     WorkerRecord: worker => worker.name.id();
+}
+
+impl Positioned for BindingRow {
+    fn cursor(&self) -> Cursor {
+        self.record.cursor()
+    }
 }
 
 /// Measurements are in the order of stages and sizes, which the row itself tells.

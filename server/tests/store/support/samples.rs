@@ -178,6 +178,7 @@ pub(crate) async fn plan(store: &Store) -> (PlanName, Plan) {
     let (profile, _) = profile(store, "measured", 0).await;
     let content = Plan {
         profile,
+        other_profiles: Vec::new(),
         model: model(store).await,
         training: training(),
         device_kind: "cpu".to_owned(),

@@ -120,7 +120,23 @@ pub(crate) const PLAN_EXPORT: OptionTable = &[&[
     ("launcher", "--launcher"),
     ("launcher_version", "--launcher"),
     ("variant", "--variant"),
+    ("binding", "--binding"),
 ]];
+pub(crate) const PLAN_BIND: OptionTable = &[
+    &[
+        ("plan", "PLAN"),
+        ("nodes", "--nodes"),
+        ("nodes.name", "--nodes"),
+        ("nodes.device_indices", "--device-indices"),
+        ("nodes.device_kind", "--device-kind"),
+        ("nodes.memory_bytes", "--memory"),
+        ("node_list", "--nodes"),
+        ("cluster", "--cluster"),
+        ("other_profiles", "--other-profile"),
+    ],
+    DRY_RUN,
+];
+pub(crate) const PLAN_BINDINGS: OptionTable = &[&[("name", "NAME"), ("plan", "NAME")], PAGE];
 
 pub(crate) const SLURM_REQUEST: OptionTable = &[&[("name", "PLAN")]];
 

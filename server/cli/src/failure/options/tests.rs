@@ -29,7 +29,12 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("plan export", "ExportPlanRequest", PLAN_EXPORT, list),
         ("plan label", "UpdatePlanRequest", PLAN_LABEL, list),
         // What is asked of Slurm is the same whoever runs the plan.
-        ("slurm request", "ExportPlanRequest", SLURM_REQUEST, &["launcher", "launcher_version", "variant"]),
+        (
+            "slurm request",
+            "ExportPlanRequest",
+            SLURM_REQUEST,
+            &["launcher", "launcher_version", "variant", "binding"],
+        ),
         ("plan validate", "ValidatePlanRequest", PLAN_VALIDATE, list),
         ("plan report", "ReportObservationRequest", PLAN_REPORT, list),
         ("plan observations", "ListObservationsRequest", OBSERVATIONS, list),

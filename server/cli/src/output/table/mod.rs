@@ -4,6 +4,7 @@
 //! of different ledgers must never look comparable.
 
 mod actions;
+mod binding;
 pub(crate) mod chunked;
 mod chunks;
 pub(crate) mod cluster;

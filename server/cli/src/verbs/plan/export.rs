@@ -27,6 +27,10 @@ pub(crate) struct ExportPlan {
     #[arg(long, value_parser = choice::<v1::ExportVariant>())]
     variant: Option<v1::ExportVariant>,
 
+    /// On the devices of this binding, `bindings/ID` or the id alone, which `plan bind` made. Default: those planned with.
+    #[arg(long, value_name = "NAME", value_parser = parse::binding)]
+    binding: Option<String>,
+
     /// Write its files into this folder, which is made; else they are printed.
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
@@ -36,7 +40,7 @@ pub(crate) struct ExportPlan {
     overwrite: bool,
 
     /// List the launchers and versions that plans are exported to.
-    #[arg(long, conflicts_with_all = ["name", "launcher", "variant", "to"])]
+    #[arg(long, conflicts_with_all = ["name", "launcher", "variant", "binding", "to"])]
     list: bool,
 }
 
@@ -52,7 +56,9 @@ impl ExportPlan {
         };
         let (launcher, launcher_version) = self.launcher.unwrap_or_default();
         let variant = self.variant.unwrap_or_default().into();
-        let request = v1::ExportPlanRequest { name, launcher: launcher.into(), launcher_version, variant };
+        let binding = self.binding.unwrap_or_default();
+        let request =
+            v1::ExportPlanRequest { name, launcher: launcher.into(), launcher_version, variant, binding };
         let export =
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
         if let Some(folder) = &self.to {

@@ -1,5 +1,6 @@
 //! `loadmaster plan`.
 
+mod bind;
 mod chunks;
 mod compare;
 mod drawing;
@@ -22,6 +23,7 @@ use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{Asked, ListArgs};
 use crate::session::page;
+use bind::{BindPlan, Bindings};
 use compare::Compare;
 use export::ExportPlan;
 use observe::{Errors, Observations, Report};
@@ -49,6 +51,12 @@ pub(crate) enum PlanVerb {
     /// A plan as the files, flags and ranks of a launcher: Megatron-LM, DeepSpeed, torchtitan and others.
     #[command(after_help = help::PLAN_EXPORT)]
     Export(ExportPlan),
+    /// Put a plan on the very nodes that a scheduler gave, in the order that makes an iteration shortest.
+    #[command(after_help = help::PLAN_BIND)]
+    Bind(BindPlan),
+    /// Which plans were put on which nodes, newest first; or one of these bindings, rank by rank.
+    #[command(after_help = help::PLAN_BINDINGS)]
+    Bindings(Bindings),
     /// Train a plan for real and compare what it needed with the prediction.
     #[command(after_help = help::PLAN_VALIDATE, allow_negative_numbers = true)]
     Validate(Validate),
@@ -130,6 +138,8 @@ impl PlanVerb {
             Self::Compare(_) => options::PLAN_COMPARE,
             Self::List(_) => options::LIST,
             Self::Export(_) => options::PLAN_EXPORT,
+            Self::Bind(_) => options::PLAN_BIND,
+            Self::Bindings(_) => options::PLAN_BINDINGS,
             Self::Label { .. } => options::PLAN_LABEL,
             Self::Validate(_) => options::PLAN_VALIDATE,
             Self::Report(_) => options::PLAN_REPORT,
@@ -151,6 +161,8 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
         PlanVerb::Show(show) => show.run(context).await,
         PlanVerb::Compare(compare) => compare.run(context).await,
         PlanVerb::Export(export) => export.run(context).await,
+        PlanVerb::Bind(bind) => bind.run(context).await,
+        PlanVerb::Bindings(bindings) => bindings.run(context).await,
         PlanVerb::List(list) => {
             let Asked { filter, order_by, limit } = list.asked()?;
             let plans = page::all(context, limit, async |page_size, page_token| {

@@ -46,6 +46,7 @@ impl Scene<'_> {
         let objective = Some(self.question.wish.objective);
         Ok(Plan {
             profile: writer.chain.profile.clone(),
+            other_profiles: Vec::new(),
             model: writer.chain.model_name.clone(),
             training,
             device_kind: self.devices.chain.device_kind.clone(),

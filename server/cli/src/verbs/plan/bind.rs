@@ -1,0 +1,110 @@
+//! `loadmaster plan bind` and `plan bindings`: plans on the nodes that a scheduler gave.
+
+use clap::Args;
+use loadmaster_proto::cluster::import::hostlist;
+use loadmaster_proto::wire::v1;
+
+use crate::failure::Failure;
+use crate::input::parse;
+use crate::session::client::plans;
+use crate::session::context::Context;
+use crate::session::page::{self, Limit};
+
+/// See [`super::PlanVerb::Bind`].
+#[derive(Debug, Args)]
+pub(crate) struct BindPlan {
+    /// The plan: `plans/ID` or the id alone.
+    #[arg(value_parser = parse::plan)]
+    plan: String,
+
+    /// The nodes that the scheduler gave, as Slurm writes them: gpu[001-004],big7.
+    #[arg(long, value_name = "HOSTLIST")]
+    nodes: String,
+
+    /// Indices of the devices given, the same on every node, for example 0,1,2,3. Default: all that the cluster has.
+    #[arg(long, value_name = "INDEX,…", value_delimiter = ',', value_parser = clap::value_parser!(i32).range(0..))]
+    device_indices: Vec<i32>,
+
+    /// The cluster that describes the nodes: `clusters/ID` or the id alone. Default: the plan's.
+    #[arg(long, value_name = "NAME", value_parser = parse::cluster, conflicts_with_all = ["device_kind", "memory"])]
+    cluster: Option<String>,
+
+    /// Kind of the devices, of nodes that no cluster describes: then links are what such devices usually have.
+    #[arg(long, value_name = "KIND", default_value = "", hide_default_value = true)]
+    device_kind: String,
+
+    /// Bytes that training may use on each device, of nodes that no cluster describes. Default: as planned.
+    #[arg(long, value_name = "BYTES", value_parser = parse::bytes)]
+    memory: Option<i64>,
+
+    /// A profile of the plan's model on another kind of its devices; several times. Default: those it was made from.
+    #[arg(long = "other-profile", value_name = "NAME", value_parser = parse::profile)]
+    other_profiles: Vec<String>,
+
+    /// Show the binding without storing it.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl BindPlan {
+    fn request(self) -> Result<v1::BindPlanRequest, Failure> {
+        let is_list = self.device_indices.is_empty() && self.device_kind.is_empty() && self.memory.is_none();
+        let (nodes, node_list) = if is_list {
+            (Vec::new(), self.nodes)
+        } else {
+            let names = hostlist::expand(&self.nodes)
+                .map_err(|why| Failure::Usage(format!("--nodes: {why}: write for example gpu[001-004]")))?;
+            let node = |name| v1::GivenNode {
+                name,
+                device_indices: self.device_indices.clone(),
+                device_kind: self.device_kind.clone(),
+                memory_bytes: self.memory.unwrap_or_default(),
+                ..v1::GivenNode::default()
+            };
+            (names.into_iter().map(node).collect(), String::new())
+        };
+        Ok(v1::BindPlanRequest {
+            plan: self.plan,
+            nodes,
+            node_list,
+            cluster: self.cluster.unwrap_or_default(),
+            other_profiles: self.other_profiles,
+            validate_only: self.dry_run,
+        })
+    }
+
+    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
+        let request = self.request()?;
+        let binding =
+            context.client.call(request, async |channel, q| plans(channel).bind_plan(q).await).await?;
+        context.output.print(&binding)
+    }
+}
+
+/// See [`super::PlanVerb::Bindings`].
+#[derive(Debug, Args)]
+pub(crate) struct Bindings {
+    /// One binding, `bindings/ID`; or those of this plan, `plans/ID` or the id alone. Default: all.
+    #[arg(value_parser = parse::plan_or_binding)]
+    name: Option<String>,
+
+    #[command(flatten)]
+    limit: Limit,
+}
+
+impl Bindings {
+    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
+        let plan = self.name.unwrap_or_default();
+        if plan.starts_with("bindings/") {
+            let request = v1::GetBindingRequest { name: plan };
+            let binding =
+                context.client.call(request, async |channel, q| plans(channel).get_binding(q).await).await?;
+            return context.output.print(&binding);
+        }
+        let bindings = page::all(context, self.limit, async |page_size, page_token| {
+            let request = v1::ListBindingsRequest { plan: plan.clone(), page_size, page_token };
+            context.client.call(request, async |channel, q| plans(channel).list_bindings(q).await).await
+        });
+        context.output.print(&bindings.await?)
+    }
+}

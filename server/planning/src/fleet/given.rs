@@ -1,0 +1,263 @@
+//! The fleet of the very nodes and devices that a scheduler gave.
+
+use std::collections::{BTreeSet, HashMap};
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::{
+    Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, Domain, Node, Tier, priors,
+};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::binding::GivenNode;
+
+use super::{FleetError, NodePart, PlannedFleet, build, order};
+
+/// What devices are where nobody says it: by name, bytes that training may use.
+pub type UsualKinds<'a> = [(&'a str, Bytes)];
+
+/// The devices that were given, of a cluster that describes all of their nodes; those of other kinds are left out.
+///
+/// # Errors
+/// Names the node or device that the cluster does not have, or that is given twice.
+pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Result<PlannedFleet, Invalid> {
+    let by_name: HashMap<&str, usize> =
+        cluster.nodes().iter().enumerate().map(|(index, node)| (node.name.as_str(), index)).collect();
+    let mut seen = BTreeSet::new();
+    let mut parts: Vec<NodePart<'_>> = Vec::new();
+    for (index, of) in given.iter().enumerate() {
+        let path = |field: &str| format!("nodes[{index}].{field}");
+        let found = by_name.get(of.name.as_str()).and_then(|&at| Some((at, cluster.nodes().get(at)?)));
+        let Some((at, node)) = found else {
+            let why = format!(
+                "is {:?}, which the cluster does not have: store the cluster anew, name another one, or say the kind of \
+                 the devices (`device_kind`)",
+                of.name
+            );
+            return Err(Invalid::field(path("name"), why));
+        };
+        if !seen.insert(of.name.as_str()) {
+            return Err(Invalid::field(path("name"), format!("is {:?} for the second time", of.name)));
+        }
+        let begin = parts.len();
+        for device in chosen(node, of, &path)? {
+            if !kinds.contains(&device.kind.as_str()) {
+                continue;
+            }
+            let capacity = cluster.usable(device);
+            let own = parts.get_mut(begin..).unwrap_or_default();
+            match own.iter_mut().find(|part| part.kind == device.kind && part.capacity == capacity) {
+                Some(part) => part.devices.push(device),
+                None => {
+                    parts.push(NodePart { node: at, kind: &device.kind, capacity, devices: vec![device] })
+                }
+            }
+        }
+    }
+    if parts.is_empty() {
+        let why = format!("have no device of the kinds {kinds:?}, which the plan is for: give others");
+        return Err(Invalid::field("nodes", why));
+    }
+    order::sort(cluster, &mut parts);
+    build(cluster, &parts, false).map_err(|error: FleetError| Invalid::field("nodes", error.to_string()))
+}
+
+/// The devices of a node that were given, in order of their indices.
+fn chosen<'a>(
+    node: &'a Node,
+    given: &GivenNode,
+    path: &impl Fn(&str) -> String,
+) -> Result<Vec<&'a ClusterDevice>, Invalid> {
+    let mut chosen: Vec<&ClusterDevice> = Vec::new();
+    let mut add = |field: String, named: &str, found: Option<&'a ClusterDevice>| {
+        let Some(device) = found else {
+            let there: Vec<String> = node.devices.iter().map(|of| of.index.to_string()).collect();
+            let why =
+                format!("is {named}, and {} has the devices {} by its cluster", node.name, there.join(", "));
+            return Err(Invalid::field(field, why));
+        };
+        if chosen.iter().any(|of| of.index == device.index) {
+            return Err(Invalid::field(field, format!("is {named}, which is given twice")));
+        }
+        chosen.push(device);
+        Ok(())
+    };
+    match (given.indices.as_slice(), given.uuids.as_slice()) {
+        ([], []) => return Ok(node.devices.iter().collect()),
+        ([], uuids) => {
+            for (place, uuid) in uuids.iter().enumerate() {
+                let found = node.devices.iter().find(|device| device.uuid == *uuid);
+                add(path(&format!("device_uuids[{place}]")), uuid, found)?;
+            }
+        }
+        (indices, _) => {
+            for (place, &index) in indices.iter().enumerate() {
+                let found = node.devices.iter().find(|device| device.index == index);
+                add(path(&format!("device_indices[{place}]")), &index.to_string(), found)?;
+            }
+        }
+    }
+    chosen.sort_unstable_by_key(|device| device.index);
+    Ok(chosen)
+}
+
+/// A cluster of nodes that none describes: links are what devices of a kind usually have, and nodes are as near each other as their
+/// switches say.
+///
+/// # Errors
+/// Names what is missing of a node.
+pub fn described(given: &[GivenNode], usual: &UsualKinds<'_>) -> Result<Cluster, Invalid> {
+    let mut kinds: Vec<DeviceKind> = Vec::new();
+    let mut nodes = Vec::with_capacity(given.len());
+    let mut domains: Vec<Domain> = Vec::new();
+    let tiers = given.iter().map(|of| of.switches.len()).max().unwrap_or(0);
+    for (index, of) in given.iter().enumerate() {
+        let path = |field: &str| format!("nodes[{index}].{field}");
+        let kind = match (&of.kind, usual) {
+            (Some(kind), _) => kind.as_str(),
+            (None, [(kind, _)]) => kind,
+            (None, _) => {
+                let why =
+                    "is required: the plan is for several kinds, and no cluster says which the node has";
+                return Err(Invalid::field(path("device_kind"), why));
+            }
+        };
+        let usually = usual.iter().find(|(name, _)| *name == kind).map(|(_, usable)| *usable);
+        let Some(memory) = of.memory.or(usually) else {
+            let why =
+                format!("is required: the plan is for no {kind:?}, and no cluster says what one allows");
+            return Err(Invalid::field(path("memory_bytes"), why));
+        };
+        match kinds.iter_mut().find(|known| known.name == kind) {
+            Some(known) => {
+                (known.memory, known.usable) = (known.memory.max(memory), known.usable.max(memory))
+            }
+            None => {
+                kinds.push(DeviceKind { name: kind.to_owned(), memory, usable: memory, hourly_price: None })
+            }
+        }
+        nodes.push(node(of, kind, memory, given.len() > 1, &path)?);
+        if of.switches.len() < tiers {
+            continue;
+        }
+        for (tier, level) in of.switches.iter().rev().enumerate() {
+            // A switch is named with those above it: two leaves of one name are different ones under different spines.
+            let name = |tier: usize| of.switches.get(..of.switches.len() - tier).map(|above| above.join("."));
+            let own = if tier == 0 { vec![of.name.clone()] } else { Vec::new() };
+            let known = domains.iter_mut().find(|known| Some(&known.name) == name(tier).as_ref());
+            match known {
+                Some(known) => known.nodes.extend(own),
+                None => domains.push(Domain {
+                    level: tier.to_string(),
+                    name: name(tier).unwrap_or_else(|| level.clone()),
+                    parent: (tier + 1 < tiers).then(|| name(tier + 1)).flatten(),
+                    nodes: own,
+                }),
+            }
+        }
+    }
+    let tier = |tier: usize| Tier { level: tier.to_string(), link: None };
+    let tiers = (0..tiers).map(tier).collect();
+    let parts =
+        ClusterParts { kinds, nodes, tiers, domains, source: ClusterSource::Written, warnings: Vec::new() };
+    Cluster::new(parts)
+}
+
+fn node(
+    of: &GivenNode,
+    kind: &str,
+    memory: Bytes,
+    has_neighbours: bool,
+    path: &impl Fn(&str) -> String,
+) -> Result<Node, Invalid> {
+    let count = of.indices.len().max(of.uuids.len());
+    if count == 0 {
+        let why = "or device_uuids is required: no cluster says which devices the node has";
+        return Err(Invalid::field(path("device_indices"), why));
+    }
+    let device = |place: usize| {
+        let own = u32::try_from(place).unwrap_or(u32::MAX);
+        ClusterDevice {
+            index: of.indices.get(place).copied().unwrap_or(own),
+            kind: kind.to_owned(),
+            uuid: of.uuids.get(place).cloned().unwrap_or_default(),
+            pci_bus_id: String::new(),
+            slot: String::new(),
+            usable: Some(memory),
+        }
+    };
+    let mut devices: Vec<ClusterDevice> = (0..count).map(device).collect();
+    devices.sort_by_key(|device| device.index);
+    let (class, _, link) = priors::of_kind(kind);
+    Ok(Node {
+        name: of.name.clone(),
+        labels: Default::default(),
+        driver_version: String::new(),
+        link: (count > 1).then_some(link),
+        link_class: (count > 1).then_some(class),
+        links: Vec::new(),
+        network: has_neighbours.then(priors::network),
+        copies: None,
+        devices,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(name: &str, indices: &[u32], switches: &str) -> GivenNode {
+        GivenNode {
+            name: name.to_owned(),
+            indices: indices.to_vec(),
+            switches: switches.split('.').filter(|of| !of.is_empty()).map(str::to_owned).collect(),
+            ..GivenNode::default()
+        }
+    }
+
+    const USUAL: [(&str, Bytes); 1] = [("gpu", Bytes(40))];
+
+    #[test]
+    fn nodes_of_one_switch_stand_together() {
+        let nodes = [
+            given("a", &[0, 1], "spine.left"),
+            given("b", &[0, 1], "spine.right"),
+            given("c", &[0, 1], "spine.left"),
+            given("d", &[0, 1], "spine.right"),
+        ];
+        let cluster = described(&nodes, &USUAL).unwrap();
+        let fleet = of_given(&cluster, &nodes, &["gpu"]).unwrap();
+        let order: Vec<&str> = fleet.fleet.nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(order, ["a", "c", "b", "d"]);
+        assert_eq!(fleet.fleet.kinds[0].capacity, Bytes(40));
+        assert_eq!(fleet.link_origins(), "assumed");
+    }
+
+    #[test]
+    fn devices_are_those_that_were_given() {
+        let whole = described(&[given("a", &[0, 1, 2, 3], ""), given("b", &[0, 1], "")], &USUAL).unwrap();
+        let fleet = of_given(&whole, &[given("a", &[3, 1], "")], &["gpu"]).unwrap();
+        let indices: Vec<u32> = fleet.devices().iter().map(|device| device.index).collect();
+        assert_eq!(indices, [1, 3]);
+        let all = of_given(&whole, &[given("b", &[], "")], &["gpu"]).unwrap();
+        assert_eq!(all.devices().len(), 2);
+        let field = |nodes: &[GivenNode], kinds: &[&str]| {
+            of_given(&whole, nodes, kinds).unwrap_err().violations()[0].field.clone()
+        };
+        assert_eq!(field(&[given("a", &[], ""), given("x", &[], "")], &["gpu"]), "nodes[1].name");
+        assert_eq!(field(&[given("a", &[], ""), given("a", &[], "")], &["gpu"]), "nodes[1].name");
+        assert_eq!(field(&[given("a", &[0, 7], "")], &["gpu"]), "nodes[0].device_indices[1]");
+        assert_eq!(field(&[given("a", &[1, 1], "")], &["gpu"]), "nodes[0].device_indices[1]");
+        assert_eq!(field(&[given("a", &[], "")], &["other"]), "nodes");
+    }
+
+    #[test]
+    fn what_nobody_says_is_asked_for() {
+        let field = |node: GivenNode, usual: &UsualKinds<'_>| {
+            described(&[node], usual).unwrap_err().violations()[0].field.clone()
+        };
+        assert_eq!(field(given("a", &[], ""), &USUAL), "nodes[0].device_indices");
+        let two = [("gpu", Bytes(40)), ("other", Bytes(80))];
+        assert_eq!(field(given("a", &[0], ""), &two), "nodes[0].device_kind");
+        let unknown = GivenNode { kind: Some("third".to_owned()), ..given("a", &[0], "") };
+        assert_eq!(field(unknown, &two), "nodes[0].memory_bytes");
+    }
+}

@@ -1,0 +1,123 @@
+//! The fastest way to put a plan's ranks on nodes.
+
+use super::Bound;
+use super::needs::BindError;
+use super::price::Pricer;
+use super::ways::{Seat, Ways};
+use crate::cost::Market;
+use crate::search::Stop;
+
+/// Work that may go into a search, in ranks that are priced: what a few thousand ways of eight ranks take.
+const WORK: u64 = 1 << 17;
+/// Most ways that are priced, and the least.
+const LOOKS: std::ops::RangeInclusive<u64> = 24..=2_048;
+/// Nodes that are taken to come by a way, per look.
+const STEPS: u64 = 64;
+/// How close to a bound is on it, as a share.
+const SAME: f64 = 1e-12;
+
+/// The fastest of all ways, if there are not too many; else the best of some, and of swapping nodes of it. None where a stage has
+/// no seconds.
+///
+/// # Errors
+/// There is no way.
+pub(super) fn fastest<M: Market>(
+    ways: &Ways<'_>,
+    pricer: &Pricer<'_, M>,
+    stop: &Stop,
+) -> Result<Option<Bound>, BindError> {
+    let first = ways.some().ok_or_else(|| ways.torn())?;
+    let Some(seconds) = pricer.seconds(ways, &first) else { return Ok(None) };
+    let least = pricer.least(ways, &first).map(|least| least.min(seconds));
+    let mut best = Best { way: first, seconds, least, looks: looks(ways.ranks()) };
+    let steps = best.looks.saturating_mul(STEPS).saturating_add(ways.ranks() as u64);
+    let mut seen = 0_u64;
+    let are_all = ways.each(steps, &mut |way| {
+        seen += 1;
+        // The first one is priced already.
+        if seen > 1 || way != best.way {
+            best.look(ways, pricer, way);
+        }
+        // Half is for swapping, which finds more than the last nodes of the first way in another order.
+        !best.is_over() && best.looks * 2 > looks(ways.ranks()) && !stop.is_requested()
+    });
+    if !are_all {
+        best.swap(ways, pricer, stop);
+    }
+    let is_proven = are_all || best.is_least();
+    let Best { way, seconds, least, .. } = best;
+    let least = if is_proven { Some(seconds) } else { least };
+    Ok(Some(Bound {
+        stages: ways.devices(&way),
+        seconds: Some(seconds),
+        least,
+        is_proven,
+        notes: Vec::new(),
+    }))
+}
+
+fn looks(ranks: usize) -> u64 {
+    (WORK / (ranks as u64).max(1)).clamp(*LOOKS.start(), *LOOKS.end())
+}
+
+/// The best way so far.
+struct Best {
+    way: Vec<Seat>,
+    seconds: f64,
+    least: Option<f64>,
+    /// How many more may be priced.
+    looks: u64,
+}
+
+impl Best {
+    fn is_least(&self) -> bool {
+        self.least.is_some_and(|least| self.seconds <= least * (1.0 + SAME))
+    }
+
+    fn is_over(&self) -> bool {
+        self.looks == 0 || self.is_least()
+    }
+
+    /// Prices a way, and keeps it if it is faster.
+    fn look<M: Market>(&mut self, ways: &Ways<'_>, pricer: &Pricer<'_, M>, way: &[Seat]) -> bool {
+        self.looks = self.looks.saturating_sub(1);
+        let Some(seconds) = pricer.seconds(ways, way).filter(|&seconds| seconds < self.seconds) else {
+            return false;
+        };
+        self.seconds = seconds;
+        self.way = way.to_vec();
+        true
+    }
+
+    /// Swaps any two nodes, one of which may have no rank, as long as that helps.
+    fn swap<M: Market>(&mut self, ways: &Ways<'_>, pricer: &Pricer<'_, M>, stop: &Stop) {
+        loop {
+            let mut nodes: Vec<usize> = self.way.iter().map(|seat| seat.node).collect();
+            let seated = nodes.len();
+            let idle: Vec<usize> = (0..ways.fleet.nodes.len()).filter(|node| !nodes.contains(node)).collect();
+            nodes.extend(idle);
+            let mut has_helped = false;
+            // Near ones first: neighbours of a pipeline are what links are between.
+            'pairs: for apart in 1..nodes.len() {
+                for one in 0..seated.min(nodes.len() - apart) {
+                    if self.is_over() || stop.is_requested() {
+                        return;
+                    }
+                    if ways.are_alike(nodes[one], nodes[one + apart]) {
+                        continue;
+                    }
+                    nodes.swap(one, one + apart);
+                    let way = ways.along(nodes.iter().copied());
+                    has_helped = way.is_some_and(|way| self.look(ways, pricer, &way));
+                    if has_helped {
+                        break 'pairs;
+                    }
+                    nodes.swap(one, one + apart);
+                }
+            }
+            if !has_helped {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A plan on the very nodes that a scheduler gave: who is where, and how fast is that?
+//!
+//! | file | question |
+//! |---|---|
+//! | here | what is asked, and what is answered? |
+//! | `needs` | what does each rank need of a device, and do the devices given have it? |
+//! | `ways` | in which ways can the ranks be put on the nodes, those alike once? |
+//! | `alike` | which nodes does nothing tell apart? |
+//! | `price` | how long does an iteration take in one of these ways, and in none of them less? |
+//! | `fastest` | which way is the fastest? |
+//!
+//! Ranks that the plan has on one node stay on one node. Where the nodes given have other sizes, ranks take them one behind the
+//! other in the plan's order, and shards that split the same tensors are never torn apart. Among these ways the fastest is
+//! looked for.
+
+mod alike;
+mod fastest;
+mod needs;
+mod price;
+#[cfg(test)]
+mod tests;
+mod ways;
+
+use std::sync::Arc;
+
+use loadmaster_proto::plan::Plan;
+
+use super::ask::ProfiledChain;
+use crate::cost::{Factors, KindOfDevice, Prices};
+use crate::fleet::PlannedFleet;
+use crate::predict::Margin;
+use crate::search::Stop;
+pub use needs::{BindError, StageLack};
+use price::Pricer;
+use ways::Ways;
+
+/// A plan, and the devices that a scheduler gave for it.
+#[derive(Debug, Clone)]
+pub struct BindQuestion {
+    /// What is to be bound.
+    pub plan: Plan,
+    /// The profiles that its seconds follow from, one for each of its kinds of devices; none where they cannot be read.
+    pub chains: Vec<Arc<ProfiledChain>>,
+    /// All devices that were given, of the plan's kinds.
+    pub fleet: PlannedFleet,
+}
+
+/// Which device has which rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bound {
+    /// By stage, in the order of its ranks: a device of the fleet.
+    pub stages: Vec<Vec<u32>>,
+    /// Simulated seconds of one iteration; none where nobody can tell.
+    pub seconds: Option<f64>,
+    /// No way is faster than this.
+    pub least: Option<f64>,
+    /// All ways that differ were simulated, or the bound was met.
+    pub is_proven: bool,
+    /// What to know, for people.
+    pub notes: Vec<String>,
+}
+
+impl Bound {
+    /// By how much the fastest way may be faster, as a share of this one's seconds.
+    pub fn gap(&self) -> Option<f64> {
+        let (seconds, least) = (self.seconds?, self.least?);
+        if self.is_proven || seconds <= 0.0 { Some(0.0) } else { Some((1.0 - least / seconds).max(0.0)) }
+    }
+}
+
+impl BindQuestion {
+    /// The fastest way that is found before it is stopped.
+    ///
+    /// # Errors
+    /// The stages that lack devices.
+    pub fn answer(&self, stop: &Stop) -> Result<Bound, BindError> {
+        let ways = Ways::of(&self.plan, &self.fleet.fleet)?;
+        let mut notes = self.fleet.notes.clone();
+        if !ways.is_as_planned() {
+            notes.push(
+                "the nodes given are not those of the plan in size: ranks take them one behind the other"
+                    .to_owned(),
+            );
+        }
+        let untimed = |notes: Vec<String>| {
+            let stages = ways.first().ok_or_else(|| ways.torn())?;
+            Ok(Bound { stages, seconds: None, least: None, is_proven: false, notes })
+        };
+        if let Some(why) = self.untold() {
+            notes.push(why);
+            return untimed(notes);
+        }
+        let kinds = self.fleet.kinds().filter_map(|kind| self.chain_of(kind));
+        let priced = kinds.map(|chain| {
+            let known = Arc::clone(&chain.known);
+            (KindOfDevice { predictor: &*chain.predictor, known }, self.factors(chain))
+        });
+        let model = self.chains.first().and_then(|chain| chain.model.as_ref());
+        let prices = Prices::new(priced.collect(), self.plan.training, Margin::Known, model);
+        let pricer = Pricer::of(&prices, &self.plan);
+        let Some(found) = fastest::fastest(&ways, &pricer, stop)? else {
+            notes.push("a stage of the plan has no predicted seconds on these devices".to_owned());
+            return untimed(notes);
+        };
+        if self.plan.stage_actions().is_empty() {
+            return Ok(Bound { notes, ..found });
+        }
+        notes.push(
+            "the order is the fastest without memory actions: with them, seconds are not simulated again on other devices"
+                .to_owned(),
+        );
+        Ok(Bound { seconds: None, least: None, is_proven: false, notes, ..found })
+    }
+
+    fn chain_of(&self, kind: &str) -> Option<&ProfiledChain> {
+        self.chains.iter().map(|chain| &**chain).find(|chain| chain.device_kind == kind)
+    }
+
+    /// Why nobody can tell seconds; none where they can be told.
+    fn untold(&self) -> Option<String> {
+        if self.plan.iteration_seconds().is_none() {
+            return Some(
+                "the plan has no seconds, so that no order of the nodes is known to be faster".to_owned(),
+            );
+        }
+        if self.plan.chunks().is_some() {
+            return Some("training in chunks is not simulated again on other devices".to_owned());
+        }
+        let missing = self.fleet.kinds().find(|kind| self.chain_of(kind).is_none());
+        if let Some(kind) = missing {
+            return Some(format!(
+                "no profile of the plan's model on {kind:?} was named, so seconds are not known"
+            ));
+        }
+        let (then, now) = (&self.plan.predictor, self.chains.first()?.predictor.name());
+        (then != now).then(|| format!("the plan was predicted by {then}, and its profile is now by {now}"))
+    }
+
+    /// What the plan's predictions were multiplied with.
+    fn factors(&self, chain: &ProfiledChain) -> Factors {
+        let predictor = chain.predictor.name();
+        let of = |is_bytes: bool| {
+            let mut applied = self.plan.found.corrections.iter();
+            let found = applied.find(|of| {
+                of.device_kind == chain.device_kind
+                    && of.predictor == predictor
+                    && of.ledger.is_some() == is_bytes
+            });
+            found.map_or(1.0, |of| of.factor)
+        };
+        Factors { bytes: of(true), seconds: of(false) }
+    }
+}

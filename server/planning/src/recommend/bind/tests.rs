@@ -1,0 +1,343 @@
+//! The fastest way, held against every order of the nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::plan::findings::Findings;
+use loadmaster_proto::plan::goal::Goal;
+use loadmaster_proto::plan::prediction::Origin;
+use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
+use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use proptest::prelude::*;
+
+use super::fastest::fastest;
+use super::price::Pricer;
+use super::ways::{Seat, Ways};
+use super::*;
+use crate::recommend::tests::Casino;
+use crate::search::testing::cases;
+use crate::search::{Fleet, FleetNode, Kind, Link, LinkOrigin};
+
+const KINDS: [&str; 2] = ["small", "large"];
+
+/// A stage: data degree, tensor degree, and bytes that it needs.
+type DrawnStage = (u32, u32, u64);
+
+/// A plan of these stages, whose ranks are on nodes of these sizes and kinds one behind the other.
+fn plan(stages: &[DrawnStage], nodes: &[(u32, usize)], schedule: Schedule) -> Plan {
+    let slots: Vec<(usize, u32, usize)> = nodes
+        .iter()
+        .enumerate()
+        .flat_map(|(node, &(devices, kind))| (0..devices).map(move |index| (node, index, kind)))
+        .collect();
+    let mut next = 0;
+    let stages = stages.iter().enumerate().map(|(layer, &(data, tensor, needed))| {
+        let config =
+            StageConfig { data_degree: data, tensor_degree: tensor, ..StageConfig::single(layer, layer) };
+        let own = &slots[next..next + config.devices() as usize];
+        next += own.len();
+        PlanStage {
+            config,
+            capacity: 100,
+            predicted_peak: needed,
+            breakdown: None,
+            interval: None,
+            seconds: None,
+            seconds_margin: None,
+            origin: Origin::Profiled,
+            in_flight: 1,
+            recompute: RecomputePolicy::None,
+            devices: own
+                .iter()
+                .map(|&(node, index, kind)| PlacedDevice {
+                    node: format!("planned{node}"),
+                    index,
+                    uuid: String::new(),
+                    kind: KINDS[kind].to_owned(),
+                    capacity: 100,
+                })
+                .collect(),
+            actions: StageActions::default(),
+            offload: None,
+            chunks: None,
+            chunk_run: None,
+        }
+    });
+    Plan {
+        profile: ProfileName::from_id("measured").unwrap(),
+        other_profiles: Vec::new(),
+        model: ModelName::from_id("m").unwrap(),
+        stages: stages.collect(),
+        training: loadmaster_samples::training(schedule, 8, 3),
+        device_kind: KINDS[0].to_owned(),
+        predictor: "component/2".to_owned(),
+        ledger: Ledger::Allocated,
+        solver: "leximax/2".to_owned(),
+        warnings: Vec::new(),
+        asked: Goal::default(),
+        found: Findings::default(),
+    }
+}
+
+/// A node: devices, kind, capacity (low or high), speed inside and outside, leaf and spine.
+type DrawnNode = (u32, usize, bool, u32, u32, u32);
+
+fn fleet(nodes: &[DrawnNode], tiers: &[u32], is_nested: bool) -> Fleet {
+    let link = |speed: u32| Link {
+        bytes_per_second: f64::from(speed),
+        latency_seconds: 0.0,
+        origin: LinkOrigin::Given,
+    };
+    let kinds: Vec<Kind> = [(0, 50), (0, 100), (1, 50), (1, 100)]
+        .map(|(kind, capacity): (usize, u64)| Kind {
+            name: KINDS[kind].to_owned(),
+            capacity: Bytes(capacity),
+            hourly_price: None,
+        })
+        .to_vec();
+    let of = |(index, &(devices, kind, is_large, inside, outside, domain)): (usize, &DrawnNode)| FleetNode {
+        name: format!("given{index}"),
+        kind: 2 * kind + usize::from(is_large),
+        devices,
+        whole: devices,
+        inside: link(inside + 1),
+        outside: link(outside),
+        domains: [domain, if is_nested { domain / 2 } else { index as u32 % 2 }][..tiers.len()].to_vec(),
+    };
+    Fleet {
+        kinds,
+        nodes: nodes.iter().enumerate().map(of).collect(),
+        tiers: tiers.iter().map(|&speed| (speed > 0).then(|| link(speed))).collect(),
+        is_one_node: false,
+        may_grow: false,
+    }
+}
+
+fn drawn_nodes() -> impl Strategy<Value = Vec<DrawnNode>> {
+    // Few speeds, so that many nodes are alike.
+    let node = (1_u32..4, 0_usize..2, any::<bool>(), 1_u32..3, 1_u32..3, 0_u32..4);
+    let alike = (2_u32..4, 0_u32..1).prop_map(|(devices, _)| (devices, 0, true, 2, 1));
+    prop_oneof![
+        prop::collection::vec(node, 1..6),
+        (alike, prop::collection::vec(0_u32..4, 2..6)).prop_map(
+            |((devices, kind, is_large, inside, outside), domains)| {
+                domains.into_iter().map(|domain| (devices, kind, is_large, inside, outside, domain)).collect()
+            }
+        ),
+    ]
+}
+
+fn drawn_stages() -> impl Strategy<Value = Vec<DrawnStage>> {
+    prop::collection::vec(
+        (1_u32..3, prop::sample::select(vec![1_u32, 1, 2]), prop::sample::select(vec![10_u64, 80])),
+        1..5,
+    )
+}
+
+/// Every order of so many nodes, all of them or the first few.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    let mut all: Vec<Vec<usize>> = vec![Vec::new()];
+    let mut grown = all.clone();
+    for _ in 0..count {
+        grown = grown
+            .iter()
+            .flat_map(|order| {
+                (0..count)
+                    .filter(|node| !order.contains(node))
+                    .map(|node| [order.as_slice(), &[node]].concat())
+            })
+            .collect();
+        all.extend(grown.iter().cloned());
+    }
+    all
+}
+
+/// The way that takes nodes in this order, told anew: as the plan has them, or one behind the other.
+fn told(plan: &Plan, fleet: &Fleet, order: &[usize], is_as_planned: bool) -> Option<Vec<Seat>> {
+    // Node of the plan, kind, bytes, and whether a new group of shards begins.
+    let mut ranks: Vec<(&str, &str, u64, bool)> = Vec::new();
+    for stage in &plan.stages {
+        for (rank, device) in stage.devices.iter().enumerate() {
+            let begins = rank.is_multiple_of(stage.config.tensor_degree as usize);
+            ranks.push((&device.node, &device.kind, stage.predicted_peak, begins));
+        }
+    }
+    let suits = |node: &FleetNode, &(_, kind, bytes, _): &(&str, &str, u64, bool)| {
+        fleet.kinds[node.kind].name == kind && fleet.kinds[node.kind].capacity.0 >= bytes
+    };
+    let mut way = Vec::new();
+    let mut done = 0;
+    for &node in order {
+        let of = &fleet.nodes[node];
+        let left = &ranks[done..];
+        let taken = if is_as_planned {
+            let block = left.chunk_by(|one, two| (one.0, one.1) == (two.0, two.1)).next()?;
+            (block.len() <= of.devices as usize && block.iter().all(|rank| suits(of, rank)))
+                .then_some(block.len())?
+        } else {
+            let fits = |&count: &usize| {
+                left[..count].iter().all(|rank| suits(of, rank)) && left.get(count).is_none_or(|next| next.3)
+            };
+            (1..=left.len().min(of.devices as usize)).rev().find(fits)?
+        };
+        way.push(Seat { node, taken: taken as u32 });
+        done += taken;
+    }
+    (done == ranks.len()).then_some(way)
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    /// What is proved to be the fastest is as fast as the fastest of all orders, alike or not; no bound is above it; and where there
+    /// is no order the stages are told.
+    #[test]
+    fn no_order_is_faster(
+        seed in any::<u64>(),
+        stages in drawn_stages(),
+        nodes in drawn_nodes(),
+        planned in prop::collection::vec((1_u32..4, 0_usize..2), 1..4),
+        like_given in any::<bool>(),
+        tiers in prop::collection::vec(0_u32..4, 0..3),
+        is_nested in any::<bool>(),
+        schedule in prop::sample::select(vec![Schedule::Gpipe, Schedule::OneFOneB]),
+    ) {
+        let fleet = fleet(&nodes, &tiers, is_nested);
+        let needed: u32 = stages.iter().map(|(data, tensor, _)| data * tensor).sum();
+        // On nodes like those given, or on others; all further ranks on one more of the first kind.
+        let mut planned: Vec<(u32, usize)> =
+            if like_given { nodes.iter().map(|node| (node.0, node.1)).collect() } else { planned };
+        let missing = needed.saturating_sub(planned.iter().map(|node| node.0).sum());
+        planned.extend((missing > 0).then_some((missing, 0)));
+        let plan = plan(&stages, &planned, schedule);
+        let casino = Casino::new(seed, stages.len(), 5);
+        let pricer = Pricer::of(&casino, &plan);
+        let all = |is_as_planned: bool| -> Vec<Vec<Seat>> {
+            let orders = orders(fleet.nodes.len());
+            orders.iter().filter_map(|order| told(&plan, &fleet, order, is_as_planned)).collect()
+        };
+        // Blocks of a node that are apart in the plan's order are for the other test.
+        let as_planned = all(true);
+        let every = if as_planned.is_empty() { all(false) } else { as_planned.clone() };
+        let ways = match Ways::of(&plan, &fleet) {
+            Ok(ways) => ways,
+            Err(error) => {
+                prop_assert!(every.is_empty(), "{error}, and {:?} is a way", every.first());
+                prop_assert!(!error.stages.is_empty());
+                return Ok(());
+            }
+        };
+        prop_assert_eq!(ways.is_as_planned(), !as_planned.is_empty());
+        let seconds: Vec<f64> = every.iter().filter_map(|way| pricer.seconds(&ways, way)).collect();
+        let best = seconds.iter().copied().reduce(f64::min).expect("every way has seconds");
+        let found = fastest(&ways, &pricer, &Stop::default()).unwrap().expect("every way has seconds");
+        prop_assert!(found.is_proven, "{} ways", every.len());
+        prop_assert_eq!(found.seconds, Some(best), "{:?} {:?} {:?}", every, ways.some(), seconds);
+        prop_assert_eq!(found.gap(), Some(0.0));
+        let least = pricer.least(&ways, &every[0]).expect("every way has seconds");
+        prop_assert!(least <= best, "{least} is no bound of {best}");
+        // Stopped at once it still answers, and says how far off it may be.
+        let stop = Stop::default();
+        stop.request();
+        let hasty = fastest(&ways, &pricer, &stop).unwrap().expect("every way has seconds");
+        prop_assert!(hasty.seconds >= Some(best) && hasty.least <= Some(best));
+        prop_assert!(!hasty.is_proven || hasty.seconds == Some(best));
+        check_devices(&plan, &fleet, &found.stages)?;
+    }
+}
+
+/// Every rank has a device of its own, of its kind and as large as it needs, and shards of the same tensors share a node.
+fn check_devices(plan: &Plan, fleet: &Fleet, stages: &[Vec<u32>]) -> Result<(), TestCaseError> {
+    let node_of: Vec<usize> = fleet
+        .nodes
+        .iter()
+        .enumerate()
+        .flat_map(|(index, node)| (0..node.devices).map(move |_| index))
+        .collect();
+    let mut seen = BTreeSet::new();
+    prop_assert_eq!(stages.len(), plan.stages.len());
+    for (stage, devices) in plan.stages.iter().zip(stages) {
+        prop_assert_eq!(devices.len(), stage.devices.len());
+        for (&device, planned) in devices.iter().zip(&stage.devices) {
+            prop_assert!(seen.insert(device), "device {device} has two ranks");
+            let kind = &fleet.kinds[fleet.nodes[node_of[device as usize]].kind];
+            prop_assert_eq!(&kind.name, &planned.kind);
+            prop_assert!(kind.capacity.0 >= stage.predicted_peak);
+        }
+        for group in devices.chunks(stage.config.tensor_degree as usize) {
+            let nodes: BTreeSet<usize> = group.iter().map(|&device| node_of[device as usize]).collect();
+            prop_assert!(nodes.len() == 1 || is_torn(plan), "{group:?} is on several nodes");
+        }
+    }
+    Ok(())
+}
+
+/// Whether the plan itself has shards of the same tensors on several nodes: then it keeps them so.
+fn is_torn(plan: &Plan) -> bool {
+    plan.stages.iter().any(|stage| {
+        let mut groups = stage.devices.chunks(stage.config.tensor_degree as usize);
+        groups.any(|group| group.iter().any(|device| device.node != group[0].node))
+    })
+}
+
+/// Ranks of a node that do not follow each other stay on one node, whichever it is.
+#[test]
+fn what_shared_a_node_shares_one_again() {
+    let mut plan = plan(&[(1, 1, 10), (1, 1, 10), (1, 1, 10), (1, 1, 10)], &[(4, 0)], Schedule::OneFOneB);
+    for (stage, node) in plan.stages.iter_mut().zip(["a", "b", "a", "b"]) {
+        stage.devices[0].node = node.to_owned();
+    }
+    let nodes = [(1, 0, true, 1, 1, 0), (2, 0, true, 1, 1, 0), (3, 0, true, 1, 1, 0)];
+    let fleet = fleet(&nodes, &[], true);
+    let ways = Ways::of(&plan, &fleet).unwrap();
+    let casino = Casino::new(7, 4, 5);
+    let found = fastest(&ways, &Pricer::of(&casino, &plan), &Stop::default()).unwrap().unwrap();
+    let mut by_node: BTreeMap<bool, BTreeSet<usize>> = BTreeMap::new();
+    for (stage, devices) in found.stages.iter().enumerate() {
+        by_node.entry(devices[0] < 3).or_default().insert(stage);
+    }
+    assert_eq!(by_node, BTreeMap::from([(true, BTreeSet::from([0, 2])), (false, BTreeSet::from([1, 3]))]));
+    assert!(found.is_proven);
+}
+
+/// A thousand nodes of two kinds behind switches are bound as well, with a gap where it is not known.
+#[test]
+fn a_thousand_nodes_are_bound_with_a_gap() {
+    let nodes: Vec<DrawnNode> =
+        (0..1_024).map(|node| (2, usize::from(node >= 512), true, 3, 2, node / 16)).collect();
+    let fleet = fleet(&nodes, &[3, 1], true);
+    let planned: Vec<(u32, usize)> = nodes.iter().map(|node| (node.0, node.1)).collect();
+    let stages: Vec<DrawnStage> = (0..64).map(|_| (16, 2, 10)).collect();
+    let plan = plan(&stages, &planned, Schedule::OneFOneB);
+    let ways = Ways::of(&plan, &fleet).unwrap();
+    let casino = Casino::new(3, 64, 5);
+    let found = fastest(&ways, &Pricer::of(&casino, &plan), &Stop::default()).unwrap().unwrap();
+    let (seconds, least) = (found.seconds.unwrap(), found.least.unwrap());
+    assert!(least > 0.0 && least <= seconds, "{least} {seconds}");
+    assert!(found.gap().is_some_and(|gap| (0.0..1.0).contains(&gap)));
+}
+
+/// The stage that lacks devices, memory or nodes is told, and what was given.
+#[test]
+fn what_lacks_is_told() {
+    let told = |stages: &[DrawnStage], nodes: &[DrawnNode]| {
+        let needed: u32 = stages.iter().map(|(data, tensor, _)| data * tensor).sum();
+        let plan = plan(stages, &[(needed, 0)], Schedule::Gpipe);
+        Ways::of(&plan, &fleet(nodes, &[], true)).unwrap_err().to_string()
+    };
+    let few = told(&[(1, 1, 10), (2, 1, 10)], &[(2, 0, true, 1, 1, 0)]);
+    assert!(few.contains("stage 1 lacks 1 of 2 × \"small\" that allow 10 B"), "{few}");
+    let other = told(&[(1, 1, 10)], &[(2, 1, true, 1, 1, 0)]);
+    assert!(
+        other.contains("stage 0 lacks 1 of 1") && other.contains("none of this kind was given"),
+        "{other}"
+    );
+    let small = told(&[(1, 1, 10), (1, 1, 80)], &[(2, 0, false, 1, 1, 0)]);
+    assert!(small.contains("stage 1 lacks") && small.contains("allow 50 B at most"), "{small}");
+    let torn = told(&[(1, 2, 10)], &[(1, 0, true, 1, 1, 0), (1, 0, true, 1, 1, 0)]);
+    assert!(torn.contains("stage 0 splits tensors over 2 devices") && torn.contains("has 1 of"), "{torn}");
+}

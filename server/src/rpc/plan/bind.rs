@@ -1,0 +1,243 @@
+//! `BindPlan`, `GetBinding` and `ListBindings`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use loadmaster_planning::fleet::{described, of_given};
+use loadmaster_planning::predict::choose::PredictorKind;
+use loadmaster_planning::recommend::{BindQuestion, Bound, ProfiledChain};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::Cluster;
+use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::name::{BindingName, ClusterName, PlanName, ProfileName};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::binding::{Binding, GivenNode};
+use loadmaster_proto::wire::v1;
+
+use super::Plans;
+use crate::rpc::error::ApiError;
+use crate::rpc::messages::time;
+use crate::rpc::page::Listing;
+use crate::store::records::{BindingRecord, BindingRow};
+
+/// Seconds that nodes are put in order for, where the call allows as many.
+pub(super) const SECONDS: f64 = 10.0;
+
+/// Most idle devices that are named.
+const MOST_IDLE: usize = 1_000;
+
+/// Most profiles of other kinds of devices.
+const MAX_PROFILES: usize = 32;
+
+/// What describes the nodes of a request.
+enum Describes {
+    /// A cluster.
+    Stored(ClusterName, Arc<loadmaster_planning::fleet::PlannedFleet>),
+    /// The request itself.
+    Request(Cluster),
+}
+
+impl Plans {
+    /// Puts a plan on the nodes of a request.
+    pub(super) async fn bind(
+        &self,
+        request: v1::BindPlanRequest,
+        limit: Duration,
+    ) -> Result<v1::Binding, ApiError> {
+        let v1::BindPlanRequest { plan, nodes, node_list, cluster, other_profiles, validate_only } = request;
+        let name = PlanName::parse("plan", &plan)?;
+        let given = GivenNode::all(nodes, &node_list)?;
+        let asked = Some(cluster.as_str()).filter(|cluster| !cluster.is_empty());
+        let asked = asked.map(|cluster| ClusterName::parse("cluster", cluster)).transpose()?;
+        let others = other_names(&other_profiles)?;
+        let plan = self.store.get_plan(&name).await?.content;
+        let describes = self.describes(&plan, &given, asked).await?;
+        let (chains, unread) = self.chains_of(&plan, others).await?;
+        let work = move |stop: &_| {
+            let cluster = match &describes {
+                Describes::Stored(_, fleet) => fleet.cluster(),
+                Describes::Request(cluster) => Some(cluster),
+            };
+            let kinds: Vec<String> = usual_kinds(&plan).into_keys().collect();
+            let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+            let Some(cluster) = cluster else {
+                return Err(ApiError::Defect { failed: "a fleet has lost its cluster".to_owned() });
+            };
+            let fleet = of_given(cluster, &given, &kinds)?;
+            let question = BindQuestion { plan, chains, fleet };
+            let bound = question.answer(stop).map_err(ApiError::NotBindable)?;
+            let cluster = match describes {
+                Describes::Stored(name, _) => Some(name),
+                Describes::Request(_) => None,
+            };
+            Ok(binding(name, cluster, &question, bound, unread))
+        };
+        let (binding, _) = self.searches.run(limit, work).await?;
+        let name = binding.name()?;
+        if validate_only {
+            return Ok(v1::Binding { name: name.to_string(), ..(&binding).into() });
+        }
+        Ok(message(&self.store.put_binding(&name, &binding).await?))
+    }
+
+    /// One binding.
+    pub(super) async fn binding(&self, name: &str) -> Result<v1::Binding, ApiError> {
+        let name = BindingName::parse("name", name)?;
+        Ok(message(&self.store.get_binding(&name).await?))
+    }
+
+    /// A page of bindings.
+    pub(super) async fn bindings(
+        &self,
+        request: v1::ListBindingsRequest,
+    ) -> Result<v1::ListBindingsResponse, ApiError> {
+        let plan = Some(request.plan.as_str()).filter(|plan| !plan.is_empty());
+        let plan = plan.map(|plan| PlanName::parse("plan", plan)).transpose()?;
+        let listing = Listing::new("ListBindings", &[&request.plan]);
+        let page = listing.request(request.page_size, &request.page_token)?;
+        let page = self.store.list_bindings(plan.as_ref(), &page).await?;
+        let (bindings, next_page_token) = listing.answer(page, in_short);
+        Ok(v1::ListBindingsResponse { bindings, next_page_token })
+    }
+
+    /// What describes the nodes: the cluster that is named, else the plan's, else, and where a node says the kind of its devices,
+    /// the request.
+    async fn describes(
+        &self,
+        plan: &Plan,
+        given: &[GivenNode],
+        asked: Option<ClusterName>,
+    ) -> Result<Describes, ApiError> {
+        let own_kind = given.iter().position(|node| node.kind.is_some());
+        let cluster = match (asked, own_kind) {
+            (Some(cluster), Some(index)) => {
+                let why = format!("is said by {cluster}: leave it out, or the cluster");
+                return Err(Invalid::field(format!("nodes[{index}].device_kind"), why).into());
+            }
+            (Some(cluster), None) => Some(cluster),
+            (None, Some(_)) => None,
+            (None, None) => plan.asked.cluster.clone(),
+        };
+        let Some(cluster) = cluster else {
+            let kinds = usual_kinds(plan);
+            let usual: Vec<(&str, Bytes)> =
+                kinds.iter().map(|(kind, &bytes)| (kind.as_str(), bytes)).collect();
+            return Ok(Describes::Request(described(given, &usual)?));
+        };
+        let revisions = self.revisions(&[], Some(&cluster)).await?;
+        let fleet = self.fleet(&cluster, &[], &revisions).await?;
+        Ok(Describes::Stored(cluster, fleet))
+    }
+
+    /// The profiles that a plan's seconds follow from, or why they cannot be read: then it is bound without seconds. Those that a
+    /// request names have to be there.
+    async fn chains_of(
+        &self,
+        plan: &Plan,
+        named: Vec<ProfileName>,
+    ) -> Result<(Vec<Arc<ProfiledChain>>, Option<String>), ApiError> {
+        let is_named = !named.is_empty();
+        let others = if is_named { named } else { plan.other_profiles.clone() };
+        // `component/3` is what the kind `component` made.
+        let kind = plan.predictor.split('/').next().and_then(|kind| kind.parse::<PredictorKind>().ok());
+        let mut names = vec![plan.profile.clone()];
+        names.extend(others);
+        let revisions = self.revisions(&names, None).await?;
+        let mut chains = Vec::with_capacity(names.len());
+        for (index, name) in names.into_iter().enumerate() {
+            let (is_own, told) = (index == 0, name.to_string());
+            match self.chain(name, kind, &revisions).await {
+                Ok(chain) if chain.model_name == plan.model => chains.push(chain),
+                Ok(chain) => {
+                    let why = format!("is of {}, and the plan of {}", chain.model_name, plan.model);
+                    return Err(
+                        Invalid::field(format!("other_profiles[{}]", index.saturating_sub(1)), why).into()
+                    );
+                }
+                Err(error) if is_named && !is_own => return Err(error),
+                Err(error) => return Ok((Vec::new(), Some(format!("{told} cannot be read: {error}")))),
+            }
+        }
+        Ok((chains, None))
+    }
+}
+
+fn other_names(names: &[String]) -> Result<Vec<ProfileName>, Invalid> {
+    in_range("other_profiles", names.len(), 0..=MAX_PROFILES)?;
+    let name =
+        |(index, name): (usize, &String)| ProfileName::parse(&format!("other_profiles[{index}]"), name);
+    names.iter().enumerate().map(name).collect()
+}
+
+/// What a plan's devices of each kind allow at most.
+fn usual_kinds(plan: &Plan) -> BTreeMap<String, Bytes> {
+    let mut kinds: BTreeMap<String, Bytes> = BTreeMap::new();
+    for stage in &plan.stages {
+        let mut add = |kind: &str, capacity: u64| {
+            let kind = if kind.is_empty() { plan.device_kind.as_str() } else { kind };
+            let known = kinds.entry(kind.to_owned()).or_default();
+            *known = (*known).max(Bytes(capacity));
+        };
+        if stage.devices.is_empty() {
+            add("", stage.capacity);
+        }
+        stage.devices.iter().for_each(|device| add(&device.kind, device.capacity));
+    }
+    kinds
+}
+
+fn binding(
+    plan: PlanName,
+    cluster: Option<ClusterName>,
+    question: &BindQuestion,
+    bound: Bound,
+    unread: Option<String>,
+) -> Binding {
+    let BindQuestion { plan: content, fleet, .. } = question;
+    let taken: BTreeSet<u32> = bound.stages.iter().flatten().copied().collect();
+    let names = fleet.names();
+    let idle =
+        || (0_u32..).zip(&names).filter(|(device, _)| !taken.contains(device)).map(|(_, name)| name.clone());
+    let gap = bound.gap();
+    let mut warnings = bound.notes;
+    warnings.extend(unread);
+    let left = idle().count();
+    if left > 0 {
+        warnings.push(format!("{left} of the {} devices given have no rank", names.len()));
+    }
+    Binding {
+        plan,
+        cluster,
+        stages: bound
+            .stages
+            .iter()
+            .map(|devices| devices.iter().map(|&device| fleet.placed(device)).collect())
+            .collect(),
+        idle: idle().take(MOST_IDLE).collect(),
+        seconds: bound.seconds,
+        planned: content.iteration_seconds(),
+        least: bound.least,
+        is_proven: bound.is_proven,
+        gap,
+        links: fleet.link_origins(),
+        warnings,
+    }
+}
+
+fn message(record: &BindingRecord) -> v1::Binding {
+    v1::Binding {
+        name: record.name.to_string(),
+        create_time: Some(time(record.create_time)),
+        ..(&record.content).into()
+    }
+}
+
+fn in_short(row: &BindingRow) -> v1::Binding {
+    v1::Binding {
+        name: row.record.name.to_string(),
+        create_time: Some(time(row.record.create_time)),
+        nodes: row.nodes.clone(),
+        ..row.record.content.in_short()
+    }
+}

@@ -47,7 +47,7 @@ demo: binaries ## Start a planner and a worker, and plan a small model with them
 	@deploy/demo.sh $(target)/debug
 
 test: lint binaries ## Run formatting and lint checks, then every test
-	@deploy/setup/packages.sh slurm || echo "SKIPPED: slurm::hooks, slurm::requests: no plan becomes a job of a real Slurm"
+	@deploy/setup/packages.sh slurm || echo "SKIPPED: slurm::hooks, slurm::jobs, slurm::requests: no plan becomes a job of a real Slurm"
 	@if $(has_nextest); then \
 		echo "$(CARGO) nextest run --workspace --locked"; $(CARGO) nextest run --workspace --locked; \
 	else \

@@ -1,6 +1,7 @@
 //! Plans as jobs of a real Slurm: a controller and four nodes with eight GPUs each, all on this machine.
 
 mod hooks;
+mod jobs;
 mod requests;
 
 use loadmaster_tests::{Planner, SlurmCluster, cli};
@@ -40,6 +41,20 @@ fn scene(test: &str) -> Option<(SlurmCluster, Planner)> {
         );
     }
     Some((slurm, planner))
+}
+
+/// A cluster `uneven`, where a node has other numbers of devices than the two others.
+fn uneven(slurm: &SlurmCluster, planner: &Planner) {
+    let path = slurm.folder().join("uneven.yaml");
+    let node = |name: &str, devices: u32| {
+        format!(
+            "  - {{name: '{name}', devices: {devices}, kind: NVIDIA H200, network: {{bandwidth: 400Gb/s}}}}\n"
+        )
+    };
+    let head = "format: loadmaster.cluster/1\nkinds:\n  - {name: NVIDIA H200, memory: 80GiB}\nnodes:\n";
+    let text = [head, &node("gpu[001-002]", 4), &node("gpu003", 2)].concat();
+    std::fs::write(&path, text).expect("files can be written");
+    ask(planner, &["cluster", "import", path.to_str().expect("a path is text"), "--id", "uneven"]);
 }
 
 /// The id of a plan with these stages for a cluster.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{ask, plan, scene, word};
+use super::{plan, scene, uneven, word};
 
 /// What is asked for a part of a job: nodes, GPUs of each, switches.
 type Part<T> = (T, T, T);
@@ -20,17 +20,7 @@ fn asked(job: &str) -> Part<String> {
 #[test]
 fn slurm_takes_what_plans_ask_for() {
     let Some((slurm, planner)) = scene("requests") else { return };
-    // Two nodes with other numbers of devices than the other two.
-    let uneven = slurm.folder().join("uneven.yaml");
-    fs::write(
-        &uneven,
-        "format: loadmaster.cluster/1\nkinds:\n  - {name: NVIDIA H200, memory: 80GiB}\nnodes:\n\
-         \x20 - {name: 'gpu[001-002]', devices: 4, kind: NVIDIA H200, network: {bandwidth: 400Gb/s}}\n\
-         \x20 - {name: gpu003, devices: 2, kind: NVIDIA H200, network: {bandwidth: 400Gb/s}}\n",
-    )
-    .expect("files can be written");
-    ask(&planner, &["cluster", "import", uneven.to_str().expect("a path is text"), "--id", "uneven"]);
-
+    uneven(&slurm, &planner);
     // Stages of a node each; stages of two nodes each; a job of two parts.
     let cases: [(&str, &str, &[Part<&str>]); 3] = [
         ("of-4", "1d4-1d4-1d4-1d4", &[("4", "gres:gpu:h200:4", "")]),

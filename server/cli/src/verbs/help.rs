@@ -411,6 +411,46 @@ Examples:
     loadmaster slurm request 7f3c --gpu-type 'NVIDIA H200=h200' \\
       --topology block";
 
+pub(crate) const SLURM_SCRIPT: &str = "\
+The job asks for what the plan needs, writes the launcher's files into loadmaster-ID beside where it was
+submitted, learns which nodes it got, and starts the command for every rank with RANK, WORLD_SIZE,
+MASTER_ADDR and the others that torchrun sets. Options of sbatch win over its lines. The folder must be one
+that all nodes share, and `loadmaster` a program that they have.
+
+Examples:
+  loadmaster slurm script 7f3c --launcher other -- python train.py > job.sh
+  Where the launcher's own script starts the ranks of a node:
+    loadmaster slurm script 7f3c --launcher other --per node -- \\
+      bash loadmaster-7f3c/train.sh --train-iters 1000 > job.sh
+  Submitted at once, with options of the site:
+    loadmaster slurm script 7f3c --launcher other -- python train.py \\
+      | sbatch --partition train --time 12:00:00";
+
+pub(crate) const SLURM_BIND: &str = "\
+Asks a task on every node what it got, with `loadmaster slurm node`, and the planner for the fastest way to
+put the ranks there. `loadmaster slurm exec` reads the file.
+
+Examples:
+  loadmaster slurm bind
+  loadmaster slurm bind 7f3c --launcher deepspeed --binding shared/job.json";
+
+pub(crate) const SLURM_EXEC: &str = "\
+Sets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR, MASTER_PORT, what the
+launcher needs, and CUDA_VISIBLE_DEVICES so that the device of a rank is the one whose number is LOCAL_RANK.
+A task is known by its node and its number there: in which order Slurm lays tasks out does not matter.
+
+Examples:
+  loadmaster slurm exec --binding shared/job.json -- python train.py
+  Where the command starts the ranks of a node itself:
+    loadmaster slurm exec --binding shared/job.json --per node -- \\
+      torchrun --nnodes 4 --nproc-per-node 8 train.py";
+
+pub(crate) const SLURM_NODE: &str = "\
+Only the first task of a node prints; `loadmaster slurm bind` starts it on all of them.
+
+Examples:
+  loadmaster slurm node";
+
 pub(crate) const RUN_LIST: &str = "\
 Examples:
   loadmaster run list --state parked

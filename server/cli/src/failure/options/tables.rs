@@ -138,6 +138,15 @@ pub(crate) const PLAN_BIND: OptionTable = &[
 ];
 pub(crate) const PLAN_BINDINGS: OptionTable = &[&[("name", "NAME"), ("plan", "NAME")], PAGE];
 
+pub(crate) const SLURM_BIND: OptionTable = &[&[
+    ("name", "PLAN"),
+    ("plan", "PLAN"),
+    ("cluster", "--cluster"),
+    ("launcher", "--launcher"),
+    ("launcher_version", "--launcher"),
+]];
+pub(crate) const SLURM_SCRIPT: OptionTable =
+    &[&[("name", "PLAN"), ("launcher", "--launcher"), ("launcher_version", "--launcher")]];
 pub(crate) const SLURM_REQUEST: OptionTable = &[&[("name", "PLAN")]];
 
 pub(crate) const PLAN_PREDICT: OptionTable = &[&[

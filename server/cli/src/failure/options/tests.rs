@@ -35,6 +35,15 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
             SLURM_REQUEST,
             &["launcher", "launcher_version", "variant", "binding"],
         ),
+        ("slurm script", "ExportPlanRequest", SLURM_SCRIPT, &["variant", "binding"]),
+        // The nodes are those of the job.
+        (
+            "slurm bind",
+            "BindPlanRequest",
+            SLURM_BIND,
+            &["nodes", "node_list", "other_profiles", "validate_only"],
+        ),
+        ("slurm bind", "ExportPlanRequest", SLURM_BIND, &["variant", "binding"]),
         ("plan validate", "ValidatePlanRequest", PLAN_VALIDATE, list),
         ("plan report", "ReportObservationRequest", PLAN_REPORT, list),
         ("plan observations", "ListObservationsRequest", OBSERVATIONS, list),

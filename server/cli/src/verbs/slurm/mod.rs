@@ -1,20 +1,45 @@
 //! `loadmaster slurm`: plans as Slurm's jobs.
+//!
+//! Before Slurm gives nodes: `request` and `script`. Inside of a job: `bind` learns from `node` what it got and writes who is
+//! which rank, and `exec` is a task of srun that becomes one.
 
+mod bind;
+mod binding;
+mod exec;
 mod near;
+mod node;
 mod request;
+mod script;
+mod task;
+mod variables;
 
 use clap::Subcommand;
 
 use super::help;
 use crate::failure::{Failure, options};
 use crate::session::context::Context;
+use bind::BindJob;
+use exec::ExecTask;
 use request::RequestJob;
+use script::WriteScript;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SlurmVerb {
     /// What a job asks Slurm for, as lines of sbatch: nodes, GPUs by kind, and how near they are.
     #[command(after_help = help::SLURM_REQUEST)]
     Request(RequestJob),
+    /// A whole job for sbatch: asks for what the plan needs, places its ranks and starts a command for each.
+    #[command(after_help = help::SLURM_SCRIPT)]
+    Script(WriteScript),
+    /// Inside of a job: which rank is where on the nodes that it got, as a file for `exec`.
+    #[command(after_help = help::SLURM_BIND)]
+    Bind(BindJob),
+    /// As a task of srun: become a rank of the plan, with what torchrun would set.
+    #[command(after_help = help::SLURM_EXEC)]
+    Exec(ExecTask),
+    /// As a task of srun: what Slurm gave on this node, as a line of JSON.
+    #[command(after_help = help::SLURM_NODE)]
+    Node,
 }
 
 impl SlurmVerb {
@@ -22,6 +47,9 @@ impl SlurmVerb {
     pub(crate) fn options(&self) -> options::OptionTable {
         match self {
             Self::Request(_) => options::SLURM_REQUEST,
+            Self::Script(_) => options::SLURM_SCRIPT,
+            Self::Bind(_) => options::SLURM_BIND,
+            Self::Exec(_) | Self::Node => &[],
         }
     }
 }
@@ -29,5 +57,9 @@ impl SlurmVerb {
 pub(crate) async fn run(context: &Context, verb: SlurmVerb) -> Result<(), Failure> {
     match verb {
         SlurmVerb::Request(request) => request.run(context).await,
+        SlurmVerb::Script(script) => script.run(context).await,
+        SlurmVerb::Bind(bind) => bind.run(context).await,
+        SlurmVerb::Exec(exec) => exec.run(),
+        SlurmVerb::Node => node::print(),
     }
 }

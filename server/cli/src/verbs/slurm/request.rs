@@ -104,6 +104,11 @@ impl Request {
         Ok((Self { plan: export.plan.clone(), components, near }, remarks))
     }
 
+    /// How many components the job has.
+    pub(super) fn components(&self) -> usize {
+        self.components.len()
+    }
+
     /// The lines that sbatch reads. The comment of each component says what is asked for it: `job_submit.lua` compares it with
     /// what is submitted in the end.
     pub(super) fn lines(&self) -> String {

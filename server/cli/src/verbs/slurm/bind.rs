@@ -1,0 +1,219 @@
+//! `loadmaster slurm bind`: who is which rank on the nodes that a job got.
+
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+use clap::Args;
+use loadmaster_proto::wire::v1;
+
+use super::binding::{BindingFile, JobBinding, RankDevice};
+use super::node::SlurmNode;
+use super::variables::Variables;
+use crate::failure::Failure;
+use crate::input::parse;
+use crate::session::client::plans;
+use crate::session::context::Context;
+
+/// Ports of rank 0: below those that systems hand out, and another one for each of so many jobs.
+const PORTS: std::ops::Range<u32> = 20_000..30_000;
+
+/// See [`super::SlurmVerb::Bind`].
+#[derive(Debug, Args)]
+pub(crate) struct BindJob {
+    /// The plan: `plans/ID` or the id alone [default: that of the job's comment].
+    #[arg(value_name = "PLAN", value_parser = parse::plan)]
+    name: Option<String>,
+
+    /// The launcher that numbers the ranks, with its version behind an @ [default: the plan's, newest version].
+    #[arg(long, value_name = "LAUNCHER[@VERSION]", value_parser = parse::launcher)]
+    launcher: Option<(v1::Launcher, String)>,
+
+    /// The cluster that describes the nodes [default: the plan's].
+    #[arg(long, value_parser = parse::cluster)]
+    cluster: Option<String>,
+
+    /// Where rank 0 waits for the others [default: 20000 to 29999, another one for each job].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+
+    #[command(flatten)]
+    file: BindingFile,
+}
+
+impl BindJob {
+    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
+        let variables = Variables::of_this_process();
+        let job = variables.job()?;
+        let plan = match self.name {
+            Some(name) => name,
+            None => stamped(&output("scontrol", &["-o", "show", "job", &job.to_string()])?)?,
+        };
+        let nodes = nodes(&variables)?;
+        let request = v1::BindPlanRequest {
+            plan: plan.clone(),
+            nodes: nodes.iter().map(given).collect(),
+            cluster: self.cluster.unwrap_or_default(),
+            ..v1::BindPlanRequest::default()
+        };
+        let bound =
+            context.client.call(request, async |channel, q| plans(channel).bind_plan(q).await).await?;
+        let (launcher, launcher_version) = self.launcher.unwrap_or_default();
+        let request = v1::ExportPlanRequest {
+            name: plan.clone(),
+            launcher: launcher.into(),
+            launcher_version,
+            binding: bound.name.clone(),
+            ..v1::ExportPlanRequest::default()
+        };
+        let export =
+            context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
+        let ranks = ranks(&export, &nodes)?;
+        let first = ranks.first().map_or("", |rank| rank.node.as_str());
+        let address = address(&output("scontrol", &["-o", "show", "node", first])?, first);
+        let port = self.port.unwrap_or_else(|| port_of(job));
+        let environment = export.environment.into_iter().collect();
+        let binding = JobBinding::new((plan, bound.name.clone()), (address, port), environment, ranks);
+        let path = self.file.path(&variables)?;
+        binding.write(&path)?;
+        context.remark(&format!("written to {}", path.display()));
+        context.output.print(&bound)
+    }
+}
+
+/// The nodes of the job this runs in, as a task on each tells.
+fn nodes(variables: &Variables) -> Result<Vec<SlurmNode>, Failure> {
+    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let own = own.to_str().context("the path of this program is no text")?;
+    let components = variables.components().map(|of| format!("--het-group=0-{}", of - 1));
+    let mut arguments: Vec<&str> = vec!["--input=none", "--label"];
+    arguments.extend(components.as_deref());
+    arguments.extend([own, "slurm", "node"]);
+    let told = output("srun", &arguments)?;
+    let mut nodes: Vec<SlurmNode> = Vec::new();
+    for line in told.lines() {
+        // `3: {…}`
+        let (_, text) =
+            line.split_once(": ").with_context(|| format!("srun printed {line:?}, which is no node"))?;
+        let node: SlurmNode = serde_json::from_str(text)
+            .with_context(|| format!("a task printed {text:?}, which is no node"))?;
+        nodes.push(node);
+    }
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    nodes.dedup_by(|a, b| a.name == b.name);
+    if nodes.is_empty() {
+        return Err(anyhow::anyhow!("no task told of its node: run this inside of a job of Slurm").into());
+    }
+    Ok(nodes)
+}
+
+fn given(node: &SlurmNode) -> v1::GivenNode {
+    v1::GivenNode {
+        name: node.name.clone(),
+        device_indices: node.devices.clone(),
+        device_uuids: node.uuids.clone(),
+        switches: node.switches.clone(),
+        ..v1::GivenNode::default()
+    }
+}
+
+/// The device of every rank, with the UUID that its node told.
+fn ranks(export: &v1::ExportPlanResponse, nodes: &[SlurmNode]) -> Result<Vec<RankDevice>, Failure> {
+    let one = |place: &v1::RankPlace| {
+        let device = place.device.as_ref().context("the planner bound a rank to no device")?;
+        let node = nodes.iter().find(|node| node.name == device.node);
+        let node = node
+            .with_context(|| format!("the planner bound a rank to {:?}, which the job lacks", device.node))?;
+        let at = node.devices.iter().position(|index| *index == device.index);
+        let told = at.and_then(|at| node.uuids.get(at));
+        let uuid = told.cloned().unwrap_or_else(|| device.uuid.clone());
+        Ok(RankDevice { node: device.node.clone(), index: device.index, uuid })
+    };
+    let ranks: anyhow::Result<Vec<RankDevice>> = export.ranks.iter().map(one).collect();
+    let ranks = ranks?;
+    if ranks.is_empty() { Err(anyhow::anyhow!("the planner bound no ranks").into()) } else { Ok(ranks) }
+}
+
+/// The plan of a job's comment.
+fn stamped(job: &str) -> Result<String, Failure> {
+    let stamp = job
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("Comment=").unwrap_or(word).strip_prefix("loadmaster:"));
+    let plan = stamp.map(|stamp| parse::plan(stamp.split(';').next().unwrap_or_default()));
+    match plan {
+        Some(Ok(plan)) => Ok(plan),
+        Some(Err(why)) => Err(Failure::Usage(format!("PLAN: the job's comment names none: {why}"))),
+        None => Err(Failure::Usage("PLAN: name one: the comment of this job does not".to_owned())),
+    }
+}
+
+/// Where other nodes reach a node: Slurm's own address of it.
+fn address(node: &str, name: &str) -> String {
+    let told = node.split_whitespace().find_map(|word| word.strip_prefix("NodeAddr="));
+    told.filter(|address| !address.is_empty()).unwrap_or(name).to_owned()
+}
+
+fn port_of(job: u32) -> u16 {
+    let port = PORTS.start + job % (PORTS.end - PORTS.start);
+    // Ports of the range are.
+    u16::try_from(port).unwrap_or(u16::MAX)
+}
+
+/// What a program of Slurm's printed.
+fn output(program: &str, arguments: &[&str]) -> Result<String, Failure> {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start {program}: run this inside of a job of Slurm"))?;
+    if !output.status.success() {
+        return Err(anyhow::anyhow!("{program} {}: {}", arguments.join(" "), output.status).into());
+    }
+    Ok(String::from_utf8(output.stdout).with_context(|| format!("{program} printed what is no text"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jobs_comment_names_its_plan() {
+        let plan = |comment: &str| stamped(&format!("JobId=1 Comment={comment} Switches=1")).ok();
+        assert_eq!(plan("loadmaster:plans/7f3c;nodes=4").as_deref(), Some("plans/7f3c"));
+        assert_eq!(plan("mine loadmaster:plans/7f3c;nodes=4").as_deref(), Some("plans/7f3c"));
+        assert_eq!(plan("loadmaster:plans/7f3c").as_deref(), Some("plans/7f3c"));
+        assert_eq!((plan("mine"), plan("loadmaster:"), plan("loadmaster:plans/A")), (None, None, None));
+    }
+
+    #[test]
+    fn a_node_is_reached_where_slurm_reaches_it() {
+        assert_eq!(address("NodeName=gpu001 NodeAddr=10.0.0.7 NodeHostName=x", "gpu001"), "10.0.0.7");
+        assert_eq!(address("NodeName=gpu001", "gpu001"), "gpu001");
+    }
+
+    #[test]
+    fn ranks_are_on_nodes_of_the_job() {
+        let device =
+            |node: &str, index| v1::PlacedDevice { node: node.to_owned(), index, ..Default::default() };
+        let place = |node, index| v1::RankPlace { device: Some(device(node, index)), ..Default::default() };
+        let export = |ranks| v1::ExportPlanResponse { ranks, ..Default::default() };
+        let node = SlurmNode {
+            name: "a".to_owned(),
+            switches: String::new(),
+            devices: vec![4, 5],
+            uuids: vec!["GPU-e".to_owned(), "GPU-f".to_owned()],
+        };
+        let found = ranks(&export(vec![place("a", 5), place("a", 4)]), std::slice::from_ref(&node)).unwrap();
+        let found: Vec<_> = found.iter().map(|rank| (rank.index, rank.uuid.as_str())).collect();
+        assert_eq!(found, [(5, "GPU-f"), (4, "GPU-e")]);
+        for wrong in [vec![place("b", 4)], vec![v1::RankPlace::default()], Vec::new()] {
+            assert!(ranks(&export(wrong), std::slice::from_ref(&node)).is_err());
+        }
+    }
+
+    #[test]
+    fn jobs_at_a_time_have_ports_of_their_own() {
+        let ports: std::collections::BTreeSet<u16> = (1_000_000..1_010_000).map(port_of).collect();
+        assert_eq!((ports.len(), ports.first(), ports.last()), (10_000, Some(&20_000), Some(&29_999)));
+    }
+}

@@ -1,0 +1,182 @@
+//! `loadmaster slurm script`: a whole job.
+
+use clap::Args;
+use loadmaster_proto::wire::v1;
+
+use super::exec::Per;
+use super::request::{Request, Site};
+use crate::failure::Failure;
+use crate::input::choice::Choice as _;
+use crate::input::parse;
+use crate::output::write_stdout;
+use crate::session::client::plans;
+use crate::session::context::Context;
+
+/// See [`super::SlurmVerb::Script`].
+#[derive(Debug, Args)]
+pub(crate) struct WriteScript {
+    /// The plan: `plans/ID` or the id alone.
+    #[arg(value_name = "PLAN", value_parser = parse::plan)]
+    name: String,
+
+    /// The launcher whose files the job writes, with its version behind an @ [default: the plan's, newest version].
+    #[arg(long, value_name = "LAUNCHER[@VERSION]", value_parser = parse::launcher)]
+    launcher: Option<(v1::Launcher, String)>,
+
+    /// What the command is started for.
+    #[arg(long, value_enum, default_value_t = Per::Rank)]
+    per: Per,
+
+    #[command(flatten)]
+    site: Site,
+
+    /// What trains: it finds its rank and its devices in the environment.
+    #[arg(value_name = "COMMAND", last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// What a script is made of.
+#[derive(Debug)]
+struct Script<'a> {
+    request: &'a Request,
+    /// `plans/{plan}`.
+    plan: &'a str,
+    /// `deepspeed@0.19`.
+    launcher: &'a str,
+    /// Of the planner.
+    address: &'a str,
+    per: Per,
+    /// Whether files of the export are imported by programs.
+    has_modules: bool,
+    command: &'a [String],
+}
+
+impl WriteScript {
+    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
+        let (launcher, launcher_version) = self.launcher.unwrap_or_default();
+        let request = v1::ExportPlanRequest {
+            name: self.name,
+            launcher: launcher.into(),
+            launcher_version,
+            ..v1::ExportPlanRequest::default()
+        };
+        let export =
+            context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
+        let (request, remarks) = Request::of(&export, &self.site)?;
+        remarks.iter().chain(&export.warnings).for_each(|remark| context.remark(&crate::text::plain(remark)));
+        if self.per == Per::Node && request.components() > 1 {
+            return Err(Failure::Usage(
+                "--per node: the plan's nodes have other numbers of ranks, and who starts them node by node starts as many \
+                 on each: leave it out, or recommend a plan for such nodes"
+                    .to_owned(),
+            ));
+        }
+        let script = Script {
+            request: &request,
+            plan: &export.plan,
+            launcher: &format!("{}@{}", export.launcher().word(), export.launcher_version),
+            address: context.client.address(),
+            per: self.per,
+            has_modules: export.files.iter().any(|file| file.name.ends_with(".py")),
+            command: &self.command,
+        };
+        write_stdout(script.text().as_bytes())
+    }
+}
+
+impl Script<'_> {
+    fn text(&self) -> String {
+        let id = self.plan.rsplit('/').next().unwrap_or_default();
+        let modules =
+            if self.has_modules { "export PYTHONPATH=\"$folder${PYTHONPATH:+:$PYTHONPATH}\"\n" } else { "" };
+        let (per, tasks) = match self.per {
+            Per::Rank => ("", ""),
+            Per::Node => (" --per node", " --ntasks-per-node=1 --ntasks=\"$SLURM_JOB_NUM_NODES\""),
+        };
+        let components = match self.request.components() {
+            0 | 1 => String::new(),
+            several => format!(" --het-group=0-{}", several - 1),
+        };
+        let command: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
+        format!(
+            r#"#!/usr/bin/env bash
+{lines}# Written by Loadmaster for {plan} and {launcher}.
+set -euo pipefail
+
+export LOADMASTER_ADDRESS="${{LOADMASTER_ADDRESS:-{address}}}"
+# Files of the plan, and who is which rank in this job: where every node reads them.
+folder=$SLURM_SUBMIT_DIR/loadmaster-{id}
+export LOADMASTER_BINDING=$folder/binding-$SLURM_JOB_ID.json
+{modules}
+loadmaster plan export {plan} --launcher {launcher} --to "$folder" --overwrite --quiet >/dev/null
+loadmaster slurm bind {plan} --launcher {launcher}
+srun{components}{tasks} --kill-on-bad-exit=1 loadmaster slurm exec{per} -- {command}
+"#,
+            lines = self.request.lines(),
+            plan = self.plan,
+            launcher = self.launcher,
+            address = self.address,
+            command = command.join(" "),
+        )
+    }
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=./+,:@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use proptest::prelude::*;
+
+    use super::super::request::testing::{export, site};
+    use super::*;
+
+    fn script(nodes: &[(&str, &str, usize)], stages: &[usize], per: Per) -> String {
+        let request = Request::of(&export(nodes, stages), &site(&[])).unwrap().0;
+        let command = ["python".to_owned(), "it's.py".to_owned()];
+        let script = Script {
+            request: &request,
+            plan: "plans/x",
+            launcher: "deepspeed@0.19",
+            address: "http://h:1",
+            per,
+            has_modules: true,
+            command: &command,
+        };
+        script.text()
+    }
+
+    #[test]
+    fn a_script_asks_binds_and_starts() {
+        let text = script(&[("a", "A", 2), ("b", "A", 2)], &[2, 2], Per::Rank);
+        assert!(text.starts_with("#!/usr/bin/env bash\n#SBATCH --comment=loadmaster:plans/x;"), "{text}");
+        assert!(
+            text.ends_with("srun --kill-on-bad-exit=1 loadmaster slurm exec -- python 'it'\\''s.py'\n"),
+            "{text}"
+        );
+        let text = script(&[("a", "A", 2), ("b", "B", 4)], &[2, 4], Per::Rank);
+        assert!(text.contains("srun --het-group=0-1 "), "{text}");
+        let text = script(&[("a", "A", 2)], &[2], Per::Node);
+        assert!(text.contains("--ntasks-per-node=1 ") && text.contains("exec --per node --"), "{text}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        /// A real shell hands on every word as it was given.
+        #[test]
+        fn words_survive_a_shell(words in proptest::collection::vec("[ -~\\n]{0,12}", 1..5)) {
+            let line = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+            let told = Command::new("sh").args(["-c", &format!("printf '%s\\0' {line}")]).output().unwrap();
+            let expected: String = words.iter().map(|word| format!("{word}\0")).collect();
+            prop_assert_eq!(String::from_utf8(told.stdout).unwrap(), expected);
+        }
+    }
+}

@@ -21,6 +21,8 @@ const VERBS: [&str; 27] = [
     "plan compare",
     "plan list",
     "plan label",
+    "plan bind",
+    "plan bindings",
     "plan report",
     "plan observations",
     "plan errors",
@@ -38,8 +40,8 @@ const VERBS: [&str; 27] = [
     "operation show",
 ];
 /// What cannot be typed here.
-const LEFT_OUT: [&str; 8] =
-    ["jq ", "less ", "gpt2-s", "$(", "operation wait \"", ".json", "front.svg", "--peak"];
+const LEFT_OUT: [&str; 10] =
+    ["$SLURM", "12ab", "jq ", "less ", "gpt2-s", "$(", "operation wait \"", ".json", "front.svg", "--peak"];
 
 /// The commands of a help text: indented lines below `Examples:`, with the lines that continue them.
 fn examples(help: &str) -> Vec<String> {

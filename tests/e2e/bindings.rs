@@ -12,13 +12,21 @@ format: loadmaster.cluster/1
 kinds: [{name: cpu, memory: 512MiB}]
 nodes: [{name: 'n[1-5]', kind: cpu, devices: 1, network: {bandwidth: 10GB/s, latency: 10us}}]
 tiers:
-  - {level: leaf, link: {bandwidth: 10GB/s, latency: 10us}}
-  - {level: spine, link: {bandwidth: 100KB/s, latency: 1ms}}
+  - {level: leaf, bandwidth: 10GB/s, latency: 10us}
+  - {level: spine, bandwidth: 100KB/s, latency: 1ms}
 domains:
   - {level: leaf, name: odd, parent: top, nodes: 'n[1,3,5]'}
   - {level: leaf, name: even, parent: top, nodes: 'n[2,4]'}
   - {level: spine, name: top}
 ";
+
+/// Both promises, of one plan: what it takes is profiling.
+#[test]
+fn plans_are_bound_to_the_nodes_that_are_given() {
+    let (planner, _worker, plan) = scene();
+    nodes_are_put_in_the_fastest_order(&planner, &plan);
+    nodes_that_cannot_run_a_plan_are_refused(&planner, &plan);
+}
 
 /// A planner with a profile, a cluster, and a plan of four stages for the first four of its nodes.
 fn scene() -> (Planner, Worker, String) {
@@ -45,10 +53,8 @@ fn nodes(binding: &Value) -> Vec<&str> {
 
 /// Whichever order a scheduler names nodes in, those of a switch are beside each other, one link alone crosses the spine, and an
 /// iteration takes what was planned; and the binding is found again, and exported.
-#[test]
-fn nodes_are_put_in_the_fastest_order() {
-    let (planner, _worker, plan) = scene();
-    let bind = |nodes: &str| json(&planner, &["plan", "bind", &plan, "--nodes", nodes]);
+fn nodes_are_put_in_the_fastest_order(planner: &Planner, plan: &str) {
+    let bind = |nodes: &str| json(planner, &["plan", "bind", plan, "--nodes", nodes]);
     let first = bind("n[1-4]");
     let odd = |node: &&str| *node == "n1" || *node == "n3";
     let order: Vec<bool> = nodes(&first).iter().map(odd).collect();
@@ -60,12 +66,12 @@ fn nodes_are_put_in_the_fastest_order() {
     assert_eq!(again["name"], first["name"], "the order in which nodes are named is none");
 
     let name = first["name"].as_str().expect("a binding has a name");
-    let listed = json(&planner, &["plan", "bindings", &plan]);
+    let listed = json(planner, &["plan", "bindings", &plan]);
     assert_eq!(listed["bindings"].as_array().map(Vec::len), Some(1), "{listed}");
     assert_eq!(nodes(&listed["bindings"][0]), nodes(&first));
-    let shown = json(&planner, &["plan", "bindings", name]);
+    let shown = json(planner, &["plan", "bindings", name]);
     assert_eq!(shown["stages"], first["stages"]);
-    let export = json(&planner, &["plan", "export", &plan, "--launcher", "other", "--binding", name]);
+    let export = json(planner, &["plan", "export", plan, "--launcher", "other", "--binding", name]);
     let ranks = export["ranks"].as_array().expect("an export has ranks");
     let on: Vec<&str> = ranks.iter().filter_map(|rank| rank["device"]["node"].as_str()).collect();
     assert_eq!(on, nodes(&first));
@@ -74,15 +80,13 @@ fn nodes_are_put_in_the_fastest_order() {
     let spare = bind("n[1-5]");
     assert_eq!(spare["idleDevices"].as_array().map(Vec::len), Some(1), "{spare}");
     assert_eq!(spare["provenFastest"], true);
-    let table = cli(&planner, &["plan", "bind", &plan, "--nodes", "n[1-4]", "--dry-run"]);
+    let table = cli(planner, &["plan", "bind", plan, "--nodes", "n[1-4]", "--dry-run"]);
     assert!(table.stdout.contains("no other order of these nodes is faster"), "{}", table.stdout);
 }
 
 /// Nodes that are too few are refused by stage, those that nobody knows by name; and what the caller says of them is taken.
-#[test]
-fn nodes_that_cannot_run_a_plan_are_refused() {
-    let (planner, _worker, plan) = scene();
-    let bind = |more: &[&str]| cli(&planner, &[&["plan", "bind", &plan, "--nodes"], more].concat());
+fn nodes_that_cannot_run_a_plan_are_refused(planner: &Planner, plan: &str) {
+    let bind = |more: &[&str]| cli(planner, &[&["plan", "bind", plan, "--nodes"], more].concat());
     let few = bind(&["n[1-3]"]);
     assert_eq!(few.code, 5, "{}", few.stderr);
     assert!(few.stderr.contains("lacks 1 of 1 × \"cpu\""), "{}", few.stderr);
@@ -95,7 +99,7 @@ fn nodes_that_cannot_run_a_plan_are_refused() {
     assert!(small.stderr.contains("allow 1.00 MiB at most"), "{}", small.stderr);
     let told = json(
         &planner,
-        &["plan", "bind", &plan, "--nodes", "x[1-2]", "--device-kind", "cpu", "--device-indices", "0,1"],
+        &["plan", "bind", plan, "--nodes", "x[1-2]", "--device-kind", "cpu", "--device-indices", "0,1"],
     );
     assert_eq!(nodes(&told), ["x1", "x2"]);
     assert_eq!(told["links"], "assumed", "{told}");

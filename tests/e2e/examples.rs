@@ -8,7 +8,7 @@ use std::process::Command;
 use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, cli, json};
 use tempfile::TempDir;
 
-const VERBS: [&str; 27] = [
+const VERBS: [&str; 29] = [
     "profile list",
     "profile label",
     "profile show",

@@ -66,7 +66,7 @@ fn nodes_are_put_in_the_fastest_order(planner: &Planner, plan: &str) {
     assert_eq!(again["name"], first["name"], "the order in which nodes are named is none");
 
     let name = first["name"].as_str().expect("a binding has a name");
-    let listed = json(planner, &["plan", "bindings", &plan]);
+    let listed = json(planner, &["plan", "bindings", plan]);
     assert_eq!(listed["bindings"].as_array().map(Vec::len), Some(1), "{listed}");
     assert_eq!(nodes(&listed["bindings"][0]), nodes(&first));
     let shown = json(planner, &["plan", "bindings", name]);
@@ -98,7 +98,7 @@ fn nodes_that_cannot_run_a_plan_are_refused(planner: &Planner, plan: &str) {
     assert_eq!(small.code, 5, "{}", small.stderr);
     assert!(small.stderr.contains("allow 1.00 MiB at most"), "{}", small.stderr);
     let told = json(
-        &planner,
+        planner,
         &["plan", "bind", plan, "--nodes", "x[1-2]", "--device-kind", "cpu", "--device-indices", "0,1"],
     );
     assert_eq!(nodes(&told), ["x1", "x2"]);

@@ -8,7 +8,7 @@ use std::process::Command;
 use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, cli, json};
 use tempfile::TempDir;
 
-const VERBS: [&str; 28] = [
+const VERBS: [&str; 30] = [
     "profile list",
     "profile label",
     "profile show",
@@ -21,6 +21,8 @@ const VERBS: [&str; 28] = [
     "plan compare",
     "plan list",
     "plan label",
+    "plan bind",
+    "plan bindings",
     "plan report",
     "plan observations",
     "plan errors",
@@ -39,8 +41,8 @@ const VERBS: [&str; 28] = [
     "operation show",
 ];
 /// What cannot be typed here.
-const LEFT_OUT: [&str; 8] =
-    ["jq ", "less ", "gpt2-s", "$(", "operation wait \"", ".json", "front.svg", "--peak"];
+const LEFT_OUT: [&str; 10] =
+    ["$SLURM", "12ab", "jq ", "less ", "gpt2-s", "$(", "operation wait \"", ".json", "front.svg", "--peak"];
 
 /// The commands of a help text: indented lines below `Examples:`, with the lines that continue them.
 fn examples(help: &str) -> Vec<String> {

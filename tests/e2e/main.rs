@@ -6,6 +6,7 @@ mod accuracy;
 mod asked_again;
 mod bad_documents;
 mod bad_input;
+mod bindings;
 mod campaigns;
 mod certificates;
 mod chunk_plans;

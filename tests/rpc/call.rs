@@ -37,6 +37,10 @@ pub(crate) enum Call {
     Again(Box<v1::RecommendPlanRequest>),
     /// One that nobody asked before, on a profile that was asked about.
     New(Box<v1::RecommendPlanRequest>),
+    /// A plan as a launcher runs it.
+    Export(v1::ExportPlanRequest),
+    /// A plan of 8,192 devices on the nodes of a scheduler; nothing is stored.
+    Bind(v1::BindPlanRequest),
 }
 
 /// Numbers that no call of this program was made with.
@@ -53,18 +57,25 @@ impl Call {
             Self::ListPlans(_) => "ListPlans, page of 100",
             Self::Again(_) => "RecommendPlan, asked again",
             Self::New(_) => "RecommendPlan, new, profile known",
+            Self::Export(_) => "ExportPlan, 96 layers",
+            Self::Bind(_) => "BindPlan, 1,024 nodes of two kinds",
         }
     }
 
     /// How long it may take.
     pub(crate) fn latency(&self) -> Option<Goal> {
-        matches!(self, Self::GetPlan(_)).then_some(Goal::Median(1e-3))
+        match self {
+            Self::GetPlan(_) => Some(Goal::Median(1e-3)),
+            Self::Export(_) => Some(Goal::Slow(0.02)),
+            Self::Bind(_) => Some(Goal::Slow(0.1)),
+            Self::Empty | Self::ListPlans(_) | Self::Again(_) | Self::New(_) => None,
+        }
     }
 
     /// How many there are to be in a second.
     pub(crate) fn throughput(&self) -> Option<Goal> {
         match self {
-            Self::Empty | Self::ListPlans(_) => None,
+            Self::Empty | Self::ListPlans(_) | Self::Export(_) | Self::Bind(_) => None,
             Self::GetPlan(_) => Some(Goal::PerSecond(5_000.0)),
             Self::Again(_) => Some(Goal::PerSecond(1_000.0)),
             Self::New(_) => Some(Goal::PerSecond(300.0)),
@@ -84,6 +95,8 @@ impl Call {
                 plans.max_decoding_message_size(usize::MAX).list_plans(request).await.map(drop)
             }
             Self::Again(request) => plans.recommend_plan((**request).clone()).await.map(drop),
+            Self::Export(request) => plans.export_plan(request.clone()).await.map(drop),
+            Self::Bind(request) => plans.bind_plan(request.clone()).await.map(drop),
             Self::New(request) => plans.recommend_plan(changed((**request).clone(), fresh)).await.map(drop),
         }
     }

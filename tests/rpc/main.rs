@@ -22,6 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Parser;
 use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_tests::AnyPlanner;
 use tonic::transport::{Channel, Endpoint};
 
@@ -142,6 +143,8 @@ async fn measure(options: &Options, channels: &[Channel]) -> Result<Vec<String>>
     for call in calls.iter().filter(|call| options.wants(call.name())) {
         saturate(options, channels, call, Some(&empty), &mut missed).await;
     }
+    after_planning(options, channel, subjects.last().context("there is no subject")?, &empty, &mut missed)
+        .await?;
     println!();
     report::head_of_searches();
     for subject in &subjects {
@@ -165,6 +168,38 @@ async fn measure(options: &Options, channels: &[Channel]) -> Result<Vec<String>>
     }
     println!();
     Ok(missed)
+}
+
+/// What is asked of a plan that is to be run, from one client: schedulers ask one after another.
+async fn after_planning(
+    options: &Options,
+    channel: &Channel,
+    largest: &Subject,
+    empty: &[Measured],
+    missed: &mut Vec<String>,
+) -> Result<()> {
+    let mut client = PlanServiceClient::new(channel.clone());
+    let asked = v1::RecommendPlanRequest {
+        launcher: v1::Launcher::Other.into(),
+        shape: v1::PlanShape::UniformGrid.into(),
+        ..call::request(largest, v1::Objective::MinIterationTime)
+    };
+    let plan = client.recommend_plan(asked).await.context("a plan to export is refused")?.into_inner();
+    let export = Call::Export(v1::ExportPlanRequest { name: plan.name, ..Default::default() });
+    let bind = subject::on_two_kinds(channel).await?;
+    let bound = client.bind_plan(bind.clone()).await.context("the plan is not bound")?.into_inner();
+    let gap = bound.gap.map_or_else(|| "open".to_owned(), |gap| format!("gap {:.2} %", 100.0 * gap));
+    for (call, note) in [(export, String::new()), (Call::Bind(bind), gap)] {
+        if !options.wants(call.name()) {
+            continue;
+        }
+        let measured =
+            under(std::slice::from_ref(channel), &call, 1, Duration::from_secs_f64(options.seconds)).await;
+        let row = Row { name: call.name().to_owned(), clients: 1, measured, goal: call.latency(), note };
+        row.print_call(empty.first());
+        missed.extend(row.missed());
+    }
+    Ok(())
 }
 
 /// One call from one client and from many; the figures by number of clients.

@@ -7,6 +7,8 @@ use crate::load::Measured;
 pub(crate) enum Goal {
     /// Most seconds of the median.
     Median(f64),
+    /// Most seconds of the slowest hundredth.
+    Slow(f64),
     /// The same, for a search that may also say what is open.
     MedianOrOpen(f64),
     /// Fewest calls a second.
@@ -43,12 +45,12 @@ pub(crate) fn throughput(most: f64, least: f64) -> String {
 
 impl Row {
     pub(crate) fn print_call(&self, empty: Option<&Measured>) {
-        let Self { name, clients, measured, .. } = self;
+        let Self { name, clients, measured, note, .. } = self;
         let ratio = empty.map_or_else(String::new, |empty| {
             format!("{:.1}", measured.percentile(50.0) / empty.percentile(50.0))
         });
         println!(
-            "{name:<36} {clients:>7} {:>10} {:>10} {:>10.0} {ratio:>9} {}{}",
+            "{name:<36} {clients:>7} {:>10} {:>10} {:>10.0} {ratio:>9} {} {note}{}",
             seconds(measured.percentile(50.0)),
             seconds(measured.percentile(99.0)),
             measured.per_second(),
@@ -73,6 +75,7 @@ impl Row {
         let slower = |most: f64| self.measured.percentile(50.0) > most;
         match self.goal {
             Some(Goal::Median(most)) => slower(most),
+            Some(Goal::Slow(most)) => self.measured.percentile(99.0) > most,
             Some(Goal::MedianOrOpen(most)) => slower(most) && !self.note.contains("open"),
             Some(Goal::PerSecond(_)) | None => false,
         }
@@ -84,6 +87,7 @@ impl Row {
             Some(Goal::Median(most) | Goal::MedianOrOpen(most)) => {
                 format!("goal {}: {verdict}", seconds(most))
             }
+            Some(Goal::Slow(most)) => format!("goal p99 {}: {verdict}", seconds(most)),
             Some(Goal::PerSecond(_)) | None => String::new(),
         }
     }

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject as Source;
+use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
@@ -115,6 +116,11 @@ fn layer(size: Size, index: u32) -> (f64, f64, f64) {
 }
 
 fn document(size: Size) -> String {
+    document_on(size, KIND)
+}
+
+/// The same, as it would be measured on devices of another name.
+fn document_on(size: Size, kind: &str) -> String {
     let names: Vec<Value> = (0..size.layers)
         .map(
             |index| json!({"name": format!("layer {index}"), "parameter_count": layer(size, index).0 as u64}),
@@ -124,7 +130,7 @@ fn document(size: Size) -> String {
     let document = json!({
         "format": "loadmaster.profile/1",
         "provenance": {
-            "source": "a chain by formula", "tool": "bench-rpc", "device_kind": KIND, "ledger": "allocated",
+            "source": "a chain by formula", "tool": "bench-rpc", "device_kind": kind, "ledger": "allocated",
         },
         "model": {"opaque": {"name": format!("gpt of {} layers", size.layers), "layers": names}},
         "training": {
@@ -187,6 +193,66 @@ fn cluster(size: Size) -> v1::Cluster {
         nodes: (0..size.devices / PER_NODE).map(node).collect(),
         ..Default::default()
     }
+}
+
+/// A plan of all devices of 1,024 nodes: half of them of another kind, 32 at a switch.
+pub(crate) async fn on_two_kinds(channel: &Channel) -> Result<v1::BindPlanRequest> {
+    const NODES: u32 = 1_024;
+    const SWITCH: u32 = 32;
+    const OTHER: &str = "imagined too";
+    let size = SIZES[2];
+    let mut profiles = Vec::new();
+    for kind in [KIND, OTHER] {
+        let request = v1::ImportProfileRequest { document: document_on(size, kind), ..Default::default() };
+        let profile = ProfileServiceClient::new(channel.clone()).import_profile(request).await;
+        profiles.push(profile.context("the profile is refused")?.into_inner().name);
+    }
+    let mut cluster = cluster(Size { devices: NODES * PER_NODE, ..size });
+    cluster.kinds.push(v1::DeviceKind { name: OTHER.to_owned(), ..cluster.kinds[0].clone() });
+    for node in cluster.nodes.iter_mut().skip(NODES as usize / 2) {
+        node.devices.iter_mut().for_each(|device| device.kind = OTHER.to_owned());
+    }
+    let speed = |bytes_per_second| {
+        Some(v1::LinkSpeed { bytes_per_second, latency_seconds: 2e-5, ..Default::default() })
+    };
+    let tier = |level: &str, link| v1::ClusterTier { level: level.to_owned(), speed: speed(link) };
+    cluster.tiers = vec![tier("leaf", 50e9), tier("spine", 10e9)];
+    let top = v1::ClusterDomain { level: "spine".to_owned(), name: "top".to_owned(), ..Default::default() };
+    let leaf = |leaf: u32| v1::ClusterDomain {
+        level: "leaf".to_owned(),
+        name: format!("leaf{leaf}"),
+        parent: "top".to_owned(),
+        nodes: (leaf * SWITCH..(leaf + 1) * SWITCH).map(|number| format!("node{number}")).collect(),
+    };
+    cluster.domains = (0..NODES / SWITCH).map(leaf).chain([top]).collect();
+    let mut nodes: Vec<v1::GivenNode> = cluster
+        .nodes
+        .iter()
+        .map(|node| v1::GivenNode { name: node.name.clone(), ..Default::default() })
+        .collect();
+    // As a scheduler that knows nothing of switches may name them.
+    nodes.sort_by_key(|node| node.name.chars().rev().collect::<String>());
+    let request = v1::CreateClusterRequest { subject: Some(Source::Cluster(cluster)), ..Default::default() };
+    let cluster = ClusterServiceClient::new(channel.clone()).create_cluster(request).await;
+    let cluster = cluster.context("the cluster is refused")?.into_inner().name;
+    // 64 stages of 16 replicas of 8 shards.
+    let last = |stage: i32| if stage < 32 { 2 * stage + 1 } else { stage + 32 };
+    let stage = |stage: i32| v1::StageConfig {
+        first_layer: if stage == 0 { 0 } else { last(stage - 1) + 1 },
+        last_layer: last(stage),
+        data_degree: 16,
+        tensor_degree: PER_NODE as i32,
+    };
+    let request = v1::RecommendPlanRequest {
+        profile: profiles.remove(0),
+        other_profiles: profiles,
+        cluster,
+        partitioning: Some(v1::Partitioning { stages: (0..64).map(stage).collect() }),
+        ..Default::default()
+    };
+    let plan = PlanServiceClient::new(channel.clone()).recommend_plan(request).await;
+    let plan = plan.context("the plan is refused")?.into_inner().name;
+    Ok(v1::BindPlanRequest { plan, nodes, validate_only: true, ..Default::default() })
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ impl Exit {
         let reason = status.get_details_error_info().map(|info| info.reason);
         match reason.as_deref() {
             Some(reason) if reason == Reason::NoFeasiblePlan.as_str() => return Self::NoFeasiblePlan,
+            Some(reason) if reason == Reason::PlanDoesNotBind.as_str() => return Self::NoFeasiblePlan,
             Some(reason)
                 if [Reason::ProfileLacks, Reason::ProfileIncomplete]
                     .iter()
@@ -235,6 +236,7 @@ mod tests {
         }
         for (reason, exit) in [
             ("NO_FEASIBLE_PLAN", 5),
+            ("PLAN_DOES_NOT_BIND", 5),
             ("PROFILE_LACKS", 6),
             ("PROFILE_INCOMPLETE", 6),
             ("PLAN_SHAPE_UNSUPPORTED", 1),

@@ -56,6 +56,8 @@ pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Resul
         let why = format!("have no device of the kinds {kinds:?}, which the plan is for: give others");
         return Err(Invalid::field("nodes", why));
     }
+    // In which order they were given says nothing.
+    parts.sort_by_key(|part| part.node);
     order::sort(cluster, &mut parts);
     build(cluster, &parts, false).map_err(|error: FleetError| Invalid::field("nodes", error.to_string()))
 }

@@ -120,14 +120,13 @@ fn fleet(nodes: &[DrawnNode], tiers: &[u32], is_nested: bool) -> Fleet {
 fn drawn_nodes() -> impl Strategy<Value = Vec<DrawnNode>> {
     // Few speeds, so that many nodes are alike.
     let node = (1_u32..4, 0_usize..2, any::<bool>(), 1_u32..3, 1_u32..3, 0_u32..4);
-    let alike = (2_u32..4, 0_u32..1).prop_map(|(devices, _)| (devices, 0, true, 2, 1));
+    let alike = (1_u32..3, prop::collection::vec(0_u32..4, 3..7));
     prop_oneof![
         prop::collection::vec(node, 1..6),
-        (alike, prop::collection::vec(0_u32..4, 2..6)).prop_map(
-            |((devices, kind, is_large, inside, outside), domains)| {
-                domains.into_iter().map(|domain| (devices, kind, is_large, inside, outside, domain)).collect()
-            }
-        ),
+        alike.prop_map(|(devices, leaves)| leaves
+            .into_iter()
+            .map(|leaf| (devices, 0, true, 2, 9, leaf))
+            .collect()),
     ]
 }
 
@@ -202,7 +201,7 @@ proptest! {
         nodes in drawn_nodes(),
         planned in prop::collection::vec((1_u32..4, 0_usize..2), 1..4),
         like_given in any::<bool>(),
-        tiers in prop::collection::vec(0_u32..4, 0..3),
+        tiers in prop_oneof![prop::collection::vec(0_u32..4, 0..3), Just(vec![3, 1])],
         is_nested in any::<bool>(),
         schedule in prop::sample::select(vec![Schedule::Gpipe, Schedule::OneFOneB]),
     ) {

@@ -1,0 +1,107 @@
+//! Plans on the nodes that a scheduler gave, through the command line.
+
+use std::fs;
+
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Four nodes of one device: the odd ones at one switch, the even ones at another, and slow between the two.
+const CLUSTER: &str = "
+format: loadmaster.cluster/1
+kinds: [{name: cpu, memory: 512MiB}]
+nodes: [{name: 'n[1-5]', kind: cpu, devices: 1, network: {bandwidth: 10GB/s, latency: 10us}}]
+tiers:
+  - {level: leaf, bandwidth: 10GB/s, latency: 10us}
+  - {level: spine, bandwidth: 100KB/s, latency: 1ms}
+domains:
+  - {level: leaf, name: odd, parent: top, nodes: 'n[1,3,5]'}
+  - {level: leaf, name: even, parent: top, nodes: 'n[2,4]'}
+  - {level: spine, name: top}
+";
+
+/// Both promises, of one plan: what it takes is profiling.
+#[test]
+fn plans_are_bound_to_the_nodes_that_are_given() {
+    let (planner, _worker, plan) = scene();
+    nodes_are_put_in_the_fastest_order(&planner, &plan);
+    nodes_that_cannot_run_a_plan_are_refused(&planner, &plan);
+}
+
+/// A planner with a profile, a cluster, and a plan of four stages for the first four of its nodes.
+fn scene() -> (Planner, Worker, String) {
+    let planner = Planner::start();
+    let options = WorkerOptions { slots: "1x512MiB".to_owned(), ..WorkerOptions::default() };
+    let worker = Worker::start(&planner, &options);
+    profile(&planner, &SMALL_GPT2, &["--id", "gpt", "--micro-batch-size", "2", "--micro-batches", "4"]);
+    let folder = TempDir::new().expect("a folder can be made");
+    let path = folder.path().join("cluster.yaml");
+    fs::write(&path, CLUSTER).expect("it can be written");
+    let path = path.to_str().expect("a path is text");
+    json(&planner, &["cluster", "import", path, "--id", "pod"]);
+    let ask = ["plan", "recommend", "--profile", "gpt", "--cluster", "pod", "--exclude", "n5"];
+    let plan =
+        json(&planner, &[&ask[..], &["--min-stages", "4", "--objective", "min-iteration-time"]].concat());
+    let name = plan["name"].as_str().expect("a plan has a name").to_owned();
+    (planner, worker, name)
+}
+
+fn nodes(binding: &Value) -> Vec<&str> {
+    let nodes = binding["nodes"].as_array().expect("a binding has nodes");
+    nodes.iter().map(|node| node.as_str().expect("a node has a name")).collect()
+}
+
+/// Whichever order a scheduler names nodes in, those of a switch are beside each other, one link alone crosses the spine, and an
+/// iteration takes what was planned; and the binding is found again, and exported.
+fn nodes_are_put_in_the_fastest_order(planner: &Planner, plan: &str) {
+    let bind = |nodes: &str| json(planner, &["plan", "bind", plan, "--nodes", nodes]);
+    let first = bind("n[1-4]");
+    let odd = |node: &&str| *node == "n1" || *node == "n3";
+    let order: Vec<bool> = nodes(&first).iter().map(odd).collect();
+    assert!(order == [true, true, false, false] || order == [false, false, true, true], "{order:?}");
+    assert_eq!(first["provenFastest"], true, "{first}");
+    assert_eq!(first["gap"], 0.0);
+    assert_eq!(first["iterationSeconds"], first["plannedIterationSeconds"], "{first}");
+    let again = bind("n4,n2,n[3,1]");
+    assert_eq!(again["name"], first["name"], "the order in which nodes are named is none");
+
+    let name = first["name"].as_str().expect("a binding has a name");
+    let listed = json(planner, &["plan", "bindings", plan]);
+    assert_eq!(listed["bindings"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(nodes(&listed["bindings"][0]), nodes(&first));
+    let shown = json(planner, &["plan", "bindings", name]);
+    assert_eq!(shown["stages"], first["stages"]);
+    let export = json(planner, &["plan", "export", plan, "--launcher", "other", "--binding", name]);
+    let ranks = export["ranks"].as_array().expect("an export has ranks");
+    let on: Vec<&str> = ranks.iter().filter_map(|rank| rank["device"]["node"].as_str()).collect();
+    assert_eq!(on, nodes(&first));
+
+    // A spare node in place of another one: three at one switch are no faster than two and two.
+    let spare = bind("n[1-5]");
+    assert_eq!(spare["idleDevices"].as_array().map(Vec::len), Some(1), "{spare}");
+    assert_eq!(spare["provenFastest"], true);
+    let table = cli(planner, &["plan", "bind", plan, "--nodes", "n[1-4]", "--dry-run"]);
+    assert!(table.stdout.contains("no other order of these nodes is faster"), "{}", table.stdout);
+}
+
+/// Nodes that are too few are refused by stage, those that nobody knows by name; and what the caller says of them is taken.
+fn nodes_that_cannot_run_a_plan_are_refused(planner: &Planner, plan: &str) {
+    let bind = |more: &[&str]| cli(planner, &[&["plan", "bind", plan, "--nodes"], more].concat());
+    let few = bind(&["n[1-3]"]);
+    assert_eq!(few.code, 5, "{}", few.stderr);
+    assert!(few.stderr.contains("lacks 1 of 1 × \"cpu\""), "{}", few.stderr);
+    let unknown = bind(&["n[1-3],x9"]);
+    assert_eq!(unknown.code, 2, "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("--nodes") && unknown.stderr.contains("x9"), "{}", unknown.stderr);
+    let small = ["x[1-4]", "--device-kind", "cpu", "--memory", "1MiB", "--device-indices", "0"];
+    let small = bind(&small);
+    assert_eq!(small.code, 5, "{}", small.stderr);
+    assert!(small.stderr.contains("allow 1.00 MiB at most"), "{}", small.stderr);
+    let told = json(
+        planner,
+        &["plan", "bind", plan, "--nodes", "x[1-2]", "--device-kind", "cpu", "--device-indices", "0,1"],
+    );
+    assert_eq!(nodes(&told), ["x1", "x2"]);
+    assert_eq!(told["links"], "assumed", "{told}");
+    assert!(told["warnings"].to_string().contains("not those of the plan in size"), "{told}");
+}

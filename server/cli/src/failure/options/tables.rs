@@ -120,6 +120,15 @@ pub(crate) const PLAN_EXPORT: OptionTable = &[&[
     ("launcher", "--launcher"),
     ("launcher_version", "--launcher"),
     ("variant", "--variant"),
+    ("envelope", "--envelope"),
+    ("envelope_options", "--envelope"),
+    ("envelope_options.image", "--image"),
+    ("envelope_options.namespace", "--namespace"),
+    ("envelope_options.name", "--job-name"),
+    ("envelope_options.queue", "--queue"),
+    ("envelope_options.required_topology", "--topology"),
+    ("envelope_options.preferred_topology", "--prefer-topology"),
+    ("envelope_options.stage_topology", "--stage-topology"),
 ]];
 
 pub(crate) const PLAN_PREDICT: OptionTable = &[&[

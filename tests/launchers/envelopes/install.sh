@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests ask about envelopes: validation of Kubernetes' own objects, JSON schemas, CEL and Ray; once per
-# user, in ${XDG_CACHE_HOME:-~/.cache}/loadmaster/envelopes-HASH (0.5 GB; HASH is of this script and its pins).
+# user, in ${XDG_CACHE_HOME:-~/.cache}/loadmaster/envelopes-HASH (0.4 GB; HASH is of this script and its pins).
 #
 #   tests/launchers/envelopes/install.sh            install what is missing
 #   tests/launchers/envelopes/install.sh --path     print where the environment is, and change nothing
@@ -23,7 +23,7 @@ mkdir -p "$cache"
 exec 9>"$cache/.envelopes-lock"
 flock 9
 if [[ -e $store/complete ]]; then exit 0; fi
-echo "envelopes: installing into $store (0.5 GB, once per user)"
+echo "envelopes: installing into $store (0.4 GB, once per user)"
 "${PYTHON:-python3}" -m venv "$store"
 nice -n 10 "$store/bin/python" -m pip install --quiet --no-cache-dir --disable-pip-version-check --no-input \
     --requirement "$here/pins.txt"

@@ -48,7 +48,7 @@ pub(crate) enum PlanVerb {
     List(ListArgs),
     /// A plan as the files, flags and ranks of a launcher: Megatron-LM, DeepSpeed, torchtitan and others.
     #[command(after_help = help::PLAN_EXPORT)]
-    Export(ExportPlan),
+    Export(Box<ExportPlan>),
     /// Train a plan for real and compare what it needed with the prediction.
     #[command(after_help = help::PLAN_VALIDATE, allow_negative_numbers = true)]
     Validate(Validate),

@@ -3,7 +3,7 @@
 use loadmaster_proto::error::Invalid;
 
 /// Longest name of what is made, characters. Controllers append to it, and what they make must be labels of 63: a `JobSet`'s pods
-/// have up to 22 more (`-node-999-0-99999-abcde` without the first hyphen's name), a `LeaderWorkerSet`'s revisions 13.
+/// have up to 23 more (`-node-999-0-99999-abcde`), a `LeaderWorkerSet`'s revisions 13.
 pub(super) const MAX_NAME: usize = 40;
 /// Longest name of a namespace or a queue, characters: both are labels.
 const MAX_LABEL: usize = 63;

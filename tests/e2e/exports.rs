@@ -136,6 +136,60 @@ fn what_a_launcher_cannot_run_is_refused_by_stage() {
     assert!(shape.contains("PLAN_SHAPE_UNSUPPORTED"), "{shape}");
     let variant = refused(&[name, "--launcher", "deepspeed", "--variant", "hybrid"]);
     assert!(variant.contains("variant"), "{variant}");
+    let jobset = ["--launcher", "deepspeed", "--envelope", "jobset"];
+    let image = refused(&[&[name][..], &jobset].concat());
+    assert!(image.contains("--image"), "{image}");
+    let level = refused(&[&[name, "--image", "train:1", "--topology", "two words"][..], &jobset].concat());
+    assert!(level.contains("--topology"), "{level}");
     let absent = refused(&["0123456789abcdef", "--launcher", "megatron"]);
     assert!(absent.contains("0123456789abcdef"), "{absent}");
+}
+
+/// A manifest has the launcher's files, a GPU for each rank, and what the command line said of the cluster.
+#[test]
+fn an_envelope_holds_what_the_launcher_needs() {
+    let (planner, _worker) = scene();
+    let plan = recommend(&planner, &["--launcher", "deepspeed"]);
+    let name = plan["name"].as_str().expect("a plan has a name");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let to = folder.path().to_str().expect("a path is text");
+    let plain = json(&planner, &["plan", "export", name, "--launcher", "deepspeed"]);
+    let options = [
+        "--envelope",
+        "job",
+        "--image",
+        "train:1",
+        "--queue",
+        "gpus",
+        "--job-name",
+        "mine",
+        "--topology",
+        "rack",
+    ];
+    let made = json(
+        &planner,
+        &[&["plan", "export", name, "--launcher", "deepspeed", "--to", to][..], &options].concat(),
+    );
+    assert_eq!(made["command"], serde_json::json!(["kubectl", "apply", "-f", "job.yaml"]));
+    assert_eq!(made["ranks"], plain["ranks"]);
+    let manifest = fs::read_to_string(folder.path().join("job.yaml")).expect("the manifest is there");
+    let ranks = made["ranks"].as_array().expect("it has ranks").len();
+    let said = [
+        "kind: Job".to_owned(),
+        "name: mine".to_owned(),
+        "image: train:1".to_owned(),
+        "kueue.x-k8s.io/queue-name: gpus".to_owned(),
+        "kueue.x-k8s.io/podset-required-topology: rack".to_owned(),
+        format!("nvidia.com/gpu: {ranks}"),
+        format!("exec {}", plain["command"][0].as_str().expect("it has a command")),
+    ];
+    for said in said {
+        assert!(manifest.contains(&said), "{said} is not in {manifest}");
+    }
+    for file in plain["files"].as_array().expect("it has files") {
+        assert!(
+            manifest.contains(&format!("  {}: |", file["name"].as_str().expect("it has a name"))),
+            "{manifest}"
+        );
+    }
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Hands exported plans to the launchers' own code and compares what that makes of them with the plans: the golden ones,
-# and random ones of each launcher. Where the launchers are not installed each is named as skipped, which is no failure.
+# and random ones of each launcher; and what Kubernetes and Ray make of envelopes. What is not installed is named as skipped,
+# which is no failure.
 #
 #     tests/launchers/ask.sh [--random N] [--seconds S] [--target DIR] [LAUNCHER@VERSION …]
 #
@@ -17,6 +18,10 @@ while [[ ${1:-} == --* ]]; do
     esac
     shift 2
 done
+failed=0
+# Envelopes are every launcher's: they are asked about unless launchers are named.
+(($#)) || "$here/envelopes/ask.sh" "$target/draw-exports" "$random" "$seconds" || failed=1
+
 launchers=("$@")
 if ((${#launchers[@]} == 0)); then
     launchers=("$here"/golden/*@*)
@@ -28,10 +33,9 @@ if [[ ! -e $store/complete ]]; then
     for launcher in "${launchers[@]}"; do
         echo "SKIPPED: $launcher: it is not installed, so nobody asked it about exports: \`make launchers\` installs all (6.6 GB)"
     done
-    exit 0
+    exit "$failed"
 fi
 
-failed=0
 [[ -n $seconds ]] || python3 "$here/oracles/check_golden.py" "${launchers[@]}" || failed=1
 for launcher in "${launchers[@]}"; do
     for variant in "" hybrid; do

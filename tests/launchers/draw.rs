@@ -219,7 +219,7 @@ impl Lots {
         (z ^ (z >> 31)) % end
     }
 
-    fn of<'a, T>(&mut self, some: &'a [T]) -> &'a T {
+    pub(crate) fn of<'a, T>(&mut self, some: &'a [T]) -> &'a T {
         &some[self.below(some.len() as u64) as usize]
     }
 }

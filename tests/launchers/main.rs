@@ -2,9 +2,11 @@
 //!
 //! A line has the plan in plain words, from which the oracles' side says what every rank must hold, the export, and how many
 //! parameters each rank has by the arithmetic that predictions are made with. Every eighth plan is bent into one that the
-//! launcher cannot express, which must be refused; those are counted on standard error.
+//! launcher cannot express, which must be refused; those are counted on standard error. With `--envelope` the plans are of every
+//! launcher, in that envelope, for `envelopes/check.py`.
 
 mod draw;
+mod enveloped;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -25,8 +27,12 @@ use draw::{Lots, bent, drawn};
 #[command(name = "draw-exports")]
 struct Options {
     /// The launcher with its version, for example megatron@0.19.
-    #[arg(value_name = "LAUNCHER@VERSION")]
+    #[arg(value_name = "LAUNCHER@VERSION", required_unless_present = "envelope", default_value = "")]
     target: String,
+
+    /// Plans of every launcher in this envelope, in place of those of one.
+    #[arg(long, value_name = "ENVELOPE", conflicts_with_all = ["target", "variant"])]
+    envelope: Option<String>,
 
     /// Another of its ways than the usual one, for example hybrid of Megatron.
     #[arg(long, value_name = "VARIANT", default_value = "")]
@@ -42,7 +48,10 @@ struct Options {
 }
 
 fn main() -> Result<()> {
-    let Options { target, variant, plans, seed } = Options::parse();
+    let Options { target, envelope, variant, plans, seed } = Options::parse();
+    if let Some(envelope) = envelope {
+        return enveloped::print(envelope.parse()?, plans, seed);
+    }
     let variant = if variant.is_empty() { Variant::Usual } else { variant.parse()? };
     let (launcher, version) = target.split_once('@').context("write LAUNCHER@VERSION")?;
     let target = Target::of(launcher.parse()?, version)?;

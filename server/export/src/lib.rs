@@ -23,6 +23,7 @@ mod tests;
 
 pub use allocation::{Allocation, AskedDevices, Locality, NodeGroup, StageLocality};
 pub use cut::{Cut, StagePart};
+pub use envelope::{Envelope, EnvelopeSettings, Wrapping, envelopes, wrap};
 pub use exported::{Export, ExportedFile, RankPlace, Verified};
 pub use grid::{AxisOrder, Grid};
 pub use launcher::{Exporter, exporters, variants};

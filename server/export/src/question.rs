@@ -7,6 +7,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::allocation::Allocation;
 use crate::cut::Cut;
+use crate::envelope::Envelope;
 use crate::exported::Export;
 use crate::grid::Grid;
 use crate::launcher::{Exporter, Written, exporters, variants};
@@ -58,7 +59,7 @@ fn refusal(
     required_shape: loadmaster_proto::plan::objective::PlanShape,
     stages: Vec<StageRefusal>,
 ) -> Box<Refusal> {
-    Box::new(Refusal { target, required_shape, stages })
+    Box::new(Refusal { target, envelope: Envelope::Torchrun, required_shape, stages })
 }
 
 /// What cannot be expressed of a plan: of several stages at once where several are concerned.

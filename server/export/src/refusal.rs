@@ -4,13 +4,16 @@ use std::fmt;
 
 use loadmaster_proto::plan::objective::PlanShape;
 
+use crate::envelope::Envelope;
 use crate::target::Target;
 
-/// A plan is something that a launcher cannot express.
+/// A plan is something that a launcher cannot express, or an envelope not start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
     /// Which launcher.
     pub target: Target,
+    /// What was to start it.
+    pub envelope: Envelope,
     /// The most general shape that it runs.
     pub required_shape: PlanShape,
     /// What it is that cannot be expressed, stage by stage; of the plan as a whole where there is no stage. Never empty.
@@ -47,11 +50,19 @@ impl fmt::Display for StageRefusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} cannot run this plan", self.target)?;
+        match self.envelope {
+            Envelope::Torchrun => write!(f, "{} cannot run this plan", self.target)?,
+            envelope => write!(f, "{envelope} cannot start {} with this plan", self.target)?,
+        }
         for (index, stage) in self.stages.iter().enumerate() {
             write!(f, "{} {stage}", if index == 0 { ":" } else { ";" })?;
         }
-        write!(f, "; recommend one for this launcher (`launcher`), or export to another")
+        match self.envelope {
+            Envelope::Torchrun => {
+                f.write_str("; recommend one for this launcher (`launcher`), or export to another")
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -92,6 +92,15 @@ choices! {
         Usual: "The usual one",
         Hybrid: "Megatron's hybrid model, whose pattern of layers says the cut",
     }
+    v1::Envelope {
+        Torchrun: "The launcher's own command on each node",
+        Jobset: "A JobSet: a replicated job for each run of equal nodes",
+        Trainjob: "A TrainJob of Kubeflow Trainer 2",
+        Pytorchjob: "A PyTorchJob of Kubeflow's training operator",
+        Leaderworkerset: "A LeaderWorkerSet of one group",
+        Job: "An indexed Job with a headless service",
+        Ray: "A placement group of Ray with an actor for each rank",
+    }
     v1::StepKernel {
         OnePass: "One pass over all that belongs to a chunk",
         TensorWise: "Libtorch's operations, tensor by tensor: the bits of plain training, several times as long",
@@ -240,6 +249,7 @@ mod tests {
         is_whole::<v1::HostCopy>();
         is_whole::<v1::EmbeddingPlace>();
         is_whole::<v1::ExportVariant>();
+        is_whole::<v1::Envelope>();
         is_whole::<v1::StepKernel>();
         // Nobody runs what another program measured.
         is_whole_but(&[v1::Campaign::Imported]);

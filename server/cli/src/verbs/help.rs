@@ -228,7 +228,11 @@ Examples:
   Into a folder, for a version:
     loadmaster plan export 7f3c --launcher megatron@0.19 --to megatron
   What a training is started with:
-    loadmaster plan export 7f3c --launcher megatron -o json | jq -r .command[]";
+    loadmaster plan export 7f3c --launcher megatron -o json | jq -r .command[]
+  In the pods of a JobSet, near each other:
+    loadmaster plan export 7f3c --launcher deepspeed --to run \\
+      --envelope jobset --image registry.example.com/train:1 \\
+      --queue training --topology cloud.provider.com/topology-rack";
 
 pub(crate) const PLAN_BIND: &str = "\
 Ranks that the plan has on one node stay on one node, and shards of the same tensors always do. Among such

@@ -18,11 +18,11 @@ struct Told {
     env: BTreeMap<String, String>,
 }
 
-fn folder() -> PathBuf {
+pub(super) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/launchers/golden")
 }
 
-fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
+pub(super) fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     let mut entries: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap())
@@ -32,14 +32,14 @@ fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     entries
 }
 
-fn case(name: &str) -> Result<CutTransformer, String> {
+pub(super) fn case(name: &str) -> Result<CutTransformer, String> {
     let path = folder().join("cases").join(format!("{name}.json"));
     let text = std::fs::read_to_string(&path).map_err(|why| format!("{}: {why}", path.display()))?;
     serde_json::from_str(&text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// The files of an export, with its command and environment as one of them.
-fn files(made: Export) -> BTreeMap<String, String> {
+pub(super) fn files(made: Export) -> BTreeMap<String, String> {
     let told = Told { command: made.command, env: made.environment };
     let told = serde_json::to_string_pretty(&told).unwrap() + "\n";
     let files = made.files.into_iter().map(|file| (file.name, file.contents));
@@ -47,12 +47,12 @@ fn files(made: Export) -> BTreeMap<String, String> {
 }
 
 /// The files of a folder, without what Python left there.
-fn kept(golden: &Path) -> BTreeMap<String, String> {
+pub(super) fn kept(golden: &Path) -> BTreeMap<String, String> {
     let files = entries(golden).into_iter().filter(|(name, _)| name != "__pycache__");
     files.map(|(name, path)| (name, std::fs::read_to_string(path).unwrap())).collect()
 }
 
-fn write(golden: &Path, files: &BTreeMap<String, String>) {
+pub(super) fn write(golden: &Path, files: &BTreeMap<String, String>) {
     for name in kept(golden).keys().filter(|name| !files.contains_key(*name)) {
         std::fs::remove_file(golden.join(name)).unwrap();
     }
@@ -86,7 +86,7 @@ fn check(target: &str, folder: &str, golden: &Path) -> Result<(), String> {
     made.iter().try_for_each(|(name, text)| same(name, text, &kept[name]))
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, made: &T, golden: &T) -> Result<(), String> {
+pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, made: &T, golden: &T) -> Result<(), String> {
     if made == golden {
         Ok(())
     } else {

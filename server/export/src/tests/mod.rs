@@ -1,6 +1,8 @@
 //! Exports against files that were written by hand and taken by the launchers themselves, and random plans.
 
 mod documents;
+mod enveloped;
+mod envelopes;
 mod golden;
 mod random;
 mod reasons;

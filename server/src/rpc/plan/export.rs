@@ -1,8 +1,8 @@
 //! `ExportPlan` and `ListExporters`.
 
 use loadmaster_export::{
-    Allocation, AskedDevices, Export, ExportQuestion, NodeGroup, RankPlace, Target, Variant, export,
-    exporters, variants,
+    Allocation, AskedDevices, Envelope, EnvelopeSettings, Export, ExportQuestion, NodeGroup, RankPlace,
+    Target, Variant, Wrapping, envelopes, export, exporters, variants, wrap,
 };
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
@@ -26,6 +26,9 @@ impl Plans {
         let name = PlanName::parse("name", &request.name)?;
         let named: Option<Launcher> = field("launcher", request.launcher)?;
         let variant: Option<Variant> = field("variant", request.variant)?;
+        let envelope: Option<Envelope> = field("envelope", request.envelope)?;
+        let settings = settings(request.envelope_options.unwrap_or_default());
+        let wrapping = Wrapping::of(envelope.unwrap_or_default(), &name, settings)?;
         let mut record = self.store.get_plan(&name).await?;
         let binding = Some(request.binding.as_str()).filter(|binding| !binding.is_empty());
         if let Some(binding) = binding {
@@ -41,8 +44,9 @@ impl Plans {
         };
         let variant = variant.unwrap_or_default();
         let question = ExportQuestion { name: &name, plan: &record.content, model, target, variant };
-        let export = export(&question).map_err(ApiError::NotExportable)?;
-        Ok(v1::ExportPlanResponse { binding: request.binding, ..message(&name, export) })
+        let made =
+            export(&question).and_then(|made| wrap(made, &wrapping)).map_err(ApiError::NotExportable)?;
+        Ok(v1::ExportPlanResponse { binding: request.binding, ..message(&name, made) })
     }
 }
 
@@ -58,6 +62,19 @@ fn put_on(plan: &mut Plan, name: &PlanName, binding: &BindingName, bound: Bindin
         stage.devices = devices;
     }
     Ok(())
+}
+
+fn settings(options: v1::EnvelopeOptions) -> EnvelopeSettings {
+    let v1::EnvelopeOptions {
+        image,
+        namespace,
+        name,
+        queue,
+        required_topology,
+        preferred_topology,
+        stage_topology,
+    } = options;
+    EnvelopeSettings { image, namespace, name, queue, required_topology, preferred_topology, stage_topology }
 }
 
 /// The launcher that is asked for or else the plan's, in a version that exports are known for.
@@ -136,6 +153,7 @@ pub(super) fn all() -> v1::ListExportersResponse {
             .iter()
             .map(|&of| v1::ExportVariant::from(of).into())
             .collect(),
+        envelopes: envelopes(exporter.target.launcher).map(|of| v1::Envelope::from(of).into()).collect(),
     });
     v1::ListExportersResponse { exporters: exporters.collect() }
 }

@@ -121,6 +121,15 @@ pub(crate) const PLAN_EXPORT: OptionTable = &[&[
     ("launcher_version", "--launcher"),
     ("variant", "--variant"),
     ("binding", "--binding"),
+    ("envelope", "--envelope"),
+    ("envelope_options", "--envelope"),
+    ("envelope_options.image", "--image"),
+    ("envelope_options.namespace", "--namespace"),
+    ("envelope_options.name", "--job-name"),
+    ("envelope_options.queue", "--queue"),
+    ("envelope_options.required_topology", "--topology"),
+    ("envelope_options.preferred_topology", "--prefer-topology"),
+    ("envelope_options.stage_topology", "--stage-topology"),
 ]];
 pub(crate) const PLAN_BIND: OptionTable = &[
     &[

@@ -1,8 +1,8 @@
 //! Plans as launchers run them.
 
 use loadmaster_proto::wire::v1::{
-    DeviceGroup, ExportPlanResponse, ExportVerified, Exporter, Launcher, Locality, NodeGroup, RankPlace,
-    StageLocality,
+    DeviceGroup, Envelope, ExportPlanResponse, ExportVerified, Exporter, Launcher, Locality, NodeGroup,
+    RankPlace, StageLocality,
 };
 
 use super::grid::Side::{Left, Right};
@@ -111,6 +111,19 @@ fn list(exporters: &[Exporter], look: Look) -> String {
             or_none(&variants.join(", "), look),
             plain(&of.writes),
         ]);
+    }
+    grid.render() + "\n" + &envelopes(exporters, look)
+}
+
+/// What starts the processes of which launchers.
+fn envelopes(exporters: &[Exporter], look: Look) -> String {
+    let mut grid = Grid::new(&[("envelope", Left), ("starts", Left)], look);
+    for (envelope, _) in Envelope::ALL {
+        let without = exporters.iter().filter(|of| !of.envelopes().any(|it| it == *envelope));
+        let without: Vec<String> = without.map(|of| target(of.launcher(), &of.launcher_version)).collect();
+        let starts =
+            if without.is_empty() { "all".to_owned() } else { format!("all but {}", without.join(", ")) };
+        grid.row([envelope.word(), starts]);
     }
     grid.render()
 }

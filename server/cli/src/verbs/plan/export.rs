@@ -31,6 +31,13 @@ pub(crate) struct ExportPlan {
     #[arg(long, value_name = "NAME", value_parser = parse::binding)]
     binding: Option<String>,
 
+    /// What starts its processes: --list shows what can [default: the launcher's own command].
+    #[arg(long, value_parser = choice::<v1::Envelope>())]
+    envelope: Option<v1::Envelope>,
+
+    #[command(flatten)]
+    options: EnvelopeOptions,
+
     /// Write its files into this folder, which is made; else they are printed.
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
@@ -40,8 +47,55 @@ pub(crate) struct ExportPlan {
     overwrite: bool,
 
     /// List the launchers and versions that plans are exported to.
-    #[arg(long, conflicts_with_all = ["name", "launcher", "variant", "binding", "to"])]
+    #[arg(long, conflicts_with_all = ["name", "launcher", "variant", "binding", "envelope", "to"])]
     list: bool,
+}
+
+/// What the envelopes of Kubernetes need that no plan says.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of envelopes on Kubernetes")]
+struct EnvelopeOptions {
+    /// Image of the pods: the launcher and the program, in its working folder.
+    #[arg(long, value_name = "IMAGE", requires = "envelope")]
+    image: Option<String>,
+
+    /// Namespace of all objects.
+    #[arg(long, value_name = "NAMESPACE", requires = "envelope")]
+    namespace: Option<String>,
+
+    /// What the objects are called [default: plan-ID].
+    #[arg(long, value_name = "NAME", requires = "envelope")]
+    job_name: Option<String>,
+
+    /// Queue of Kueue that admits them.
+    #[arg(long, value_name = "QUEUE", requires = "envelope")]
+    queue: Option<String>,
+
+    /// All pods within one domain of this level, or none: the label of nodes that Kueue's topology has.
+    #[arg(long, value_name = "LEVEL", requires = "envelope", conflicts_with = "prefer_topology")]
+    topology: Option<String>,
+
+    /// All pods within one domain of this level, or as few as possible.
+    #[arg(long, value_name = "LEVEL", requires = "envelope")]
+    prefer_topology: Option<String>,
+
+    /// The pods of each stage within one domain of this level.
+    #[arg(long, value_name = "LEVEL", requires = "envelope")]
+    stage_topology: Option<String>,
+}
+
+impl From<EnvelopeOptions> for v1::EnvelopeOptions {
+    fn from(options: EnvelopeOptions) -> Self {
+        Self {
+            image: options.image.unwrap_or_default(),
+            namespace: options.namespace.unwrap_or_default(),
+            name: options.job_name.unwrap_or_default(),
+            queue: options.queue.unwrap_or_default(),
+            required_topology: options.topology.unwrap_or_default(),
+            preferred_topology: options.prefer_topology.unwrap_or_default(),
+            stage_topology: options.stage_topology.unwrap_or_default(),
+        }
+    }
 }
 
 impl ExportPlan {
@@ -56,9 +110,15 @@ impl ExportPlan {
         };
         let (launcher, launcher_version) = self.launcher.unwrap_or_default();
         let variant = self.variant.unwrap_or_default().into();
-        let binding = self.binding.unwrap_or_default();
-        let request =
-            v1::ExportPlanRequest { name, launcher: launcher.into(), launcher_version, variant, binding };
+        let request = v1::ExportPlanRequest {
+            name,
+            launcher: launcher.into(),
+            launcher_version,
+            variant,
+            binding: self.binding.unwrap_or_default(),
+            envelope: self.envelope.unwrap_or_default().into(),
+            envelope_options: Some(self.options.into()),
+        };
         let export =
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
         if let Some(folder) = &self.to {

@@ -50,7 +50,7 @@ pub(crate) enum PlanVerb {
     List(ListArgs),
     /// A plan as the files, flags and ranks of a launcher: Megatron-LM, DeepSpeed, torchtitan and others.
     #[command(after_help = help::PLAN_EXPORT)]
-    Export(ExportPlan),
+    Export(Box<ExportPlan>),
     /// Put a plan on the very nodes that a scheduler gave, in the order that makes an iteration shortest.
     #[command(after_help = help::PLAN_BIND)]
     Bind(BindPlan),

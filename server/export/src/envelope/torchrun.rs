@@ -1,4 +1,4 @@
-//! What starts a launcher's processes.
+//! torchrun, which starts as many processes on every node.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

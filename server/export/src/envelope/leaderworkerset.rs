@@ -1,0 +1,52 @@
+//! A `LeaderWorkerSet` of one group, whose leader is the first node.
+//!
+//! Its pods never end: what ends is started anew. So a pod that has trained waits until the set is deleted.
+
+use serde_json::{Value, json};
+
+use super::kubernetes::{Kind, Workload};
+use super::manifest::{PORT, Template, queued, template};
+use super::pods::{Pod, uniform};
+use crate::question::Refused;
+
+pub(super) const KIND: Kind = Kind {
+    file: "leaderworkerset.yaml",
+    rendezvous,
+    sets,
+    objects,
+    ends: false,
+    warnings: &[
+        "a LeaderWorkerSet starts pods anew that end, so they wait when training is done and keep their GPUs: delete it then",
+    ],
+};
+
+const REMEDY: &str = "name the envelope jobset, or recommend a plan for equal nodes";
+
+fn rendezvous(_: &Workload<'_>) -> String {
+    format!(
+        "# The set numbers its pods, and names the first to all.\n\
+         export PET_NODE_RANK=\"$LWS_WORKER_INDEX\" PET_MASTER_ADDR=\"$LWS_LEADER_ADDRESS\" PET_MASTER_PORT={PORT}\n"
+    )
+}
+
+fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
+    Ok(vec![uniform(pods, "a LeaderWorkerSet", REMEDY)?.count])
+}
+
+fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
+    let run = uniform(&workload.pods, "a LeaderWorkerSet", REMEDY)?;
+    let of = Template { container: "train", gpus: run.ranks, ..Template::default() };
+    Ok(vec![json!({
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": queued(workload.wrapping.settings()),
+        "spec": {
+            "replicas": 1,
+            "leaderWorkerTemplate": {
+                "size": run.count,
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "workerTemplate": template(workload, of),
+            },
+        },
+    })])
+}

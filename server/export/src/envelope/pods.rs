@@ -1,0 +1,151 @@
+//! The pods of a plan: a pod for each of its nodes, in the order of the ranks.
+
+use std::collections::BTreeSet;
+
+use crate::exported::RankPlace;
+use crate::question::{Refused, all_or};
+use crate::refusal::StageRefusal;
+
+/// A node of the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pod {
+    /// Its ranks, one behind the other, each with a GPU.
+    pub(super) ranks: usize,
+    /// What its GPUs are called; empty where the plan says nothing of them.
+    pub(super) kind: String,
+    /// Stages with ranks on it.
+    pub(super) stages: BTreeSet<usize>,
+}
+
+/// Equal pods that follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PodRun {
+    /// Pods before it.
+    pub(super) first: usize,
+    /// How many.
+    pub(super) count: usize,
+    /// Ranks of each.
+    pub(super) ranks: usize,
+    /// GPUs of each.
+    pub(super) kind: String,
+}
+
+/// The pods of ranks. Where nodes have no names, all ranks are taken to be on one.
+///
+/// # Errors
+/// Stages of which a node holds ranks that do not follow its others, or GPUs of another kind: processes of a pod are numbered one
+/// behind the other, and its GPUs are asked for by one name.
+pub(super) fn pods(ranks: &[RankPlace]) -> Result<Vec<Pod>, Refused> {
+    let mut pods: Vec<(&str, Pod)> = Vec::new();
+    let mut refused: Vec<StageRefusal> = Vec::new();
+    let mut refuse = |stage, why: String| {
+        if refused.last().is_none_or(|last| last.stage != Some(stage)) {
+            refused.push(StageRefusal::of_stage(stage, why));
+        }
+    };
+    for place in ranks {
+        let (node, kind) =
+            place.device.as_ref().map_or(("", ""), |device| (device.node.as_str(), device.kind.as_str()));
+        let is_known = pods.iter().any(|(of, _)| *of == node);
+        match pods.last_mut() {
+            Some((of, pod)) if *of == node => {
+                pod.ranks += 1;
+                pod.stages.insert(place.stage);
+                if pod.kind != kind {
+                    let why = format!(
+                        "has a {kind} on {node}, where others are {}: recommend one for nodes of equal devices",
+                        pod.kind
+                    );
+                    refuse(place.stage, why);
+                }
+            }
+            _ if is_known => {
+                let why = format!(
+                    "has rank {} on {node}, apart from the ranks that are there already, and a pod's ranks follow each other: recommend \
+                     one whose stages take node by node",
+                    place.rank
+                );
+                refuse(place.stage, why);
+            }
+            _ => pods.push((node, Pod { ranks: 1, kind: kind.to_owned(), stages: [place.stage].into() })),
+        }
+    }
+    all_or(refused)?;
+    Ok(pods.into_iter().map(|(_, pod)| pod).collect())
+}
+
+/// Runs of equal pods.
+pub(super) fn runs(pods: &[Pod]) -> Vec<PodRun> {
+    let mut runs: Vec<PodRun> = Vec::new();
+    for (at, pod) in pods.iter().enumerate() {
+        match runs.last_mut() {
+            Some(run) if (run.ranks, &run.kind) == (pod.ranks, &pod.kind) => run.count += 1,
+            _ => runs.push(PodRun { first: at, count: 1, ranks: pod.ranks, kind: pod.kind.clone() }),
+        }
+    }
+    runs
+}
+
+/// The one run that pods are, for what makes all of them alike.
+///
+/// # Errors
+/// Each stage on a node that is unlike the first.
+pub(super) fn uniform(pods: &[Pod], what: &str, remedy: &str) -> Result<PodRun, Refused> {
+    let runs = runs(pods);
+    if let [run] = &runs[..] {
+        return Ok(run.clone());
+    }
+    let Some(first) = pods.first() else {
+        return Err(vec![StageRefusal::of_plan("has no rank")]);
+    };
+    let gpus = |pod: &Pod| {
+        format!("{} GPUs{}", pod.ranks, if pod.kind.is_empty() { "" } else { " " }.to_owned() + &pod.kind)
+    };
+    let unlike = pods.iter().filter(|pod| (pod.ranks, &pod.kind) != (first.ranks, &first.kind));
+    let mut stages: BTreeSet<(usize, String)> = BTreeSet::new();
+    for pod in unlike {
+        for &stage in &pod.stages {
+            stages.insert((stage, gpus(pod)));
+        }
+    }
+    let mut refused: Vec<StageRefusal> = stages
+        .into_iter()
+        .map(|(stage, has)| {
+            let why = format!(
+                "is on a node with {has}, and the first node has {}: {what} has pods of one kind; {remedy}",
+                gpus(first)
+            );
+            StageRefusal::of_stage(stage, why)
+        })
+        .collect();
+    refused.dedup_by_key(|refusal| refusal.stage);
+    Err(refused)
+}
+
+/// Pods of each stage, where every stage has whole pods of its own and as many as the others.
+///
+/// # Errors
+/// The stages that share a pod, or have other numbers of pods than the first.
+pub(super) fn pods_of_each_stage(pods: &[Pod]) -> Result<usize, Refused> {
+    let last = pods.iter().flat_map(|pod| &pod.stages).max().copied().unwrap_or(0);
+    let of = |stage: usize| pods.iter().filter(move |pod| pod.stages.contains(&stage));
+    let first = of(0).count();
+    let refused = (0..=last).filter_map(|stage| {
+        let why = if of(stage).any(|pod| pod.stages.len() > 1) {
+            "shares a node with another stage, and a level of its own needs whole nodes: leave `stage_topology` out".to_owned()
+        } else if of(stage).count() != first {
+            format!(
+                "is on {} nodes, and the first stage on {first}: slices of a pod set are equal: leave `stage_topology` out",
+                of(stage).count()
+            )
+        } else {
+            return None;
+        };
+        Some(StageRefusal::of_stage(stage, why))
+    });
+    all_or(refused.collect())?;
+    // Ranks of a stage need not be neighbours, where replicas are.
+    let follow = pods.chunks(first.max(1)).all(|run| run.iter().all(|pod| pod.stages == run[0].stages));
+    let apart = "has nodes of a stage that do not follow each other, so slices of pods are no stages: leave `stage_topology` out";
+    if follow { Ok(first) } else { Err(vec![StageRefusal::of_plan(apart)]) }
+}

@@ -1,0 +1,115 @@
+//! What an envelope needs that no plan says.
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::name::PlanName;
+
+use super::{Envelope, names};
+
+/// What a caller says of an envelope; empty where nothing is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EnvelopeSettings {
+    /// The image of every pod, with the launcher and the program in it.
+    pub image: String,
+    /// The namespace of all objects.
+    pub namespace: String,
+    /// What the objects are called.
+    pub name: String,
+    /// The queue of Kueue that admits them.
+    pub queue: String,
+    /// All pods are within one domain of this level of the topology, or none is admitted.
+    pub required_topology: String,
+    /// All pods are within one domain of this level, or of as few as possible.
+    pub preferred_topology: String,
+    /// The pods of each stage are within one domain of this level.
+    pub stage_topology: String,
+}
+
+/// An envelope with settings that Kubernetes accepts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrapping {
+    envelope: Envelope,
+    plan: PlanName,
+    settings: EnvelopeSettings,
+}
+
+impl Wrapping {
+    /// An envelope for a plan, whose objects are called `plan-ID` unless they have a name.
+    ///
+    /// # Errors
+    /// A setting of `envelope_options` that this envelope has no use for, that it lacks, or that the API of Kubernetes refuses.
+    pub fn of(envelope: Envelope, plan: &PlanName, mut settings: EnvelopeSettings) -> Result<Self, Invalid> {
+        if !envelope.is_kubernetes() {
+            for (field, text) in settings.fields() {
+                if !text.is_empty() {
+                    let why = format!(
+                        "is for Kubernetes, and the envelope is {envelope}: name another envelope, or leave it out"
+                    );
+                    return Err(Invalid::field(format!("envelope_options.{field}"), why));
+                }
+            }
+            return Ok(Self { envelope, plan: plan.clone(), settings });
+        }
+        // A runtime of Kubeflow's has an image.
+        if settings.image.is_empty() && envelope != Envelope::Trainjob {
+            let why = format!(
+                "is missing: name the image that a {envelope}'s pods run, with the launcher and your program in it"
+            );
+            return Err(Invalid::field("envelope_options.image", why));
+        }
+        if !settings.required_topology.is_empty() && !settings.preferred_topology.is_empty() {
+            let why = "is given with required_topology, and Kueue takes one of them: leave one out";
+            return Err(Invalid::field("envelope_options.preferred_topology", why));
+        }
+        if settings.name.is_empty() {
+            settings.name = format!("plan-{}", plan.id());
+            if settings.name.len() > names::MAX_NAME {
+                let why = format!(
+                    "is missing, and the plan's own is longer than {} characters: give one",
+                    names::MAX_NAME
+                );
+                return Err(Invalid::field("envelope_options.name", why));
+            }
+        }
+        for (field, text) in settings.fields() {
+            let check = match field {
+                "image" => names::image,
+                "namespace" => names::namespace,
+                "name" => names::object,
+                "queue" => names::queue,
+                _ => names::level,
+            };
+            if !text.is_empty() {
+                check(field, text)?;
+            }
+        }
+        Ok(Self { envelope, plan: plan.clone(), settings })
+    }
+
+    /// Which envelope it is.
+    pub fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+
+    pub(super) fn settings(&self) -> &EnvelopeSettings {
+        &self.settings
+    }
+
+    /// The first line of what is written, behind the sign for comments.
+    pub(super) fn head_line(&self) -> String {
+        format!("Written by Loadmaster for {}; do not edit: export again", self.plan)
+    }
+}
+
+impl EnvelopeSettings {
+    fn fields(&self) -> [(&'static str, &str); 7] {
+        [
+            ("image", &self.image),
+            ("namespace", &self.namespace),
+            ("name", &self.name),
+            ("queue", &self.queue),
+            ("required_topology", &self.required_topology),
+            ("preferred_topology", &self.preferred_topology),
+            ("stage_topology", &self.stage_topology),
+        ]
+    }
+}

@@ -1,0 +1,138 @@
+//! The script that starts a launcher in a pod.
+
+use loadmaster_proto::plan::objective::Launcher;
+
+use super::kubernetes::Workload;
+use super::manifest::{FILES, START};
+use crate::exported::{Export, ExportedFile};
+use crate::question::Refused;
+use crate::refusal::StageRefusal;
+
+/// DeepSpeed's list of nodes.
+const HOSTS: &str = "hostfile";
+
+/// Whether pods can start a launcher's processes.
+pub(super) fn is_started(launcher: Launcher) -> bool {
+    launcher != Launcher::Alpa
+}
+
+/// The script, and what it reads besides the export.
+///
+/// # Errors
+/// The launcher starts no processes in pods.
+pub(super) fn files(
+    workload: &Workload<'_>,
+    rendezvous: &str,
+    ends: bool,
+) -> Result<Vec<ExportedFile>, Refused> {
+    let Workload { wrapping, export, pods, .. } = workload;
+    if !is_started(export.target.launcher) {
+        let why = "is driven by one program on a cluster of Ray, which Alpa's workers join: start Ray in the pods, and the program there";
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
+    let last = export.ranks.len().saturating_sub(1);
+    let body = format!(
+        "#!/usr/bin/env bash\n\
+         # {head}.\n\
+         # Ranks 0 to {last} on {count}: a pod is a node of the plan, and pods are in the order of the ranks.\n\
+         set -euo pipefail\n\
+         \n\
+         {rendezvous}\
+         # The program is in the image's working folder, and the plan's files come beside it.\n\
+         cp -L {FILES}/* .\n\
+         {start}",
+        head = wrapping.head_line(),
+        count = if pods.len() == 1 { "1 pod".to_owned() } else { format!("{} pods", pods.len()) },
+        start = if ends {
+            format!("exec {}\n", start(workload))
+        } else {
+            format!(
+                "{}\n# A pod that ends is started anew: what has trained waits.\nexec sleep infinity\n",
+                start(workload)
+            )
+        },
+    );
+    let mut files = vec![ExportedFile::new(START, body)];
+    if export.target.launcher == Launcher::Deepspeed && pods.len() > 1 {
+        // Names stand for the nodes' places alone: nothing is reached through them.
+        let lines: Vec<String> =
+            pods.iter().enumerate().map(|(at, pod)| format!("node-{at} slots={}\n", pod.ranks)).collect();
+        files.push(ExportedFile::new(HOSTS, lines.concat()));
+    }
+    Ok(files)
+}
+
+/// The command of a pod, with the container's arguments behind the plan's.
+fn start(workload: &Workload<'_>) -> String {
+    let Workload { export, pods, .. } = workload;
+    let words: Vec<String> = export.command.iter().map(|word| quoted(word)).collect();
+    let is_one = pods.len() == 1;
+    match export.target.launcher {
+        // Its own script has the command, and names what is missing.
+        _ if export.files.iter().any(|file| file.name == "train.sh") => "bash ./train.sh \"$@\"".to_owned(),
+        Launcher::Deepspeed if !is_one => format!(
+            "deepspeed --hostfile={HOSTS} --no_ssh --node_rank=\"$PET_NODE_RANK\" \\\n    \
+             --master_addr=\"$PET_MASTER_ADDR\" --master_port=\"$PET_MASTER_PORT\" \\\n    {} \"$@\"",
+            words[1..].join(" ")
+        ),
+        Launcher::Accelerate if !is_one => format!(
+            "accelerate launch --machine_rank=\"$PET_NODE_RANK\" \\\n    \
+             --main_process_ip=\"$PET_MASTER_ADDR\" --main_process_port=\"$PET_MASTER_PORT\" \\\n    {} \"$@\"",
+            words[2..].join(" ")
+        ),
+        // A process for each rank, which is told its own numbers.
+        Launcher::Pipedream => format!(
+            "{} --no-python bash -c \\\n    'exec {} \"$@\"' pipedream \"$@\"",
+            torchrun(workload),
+            export.command.iter().map(|word| expanded(word)).collect::<Vec<_>>().join(" ")
+        ),
+        _ if words.is_empty() => format!("{} train.py \"$@\"", torchrun(workload)),
+        _ => format!("{} \"$@\"", words.join(" ")),
+    }
+}
+
+/// torchrun for programs whose launcher names none.
+fn torchrun(workload: &Workload<'_>) -> String {
+    let pods = &workload.pods;
+    let each = match pods.first() {
+        Some(pod) if !workload.is_unequal() => pod.ranks.to_string(),
+        _ => "\"$PET_NPROC_PER_NODE\"".to_owned(),
+    };
+    if pods.len() == 1 {
+        format!("torchrun --standalone --nproc-per-node={each}")
+    } else {
+        format!("torchrun --nnodes={} --nproc-per-node={each}", pods.len())
+    }
+}
+
+/// What a process of a rank runs, where the launcher's own command starts processes of a node: the words behind those that do
+/// so. None where processes learn more from the launcher than their numbers.
+pub(super) fn program(export: &Export) -> Option<Vec<String>> {
+    let skipped = |own: &[&str]| {
+        let rest =
+            export.command.iter().skip(1).skip_while(|word| own.iter().any(|own| word.starts_with(own)));
+        Some(rest.cloned().collect())
+    };
+    match export.target.launcher {
+        Launcher::Accelerate | Launcher::Alpa | Launcher::Torchgpipe => None,
+        Launcher::Deepspeed => skipped(&["--num_nodes=", "--num_gpus="]),
+        Launcher::Pipedream => skipped(&[]),
+        _ if export.command.is_empty() => Some(vec!["train.py".to_owned()]),
+        _ => skipped(&["--nnodes=", "--nproc-per-node=", "--standalone"]),
+    }
+}
+
+/// A word in the shell, as it stands.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=./+,:".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// A word within a command that is quoted itself, whose variables the process has.
+fn expanded(word: &str) -> String {
+    if word.starts_with('$') { format!("\"{word}\"") } else { word.to_owned() }
+}

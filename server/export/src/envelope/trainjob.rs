@@ -1,0 +1,81 @@
+//! A `TrainJob` of Kubeflow Trainer 2, of its runtime `torch-distributed`.
+//!
+//! The runtime's plugin sets `PET_NNODES`, `PET_NPROC_PER_NODE`, `PET_NODE_RANK`, `PET_MASTER_ADDR` and `PET_MASTER_PORT`, and
+//! refuses a `TrainJob` that does. Volumes are patches of the runtime's pods, under a manager's name of our own.
+
+use serde_json::{Map, Value, json};
+
+use super::kubernetes::{Kind, Workload};
+use super::manifest::{command, mounts, queued, resources, volumes};
+use super::pods::{Pod, uniform};
+use crate::question::Refused;
+
+pub(super) const KIND: Kind = Kind {
+    file: "trainjob.yaml",
+    rendezvous,
+    sets,
+    objects,
+    ends: true,
+    warnings: &["the cluster must have Kubeflow Trainer's ClusterTrainingRuntime torch-distributed"],
+};
+
+/// The container and the replicated job that the runtime calls so.
+const NODE: &str = "node";
+const REMEDY: &str = "name the envelope jobset, or recommend a plan for equal nodes";
+
+fn rendezvous(workload: &Workload<'_>) -> String {
+    if workload.pods.len() == 1 {
+        String::new()
+    } else {
+        "# The runtime sets PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT.\n".to_owned()
+    }
+}
+
+fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
+    Ok(vec![uniform(pods, "a TrainJob", REMEDY)?.count])
+}
+
+fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
+    let run = uniform(&workload.pods, "a TrainJob", REMEDY)?;
+    let settings = workload.wrapping.settings();
+    let mut trainer = json!({
+        "command": command(),
+        "args": [],
+        "numNodes": run.count,
+        "numProcPerNode": run.ranks,
+        "resourcesPerNode": resources(run.ranks),
+    });
+    if !settings.image.is_empty() {
+        trainer["image"] = json!(settings.image);
+    }
+    let variables: Vec<Value> = workload
+        .export
+        .environment
+        .iter()
+        .map(|(name, value)| json!({ "name": name, "value": value }))
+        .collect();
+    if !variables.is_empty() {
+        trainer["env"] = json!(variables);
+    }
+    let mut pod = Map::from_iter([(
+        "spec".to_owned(),
+        json!({
+            "containers": [{ "name": NODE, "volumeMounts": mounts() }],
+            "volumes": volumes(workload.name()),
+        }),
+    )]);
+    if !workload.annotations.is_empty() {
+        pod.insert("metadata".to_owned(), json!({ "annotations": workload.annotations }));
+    }
+    let jobs = json!([{ "name": NODE, "template": { "spec": { "template": pod } } }]);
+    let patch = json!({
+        "manager": "loadmaster.dev/export",
+        "trainingRuntimeSpec": { "template": { "spec": { "replicatedJobs": jobs } } },
+    });
+    Ok(vec![json!({
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": queued(settings),
+        "spec": { "runtimeRef": { "name": "torch-distributed" }, "runtimePatches": [patch], "trainer": trainer },
+    })])
+}

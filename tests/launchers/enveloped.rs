@@ -1,0 +1,117 @@
+//! Plans of every launcher in an envelope, on as many nodes as their ranks can be parted into.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use anyhow::Result;
+use loadmaster_export::{
+    Envelope, EnvelopeSettings, ExportQuestion, Exporter, Variant, Wrapping, envelopes, export, exporters,
+    wrap,
+};
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::Launcher;
+use serde_json::json;
+
+use crate::draw::{Lots, drawn};
+
+/// Prints so many, a line of JSON each, and how many were refused on standard error.
+///
+/// # Errors
+/// Settings that are right are refused, or nobody reads.
+pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let started: Vec<&Exporter> =
+        exporters().iter().filter(|of| envelopes(of.target.launcher).any(|it| it == envelope)).collect();
+    let mut refused: BTreeMap<String, u32> = BTreeMap::new();
+    let (mut index, mut made) = (0_u64, 0);
+    while made < plans {
+        let mut lots = Lots(seed.wrapping_mul(1 << 32).wrapping_add(index));
+        index += 1;
+        let target = lots.of(&started).target;
+        let case = drawn(target.launcher, &mut lots);
+        let (mut plan, model) = (case.plan(), case.model());
+        // Others start as many processes on every node.
+        let is_free = matches!(target.launcher, Launcher::Other | Launcher::Pipedream);
+        let node_ranks = on_nodes(&mut plan, is_free, &mut lots);
+        let name = PlanName::from_id(format!("drawn-{index}"))?;
+        let settings = settings(envelope, &mut lots);
+        let wrapping = Wrapping::of(envelope, &name, settings.clone())?;
+        let question =
+            ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant: Variant::Usual };
+        let Ok(exported) = export(&question) else { continue };
+        let export = match wrap(exported, &wrapping) {
+            Ok(export) => export,
+            Err(refusal) => {
+                // Everything but the numbers.
+                let why = &refusal.stages[0].why;
+                let why: String = why.chars().filter(|c| !c.is_ascii_digit()).take(60).collect();
+                *refused.entry(why).or_default() += 1;
+                continue;
+            }
+        };
+        made += 1;
+        let files: BTreeMap<String, String> =
+            export.files.into_iter().map(|file| (file.name, file.contents)).collect();
+        let line = json!({
+            "launcher": target.to_string(),
+            "node_ranks": node_ranks,
+            "queue": settings.queue,
+            "image": settings.image,
+            "files": files,
+            "command": export.command,
+        });
+        writeln!(out, "{line}")?;
+    }
+    for (why, times) in refused {
+        eprintln!("refused {times}: {why} …");
+    }
+    Ok(())
+}
+
+/// Puts the ranks of a plan on nodes, equal ones more often than not, and says how many are on each.
+fn on_nodes(plan: &mut Plan, is_free: bool, lots: &mut Lots) -> Vec<usize> {
+    let world: usize = plan.stages.iter().map(|stage| stage.devices.len()).sum();
+    let mut left = world;
+    let mut node_ranks = Vec::new();
+    if is_free && lots.below(2) == 0 {
+        while left > 0 {
+            let ranks = (1 + lots.below(8) as usize).min(left);
+            node_ranks.push(ranks);
+            left -= ranks;
+        }
+    } else {
+        let parts: Vec<usize> =
+            (1..=world).filter(|nodes| world.is_multiple_of(*nodes) && *nodes <= 6).collect();
+        let nodes = *lots.of(&parts);
+        node_ranks = vec![world / nodes; nodes];
+    }
+    let places =
+        node_ranks.iter().enumerate().flat_map(|(node, &ranks)| (0..ranks).map(move |index| (node, index)));
+    let devices = plan.stages.iter_mut().flat_map(|stage| &mut stage.devices);
+    for (device, (node, index)) in devices.zip(places) {
+        device.node = format!("node{node}");
+        device.index = index as u32;
+    }
+    node_ranks
+}
+
+fn settings(envelope: Envelope, lots: &mut Lots) -> EnvelopeSettings {
+    if !envelope.is_kubernetes() {
+        return EnvelopeSettings::default();
+    }
+    let mut sometimes = |text: &str| if lots.below(3) == 0 { text.to_owned() } else { String::new() };
+    let mut settings = EnvelopeSettings {
+        image: "registry.example.com/train:1".to_owned(),
+        namespace: sometimes("research"),
+        name: sometimes("a-name-that-is-as-long-as-names-can-be-1"),
+        queue: sometimes("training.gpu"),
+        required_topology: sometimes("cloud.provider.com/topology-block"),
+        preferred_topology: sometimes("cloud.provider.com/topology-block"),
+        stage_topology: sometimes("kubernetes.io/hostname"),
+    };
+    if !settings.required_topology.is_empty() {
+        settings.preferred_topology.clear();
+    }
+    settings
+}

@@ -1,0 +1,40 @@
+"""Damaged copies of golden manifests, each of which must be refused: what accepts them proves nothing."""
+
+DAMAGES = [
+    # (manifest, old text, new text, what the refusal says)
+    ("jobset/deepspeed/jobset.yaml", "completionMode:", "completionsMode:", "completionsMode"),
+    ("jobset/deepspeed/jobset.yaml", "replicatedJobs:", "replicatedJob:", "replicatedJob"),
+    ("jobset/deepspeed/jobset.yaml", "completions: 2", "completions: two", "two"),
+    ("jobset/deepspeed/jobset.yaml", "nvidia.com/gpu: 8", "nvidia.com/gpu: 4", "GPUs"),
+    ("jobset/deepspeed/jobset.yaml", "slots=8", "slots=4", "assert"),
+    ("jobset/deepspeed/jobset.yaml", "$JOB_COMPLETION_INDEX", "0", "starts node 0"),
+    ("jobset/deepspeed/jobset.yaml", "MASTER_ADDR=plan-golden-node-0-0", "MASTER_ADDR=plan-golden-node-0-1", "looks for"),
+    ("jobset/deepspeed/jobset.yaml", "v1alpha2", "v1alpha1", "v1alpha1"),
+    (
+        "jobset/unequal/jobset.yaml",
+        "  replicatedJobs:\n  - name: node-0\n",
+        "  startupPolicy:\n    startupPolicyOrder: InOrder\n  replicatedJobs:\n"
+        "  - name: node-0\n    dependsOn:\n    - name: node-1\n      status: Ready\n",
+        "startupPolicyOrder == 'InOrder'",
+    ),
+    ("jobset/stages/jobset.yaml", "podset-slice-size: '2'", "podset-slice-size: '3'", "slices of 3"),
+    ("jobset/stages/jobset.yaml", "podset-slice-required-topology", "podset-preferred-topology", "together"),
+    ("jobset/unequal/jobset.yaml", "value: '3'", "value: '2'", "starts node 2"),
+    ("jobset/pair/jobset.yaml", "podset-group-name: plan", "podset-group-name: '7'", "group"),
+    ("job/megatron/job.yaml", "backoffLimit:", "backofLimit:", "backofLimit"),
+    ("job/megatron/job.yaml", "completions: 2", "completions: '2'", "'2'"),
+    ("job/megatron/job.yaml", "clusterIP: None", "clusterIP: ''", "service"),
+    ("job/megatron/job.yaml", "publishNotReadyAddresses: true", "publishNotReadyAddresses: false", "service"),
+    ("trainjob/megatron/trainjob.yaml", "numProcPerNode: 8", "numProcPerNode: 0", "self >= 1"),
+    ("trainjob/megatron/trainjob.yaml", "name: plan-golden", "name: 1plan-golden", "RFC 1035|matches"),
+    ("trainjob/megatron/trainjob.yaml", "name: plan-golden", f"name: {'a' * 64}", "size(self.metadata.name) <= 63"),
+    ("trainjob/megatron/trainjob.yaml", "runtimePatches:", "podTemplateOverrides:", "podTemplateOverrides"),
+    ("trainjob/megatron/trainjob.yaml", "name: CUDA_DEVICE_MAX_CONNECTIONS", "name: PET_NODE_RANK", "reserves"),
+    ("pytorchjob/accelerate/pytorchjob.yaml", "nprocPerNode: '8'", "nprocPerNode: 8", "8 is not of type"),
+    ("pytorchjob/accelerate/pytorchjob.yaml", "$RANK", "$WORLD_SIZE", "starts node"),
+    ("pytorchjob/accelerate/pytorchjob.yaml", "main_process_ip=", "main_process_up=", "looks for"),
+    ("leaderworkerset/deepspeed/leaderworkerset.yaml", "size: 2", "size: two", "two"),
+    ("leaderworkerset/deepspeed/leaderworkerset.yaml", "workerTemplate:", "workersTemplate:", "workerTemplate"),
+    ("leaderworkerset/deepspeed/leaderworkerset.yaml", "RecreateGroupOnPodRestart", "Never", "Never"),
+    ("leaderworkerset/deepspeed/leaderworkerset.yaml", "/dev/shm", "/dev/shn", "share no memory"),
+]

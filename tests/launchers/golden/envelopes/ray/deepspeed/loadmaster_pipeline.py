@@ -1,0 +1,36 @@
+"""Written by Loadmaster for plans/golden; do not edit: export again.
+
+Blocks of the stages: 1, 2, 2, 1. In train.py, which starts with
+
+    deepspeed --num_gpus=4 train.py --deepspeed --deepspeed_config=ds_config.json
+
+hand your model over as DeepSpeed takes it, one entry for each layer of the plan (embedding, 6 blocks, norm, head):
+
+    engine, *_ = deepspeed.initialize(args=args, model=loadmaster_pipeline.cut(layers, loss_fn=loss), …)
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from deepspeed.pipe import PipelineModule
+from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+
+# Ranks count along the tensor shards first, then the replicas, then the stages.
+TOPOLOGY = PipeModelDataParallelTopology(num_pp=4, num_mp=1, num_dp=1)
+# Stage i has the layers from BOUNDS[i] up to BOUNDS[i + 1].
+BOUNDS = [0, 2, 4, 6, 9]
+
+
+class PlannedPipeline(PipelineModule):
+    """DeepSpeed's pipeline, cut where the plan cuts it rather than by a rule."""
+
+    def _partition_layers(self, method: str = "plan") -> None:
+        self.parts = BOUNDS
+        self._set_bounds(start=BOUNDS[self.stage_id], stop=BOUNDS[self.stage_id + 1])
+
+
+def cut(layers: Sequence[Any], **settings: Any) -> PlannedPipeline:
+    """The stage of this rank; `settings` are those of PipelineModule."""
+    if len(layers) != BOUNDS[-1]:
+        raise ValueError(f"the plan is for {BOUNDS[-1]} layers, and the model has {len(layers)}")
+    return PlannedPipeline(layers, topology=TOPOLOGY, **settings)

@@ -161,8 +161,20 @@ def test_the_trainer_of_transformers_is_observed(planner: Planner, client: Clien
 
 @needs_torch
 @pytest.mark.slow
+@pytest.mark.skipif(not can("lightning"), reason="lightning is not installed beside torch")
+def test_lightning_is_observed(planner: Planner, client: Client) -> None:
+    plan = client.recommend("gpt", devices="1x1GiB")
+    said, warned = run(HERE / "scripts" / "lightning_module.py", [plan.name], planner.address, CUDA_VISIBLE_DEVICES="")
+    # 6 iterations: one warms up, one contains the validation; another validation is behind the last one.
+    assert re.search(r"observed 4 iterations, plans/", said), said + warned
+    assert client.plan(plan.name).message.observations[0].source == "lightning"
+
+
+@needs_torch
+@pytest.mark.slow
 @pytest.mark.skipif(not can("deepspeed"), reason="DeepSpeed is not installed beside torch")
-def test_deepspeed_is_observed(planner: Planner, client: Client) -> None:
+@pytest.mark.parametrize("engine", [[], ["pipeline"]], ids=["engine", "pipeline"])
+def test_deepspeed_is_observed(planner: Planner, client: Client, engine: list[str]) -> None:
     plan = client.recommend("gpt", devices="1x1GiB")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -171,6 +183,6 @@ def test_deepspeed_is_observed(planner: Planner, client: Client) -> None:
     assert PYTHON is not None
     path = f"{Path(PYTHON).parent}:{os.environ['PATH']}"
     script = HERE / "scripts" / "deepspeed_engine.py"
-    said, warned = run(script, [plan.name], planner.address, DS_ACCELERATOR="cpu", PATH=path, **group)
+    said, warned = run(script, [plan.name, *engine], planner.address, DS_ACCELERATOR="cpu", PATH=path, **group)
     # 12 micro-batches, two of them an iteration; the first one warms up.
     assert re.search(r"observed 5 iterations, plans/", said), said + warned

@@ -38,8 +38,8 @@ const VERBS: [&str; 27] = [
     "operation show",
 ];
 /// What cannot be typed here.
-const LEFT_OUT: [&str; 8] =
-    ["jq ", "less ", "gpt2-s", "$(", "operation wait \"", ".json", "front.svg", "--peak"];
+const LEFT_OUT: [&str; 9] =
+    ["jq ", "less ", "gpt2-s", "$(", "operation wait \"", ".json", "front.svg", "--peak", "train.log"];
 
 /// The commands of a help text: indented lines below `Examples:`, with the lines that continue them.
 fn examples(help: &str) -> Vec<String> {

@@ -19,7 +19,7 @@ from planner import Planner, environment, wait_until
 
 import loadmaster
 from loadmaster import Client
-from loadmaster._wire.options import ConstraintsFields
+from loadmaster._wire.options import ConstraintsFields, TrainingSpecFields
 
 TWO_STAGES: ConstraintsFields = {"min_stages": 2, "max_stages": 2}
 
@@ -162,6 +162,19 @@ def test_what_is_interrupted_is_cancelled(planner: Planner) -> None:
     assert ended["code"] == grpc.StatusCode.CANCELLED.value[0]
     with Client(planner.address) as client:
         assert client.stored_profile("long").state == "cancelled"
+
+
+def test_waiting_has_an_end_and_a_cancelled_operation_says_so(client: Client) -> None:
+    training: TrainingSpecFields = {"micro_batch_size": 64, "micro_batches": 64}
+    begun = client.profile(TINY, profile_id="endless", training=training, iterations=1000, fresh=True)
+    with pytest.raises(loadmaster.DeadlineExceeded, match="still goes on"):
+        begun.wait(timeout=0.2)
+    with pytest.raises(loadmaster.LoadmasterError, match="nothing yet"):
+        _ = begun.result
+    begun.cancel()
+    with pytest.raises(loadmaster.Cancelled) as cancelled:
+        begun.wait()
+    assert cancelled.value.reason == "CANCELLED" and begun.done
 
 
 def test_a_planner_that_starts_again_is_asked_again(measured: object) -> None:

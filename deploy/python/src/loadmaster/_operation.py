@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ R = TypeVar("R")
 POLL = 0.5
 #: How long a planner may be away before waiting for it is given up, seconds: longer than for a call, for hours may be behind.
 PATIENCE = 120.0
+#: How much longer than asked it may take to answer, seconds.
+GRACE = 5.0
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,12 @@ class _Operation(Generic[M, R]):
         timeout = duration_pb2.Duration(nanos=int(POLL * 1e9))
         return operations_pb2.WaitOperationRequest(name=self.name, timeout=timeout)
 
-    def _over(self, begin: float, timeout: float | None) -> None:
-        if timeout is not None and time.monotonic() - begin >= timeout:
+    def _patience(self, begin: float, timeout: float | None) -> float:
+        """How long the planner may take to say how far it is. Raises DeadlineExceeded where time is up."""
+        left = math.inf if timeout is None else begin + timeout - time.monotonic()
+        if left <= 0:
             raise DeadlineExceeded(f"{self.name} still goes on after {timeout} s", code=grpc.StatusCode.DEADLINE_EXCEEDED)
+        return min(PATIENCE, left + GRACE)
 
     def _not_cancelled(self, error: LoadmasterError) -> None:
         log.warning("%s could not be cancelled, and goes on: %s", self.name, error)
@@ -129,9 +135,9 @@ class Operation(_Operation[M, R]):
         begin = time.monotonic()
         try:
             while not self.done:
-                self._over(begin, timeout)
+                patience = self._patience(begin, timeout)
                 self.message = self._client.call(
-                    _calls.WAIT_OPERATION, self._wait_request(), timeout=PATIENCE, patience=PATIENCE
+                    _calls.WAIT_OPERATION, self._wait_request(), timeout=patience, patience=patience
                 )
                 if progress is not None:
                     progress(self.progress)
@@ -172,9 +178,9 @@ class AsyncOperation(_Operation[M, R]):
         begin = time.monotonic()
         try:
             while not self.done:
-                self._over(begin, timeout)
+                patience = self._patience(begin, timeout)
                 self.message = await self._client.call(
-                    _calls.WAIT_OPERATION, self._wait_request(), timeout=PATIENCE, patience=PATIENCE
+                    _calls.WAIT_OPERATION, self._wait_request(), timeout=patience, patience=patience
                 )
                 if progress is not None:
                     progress(self.progress)

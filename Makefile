@@ -19,7 +19,7 @@ unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTOR
 # nextest runs tests of different crates side by side and ends those that hang (.config/nextest.toml).
 has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 
-.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers quality train-memory fmt lint doc clean
+.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python quality train-memory fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -56,6 +56,7 @@ test: lint binaries ## Run formatting and lint checks, then every test
 	fi
 	$(CARGO) test --workspace --locked --doc
 	@tests/launchers/ask.sh --random 100 --seconds $(LAUNCHER_SECONDS) --target $(target)/debug
+	@deploy/python/tests/check.sh --target $(target)/debug
 
 # Both keep what they measured in $(target)/accuracy. More: $(target)/debug/accuracy --help
 accuracy: binaries ## Compare predictions with measured stages: a sample (10 to 15 minutes)
@@ -69,6 +70,11 @@ launchers: setup ## Hand exported plans to the launchers' own code: golden ones,
 	tests/launchers/envelopes/install.sh
 	$(CARGO) build --locked -p loadmaster-tests --bin draw-exports
 	tests/launchers/ask.sh --random 1000 --target $(target)/debug
+
+# Frameworks are those of `make launchers`, where that was run.
+python: binaries ## Test the Python package: all of it, then under every Python and protobuf that it is for (15 minutes)
+	@deploy/python/tests/check.sh --slow --target $(target)/debug
+	@deploy/python/tests/matrix.sh --target $(target)/debug
 
 # Only the planner's own crates are built optimised. More: $(target)/release/bench-search --help
 bench-search: setup ## Compare the searches with brute force and published programs: time and value
@@ -122,7 +128,7 @@ fmt: ## Format the code
 lint: setup ## Check formatting, clippy and the shell scripts
 	$(CARGO) fmt --all -- --check
 	@if command -v shellcheck >/dev/null; then \
-		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh; \
+		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/tests/*.sh; \
 	fi
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 

@@ -41,8 +41,19 @@ const VERBS: [&str; 30] = [
     "operation show",
 ];
 /// What cannot be typed here.
-const LEFT_OUT: [&str; 10] =
-    ["$SLURM", "12ab", "jq ", "less ", "gpt2-s", "$(", "operation wait \"", ".json", "front.svg", "--peak"];
+const LEFT_OUT: [&str; 11] = [
+    "$SLURM",
+    "12ab",
+    "jq ",
+    "less ",
+    "gpt2-s",
+    "$(",
+    "operation wait \"",
+    ".json",
+    "front.svg",
+    "--peak",
+    "train.log",
+];
 
 /// The commands of a help text: indented lines below `Examples:`, with the lines that continue them.
 fn examples(help: &str) -> Vec<String> {

@@ -193,3 +193,55 @@ fn an_envelope_holds_what_the_launcher_needs() {
         );
     }
 }
+
+/// A log of Megatron-LM is an observation of the plan: its intervals but for the first, and the peaks of the stages that its
+/// ranks are on. Logs of another training, and of some stages alone, are told as such.
+#[test]
+fn a_log_of_megatron_is_told_by_stage() {
+    let (planner, _worker) = scene();
+    let plan = recommend(&planner, &["--launcher", "megatron", "--min-stages", "2", "--max-stages", "2"]);
+    let name = plan["name"].as_str().expect("a plan has a name");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("train.log");
+    let report = |log: &str, more: &[&str]| {
+        fs::write(&path, log).expect("it can be written");
+        let path = path.to_str().expect("a path is text");
+        cli(&planner, &[&["plan", "report", name, "--megatron-log", path, "-o", "json"], more].concat())
+    };
+    let exported = json(&planner, &["plan", "export", name]);
+    let ranks = exported["ranks"].as_array().expect("an export has ranks");
+    let timed = " iteration 1/ 9 | elapsed time per iteration (ms): 900.0 |\n \
+                 iteration 5/ 9 | elapsed time per iteration (ms): 250.0 |\n";
+    let memory = |rank: u64| {
+        format!(
+            "[Rank {rank}] (after 1 iterations) memory (MB) | allocated: 1.00 | max allocated: {}.00 | reserved: 9.00 | \
+             max reserved: {}.00\n",
+            100 + rank,
+            200 + rank
+        )
+    };
+    // The first replica of every stage and shard tells its memory.
+    let telling: Vec<&Value> = ranks.iter().filter(|place| whole(&place["replica"]) == 0).collect();
+    let log: String = telling.iter().map(|place| memory(whole(&place["rank"]))).collect();
+    for (more, least) in [(&[][..], 100), (&["--ledger", "reserved"], 200)] {
+        let seen = report(&format!("{timed}{log}"), more);
+        assert_eq!(seen.code, 0, "{}", seen.stderr);
+        let seen: Value = serde_json::from_str(&seen.stdout).expect("it is JSON");
+        assert_eq!((seen["iterationSeconds"].as_f64(), whole(&seen["iterations"])), (Some(0.25), 4));
+        let peaks = seen["stagePeaks"].as_array().expect("peaks were told");
+        assert_eq!(peaks.len(), 2);
+        for (stage, peak) in (0..).zip(peaks) {
+            let on = telling.iter().filter(|place| whole(&place["stage"]) == stage);
+            let highest = on.map(|place| least + whole(&place["rank"])).max().expect("a stage has ranks");
+            assert_eq!(whole(&peak["bytes"]), highest << 20);
+        }
+    }
+    let some = report(&format!("{timed}{}", memory(0)), &[]);
+    assert_eq!(some.code, 0, "{}", some.stderr);
+    assert!(some.stderr.contains("the log has none of stage 1"), "{}", some.stderr);
+    let other = report(&format!("{timed}{}", memory(ranks.len() as u64)), &[]);
+    assert_eq!(other.code, 2, "{}", other.stderr);
+    assert!(other.stderr.contains("another training"), "{}", other.stderr);
+    let nothing = report("training ...\n", &[]);
+    assert!(nothing.code == 2 && nothing.stderr.contains("elapsed time per iteration"), "{}", nothing.stderr);
+}

@@ -4,6 +4,7 @@ pub(crate) mod actions;
 pub(crate) mod choice;
 pub(crate) mod file;
 pub(crate) mod labels;
+pub(crate) mod megatron;
 pub(crate) mod model;
 pub(crate) mod parse;
 pub(crate) mod profile;

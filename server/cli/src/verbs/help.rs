@@ -267,11 +267,15 @@ pub(crate) const PLAN_REPORT: &str = "\
 What is reported is shown with the plan and counts in `loadmaster plan errors`, bytes only where their
 ledger is the prediction's: numbers of different ledgers are never compared.
 
+Of Megatron-LM's log the first interval of each start is left out. It tells its memory behind the first
+intervals, and with its --log-memory-interval later, too.
+
 Examples:
   loadmaster plan report 7f3c --iteration 0.42s --iterations 200 \\
     --source \"megatron 0.15, job 123\"
   loadmaster plan report 7f3c --peak 71.2GiB,68.0GiB --ledger allocated \\
-    --source \"torch.cuda.max_memory_allocated of job 123\"";
+    --source \"torch.cuda.max_memory_allocated of job 123\"
+  loadmaster plan report 7f3c --megatron-log train.log";
 
 pub(crate) const PLAN_OBSERVATIONS: &str = "\
 Examples:

@@ -1,11 +1,15 @@
 //! `loadmaster plan report`, `observations` and `errors`: what real runs needed, and how right predictions
 //! were.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use clap::Args;
 use loadmaster_proto::wire::v1;
 
 use crate::failure::Failure;
 use crate::input::choice::choice;
+use crate::input::megatron::{self, MegatronLog};
 use crate::input::parse;
 use crate::input::parse::request_id;
 use crate::session::client::plans;
@@ -21,15 +25,19 @@ pub(crate) struct Report {
     plan: String,
 
     /// Mean time of one iteration, for example 0.42s.
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, required_unless_present = "peak")]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, required_unless_present = "peaks")]
     iteration: Option<std::time::Duration>,
 
     /// Peak of each stage's fullest device, in the order of the stages, for example 1.2GiB,1.1GiB.
-    #[arg(long, value_name = "BYTES,…", value_parser = parse::bytes, value_delimiter = ',', requires = "ledger")]
+    #[arg(long, value_name = "BYTES,…", value_parser = parse::bytes, value_delimiter = ',', requires = "ledger", group = "peaks")]
     peak: Vec<i64>,
 
-    /// The account that the peaks were read from; numbers of different ledgers are never compared.
-    #[arg(long, value_parser = choice::<v1::Ledger>(), requires = "peak")]
+    /// A log of Megatron-LM, with the lines of the last rank for seconds and of one rank of each stage for peaks.
+    #[arg(long, value_name = "FILE", group = "peaks", conflicts_with_all = ["iteration", "iterations"])]
+    megatron_log: Option<PathBuf>,
+
+    /// The account that the peaks were read from; numbers of different ledgers are never compared [default of a log: allocated].
+    #[arg(long, value_parser = choice::<v1::Ledger>(), requires = "peaks")]
     ledger: Option<v1::Ledger>,
 
     /// How many iterations the numbers are of.
@@ -50,31 +58,108 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    fn request(self) -> v1::ReportObservationRequest {
-        let ledger = self.ledger.unwrap_or_default();
-        let figure = |bytes| v1::MemoryFigure { bytes, ledger: ledger.into(), ..v1::MemoryFigure::default() };
+    /// Stores what was measured and prints it.
+    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
+        let request = match &self.megatron_log {
+            Some(path) => {
+                let log = megatron::read(path)?;
+                let ranks = self.ranks(context, &log).await?;
+                let (stage_peaks, missing) = stage_peaks(&log, &ranks, self.ledger())?;
+                if let Some(stage) = missing {
+                    context.remark(&format!(
+                        "peaks are left out: the log has none of stage {stage}; join the logs of all nodes"
+                    ));
+                }
+                let source = if self.source.is_empty() { "Megatron-LM's log" } else { &self.source };
+                self.request(v1::Observation {
+                    iteration_seconds: log.iteration_seconds,
+                    iterations: log.iterations,
+                    stage_peaks,
+                    source: source.to_owned(),
+                    ..v1::Observation::default()
+                })
+            }
+            None => self.typed(),
+        };
+        let observation = context
+            .client
+            .call(request, async |channel, q| plans(channel).report_observation(q).await)
+            .await?;
+        context.output.print(&observation)
+    }
+
+    /// What was typed.
+    fn typed(&self) -> v1::ReportObservationRequest {
+        self.request(v1::Observation {
+            iteration_seconds: self.iteration.map_or(0.0, |iteration| iteration.as_secs_f64()),
+            stage_peaks: self.peak.iter().map(|&bytes| figure(bytes, self.ledger())).collect(),
+            iterations: self.iterations,
+            source: self.source.clone(),
+            ..v1::Observation::default()
+        })
+    }
+
+    fn request(&self, observation: v1::Observation) -> v1::ReportObservationRequest {
         v1::ReportObservationRequest {
-            plan: self.plan,
-            observation: Some(v1::Observation {
-                iteration_seconds: self.iteration.map_or(0.0, |iteration| iteration.as_secs_f64()),
-                stage_peaks: self.peak.into_iter().map(figure).collect(),
-                iterations: self.iterations,
-                device_kind: self.device_kind,
-                source: self.source,
-                ..v1::Observation::default()
-            }),
+            plan: self.plan.clone(),
+            observation: Some(v1::Observation { device_kind: self.device_kind.clone(), ..observation }),
             request_id: request_id(self.request_id.as_ref()),
         }
     }
 
-    /// Stores what was measured and prints it.
-    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let observation = context
-            .client
-            .call(self.request(), async |channel, q| plans(channel).report_observation(q).await)
-            .await?;
-        context.output.print(&observation)
+    /// The account of the peaks: of a log the one that predictions are of, unless another one is named.
+    fn ledger(&self) -> v1::Ledger {
+        let default = match self.megatron_log {
+            Some(_) => v1::Ledger::Allocated,
+            None => v1::Ledger::Unspecified,
+        };
+        self.ledger.unwrap_or(default)
     }
+
+    /// Who is which rank when Megatron-LM runs the plan; nobody is asked for a log without peaks.
+    async fn ranks(&self, context: &Context, log: &MegatronLog) -> Result<Vec<v1::RankPlace>, Failure> {
+        if log.peaks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let request = v1::ExportPlanRequest {
+            name: self.plan.clone(),
+            launcher: v1::Launcher::Megatron.into(),
+            ..v1::ExportPlanRequest::default()
+        };
+        let export = context.client.call(request, async |channel, q| plans(channel).export_plan(q).await);
+        Ok(export.await?.ranks)
+    }
+}
+
+/// The highest peak of each stage, in order; none, and the stage, where one has told nothing.
+fn stage_peaks(
+    log: &MegatronLog,
+    ranks: &[v1::RankPlace],
+    ledger: v1::Ledger,
+) -> Result<(Vec<v1::MemoryFigure>, Option<i32>), Failure> {
+    if !matches!(ledger, v1::Ledger::Allocated | v1::Ledger::Reserved) {
+        return Err(Failure::Usage("--ledger: a log of Megatron-LM tells allocated and reserved".to_owned()));
+    }
+    if let Some(rank) = log.peaks.keys().find(|&&rank| !ranks.iter().any(|place| place.rank == rank)) {
+        return Err(Failure::Usage(format!(
+            "--megatron-log: its rank {rank} is none of the {} of the plan: it is the log of another training",
+            ranks.len()
+        )));
+    }
+    let stages: BTreeSet<i32> = ranks.iter().map(|place| place.stage).collect();
+    let peak = |stage| {
+        let told =
+            ranks.iter().filter(|place| place.stage == stage).filter_map(|place| log.peaks.get(&place.rank));
+        told.map(|peaks| if ledger == v1::Ledger::Allocated { peaks.allocated } else { peaks.reserved }).max()
+    };
+    if let Some(&missing) = stages.iter().find(|&&stage| peak(stage).is_none()) {
+        return Ok((Vec::new(), Some(missing)));
+    }
+    Ok((stages.into_iter().filter_map(peak).map(|bytes| figure(bytes, ledger)).collect(), None))
+}
+
+fn figure(bytes: i64, ledger: v1::Ledger) -> v1::MemoryFigure {
+    v1::MemoryFigure { bytes, ledger: ledger.into(), ..v1::MemoryFigure::default() }
 }
 
 /// See [`PlanVerb::Observations`](super::PlanVerb::Observations).
@@ -132,6 +217,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::input::megatron::Peaks;
 
     #[derive(Parser)]
     struct Program {
@@ -141,7 +227,7 @@ mod tests {
 
     fn parse(arguments: &[&str]) -> Result<v1::ReportObservationRequest, clap::Error> {
         let arguments = std::iter::once("report").chain(arguments.iter().copied());
-        Ok(Program::try_parse_from(arguments)?.report.request())
+        Ok(Program::try_parse_from(arguments)?.report.typed())
     }
 
     /// Peaks carry the ledger that was named, and times their unit.
@@ -164,5 +250,34 @@ mod tests {
         assert!(parse(&["7f3c", "--iteration", "1s", "--ledger", "device"]).is_err());
         assert!(parse(&["7f3c"]).is_err());
         assert!(parse(&["7f3c", "--iteration", "1s"]).is_ok());
+        assert!(parse(&["7f3c", "--megatron-log", "x", "--ledger", "reserved"]).is_ok());
+        for twice in [["--iteration", "1s"], ["--iterations", "3"], ["--peak", "1GiB"]] {
+            assert!(parse(&[&["7f3c", "--megatron-log", "x"], &twice[..]].concat()).is_err());
+        }
+    }
+
+    fn log(peaks: &[(i32, i64, i64)]) -> MegatronLog {
+        let of = |&(rank, allocated, reserved)| (rank, Peaks { allocated, reserved });
+        MegatronLog { iterations: 5, iteration_seconds: 0.5, peaks: peaks.iter().map(of).collect() }
+    }
+
+    /// Ranks 0 and 1 are the replicas of the first stage, 2 and 3 those of the second: Megatron tells of the first replicas.
+    #[test]
+    fn peaks_of_ranks_are_those_of_their_stages() {
+        let place =
+            |rank| v1::RankPlace { rank, stage: rank / 2, replica: rank % 2, ..v1::RankPlace::default() };
+        let ranks: Vec<v1::RankPlace> = (0..4).map(place).collect();
+        let bytes = |log: &MegatronLog, ledger| {
+            let (figures, missing) = stage_peaks(log, &ranks, ledger).unwrap();
+            assert!(figures.iter().all(|figure| figure.ledger() == ledger));
+            (figures.iter().map(|figure| figure.bytes).collect::<Vec<_>>(), missing)
+        };
+        let whole = log(&[(0, 10, 20), (1, 11, 15), (2, 7, 8)]);
+        assert_eq!(bytes(&whole, v1::Ledger::Allocated), (vec![11, 7], None));
+        assert_eq!(bytes(&whole, v1::Ledger::Reserved), (vec![20, 8], None));
+        assert_eq!(bytes(&log(&[(2, 7, 8)]), v1::Ledger::Allocated), (vec![], Some(0)));
+        assert!(stage_peaks(&whole, &ranks, v1::Ledger::Device).is_err());
+        assert!(stage_peaks(&log(&[(4, 1, 1)]), &ranks, v1::Ledger::Allocated).is_err(), "another training");
+        assert_eq!(stage_peaks(&log(&[]), &[], v1::Ledger::Allocated).unwrap(), (vec![], None));
     }
 }

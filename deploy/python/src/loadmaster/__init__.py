@@ -1,0 +1,123 @@
+"""Ask a Loadmaster planner for plans, and tell it what trainings needed.
+
+    import loadmaster
+
+    plan = loadmaster.recommend("gpt", cluster="pod1", launcher="deepspeed")
+    plan.export(to="plan")
+
+The functions ask the planner that LOADMASTER_ADDRESS names; `Client` and `AsyncClient` ask others.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ._aio import AsyncClient
+from ._client import Client
+from ._operation import AsyncOperation, Operation, Progress
+from ._plan import AsyncPlan, Export, Plan, Prediction, Stage
+from ._profile import Profile
+from ._requests import ModelLike, ProfileLike
+from ._version import VERSION as __version__
+from ._wire.v1 import profile_pb2
+from .errors import (
+    AlreadyExists,
+    Busy,
+    Cancelled,
+    DeadlineExceeded,
+    FieldViolation,
+    InvalidField,
+    LoadmasterError,
+    NoFeasiblePlan,
+    NotFound,
+    NoWorker,
+    OutOfMemory,
+    PlanShapeUnsupported,
+    ProfileNotReady,
+    RunFailed,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._wire.options import PredictOptions, ProfileOptions, RecommendOptions
+
+__all__ = [
+    "AlreadyExists",
+    "AsyncClient",
+    "AsyncOperation",
+    "AsyncPlan",
+    "Busy",
+    "Cancelled",
+    "Client",
+    "DeadlineExceeded",
+    "Export",
+    "FieldViolation",
+    "InvalidField",
+    "LoadmasterError",
+    "NoFeasiblePlan",
+    "NoWorker",
+    "NotFound",
+    "Operation",
+    "OutOfMemory",
+    "Plan",
+    "PlanShapeUnsupported",
+    "Prediction",
+    "Profile",
+    "ProfileNotReady",
+    "Progress",
+    "RunFailed",
+    "Stage",
+    "Unavailable",
+    "__version__",
+    "plan",
+    "plans",
+    "predict",
+    "profile",
+    "profiles",
+    "recommend",
+]
+
+
+@functools.lru_cache(maxsize=1)
+def _client_of(process: int) -> Client:
+    return Client()
+
+
+def _client() -> Client:
+    # A connection does not survive a fork.
+    return _client_of(os.getpid())
+
+
+def recommend(profile: ProfileLike | None = None, **options: Unpack[RecommendOptions]) -> Plan:
+    """See `Client.recommend`."""
+    return _client().recommend(profile, **options)
+
+
+def predict(profile: ProfileLike | None = None, **options: Unpack[PredictOptions]) -> Prediction:
+    """See `Client.predict`."""
+    return _client().predict(profile, **options)
+
+
+def profile(model: ModelLike, **options: Unpack[ProfileOptions]) -> Operation[profile_pb2.Profile, Profile]:
+    """See `Client.profile`."""
+    return _client().profile(model, **options)
+
+
+def plan(name: str) -> Plan:
+    """See `Client.plan`."""
+    return _client().plan(name)
+
+
+def plans(*, filter: str = "", order_by: str = "", page_size: int = 0) -> Iterator[Plan]:
+    """See `Client.plans`."""
+    return _client().plans(filter=filter, order_by=order_by, page_size=page_size)
+
+
+def profiles(*, filter: str = "", order_by: str = "", page_size: int = 0) -> Iterator[Profile]:
+    """See `Client.profiles`."""
+    return _client().profiles(filter=filter, order_by=order_by, page_size=page_size)

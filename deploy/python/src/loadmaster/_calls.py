@@ -1,0 +1,87 @@
+"""The methods that are called, and when a call is made again."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import grpc
+from google.longrunning import operations_pb2
+from google.protobuf import empty_pb2
+from google.protobuf.message import Message
+
+from ._version import VERSION
+from ._wire.v1 import export_pb2, observation_pb2, plan_pb2, profile_pb2
+from .errors import LoadmasterError
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+
+#: The largest message that a planner sends.
+LARGEST_MESSAGE = 16 << 20
+#: How a channel is made. As on the command line no proxy is asked, and a planner that comes back is found soon.
+CHANNEL = (
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+    ("grpc.max_send_message_length", LARGEST_MESSAGE),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.primary_user_agent", f"loadmaster-python/{VERSION}"),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+)
+#: First and longest pause before another attempt, and the longest that a planner may ask for, seconds.
+FIRST_PAUSE, LONGEST_PAUSE, LONGEST_ASKED = 0.1, 2.0, 5.0
+#: How long a planner may be away before a call is given up, seconds: it starts again in less.
+PATIENCE = 10.0
+
+
+@dataclass(frozen=True)
+class Method(Generic[Q, A]):
+    """A method of the planner. All of these may be called again: reads and predictions change nothing, a search gives the
+    same plan, and whatever begins or stores something has a request id."""
+
+    path: str
+    request: type[Q]
+    answer: type[A]
+
+
+PLANS = "/loadmaster.v1.PlanService"
+PROFILES = "/loadmaster.v1.ProfileService"
+OPERATIONS = "/google.longrunning.Operations"
+
+RECOMMEND_PLAN = Method(f"{PLANS}/RecommendPlan", plan_pb2.RecommendPlanRequest, plan_pb2.Plan)
+PREDICT_MEMORY = Method(f"{PLANS}/PredictMemory", plan_pb2.PredictMemoryRequest, plan_pb2.PredictMemoryResponse)
+GET_PLAN = Method(f"{PLANS}/GetPlan", plan_pb2.GetPlanRequest, plan_pb2.Plan)
+LIST_PLANS = Method(f"{PLANS}/ListPlans", plan_pb2.ListPlansRequest, plan_pb2.ListPlansResponse)
+EXPORT_PLAN = Method(f"{PLANS}/ExportPlan", export_pb2.ExportPlanRequest, export_pb2.ExportPlanResponse)
+VALIDATE_PLAN = Method(f"{PLANS}/ValidatePlan", plan_pb2.ValidatePlanRequest, operations_pb2.Operation)
+REPORT_OBSERVATION = Method(f"{PLANS}/ReportObservation", plan_pb2.ReportObservationRequest, observation_pb2.Observation)
+RUN_PROFILE = Method(f"{PROFILES}/RunProfile", profile_pb2.RunProfileRequest, operations_pb2.Operation)
+GET_PROFILE = Method(f"{PROFILES}/GetProfile", profile_pb2.GetProfileRequest, profile_pb2.Profile)
+LIST_PROFILES = Method(f"{PROFILES}/ListProfiles", profile_pb2.ListProfilesRequest, profile_pb2.ListProfilesResponse)
+GET_OPERATION = Method(f"{OPERATIONS}/GetOperation", operations_pb2.GetOperationRequest, operations_pb2.Operation)
+WAIT_OPERATION = Method(f"{OPERATIONS}/WaitOperation", operations_pb2.WaitOperationRequest, operations_pb2.Operation)
+CANCEL_OPERATION = Method(f"{OPERATIONS}/CancelOperation", operations_pb2.CancelOperationRequest, empty_pb2.Empty)
+
+
+class Attempts:
+    """When a call that a planner does not answer for the moment is made again. Times are of one clock, seconds."""
+
+    def __init__(self, now: float, timeout: float, patience: float = PATIENCE) -> None:
+        self._deadline = now + timeout
+        self._give_up = min(self._deadline, now + patience)
+        self._pause = FIRST_PAUSE
+
+    def left(self, now: float) -> float:
+        """Until the call must be over."""
+        return max(self._deadline - now, 0.001)
+
+    def pause(self, error: LoadmasterError, now: float) -> float | None:
+        """How long to pause before the next attempt; None where there is none."""
+        if error.code is not grpc.StatusCode.UNAVAILABLE:
+            return None
+        # Clients that lost the same planner do not come back at once.
+        pause = max(self._pause * random.uniform(0.8, 1.2), min(error.retry_seconds or 0.0, LONGEST_ASKED))
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        return pause if now + pause < self._give_up else None

@@ -1,0 +1,122 @@
+"""The client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, cast
+
+import grpc
+
+from . import _calls, _requests
+from ._calls import A, Attempts, Method, Q
+from ._fill import name
+from ._operation import Operation
+from ._plan import Plan, Prediction
+from ._profile import Profile
+from ._requests import ModelLike, ProfileLike
+from ._settings import Settings
+from ._wire.v1 import plan_pb2, profile_pb2
+from .errors import CallError, from_call
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from ._wire.options import PredictOptions, ProfileOptions, RecommendOptions
+
+
+class Client:
+    """A connection to one planner, made at the first call. Threads may share it.
+
+    `address` is as LOADMASTER_ADDRESS, by default http://127.0.0.1:7433, and `timeout` is the longest wait for the answer to
+    one call in seconds, as LOADMASTER_TIMEOUT, by default 30. A planner that is away for a moment is asked again. Raises
+    ValueError for an address or timeout that is none.
+    """
+
+    def __init__(self, address: str | None = None, *, timeout: float | None = None) -> None:
+        self.settings = Settings.read(address, timeout)
+        self._channel = grpc.insecure_channel(self.settings.target, options=_calls.CHANNEL)
+
+    def recommend(self, profile: ProfileLike | None = None, **options: Unpack[RecommendOptions]) -> Plan:
+        """The best plan by an objective on the devices of a cluster; keywords are the fields of RecommendPlanRequest.
+
+        Raises NoFeasiblePlan, whose `remedy` says what would help, and InvalidField, whose `fields` name what is wrong.
+        """
+        return self.plan_of(self.call(_calls.RECOMMEND_PLAN, _requests.recommend(profile, options)))
+
+    def predict(self, profile: ProfileLike | None = None, **options: Unpack[PredictOptions]) -> Prediction:
+        """Will it fit? Of a partitioning, a stage or a plan; keywords are the fields of PredictMemoryRequest."""
+        return Prediction(self.call(_calls.PREDICT_MEMORY, _requests.predict(profile, options)))
+
+    def profile(self, model: ModelLike, **options: Unpack[ProfileOptions]) -> Operation[profile_pb2.Profile, Profile]:
+        """Begins to measure a model on the connected workers; keywords are the fields of RunProfileRequest.
+
+        `wait()` for the operation that this returns.
+        """
+        begun = self.call(_calls.RUN_PROFILE, _requests.run_profile(model, options))
+        return Operation(begun, self, profile_pb2.Profile, Profile)
+
+    def plan(self, plan: str) -> Plan:
+        """A plan by its name or id."""
+        return self.plan_of(self.call(_calls.GET_PLAN, plan_pb2.GetPlanRequest(name=name("plans", plan))))
+
+    def plans(self, *, filter: str = "", order_by: str = "", page_size: int = 0) -> Iterator[Plan]:
+        """Plans in short: those that a filter asks for, newest first unless asked otherwise. Pages are fetched on the way.
+
+        Filters and orders are described at ListPlansRequest: `profile = vgg AND predicted_seconds < 1.5s`.
+        """
+        request = plan_pb2.ListPlansRequest(filter=filter, order_by=order_by, page_size=page_size)
+        while True:
+            page = self.call(_calls.LIST_PLANS, request)
+            yield from map(self.plan_of, page.plans)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def stored_profile(self, profile: str) -> Profile:
+        """A profile by its name or id."""
+        return Profile(self.call(_calls.GET_PROFILE, profile_pb2.GetProfileRequest(name=name("profiles", profile))))
+
+    def profiles(self, *, filter: str = "", order_by: str = "", page_size: int = 0) -> Iterator[Profile]:
+        """Profiles, as `plans` has plans."""
+        request = profile_pb2.ListProfilesRequest(filter=filter, order_by=order_by, page_size=page_size)
+        while True:
+            page = self.call(_calls.LIST_PROFILES, request)
+            yield from map(Profile, page.profiles)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def plan_of(self, message: plan_pb2.Plan) -> Plan:
+        """A plan's message as a plan of this client."""
+        return Plan(message, self)
+
+    def call(self, method: Method[Q, A], request: Q, *, timeout: float | None = None, patience: float = _calls.PATIENCE) -> A:
+        """One call: made again while the planner is away, for no longer than `patience` and `timeout` seconds."""
+        attempts = Attempts(time.monotonic(), timeout or self.settings.timeout, patience)
+        made = self._channel.unary_unary(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.answer.FromString,
+        )
+        while True:
+            try:
+                answer: A = made(request, timeout=attempts.left(time.monotonic()))
+                return answer
+            except grpc.RpcError as error:
+                failure = from_call(cast(CallError, error), self.settings.address)
+                pause = attempts.pause(failure, time.monotonic())
+                if pause is None:
+                    raise failure from error
+            time.sleep(pause)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,66 @@
+"""Bytes, devices and stages as people write them, as the command line reads them."""
+
+from __future__ import annotations
+
+import re
+
+from ._wire.v1 import recommend_pb2, stage_pb2
+
+UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+UNITS |= {name: 2 ** (10 * power) for power, letter in enumerate("kmgt", start=1) for name in (letter, f"{letter}ib")}
+LARGEST = 2**63 - 1
+
+
+def bytes_of(text: str) -> int:
+    """A number of bytes: `2GiB`, `512MiB`, `1.5GB`, `1048576`."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = UNITS.get(found[2].lower()) if found else None
+    if found is None or unit is None:
+        raise ValueError(f"{text!r} is not a number of bytes: write a number and a unit, for example 2GiB, 512MiB or 1048576")
+    count = int(found[1]) * unit if found[1].isdigit() else round(float(found[1]) * unit)
+    if count > LARGEST:
+        raise ValueError(f"{text!r} is more than {LARGEST} bytes")
+    return count
+
+
+def devices(text: str) -> list[recommend_pb2.DeviceGroup]:
+    """Groups of `COUNTxBYTES[:KIND]`, separated by commas, in pipeline order: `4x2GiB`, `8x80GiB:NVIDIA H200`."""
+    groups = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(?:(\d+)\s*[x×])?([^:]+)(?::(.*))?", part)
+        if found is None:
+            raise ValueError(f"{part!r}: write COUNTxBYTES, for example 4x2GiB, or 4x80GiB:NVIDIA H200")
+        count, capacity = int(found[1] or 1), bytes_of(found[2])
+        if not 0 < count < 2**31 or capacity < 1:
+            raise ValueError(f"{part!r}: count and bytes must be above 0, and the count below 2^31")
+        groups.append(recommend_pb2.DeviceGroup(count=count, capacity_bytes=capacity, kind=(found[3] or "").strip()))
+    return groups
+
+
+def partitioning(text: str) -> stage_pb2.Partitioning:
+    """The stages of a model: `8-8d2-7t4-4d2t4`, the layers of each with its data and tensor degree."""
+    stages, first = [], 0
+    for part in text.strip().split("-"):
+        found = re.fullmatch(r"(\d+)(?:(?:d|/data)(\d+))?(?:(?:t|/tensor)(\d+))?", part)
+        layers = int(found[1]) if found else 0
+        if found is None or not 0 < layers < 2**31 - first:
+            raise ValueError(
+                f"{text!r}: write the layers of each stage joined by dashes, with d and the number of replicas, t and the "
+                "number of shards, or both where a stage has several devices: 8-8d2-7t4-4d2t4"
+            )
+        degrees = {"data_degree": int(found[2] or 1), "tensor_degree": int(found[3] or 1)}
+        if max(degrees.values()) >= 2**31:
+            raise ValueError(f"{part!r}: a degree is at most 16384")
+        stages.append(stage_pb2.StageConfig(first_layer=first, last_layer=first + layers - 1, **degrees))
+        first += layers
+    return stage_pb2.Partitioning(stages=stages)
+
+
+def stage(text: str) -> stage_pb2.StageConfig:
+    """One stage: `3..9`, `3..9t4`, `3..9d2t4`, both layers included."""
+    found = re.fullmatch(r"\s*(\d+)\.\.(\d+)(?:(?:d|/data)(\d+))?(?:(?:t|/tensor)(\d+))?\s*", text)
+    numbers = [int(number or 1) for number in found.groups()] if found else [2**31]
+    if max(numbers) >= 2**31:
+        raise ValueError(f"{text!r}: write the first and last layer, both included, and degrees: 3..9, 3..9t4, 3..9d2t4")
+    first, last, data, tensor = numbers
+    return stage_pb2.StageConfig(first_layer=first, last_layer=last, data_degree=data, tensor_degree=tensor)

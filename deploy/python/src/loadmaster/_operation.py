@@ -1,0 +1,203 @@
+"""Slow work at the planner: waited for, watched, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import grpc
+from google.longrunning import operations_pb2
+from google.protobuf import duration_pb2
+from google.protobuf.message import Message
+
+from . import _calls
+from ._wire.v1 import profile_pb2
+from .errors import DeadlineExceeded, LoadmasterError, from_status
+
+if TYPE_CHECKING:
+    from ._aio import AsyncClient
+    from ._client import Client
+
+log = logging.getLogger("loadmaster")
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R")
+#: How often progress is told, seconds. The end is seen at once: the planner answers when it comes.
+POLL = 0.5
+#: How long a planner may be away before waiting for it is given up, seconds: longer than for a call, for hours may be behind.
+PATIENCE = 120.0
+#: How much longer than asked it may take to answer, seconds.
+GRACE = 5.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an operation is."""
+
+    #: All that the planner says of it.
+    message: profile_pb2.RunMetadata
+
+    @property
+    def share(self) -> float:
+        """Share of the work done, 0 to 1, running runs included."""
+        return self.message.progress
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """Runs that have ended, and all."""
+        runs = self.message.runs
+        return runs.total - runs.queued - runs.running, runs.total
+
+    @property
+    def remaining_seconds(self) -> float | None:
+        """About how long the rest takes; None where nobody can know."""
+        return self.message.remaining_seconds if self.message.HasField("remaining_seconds") else None
+
+    @property
+    def says(self) -> str:
+        """The run or reason that it waits for, for people."""
+        return self.message.message
+
+
+class _Operation(Generic[M, R]):
+    def __init__(self, message: operations_pb2.Operation, kind: type[M], made: Callable[[M], R]) -> None:
+        #: All that the planner said of it last.
+        self.message = message
+        self._kind = kind
+        self._made = made
+
+    @property
+    def name(self) -> str:
+        """`operations/ID`."""
+        return str(self.message.name)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, as far as was heard."""
+        return bool(self.message.done)
+
+    @property
+    def progress(self) -> Progress:
+        """How far it was when it was heard of last."""
+        metadata = profile_pb2.RunMetadata()
+        self.message.metadata.Unpack(metadata)
+        return Progress(metadata)
+
+    @property
+    def result(self) -> R:
+        """What it made. Raises what it failed with, or LoadmasterError while it goes on."""
+        if self.message.HasField("error"):
+            raise from_status(self.message.error)
+        made = self._kind()
+        if not self.done or not self.message.response.Unpack(made):
+            raise LoadmasterError(f"{self.name} has made nothing yet: wait() for it", reason="OPERATION_NOT_DONE")
+        return self._made(made)
+
+    def _wait_request(self) -> operations_pb2.WaitOperationRequest:
+        timeout = duration_pb2.Duration(nanos=int(POLL * 1e9))
+        return operations_pb2.WaitOperationRequest(name=self.name, timeout=timeout)
+
+    def _patience(self, begin: float, timeout: float | None) -> float:
+        """How long the planner may take to say how far it is. Raises DeadlineExceeded where time is up."""
+        left = math.inf if timeout is None else begin + timeout - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceeded(f"{self.name} still goes on after {timeout} s", code=grpc.StatusCode.DEADLINE_EXCEEDED)
+        return min(PATIENCE, left + GRACE)
+
+    def _not_cancelled(self, error: LoadmasterError) -> None:
+        log.warning("%s could not be cancelled, and goes on: %s", self.name, error)
+
+
+class Operation(_Operation[M, R]):
+    """Slow work at the planner. It goes on by itself; nobody needs to wait."""
+
+    def __init__(self, message: operations_pb2.Operation, client: Client, kind: type[M], made: Callable[[M], R]) -> None:
+        super().__init__(message, kind, made)
+        self._client = client
+
+    def wait(
+        self,
+        *,
+        timeout: float | None = None,
+        progress: Callable[[Progress], object] | None = None,
+        cancel_on_interrupt: bool = True,
+    ) -> R:
+        """Waits for its end, and returns what it made.
+
+        `progress` is called about twice a second. Ctrl-C cancels the operation, unless that is not wanted. Raises what it
+        failed with, DeadlineExceeded where it goes on after `timeout` seconds.
+        """
+        begin = time.monotonic()
+        try:
+            while not self.done:
+                patience = self._patience(begin, timeout)
+                self.message = self._client.call(
+                    _calls.WAIT_OPERATION, self._wait_request(), timeout=patience, patience=patience
+                )
+                if progress is not None:
+                    progress(self.progress)
+        except KeyboardInterrupt:
+            if cancel_on_interrupt:
+                try:
+                    self.cancel()
+                except LoadmasterError as error:
+                    self._not_cancelled(error)
+            raise
+        return self.result
+
+    def refresh(self) -> None:
+        """Asks how far it is."""
+        request = operations_pb2.GetOperationRequest(name=self.name)
+        self.message = self._client.call(_calls.GET_OPERATION, request)
+
+    def cancel(self) -> None:
+        """Asks the planner to stop it. What was measured stays."""
+        self._client.call(_calls.CANCEL_OPERATION, operations_pb2.CancelOperationRequest(name=self.name))
+
+
+class AsyncOperation(_Operation[M, R]):
+    """Slow work at the planner, for asyncio."""
+
+    def __init__(self, message: operations_pb2.Operation, client: AsyncClient, kind: type[M], made: Callable[[M], R]) -> None:
+        super().__init__(message, kind, made)
+        self._client = client
+
+    async def wait(
+        self,
+        *,
+        timeout: float | None = None,
+        progress: Callable[[Progress], object] | None = None,
+        cancel_on_interrupt: bool = True,
+    ) -> R:
+        """See `Operation.wait`. A task that is cancelled, as Ctrl-C does it, cancels the operation."""
+        begin = time.monotonic()
+        try:
+            while not self.done:
+                patience = self._patience(begin, timeout)
+                self.message = await self._client.call(
+                    _calls.WAIT_OPERATION, self._wait_request(), timeout=patience, patience=patience
+                )
+                if progress is not None:
+                    progress(self.progress)
+        except asyncio.CancelledError:
+            if cancel_on_interrupt:
+                try:
+                    await asyncio.shield(self.cancel())
+                except LoadmasterError as error:
+                    self._not_cancelled(error)
+            raise
+        return self.result
+
+    async def refresh(self) -> None:
+        """Asks how far it is."""
+        request = operations_pb2.GetOperationRequest(name=self.name)
+        self.message = await self._client.call(_calls.GET_OPERATION, request)
+
+    async def cancel(self) -> None:
+        """Asks the planner to stop it. What was measured stays."""
+        await self._client.call(_calls.CANCEL_OPERATION, operations_pb2.CancelOperationRequest(name=self.name))

@@ -1,0 +1,236 @@
+"""Plans: partitionings on devices, with what they are predicted to need."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import _calls, _files, _requests
+from ._wire.v1 import export_pb2, memory_pb2, plan_pb2, recommend_pb2, stage_pb2
+from ._words import word_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._aio import AsyncClient
+    from ._client import Client
+    from ._operation import AsyncOperation, Operation
+    from ._wire.options import LauncherWord, ValidateOptions
+
+
+def ledger_of(figure: memory_pb2.MemoryFigure) -> str:
+    """The account that bytes belong to: `allocated`, `reserved`, `device` or `host`. Of different ones they never compare."""
+    return word_of(memory_pb2.Ledger.DESCRIPTOR, figure.ledger)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Layers that follow each other, on their devices."""
+
+    #: First and last layer, both included.
+    first_layer: int
+    last_layer: int
+    data_degree: int
+    tensor_degree: int
+    #: Predicted peak of its fullest device, bytes of `ledger`.
+    peak_bytes: int
+    ledger: str
+    #: Bytes that each of its devices allows; None where nothing is known.
+    capacity_bytes: int | None
+
+    @classmethod
+    def of(cls, config: stage_pb2.StageConfig, peak: memory_pb2.MemoryFigure, capacity_bytes: int | None) -> Stage:
+        """A stage of messages."""
+        return cls(
+            first_layer=config.first_layer,
+            last_layer=config.last_layer,
+            data_degree=config.data_degree or 1,
+            tensor_degree=config.tensor_degree or 1,
+            peak_bytes=peak.bytes,
+            ledger=ledger_of(peak),
+            capacity_bytes=capacity_bytes,
+        )
+
+    @property
+    def devices(self) -> int:
+        """How many it takes."""
+        return self.data_degree * self.tensor_degree
+
+
+@dataclass(frozen=True)
+class _Plan:
+    #: All that the planner says of it. Lists have plans in short, without stages.
+    message: plan_pb2.Plan
+
+    @property
+    def name(self) -> str:
+        """`plans/ID`."""
+        return self.message.name
+
+    @property
+    def profile(self) -> str:
+        """The profile behind the predictions: `profiles/ID`."""
+        return self.message.profile
+
+    @property
+    def partition(self) -> str:
+        """Its stages as the command line writes them: `8-8d2-7t4`."""
+        return self.message.partition
+
+    @property
+    def launcher(self) -> str:
+        """The launcher that it is for, in one word; empty without one."""
+        launcher = self.message.launcher
+        return word_of(recommend_pb2.Launcher.DESCRIPTOR, launcher) if launcher else ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Predicted seconds of one iteration; None where the profile has no times."""
+        return self.message.iteration.iteration_seconds if self.message.HasField("iteration") else None
+
+    @property
+    def peak_bytes(self) -> int:
+        """Predicted peak of the fullest device, bytes of `peak_ledger`."""
+        return self.message.predicted_peak.bytes
+
+    @property
+    def peak_ledger(self) -> str:
+        """The account that the peak belongs to."""
+        return ledger_of(self.message.predicted_peak)
+
+    @property
+    def device_count(self) -> int:
+        """Devices of all stages."""
+        return self.message.device_count
+
+    @property
+    def stages(self) -> list[Stage]:
+        """Its stages in order; empty in lists."""
+        return [Stage.of(of.config, of.predicted_peak, of.capacity_bytes or None) for of in self.message.stages]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before trusting the numbers, for people."""
+        return list(self.message.warnings)
+
+
+@dataclass(frozen=True)
+class Plan(_Plan):
+    """A plan, and what can be done with it."""
+
+    _client: Client = field(repr=False, compare=False)
+
+    def export(
+        self,
+        to: str | os.PathLike[str] | None = None,
+        *,
+        launcher: LauncherWord | int | None = None,
+        version: str = "",
+        variant: str | None = None,
+        overwrite: bool = False,
+    ) -> Export:
+        """The plan as files, flags and environment of a launcher, by default of its own; written into the folder `to`.
+
+        Raises PlanShapeUnsupported where the launcher cannot say the plan, FileExistsError where a file of another content is
+        there.
+        """
+        request = _requests.export(self.name, launcher, version, variant)
+        return Export.written(self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
+
+    def validate(self, **options: Unpack[ValidateOptions]) -> Operation[plan_pb2.Plan, Plan]:
+        """Trains it on the connected workers; keywords are the fields of ValidatePlanRequest."""
+        from ._operation import Operation
+
+        begun = self._client.call(_calls.VALIDATE_PLAN, _requests.validate(self.name, options))
+        return Operation(begun, self._client, plan_pb2.Plan, self._client.plan_of)
+
+
+@dataclass(frozen=True)
+class AsyncPlan(_Plan):
+    """A plan, and what can be done with it, for asyncio."""
+
+    _client: AsyncClient = field(repr=False, compare=False)
+
+    async def export(
+        self,
+        to: str | os.PathLike[str] | None = None,
+        *,
+        launcher: LauncherWord | int | None = None,
+        version: str = "",
+        variant: str | None = None,
+        overwrite: bool = False,
+    ) -> Export:
+        """See `Plan.export`."""
+        request = _requests.export(self.name, launcher, version, variant)
+        return Export.written(await self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
+
+    async def validate(self, **options: Unpack[ValidateOptions]) -> AsyncOperation[plan_pb2.Plan, AsyncPlan]:
+        """See `Plan.validate`."""
+        from ._operation import AsyncOperation
+
+        begun = await self._client.call(_calls.VALIDATE_PLAN, _requests.validate(self.name, options))
+        return AsyncOperation(begun, self._client, plan_pb2.Plan, self._client.plan_of)
+
+
+@dataclass(frozen=True)
+class Export:
+    """A plan as a launcher runs it."""
+
+    #: All that the planner says of it.
+    message: export_pb2.ExportPlanResponse
+    #: Where its files were written; empty where no folder was named.
+    paths: list[Path]
+
+    @classmethod
+    def written(cls, message: export_pb2.ExportPlanResponse, to: str | os.PathLike[str] | None, overwrite: bool) -> Export:
+        """The export, with its files in a folder, if one is named."""
+        return cls(message, _files.write(to, message.files, overwrite) if to is not None else [])
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Contents by name, in the order in which a reader wants them."""
+        return {file.name: file.contents for file in self.message.files}
+
+    @property
+    def command(self) -> list[str]:
+        """What is run on each node, from the folder of the files. Words in capitals behind a `$` are the caller's to set."""
+        return list(self.message.command)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the launcher's processes must find in their environment."""
+        return dict(self.message.environment)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before running it, for people."""
+        return list(self.message.warnings)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Whether training fits, of a stage, a partitioning or a plan."""
+
+    #: All that the planner says of it.
+    message: plan_pb2.PredictMemoryResponse
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether all stages fit with their margins; None where no capacity was given."""
+        verdict = self.message.verdict
+        return None if verdict == plan_pb2.VERDICT_UNSPECIFIED else verdict == plan_pb2.VERDICT_FITS
+
+    @property
+    def stages(self) -> list[Stage]:
+        """What each stage needs, in order."""
+        return [
+            Stage.of(of.config, of.peak, of.capacity_bytes if of.HasField("capacity_bytes") else None)
+            for of in self.message.stages
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before trusting the numbers, for people."""
+        return list(self.message.warnings)

@@ -1,0 +1,102 @@
+"""Requests from what callers say."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
+
+from ._fill import fill, name
+from ._wire.v1 import export_pb2, model_pb2, plan_pb2, profile_pb2
+
+if TYPE_CHECKING:
+    from ._profile import Profile
+
+R = TypeVar("R", plan_pb2.ValidatePlanRequest, plan_pb2.ReportObservationRequest, profile_pb2.RunProfileRequest)
+
+
+class HuggingFaceConfig(Protocol):
+    """The configuration of a model of transformers."""
+
+    def to_json_string(self) -> str:
+        """Its `config.json`."""
+
+
+#: `profiles/ID`, the id alone, a profile, or the path of a profile's document.
+ProfileLike = Union[str, "os.PathLike[str]", "Profile"]
+#: `models/ID`; the family of a model of the zoo; fields of a ZooModel; a source; the path of a `config.json` or a list of
+#: layers; a configuration of transformers.
+ModelLike = Union[str, "os.PathLike[str]", Mapping[str, Any], model_pb2.ModelSource, HuggingFaceConfig]
+
+
+def recommend(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2.RecommendPlanRequest:
+    """See `Client.recommend`."""
+    return fill(plan_pb2.RecommendPlanRequest(), {**_profile(profile), **options})
+
+
+def predict(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2.PredictMemoryRequest:
+    """See `Client.predict`."""
+    return fill(plan_pb2.PredictMemoryRequest(), {**_profile(profile), **options})
+
+
+def export(plan: str, launcher: str | int | None, version: str, variant: str | int | None) -> export_pb2.ExportPlanRequest:
+    """See `Plan.export`."""
+    options = {"name": plan, "launcher": launcher, "launcher_version": version, "variant": variant}
+    return fill(export_pb2.ExportPlanRequest(), options)
+
+
+def validate(plan: str, options: Mapping[str, Any]) -> plan_pb2.ValidatePlanRequest:
+    """See `Plan.validate`."""
+    return _repeatable(fill(plan_pb2.ValidatePlanRequest(name=plan), options))
+
+
+def run_profile(model: ModelLike, options: Mapping[str, Any]) -> profile_pb2.RunProfileRequest:
+    """See `Client.profile`."""
+    return _repeatable(fill(profile_pb2.RunProfileRequest(), {**_model(model), **options}))
+
+
+def report(plan: str, observation: Mapping[str, Any]) -> plan_pb2.ReportObservationRequest:
+    """What a training of a plan needed."""
+    return _repeatable(fill(plan_pb2.ReportObservationRequest(), {"plan": plan, "observation": observation}))
+
+
+def _repeatable(request: R) -> R:
+    """The request with an id: called again it begins nothing twice."""
+    request.request_id = request.request_id or str(uuid.uuid4())
+    return request
+
+
+def _profile(profile: ProfileLike | None) -> dict[str, Any]:
+    if profile is None or isinstance(profile, str):
+        return {"profile": profile}
+    if isinstance(profile, os.PathLike):
+        return {"profile_document": Path(profile).read_text(encoding="utf-8")}
+    return {"profile": profile.name}
+
+
+def _model(model: ModelLike) -> dict[str, Any]:
+    if isinstance(model, str):
+        if model.startswith("models/"):
+            return {"model": name("models", model)}
+        return {"source": {"zoo": {"family": model}}}
+    if isinstance(model, os.PathLike):
+        return {"source": _file(Path(model).read_text(encoding="utf-8"))}
+    if isinstance(model, Mapping):
+        return {"source": {"zoo": model}}
+    if isinstance(model, model_pb2.ModelSource):
+        return {"source": model}
+    return {"source": {"hugging_face": {"config": model.to_json_string()}}}
+
+
+def _file(text: str) -> dict[str, Any]:
+    """What a file says of a model: configurations name their `model_type`, lists of layers have none."""
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    if isinstance(said, dict) and "model_type" in said:
+        return {"hugging_face": {"config": text}}
+    return {"layer_list": {"document": text}}

@@ -1,0 +1,1 @@
+"""What is generated: see tools/generate.py."""

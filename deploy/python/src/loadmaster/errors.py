@@ -1,0 +1,198 @@
+"""What planners refuse, as exceptions by reason. The reasons are the interface: deploy/errors.md lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from ._wire.remedies import REMEDIES
+
+DOMAIN = "loadmaster.dev"
+DETAILS = "grpc-status-details-bin"
+
+
+@dataclass(frozen=True)
+class FieldViolation:
+    """A field of a request that is not valid."""
+
+    #: Its path: `constraints.micro_batch_sizes[0]`.
+    field: str
+    #: What is wrong with it, for people.
+    description: str
+
+
+class LoadmasterError(Exception):
+    """A call that was not answered as it was asked."""
+
+    #: Why, for people.
+    message: str
+    #: Why, for programs: `NO_FEASIBLE_PLAN`. Empty where no planner said it.
+    reason: str
+    #: gRPC's code.
+    code: grpc.StatusCode
+    #: The fields that are not valid.
+    fields: list[FieldViolation]
+    #: More of it, by key.
+    metadata: dict[str, str]
+    #: When to call again, seconds; None where nothing is said.
+    retry_seconds: float | None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: grpc.StatusCode = grpc.StatusCode.UNKNOWN,
+        reason: str = "",
+        fields: list[FieldViolation] | None = None,
+        metadata: dict[str, str] | None = None,
+        retry_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.reason = reason
+        self.fields = fields or []
+        self.metadata = metadata or {}
+        self.retry_seconds = retry_seconds
+
+    @property
+    def remedy(self) -> str:
+        """What helps, for people; empty where nothing is known."""
+        return self.metadata.get("remedies") or REMEDIES.get(self.reason, "")
+
+    def __str__(self) -> str:
+        said = f"{self.reason}: {self.message}" if self.reason else self.message
+        # The planner's sentence often names the field that it is about.
+        unsaid = [f"{of.field}: {of.description}" for of in self.fields if of.description not in said]
+        return "\n  ".join([said, *unsaid])
+
+
+class InvalidField(LoadmasterError):
+    """A value of the request is not valid: see `fields`."""
+
+
+class NotFound(LoadmasterError):
+    """No resource has this name."""
+
+
+class AlreadyExists(LoadmasterError):
+    """Another resource has this id."""
+
+
+class NoFeasiblePlan(LoadmasterError):
+    """No plan that was asked for fits: see `remedy`, and `missing_bytes`, `layer` and `device` in `metadata`."""
+
+
+class PlanShapeUnsupported(LoadmasterError):
+    """The launcher does not run plans of this shape."""
+
+
+class ProfileNotReady(LoadmasterError):
+    """The profile is not complete, or has not measured what this question needs."""
+
+
+class NoWorker(LoadmasterError):
+    """No worker is connected, or none could hold this."""
+
+
+class Busy(LoadmasterError):
+    """The planner has as much to do as it takes: call again later."""
+
+
+class Unavailable(LoadmasterError):
+    """The planner cannot be reached, or is stopping, and was asked again as long as that helps."""
+
+
+class DeadlineExceeded(LoadmasterError, TimeoutError):
+    """Time was up before there was an answer."""
+
+
+class Cancelled(LoadmasterError):
+    """Somebody cancelled it."""
+
+
+class OutOfMemory(LoadmasterError):
+    """A run needed more memory than its device has."""
+
+
+class RunFailed(LoadmasterError):
+    """A run failed as often as it is tried."""
+
+
+BY_REASON: dict[str, type[LoadmasterError]] = {
+    "INVALID_FIELD": InvalidField,
+    "NOT_FOUND": NotFound,
+    "ALREADY_EXISTS": AlreadyExists,
+    "NO_FEASIBLE_PLAN": NoFeasiblePlan,
+    "PLAN_SHAPE_UNSUPPORTED": PlanShapeUnsupported,
+    "PROFILE_INCOMPLETE": ProfileNotReady,
+    "PROFILE_LACKS": ProfileNotReady,
+    "PROFILE_UNUSABLE": ProfileNotReady,
+    "NO_WORKER": NoWorker,
+    "NO_WORKER_FITS": NoWorker,
+    "OUT_OF_MEMORY": OutOfMemory,
+    "RUN_FAILED": RunFailed,
+}
+BY_CODE: dict[grpc.StatusCode, type[LoadmasterError]] = {
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Busy,
+    grpc.StatusCode.CANCELLED: Cancelled,
+}
+CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class CallError(Protocol):
+    """What gRPC raises: an RpcError whose class is not public."""
+
+    def code(self) -> grpc.StatusCode | None: ...
+    def details(self) -> str | None: ...
+    def trailing_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
+
+
+def from_call(error: CallError, address: str) -> LoadmasterError:
+    """What a failed call to the planner at `address` says."""
+    code = error.code() or grpc.StatusCode.UNKNOWN
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS and isinstance(value, bytes):
+            try:
+                return from_status(status_pb2.Status.FromString(value))
+            except DecodeError:
+                break
+    said = error.details() or code.name
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return Unavailable(
+            f"the planner at {address} cannot be reached ({said}); is `loadmaster serve` running there? address= or "
+            "LOADMASTER_ADDRESS names another",
+            code=code,
+        )
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineExceeded("no answer in time; timeout= or LOADMASTER_TIMEOUT allows more", code=code)
+    return BY_CODE.get(code, LoadmasterError)(said, code=code)
+
+
+def from_status(status: status_pb2.Status) -> LoadmasterError:
+    """What a status says, of a call or of an operation that failed."""
+    code = CODES.get(status.code, grpc.StatusCode.UNKNOWN)
+    info = error_details_pb2.ErrorInfo()
+    bad = error_details_pb2.BadRequest()
+    retry = error_details_pb2.RetryInfo()
+    for detail in status.details:
+        for known in (info, bad, retry):
+            if detail.Is(known.DESCRIPTOR):
+                detail.Unpack(known)
+    reason = info.reason if info.domain == DOMAIN else ""
+    kind = BY_REASON.get(reason) or BY_CODE.get(code, LoadmasterError)
+    return kind(
+        status.message,
+        code=code,
+        reason=reason,
+        fields=[FieldViolation(of.field, of.description) for of in bad.field_violations],
+        metadata=dict(info.metadata),
+        retry_seconds=retry.retry_delay.ToTimedelta().total_seconds() if retry.HasField("retry_delay") else None,
+    )

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Tests the Python package under every Python and protobuf that it is for, in throw-away environments, and prints a line for
+# each. A Python that is not there is named as skipped.
+#
+#     deploy/python/tests/matrix.sh [--target DIR]
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+programs=$here/../../../target/debug
+if [[ ${1:-} == --target ]]; then programs=$(cd "$2" && pwd); fi
+pythons=(3.10 3.11 3.12 3.13)
+protobufs=(4.25.8 5.29.5 6.33.5 7.36.2)
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$here/.."
+failed=0
+for version in "${pythons[@]}"; do
+    python=
+    for found in "python$version" "$HOME"/.pyenv/versions/"$version".*/bin/python; do
+        if [[ $("$found" -c 'import ensurepip, sys; print(*sys.version_info[:2], sep=".")' 2>/dev/null) == "$version" ]]; then
+            python=$found && break
+        fi
+    done
+    if [[ -z $python ]]; then
+        echo "SKIPPED: Python $version: it is not installed"
+        continue
+    fi
+    "$python" -m venv "$folder/$version"
+    for protobuf in "${protobufs[@]}"; do
+        log=$folder/log
+        if "$folder/$version/bin/python" -m pip install --quiet --disable-pip-version-check \
+            "protobuf==$protobuf" grpcio googleapis-common-protos pytest 'setuptools>=70.1' >"$log" 2>&1 &&
+            PYTHONPATH=src PYTHONDONTWRITEBYTECODE=1 LOADMASTER_PROGRAMS=$programs \
+                "$folder/$version/bin/python" -m pytest --quiet --ignore tests/test_observe.py >"$log" 2>&1 </dev/null; then
+            echo "passed: Python $version, protobuf $protobuf: $(tail -n 1 "$log")"
+        else
+            cat "$log"
+            echo "FAILED: Python $version, protobuf $protobuf"
+            failed=1
+        fi
+    done
+done
+exit "$failed"

@@ -1,0 +1,198 @@
+"""What the package does by itself: reading what people write, errors, and when a call is made again."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import sys
+
+import grpc
+import pytest
+from google.longrunning import operations_pb2
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc import error_details_pb2, status_pb2
+
+import loadmaster
+from loadmaster import _calls, _notation, _settings, _words, errors
+from loadmaster._fill import fill
+from loadmaster._settings import Settings
+from loadmaster._wire.v1 import plan_pb2, profile_pb2, recommend_pb2, training_pb2
+
+METHODS = [value for value in vars(_calls).values() if isinstance(value, _calls.Method)]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: str(method.path).rpartition("/")[2])
+def test_methods_are_those_of_the_protocol_and_may_be_called_again(method: _calls.Method) -> None:  # type: ignore[type-arg]
+    service, name = method.path.strip("/").split("/")
+    files = (plan_pb2.DESCRIPTOR, profile_pb2.DESCRIPTOR, operations_pb2.DESCRIPTOR)
+    services = {of.full_name: of for file in files for of in file.services_by_name.values()}
+    described = services[service].methods_by_name[name]
+    assert (described.input_type, described.output_type) == (method.request.DESCRIPTOR, method.answer.DESCRIPTOR)
+    changes_nothing = name.startswith(("Get", "List", "Predict", "Recommend", "Export", "Wait", "Cancel"))
+    assert changes_nothing or "request_id" in method.request.DESCRIPTOR.fields_by_name
+
+
+@pytest.mark.parametrize(
+    ("given", "full"),
+    [
+        ("localhost", "http://localhost:7433"),
+        (" http://localhost", "http://localhost:7433"),
+        ("http://node1/", "http://node1:7433/"),
+        ("[::1]", "http://[::1]:7433"),
+        ("[::1]:80", "http://[::1]:80"),
+        ("10.0.0.1:80", "http://10.0.0.1:80"),
+    ],
+)
+def test_an_address_needs_neither_scheme_nor_port(given: str, full: str) -> None:
+    assert _settings.url(given) == full
+    assert Settings.read(given, None).target == full.removeprefix("http://").strip("/")
+
+
+def test_settings_are_given_or_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings.read(None, None) == Settings("http://127.0.0.1:7433", 30.0)
+    monkeypatch.setenv("LOADMASTER_ADDRESS", "node7")
+    monkeypatch.setenv("LOADMASTER_TIMEOUT", "1h 30m")
+    assert Settings.read(None, None) == Settings("http://node7:7433", 5400.0)
+    assert Settings.read("node8:1", 2.5) == Settings("http://node8:1", 2.5)
+    for wrong in ("soon", "-1s", "1 parsec", "1s2"):
+        monkeypatch.setenv("LOADMASTER_TIMEOUT", wrong)
+        with pytest.raises(ValueError, match="LOADMASTER_TIMEOUT"):
+            Settings.read(None, None)
+    monkeypatch.delenv("LOADMASTER_TIMEOUT")
+    for address in ("https://node1", "", "http://"):
+        with pytest.raises(ValueError, match="address"):
+            Settings.read(address, None)
+    with pytest.raises(ValueError, match="timeout"):
+        Settings.read(None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("2GiB", 2 << 30), ("2g", 2 << 30), ("1.5 MiB", 3 << 19), ("3MB", 3_000_000), ("17", 17)]
+)
+def test_bytes_have_units(text: str, count: int) -> None:
+    assert _notation.bytes_of(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "1..2MiB", "5 parsecs", "99999999999TiB"])
+def test_nonsense_is_no_number_of_bytes(text: str) -> None:
+    with pytest.raises(ValueError, match="bytes"):
+        _notation.bytes_of(text)
+
+
+def test_devices_are_groups_in_order() -> None:
+    groups = [(of.count, of.capacity_bytes, of.kind) for of in _notation.devices("4x2GiB,512MiB, 8x80GiB:NVIDIA H200")]
+    assert groups == [(4, 2 << 30, ""), (1, 512 << 20, ""), (8, 80 << 30, "NVIDIA H200")]
+    for wrong in ("", "4x", "x2GiB", "0x2GiB", "4x2GiB,", "4x0", "99999999999x1GiB", "axb"):
+        with pytest.raises(ValueError):
+            _notation.devices(wrong)
+
+
+def test_stages_that_are_printed_are_read_again() -> None:
+    draw = random.Random(5)
+    for _ in range(200):
+        stages = [(draw.randint(1, 50), draw.randint(1, 20), 1 << draw.randint(0, 6)) for _ in range(draw.randint(1, 10))]
+        text = "-".join(
+            f"{layers}{f'd{data}' if data > 1 else ''}{f't{shards}' if shards > 1 else ''}" for layers, data, shards in stages
+        )
+        read = _notation.partitioning(text).stages
+        assert [(of.last_layer - of.first_layer + 1, of.data_degree, of.tensor_degree) for of in read] == stages
+        assert read[0].first_layer == 0 and all(
+            one.last_layer + 1 == next_.first_layer for one, next_ in itertools.pairwise(read)
+        )
+    for wrong in ("8,8", "", "0-1", "8t2d2", "8-"):
+        with pytest.raises(ValueError):
+            _notation.partitioning(wrong)
+    of = _notation.stage("3..9d2t4")
+    assert (of.first_layer, of.last_layer, of.data_degree, of.tensor_degree) == (3, 9, 2, 4)
+
+
+def test_words_stand_for_values() -> None:
+    assert _words.number(training_pb2.Schedule.DESCRIPTOR, "1f1b") == training_pb2.SCHEDULE_ONE_F_ONE_B
+    assert _words.number(recommend_pb2.SearchMode.DESCRIPTOR, "SEARCH_MODE_AMP") == recommend_pb2.SEARCH_MODE_AMP
+    assert _words.word_of(profile_pb2.Profile.State.DESCRIPTOR, 99) == "99"
+    with pytest.raises(ValueError, match="min-peak-memory"):
+        _words.number(recommend_pb2.Objective.DESCRIPTOR, "fast")
+
+
+def test_keywords_become_a_request() -> None:
+    request = fill(
+        plan_pb2.RecommendPlanRequest(),
+        {
+            "profile": "gpt", "cluster": "clusters/pod1", "launcher": "deepspeed", "host_memory_bytes": "64GiB", "margin": 0.0,
+            "constraints": {"schedules": ["1f1b", "gpipe"], "pins": [{"layer": 3, "device": "n1/0"}]},
+            "hourly_prices": {"NVIDIA H200": 3.5}, "copy_pace": {}, "brief": None, "other_profiles": ["h100"],
+        },
+    )  # fmt: skip
+    assert (request.profile, request.cluster, list(request.other_profiles)) == (
+        "profiles/gpt",
+        "clusters/pod1",
+        ["profiles/h100"],
+    )
+    assert request.launcher == recommend_pb2.LAUNCHER_DEEPSPEED and request.host_memory_bytes == 64 << 30
+    assert request.HasField("margin") and request.HasField("copy_pace") and request.hourly_prices["NVIDIA H200"] == 3.5
+    assert list(request.constraints.schedules) == [2, 1] and request.constraints.pins[0].device == "n1/0"
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "said"),
+    [
+        ({"launchr": "x"}, TypeError, "did you mean 'launcher'"),
+        ({"launcher": "x"}, ValueError, "launcher: 'x' is no Launcher: name one of megatron"),
+        ({"constraints": {"min_stage": 1}}, TypeError, r"constraints\.min_stage: .*did you mean 'min_stages'"),
+        ({"constraints": 3}, TypeError, "constraints: give a mapping or a Constraints"),
+        ({"profile": "plans/x"}, ValueError, "profile: .*profiles/ID"),
+        ({"host_memory_bytes": "much"}, ValueError, "host_memory_bytes: .*2GiB"),
+        ({"other_profiles": "h100"}, TypeError, "other_profiles: give a list"),
+        ({"micro_batches": "four"}, TypeError, "micro_batches"),
+    ],
+)
+def test_what_cannot_be_meant_names_the_field(options: dict[str, object], kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        fill(plan_pb2.RecommendPlanRequest(), options)
+
+
+def status(code: int, *details: object) -> status_pb2.Status:
+    packed = []
+    for detail in details:
+        packed.append(AnyMessage())
+        packed[-1].Pack(detail)  # type: ignore[arg-type]
+    return status_pb2.Status(code=code, message="because", details=packed)
+
+
+def test_errors_are_read_by_reason_then_by_code() -> None:
+    info = error_details_pb2.ErrorInfo(reason="TOO_MANY_SEARCHES", domain="loadmaster.dev")
+    retry = error_details_pb2.RetryInfo()
+    retry.retry_delay.FromMilliseconds(1500)
+    busy = errors.from_status(status(8, info, retry))
+    assert isinstance(busy, loadmaster.Busy) and busy.retry_seconds == 1.5 and busy.remedy == "ask again after `RetryInfo`"
+    # Reasons are of our own planner: those of others mean something else.
+    other = error_details_pb2.ErrorInfo(reason="NOT_FOUND", domain="example.com")
+    assert type(errors.from_status(status(5, other))) is loadmaster.LoadmasterError
+    unheard = error_details_pb2.ErrorInfo(reason="OF_TOMORROW", domain="loadmaster.dev")
+    assert errors.from_status(status(9, unheard)).reason == "OF_TOMORROW"
+    assert errors.from_status(status(77)).code is grpc.StatusCode.UNKNOWN
+    bad = error_details_pb2.BadRequest()
+    bad.field_violations.add(field="micro_batches", description="must be above 0")
+    assert "micro_batches: must be above 0" in str(errors.from_status(status(3, bad)))
+
+
+def test_a_call_is_made_again_while_that_may_help() -> None:
+    away = errors.Unavailable("away", code=grpc.StatusCode.UNAVAILABLE)
+    attempts, now, pauses = _calls.Attempts(0.0, timeout=30.0), 0.0, []
+    while (pause := attempts.pause(away, now)) is not None:
+        pauses.append(pause)
+        now += pause
+    assert pauses[0] < 0.2 and max(pauses) <= 2.0 * 1.2 and 7.0 < now <= 10.0
+    assert _calls.Attempts(0.0, timeout=0.05).pause(away, 0.0) is None, "it would be over"
+    refused = errors.NoFeasiblePlan("no", code=grpc.StatusCode.FAILED_PRECONDITION)
+    assert _calls.Attempts(0.0, timeout=30.0).pause(refused, 0.0) is None
+    asked = errors.Unavailable("away", code=grpc.StatusCode.UNAVAILABLE, retry_seconds=3600.0)
+    assert _calls.Attempts(0.0, timeout=30.0).pause(asked, 0.0) == 5.0
+
+
+def test_importing_the_package_needs_neither_torch_nor_a_planner() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", "import loadmaster, sys; print('torch' in sys.modules)"], capture_output=True, text=True
+    )
+    assert (said.returncode, said.stdout.strip()) == (0, "False"), said.stderr

@@ -1,0 +1,209 @@
+"""What the package promises, against a real planner and a real worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+from conftest import TINY
+from planner import Planner, environment, wait_until
+
+import loadmaster
+from loadmaster import Client
+from loadmaster._wire.options import ConstraintsFields, TrainingSpecFields
+
+TWO_STAGES: ConstraintsFields = {"min_stages": 2, "max_stages": 2}
+
+
+def test_a_profile_is_measured_and_waited_for(
+    measured: tuple[loadmaster.Profile, list[loadmaster.Progress]], planner: Planner
+) -> None:
+    profile, told = measured
+    assert (profile.name, profile.state, profile.complete, profile.missing) == ("profiles/gpt", "complete", True, [])
+    assert told and told[-1].share == 1.0 and told[-1].runs[0] == told[-1].runs[1] > 0
+    assert [of.share for of in told] == sorted(of.share for of in told)
+    shown = planner.cli("profile", "show", "gpt")
+    assert (shown["name"], shown["model"]) == (profile.name, profile.model)
+
+
+def test_a_plan_is_what_the_command_line_gets(client: Client, planner: Planner) -> None:
+    plan = client.recommend("gpt", devices="2x1GiB", objective="min-iteration-time", constraints=TWO_STAGES)
+    same = planner.cli(
+        "plan", "recommend", "--profile", "gpt", "--devices", "2x1GiB", "--objective", "min-iteration-time",
+        "--min-stages", "2", "--max-stages", "2",
+    )  # fmt: skip
+    assert plan.name == same["name"] and plan.partition == same["partition"]
+    assert plan.peak_bytes == int(same["predictedPeak"]["bytes"]) and plan.peak_ledger == "allocated"
+    assert plan.seconds == same["iteration"]["iterationSeconds"]
+    peaks = [int(stage["predictedPeak"]["bytes"]) for stage in same["stages"]]
+    assert [stage.peak_bytes for stage in plan.stages] == peaks and len(peaks) == 2
+    assert (plan.stages[0].first_layer, plan.stages[-1].last_layer) == (0, 5)
+    assert client.plan(plan.name).message.stages == plan.message.stages
+
+
+def test_bytes_of_predictions_are_those_of_the_command_line(client: Client, planner: Planner) -> None:
+    asked = client.predict("gpt", partitioning="2-2-2", schedule="1f1b", capacity_bytes="1GiB")
+    same = planner.cli(
+        "plan", "predict", "--profile", "gpt", "--partition", "2-2-2", "--schedule", "1f1b", "--capacity", "1GiB"
+    )
+    assert [stage.peak_bytes for stage in asked.stages] == [int(stage["peak"]["bytes"]) for stage in same["stages"]]
+    assert asked.fits is True and asked.stages[0].ledger == "allocated"
+    assert client.predict("gpt", partitioning="6", capacity_bytes="64KiB").fits is False
+    assert client.predict("gpt", partitioning="3-3").fits is None
+
+
+def test_exported_files_are_those_of_the_command_line(client: Client, planner: Planner, tmp_path: Path) -> None:
+    plan = client.recommend("gpt", devices="2x1GiB", launcher="deepspeed", constraints=TWO_STAGES)
+    for name, options, flags in (
+        ("usual", {}, []),
+        (
+            "megatron",
+            {"launcher": "megatron", "version": "0.19", "variant": "hybrid"},
+            ["--launcher", "megatron@0.19", "--variant", "hybrid"],
+        ),
+    ):
+        ours, theirs = tmp_path / name, tmp_path / f"{name}-cli"
+        export = plan.export(to=ours, **options)  # type: ignore[arg-type]
+        planner.cli_text("plan", "export", plan.name, "--to", str(theirs), *flags)
+        assert {file.name: file.read_bytes() for file in ours.iterdir()} == {
+            file.name: file.read_bytes() for file in theirs.iterdir()
+        }
+        assert sorted(export.paths) == sorted(ours.iterdir()) and export.command
+    changed = tmp_path / "usual" / "ds_config.json"
+    changed.write_text("mine")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        plan.export(to=tmp_path / "usual")
+    assert changed.read_text() == "mine"
+    plan.export(to=tmp_path / "usual", overwrite=True)
+    assert json.loads(changed.read_text())
+
+
+def test_errors_have_a_reason_fields_and_a_remedy(client: Client) -> None:
+    with pytest.raises(loadmaster.InvalidField) as invalid:
+        client.recommend("gpt", devices="4x1GiB", micro_batches=-1)
+    assert invalid.value.reason == "INVALID_FIELD" and invalid.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert [of.field for of in invalid.value.fields] == ["micro_batches"] and invalid.value.remedy
+    with pytest.raises(loadmaster.NotFound) as missing:
+        client.plan("0123456789abcdef")
+    assert missing.value.metadata["resource"] == "plans/0123456789abcdef"
+    with pytest.raises(loadmaster.NoFeasiblePlan) as nothing:
+        client.recommend("gpt", devices="2x64KiB")
+    assert int(nothing.value.metadata["missing_bytes"]) > 0 and "more devices" in nothing.value.remedy
+    with pytest.raises(loadmaster.NoFeasiblePlan) as idle:
+        client.recommend("gpt", devices="4x1GiB", objective="min-iteration-time", constraints=TWO_STAGES)
+    assert "--allow-idle-devices" in idle.value.remedy == idle.value.metadata["remedies"]
+    with pytest.raises(loadmaster.PlanShapeUnsupported):
+        client.recommend("gpt", devices="4x1GiB", launcher="torchgpipe", shape="per-stage-mesh")
+
+
+def test_lists_are_read_page_by_page(client: Client) -> None:
+    made = {client.recommend("gpt", devices="4x1GiB", micro_batch_size=size, alternatives=-1).name for size in (1, 2, 4)}
+    listed = [plan.name for plan in client.plans(filter="profile = gpt", order_by="create_time", page_size=1)]
+    assert made <= set(listed) and len(listed) == len(set(listed))
+    assert [plan.name for plan in client.plans(filter="profile = gpt", order_by="create_time desc")] == listed[::-1]
+    assert [profile.name for profile in client.profiles(filter="model:gpt2", page_size=1)].count("profiles/gpt") == 1
+    with pytest.raises(loadmaster.InvalidField):
+        next(client.plans(filter="nonsense ="))
+
+
+def test_a_plan_is_trained_and_waited_for(client: Client) -> None:
+    plan = client.recommend("gpt", devices="2x1GiB", constraints=TWO_STAGES)
+    trained = plan.validate(iterations=1).wait()
+    assert trained.name == plan.name
+    measured = trained.message.validations[0].measured_peaks
+    assert [peak.bytes for peak in measured] == pytest.approx([stage.peak_bytes for stage in plan.stages], rel=0.02)
+
+
+def test_asyncio_has_the_same(planner: Planner, client: Client, tmp_path: Path) -> None:
+    async def ask() -> tuple[loadmaster.AsyncPlan, list[str], loadmaster.Profile]:
+        async with loadmaster.AsyncClient(planner.address) as asked:
+            one, again = await asyncio.gather(*(asked.recommend("gpt", devices="3x1GiB") for _ in range(2)))
+            assert one.message.stages == again.message.stages
+            await one.export(tmp_path, launcher="torch-pipelining")
+            with pytest.raises(loadmaster.NotFound):
+                await asked.plan("0123456789abcdef")
+            begun = await asked.profile(TINY, profile_id="again", training={"micro_batch_size": 2, "micro_batches": 2})
+            return one, [plan.name async for plan in asked.plans(page_size=1)], await begun.wait()
+
+    plan, listed, profile = asyncio.run(ask())
+    assert plan.name == client.recommend("gpt", devices="3x1GiB").name
+    assert listed == [of.name for of in client.plans()] and profile.complete
+    assert list(tmp_path.iterdir())
+
+
+def test_what_is_interrupted_is_cancelled(planner: Planner) -> None:
+    script = (
+        "import loadmaster\n"
+        f"begun = loadmaster.profile({TINY!r}, profile_id='long', training={{'micro_batch_size': 64, 'micro_batches': 64}},"
+        " iterations=1000, fresh=True)\n"
+        "print(begun.name, flush=True)\n"
+        "begun.wait()\n"
+    )
+    asked = {**environment(), "LOADMASTER_ADDRESS": planner.address}
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=asked
+    )
+    assert child.stdout is not None
+    name = child.stdout.readline().strip()
+    time.sleep(0.5)  # it waits now, or will: either way it is interrupted
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert "KeyboardInterrupt" in said
+    ended = wait_until("it ends", lambda: planner.cli("operation", "show", name).get("error"))
+    assert ended["code"] == grpc.StatusCode.CANCELLED.value[0]
+    with Client(planner.address) as client:
+        assert client.stored_profile("long").state == "cancelled"
+
+
+def test_waiting_has_an_end_and_a_cancelled_operation_says_so(client: Client) -> None:
+    training: TrainingSpecFields = {"micro_batch_size": 64, "micro_batches": 64}
+    begun = client.profile(TINY, profile_id="endless", training=training, iterations=1000, fresh=True)
+    with pytest.raises(loadmaster.DeadlineExceeded, match="still goes on"):
+        begun.wait(timeout=0.2)
+    with pytest.raises(loadmaster.LoadmasterError, match="nothing yet"):
+        _ = begun.result
+    begun.cancel()
+    with pytest.raises(loadmaster.Cancelled) as cancelled:
+        begun.wait()
+    assert cancelled.value.reason == "CANCELLED" and begun.done
+
+
+def test_a_planner_that_starts_again_is_asked_again(measured: object) -> None:
+    planner = Planner()
+    try:
+        with Client(planner.address) as client:
+            assert list(client.plans()) == []
+            planner.stop()
+            with pytest.raises(loadmaster.Unavailable) as gone:
+                client.call(loadmaster._calls.LIST_PLANS, loadmaster._calls.LIST_PLANS.request(), patience=0.5)
+            assert planner.address in str(gone.value) and "LOADMASTER_ADDRESS" in str(gone.value)
+            back = threading.Timer(0.5, planner.restart)
+            back.start()
+            assert list(client.plans()) == []
+            back.join()
+    finally:
+        planner.close()
+
+
+def test_time_that_is_up_is_said(planner: Planner) -> None:
+    with Client(planner.address, timeout=0.001) as client, pytest.raises(loadmaster.DeadlineExceeded) as late:
+        client.recommend("gpt", devices="4x1GiB", brief=True, search_seed=1)
+    assert isinstance(late.value, TimeoutError)
+
+
+def test_functions_ask_the_planner_of_the_environment(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOADMASTER_ADDRESS", planner.address.removeprefix("http://"))
+    loadmaster._client_of.cache_clear()
+    assert loadmaster.recommend("gpt", devices="4x1GiB").name in {plan.name for plan in loadmaster.plans()}
+    assert loadmaster.predict("gpt", partitioning="3-3", capacity_bytes=1 << 30).fits
+    assert re.fullmatch(r"plans/[0-9a-f]+", loadmaster.plan(next(loadmaster.plans()).name).name)
+    loadmaster._client_of.cache_clear()

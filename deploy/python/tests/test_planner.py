@@ -87,6 +87,27 @@ def test_exported_files_are_those_of_the_command_line(client: Client, planner: P
     assert json.loads(changed.read_text())
 
 
+def test_a_plan_is_put_on_the_nodes_that_were_given(client: Client, planner: Planner) -> None:
+    plan = client.recommend("gpt", devices="2x1GiB", constraints=TWO_STAGES)
+    nodes = [{"name": node, "device_indices": [of], "memory_bytes": "1GiB"} for of, node in enumerate("ba")]
+    bound = plan.bind(nodes=nodes)  # type: ignore[arg-type]
+    stored = planner.cli("plan", "bindings", bound.name)
+    assert bound.name == stored["name"] and bound.message.plan == plan.name
+    assert sorted(bound.nodes) == ["a", "b"] == sorted(stored["nodes"]) and bound.warnings
+    for binding in (bound, bound.name, bound.name.removeprefix("bindings/")):
+        ranks = plan.export(launcher="other", binding=binding).message.ranks
+        assert [(of.device.node, of.device.index) for of in ranks] == [(of, "ba".index(of)) for of in bound.nodes]
+    with pytest.raises(loadmaster.LoadmasterError) as few:
+        plan.bind(nodes=nodes[:1])  # type: ignore[arg-type]
+    assert few.value.reason == "PLAN_DOES_NOT_BIND" and few.value.remedy
+
+
+def test_a_plan_is_wrapped_for_kubernetes(client: Client) -> None:
+    plan = client.recommend("gpt", devices="2x1GiB", launcher="deepspeed", constraints=TWO_STAGES)
+    export = plan.export(envelope="job", envelope_options={"image": "train:1", "name": "mine"})
+    assert "kind: Job" in export.files["job.yaml"] and export.command[0] == "kubectl"
+
+
 def test_errors_have_a_reason_fields_and_a_remedy(client: Client) -> None:
     with pytest.raises(loadmaster.InvalidField) as invalid:
         client.recommend("gpt", devices="4x1GiB", micro_batches=-1)

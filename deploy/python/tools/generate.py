@@ -10,6 +10,7 @@ year, this one's runs with 4.25 to 7. Their wheels end at Python 3.12.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def messages(folder: Path) -> bytes:
     """Writes the messages of all files that the roots need, importable as parts of the package alone; returns these files as a
     FileDescriptorSet."""
     out = folder / "raw"
+    shutil.rmtree(out, ignore_errors=True)  # of an attempt that failed
     out.mkdir(parents=True)
     known = Path(grpc_tools.__file__).parent / "_proto"  # google.protobuf; the rest of Google's is beside our own
     described = folder / "described"

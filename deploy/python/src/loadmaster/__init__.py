@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ._aio import AsyncClient
 from ._client import Client
 from ._operation import AsyncOperation, Operation, Progress
-from ._plan import AsyncPlan, Export, Plan, Prediction, Stage
+from ._plan import AsyncPlan, Binding, Export, Plan, Prediction, Stage
 from ._profile import Profile
 from ._requests import ModelLike, ProfileLike
 from ._version import VERSION as __version__
@@ -51,6 +51,7 @@ __all__ = [
     "AsyncClient",
     "AsyncOperation",
     "AsyncPlan",
+    "Binding",
     "Busy",
     "Cancelled",
     "Client",

@@ -12,7 +12,7 @@ from google.protobuf import empty_pb2
 from google.protobuf.message import Message
 
 from ._version import VERSION
-from ._wire.v1 import export_pb2, observation_pb2, plan_pb2, profile_pb2
+from ._wire.v1 import binding_pb2, export_pb2, observation_pb2, plan_pb2, profile_pb2
 from .errors import LoadmasterError
 
 Q = TypeVar("Q", bound=Message)
@@ -39,7 +39,7 @@ PATIENCE = 10.0
 @dataclass(frozen=True)
 class Method(Generic[Q, A]):
     """A method of the planner. All of these may be called again: reads and predictions change nothing, a search gives the
-    same plan, and whatever begins or stores something has a request id."""
+    same plan or binding, and whatever begins or stores something has a request id."""
 
     path: str
     request: type[Q]
@@ -55,6 +55,7 @@ PREDICT_MEMORY = Method(f"{PLANS}/PredictMemory", plan_pb2.PredictMemoryRequest,
 GET_PLAN = Method(f"{PLANS}/GetPlan", plan_pb2.GetPlanRequest, plan_pb2.Plan)
 LIST_PLANS = Method(f"{PLANS}/ListPlans", plan_pb2.ListPlansRequest, plan_pb2.ListPlansResponse)
 EXPORT_PLAN = Method(f"{PLANS}/ExportPlan", export_pb2.ExportPlanRequest, export_pb2.ExportPlanResponse)
+BIND_PLAN = Method(f"{PLANS}/BindPlan", binding_pb2.BindPlanRequest, binding_pb2.Binding)
 VALIDATE_PLAN = Method(f"{PLANS}/ValidatePlan", plan_pb2.ValidatePlanRequest, operations_pb2.Operation)
 REPORT_OBSERVATION = Method(f"{PLANS}/ReportObservation", plan_pb2.ReportObservationRequest, observation_pb2.Observation)
 RUN_PROFILE = Method(f"{PROFILES}/RunProfile", profile_pb2.RunProfileRequest, operations_pb2.Operation)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _calls, _files, _requests
-from ._wire.v1 import export_pb2, memory_pb2, plan_pb2, recommend_pb2, stage_pb2
+from ._fill import name
+from ._wire.v1 import binding_pb2, export_pb2, memory_pb2, plan_pb2, recommend_pb2, stage_pb2
 from ._words import word_of
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ._aio import AsyncClient
     from ._client import Client
     from ._operation import AsyncOperation, Operation
-    from ._wire.options import LauncherWord, ValidateOptions
+    from ._wire.options import BindOptions, ExportOptions, ValidateOptions
 
 
 def ledger_of(figure: memory_pb2.MemoryFigure) -> str:
@@ -126,18 +127,27 @@ class Plan(_Plan):
         self,
         to: str | os.PathLike[str] | None = None,
         *,
-        launcher: LauncherWord | int | None = None,
         version: str = "",
-        variant: str | None = None,
+        binding: Binding | str | None = None,
         overwrite: bool = False,
+        **options: Unpack[ExportOptions],
     ) -> Export:
-        """The plan as files, flags and environment of a launcher, by default of its own; written into the folder `to`.
+        """The plan as files, flags and environment of a launcher, by default of its own; written into the folder `to`. Keywords
+        are the fields of ExportPlanRequest; `version` is of the launcher.
 
         Raises PlanShapeUnsupported where the launcher cannot say the plan, FileExistsError where a file of another content is
         there.
         """
-        request = _requests.export(self.name, launcher, version, variant)
+        request = _requests.export(self.name, version, _name_of(binding), options)
         return Export.written(self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
+
+    def bind(self, node_list: str | None = None, **options: Unpack[BindOptions]) -> Binding:
+        """Puts it on the nodes that a scheduler gave, in the order that makes an iteration shortest: a hostlist
+        (`gpu[001-004]`), or `nodes=` with more about each. Keywords are the fields of BindPlanRequest.
+
+        Raises LoadmasterError with the reason PLAN_DOES_NOT_BIND where the nodes have too few devices, others, or too little memory.
+        """
+        return Binding(self._client.call(_calls.BIND_PLAN, _requests.bind(self.name, node_list, options)))
 
     def validate(self, **options: Unpack[ValidateOptions]) -> Operation[plan_pb2.Plan, Plan]:
         """Trains it on the connected workers; keywords are the fields of ValidatePlanRequest."""
@@ -157,14 +167,18 @@ class AsyncPlan(_Plan):
         self,
         to: str | os.PathLike[str] | None = None,
         *,
-        launcher: LauncherWord | int | None = None,
         version: str = "",
-        variant: str | None = None,
+        binding: Binding | str | None = None,
         overwrite: bool = False,
+        **options: Unpack[ExportOptions],
     ) -> Export:
         """See `Plan.export`."""
-        request = _requests.export(self.name, launcher, version, variant)
+        request = _requests.export(self.name, version, _name_of(binding), options)
         return Export.written(await self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
+
+    async def bind(self, node_list: str | None = None, **options: Unpack[BindOptions]) -> Binding:
+        """See `Plan.bind`."""
+        return Binding(await self._client.call(_calls.BIND_PLAN, _requests.bind(self.name, node_list, options)))
 
     async def validate(self, **options: Unpack[ValidateOptions]) -> AsyncOperation[plan_pb2.Plan, AsyncPlan]:
         """See `Plan.validate`."""
@@ -172,6 +186,43 @@ class AsyncPlan(_Plan):
 
         begun = await self._client.call(_calls.VALIDATE_PLAN, _requests.validate(self.name, options))
         return AsyncOperation(begun, self._client, plan_pb2.Plan, self._client.plan_of)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Which device runs which rank of a plan."""
+
+    #: All that the planner says of it.
+    message: binding_pb2.Binding
+
+    @property
+    def name(self) -> str:
+        """`bindings/ID`."""
+        return self.message.name
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes that have ranks, in the order of these."""
+        return list(self.message.nodes)
+
+    @property
+    def seconds(self) -> float | None:
+        """Predicted seconds of one iteration on these nodes; None where nobody can tell, and `warnings` says why."""
+        return self.message.iteration_seconds if self.message.HasField("iteration_seconds") else None
+
+    @property
+    def planned_seconds(self) -> float | None:
+        """The same before anybody knew the nodes."""
+        return self.message.planned_iteration_seconds if self.message.HasField("planned_iteration_seconds") else None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before relying on it, for people."""
+        return list(self.message.warnings)
+
+
+def _name_of(binding: Binding | str | None) -> str | None:
+    return binding.name if isinstance(binding, Binding) else binding and name("bindings", binding)
 
 
 @dataclass(frozen=True)

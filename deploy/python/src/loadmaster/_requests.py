@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
 
 from ._fill import fill, name
-from ._wire.v1 import export_pb2, model_pb2, plan_pb2, profile_pb2
+from ._wire.v1 import binding_pb2, export_pb2, model_pb2, plan_pb2, profile_pb2
 
 if TYPE_CHECKING:
     from ._profile import Profile
@@ -42,10 +42,15 @@ def predict(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2
     return fill(plan_pb2.PredictMemoryRequest(), {**_profile(profile), **options})
 
 
-def export(plan: str, launcher: str | int | None, version: str, variant: str | int | None) -> export_pb2.ExportPlanRequest:
+def export(plan: str, version: str, binding: str | None, options: Mapping[str, Any]) -> export_pb2.ExportPlanRequest:
     """See `Plan.export`."""
-    options = {"name": plan, "launcher": launcher, "launcher_version": version, "variant": variant}
-    return fill(export_pb2.ExportPlanRequest(), options)
+    named = {"name": plan, "launcher_version": version, "binding": binding}
+    return fill(export_pb2.ExportPlanRequest(), {**named, **options})
+
+
+def bind(plan: str, node_list: str | None, options: Mapping[str, Any]) -> binding_pb2.BindPlanRequest:
+    """See `Plan.bind`."""
+    return fill(binding_pb2.BindPlanRequest(), {"plan": plan, "node_list": node_list, **options})
 
 
 def validate(plan: str, options: Mapping[str, Any]) -> plan_pb2.ValidatePlanRequest:

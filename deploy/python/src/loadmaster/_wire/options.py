@@ -13,7 +13,9 @@ ChunkMovesWord = Literal["dropped", "exclusive"]
 ChunkOrderWord = Literal["micro-batch", "layer"]
 ChunkUpdateWord = Literal["on-arrival", "after-backward"]
 EmbeddingPlaceWord = Literal["chunk", "host"]
+EnvelopeWord = Literal["torchrun", "jobset", "trainjob", "pytorchjob", "leaderworkerset", "job", "ray"]
 EvictionWord = Literal["belady", "lru", "fifo"]
+ExportVariantWord = Literal["usual", "hybrid"]
 HostCopyWord = Literal["kept", "made"]
 LauncherWord = Literal["megatron", "megatron-bridge", "torchtitan", "torch-pipelining", "deepspeed", "colossal-ai", "accelerate", "galvatron", "alpa", "nnscaler", "pipedream", "torchgpipe", "trainer", "other"]
 MemoryBlockWord = Literal["activations", "inputs", "versions", "weights", "gradients", "optimizer"]
@@ -95,6 +97,24 @@ class PredictOptions(TypedDict, total=False):
     launcher: Union[LauncherWord, str, int]
     stage_actions: Sequence[Union["StageActionsFields", Message]]
     chunks: Union["ChunkedStageFields", Message]
+
+
+class ExportOptions(TypedDict, total=False):
+    """Fields of ExportPlanRequest."""
+
+    launcher: Union[LauncherWord, str, int]
+    variant: Union[ExportVariantWord, str, int]
+    envelope: Union[EnvelopeWord, str, int]
+    envelope_options: Union["EnvelopeOptionsFields", Message]
+
+
+class BindOptions(TypedDict, total=False):
+    """Fields of BindPlanRequest."""
+
+    nodes: Sequence[Union["GivenNodeFields", Message]]
+    cluster: str
+    other_profiles: Sequence[str]
+    validate_only: bool
 
 
 class ValidateOptions(TypedDict, total=False):
@@ -222,6 +242,29 @@ class DeviceGroupFields(TypedDict, total=False):
     count: int
     capacity_bytes: Union[int, str]
     kind: str
+
+
+class EnvelopeOptionsFields(TypedDict, total=False):
+    """Fields of EnvelopeOptions."""
+
+    image: str
+    namespace: str
+    name: str
+    queue: str
+    required_topology: str
+    preferred_topology: str
+    stage_topology: str
+
+
+class GivenNodeFields(TypedDict, total=False):
+    """Fields of GivenNode."""
+
+    name: str
+    device_indices: Sequence[int]
+    device_uuids: Sequence[str]
+    device_kind: str
+    memory_bytes: Union[int, str]
+    switches: str
 
 
 class GrownModelFields(TypedDict, total=False):

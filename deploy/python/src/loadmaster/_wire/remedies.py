@@ -19,6 +19,7 @@ REMEDIES: dict[str, str] = {
     'PROTOCOL_VERSION_UNSUPPORTED': 'install the same version of both',
     'NO_FEASIBLE_PLAN': 'one of the `remedies`, more devices, or less memory',
     'PLAN_SHAPE_UNSUPPORTED': 'ask for the `required_shape`, or for another launcher',
+    'PLAN_DOES_NOT_BIND': 'give more or larger nodes, or recommend a plan for these',
     'SEARCH_STOPPED': 'give it more time, or ask for less',
     'TOO_MANY_SEARCHES': 'ask again after `RetryInfo`',
     'TOO_MANY_IMPORTS': 'ask again after `RetryInfo`',

@@ -66,7 +66,7 @@ def _stages(plan: Plan, client: Client) -> list[int]:
     """The stage of each rank, as its launcher numbers them; without one stage by stage."""
     if plan.launcher:
         try:
-            request = _requests.export(plan.name, None, "", None)
+            request = _requests.export(plan.name, "", None, {})
             export = client.call(_calls.EXPORT_PLAN, request, timeout=TIMEOUT, patience=PATIENCE)
             return [place.stage for place in export.ranks]
         except LoadmasterError as error:

@@ -76,6 +76,50 @@ EXPORT_VARIANT_HYBRID: ExportVariant.ValueType  # 2
 """Megatron's hybrid model, whose pattern of layers says the cut: the GPT model is deprecated in Megatron-Core."""
 global___ExportVariant = ExportVariant
 
+class _Envelope:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _EnvelopeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Envelope.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ENVELOPE_UNSPECIFIED: _Envelope.ValueType  # 0
+    """The launcher's own command on each node."""
+    ENVELOPE_TORCHRUN: _Envelope.ValueType  # 1
+    """The launcher's own command on each node."""
+    ENVELOPE_JOBSET: _Envelope.ValueType  # 2
+    """A JobSet of Kubernetes, one replicated job for each run of equal nodes."""
+    ENVELOPE_TRAINJOB: _Envelope.ValueType  # 3
+    """A TrainJob of Kubeflow Trainer 2."""
+    ENVELOPE_PYTORCHJOB: _Envelope.ValueType  # 4
+    """A PyTorchJob of Kubeflow's training operator."""
+    ENVELOPE_LEADERWORKERSET: _Envelope.ValueType  # 5
+    """A LeaderWorkerSet of one group."""
+    ENVELOPE_JOB: _Envelope.ValueType  # 6
+    """An indexed Job of Kubernetes with a headless service."""
+    ENVELOPE_RAY: _Envelope.ValueType  # 7
+    """A placement group of Ray with an actor for each rank."""
+
+class Envelope(_Envelope, metaclass=_EnvelopeEnumTypeWrapper):
+    """What starts an export's processes."""
+
+ENVELOPE_UNSPECIFIED: Envelope.ValueType  # 0
+"""The launcher's own command on each node."""
+ENVELOPE_TORCHRUN: Envelope.ValueType  # 1
+"""The launcher's own command on each node."""
+ENVELOPE_JOBSET: Envelope.ValueType  # 2
+"""A JobSet of Kubernetes, one replicated job for each run of equal nodes."""
+ENVELOPE_TRAINJOB: Envelope.ValueType  # 3
+"""A TrainJob of Kubeflow Trainer 2."""
+ENVELOPE_PYTORCHJOB: Envelope.ValueType  # 4
+"""A PyTorchJob of Kubeflow's training operator."""
+ENVELOPE_LEADERWORKERSET: Envelope.ValueType  # 5
+"""A LeaderWorkerSet of one group."""
+ENVELOPE_JOB: Envelope.ValueType  # 6
+"""An indexed Job of Kubernetes with a headless service."""
+ENVELOPE_RAY: Envelope.ValueType  # 7
+"""A placement group of Ray with an actor for each rank."""
+global___Envelope = Envelope
+
 class _Locality:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -101,6 +145,48 @@ LOCALITY_SWITCH: Locality.ValueType  # 2
 global___Locality = Locality
 
 @typing.final
+class EnvelopeOptions(google.protobuf.message.Message):
+    """What the envelopes of Kubernetes need that no plan says."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    IMAGE_FIELD_NUMBER: builtins.int
+    NAMESPACE_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    QUEUE_FIELD_NUMBER: builtins.int
+    REQUIRED_TOPOLOGY_FIELD_NUMBER: builtins.int
+    PREFERRED_TOPOLOGY_FIELD_NUMBER: builtins.int
+    STAGE_TOPOLOGY_FIELD_NUMBER: builtins.int
+    image: builtins.str
+    """The image of every pod, with the launcher and the program in its working folder. A TrainJob's runtime has one, the others need it."""
+    namespace: builtins.str
+    """The namespace of all objects. Default: that of whoever applies them."""
+    name: builtins.str
+    """What the objects are called: 1 to 40 of `a-z`, `0-9` and `-`, a letter first. Default: `plan-` and the plan's id."""
+    queue: builtins.str
+    """The queue of Kueue that admits them."""
+    required_topology: builtins.str
+    """All pods are within one domain of this level of Kueue's topology, or none is admitted. The key of a label of nodes."""
+    preferred_topology: builtins.str
+    """All pods are within one domain of this level, or of as few as possible. Not with required_topology."""
+    stage_topology: builtins.str
+    """The pods of each stage are within one domain of this level. Stages must be whole nodes, as many each."""
+    def __init__(
+        self,
+        *,
+        image: builtins.str = ...,
+        namespace: builtins.str = ...,
+        name: builtins.str = ...,
+        queue: builtins.str = ...,
+        required_topology: builtins.str = ...,
+        preferred_topology: builtins.str = ...,
+        stage_topology: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["image", b"image", "name", b"name", "namespace", b"namespace", "preferred_topology", b"preferred_topology", "queue", b"queue", "required_topology", b"required_topology", "stage_topology", b"stage_topology"]) -> None: ...
+
+global___EnvelopeOptions = EnvelopeOptions
+
+@typing.final
 class ExportPlanRequest(google.protobuf.message.Message):
     """Request of ExportPlan."""
 
@@ -110,6 +196,9 @@ class ExportPlanRequest(google.protobuf.message.Message):
     LAUNCHER_FIELD_NUMBER: builtins.int
     LAUNCHER_VERSION_FIELD_NUMBER: builtins.int
     VARIANT_FIELD_NUMBER: builtins.int
+    ENVELOPE_FIELD_NUMBER: builtins.int
+    BINDING_FIELD_NUMBER: builtins.int
+    ENVELOPE_OPTIONS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`plans/{plan}`."""
     launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType
@@ -120,6 +209,14 @@ class ExportPlanRequest(google.protobuf.message.Message):
     """
     variant: global___ExportVariant.ValueType
     """Which of the launcher's ways to say a plan, of those that ListExporters names. Default: the usual one."""
+    envelope: global___Envelope.ValueType
+    """What starts its processes, of those that ListExporters names. Default: the launcher's own command."""
+    binding: builtins.str
+    """On these devices: `bindings/{binding}`, of this plan. Default: on those that were planned with."""
+    @property
+    def envelope_options(self) -> global___EnvelopeOptions:
+        """Of an envelope of Kubernetes."""
+
     def __init__(
         self,
         *,
@@ -127,8 +224,12 @@ class ExportPlanRequest(google.protobuf.message.Message):
         launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType = ...,
         launcher_version: builtins.str = ...,
         variant: global___ExportVariant.ValueType = ...,
+        envelope: global___Envelope.ValueType = ...,
+        binding: builtins.str = ...,
+        envelope_options: global___EnvelopeOptions | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["launcher", b"launcher", "launcher_version", b"launcher_version", "name", b"name", "variant", b"variant"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["envelope_options", b"envelope_options"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["binding", b"binding", "envelope", b"envelope", "envelope_options", b"envelope_options", "launcher", b"launcher", "launcher_version", b"launcher_version", "name", b"name", "variant", b"variant"]) -> None: ...
 
 global___ExportPlanRequest = ExportPlanRequest
 
@@ -166,6 +267,7 @@ class ExportPlanResponse(google.protobuf.message.Message):
     WARNINGS_FIELD_NUMBER: builtins.int
     VERIFIED_FIELD_NUMBER: builtins.int
     ALLOCATION_FIELD_NUMBER: builtins.int
+    BINDING_FIELD_NUMBER: builtins.int
     plan: builtins.str
     """`plans/{plan}`."""
     launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType
@@ -174,13 +276,17 @@ class ExportPlanResponse(google.protobuf.message.Message):
     """The version whose export this is: the one that was named, or the newest before it that differs."""
     verified: global___ExportVerified.ValueType
     """What was proved of such exports with the launcher's own code."""
+    binding: builtins.str
+    """The binding that says the devices: `bindings/{binding}`; empty where the plan does."""
     @property
     def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ExportedFile]:
         """Its files, in the order in which a reader wants them."""
 
     @property
     def command(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """What is run on each node, from the folder of the files. Words in capitals behind a `$` are the caller's to set."""
+        """What is run on each node, from the folder of the files; once, with an envelope. Words in capitals behind a `$` are the
+        caller's to set.
+        """
 
     @property
     def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
@@ -211,9 +317,10 @@ class ExportPlanResponse(google.protobuf.message.Message):
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
         verified: global___ExportVerified.ValueType = ...,
         allocation: global___Allocation | None = ...,
+        binding: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["allocation", b"allocation"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allocation", b"allocation", "command", b"command", "environment", b"environment", "files", b"files", "launcher", b"launcher", "launcher_version", b"launcher_version", "plan", b"plan", "ranks", b"ranks", "verified", b"verified", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allocation", b"allocation", "binding", b"binding", "command", b"command", "environment", b"environment", "files", b"files", "launcher", b"launcher", "launcher_version", b"launcher_version", "plan", b"plan", "ranks", b"ranks", "verified", b"verified", "warnings", b"warnings"]) -> None: ...
 
 global___ExportPlanResponse = ExportPlanResponse
 
@@ -399,6 +506,7 @@ class Exporter(google.protobuf.message.Message):
     WRITES_FIELD_NUMBER: builtins.int
     VERIFIED_FIELD_NUMBER: builtins.int
     VARIANTS_FIELD_NUMBER: builtins.int
+    ENVELOPES_FIELD_NUMBER: builtins.int
     launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType
     """The launcher."""
     launcher_version: builtins.str
@@ -411,6 +519,10 @@ class Exporter(google.protobuf.message.Message):
     def variants(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___ExportVariant.ValueType]:
         """The ways to say a plan that it has besides the usual one."""
 
+    @property
+    def envelopes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___Envelope.ValueType]:
+        """What can start its processes."""
+
     def __init__(
         self,
         *,
@@ -419,7 +531,8 @@ class Exporter(google.protobuf.message.Message):
         writes: builtins.str = ...,
         verified: global___ExportVerified.ValueType = ...,
         variants: collections.abc.Iterable[global___ExportVariant.ValueType] | None = ...,
+        envelopes: collections.abc.Iterable[global___Envelope.ValueType] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["launcher", b"launcher", "launcher_version", b"launcher_version", "variants", b"variants", "verified", b"verified", "writes", b"writes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["envelopes", b"envelopes", "launcher", b"launcher", "launcher_version", b"launcher_version", "variants", b"variants", "verified", b"verified", "writes", b"writes"]) -> None: ...
 
 global___Exporter = Exporter

@@ -189,6 +189,7 @@ class Plan(google.protobuf.message.Message):
     DEVICE_COUNT_FIELD_NUMBER: builtins.int
     TRAININGS_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
+    OTHER_PROFILES_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`plans/{plan}`, derived from profile, request and solver version."""
     profile: builtins.str
@@ -293,6 +294,10 @@ class Plan(google.protobuf.message.Message):
         letter. UpdatePlan changes them; filters name them as `labels.KEY`.
         """
 
+    @property
+    def other_profiles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Profiles of the same model on the other kinds of its devices: `profiles/{profile}`."""
+
     def __init__(
         self,
         *,
@@ -327,9 +332,10 @@ class Plan(google.protobuf.message.Message):
         device_count: builtins.int = ...,
         trainings: global___PlanTrainings | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        other_profiles: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "certificate", b"certificate", "constraints", b"constraints", "create_time", b"create_time", "hourly_price", b"hourly_price", "iteration", b"iteration", "predicted_peak", b"predicted_peak", "restriction_cost", b"restriction_cost", "training", b"training", "trainings", b"trainings"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "alternatives", b"alternatives", "baselines", b"baselines", "certificate", b"certificate", "cluster", b"cluster", "constraints", b"constraints", "corrections", b"corrections", "create_time", b"create_time", "device_count", b"device_count", "devices", b"devices", "front", b"front", "hourly_price", b"hourly_price", "iteration", b"iteration", "labels", b"labels", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory_unit", b"memory_unit", "model", b"model", "name", b"name", "objective", b"objective", "observations", b"observations", "partition", b"partition", "predicted_peak", b"predicted_peak", "profile", b"profile", "restriction_cost", b"restriction_cost", "shape", b"shape", "solver", b"solver", "stages", b"stages", "training", b"training", "trainings", b"trainings", "validations", b"validations", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "alternatives", b"alternatives", "baselines", b"baselines", "certificate", b"certificate", "cluster", b"cluster", "constraints", b"constraints", "corrections", b"corrections", "create_time", b"create_time", "device_count", b"device_count", "devices", b"devices", "front", b"front", "hourly_price", b"hourly_price", "iteration", b"iteration", "labels", b"labels", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory_unit", b"memory_unit", "model", b"model", "name", b"name", "objective", b"objective", "observations", b"observations", "other_profiles", b"other_profiles", "partition", b"partition", "predicted_peak", b"predicted_peak", "profile", b"profile", "restriction_cost", b"restriction_cost", "shape", b"shape", "solver", b"solver", "stages", b"stages", "training", b"training", "trainings", b"trainings", "validations", b"validations", "warnings", b"warnings"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_hourly_price", b"_hourly_price"]) -> typing.Literal["hourly_price"] | None: ...
 
 global___Plan = Plan

@@ -19,7 +19,7 @@ unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTOR
 # nextest runs tests of different crates side by side and ends those that hang (.config/nextest.toml).
 has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 
-.PHONY: help setup binaries build demo test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python quality train-memory fmt lint doc clean
+.PHONY: help setup binaries build demo demo-slurm test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python quality train-memory fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -45,6 +45,10 @@ build: setup ## Build optimised binaries into target/release
 
 demo: binaries ## Start a planner and a worker, and plan a small model with them
 	@deploy/demo.sh $(target)/debug
+
+demo-slurm: binaries ## Train a plan as a job of a real Slurm on four nodes of this machine, as root (a minute; `make launchers` installs torch)
+	@deploy/setup/packages.sh slurm || true
+	@$(target)/debug/demo-slurm
 
 test: lint binaries ## Run formatting and lint checks, then every test
 	@deploy/setup/packages.sh slurm || echo "SKIPPED: slurm::hooks, slurm::jobs, slurm::requests: no plan becomes a job of a real Slurm"

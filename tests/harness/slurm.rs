@@ -23,6 +23,8 @@ pub struct SlurmCluster {
     daemons: Vec<Program>,
     /// Address of the planner that users and jobs ask.
     address: String,
+    /// What its users have set besides, which their jobs inherit.
+    variables: Vec<(String, String)>,
     folder: TempDir,
 }
 
@@ -49,7 +51,8 @@ impl SlurmCluster {
             }
         }
         let folder = tempfile::Builder::new().prefix("ls").tempdir().expect("a folder can be made");
-        let mut cluster = Self { daemons: Vec::new(), address: address.to_owned(), folder };
+        let mut cluster =
+            Self { daemons: Vec::new(), address: address.to_owned(), variables: Vec::new(), folder };
         cluster.write_files();
         for _ in 0..TRIES {
             if cluster.launch() {
@@ -64,6 +67,11 @@ impl SlurmCluster {
         self.folder.path()
     }
 
+    /// Sets a variable of all users.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
+    }
+
     /// A program of Slurm's user, in the cluster's folder.
     pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let programs = binary("loadmaster").parent().expect("a program is in a folder").to_owned();
@@ -76,6 +84,7 @@ impl SlurmCluster {
             .env("SLURM_CONF", self.file("slurm.conf"))
             .env("PATH", std::env::join_paths(path).expect("paths have no colons"))
             .env("LOADMASTER_ADDRESS", &self.address)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             // Slurm calls the GPUs of the tests' plans so.
             .env("LOADMASTER_SLURM_GPU_TYPES", "NVIDIA H200=h200");
         command

@@ -74,6 +74,7 @@ impl<'a> Task<'a> {
         let mut set = |name: &str, value: String| {
             all.insert(name.to_owned(), value);
         };
+        set("LOADMASTER_PLAN", self.binding.plan.clone());
         let (address, port) = (&self.binding.master_address, self.binding.master_port);
         set("MASTER_ADDR", address.clone());
         set("MASTER_PORT", port.to_string());
@@ -165,6 +166,7 @@ mod tests {
             ("CUDA_DEVICE_MAX_CONNECTIONS", "1"),
             ("CUDA_VISIBLE_DEVICES", "1,0"),
             ("GROUP_RANK", "1"),
+            ("LOADMASTER_PLAN", "plans/x"),
             ("LOCAL_RANK", "1"),
             ("LOCAL_WORLD_SIZE", "2"),
             ("MASTER_ADDR", "first"),

@@ -10,6 +10,8 @@ use crate::verbs::tests::Cli;
 /// Commands, their requests, and what these hold that the command line does not fill.
 fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'static str])> {
     let list: &[&str] = &[];
+    // Slurm itself starts what its jobs are.
+    let unwrapped: &[&str] = &["variant", "binding", "envelope", "envelope_options"];
     vec![
         ("profile run", "RunProfileRequest", PROFILE_RUN, list),
         ("profile resume", "ResumeProfileRequest", PROFILE_RESUME, list),
@@ -33,9 +35,9 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
             "slurm request",
             "ExportPlanRequest",
             SLURM_REQUEST,
-            &["launcher", "launcher_version", "variant", "binding"],
+            &["launcher", "launcher_version", "variant", "binding", "envelope", "envelope_options"],
         ),
-        ("slurm script", "ExportPlanRequest", SLURM_SCRIPT, &["variant", "binding"]),
+        ("slurm script", "ExportPlanRequest", SLURM_SCRIPT, unwrapped),
         // The nodes are those of the job.
         (
             "slurm bind",
@@ -43,7 +45,7 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
             SLURM_BIND,
             &["nodes", "node_list", "other_profiles", "validate_only"],
         ),
-        ("slurm bind", "ExportPlanRequest", SLURM_BIND, &["variant", "binding"]),
+        ("slurm bind", "ExportPlanRequest", SLURM_BIND, unwrapped),
         ("plan validate", "ValidatePlanRequest", PLAN_VALIDATE, list),
         ("plan report", "ReportObservationRequest", PLAN_REPORT, list),
         ("plan observations", "ListObservationsRequest", OBSERVATIONS, list),

@@ -8,8 +8,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=loadmaster");
     println!("cargo:rerun-if-changed=google");
 
-    let services =
-        ["model", "cluster", "profile", "plan", "worker"].map(|file| format!("loadmaster/v1/{file}.proto"));
+    let services = ["model", "cluster", "profile", "plan", "worker", "history"]
+        .map(|file| format!("loadmaster/v1/{file}.proto"));
     let mut compiler = protox::Compiler::new(["."])?;
     compiler.include_source_info(true).include_imports(true).open_files(services)?;
     // Encoded from the pool, not from prost's types: these would drop the custom options (field

@@ -7,6 +7,7 @@
 //! * [`document`]: profiles as documents, out of this planner and into it.
 //! * [`dispatch`]: hands queued runs to connected workers under fenced leases.
 //! * [`rpc`]: the gRPC services.
+//! * [`retention`]: how long history is kept.
 //! * [`serve`]: from [`config`] to a serving planner and back.
 //! * [`program`]: the command line of the `loadmaster` program.
 
@@ -17,6 +18,7 @@ pub mod embedded;
 mod folder;
 pub mod profile;
 pub mod program;
+pub mod retention;
 pub mod rpc;
 pub mod serve;
 mod slow;

@@ -18,6 +18,7 @@ use crate::config::{DatabaseArgs, DatabaseSource, MigrateArgs, ServeArgs};
 use crate::dispatch::{Dispatcher, LeaseTerms};
 use crate::embedded::{EmbeddedError, EmbeddedPostgres};
 use crate::folder::Folder;
+use crate::retention::Schedule;
 use crate::rpc::{Limits, Services};
 use crate::store::{ConnectOptions, Store};
 
@@ -39,6 +40,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     args.logging.init();
     args.check()?;
+    let schedule = args.retention.schedule()?;
     // Bind first: a taken port must not cost the start of a database.
     let listener = TcpListener::bind(args.listen).await.with_context(|| {
         format!(
@@ -52,7 +54,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     }
 
     let mut database = Database::open(&args.database).await?;
-    let served = serve_on(&args, listener, address, &mut database).await;
+    let served = serve_on(&args, listener, address, &mut database, schedule).await;
     database.close().await;
     served
 }
@@ -124,6 +126,7 @@ async fn serve_on(
     listener: TcpListener,
     address: std::net::SocketAddr,
     database: &mut Database,
+    schedule: Option<Schedule>,
 ) -> anyhow::Result<()> {
     // An embedded database belongs to this planner alone; a shared one is migrated on purpose.
     if database.embedded.is_some() {
@@ -146,6 +149,7 @@ async fn serve_on(
     health.set(ServingStatus::Serving).await;
     let stop = CancellationToken::new();
     let health_watch = tokio::spawn(watch_health(database.store.clone(), health.clone(), stop.clone()));
+    let pruning = schedule.map(|schedule| tokio::spawn(schedule.run(database.store.clone(), stop.clone())));
     let serving = tokio::spawn(served.serve(listener, stop.clone()));
     if let Some(file) = &args.address_file {
         write_address(file, address)?;
@@ -157,6 +161,9 @@ async fn serve_on(
         error = database.lost() => Err(error.into()),
     };
     health_watch.abort();
+    if let Some(pruning) = pruning {
+        pruning.abort();
+    }
     outcome
 }
 

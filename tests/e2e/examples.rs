@@ -8,7 +8,8 @@ use std::process::Command;
 use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, cli, json};
 use tempfile::TempDir;
 
-const VERBS: [&str; 30] = [
+const VERBS: [&str; 31] = [
+    "history prune",
     "profile list",
     "profile label",
     "profile show",
@@ -41,7 +42,8 @@ const VERBS: [&str; 30] = [
     "operation show",
 ];
 /// What cannot be typed here.
-const LEFT_OUT: [&str; 11] = [
+const LEFT_OUT: [&str; 12] = [
+    " -w",
     "$SLURM",
     "12ab",
     "jq ",

@@ -36,6 +36,7 @@ mod pipedream;
 mod predict;
 mod recommend;
 mod results;
+mod retention;
 mod service;
 mod shared_database;
 mod slice;

@@ -98,6 +98,7 @@ async fn reflection_lists_every_service() {
         "loadmaster.v1.ProfileService",
         "loadmaster.v1.PlanService",
         "loadmaster.v1.WorkerService",
+        "loadmaster.v1.HistoryService",
         "google.longrunning.Operations",
         "grpc.health.v1.Health",
     ] {

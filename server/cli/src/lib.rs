@@ -21,6 +21,7 @@ mod text;
 mod verbs;
 
 pub use failure::{Exit, Failure, report_startup};
+pub use input::parse::age;
 pub use output::write_stdout;
 pub use session::context::ClientArgs;
 pub use verbs::Verb;

@@ -2,8 +2,10 @@
 
 mod database;
 mod logging;
+mod retention;
 mod serve;
 
 pub use database::{DatabaseArgs, DatabaseSource};
 pub use logging::{LogFormat, LoggingArgs};
+pub use retention::RetentionArgs;
 pub use serve::{MigrateArgs, ServeArgs};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{DatabaseArgs, LoggingArgs};
+use super::{DatabaseArgs, LoggingArgs, RetentionArgs};
 
 /// Settings of `loadmaster serve`.
 #[derive(Debug, Clone, Args)]
@@ -64,6 +64,10 @@ pub struct ServeArgs {
     /// Do not serve gRPC reflection.
     #[arg(long, env = "LOADMASTER_NO_REFLECTION")]
     pub no_reflection: bool,
+
+    /// What is deleted when it is old.
+    #[command(flatten)]
+    pub retention: RetentionArgs,
 
     /// Logs.
     #[command(flatten)]

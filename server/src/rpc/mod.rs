@@ -8,6 +8,7 @@ mod blocking;
 mod calls;
 mod cluster;
 mod error;
+mod history;
 mod imports;
 mod limits;
 mod messages;

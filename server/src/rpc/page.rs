@@ -104,7 +104,8 @@ impl Listing {
         (messages, page.next.map_or_else(String::new, |after| self.token(&after)))
     }
 
-    fn token(&self, after: &Cursor) -> String {
+    /// The token of the page behind a row.
+    pub(super) fn token(&self, after: &Cursor) -> String {
         let token = Token { of: self.of.clone(), after: after.clone() };
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
     }

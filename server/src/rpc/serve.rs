@@ -8,6 +8,7 @@ use loadmaster_proto::MAX_MESSAGE_BYTES;
 use loadmaster_proto::wire;
 use loadmaster_proto::wire::longrunning::operations_server::OperationsServer;
 use loadmaster_proto::wire::v1::cluster_service_server::ClusterServiceServer;
+use loadmaster_proto::wire::v1::history_service_server::HistoryServiceServer;
 use loadmaster_proto::wire::v1::model_service_server::ModelServiceServer;
 use loadmaster_proto::wire::v1::plan_service_server::PlanServiceServer;
 use loadmaster_proto::wire::v1::profile_service_server::ProfileServiceServer;
@@ -22,6 +23,7 @@ use tonic_health::server::HealthReporter;
 use tower::Service;
 
 use super::cluster::Clusters;
+use super::history::History;
 use super::imports::Imports;
 use super::limits::MAX_REQUEST_BYTES;
 use super::model::Models;
@@ -108,6 +110,11 @@ impl Services {
         );
         served.add(
             OperationsServer::new(operations)
+                .max_decoding_message_size(MAX_REQUEST_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        );
+        served.add(
+            HistoryServiceServer::new(History { store: store.clone() })
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );

@@ -12,26 +12,49 @@ use super::error::{Dependent, Result, StoreError, retry};
 /// Most dependents that an error names: it travels in a header.
 const MOST_NAMED: i64 = 10;
 
-/// Results outlive the profile: they belong to nobody then, serve whoever reuses them, and are found by whoever needs
-/// the same.
-const DELETE_PROFILE: &str = "
-WITH profile AS (
+/// Deletes the profiles in `taken`; `deleted` are their ids. Results outlive them: they belong to nobody then, serve whoever
+/// reuses them, and are found by whoever needs the same.
+macro_rules! profiles_deleted {
+    () => {
+        "freed AS (
+    UPDATE runs SET profile_id = NULL FROM taken WHERE runs.profile_id = taken.id
+), ended AS (
+    UPDATE operations SET profile_id = NULL, deleted = true FROM taken WHERE operations.profile_id = taken.id
+), unlinked AS (
+    DELETE FROM profile_runs USING taken WHERE profile_runs.profile_id = taken.id
+), document AS (
+    DELETE FROM documents USING taken WHERE documents.profile_id = taken.id
+), deleted AS (
+    DELETE FROM profiles USING taken WHERE profiles.id = taken.id RETURNING profiles.id
+)"
+    };
+}
+pub(super) use profiles_deleted;
+
+/// Deletes the plans in `taken`; `deleted` are their ids. Their runs belong to nobody then.
+macro_rules! plans_deleted {
+    () => {
+        "freed AS (
+    UPDATE runs SET plan_id = NULL FROM taken WHERE runs.plan_id = taken.id
+), ended AS (
+    UPDATE operations SET plan_id = NULL, deleted = true FROM taken WHERE operations.plan_id = taken.id
+), deleted AS (
+    DELETE FROM plans USING taken WHERE plans.id = taken.id RETURNING plans.id
+)"
+    };
+}
+pub(super) use plans_deleted;
+
+const DELETE_PROFILE: &str = concat!(
+    "WITH taken AS (
     SELECT id FROM profiles WHERE id = $1
       AND NOT EXISTS (SELECT FROM plans WHERE profile_id = $1)
       AND NOT EXISTS (SELECT FROM operations WHERE profile_id = $1 AND state = 'running')
     FOR UPDATE
-), freed AS (
-    UPDATE runs SET profile_id = NULL FROM profile WHERE runs.profile_id = profile.id
-), ended AS (
-    UPDATE operations SET profile_id = NULL, deleted = true FROM profile WHERE operations.profile_id = profile.id
-), unlinked AS (
-    DELETE FROM profile_runs USING profile WHERE profile_runs.profile_id = profile.id
-), document AS (
-    DELETE FROM documents USING profile WHERE documents.profile_id = profile.id
-), deleted AS (
-    DELETE FROM profiles USING profile WHERE profiles.id = profile.id RETURNING profiles.id
-)
-SELECT EXISTS (SELECT FROM deleted)";
+), ",
+    profiles_deleted!(),
+    " SELECT EXISTS (SELECT FROM deleted)"
+);
 
 /// What rests on a profile.
 const OF_PROFILE: &str = "
@@ -42,42 +65,34 @@ SELECT kind, name, count(*) OVER () FROM (
     SELECT 'PLAN', 'plans/' || id FROM plans WHERE profile_id = $1) AS dependents
 ORDER BY kind, name LIMIT $2";
 
-/// Trials that measured nothing say nothing about the plan: their runs belong to nobody then.
-const DELETE_PLAN: &str = "
-WITH plan AS (
+/// Trials that measured nothing say nothing about the plan.
+const DELETE_PLAN: &str = concat!(
+    "WITH taken AS (
     SELECT id FROM plans WHERE id = $1
       AND NOT EXISTS (SELECT FROM plans AS other WHERE other.names @> ARRAY[$1])
       AND NOT EXISTS (SELECT FROM observations WHERE plan_id = $1)
       AND NOT EXISTS (SELECT FROM operations WHERE plan_id = $1 AND state = 'running')
       AND NOT EXISTS (SELECT FROM runs WHERE plan_id = $1 AND state NOT IN ('parked', 'cancelled'))
     FOR UPDATE
-), freed AS (
-    UPDATE runs SET plan_id = NULL FROM plan WHERE runs.plan_id = plan.id
-), ended AS (
-    UPDATE operations SET plan_id = NULL, deleted = true FROM plan WHERE operations.plan_id = plan.id
-), deleted AS (
-    DELETE FROM plans USING plan WHERE plans.id = plan.id RETURNING plans.id
-)
-SELECT EXISTS (SELECT FROM deleted)";
+), ",
+    plans_deleted!(),
+    " SELECT EXISTS (SELECT FROM deleted)"
+);
 
-/// The same with what was measured of it: its runs belong to nobody then, its observations are deleted.
-const DELETE_TRIED_PLAN: &str = "
-WITH plan AS (
+/// The same with what was measured of it: its observations are deleted.
+const DELETE_TRIED_PLAN: &str = concat!(
+    "WITH taken AS (
     SELECT id FROM plans WHERE id = $1
       AND NOT EXISTS (SELECT FROM plans AS other WHERE other.names @> ARRAY[$1])
       AND NOT EXISTS (SELECT FROM operations WHERE plan_id = $1 AND state = 'running')
       AND NOT EXISTS (SELECT FROM runs WHERE plan_id = $1 AND state IN ('queued', 'running'))
     FOR UPDATE
-), freed AS (
-    UPDATE runs SET plan_id = NULL FROM plan WHERE runs.plan_id = plan.id
 ), unsaid AS (
-    DELETE FROM observations USING plan WHERE observations.plan_id = plan.id
-), ended AS (
-    UPDATE operations SET plan_id = NULL, deleted = true FROM plan WHERE operations.plan_id = plan.id
-), deleted AS (
-    DELETE FROM plans USING plan WHERE plans.id = plan.id RETURNING plans.id
-)
-SELECT EXISTS (SELECT FROM deleted)";
+    DELETE FROM observations USING taken WHERE observations.plan_id = taken.id
+), ",
+    plans_deleted!(),
+    " SELECT EXISTS (SELECT FROM deleted)"
+);
 
 /// What rests on a plan, whatever was measured of it: the operations that train it, and the plans that name it.
 const OF_TRIED_PLAN: &str = "

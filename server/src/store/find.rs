@@ -184,7 +184,7 @@ fn places(row: &PgRow, order: &[SortKey]) -> Result<Vec<Option<Value>>> {
 }
 
 /// True or not, never unknown to what stands around it: a comparison with what is missing is no reason for its contrary.
-fn push_condition(sql: &mut QueryBuilder<Postgres>, condition: &Condition) {
+pub(super) fn push_condition(sql: &mut QueryBuilder<Postgres>, condition: &Condition) {
     match condition {
         Condition::All(parts) => push_all(sql, parts, " AND "),
         Condition::Any(parts) => push_all(sql, parts, " OR "),

@@ -17,9 +17,10 @@
 //! | `measurements` | what one device of one stage of one run needed | workers | never changes |
 //! | `observations` | what a user's own training run of a plan needed | callers | never changes |
 //! | `workers` | a daemon that ever connected | workers | with every heartbeat |
+//! | `schedules` | when something that is done from time to time was last begun | planners | each time |
 //!
-//! Profiles, plans and observations are deleted by callers where nothing rests on them; runs and measurements never
-//! are, so what was measured serves whoever needs it next.
+//! Profiles, plans and observations are deleted by callers where nothing rests on them; runs and measurements are not, so what
+//! was measured serves whoever needs it next. Only retention takes these, where it is asked for: `prune`.
 //!
 //! Everything that must survive a planner is here, and a planner keeps nothing else that matters:
 //! the device ledger of a connected worker is rebuilt from its next `hello`. So any planner may be
@@ -93,6 +94,7 @@ mod operations;
 mod page;
 mod plans;
 mod profiles;
+mod prune;
 mod put_plans;
 pub mod records;
 mod reuse;
@@ -119,6 +121,7 @@ pub use lease::CLAIM;
 pub use listen::RunListener;
 pub use migrate::MigrationReport;
 pub use observations::MAX_OBSERVATIONS;
+pub use prune::{Collection, KeptRow, MOST_TAKEN, Prunable, Pruned};
 pub use put_plans::{PlanGlance, PutPlan};
 #[cfg(doc)]
 use records::Fenced;

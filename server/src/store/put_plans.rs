@@ -14,12 +14,20 @@ use super::json::document;
 use super::time::Time;
 
 /// All or none. Rows come in the order of their ids, so that two statements with the same plans wait for each other
-/// instead of locking each other out; times say what comes last in a list. The last part sees what was there before.
+/// instead of locking each other out; times say what comes last in a list. The last part sees what was there before. Plans that
+/// nobody asked for lately are young again; one that retention took at this moment is missing in the answer.
 const PUT: &str = "
 WITH new AS (
     SELECT id, profile_id, model_id, content::jsonb AS content, cardinality($1::text[]) - position AS before
     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY
          AS new(id, profile_id, model_id, content, position)
+), known AS (
+    SELECT plans.id, plans.create_time, plans.content = new.content AS is_same,
+           coalesce(facts.asked_time < now() - interval '1 hour', false) AS is_stale
+    FROM plans JOIN new USING (id) LEFT JOIN plan_facts AS facts USING (id)
+), asked_again AS (
+    UPDATE plan_facts SET asked_time = now() FROM known WHERE plan_facts.id = known.id AND is_stale
+    RETURNING plan_facts.id
 ), inserted AS (
     INSERT INTO plans (id, profile_id, model_id, content, create_time)
     SELECT id, profile_id, model_id, content, now() - before * interval '1 microsecond' FROM new ORDER BY id
@@ -27,14 +35,18 @@ WITH new AS (
 )
 SELECT id, create_time, true AS is_new, true AS is_same FROM inserted
 UNION ALL
-SELECT plans.id, plans.create_time, false, plans.content = new.content FROM plans JOIN new USING (id)";
+SELECT id, create_time, false, is_same FROM known WHERE NOT is_stale OR id IN (SELECT id FROM asked_again)";
 
-/// Whether there is a plan, and whether anything was made of it.
+/// Whether there is a plan, and whether anything was made of it. It is as young as this question then.
 const GLANCE: &str = "
+WITH asked_again AS (
+    UPDATE plan_facts SET asked_time = now() WHERE id = $1 AND asked_time < now() - interval '1 hour' RETURNING id
+)
 SELECT create_time, labels,
        EXISTS (SELECT FROM runs WHERE plan_id = facts.id)
        OR EXISTS (SELECT FROM observations WHERE plan_id = facts.id) AS is_trained
-FROM plan_facts AS facts WHERE id = $1";
+FROM plan_facts AS facts
+WHERE id = $1 AND (asked_time >= now() - interval '1 hour' OR id IN (SELECT id FROM asked_again))";
 
 /// What became of a plan that was to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +132,7 @@ impl Store {
             .collect()
     }
 
-    /// What can be told of a plan without reading it, in one small query.
+    /// What can be told without reading it of a plan that is asked for again, in one small query.
     ///
     /// # Errors
     /// [`StoreError::NotFound`].

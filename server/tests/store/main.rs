@@ -11,6 +11,7 @@ mod hazards;
 mod host_memory;
 mod links;
 mod lists;
+mod prune;
 mod queue;
 mod reuse;
 mod rows;

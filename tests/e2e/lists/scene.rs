@@ -32,7 +32,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(3_600);
 pub(crate) struct Scene {
     pub(crate) planner: Planner,
     pub(crate) store: Store,
-    _postgres: EmbeddedPostgres,
+    postgres: EmbeddedPostgres,
     _folder: TempDir,
 }
 
@@ -45,7 +45,12 @@ impl Scene {
         let url = postgres.url();
         // Nothing that the test holds is taken away from it.
         let planner = Planner::start_with(&["--database-url", &url, "--lease", "60"]);
-        Self { planner, store, _postgres: postgres, _folder: folder }
+        Self { planner, store, postgres, _folder: folder }
+    }
+
+    /// Where its database is, for other planners.
+    pub(crate) fn database_url(&self) -> String {
+        self.postgres.url()
     }
 
     /// A model; others have other `classes`.

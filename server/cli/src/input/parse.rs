@@ -26,7 +26,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// How long ago something was, in weeks, days and smaller: `7d`, `12h`; a day has 24 hours.
-pub(crate) fn age(text: &str) -> Result<Duration, String> {
+pub fn age(text: &str) -> Result<Duration, String> {
     let span = text.parse::<jiff::Span>().ok();
     let exact = span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
     exact

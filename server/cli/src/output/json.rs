@@ -182,6 +182,7 @@ mod tests {
         check::<v1::Observation>();
         check::<v1::ListObservationsResponse>();
         check::<v1::ListPredictionErrorsResponse>();
+        check::<v1::PruneHistoryResponse>();
         check::<v1::ListWorkersResponse>();
         check::<ListOperationsResponse>();
     }

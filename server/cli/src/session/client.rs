@@ -7,6 +7,7 @@ use loadmaster_proto::MAX_MESSAGE_BYTES;
 use loadmaster_proto::wire::address;
 use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
 use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
+use loadmaster_proto::wire::v1::history_service_client::HistoryServiceClient;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
@@ -188,6 +189,10 @@ pub(crate) fn profiles(channel: Channel) -> ProfileServiceClient<Channel> {
 
 pub(crate) fn plans(channel: Channel) -> PlanServiceClient<Channel> {
     PlanServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+pub(crate) fn history(channel: Channel) -> HistoryServiceClient<Channel> {
+    HistoryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 pub(crate) fn workers(channel: Channel) -> WorkerServiceClient<Channel> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::page::Limit;
+use super::watch::Shown;
 use crate::failure::Failure;
 use crate::input::parse;
 
@@ -26,6 +27,10 @@ pub(crate) struct ListArgs {
 
     #[command(flatten)]
     limit: Limit,
+
+    /// Go on: look every two seconds, and print the rows that are new or have changed, until Ctrl-C.
+    #[arg(short, long)]
+    watch: bool,
 }
 
 /// What a list asks the planner for.
@@ -33,8 +38,8 @@ pub(crate) struct ListArgs {
 pub(crate) struct Asked {
     pub(crate) filter: String,
     pub(crate) order_by: String,
-    /// How many rows are printed.
-    pub(crate) limit: Limit,
+    /// How many rows are printed, and how often.
+    pub(crate) shown: Shown,
 }
 
 impl ListArgs {
@@ -43,12 +48,12 @@ impl ListArgs {
     /// # Errors
     /// An age beyond all times.
     pub(crate) fn asked(self) -> Result<Asked, Failure> {
-        let Self { filter, order_by, since, limit } = self;
+        let Self { filter, order_by, since, limit, watch } = self;
         let filter = match since {
             None => filter,
             Some(age) => since_then(&filter, age, Timestamp::now())?,
         };
-        Ok(Asked { filter, order_by, limit })
+        Ok(Asked { filter, order_by, shown: Shown { limit, watch } })
     }
 }
 

@@ -7,3 +7,4 @@ pub(crate) mod list;
 mod next;
 pub(crate) mod page;
 mod progress;
+pub(crate) mod watch;

@@ -56,9 +56,21 @@ page! {
 /// All rows up to the limit as one answer. Its token is empty unless rows were left out.
 pub(crate) async fn all<P: Page>(
     context: &Context,
-    Limit { limit }: Limit,
+    limit: Limit,
     fetch: impl AsyncFn(i32, String) -> Result<P, Failure>,
 ) -> Result<P, Failure> {
+    let (answer, is_cut) = fetch_all(limit, fetch).await?;
+    if is_cut {
+        context.remark(&format!("only the first {} are shown; --limit 0 shows all", limit.limit));
+    }
+    Ok(answer)
+}
+
+/// The same, and whether rows were left out.
+pub(super) async fn fetch_all<P: Page>(
+    Limit { limit }: Limit,
+    fetch: impl AsyncFn(i32, String) -> Result<P, Failure>,
+) -> Result<(P, bool), Failure> {
     let wanted = if limit == 0 { usize::MAX } else { limit };
     let size = |have: usize| i32::try_from((wanted - have).min(LARGEST_PAGE)).unwrap_or(i32::MAX);
     let mut answer = fetch(size(0), String::new()).await?;
@@ -74,8 +86,6 @@ pub(crate) async fn all<P: Page>(
     // A planner may send more than it was asked for.
     let cut = answer.rows().len() > wanted;
     answer.rows().truncate(wanted);
-    if cut || !answer.next().is_empty() {
-        context.remark(&format!("only the first {limit} are shown; --limit 0 shows all"));
-    }
-    Ok(answer)
+    let is_cut = cut || !answer.next().is_empty();
+    Ok((answer, is_cut))
 }

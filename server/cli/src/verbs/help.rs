@@ -489,7 +489,9 @@ Examples:
 
 pub(crate) const OPERATION_LIST: &str = "\
 Examples:
-  loadmaster operation list";
+  loadmaster operation list
+  What runs, and what becomes of it, until Ctrl-C:
+    loadmaster operation list --filter 'done = false' -w";
 
 pub(crate) const OPERATION_SHOW: &str = "\
 Examples:
@@ -507,3 +509,20 @@ Examples:
 pub(crate) const OPERATION_DELETE: &str = "\
 Examples:
   loadmaster operation delete 0197";
+
+pub(crate) const HISTORY_PRUNE: &str = "\
+A row goes when it is old enough, fits the filter, and nothing refers to it that stays: a plan with observations or trials stays,
+and so does a measurement behind a profile. Rows that stay are told with what needs them. A planner that was started with
+--prune-older-than does the same from time to time.
+
+Examples:
+  What would go, and what not and why?
+    loadmaster history prune --older-than 90d --dry-run
+  Plans of one team, but those that somebody wants to keep:
+    loadmaster history prune --older-than 30d --of plans \\
+      --filter 'labels.team = vision AND NOT labels:keep'
+  What failed or was cancelled, after two weeks:
+    loadmaster history prune --older-than 14d \\
+      --filter 'state = failed OR state = cancelled' --of operations
+  For a report: the names of what was deleted
+    loadmaster history prune --older-than 52w -o name";

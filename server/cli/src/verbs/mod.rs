@@ -2,6 +2,7 @@
 
 mod cluster;
 mod help;
+mod history;
 mod model;
 mod operation;
 mod plan;
@@ -44,6 +45,9 @@ enum Noun {
     /// See, drain and forget the daemons that have the devices.
     #[command(subcommand)]
     Worker(worker::WorkerVerb),
+    /// Delete what is old and in nobody's way.
+    #[command(subcommand)]
+    History(history::HistoryVerb),
     /// Watch, await and cancel slow work.
     #[command(subcommand)]
     Operation(operation::OperationVerb),
@@ -98,6 +102,7 @@ impl Noun {
             Self::Slurm(verb) => context.interruptible(slurm::run(&context, verb)).await,
             Self::Run(verb) => context.interruptible(run::run(&context, verb)).await,
             Self::Worker(verb) => context.interruptible(worker::run(&context, verb)).await,
+            Self::History(verb) => context.interruptible(history::run(&context, verb)).await,
             Self::Operation(verb) => context.interruptible(operation::run(&context, verb)).await,
         }
     }
@@ -122,6 +127,7 @@ impl Noun {
             Self::Slurm(verb) => verb.options(),
             Self::Run(verb) => verb.options(),
             Self::Worker(verb) => verb.options(),
+            Self::History(verb) => verb.options(),
             Self::Operation(_) => &[],
         }
     }

@@ -12,7 +12,7 @@ use crate::session::client::operations;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, WaitLimit};
 use crate::session::list::{Asked, ListArgs};
-use crate::session::page;
+use crate::session::watch;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperationVerb {
@@ -54,13 +54,13 @@ pub(crate) enum OperationVerb {
 pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Failure> {
     match verb {
         OperationVerb::List(list) => {
-            let Asked { filter, order_by, limit } = list.asked()?;
+            let Asked { filter, order_by, shown } = list.asked()?;
             if !order_by.is_empty() {
                 return Err(Failure::Usage(
                     "--order-by: operations have one order, the newest first".to_owned(),
                 ));
             }
-            let operations = page::all(context, limit, async |page_size, page_token| {
+            watch::print(context, shown, async |page_size, page_token| {
                 let request = ListOperationsRequest {
                     name: "operations".to_owned(),
                     page_size,
@@ -72,8 +72,8 @@ pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Fa
                     .client
                     .call(request, async |channel, q| operations(channel).list_operations(q).await)
                     .await
-            });
-            context.output.print(&operations.await?)
+            })
+            .await
         }
         OperationVerb::Show { name } => context.output.print(&get(context, name).await?),
         OperationVerb::Wait { name, limit } => {

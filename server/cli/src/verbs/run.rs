@@ -10,7 +10,7 @@ use crate::input::parse;
 use crate::session::client::profiles;
 use crate::session::context::Context;
 use crate::session::list::{Asked, ListArgs};
-use crate::session::page;
+use crate::session::watch;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
@@ -48,9 +48,9 @@ impl RunVerb {
 pub(crate) async fn run(context: &Context, verb: RunVerb) -> Result<(), Failure> {
     match verb {
         RunVerb::List { operation, state, list } => {
-            let Asked { filter, order_by, limit } = list.asked()?;
+            let Asked { filter, order_by, shown } = list.asked()?;
             let state = state.unwrap_or_default();
-            let runs = page::all(context, limit, async |page_size, page_token| {
+            watch::print(context, shown, async |page_size, page_token| {
                 let operation = operation.clone().unwrap_or_default();
                 let request = v1::ListRunsRequest {
                     page_size,
@@ -61,8 +61,8 @@ pub(crate) async fn run(context: &Context, verb: RunVerb) -> Result<(), Failure>
                     order_by: order_by.clone(),
                 };
                 context.client.call(request, async |channel, q| profiles(channel).list_runs(q).await).await
-            });
-            context.output.print(&runs.await?)
+            })
+            .await
         }
         RunVerb::Show { name } => {
             let request = v1::GetRunRequest { name };

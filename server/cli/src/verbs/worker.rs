@@ -9,7 +9,7 @@ use crate::input::parse;
 use crate::session::client::workers;
 use crate::session::context::Context;
 use crate::session::list::{Asked, ListArgs};
-use crate::session::page;
+use crate::session::watch;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerVerb {
@@ -56,8 +56,8 @@ impl WorkerVerb {
 pub(crate) async fn run(context: &Context, verb: WorkerVerb) -> Result<(), Failure> {
     match verb {
         WorkerVerb::List(list) => {
-            let Asked { filter, order_by, limit } = list.asked()?;
-            let workers = page::all(context, limit, async |page_size, page_token| {
+            let Asked { filter, order_by, shown } = list.asked()?;
+            watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListWorkersRequest {
                     page_size,
                     page_token,
@@ -65,8 +65,8 @@ pub(crate) async fn run(context: &Context, verb: WorkerVerb) -> Result<(), Failu
                     order_by: order_by.clone(),
                 };
                 context.client.call(request, async |channel, q| workers(channel).list_workers(q).await).await
-            });
-            context.output.print(&workers.await?)
+            })
+            .await
         }
         WorkerVerb::Show { name } => {
             let request = v1::GetWorkerRequest { name };

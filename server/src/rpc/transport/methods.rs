@@ -38,7 +38,7 @@ pub(in crate::rpc) struct Methods(HashMap<String, Method>);
 const WAIT: &str = "/google.longrunning.Operations/WaitOperation";
 
 /// Methods that parse documents, lay out campaigns or search: half of the room at most is theirs.
-const HEAVY: [&str; 13] = [
+const HEAVY: [&str; 14] = [
     "/loadmaster.v1.ModelService/CreateModel",
     "/loadmaster.v1.ModelService/LayOutModel",
     "/loadmaster.v1.ClusterService/CreateCluster",
@@ -52,6 +52,7 @@ const HEAVY: [&str; 13] = [
     "/loadmaster.v1.PlanService/ComparePlans",
     "/loadmaster.v1.PlanService/ValidatePlan",
     "/loadmaster.v1.PlanService/ListPredictionErrors",
+    "/loadmaster.v1.HistoryService/PruneHistory",
 ];
 
 /// Methods that hand out what may be megabytes: few of them at once.

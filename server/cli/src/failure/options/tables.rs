@@ -104,6 +104,9 @@ pub(crate) const WORKER_DRAIN: OptionTable = &[&[("name", "NAME"), ("undo", "--u
 /// Of lists of which all options are those of every list.
 pub(crate) const LIST: OptionTable = &[FOUND, PAGE];
 
+pub(crate) const HISTORY_PRUNE: OptionTable =
+    &[&[("older_than", "--older-than"), ("filter", "--filter"), ("collections", "--of*")], DRY_RUN];
+
 pub(crate) const PROFILE_RUN: OptionTable =
     &[MODEL, MODEL_FILE, TRAINING, CAMPAIGN, REQUEST_ID, RUN_DEADLINE, DRY_RUN];
 pub(crate) const PROFILE_LABEL: OptionTable =

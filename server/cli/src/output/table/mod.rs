@@ -12,6 +12,7 @@ mod components;
 mod disturbed;
 pub(crate) mod export;
 pub(crate) mod grid;
+pub(crate) mod history;
 pub(crate) mod measurement;
 pub(crate) mod model;
 pub(crate) mod observation;

@@ -18,7 +18,7 @@ use crate::session::client::clusters;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{Asked, ListArgs};
-use crate::session::page;
+use crate::session::watch;
 use import::{CreateArgs, ImportArgs};
 
 #[derive(Debug, Subcommand)]
@@ -197,9 +197,9 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
             follow::begun(context, operation, &measure.wait).await
         }
         ClusterVerb::Links { worker, list } => {
-            let Asked { filter, order_by, limit } = list.asked()?;
+            let Asked { filter, order_by, shown } = list.asked()?;
             let worker = worker.unwrap_or_default();
-            let links = page::all(context, limit, async |page_size, page_token| {
+            watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListLinkMeasurementsRequest {
                     worker: worker.clone(),
                     page_size,
@@ -211,12 +211,12 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
                     .client
                     .call(request, async |channel, q| clusters(channel).list_link_measurements(q).await)
                     .await
-            });
-            context.output.print(&links.await?)
+            })
+            .await
         }
         ClusterVerb::List(list) => {
-            let Asked { filter, order_by, limit } = list.asked()?;
-            let all = page::all(context, limit, async |page_size, page_token| {
+            let Asked { filter, order_by, shown } = list.asked()?;
+            watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListClustersRequest {
                     page_size,
                     page_token,
@@ -227,8 +227,8 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
                     .client
                     .call(request, async |channel, q| clusters(channel).list_clusters(q).await)
                     .await
-            });
-            context.output.print(&all.await?)
+            })
+            .await
         }
         ClusterVerb::Show { name } => {
             let request = v1::GetClusterRequest { name };

@@ -18,7 +18,7 @@ use crate::output::{Format, write_stdout};
 use crate::session::client::models;
 use crate::session::context::Context;
 use crate::session::list::{Asked, ListArgs};
-use crate::session::page;
+use crate::session::watch;
 use chunks::LayOutModel;
 
 #[derive(Debug, Subcommand)]
@@ -78,8 +78,8 @@ pub(crate) struct ImportModel {
 pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failure> {
     match verb {
         ModelVerb::List(list) => {
-            let Asked { filter, order_by, limit } = list.asked()?;
-            let models = page::all(context, limit, async |page_size, page_token| {
+            let Asked { filter, order_by, shown } = list.asked()?;
+            watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListModelsRequest {
                     page_size,
                     page_token,
@@ -87,8 +87,8 @@ pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failur
                     order_by: order_by.clone(),
                 };
                 context.client.call(request, async |channel, q| models(channel).list_models(q).await).await
-            });
-            context.output.print(&models.await?)
+            })
+            .await
         }
         ModelVerb::Show { name } => {
             let request = v1::GetModelRequest { name };

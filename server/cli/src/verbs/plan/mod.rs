@@ -22,7 +22,7 @@ use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{Asked, ListArgs};
-use crate::session::page;
+use crate::session::watch;
 use bind::{BindPlan, Bindings};
 use compare::Compare;
 use export::ExportPlan;
@@ -164,8 +164,8 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
         PlanVerb::Bind(bind) => bind.run(context).await,
         PlanVerb::Bindings(bindings) => bindings.run(context).await,
         PlanVerb::List(list) => {
-            let Asked { filter, order_by, limit } = list.asked()?;
-            let plans = page::all(context, limit, async |page_size, page_token| {
+            let Asked { filter, order_by, shown } = list.asked()?;
+            watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListPlansRequest {
                     page_size,
                     page_token,
@@ -173,8 +173,8 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
                     order_by: order_by.clone(),
                 };
                 context.client.call(request, async |channel, q| plans(channel).list_plans(q).await).await
-            });
-            context.output.print(&plans.await?)
+            })
+            .await
         }
         PlanVerb::Validate(validate) => {
             let request = v1::ValidatePlanRequest {

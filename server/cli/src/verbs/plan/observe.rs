@@ -15,7 +15,7 @@ use crate::input::parse::request_id;
 use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::list::{Asked, ListArgs};
-use crate::session::page;
+use crate::session::watch;
 
 /// See [`PlanVerb::Report`](super::PlanVerb::Report).
 #[derive(Debug, Args)]
@@ -177,8 +177,8 @@ impl Observations {
     /// Prints what was reported.
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let plan = self.plan.unwrap_or_else(|| "plans/-".to_owned());
-        let Asked { filter, order_by, limit } = self.list.asked()?;
-        let observations = page::all(context, limit, async |page_size, page_token| {
+        let Asked { filter, order_by, shown } = self.list.asked()?;
+        watch::print(context, shown, async |page_size, page_token| {
             let request = v1::ListObservationsRequest {
                 plan: plan.clone(),
                 page_size,
@@ -187,8 +187,8 @@ impl Observations {
                 order_by: order_by.clone(),
             };
             context.client.call(request, async |channel, q| plans(channel).list_observations(q).await).await
-        });
-        context.output.print(&observations.await?)
+        })
+        .await
     }
 }
 

@@ -19,6 +19,7 @@ use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{Asked, ListArgs};
 use crate::session::page::{self, Limit};
+use crate::session::watch;
 use crate::text::{about, count, plain, plural};
 use campaign::CampaignArgs;
 use document::{ExportProfile, ImportProfile};
@@ -131,8 +132,8 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
             follow::begun(context, operation, &wait).await
         }
         ProfileVerb::List(list) => {
-            let Asked { filter, order_by, limit } = list.asked()?;
-            let profiles = page::all(context, limit, async |page_size, page_token| {
+            let Asked { filter, order_by, shown } = list.asked()?;
+            watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListProfilesRequest {
                     page_size,
                     page_token,
@@ -143,8 +144,8 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
                     .client
                     .call(request, async |channel, q| profiles(channel).list_profiles(q).await)
                     .await
-            });
-            context.output.print(&profiles.await?)
+            })
+            .await
         }
         ProfileVerb::Show { name } => {
             let request = v1::GetProfileRequest { name };

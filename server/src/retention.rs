@@ -1,0 +1,136 @@
+//! How long history is kept: a rule that says what may go, and the schedule that applies it.
+
+use std::time::Duration;
+
+use loadmaster_filter::Query;
+use loadmaster_proto::error::Invalid;
+use tokio_util::sync::CancellationToken;
+
+use crate::store::records::PageRequest;
+use crate::store::{Collection, MOST_TAKEN, Prunable, Result, Store};
+
+/// Shortest age of what may go: plans know to the hour when they were asked for, and a call that is repeated must find what it
+/// stored.
+pub const LEAST_AGE: Duration = Duration::from_secs(86_400);
+
+/// Time between two looks at whether it is time: planners that share a database take turns.
+const LOOK: Duration = Duration::from_secs(60);
+/// The planners' name for it.
+const SCHEDULE: &str = "retention";
+
+/// What may go: rows that are older than an age, of some collections, that fit a filter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    pub age: Duration,
+    pub of: Vec<Prunable>,
+}
+
+impl Rule {
+    /// The rule of a request. Without collections those that the filter can be asked of.
+    ///
+    /// # Errors
+    /// Violations of `older_than`, `collections` and `filter`.
+    pub fn new(age: Duration, filter: &str, collections: &[Collection]) -> Result<Self, Invalid> {
+        if age < LEAST_AGE {
+            let days = age.as_secs_f64() / LEAST_AGE.as_secs_f64();
+            return Err(Invalid::field("older_than", format!("is {days:.3} days, must be at least 1 day")));
+        }
+        let mut of = Vec::new();
+        let mut refused = Vec::new();
+        for collection in Collection::ALL {
+            if !collections.is_empty() && !collections.contains(&collection) {
+                continue;
+            }
+            match Query::parse(collection.fields(), filter, "") {
+                Ok(Query { condition, .. }) => of.push(Prunable { collection, condition }),
+                Err(invalid) => refused.push((collection, invalid)),
+            }
+        }
+        match refused.into_iter().next() {
+            Some((collection, invalid)) if of.is_empty() || !collections.is_empty() => {
+                let told = invalid.violations().first().map_or_else(String::new, |of| of.description.clone());
+                Err(Invalid::field("filter", format!("of {}: {told}", collection.word())))
+            }
+            _ => Ok(Self { age, of }),
+        }
+    }
+}
+
+/// A rule that is applied from time to time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    pub rule: Rule,
+    /// From one time to the next.
+    pub period: Duration,
+}
+
+impl Schedule {
+    /// Applies the rule until `stop` is cancelled. What fails is tried again a period later.
+    pub async fn run(self, store: Store, stop: CancellationToken) {
+        loop {
+            match store.take_turn(SCHEDULE, self.period).await {
+                Ok(true) => {
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        done = self.apply(&store) => {
+                            if let Err(error) = done {
+                                tracing::warn!(%error, "history could not be pruned");
+                            }
+                        }
+                    }
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "cannot tell whether history is to be pruned"),
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK.min(self.period)) => {}
+            }
+        }
+    }
+
+    async fn apply(&self, store: &Store) -> Result<()> {
+        let (mut taken, mut kept) = (0, 0);
+        let mut page = PageRequest { size: MOST_TAKEN, after: None };
+        loop {
+            let (became, next) = store.prune(self.rule.age, &self.rule.of, &page).await?;
+            taken += became.iter().map(|of| of.taken_count).sum::<u64>();
+            kept += became.iter().map(|of| of.kept_count).sum::<u64>();
+            if next.is_none() {
+                tracing::info!(taken, kept, "history was pruned as scheduled");
+                return Ok(());
+            }
+            page.after = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(filter: &str, collections: &[Collection]) -> Result<Vec<&'static str>, String> {
+        let rule = Rule::new(LEAST_AGE, filter, collections).map_err(|invalid| invalid.to_string())?;
+        Ok(rule.of.iter().map(|of| of.collection.word()).collect())
+    }
+
+    /// A filter that a collection does not know leaves it out; one that none knows is a mistake.
+    #[test]
+    fn a_filter_says_what_it_is_about() {
+        assert_eq!(of("", &[]).unwrap(), ["plans", "profiles", "runs", "operations", "models"]);
+        assert_eq!(of("NOT labels:keep", &[]).unwrap(), ["plans", "profiles"]);
+        assert_eq!(of("solver = given", &[]).unwrap(), ["plans"]);
+        assert_eq!(of("state = parked", &[]).unwrap(), ["runs"]);
+        let refused = of("state = parked", &[Collection::Profiles, Collection::Runs]).unwrap_err();
+        assert!(refused.contains("of profiles") && refused.contains("parked"), "{refused}");
+        let refused = of("slover = given", &[]).unwrap_err();
+        assert!(refused.contains("of plans") && refused.contains("slover"), "{refused}");
+    }
+
+    #[test]
+    fn nothing_young_may_go() {
+        let refused = Rule::new(Duration::from_secs(43_200), "", &[]).unwrap_err();
+        assert_eq!(refused.violations()[0].field, "older_than");
+        assert!(refused.to_string().contains("0.500 days"), "{refused}");
+    }
+}

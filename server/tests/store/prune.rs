@@ -1,0 +1,382 @@
+//! Retention takes the largest set of old rows that nothing refers to from outside of it, whatever the history; a look at all sets of
+//! rows finds the same one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use loadmaster::retention::{LEAST_AGE, Rule};
+use loadmaster::store::records::PageRequest;
+use loadmaster::store::{Collection, Pruned, Store};
+use loadmaster_proto::measure::measurement::Measurement;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use sqlx::AssertSqlSafe;
+
+use crate::support::samples::{measurement, plan};
+use crate::support::store;
+
+const HISTORIES: u64 = 120;
+/// Rows that may go at most: all sets of them are looked at.
+const MOST_OLD: usize = 15;
+
+async fn sql(store: &Store, statement: String) {
+    let done = sqlx::raw_sql(AssertSqlSafe(statement.clone())).execute(store.pool()).await;
+    done.unwrap_or_else(|error| panic!("{error}: {statement}"));
+}
+
+/// A history as the test knows it: names, which of them may go, and what refers to what.
+#[derive(Debug, Default)]
+struct History {
+    old: BTreeSet<String>,
+    labelled: BTreeSet<String>,
+    references: Vec<(String, String)>,
+    statements: Vec<String>,
+}
+
+impl History {
+    fn refer(&mut self, from: &str, to: &str) {
+        self.references.push((from.to_owned(), to.to_owned()));
+    }
+
+    /// Adds a row that is old or not, and says when it ended or was asked for.
+    fn age(&mut self, name: &str, may_go: bool, random: &mut StdRng) -> String {
+        let is_old = may_go && self.old.len() < MOST_OLD && random.random_bool(0.75);
+        if is_old {
+            self.old.insert(name.to_owned());
+        }
+        format!(
+            "now() - interval '{} hours'",
+            if is_old { random.random_range(49..99) } else { random.random_range(0..47) }
+        )
+    }
+
+    /// The largest set of rows that may go, of those in `free`, that nothing outside of it refers to.
+    fn largest(&self, free: &BTreeSet<&str>) -> BTreeSet<String> {
+        let names: Vec<&str> = free.iter().copied().collect();
+        let place: BTreeMap<&str, usize> =
+            names.iter().enumerate().map(|(place, name)| (*name, place)).collect();
+        let into: Vec<(Option<usize>, usize)> = self
+            .references
+            .iter()
+            .filter_map(|(from, to)| Some((place.get(from.as_str()).copied(), *place.get(to.as_str())?)))
+            .collect();
+        let is_closed = |set: u32| {
+            into.iter().all(|&(from, to)| set >> to & 1 == 0 || from.is_some_and(|from| set >> from & 1 == 1))
+        };
+        let largest =
+            (0..1_u32 << names.len()).filter(|&set| is_closed(set)).max_by_key(|set| set.count_ones());
+        let largest = largest.unwrap_or(0);
+        let taken = names.iter().enumerate().filter(|(place, _)| largest >> place & 1 == 1);
+        taken.map(|(_, name)| (*name).to_owned()).collect()
+    }
+}
+
+fn pick<'a>(random: &mut StdRng, of: &'a [String]) -> &'a str {
+    &of[random.random_range(0..of.len())]
+}
+
+/// Rows of all kinds that refer to each other as the store lets them.
+fn history(random: &mut StdRng, content: &str, measured: &Measurement) -> History {
+    let mut all = History::default();
+    let ids = |kind: &str, random: &mut StdRng, most: usize| -> Vec<String> {
+        (0..random.random_range(1..=most)).map(|index| format!("{kind}{index}")).collect()
+    };
+    let (models, profiles, plans) = (ids("m", random, 2), ids("p", random, 3), ids("q", random, 6));
+    for model in &models {
+        let time = all.age(&format!("models/{model}"), true, random);
+        all.statements.push(format!(
+            "INSERT INTO models (id, model, source, create_time) VALUES ('{model}', '{{}}', '{{}}', {time})"
+        ));
+    }
+    for profile in &profiles {
+        let name = format!("profiles/{profile}");
+        let model = pick(random, &models).to_owned();
+        let is_running = random.random_bool(0.1);
+        let time = all.age(&name, !is_running, random);
+        let end = if is_running { "NULL".to_owned() } else { time };
+        let state = if is_running { "running" } else { "complete" };
+        let labels = if random.random_bool(0.3) {
+            all.labelled.insert(name.clone());
+            r#"{"keep": "1"}"#
+        } else {
+            "{}"
+        };
+        all.refer(&name, &format!("models/{model}"));
+        all.statements.push(format!(
+            r#"INSERT INTO profiles (id, model_id, settings, state, labels, create_time, end_time)
+               VALUES ('{profile}', '{model}', '{{"campaign": "stages", "device_kind": "cpu"}}', '{state}', '{labels}',
+                       now() - interval '100 hours', {end})"#
+        ));
+    }
+    for (index, plan) in plans.iter().enumerate() {
+        let name = format!("plans/{plan}");
+        let (profile, model) = (pick(random, &profiles).to_owned(), pick(random, &models).to_owned());
+        all.refer(&name, &format!("profiles/{profile}"));
+        all.refer(&name, &format!("models/{model}"));
+        // Those that it names were there before.
+        let named: Vec<&String> = plans[..index].iter().filter(|_| random.random_bool(0.3)).collect();
+        for other in &named {
+            all.refer(&name, &format!("plans/{other}"));
+        }
+        let alternatives: Vec<String> =
+            named.iter().map(|other| format!(r#"{{"plan": "plans/{other}"}}"#)).collect();
+        let time = all.age(&name, true, random);
+        all.statements.push(format!(
+            "INSERT INTO plans (id, profile_id, model_id, content, create_time) VALUES ('{plan}', '{profile}', '{model}',
+             jsonb_set('{content}', '{{found}}', '{{\"alternatives\": [{}]}}'), now() - interval '{} minutes')",
+            alternatives.join(", "),
+            6_100 - index,
+        ));
+        let labels = if random.random_bool(0.3) {
+            all.labelled.insert(name.clone());
+            r#"{"keep": "1"}"#
+        } else {
+            "{}"
+        };
+        all.statements.push(format!(
+            "UPDATE plan_facts SET asked_time = {time}, labels = '{labels}' WHERE id = '{plan}'"
+        ));
+        if random.random_bool(0.15) {
+            all.refer("an observation", &name);
+            all.statements.push(format!(
+                r#"INSERT INTO observations (id, plan_id, observation) VALUES ('o{plan}', '{plan}', '{{"device_kind": "cpu"}}')"#
+            ));
+        }
+        if random.random_bool(0.3) {
+            let is_young = random.random_bool(0.5);
+            let hours = if is_young { 1 } else { 80 };
+            if is_young {
+                all.refer("a binding", &name);
+            }
+            all.statements.push(format!(
+                "INSERT INTO bindings (id, plan_id, content, nodes, create_time)
+                 VALUES ('b{plan}', '{plan}', '{{}}', '{{}}', now() - interval '{hours} hours')"
+            ));
+        }
+    }
+    operations(&mut all, random, [&models, &profiles, &plans], measured);
+    all
+}
+
+/// Operations with their runs: of profiles, of plans, of what is deleted, and of links.
+fn operations(
+    all: &mut History,
+    random: &mut StdRng,
+    [models, profiles, plans]: [&[String]; 3],
+    measured: &Measurement,
+) {
+    let measured = serde_json::to_string(measured).unwrap();
+    let mut runs: Vec<String> = Vec::new();
+    let mut measuring = BTreeSet::new();
+    for index in 0..random.random_range(1..=4) {
+        let operation = format!("operations/op{index}");
+        let kind = random.random_range(0..4);
+        let target = match kind {
+            0 => Some(format!("profiles/{}", pick(random, profiles))),
+            1 => Some(format!("plans/{}", pick(random, plans))),
+            _ => None,
+        };
+        let is_running = match &target {
+            Some(target) => random.random_bool(0.2) && (kind == 1 || measuring.insert(target.clone())),
+            None => false,
+        };
+        let end = all.age(&operation, !is_running, random);
+        let end = if is_running { "NULL".to_owned() } else { end };
+        let id = |collection: &str| {
+            let of = target.as_deref().and_then(|name| name.strip_prefix(collection));
+            of.map_or_else(|| "NULL".to_owned(), |id| format!("'{id}'"))
+        };
+        let (profile, plan) = (id("profiles/"), id("plans/"));
+        all.statements.push(format!(
+            "INSERT INTO operations (id, profile_id, plan_id, state, deleted, measures_links, create_time, end_time)
+             VALUES ('op{index}', {profile}, {plan}, '{}', {}, {}, now() - interval '100 hours', {end})",
+            if is_running { "running" } else { "succeeded" },
+            kind == 2,
+            kind == 3,
+        ));
+        if let Some(target) = &target {
+            // An ended operation tells of what it made, and goes with it; one that runs holds it.
+            if is_running { all.refer(&operation, target) } else { all.refer(target, &operation) }
+        }
+        for number in 0..random.random_range(0..3) {
+            let (id, name) = (format!("r{index}x{number}"), format!("runs/r{index}x{number}"));
+            // An operation ends with its last run.
+            let states = ["succeeded", "cancelled", "parked", "queued"];
+            let state = states[random.random_range(0..if is_running { 4 } else { 3 })];
+            let is_trial = kind == 1 && matches!(state, "succeeded" | "queued");
+            let end = all.age(&name, state != "queued" && !is_trial, random);
+            let end = if state == "queued" { "NULL".to_owned() } else { end };
+            let model = pick(random, models).to_owned();
+            all.refer(&name, &operation);
+            if kind != 3 {
+                all.refer(&name, &format!("models/{model}"));
+            }
+            let parent = runs.iter().find(|_| random.random_bool(0.2)).cloned();
+            if let Some(parent) = &parent {
+                all.refer(&name, &format!("runs/{parent}"));
+            }
+            if is_trial {
+                all.refer(&name, target.as_deref().unwrap());
+            } else if let Some(target) = &target {
+                all.refer(target, &name);
+            }
+            let quoted =
+                |text: Option<&str>| text.map_or_else(|| "NULL".to_owned(), |text| format!("'{text}'"));
+            let (model, training, work, only) = match kind {
+                3 => ("NULL".to_owned(), "NULL", r#"{"links": {}}"#, "'w'"),
+                _ => (format!("'{model}'"), r#"'{"micro_batch_size": 4}'"#, "{}", "NULL"),
+            };
+            all.statements.push(format!(
+                "INSERT INTO runs (id, operation_id, profile_id, plan_id, model_id, training, work, only_worker_id, iterations,
+                                   device_kind, device_count, min_capacity_bytes, deadline_seconds, state, shrunk_from,
+                                   create_time, end_time)
+                 VALUES ('{id}', 'op{index}', {profile}, {plan}, {model}, {training}, '{work}', {only}, 1, 'cpu', 1, 0, 1,
+                         '{state}', {}, now() - interval '{} minutes', {end})",
+                quoted(parent.as_deref()),
+                6_050 - 10 * index - number,
+            ));
+            if state == "succeeded" && kind == 3 {
+                all.refer("a worker", &name);
+                all.statements.push(format!(
+                    "INSERT INTO link_measurements (run_id, worker_id, measurement) VALUES ('{id}', 'w', '{{}}')"
+                ));
+            } else if state == "succeeded" {
+                all.statements.push(format!(
+                    "INSERT INTO measurements (run_id, measurement, losses) VALUES ('{id}', '{measured}', '{{}}')"
+                ));
+                for profile in profiles.iter().filter(|_| random.random_bool(0.25)) {
+                    all.refer(&format!("profiles/{profile}"), &name);
+                    all.statements.push(format!(
+                        "INSERT INTO profile_runs (profile_id, run_id) VALUES ('{profile}', '{id}')"
+                    ));
+                }
+            }
+            runs.push(id);
+        }
+    }
+}
+
+/// All names that are stored.
+async fn names(store: &Store) -> BTreeSet<String> {
+    let rows: Vec<String> = sqlx::query_scalar(
+        "SELECT 'plans/' || id FROM plans UNION ALL SELECT 'profiles/' || id FROM profiles
+         UNION ALL SELECT 'runs/' || id FROM runs UNION ALL SELECT 'operations/' || id FROM operations
+         UNION ALL SELECT 'models/' || id FROM models",
+    )
+    .fetch_all(store.pool())
+    .await
+    .unwrap();
+    rows.into_iter().collect()
+}
+
+fn taken(of: &[Pruned]) -> BTreeSet<String> {
+    of.iter().flat_map(|of| of.taken.iter().cloned()).collect()
+}
+
+#[tokio::test]
+async fn what_goes_is_the_largest_set_that_nothing_needs() {
+    let store = store().await;
+    let (_, content) = plan(&store).await;
+    let content = serde_json::to_string(&content).unwrap().replace('\'', "''");
+    let measured = measurement(0);
+    let age = Duration::from_secs(48 * 3_600);
+    let mut went = 0;
+    for seed in 0..HISTORIES {
+        let random = &mut StdRng::seed_from_u64(seed);
+        sql(&store, "TRUNCATE models, profiles, plans, operations, runs, workers CASCADE".to_owned()).await;
+        sql(
+            &store,
+            "INSERT INTO workers (id, state, devices, version, libtorch_version, host, session_id)
+                     VALUES ('w', 'gone', '[]', '', '', '', '')"
+                .to_owned(),
+        )
+        .await;
+        let history = history(random, &content, &measured);
+        sql(&store, history.statements.join(";\n")).await;
+        let before = names(&store).await;
+
+        let (filter, collections): (&str, Vec<Collection>) = match seed % 4 {
+            0 => ("NOT labels:keep", Vec::new()),
+            1 => ("", Collection::ALL.into_iter().filter(|_| random.random_bool(0.6)).collect()),
+            _ => ("", Vec::new()),
+        };
+        let rule = Rule::new(age, filter, &collections).unwrap();
+        let may_go = |name: &str| {
+            rule.of.iter().any(|of| name.starts_with(of.collection.word()))
+                && (filter.is_empty() || !history.labelled.contains(name))
+        };
+        let free: BTreeSet<&str> =
+            history.old.iter().map(String::as_str).filter(|name| may_go(name)).collect();
+        let expected = history.largest(&free);
+
+        let told = store.prunable(rule.age, &rule.of).await.unwrap();
+        assert_eq!(taken(&told), expected, "seed {seed}: {history:#?}");
+        assert_eq!(names(&store).await, before, "seed {seed}: a question changed something");
+        for of in told.iter().flat_map(|of| &of.kept) {
+            assert!(!of.by.is_empty() && of.count >= of.by.len() as u64, "seed {seed}: {of:?} has no reason");
+        }
+
+        let mut done = BTreeSet::new();
+        let mut page = PageRequest { size: random.random_range(1..4), after: None };
+        loop {
+            let (became, next) = store.prune(rule.age, &rule.of, &page).await.unwrap();
+            done.extend(taken(&became));
+            if next.is_none() {
+                break;
+            }
+            page.after = next;
+        }
+        assert_eq!(done, expected, "seed {seed}: what was told is not what was done");
+        let left: BTreeSet<String> = before.difference(&expected).cloned().collect();
+        assert_eq!(names(&store).await, left, "seed {seed}");
+        let (again, _) =
+            store.prune(rule.age, &rule.of, &PageRequest { size: 100, after: None }).await.unwrap();
+        assert_eq!(taken(&again), BTreeSet::new(), "seed {seed}: something was left");
+        went += expected.len();
+    }
+    assert!(went > 200, "only {went} rows went");
+}
+
+/// Who asks again gets the plan of old, as young as a new one, and nothing takes it meanwhile.
+#[tokio::test]
+async fn a_plan_that_is_asked_for_again_is_young() {
+    let store = store().await;
+    let (name, content) = plan(&store).await;
+    let first = store.put_plan(&name, &content).await.unwrap();
+    sql(&store, "UPDATE plan_facts SET asked_time = now() - interval '30 days'".to_owned()).await;
+    let rule = Rule::new(LEAST_AGE, "", &[Collection::Plans]).unwrap();
+    let told = store.prunable(rule.age, &rule.of).await.unwrap();
+    // Its creation is young: neither time alone makes it old.
+    assert_eq!((told[0].taken_count, told[0].kept_count), (0, 0));
+    sql(&store, "UPDATE plan_facts SET create_time = now() - interval '30 days'".to_owned()).await;
+    assert_eq!(store.prunable(rule.age, &rule.of).await.unwrap()[0].taken, [name.to_string()]);
+
+    assert_eq!(store.put_plan(&name, &content).await.unwrap(), first);
+    assert_eq!(store.prunable(rule.age, &rule.of).await.unwrap()[0].taken_count, 0);
+    // Also where the answer is known.
+    sql(&store, "UPDATE plan_facts SET asked_time = now() - interval '30 days'".to_owned()).await;
+    store.glance_at_plan(&name).await.unwrap();
+    assert_eq!(store.prunable(rule.age, &rule.of).await.unwrap()[0].taken_count, 0);
+    // While one planner prunes, another one answers with plans: each that was answered with is there.
+    for _ in 0..20 {
+        sql(&store, "UPDATE plan_facts SET asked_time = now() - interval '30 days', create_time = now() - interval '30 days'".to_owned()).await;
+        let all = PageRequest { size: 10, after: None };
+        let asked = [(name.clone(), content.clone())];
+        let (pruned, put) = tokio::join!(store.prune(rule.age, &rule.of, &all), store.put_plans(&asked));
+        pruned.unwrap();
+        put.unwrap();
+        store.get_plan(&name).await.expect("it was answered with");
+    }
+}
+
+/// Of planners that share a database one does what is done once in a while.
+#[tokio::test]
+async fn planners_take_turns() {
+    let store = store().await;
+    let period = Duration::from_secs(3_600);
+    let turns = futures_util::future::join_all((0..6).map(|_| store.take_turn("retention", period))).await;
+    assert_eq!(turns.into_iter().filter(|turn| *turn.as_ref().unwrap()).count(), 1);
+    sql(&store, "UPDATE schedules SET begin_time = begin_time - interval '2 hours'".to_owned()).await;
+    assert!(store.take_turn("retention", period).await.unwrap());
+    assert!(!store.take_turn("retention", period).await.unwrap());
+}

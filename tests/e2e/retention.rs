@@ -1,0 +1,126 @@
+//! Old history goes when it is told to, from the command line or by a schedule, and what stays says why.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use loadmaster_tests::{Planner, binary, cli, json, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::lists::scene::{Scene, content};
+
+/// Moves all plans and profiles into the past.
+async fn grow_old(scene: &Scene) {
+    let statement = "UPDATE plan_facts SET asked_time = now() - interval '100 days',
+                                           create_time = now() - interval '100 days'";
+    sqlx::query(statement).execute(scene.store.pool()).await.expect("plans grow old");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_old_goes_and_what_is_needed_stays_with_a_reason() {
+    let scene = Scene::new().await;
+    let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
+    for (id, sizes) in [("idle", &[10, 20]), ("kept", &[15, 15]), ("seen", &[20, 10])] {
+        scene.plan(id, &content(&profile, &model, "cpu", sizes)).await;
+    }
+    let planner = &scene.planner;
+    json(planner, &["plan", "label", "kept", "keep=yes"]);
+    let report = json(planner, &["plan", "report", "seen", "--iteration", "1s"]);
+    grow_old(&scene).await;
+    scene.plan("young", &content(&profile, &model, "cpu", &[5, 25])).await;
+
+    let rule = ["history", "prune", "--older-than", "90d", "--filter", "NOT labels:keep", "--of", "plans"];
+    let told = json(planner, &[&rule[..], &["--dry-run"]].concat());
+    let of = &told["collections"][0];
+    assert_eq!(
+        (&of["collection"], &of["takenCount"], &of["keptCount"]),
+        (&"plans".into(), &"1".into(), &"1".into())
+    );
+    assert_eq!((&of["taken"][0], &of["kept"][0]["name"]), (&"plans/idle".into(), &"plans/seen".into()));
+    assert_eq!(of["kept"][0]["by"][0], report["name"]);
+    let shown = cli(planner, &[&rule[..], &["--dry-run"]].concat());
+    assert!(shown.stderr.contains("nothing was deleted"), "{shown:?}");
+    assert!(shown.stdout.contains(report["name"].as_str().expect("a report has a name")), "{shown:?}");
+    assert_eq!(cli(planner, &["plan", "show", "idle"]).code, 0, "a question deletes nothing");
+
+    let done = cli(planner, &[&rule[..], &["-o", "name"]].concat());
+    assert_eq!((done.code, done.stdout.as_str()), (0, "plans/idle\n"), "{done:?}");
+    assert_eq!(cli(planner, &["plan", "show", "idle"]).code, 3);
+    for stays in ["kept", "seen", "young"] {
+        assert_eq!(cli(planner, &["plan", "show", stays]).code, 0, "{stays}");
+    }
+
+    // Mistakes are told in the words of the command line.
+    let young = cli(planner, &["history", "prune", "--older-than", "12h"]);
+    assert!(young.code == 2 && young.stderr.contains("--older-than: is 0.500 days"), "{young:?}");
+    let typo = cli(planner, &["history", "prune", "--older-than", "9d", "--filter", "lables:keep"]);
+    assert!(
+        typo.code == 2 && typo.stderr.contains("--filter: of plans:") && typo.stderr.contains("labels"),
+        "{typo:?}"
+    );
+    let other =
+        cli(planner, &["history", "prune", "--older-than", "9d", "--filter", "solver = x", "--of", "runs"]);
+    assert!(other.code == 2 && other.stderr.contains("--filter: of runs:"), "{other:?}");
+}
+
+/// Off unless it is asked for; then at once, and every so often.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_does_the_same() {
+    let scene = Scene::new().await;
+    let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
+    scene.plan("idle", &content(&profile, &model, "cpu", &[10, 20])).await;
+    grow_old(&scene).await;
+    let url = scene.database_url();
+    let scheduled = Planner::start_with(&[
+        "--database-url",
+        &url,
+        "--prune-older-than",
+        "90d",
+        "--prune-filter",
+        "NOT labels:keep",
+    ]);
+    wait_until("the plan to be pruned", || {
+        (cli(&scheduled, &["plan", "show", "idle"]).code == 3).then_some(())
+    });
+    assert_eq!(cli(&scheduled, &["profile", "show", "first"]).code, 0, "it is being measured");
+
+    for (arguments, told) in [
+        (["--prune-older-than", "1h", "--prune-filter", ""], "at least 1 day"),
+        (["--prune-older-than", "9d", "--prune-filter", "no_such_field = 1"], "no_such_field"),
+    ] {
+        let mut serve = Command::new(binary("loadmaster"));
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--database-url", &url]).args(arguments);
+        let refused = serve.output().expect("the program can be started");
+        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && stderr.contains(told), "{stderr}");
+    }
+}
+
+/// A list that goes on prints what is new, once, until it is interrupted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_list_tells_what_is_new() {
+    let scene = Scene::new().await;
+    let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
+    scene.plan("old", &content(&profile, &model, "cpu", &[10, 20])).await;
+    let mut list = Command::new(binary("loadmaster"))
+        .args(["plan", "list", "-w", "-o", "name"])
+        .env("LOADMASTER_ADDRESS", scene.planner.address())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    let (send, lines) = mpsc::channel();
+    let stdout = BufReader::new(list.stdout.take().expect("it is piped"));
+    std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
+    let next = || lines.recv_timeout(Duration::from_secs(60)).expect("a line comes");
+    assert_eq!(next(), "plans/old");
+    scene.plan("new", &content(&profile, &model, "cpu", &[15, 15])).await;
+    assert_eq!(next(), "plans/new");
+    json(&scene.planner, &["plan", "label", "old", "team=vision"]);
+    assert_eq!(next(), "plans/old", "its label is new");
+    let pid = Pid::from_raw(i32::try_from(list.id()).expect("a process id"));
+    kill(pid, Signal::SIGINT).expect("it runs");
+    assert_eq!(list.wait().expect("it ends").code(), Some(130));
+    assert!(lines.recv_timeout(Duration::from_secs(5)).is_err(), "nothing is told twice");
+}

@@ -5,11 +5,10 @@
 //! * `verbs`: a file or a folder per noun, with its options and what it asks for.
 //! * `session`: what verbs work with: the channel, deadlines and retries of every call; pages of lists; waiting for
 //!   long-running operations, and how far they are.
-//! * `output`: a message as a table, JSON, YAML, names or pictures. `table` and `picture` are pure functions from
-//!   messages to text.
+//! * `output`: where a message goes: standard output in a format, or a file of pictures. What it looks like is
+//!   `loadmaster_show`'s.
 //! * `input`: values of the command line and files as parts of requests.
 //! * `failure`: what a failure prints on standard error, and the exit code that it maps to.
-//! * `text`: numbers with units, safe and fitting strings, and what the terminal can show.
 //!
 //! Data goes to standard output, everything else to standard error.
 
@@ -17,7 +16,6 @@ mod failure;
 mod input;
 mod output;
 mod session;
-mod text;
 mod verbs;
 
 pub use failure::{Exit, Failure, report_startup};

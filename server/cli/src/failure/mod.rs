@@ -8,8 +8,9 @@ use loadmaster_proto::reason::{Reason, code_name};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::text::terminal_abilities::Look;
-use crate::text::{plain, seconds, to_stderr};
+use crate::output::to_stderr;
+use loadmaster_show::text::terminal_abilities::Look;
+use loadmaster_show::text::{plain, seconds};
 
 /// How the program ends. Scripts rely on these numbers; `--help` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use loadmaster_proto::wire::ToWire;
 use loadmaster_proto::wire::v1::chunk_spec::Size;
 use loadmaster_proto::wire::v1::{DeviceGroup, Launcher, Partitioning, StageConfig};
 
-use super::choice::Choice;
+use loadmaster_show::choice::Choice;
 
 /// A duration: `30s`, `2m`, `1h 30m`, `500ms`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {

@@ -1,10 +1,6 @@
 //! Answers on standard output, in the format that the user chose.
 
-pub(crate) mod devices;
-pub(crate) mod json;
-pub(crate) mod picture;
-pub(crate) mod show;
-pub(crate) mod table;
+pub(crate) mod picture_file;
 pub(crate) mod target;
 
 use std::io::{ErrorKind, Write};
@@ -12,9 +8,10 @@ use std::io::{ErrorKind, Write};
 use clap::ValueEnum;
 
 use crate::failure::Failure;
-use crate::text::terminal_abilities::Look;
-use crate::text::{plain, wrapped};
-use show::Show;
+use loadmaster_show::json;
+use loadmaster_show::show::Show;
+use loadmaster_show::text::terminal_abilities::Look;
+use loadmaster_show::text::{plain, wrapped};
 
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -62,4 +59,10 @@ pub fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
         ErrorKind::BrokenPipe => Failure::OutputClosed,
         _ => anyhow::Error::new(error).context("cannot write to standard output").into(),
     })
+}
+
+/// Writes to standard error. That nobody reads it is no reason to fail.
+pub(crate) fn to_stderr(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 
 use super::Format;
-use crate::output::picture::file::PictureFile;
+use crate::output::picture_file::PictureFile;
 
 /// Where an answer goes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,7 +17,8 @@ use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt;
 
 use crate::failure::Failure;
-use crate::text::{plain, seconds, to_stderr};
+use crate::output::to_stderr;
+use loadmaster_show::text::{plain, seconds};
 
 /// Pauses before the second, third and fourth attempt. Every call of this program may be repeated:
 /// reads change nothing, and each mutation is idempotent by its content, name or request id.

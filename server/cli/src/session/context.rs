@@ -10,11 +10,11 @@ use clap::{ArgAction, Args};
 use super::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::input::parse;
-use crate::output::picture::file::PictureFile;
+use crate::output::picture_file::PictureFile;
 use crate::output::target::{Target, TargetParser};
+use crate::output::to_stderr;
 use crate::output::{Format, Output};
-use crate::text::terminal_abilities::Look;
-use crate::text::to_stderr;
+use loadmaster_show::text::terminal_abilities::Look;
 
 /// Options of all client verbs.
 #[derive(Debug, Clone, Args)]

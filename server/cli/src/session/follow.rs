@@ -13,11 +13,11 @@ use super::next;
 use super::progress::Progress;
 use crate::failure::{Exit, Failure};
 use crate::input::parse;
-use crate::output::show::Show;
-use crate::output::table::operation::metadata_of;
-use crate::output::table::plan::trial;
 use crate::output::{Format, write_stdout};
-use crate::text::{plain, seconds};
+use loadmaster_show::show::Show;
+use loadmaster_show::table::operation::metadata_of;
+use loadmaster_show::table::plan::trial;
+use loadmaster_show::text::{plain, seconds};
 
 /// How often a change is looked for. The end is seen at once: the planner answers when it comes.
 const POLL: Duration = Duration::from_millis(250);

@@ -23,7 +23,7 @@ pub(crate) async fn after_profile(context: &Context, profile: &v1::Profile) {
     let devices = listed.ok().and_then(|listed| devices(&listed.workers, &profile.device_kind));
     context.remark(&format!(
         "next:  loadmaster plan recommend --profile {} --devices {}",
-        crate::text::plain(profile.name.rsplit('/').next().unwrap_or_default()),
+        loadmaster_show::text::plain(profile.name.rsplit('/').next().unwrap_or_default()),
         devices.unwrap_or_else(|| ANY.to_owned())
     ));
 }

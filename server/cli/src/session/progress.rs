@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use loadmaster_proto::wire::v1::{RunMetadata, Trials};
 
-use crate::output::table::operation::runs;
-use crate::output::table::plan::trial;
-use crate::text::terminal_abilities::Look;
-use crate::text::{about, plain, to_stderr};
+use crate::output::to_stderr;
+use loadmaster_show::table::operation::runs;
+use loadmaster_show::table::plan::trial;
+use loadmaster_show::text::terminal_abilities::Look;
+use loadmaster_show::text::{about, plain};
 
 const STEPS: u64 = 1000;
 /// Without a terminal: the least change worth a line, and the least time between two.

@@ -10,7 +10,7 @@ use prost::Message;
 use super::context::Context;
 use super::page::{self, Limit, Page};
 use crate::failure::Failure;
-use crate::output::show::Show;
+use loadmaster_show::show::Show;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(2);

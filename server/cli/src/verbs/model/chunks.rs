@@ -68,7 +68,7 @@ impl LayOutModel {
             (Some(_), Some(sizes)) => {
                 return Err(Failure::Usage(format!(
                     "--sizes {sizes}: with --chunk-size no others are tried, so leave one of the two out",
-                    sizes = crate::input::choice::Choice::word(sizes)
+                    sizes = loadmaster_show::choice::Choice::word(sizes)
                 )));
             }
             (named, sizes) => named.or_else(|| sizes.map(|sizes| Size::Sizes(sizes.into()))),

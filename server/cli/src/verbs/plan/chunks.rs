@@ -6,7 +6,7 @@ use loadmaster_proto::wire::v1;
 
 use crate::failure::Failure;
 use crate::input::file;
-use crate::output::json;
+use loadmaster_show::json;
 
 /// Room for every visit that a stage may have, as `plan show -o json` prints it.
 const MOST_BYTES: usize = 256 << 20;

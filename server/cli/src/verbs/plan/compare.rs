@@ -7,9 +7,9 @@ use super::drawing::Drawing;
 use crate::failure::Failure;
 use crate::input::parse;
 use crate::output::Format;
-use crate::output::picture::sheet::Sheet;
 use crate::session::client::plans;
 use crate::session::context::Context;
+use loadmaster_show::picture::sheet::Sheet;
 
 /// See [`super::PlanVerb::Compare`].
 #[derive(Debug, Args)]

@@ -5,11 +5,11 @@ use std::io::IsTerminal;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
-use crate::output::picture::sheet::{Sheet, Which};
-use crate::output::picture::terminal;
 use crate::output::{Format, write_stdout};
 use crate::session::context::Context;
-use crate::text::terminal_abilities::Look;
+use loadmaster_show::picture::sheet::{Sheet, Which};
+use loadmaster_show::picture::terminal;
+use loadmaster_show::text::terminal_abilities::Look;
 
 /// Cells of a line where there is no terminal to ask.
 const WIDTH: usize = 120;

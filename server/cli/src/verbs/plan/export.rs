@@ -126,7 +126,7 @@ impl ExportPlan {
             let count = export.files.len();
             context.remark(&format!(
                 "{} written to {}",
-                crate::text::plural(count, "file"),
+                loadmaster_show::text::plural(count, "file"),
                 folder.display()
             ));
             // What is in the folder need not be on the terminal, too.

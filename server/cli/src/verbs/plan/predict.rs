@@ -12,9 +12,9 @@ use crate::input::actions::Actions;
 use crate::input::choice::choice;
 use crate::input::parse::{self, Devices};
 use crate::input::profile::{ProfileRef, profile_or_file};
-use crate::output::table::prediction::verdict;
 use crate::session::client::plans;
 use crate::session::context::Context;
+use loadmaster_show::table::prediction::verdict;
 
 /// See [`super::PlanVerb::Predict`].
 #[derive(Debug, Args)]

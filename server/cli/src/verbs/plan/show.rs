@@ -7,9 +7,9 @@ use super::drawing::Drawing;
 use crate::failure::Failure;
 use crate::input::choice::choice;
 use crate::input::parse;
-use crate::output::picture::sheet::{Sheet, Which};
 use crate::session::client::plans;
 use crate::session::context::Context;
+use loadmaster_show::picture::sheet::{Sheet, Which};
 
 /// Passes that a picture is made of. More of them than this are not told apart anywhere.
 const MOST_PASSES: i32 = 50_000;

@@ -20,9 +20,9 @@ use crate::session::follow::{self, Wait};
 use crate::session::list::{Asked, ListArgs};
 use crate::session::page::{self, Limit};
 use crate::session::watch;
-use crate::text::{about, count, plain, plural};
 use campaign::CampaignArgs;
 use document::{ExportProfile, ImportProfile};
+use loadmaster_show::text::{about, count, plain, plural};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfileVerb {

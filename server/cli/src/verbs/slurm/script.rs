@@ -6,11 +6,11 @@ use loadmaster_proto::wire::v1;
 use super::exec::Per;
 use super::request::{Request, Site};
 use crate::failure::Failure;
-use crate::input::choice::Choice as _;
 use crate::input::parse;
 use crate::output::write_stdout;
 use crate::session::client::plans;
 use crate::session::context::Context;
+use loadmaster_show::choice::Choice as _;
 
 /// See [`super::SlurmVerb::Script`].
 #[derive(Debug, Args)]
@@ -63,7 +63,10 @@ impl WriteScript {
         let export =
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
         let (request, remarks) = Request::of(&export, &self.site)?;
-        remarks.iter().chain(&export.warnings).for_each(|remark| context.remark(&crate::text::plain(remark)));
+        remarks
+            .iter()
+            .chain(&export.warnings)
+            .for_each(|remark| context.remark(&loadmaster_show::text::plain(remark)));
         if self.per == Per::Node && request.components() > 1 {
             return Err(Failure::Usage(
                 "--per node: the plan's nodes have other numbers of ranks, and who starts them node by node starts as many \

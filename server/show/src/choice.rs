@@ -1,0 +1,271 @@
+//! The enums of the protocol for people: which words stand for their values, and what is said about each.
+
+use std::fmt;
+
+use loadmaster_proto::wire::v1;
+
+/// An enum of the protocol whose values are chosen by their words.
+pub trait Choice: Copy + Default + Send + Sync + fmt::Debug + 'static {
+    /// The values that can be chosen, in the order of `--help`, and what it says about them.
+    const ALL: &'static [(Self, &'static str)];
+
+    /// The value's constant in the protocol.
+    fn constant(self) -> &'static str;
+
+    /// The value's word: `SEARCH_MODE_AMP_ANNEALING` is `amp-annealing`.
+    fn word(self) -> String {
+        // The constant of "none" is the prefix of all of them.
+        let prefix = Self::default().constant().trim_end_matches("UNSPECIFIED");
+        let constant = self.constant();
+        match constant.strip_prefix(prefix).unwrap_or(constant) {
+            "ONE_F_ONE_B" => "1f1b".to_owned(),
+            words => words.to_ascii_lowercase().replace('_', "-"),
+        }
+    }
+}
+
+macro_rules! choices {
+    ($($name:path { $($value:ident: $help:literal),+ $(,)? })+) => {$(
+        impl Choice for $name {
+            const ALL: &'static [(Self, &'static str)] = &[$((Self::$value, $help)),+];
+
+            fn constant(self) -> &'static str {
+                self.as_str_name()
+            }
+        }
+    )+};
+}
+
+choices! {
+    v1::Schedule {
+        Gpipe: "All forward passes, then all backward passes",
+        OneFOneB: "One forward, one backward (PipeDream-Flush, DAPPLE)",
+        Pipedream: "1F1B that never flushes: an update behind every backward pass. Gradients are of older weights, so it does not train what synchronous SGD trains",
+    }
+    v1::RecomputePolicy {
+        None: "Nothing",
+        Stage: "Everything inside a stage",
+        Layer: "Everything inside a layer",
+    }
+    v1::Precision {
+        Fp32: "32-bit everywhere",
+        Bf16: "bfloat16 with fp32 master weights and optimizer state",
+    }
+    v1::ChunkLayout {
+        Patrickstar: "PatrickStar's: tensors bare next to each other, ranks own whole chunks",
+        Aligned: "What is trained: tensors start at multiples of 64 bytes, ranks own parts of chunks",
+    }
+    v1::ChunkSizes {
+        GridA: "64M to 512M in steps of 32M: PatrickStar's first version",
+        GridB: "88M to 312M in steps of 32M: PatrickStar's last version",
+        Breakpoints: "Every sum of atoms that follow each other: no other size is better than the best of these",
+    }
+    v1::MemoryMode {
+        Plain: "On the devices, all the time",
+        Chunks: "In chunks in the host's memory that come to the device and leave it: one stage with the whole model",
+        Best: "Whichever of the two is better by the objective",
+    }
+    v1::ChunkOrder {
+        MicroBatch: "One after the other: where there are several, gradients need chunks of their own",
+        Layer: "All through a layer before any goes through the next: a chunk comes once for all of them",
+    }
+    v1::HostCopy {
+        Kept: "All of them, beside the fp32 copy: 14 bytes a parameter with Adam in bf16",
+        Made: "None: they are rounded from the fp32 copy while they are fetched, 12 bytes a parameter",
+    }
+    v1::EmbeddingPlace {
+        Chunk: "In a chunk that comes to the device like all others",
+        Host: "On the host: rows of a micro-batch's tokens are gathered there, also for the lower end of a tied weight",
+    }
+    v1::ExportVariant {
+        Usual: "The usual one",
+        Hybrid: "Megatron's hybrid model, whose pattern of layers says the cut",
+    }
+    v1::Envelope {
+        Torchrun: "The launcher's own command on each node",
+        Jobset: "A JobSet: a replicated job for each run of equal nodes",
+        Trainjob: "A TrainJob of Kubeflow Trainer 2",
+        Pytorchjob: "A PyTorchJob of Kubeflow's training operator",
+        Leaderworkerset: "A LeaderWorkerSet of one group",
+        Job: "An indexed Job with a headless service",
+        Ray: "A placement group of Ray with an actor for each rank",
+    }
+    v1::StepKernel {
+        OnePass: "One pass over all that belongs to a chunk",
+        TensorWise: "Libtorch's operations, tensor by tensor: the bits of plain training, several times as long",
+    }
+    v1::Campaign {
+        Minimal: "Each distinct layer alone: a few runs of one device, for every schedule and number of devices",
+        Stages: "Each distinct stage that CAPTURE's predictor needs, alone, so the runs spread over all workers",
+        Paper: "CAPTURE's: whole partitionings over all devices",
+    }
+    v1::Parallelism {
+        None: "One device per stage, which is always measured",
+        Data: "Replicas that split the micro-batch",
+        Tensor: "Shards that split the tensors",
+    }
+    v1::run::State {
+        Queued: "Waits for a worker",
+        Running: "Leased by a worker",
+        Succeeded: "Yielded measurements",
+        OutOfMemory: "Did not fit",
+        Parked: "Failed as often as allowed",
+        Cancelled: "Its operation was cancelled",
+    }
+    v1::Ledger {
+        Allocated: "Bytes of live tensors, for example `torch.cuda.max_memory_allocated`",
+        Reserved: "Bytes that the framework's allocator holds, for example `torch.cuda.max_memory_reserved`",
+        Device: "Bytes in use as the driver sees them, for example what `nvidia-smi` shows",
+    }
+    v1::PredictorKind {
+        Component: "Replays what each layer allocates and frees",
+        Capture: "CAPTURE's: isolated and added memory",
+        Table: "Sums the tables of an imported profile",
+    }
+    v1::Transfers {
+        Overlapping: "They do",
+        Blocking: "They wait",
+    }
+    v1::SimulatedSchedule {
+        Gpipe: "All forward, then all backward passes",
+        OneFOneB: "One forward, one backward",
+        Interleaved: "One forward, one backward, with several chunks of layers per device (Megatron)",
+        Pipedream: "One forward, one backward without a flush between iterations",
+    }
+    v1::Objective {
+        MinPeakMemory: "The lowest highest peak, then the lowest second highest, and so on (CAPTURE)",
+        MinIterationTime: "The shortest iteration that fits (AMP, with memory)",
+        Pareto: "All plans that no other one beats in both",
+        MinDevices: "The fewest devices that hold the training",
+        MinCost: "The cheapest devices that do",
+        MaxBatch: "The largest micro-batch that fits",
+        MaxModel: "The model with the most parameters that fits",
+    }
+    v1::PlanShape {
+        SinglePipeline: "One device per stage",
+        UniformGrid: "The same data and tensor degree for every stage (Megatron, torchtitan, DeepSpeed)",
+        EqualDevices: "Equally many devices for every stage, shared as each likes (Galvatron)",
+        PerStageReplicas: "Any number of replicas per stage, no tensor shards (PipeDream)",
+        PerStageMesh: "Any degrees per stage (CAPTURE, Alpa)",
+    }
+    v1::Launcher {
+        Megatron: "Megatron-LM and Megatron-Core",
+        MegatronBridge: "`NeMo` and Megatron-Bridge",
+        Torchtitan: "torchtitan",
+        TorchPipelining: "torch.distributed.pipelining",
+        Deepspeed: "DeepSpeed",
+        ColossalAi: "Colossal-AI",
+        Accelerate: "accelerate with Megatron-LM",
+        Galvatron: "Hetu-Galvatron",
+        Alpa: "Alpa",
+        Nnscaler: "nnScaler",
+        Pipedream: "PipeDream's runtime",
+        Torchgpipe: "torchgpipe",
+        Trainer: "Trainer of transformers: replicas of the whole model",
+        Other: "A program of your own, which can do all that a plan says",
+    }
+    v1::ClusterFormat {
+        Loadmaster: "Loadmaster's own form, YAML or JSON: see deploy/clusters/",
+        Topograph: "Answer of NVIDIA Topograph's engine `graph`",
+        NcclXml: "NCCL's topology: run a job with `NCCL_TOPO_DUMP_FILE=topo.xml`",
+        SlurmYaml: "Slurm's topology.yaml",
+        SlurmConf: "Slurm's topology.conf",
+        NvidiaSmi: "Output of `nvidia-smi topo -m`",
+    }
+    v1::MemoryUnit {
+        Bytes: "Bytes",
+        Share: "Shares of each device's capacity",
+    }
+    v1::MemoryWay {
+        Recompute: "Computing layers again",
+        Host: "Having blocks in the memory of the host",
+        Peer: "Having blocks on devices of other stages",
+    }
+    v1::MemoryBlock {
+        Activations: "What autograd saved for the backward pass",
+        Inputs: "Inputs of layers that are computed again",
+        Versions: "Weights that micro-batches in flight went forward with (PipeDream)",
+        Weights: "Parameters",
+        Gradients: "Gradients of parameters",
+        Optimizer: "State of the optimizer",
+    }
+    v1::SearchMode {
+        Exact: "Exactly, where the space allows",
+        Capture: "CAPTURE's enumeration with pruning",
+        McapBruteForce: "mCAP's brute force; one device per stage",
+        McapBayesian: "mCAP's Bayesian optimisation; one device per stage",
+        Amp: "AMP's dynamic program; uniform grids",
+        Mpress: "MPress's choice of memory actions: of the stages of --partition, or of the fastest pipeline",
+        AmpAnnealing: "AMP's with simulated annealing over placements; uniform grids",
+    }
+    v1::NodeSpanning {
+        Never: "Never",
+        WholeNodes: "Only all devices of each",
+        Anywhere: "Any devices that follow each other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A value that is added to the protocol needs its place here; no two values share a word.
+    fn is_whole<T: Choice + TryFrom<i32> + Into<i32>>() {
+        is_whole_but::<T>(&[]);
+    }
+
+    fn is_whole_but<T: Choice + TryFrom<i32> + Into<i32>>(others: &[T]) {
+        let chosen = T::ALL.iter().map(|&(value, _)| value).chain(others.iter().copied());
+        let numbers: BTreeSet<i32> = chosen.map(Into::into).collect();
+        let known: BTreeSet<i32> = (1..100).filter(|&number| T::try_from(number).is_ok()).collect();
+        assert_eq!(numbers, known, "{:?}", T::ALL);
+        let words: BTreeSet<String> = T::ALL.iter().map(|(value, _)| value.word()).collect();
+        assert_eq!(words.len(), T::ALL.len(), "{words:?}");
+        assert!(words.iter().all(|word| !word.contains("unspecified")), "{words:?}");
+    }
+
+    #[test]
+    fn every_value_of_the_protocol_can_be_chosen() {
+        is_whole::<v1::Schedule>();
+        is_whole::<v1::RecomputePolicy>();
+        is_whole::<v1::Precision>();
+        is_whole::<v1::ChunkLayout>();
+        is_whole::<v1::ChunkSizes>();
+        is_whole::<v1::MemoryMode>();
+        is_whole::<v1::ChunkOrder>();
+        is_whole::<v1::HostCopy>();
+        is_whole::<v1::EmbeddingPlace>();
+        is_whole::<v1::ExportVariant>();
+        is_whole::<v1::Envelope>();
+        is_whole::<v1::StepKernel>();
+        // Nobody runs what another program measured.
+        is_whole_but(&[v1::Campaign::Imported]);
+        is_whole::<v1::Parallelism>();
+        is_whole::<v1::run::State>();
+        // Peaks are of devices.
+        is_whole_but(&[v1::Ledger::Host]);
+        is_whole::<v1::MemoryWay>();
+        is_whole::<v1::MemoryBlock>();
+        is_whole::<v1::PredictorKind>();
+        is_whole::<v1::Transfers>();
+        is_whole::<v1::SimulatedSchedule>();
+        is_whole::<v1::Objective>();
+        is_whole::<v1::PlanShape>();
+        is_whole::<v1::Launcher>();
+        is_whole::<v1::ClusterFormat>();
+        is_whole::<v1::MemoryUnit>();
+        is_whole::<v1::SearchMode>();
+        is_whole::<v1::NodeSpanning>();
+    }
+
+    #[test]
+    fn words_are_the_names_of_the_protocol() {
+        assert_eq!(v1::Schedule::OneFOneB.word(), "1f1b");
+        assert_eq!(v1::Campaign::Minimal.word(), "minimal");
+        assert_eq!(v1::run::State::OutOfMemory.word(), "out-of-memory");
+        assert_eq!(v1::SearchMode::AmpAnnealing.word(), "amp-annealing");
+        assert_eq!(v1::Launcher::ColossalAi.word(), "colossal-ai");
+    }
+}

@@ -1,0 +1,189 @@
+//! The JSON and YAML forms of messages.
+//!
+//! Both come from the descriptors that travel with the generated code, so they follow the protocol without a second
+//! description of it. `google.protobuf.Any` is shown with what is inside.
+
+use std::sync::OnceLock;
+
+use anyhow::Context as _;
+use loadmaster_proto::wire::DESCRIPTORS;
+use loadmaster_proto::wire::longrunning::{Operation, operation};
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+
+use super::show::Show;
+
+/// The proto3 JSON form, indented.
+pub fn json<M: Show>(message: &M) -> anyhow::Result<String> {
+    let mut serializer = serde_json::Serializer::pretty(Vec::new());
+    dynamic(message)?.serialize_with_options(&mut serializer, &options())?;
+    Ok(String::from_utf8(serializer.into_inner())?)
+}
+
+/// The same document as YAML.
+pub fn yaml<M: Show>(message: &M) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    let mut serializer = serde_yaml_ng::Serializer::new(&mut text);
+    dynamic(message)?.serialize_with_options(&mut serializer, &options())?;
+    Ok(String::from_utf8(text)?)
+}
+
+/// Reads the proto3 JSON form of the message of this full name, as [`json`] writes it.
+///
+/// # Errors
+/// Says where the text stops to be that message.
+pub fn parse<M: Message + Default>(name: &str, text: &str) -> anyhow::Result<M> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let message = DynamicMessage::deserialize(descriptor(name)?, &mut deserializer)?;
+    deserializer.end()?;
+    Ok(message.transcode_to()?)
+}
+
+/// Fields at their default are written too: a script that reads `.plans[]` of an empty list, or
+/// `.done` of an unfinished operation, must find them.
+fn options() -> SerializeOptions {
+    SerializeOptions::new().skip_default_fields(false)
+}
+
+fn dynamic<M: Show>(message: &M) -> anyhow::Result<DynamicMessage> {
+    Ok(DynamicMessage::decode(descriptor(M::TYPE)?, message.translatable().as_slice())?)
+}
+
+fn descriptor(name: &str) -> anyhow::Result<MessageDescriptor> {
+    pool()?.get_message_by_name(name).with_context(|| format!("the protocol has no message {name}"))
+}
+
+/// The protocol's messages and the standard error details.
+fn pool() -> anyhow::Result<&'static DescriptorPool> {
+    static POOL: OnceLock<DescriptorPool> = OnceLock::new();
+    if let Some(pool) = POOL.get() {
+        return Ok(pool);
+    }
+    let mut pool = DescriptorPool::decode(DESCRIPTORS).context("cannot read the protocol's descriptors")?;
+    let details = prost_types::FileDescriptorSet::decode(tonic_types::pb::FILE_DESCRIPTOR_SET)?;
+    for file in details.file {
+        // Its `google.rpc.Status` is the protocol's too, from a file of another name.
+        let known = file.message_type.iter().any(|message| {
+            pool.get_message_by_name(&format!("{}.{}", file.package(), message.name())).is_some()
+        });
+        if !known {
+            pool.add_file_descriptor_proto(file).context("cannot read the error details' descriptors")?;
+        }
+    }
+    Ok(POOL.get_or_init(|| pool))
+}
+
+/// A newer planner may send payloads of types that this program has not heard of. They have no JSON
+/// form here; the rest of the operation has.
+pub fn without_unknown(operation: &Operation) -> Operation {
+    let known = |any: &prost_types::Any| {
+        let name = any.type_url.rsplit('/').next().unwrap_or_default();
+        pool()
+            .ok()
+            .and_then(|pool| pool.get_message_by_name(name))
+            .is_some_and(|descriptor| DynamicMessage::decode(descriptor, any.value.as_slice()).is_ok())
+    };
+    let mut operation = operation.clone();
+    operation.metadata = operation.metadata.filter(known);
+    operation.result = operation.result.and_then(|result| match result {
+        operation::Result::Error(mut status) => {
+            status.details.retain(known);
+            Some(operation::Result::Error(status))
+        }
+        operation::Result::Response(any) => known(&any).then_some(operation::Result::Response(any)),
+    });
+    operation
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::wire::longrunning::ListOperationsResponse;
+    use loadmaster_proto::wire::v1;
+    use prost_types::Any;
+    use tonic_types::StatusExt;
+
+    use super::*;
+
+    fn any(name: &str, message: &impl Message) -> Any {
+        Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
+    }
+
+    #[test]
+    fn json_is_the_proto3_mapping() {
+        let worker = v1::Worker {
+            name: "workers/a".to_owned(),
+            state: v1::worker::State::Alive.into(),
+            devices: vec![v1::Device { capacity_bytes: 1 << 60, ..v1::Device::default() }],
+            heartbeat_time: Some(prost_types::Timestamp { seconds: 0, nanos: 0 }),
+            ..v1::Worker::default()
+        };
+        let value: serde_json::Value = serde_json::from_str(&json(&worker).unwrap()).unwrap();
+        assert_eq!(value["devices"][0]["capacityBytes"], "1152921504606846976");
+        assert_eq!(value["state"], "ALIVE");
+        assert_eq!(value["heartbeatTime"], "1970-01-01T00:00:00Z");
+        assert!(value.get("createTime").is_none(), "an unset message is left out");
+    }
+
+    #[test]
+    fn the_payload_of_an_operation_is_expanded() {
+        let operation = Operation {
+            name: "operations/1".to_owned(),
+            metadata: Some(any(
+                "loadmaster.v1.RunMetadata",
+                &v1::RunMetadata { target: "plans/p".to_owned(), progress: 0.5, ..Default::default() },
+            )),
+            ..Operation::default()
+        };
+        let value: serde_json::Value = serde_json::from_str(&json(&operation).unwrap()).unwrap();
+        assert_eq!(value["metadata"]["@type"], "type.googleapis.com/loadmaster.v1.RunMetadata");
+        assert_eq!(value["metadata"]["target"], "plans/p");
+        assert_eq!(value["done"], false);
+        assert!(yaml(&operation).unwrap().contains("target: plans/p"));
+    }
+
+    #[test]
+    fn error_details_are_expanded_and_unknown_payloads_left_out() {
+        let details = tonic_types::ErrorDetails::with_error_info("WORKER_LOST", "loadmaster.dev", []);
+        let status = tonic::Status::with_error_details(tonic::Code::Unavailable, "lost", details);
+        let mut status = loadmaster_proto::wire::google::rpc::Status::decode(status.details()).unwrap();
+        status.details.push(any("loadmaster.v9.FromTheFuture", &()));
+        let operation =
+            Operation { result: Some(operation::Result::Error(status)), done: true, ..Operation::default() };
+        let value: serde_json::Value = serde_json::from_str(&json(&operation).unwrap()).unwrap();
+        assert_eq!(value["error"]["details"][0]["reason"], "WORKER_LOST");
+        assert_eq!(value["error"]["details"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn an_empty_list_is_still_a_list() {
+        let text = json(&v1::ListPlansResponse::default()).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["plans"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn every_printed_message_is_in_the_protocol() {
+        fn check<M: Show + Default>() {
+            assert!(json(&M::default()).is_ok(), "{}", M::TYPE);
+        }
+        check::<v1::Model>();
+        check::<v1::ModelChunks>();
+        check::<v1::Profile>();
+        check::<v1::Plan>();
+        check::<v1::Run>();
+        check::<v1::ListModelsResponse>();
+        check::<v1::Cluster>();
+        check::<v1::ListClustersResponse>();
+        check::<v1::MeasureLinksResponse>();
+        check::<v1::ListLinkMeasurementsResponse>();
+        check::<v1::ListProfilesResponse>();
+        check::<v1::ListMeasurementsResponse>();
+        check::<v1::ListRunsResponse>();
+        check::<v1::Observation>();
+        check::<v1::ListObservationsResponse>();
+        check::<v1::ListPredictionErrorsResponse>();
+        check::<v1::PruneHistoryResponse>();
+        check::<v1::ListWorkersResponse>();
+        check::<ListOperationsResponse>();
+    }
+}

@@ -1,0 +1,263 @@
+//! Where chunks are while a model is trained in them: a row for each, a column for each step.
+
+use std::ops::Range;
+
+use loadmaster_proto::wire::v1::chunked_stage::Residency as When;
+use loadmaster_proto::wire::v1::{ChunkRun, ChunkVisit, Plan, PlanStage};
+
+use super::pieces::Pieces;
+use crate::text::label::cells;
+use crate::text::plural;
+use crate::text::terminal_abilities::Look;
+
+/// Where a chunk is in a step, or what it is for is; the later, the nearer to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// In the memory of the host alone.
+    Host,
+    /// It leaves the device, whose memory it still takes.
+    Leaving,
+    /// It is on its way to the device, whose memory it takes.
+    Coming,
+    /// On the device.
+    There,
+    /// On the device, with its state, in every step.
+    ForGood,
+}
+
+impl Place {
+    /// All of them, in the order of legends.
+    pub(crate) const ALL: [Self; 5] = [Self::Host, Self::Coming, Self::There, Self::Leaving, Self::ForGood];
+
+    /// In words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Host => "on the host",
+            Self::Leaving => "leaving, or no longer needed",
+            Self::Coming => "coming",
+            Self::There => "on the device",
+            Self::ForGood => "on the device for good",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Residency {
+    /// Parameters, whose space gradients take where they may; then gradients that are apart, if there are any.
+    pub bands: Vec<Band>,
+    /// How many chunks there are, above 0.
+    pub chunks: usize,
+    /// Steps of an iteration, above 0.
+    pub steps: usize,
+    /// Cells beside the rows.
+    pub names: usize,
+    /// `12 chunks, 2 of them on the device for good; 24 visits in 48 steps (planned)`.
+    pub summary: String,
+    /// Where it is from, and what is left out, for people.
+    pub notes: Vec<String>,
+}
+
+/// Where the parameters of all chunks are, or their gradients.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Band {
+    pub is_gradients: bool,
+    visits: Vec<Visit>,
+    /// Chunks that are always there.
+    for_good: Vec<usize>,
+}
+
+/// A chunk on the device, between boundaries that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Visit {
+    chunk: usize,
+    fetched: usize,
+    needed: usize,
+    leaves: usize,
+    freed: usize,
+}
+
+/// A band in as many rows and columns as there is room for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cells {
+    /// From the first chunk on.
+    pub rows: Vec<Row>,
+    /// The steps of each column.
+    pub columns: Pieces,
+    /// Chunks of each row, but the last one, which may have fewer.
+    per_row: usize,
+}
+
+impl Cells {
+    /// Whether a cell is one chunk in one step.
+    pub(crate) fn are_single(&self) -> bool {
+        self.per_row == 1 && self.columns.largest() == 1
+    }
+
+    /// What a cell is.
+    pub(crate) fn meaning(&self) -> String {
+        if self.are_single() {
+            return "a cell is one chunk in one step".to_owned();
+        }
+        let (chunks, steps) = (plural(self.per_row, "chunk"), plural(self.columns.largest(), "step"));
+        format!(
+            "a cell is up to {chunks} in up to {steps}: where most of what is not on the host is, if anything"
+        )
+    }
+}
+
+/// Where some chunks that follow each other are.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    /// `chunk 3`, or `3–5`.
+    pub label: String,
+    /// Column by column: on the host where all of them are there all the time; else where most of what is elsewhere is, of
+    /// two places with as much the one nearer to the device.
+    pub places: Vec<Place>,
+}
+
+impl Residency {
+    /// Of a plan in chunks whose visits are planned; nothing of any other.
+    pub(crate) fn of(plan: &Plan) -> Option<Self> {
+        let stage = plan.stages.iter().find(|stage| stage.chunks.is_some())?;
+        let chunks = stage.chunks.as_ref()?;
+        let Some(When::Planned(planned)) = &chunks.residency else { return None };
+        let visits = |is_gradients: bool| {
+            let own = planned.visits.iter().filter(move |visit| visit.gradients == is_gradients);
+            own.filter_map(Visit::of).collect::<Vec<_>>()
+        };
+        let mut for_good: Vec<usize> =
+            chunks.on_device.iter().filter_map(|&chunk| usize::try_from(chunk).ok()).collect();
+        for_good.sort_unstable();
+        for_good.dedup();
+        let mut bands: Vec<Band> = [false, true]
+            .map(|is_gradients| Band {
+                is_gradients,
+                visits: visits(is_gradients),
+                for_good: for_good.clone(),
+            })
+            .into();
+        let all = || bands.iter().flat_map(|band| &band.visits);
+        let number = all().map(|visit| visit.chunk).chain(for_good.iter().copied()).max()?.saturating_add(1);
+        let steps =
+            all().map(|visit| visit.freed).chain(listed_steps(stage)).max().filter(|&steps| steps > 0)?;
+        let drawn = all().count();
+        bands.retain(|band| !band.is_gradients || !band.visits.is_empty());
+
+        let kept = match for_good.len() {
+            0 => String::new(),
+            kept => format!(", {kept} of them on the device for good"),
+        };
+        let (chunk_count, visit_count) = (plural(number, "chunk"), plural(drawn, "visit"));
+        let summary = format!("{chunk_count}{kept}; {visit_count} in {} (planned)", plural(steps, "step"));
+        let mut notes =
+            vec!["steps are passes of one layer each, from 0, and the same in every iteration".to_owned()];
+        if drawn < planned.visits.len() {
+            notes.push(format!(
+                "{} that cannot be are not drawn",
+                plural(planned.visits.len() - drawn, "visit")
+            ));
+        }
+        if stage.measured_chunk_run.as_ref().is_some_and(|run| run.replanned) {
+            notes.push(
+                "when it was trained there was too little room for this, and a rule took its place"
+                    .to_owned(),
+            );
+        }
+        let names = cells(&format!("chunk {}", number - 1)).max(cells(&format!("{number}-{number}")));
+        Some(Self { bands, chunks: number, steps, names, summary, notes })
+    }
+
+    /// A band in at most so many rows and columns.
+    pub(crate) fn cells(&self, band: &Band, (rows, columns): (usize, usize), look: Look) -> Cells {
+        // Each row has as many chunks, but for the last one.
+        let per_row = self.chunks.div_ceil(rows.max(1));
+        let rows = self.chunks.div_ceil(per_row.max(1));
+        let columns = Pieces::new(self.steps, columns);
+        let mut held = vec![Held::default(); rows * columns.len()];
+        let mut add = |chunk: usize, steps: Range<usize>, place: Place| {
+            if steps.is_empty() {
+                return;
+            }
+            let row = chunk / per_row.max(1) * columns.len();
+            for column in columns.of(steps.start)..=columns.of(steps.end - 1) {
+                let of = columns.range(column);
+                let common = steps.end.min(of.end).saturating_sub(steps.start.max(of.start));
+                if let Some(held) = held.get_mut(row + column) {
+                    held.add(place, common);
+                }
+            }
+        };
+        for visit in &band.visits {
+            add(visit.chunk, visit.fetched..visit.needed, Place::Coming);
+            add(visit.chunk, visit.needed..visit.leaves, Place::There);
+            add(visit.chunk, visit.leaves..visit.freed, Place::Leaving);
+        }
+        for &chunk in &band.for_good {
+            add(chunk, 0..self.steps, Place::ForGood);
+        }
+        let row = |row: usize| {
+            let chunks = row * per_row..((row + 1) * per_row).min(self.chunks);
+            let own = held.iter().skip(row * columns.len()).take(columns.len());
+            Row { label: label(&chunks, look), places: own.map(Held::mostly).collect() }
+        };
+        let rows = (0..rows).map(row).collect();
+        Cells { rows, columns, per_row }
+    }
+
+    /// Places that are anywhere, for legends.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        let is_kept = self.bands.iter().any(|band| !band.for_good.is_empty());
+        Place::ALL.into_iter().filter(move |&place| is_kept || place != Place::ForGood)
+    }
+}
+
+impl Visit {
+    /// One that makes sense.
+    fn of(visit: &ChunkVisit) -> Option<Self> {
+        let number = |value: i32| usize::try_from(value).ok();
+        let ordered =
+            visit.fetched <= visit.needed && visit.needed <= visit.leaves && visit.leaves <= visit.freed;
+        ordered.then_some(())?;
+        Some(Self {
+            chunk: number(visit.chunk)?,
+            fetched: number(visit.fetched)?,
+            needed: number(visit.needed)?,
+            leaves: number(visit.leaves)?,
+            freed: number(visit.freed)?,
+        })
+    }
+}
+
+/// In how many steps of how many chunks each place was, but for the host.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held([usize; Place::ALL.len()]);
+
+impl Held {
+    fn add(&mut self, place: Place, steps: usize) {
+        if let Some(held) = self.0.get_mut(place as usize) {
+            *held = held.saturating_add(steps);
+        }
+    }
+
+    /// The place of most of them.
+    fn mostly(&self) -> Place {
+        let steps = |place: Place| self.0.get(place as usize).copied().unwrap_or(0);
+        let elsewhere = Place::ALL.into_iter().filter(|&place| steps(place) > 0);
+        elsewhere.max_by_key(|&place| (steps(place), place)).unwrap_or(Place::Host)
+    }
+}
+
+fn label(chunks: &Range<usize>, look: Look) -> String {
+    let last = chunks.end.saturating_sub(1);
+    if chunks.start == last {
+        format!("chunk {last}")
+    } else {
+        format!("{}{}{last}", chunks.start, look.to())
+    }
+}
+
+/// How many steps the lists of a stage have.
+fn listed_steps(stage: &PlanStage) -> impl Iterator<Item = usize> {
+    let lists = |run: &ChunkRun| [run.other_bytes.len(), run.payload_bytes.len()];
+    stage.chunk_run.iter().chain(&stage.measured_chunk_run).flat_map(lists)
+}

@@ -1,0 +1,158 @@
+//! One iteration as a timeline: what the devices of each stage do, and when they wait.
+
+use loadmaster_proto::wire::v1::{Lane, Plan, PredictionOrigin, SimulatedSchedule, Timeline};
+
+use super::copies;
+use super::pass::{Kind, Pass, with_waits};
+use crate::text::label::{cells, safe, sentence};
+use crate::text::{count, percent, plural, seconds, word};
+
+/// Lanes that are drawn; of more, the first and the last.
+const MOST_LANES: usize = 32;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Schedule {
+    /// One per stage, each with those of its copies below.
+    pub lanes: Vec<Row>,
+    /// Seconds at the right end, the same for all lanes; above 0.
+    pub end_seconds: f64,
+    /// Where the iteration ends: earlier than the right end beside a longer one.
+    pub iteration_seconds: f64,
+    /// Cells that the longest label and the longest share take; common to pictures side by side.
+    pub columns: (usize, usize),
+    /// `1f1b: 1.23 s per iteration, 18.2 % bubble`.
+    pub summary: String,
+    /// Where the numbers are from, and what is left out, for people.
+    pub notes: Vec<String>,
+}
+
+/// What the devices of one stage do.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Row {
+    /// `stage 3`; of the row that stands for lanes left out, how many they are.
+    pub label: String,
+    pub stage: usize,
+    /// Its passes and waits in order, or its copies, each within the iteration.
+    pub passes: Vec<Pass>,
+    /// Whether it is of copies over a direction of a link.
+    pub is_of_copies: bool,
+    /// `busy 81.2 %`.
+    pub busy: String,
+    /// All that is known of the lane.
+    pub title: String,
+}
+
+impl Schedule {
+    /// Of a plan's timeline; nothing where it has no lanes.
+    pub(crate) fn of(plan: &Plan, timeline: &Timeline) -> Option<Self> {
+        if timeline.lanes.is_empty() {
+            return None;
+        }
+        let mut notes = Vec::new();
+        let total = timeline.lanes.len();
+        let half = if total > MOST_LANES { MOST_LANES / 2 } else { total };
+        let (ways, left_out) = copies::rows(timeline);
+        let whole = |lane: &Lane| {
+            let own = ways.iter().filter(|(stage, _)| *stage == lane.stage).map(|(_, row)| row.clone());
+            std::iter::once(row(lane, timeline)).chain(own).collect::<Vec<_>>()
+        };
+        let mut lanes: Vec<Row> = timeline.lanes.iter().take(half).flat_map(whole).collect();
+        if total > half {
+            let label = format!("{} more", count(i64::try_from(total - 2 * half).unwrap_or(i64::MAX)));
+            lanes.push(Row { label, stage: half, ..Row::default() });
+            lanes.extend(timeline.lanes.iter().skip(total - half).flat_map(whole));
+            notes.push(format!("left out in the middle: {}", plural(total - 2 * half, "stage")));
+        }
+        notes.extend(left_out);
+        let listed: usize = timeline.lanes.iter().map(|lane| lane.passes.len()).sum();
+        let valid: usize = timeline.lanes.iter().flat_map(|lane| &lane.passes).filter_map(Pass::of).count();
+        if valid < listed {
+            notes.push(format!("{} passes without a valid time are not drawn", listed - valid));
+        }
+        if timeline.truncated {
+            notes.push("later passes are left out of the answer; the totals count them".to_owned());
+        }
+        notes.push(source(plan));
+        let trial = plan.validations.iter().find(|trial| trial.failure.is_empty());
+        notes.extend(trial.map(|trial| {
+            let took = seconds(trial.iteration_seconds);
+            format!("measured: {took} per iteration in {}, under the plan's own schedule", safe(&trial.run))
+        }));
+        notes.extend(
+            timeline.warnings.iter().take(20).map(|warning| format!("warning: {}", sentence(warning))),
+        );
+        let ends = lanes.iter().flat_map(|lane| &lane.passes).map(|pass| pass.end);
+        let whole = Some(timeline.iteration_seconds).filter(|whole| (0.0..=1e12).contains(whole));
+        let end_seconds = ends.chain(whole).fold(f64::MIN_POSITIVE, f64::max);
+        let widest = |of: fn(&Row) -> &str| lanes.iter().map(|lane| cells(of(lane))).max().unwrap_or(0);
+        let columns = (widest(|lane| &lane.label), widest(|lane| &lane.busy));
+        let summary = summary(plan, timeline);
+        Some(Self { columns, lanes, end_seconds, iteration_seconds: end_seconds, summary, notes })
+    }
+}
+
+impl Schedule {
+    /// What a legend has to explain.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let drawn = |kind: &Kind| self.lanes.iter().flat_map(|lane| &lane.passes).any(|of| of.kind == *kind);
+        Kind::ALL.into_iter().filter(|kind| kind.is_usual() || drawn(kind)).collect()
+    }
+}
+
+fn summary(plan: &Plan, timeline: &Timeline) -> String {
+    let in_chunks = plan.stages.iter().find_map(|stage| stage.chunks.as_ref());
+    let is_told = timeline.lanes.iter().flat_map(|lane| &lane.passes).any(|pass| pass.layer.is_some());
+    let order = match (in_chunks.filter(|_| is_told), timeline.schedule()) {
+        (Some(chunks), _) => {
+            let order = word(chunks.order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
+            format!("chunks in {order} order")
+        }
+        (None, SimulatedSchedule::Unspecified) => "the plan's schedule".to_owned(),
+        (None, SimulatedSchedule::OneFOneB) => "1f1b".to_owned(),
+        (None, order) => word(order.as_str_name(), "SIMULATED_SCHEDULE_"),
+    };
+    format!(
+        "{order}: {} per iteration, {} of the devices' time is bubble (predicted)",
+        seconds(timeline.iteration_seconds),
+        percent(timeline.bubble_ratio)
+    )
+}
+
+/// Where the seconds are from.
+fn source(plan: &Plan) -> String {
+    let mut text = format!("predicted: simulated from the layer times of {}", safe(&plan.profile));
+    let Some(iteration) = &plan.iteration else { return text };
+    match iteration.origin() {
+        PredictionOrigin::Unspecified => {}
+        origin => text.push_str(&format!(" ({})", word(origin.as_str_name(), "PREDICTION_ORIGIN_"))),
+    }
+    if !iteration.links.is_empty() {
+        text.push_str(&format!("; links: {}", sentence(&iteration.links)));
+    }
+    text
+}
+
+fn row(lane: &Lane, timeline: &Timeline) -> Row {
+    let stage = usize::try_from(lane.stage).unwrap_or(0);
+    let share = lane.busy_seconds / timeline.iteration_seconds;
+    let mut busy = if share.is_finite() { format!("busy {}", percent(share)) } else { String::new() };
+    let mut title = format!(
+        "stage {stage}: busy for {} (predicted); at most {} micro-batch{} in flight",
+        seconds(lane.busy_seconds),
+        lane.in_flight,
+        if lane.in_flight == 1 { "" } else { "es" }
+    );
+    if lane.weight_versions > 1 {
+        title.push_str(&format!("; {} versions of the weights at once", lane.weight_versions));
+    }
+    if lane.waited_seconds > 0.0 {
+        title.push_str(&format!("; waits for copies for {}", seconds(lane.waited_seconds)));
+        // Single waits may be too short to be seen.
+        let share = lane.waited_seconds / timeline.iteration_seconds;
+        if share.is_finite() {
+            busy.push_str(&format!(", waits {}", percent(share)));
+        }
+    }
+    let passes = with_waits(lane.passes.iter().filter_map(Pass::of), &lane.waits);
+    Row { label: format!("stage {stage}"), stage, passes, is_of_copies: false, busy, title }
+}

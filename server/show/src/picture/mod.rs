@@ -1,0 +1,42 @@
+//! Pictures of plans: the stages on the devices, the memory of the devices, an iteration as a timeline, the
+//! front between memory and time; of one plan, or of several side by side.
+//!
+//! * [`figure`]: what a picture shows, made from messages: values with every text, grouping and omission
+//!   decided. Names come from users and workers and are made safe here.
+//! * [`sheet`]: the pictures of one page.
+//! * [`terminal`], [`svg`], [`html`]: three ways to draw a sheet. All of them pure.
+//!
+//! However large a plan is, a picture stays small: what is equal is drawn as one, what does not fit is left out,
+//! and a note says so.
+
+mod axis;
+mod figure;
+pub mod html;
+pub mod sheet;
+pub mod svg;
+pub mod terminal;
+mod tint;
+mod xml;
+
+use loadmaster_proto::wire::v1::ComparePlansResponse;
+
+use crate::show::Show;
+use crate::text::terminal_abilities::Look;
+use sheet::{Sheet, Which};
+
+impl Show for ComparePlansResponse {
+    const TYPE: &'static str = "loadmaster.v1.ComparePlansResponse";
+
+    fn names(&self) -> Vec<String> {
+        self.plans.iter().map(|plan| plan.name.clone()).collect()
+    }
+
+    /// The table of a comparison, without pictures, as wide as a table may be.
+    fn table(&self, look: Look) -> String {
+        let width = look.width.unwrap_or(terminal::WIDEST);
+        terminal::render(&Sheet::of_comparison(self, Which::NONE, look), width, look)
+    }
+}
+
+#[cfg(test)]
+mod tests;

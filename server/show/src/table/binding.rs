@@ -1,0 +1,95 @@
+//! Plans on the nodes that schedulers gave.
+
+use loadmaster_proto::wire::v1::{Binding, BoundStage, PlacedDevice};
+
+use super::grid::Side::{Left, Right};
+use super::grid::{Facts, Grid};
+use super::{id, or_none};
+use crate::show::show;
+use crate::text::terminal_abilities::Look;
+use crate::text::{bytes, percent, plain, plural, seconds, time};
+
+show!(Binding as one);
+show!(ListBindingsResponse of bindings as list);
+
+/// Most devices of a stage, and nodes, that are named.
+const SHOWN: usize = 8;
+
+fn one(binding: &Binding, look: Look) -> String {
+    let mut facts = Facts::default();
+    facts.add("binding", plain(&binding.name));
+    facts.add("plan", plain(&binding.plan));
+    facts.add("cluster", or_none(&binding.cluster, look));
+    facts.add("iteration", iteration(binding, look));
+    facts.add("order", how_good(binding));
+    facts.add("links", or_none(&binding.links, look));
+    facts.add("host order", first(binding.nodes.iter().map(|node| plain(node))));
+    if !binding.idle_devices.is_empty() {
+        facts.add("idle", first(binding.idle_devices.iter().map(|device| plain(device))));
+    }
+    for warning in &binding.warnings {
+        facts.add("note", plain(warning));
+    }
+    let mut grid = Grid::new(&[("stage", Right), ("kind", Left), ("allows", Right), ("devices", Left)], look);
+    for (index, stage) in binding.stages.iter().enumerate() {
+        let ranges = &stage.device_ranges;
+        grid.row([
+            index.to_string(),
+            or_none(ranges.first().map_or("", |range| &range.kind), look),
+            ranges.iter().map(|range| range.capacity_bytes).min().map_or_else(String::new, bytes),
+            first(devices(stage)),
+        ]);
+    }
+    facts.render() + "\n" + &grid.render()
+}
+
+/// `gpu001/0`, in the order of ranks.
+fn devices(stage: &BoundStage) -> impl Iterator<Item = String> {
+    let name = |device: PlacedDevice| plain(&format!("{}/{}", device.node, device.index));
+    stage.device_ranges.iter().flat_map(|range| range.placed()).map(name)
+}
+
+/// The first few, and how many more there are.
+fn first(names: impl Iterator<Item = String>) -> String {
+    let names: Vec<String> = names.collect();
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names.get(..SHOWN).unwrap_or(&names).join(" ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+fn iteration(binding: &Binding, look: Look) -> String {
+    let of = |value: Option<f64>| value.map_or_else(|| look.none().to_owned(), seconds);
+    format!("{} here, {} as planned", of(binding.iteration_seconds), of(binding.planned_iteration_seconds))
+}
+
+fn how_good(binding: &Binding) -> String {
+    match (binding.proven_fastest, binding.gap) {
+        (true, _) => "proven: no other order of these nodes is faster".to_owned(),
+        (false, Some(gap)) => format!("the fastest found: none is faster by more than {}", percent(gap)),
+        (false, None) => "not compared: no seconds are known".to_owned(),
+    }
+}
+
+fn list(bindings: &[Binding], look: Look) -> String {
+    if bindings.is_empty() {
+        return "no bindings\n".to_owned();
+    }
+    let mut grid = Grid::new(
+        &[("binding", Left), ("plan", Left), ("iteration", Right), ("nodes", Left), ("bound", Left)],
+        look,
+    );
+    for binding in bindings {
+        grid.row([
+            id(&binding.name),
+            id(&binding.plan),
+            binding.iteration_seconds.map_or_else(|| look.none().to_owned(), seconds),
+            format!(
+                "{}: {}",
+                plural(binding.nodes.len(), "node"),
+                first(binding.nodes.iter().map(|of| plain(of)))
+            ),
+            time(binding.create_time.as_ref(), look),
+        ]);
+    }
+    grid.render()
+}

@@ -1,0 +1,266 @@
+//! How a stage trains in chunks, and what they move and hold: predicted, and measured beside it.
+
+use loadmaster_proto::chunks::mebi;
+use loadmaster_proto::training::Precision as Scalars;
+use loadmaster_proto::wire::v1::chunked_stage::Residency;
+use loadmaster_proto::wire::v1::{ChunkMoves, ChunkRun, ChunkedStage, EmbeddingPlace, HostCopy, Precision};
+
+use super::grid::Side::{Left, Right};
+use super::grid::{Facts, Grid};
+use crate::text::terminal_abilities::Look;
+use crate::text::{bytes, count, plural, ratio, seconds, word};
+
+/// Most ranges of chunks that are listed.
+const MOST_RANGES: usize = 12;
+
+/// A stage's chunks, what they are predicted to move and hold, and what they did.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OfStage<'a> {
+    pub(super) chunks: Option<&'a ChunkedStage>,
+    pub(super) predicted: Option<&'a ChunkRun>,
+    pub(super) measured: Option<&'a ChunkRun>,
+    /// Number format of the parameters; none where nobody says it.
+    pub(super) precision: Option<Precision>,
+}
+
+/// The stages that have chunks, one after the other; nothing where none has.
+pub(super) fn of_stages<'a>(stages: impl IntoIterator<Item = OfStage<'a>>, look: Look) -> String {
+    stages.into_iter().map(|stage| of_stage(&stage, look)).collect()
+}
+
+fn of_stage(stage: &OfStage<'_>, look: Look) -> String {
+    let Some(chunks) = stage.chunks else { return String::new() };
+    let mut facts = Facts::default();
+    facts.add("in chunks", laid_out(chunks, stage.precision));
+    facts.add("order", word(chunks.order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-"));
+    facts.add("host", on_host(chunks));
+    if chunks.embedding() == EmbeddingPlace::Host {
+        facts.add("embedding", "on the host: rows of its table, chunk 0, are gathered there");
+    }
+    facts.add("device", on_device(chunks));
+    facts.add("update", update(chunks));
+    facts.render() + &amounts(stage, look)
+}
+
+/// In a few words, for plans side by side.
+pub fn in_short(chunks: &ChunkedStage) -> String {
+    let order = word(chunks.order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
+    let copies = word(chunks.host_copy().as_str_name(), "HOST_COPY_");
+    let kept = plural(chunks.on_device.len(), "chunk");
+    let embedding = match chunks.embedding() {
+        EmbeddingPlace::Host => ", embedding on the host",
+        EmbeddingPlace::Unspecified | EmbeddingPlace::Chunk => "",
+    };
+    format!(
+        "{} elements, {order} order, host copies {copies}{embedding}, {kept} on the device for good",
+        elements(chunks)
+    )
+}
+
+fn elements(chunks: &ChunkedStage) -> String {
+    mebi(chunks.chunk_elements.unsigned_abs()).to_string()
+}
+
+fn laid_out(chunks: &ChunkedStage, precision: Option<Precision>) -> String {
+    let number = chunk_count(chunks).map_or_else(|| "chunks".to_owned(), |number| plural(number, "chunk"));
+    let scalar = match precision {
+        None => None,
+        Some(Precision::Bf16) => Some(Scalars::Bf16),
+        Some(Precision::Unspecified | Precision::Fp32) => Some(Scalars::Fp32),
+    };
+    let size =
+        scalar.and_then(|of| chunks.chunk_elements.checked_mul(i64::try_from(of.scalar_bytes()).ok()?));
+    let size = size.map_or_else(String::new, |size| format!(" ({} of parameters)", bytes(size)));
+    let layout = word(chunks.layout().as_str_name(), "CHUNK_LAYOUT_");
+    format!("{number} of {} elements{size}, {layout}; M: 2^20 elements", elements(chunks))
+}
+
+/// How many chunks there are; none where no visits are planned: each that is not always there has one.
+fn chunk_count(chunks: &ChunkedStage) -> Option<i64> {
+    let Some(Residency::Planned(planned)) = &chunks.residency else { return None };
+    let visited = planned.visits.iter().map(|visit| visit.chunk);
+    let last = visited.chain(chunks.on_device.iter().copied()).max()?;
+    Some(i64::from(last).saturating_add(1)).filter(|&number| number > 0)
+}
+
+fn on_host(chunks: &ChunkedStage) -> String {
+    let copies = match chunks.host_copy() {
+        HostCopy::Unspecified => "",
+        HostCopy::Kept => "parameters are kept beside their fp32 copy; ",
+        HostCopy::Made => "parameters are made from their fp32 copy while they are fetched; ",
+    };
+    let buffers = plural(chunks.staging, "buffer");
+    format!(
+        "{copies}{buffers} for gradients on their way; at most {} (host ledger)",
+        bytes(chunks.host_memory_bytes)
+    )
+}
+
+fn on_device(chunks: &ChunkedStage) -> String {
+    // Those that ranks share visit besides.
+    let are_shared = match &chunks.residency {
+        Some(Residency::Planned(planned)) => {
+            planned.visits.iter().any(|visit| chunks.on_device.contains(&visit.chunk))
+        }
+        _ => false,
+    };
+    let state = if are_shared { "each rank's part" } else { "state" };
+    let kept = match chunks.on_device.as_slice() {
+        [] => String::new(),
+        kept => format!("{} with {state} for good ({}); ", plural(kept.len(), "chunk"), ranges(kept)),
+    };
+    let others = match &chunks.residency {
+        None => "others by an unknown rule".to_owned(),
+        Some(Residency::Planned(planned)) => {
+            let whose = if are_shared { "all" } else { "others" };
+            format!("{whose} in {}", plural(planned.visits.len(), "planned visit"))
+        }
+        Some(Residency::Paged(paging)) => format!(
+            "others as there is room, by {}: {} fetched ahead, {} to leave in",
+            word(paging.eviction().as_str_name(), "EVICTION_"),
+            plural(paging.ahead, "chunk"),
+            plural(paging.behind, "step")
+        ),
+    };
+    let unchanged = match chunks.moves() {
+        ChunkMoves::Unspecified => "",
+        ChunkMoves::Dropped => "; dropped where they leave unchanged",
+        ChunkMoves::Exclusive => "; copied back where they leave unchanged, too",
+    };
+    kept + &others + unchanged
+}
+
+fn update(chunks: &ChunkedStage) -> String {
+    let kernel = word(chunks.kernel().as_str_name(), "STEP_KERNEL_").replace(' ', "-");
+    let when = word(chunks.update().as_str_name(), "CHUNK_UPDATE_");
+    format!("{when}, {kernel}")
+}
+
+/// Ascending numbers as ranges: `0-3, 7`.
+fn ranges(numbers: &[i32]) -> String {
+    let runs: Vec<&[i32]> = numbers.chunk_by(|one, next| one.checked_add(1) == Some(*next)).collect();
+    let text = |run: &&[i32]| match *run {
+        [first, .., last] => format!("{first}-{last}"),
+        [only] => only.to_string(),
+        [] => String::new(),
+    };
+    let mut texts: Vec<String> = runs.iter().take(MOST_RANGES).map(text).collect();
+    if runs.len() > MOST_RANGES {
+        texts.push("and more".to_owned());
+    }
+    texts.join(", ")
+}
+
+/// What a run has of something.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Amount {
+    Bytes(i64),
+    Seconds(f64),
+    Count(i64),
+    /// The most bytes of all steps, and in which step.
+    InStep(i64, usize),
+}
+
+impl Amount {
+    fn value(self) -> f64 {
+        match self {
+            Self::Bytes(bytes) | Self::InStep(bytes, _) => bytes as f64,
+            Self::Seconds(seconds) => seconds,
+            Self::Count(count) => count as f64,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Bytes(of) => bytes(of),
+            Self::Seconds(of) => seconds(of),
+            Self::Count(of) => count(of),
+            Self::InStep(of, step) => format!("{} in step {step}", bytes(of)),
+        }
+    }
+}
+
+/// What it is called, how to find it, and whether it is told where it is nothing.
+type Row = (&'static str, fn(&ChunkRun) -> Option<Amount>, bool);
+
+const ROWS: [Row; 14] = [
+    ("on the host (host ledger)", |run| Some(Amount::Bytes(run.host_bytes)), true),
+    ("to the device", |run| Some(Amount::Bytes(run.up_bytes)), true),
+    ("of those, rows of the embedding", |run| Some(Amount::Bytes(run.rows_up_bytes)), false),
+    ("from the device", |run| Some(Amount::Bytes(run.down_bytes)), true),
+    ("of those, gradients of rows", |run| Some(Amount::Bytes(run.rows_down_bytes)), false),
+    ("parameters from other ranks", |run| Some(Amount::Bytes(run.gathered_bytes)), false),
+    ("gradients to other ranks", |run| Some(Amount::Bytes(run.scattered_bytes)), false),
+    ("chunks that come with a copy", |run| Some(Amount::Count(run.fetches)), true),
+    ("device waits for what comes", |run| timed(run, run.fetch_seconds), true),
+    ("device waits for what leaves", |run| timed(run, run.leave_seconds), true),
+    ("host updates chunks", |run| timed(run, run.step_seconds), true),
+    ("most besides chunks, N (allocated)", |run| most(&run.other_bytes), true),
+    ("most of chunks, R (allocated)", |run| most(&run.payload_bytes), true),
+    ("most of both (allocated)", |run| most(&totals(run)), true),
+];
+
+/// Seconds of a run that was simulated or measured: predictions of given chunks have none.
+fn timed(run: &ChunkRun, seconds: f64) -> Option<Amount> {
+    let any = run.fetch_seconds + run.leave_seconds + run.step_seconds;
+    (any > 0.0).then_some(Amount::Seconds(seconds))
+}
+
+const NOTE: &str =
+    "bytes that move, and seconds, are of one iteration; its steps are passes of one layer each, from 0\n";
+const REPLANNED: &str =
+    "the planned visits left too little room for what was measured besides chunks: a rule took their place\n";
+
+fn amounts(stage: &OfStage<'_>, look: Look) -> String {
+    let runs = [stage.predicted, stage.measured];
+    if runs.iter().all(Option::is_none) {
+        return String::new();
+    }
+    let mut columns = vec![("chunks", Left), ("predicted", Right)];
+    if stage.measured.is_some() {
+        columns.extend([("measured", Right), ("error", Right)]);
+    }
+    let mut grid = Grid::new(&columns, look);
+    for (name, find, _) in ROWS.into_iter().filter(|row| is_told(row, runs.into_iter().flatten())) {
+        let [predicted, measured] = runs.map(|run| run.and_then(find));
+        let mut cells = vec![name.to_owned(), text(predicted, look)];
+        if stage.measured.is_some() {
+            let error = predicted.zip(measured).and_then(|(predicted, measured)| error(predicted, measured));
+            cells.extend([text(measured, look), error.map_or_else(|| look.none().to_owned(), ratio)]);
+        }
+        grid.rows(cells);
+    }
+    let replanned = stage.measured.is_some_and(|run| run.replanned);
+    grid.render() + NOTE + if replanned { REPLANNED } else { "" }
+}
+
+/// Whether any of these runs has something of it.
+fn is_told<'a>(&(_, find, where_nothing): &Row, runs: impl Iterator<Item = &'a ChunkRun>) -> bool {
+    runs.filter_map(find).any(|amount| where_nothing || amount.value() != 0.0)
+}
+
+fn text(amount: Option<Amount>, look: Look) -> String {
+    amount.map_or_else(|| look.none().to_owned(), Amount::text)
+}
+
+/// predicted / measured − 1.
+fn error(predicted: Amount, measured: Amount) -> Option<f64> {
+    let (predicted, measured) = (predicted.value(), measured.value());
+    (measured > 0.0).then(|| predicted / measured - 1.0).filter(|error| error.is_finite())
+}
+
+/// Bytes of the device in each step, as far as both parts are known.
+fn totals(run: &ChunkRun) -> Vec<i64> {
+    let both = run.other_bytes.iter().zip(&run.payload_bytes);
+    both.map(|(&other, &chunks)| other.saturating_add(chunks)).collect()
+}
+
+/// The most of all steps, and the first that has it.
+fn most(steps: &[i64]) -> Option<Amount> {
+    let highest = steps.iter().copied().max()?;
+    let step = steps.iter().position(|&bytes| bytes == highest)?;
+    Some(Amount::InStep(highest, step))
+}
+
+#[cfg(test)]
+mod tests;

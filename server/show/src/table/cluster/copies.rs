@@ -1,0 +1,59 @@
+//! How memory actions copy on a node: its devices' links to the host, what they share, and copies between two devices.
+
+use loadmaster_proto::cluster::quantity;
+use loadmaster_proto::wire::v1::{ClusterNode, CopyLink, NodeCopies};
+
+use super::speed::{origin, speed};
+use crate::table::grid::Grid;
+use crate::table::grid::Side::Left;
+use crate::text::bytes;
+use crate::text::terminal_abilities::Look;
+
+/// Most lines of a node that are listed.
+const MOST: usize = 36;
+
+/// One line per link, those that many devices have in common once; empty where nothing is said.
+pub(super) fn draw(node: &ClusterNode, look: Look) -> String {
+    let Some(copies) = &node.copies else { return String::new() };
+    let NodeCopies { host_memory_bytes, host_link, host_links, uplinks, peers } = copies;
+    let mut grid =
+        Grid::new(&[("copies", Left), ("out", Left), ("back", Left), ("both ways at once", Left)], look);
+    let mut lines: Vec<[String; 4]> = Vec::new();
+    for of in host_links {
+        lines.push(line(format!("device {} {} host", of.device, look.to()), of.link.as_ref(), look));
+    }
+    if let Some(link) = host_link {
+        let who = if host_links.is_empty() { "each device" } else { "each other device" };
+        lines.push(line(format!("{who} {} host", look.to()), Some(link), look));
+    }
+    for uplink in uplinks {
+        let devices: Vec<String> = uplink.devices.iter().map(ToString::to_string).collect();
+        let rate = quantity::show_bytes_per_second(uplink.bytes_per_second);
+        let both = format!("{rate}, {}", origin(uplink.origin));
+        let who = format!("devices {} together {} host", devices.join(", "), look.to());
+        lines.push([who, both, "the same".to_owned(), "full duplex".to_owned()]);
+    }
+    for of in peers {
+        lines.push(line(format!("device {} {} device {}", of.a, look.to(), of.b), of.link.as_ref(), look));
+    }
+    let left_out = lines.len().saturating_sub(MOST);
+    for cells in lines.into_iter().take(MOST) {
+        grid.row(cells);
+    }
+    let rest = if left_out > 0 { format!("and {left_out} more: -o json has them\n") } else { String::new() };
+    let memory = host_memory_bytes.map(|memory| format!("host memory for blocks: {}\n", bytes(memory)));
+    format!("{}{rest}{}", grid.render(), memory.unwrap_or_default())
+}
+
+fn line(who: String, link: Option<&CopyLink>, look: Look) -> [String; 4] {
+    let none = || look.none().to_owned();
+    let Some(link) = link else { return [who, none(), none(), none()] };
+    let out = link.out.as_ref().map_or_else(none, |of| speed(of, look));
+    let back = match (&link.out, &link.back) {
+        (Some(out), Some(back)) if out == back => "the same".to_owned(),
+        (_, back) => back.as_ref().map_or_else(none, |of| speed(of, look)),
+    };
+    let full = || "full duplex".to_owned();
+    let both = link.both_bytes_per_second.map_or_else(full, quantity::show_bytes_per_second);
+    [who, out, back, both]
+}

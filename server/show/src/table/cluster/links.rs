@@ -1,0 +1,179 @@
+//! What was measured of the links between a worker's devices.
+
+use loadmaster_proto::cluster::quantity;
+use loadmaster_proto::wire::v1::{CopySpeeds, CopyWay, LinkMeasurement, LinkTransport, WorkerLinks};
+
+use crate::show::show;
+use crate::table::grid::Grid;
+use crate::table::grid::Side::{Left, Right};
+use crate::table::id;
+use crate::text::terminal_abilities::Look;
+use crate::text::{plain, plural, time, word};
+
+show!(MeasureLinksResponse of measurements as list);
+show!(ListLinkMeasurementsResponse of measurements as list);
+
+/// Most pairs of one worker that are listed, and most lines of its copies.
+const MOST_PAIRS: usize = 36;
+
+fn list(measurements: &[WorkerLinks], look: Look) -> String {
+    if measurements.is_empty() {
+        return "no links were measured; `loadmaster cluster measure` does\n".to_owned();
+    }
+    let mut texts = Vec::new();
+    for of in measurements {
+        let Some(measurement) = &of.measurement else { continue };
+        texts.push(format!(
+            "{}, {}, {}\n{}",
+            plain(&of.worker),
+            time(of.create_time.as_ref(), look),
+            transport(measurement),
+            one(measurement, &id(&of.name), look)
+        ));
+    }
+    texts.join("\n")
+}
+
+fn transport(measurement: &LinkMeasurement) -> String {
+    match LinkTransport::try_from(measurement.transport) {
+        Ok(LinkTransport::Host) => "over host sockets".to_owned(),
+        Ok(LinkTransport::Nccl) => "with NCCL".to_owned(),
+        Ok(other) => word(other.as_str_name(), "LINK_TRANSPORT_"),
+        Err(_) => "over something unknown".to_owned(),
+    }
+}
+
+fn one(measurement: &LinkMeasurement, run: &str, look: Look) -> String {
+    let columns =
+        [("devices", Left), ("what", Left), ("bandwidth (measured)", Right), ("latency (measured)", Right)];
+    let mut grid = Grid::new(&columns, look);
+    let device = |index: i32| {
+        let name = usize::try_from(index).ok().and_then(|index| measurement.device_ids.get(index));
+        name.map_or_else(|| "?".to_owned(), |name| plain(name))
+    };
+    let bandwidth = |value: f64| quantity::show_bytes_per_second(value);
+    let latency = |value: f64| quantity::show_seconds(value, look.unicode);
+    for pair in measurement.pairs.iter().take(MOST_PAIRS) {
+        grid.row([
+            format!("{} {} {}", device(pair.first), look.to(), device(pair.second)),
+            "one way".to_owned(),
+            bandwidth(pair.bytes_per_second),
+            latency(pair.latency_seconds),
+        ]);
+    }
+    for group in &measurement.groups {
+        let (first, last) = (group.devices.first().copied(), group.devices.last().copied());
+        grid.row([
+            format!(
+                "{}, {} .. {}",
+                plural(group.devices.len(), "device"),
+                device(first.unwrap_or(-1)),
+                device(last.unwrap_or(-1))
+            ),
+            "all-reduce, as a ring".to_owned(),
+            bandwidth(group.bytes_per_second),
+            latency(group.latency_seconds),
+        ]);
+    }
+    let left_out = measurement.pairs.len().saturating_sub(MOST_PAIRS);
+    let rest =
+        if left_out > 0 { format!("and {left_out} more pairs: -o json has them\n") } else { String::new() };
+    let environment = measurement.environment.clone().unwrap_or_default();
+    let disturbed = match (environment.contended, environment.oversubscribed) {
+        (true, _) => "warning: others used the devices or their cores meanwhile: the links may be faster\n",
+        (false, true) => {
+            "warning: the devices had fewer cores than threads: groups of all of them may be faster\n"
+        }
+        (false, false) => "",
+    };
+    format!("{}{rest}{}{disturbed}run {run}\n", grid.render(), copies(measurement, device, look))
+}
+
+/// Copies as memory actions make them, a line for each place of a device; empty where none were measured.
+fn copies(measurement: &LinkMeasurement, device: impl Fn(i32) -> String, look: Look) -> String {
+    let Some(copies) = &measurement.copies else { return String::new() };
+    let columns = [
+        ("copies", Left),
+        ("out (measured)", Right),
+        ("back (measured)", Right),
+        ("both ways at once", Right),
+        ("all devices out", Right),
+        ("all devices back", Right),
+    ];
+    let mut grid = Grid::new(&columns, look);
+    let rate = |way: Option<&CopyWay>| {
+        way.map_or_else(
+            || look.none().to_owned(),
+            |way| quantity::show_bytes_per_second(way.bytes_per_second),
+        )
+    };
+    let alone = |of: Option<&CopySpeeds>| {
+        let ways = of.map(|of| [of.out.as_ref(), of.back.as_ref(), of.both.as_ref()]).unwrap_or_default();
+        ways.map(rate)
+    };
+    let none = || look.none().to_owned();
+    let mut lines: Vec<[String; 6]> = Vec::new();
+    for of in &copies.devices {
+        let [out, back, both] = alone(of.host.as_ref());
+        let who = format!("{} {} host", device(of.device), look.to());
+        lines.push([who, out, back, both, rate(of.all_out.as_ref()), rate(of.all_back.as_ref())]);
+    }
+    for of in &copies.pairs {
+        let [out, back, both] = alone(of.copies.as_ref());
+        let who = format!("{} {} {}", device(of.first), look.to(), device(of.second));
+        lines.push([who, out, back, both, none(), none()]);
+    }
+    for of in copies.devices.iter().filter(|of| of.all_next.is_some()) {
+        let who = format!("{} {} the next device", device(of.device), look.to());
+        lines.push([who, none(), none(), none(), rate(of.all_next.as_ref()), none()]);
+    }
+    let left_out = lines.len().saturating_sub(MOST_PAIRS);
+    lines.into_iter().take(MOST_PAIRS).for_each(|cells| grid.row(cells));
+    let rest =
+        if left_out > 0 { format!("and {left_out} more copies: -o json has them\n") } else { String::new() };
+    format!("\n{}{rest}", grid.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::wire::v1::{CopyMeasurement, DeviceCopies, PairCopies};
+
+    use super::*;
+
+    /// Pins how copies are listed: each place of a device, alone, both ways and with all others; what could not be measured
+    /// is left open.
+    #[test]
+    fn copies_are_listed_below_the_links() {
+        let way = |gigabytes: f64| Some(CopyWay { bytes_per_second: gigabytes * 1e9, ..CopyWay::default() });
+        let speeds = |both| Some(CopySpeeds { out: way(4.0), back: way(3.5), both });
+        let device = |device, all_next| DeviceCopies {
+            device,
+            host: speeds(way(5.0)),
+            all_out: way(2.0),
+            all_back: way(1.9),
+            all_next,
+        };
+        let measurement = LinkMeasurement {
+            device_ids: ["cpu0", "cpu1"].map(str::to_owned).to_vec(),
+            copies: Some(CopyMeasurement {
+                devices: vec![device(0, way(1.5)), device(1, None)],
+                pairs: vec![PairCopies { first: 0, second: 1, copies: speeds(None) }],
+            }),
+            ..LinkMeasurement::default()
+        };
+        let text = one(&measurement, "r", Look::PLAIN);
+        let listed: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(
+            listed,
+            [
+                "copies                  out (measured)  back (measured)  both ways at once  all devices out  all devices back",
+                "cpu0 - host                     4 GB/s         3.5 GB/s             5 GB/s           2 GB/s          1.9 GB/s",
+                "cpu1 - host                     4 GB/s         3.5 GB/s             5 GB/s           2 GB/s          1.9 GB/s",
+                "cpu0 - cpu1                     4 GB/s         3.5 GB/s                  -                -                 -",
+                "cpu0 - the next device               -                -                  -         1.5 GB/s                 -",
+                "run r",
+            ]
+        );
+        assert!(!one(&LinkMeasurement::default(), "r", Look::PLAIN).contains("copies"));
+    }
+}

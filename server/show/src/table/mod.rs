@@ -1,0 +1,80 @@
+//! Messages as text for people. Pure: a message in, a string out.
+//!
+//! Every byte count names its unit, and its cell, header or footnote names ledger and source: numbers
+//! of different ledgers must never look comparable.
+
+mod actions;
+mod binding;
+pub mod chunked;
+mod chunks;
+pub mod cluster;
+mod components;
+mod disturbed;
+pub mod export;
+pub mod grid;
+pub mod history;
+pub mod measurement;
+pub mod model;
+pub mod observation;
+pub mod operation;
+pub mod parts;
+pub mod plan;
+pub mod prediction;
+pub mod prediction_errors;
+pub mod profile;
+pub mod run;
+mod training;
+pub mod worker;
+
+use std::collections::{BTreeMap, HashMap};
+
+use loadmaster_proto::wire::v1::{Ledger, MemoryFigure};
+
+use crate::text::{bytes, word};
+
+/// `text`, or nothing to see.
+fn or_none(text: &str, look: crate::text::terminal_abilities::Look) -> String {
+    if text.is_empty() { look.none().to_owned() } else { crate::text::plain(text) }
+}
+
+/// The id of a resource name.
+fn id(name: &str) -> String {
+    crate::text::plain(name.rsplit('/').next().unwrap_or(name))
+}
+
+/// `stage=release team=vision`; none without any.
+fn labels(of: &HashMap<String, String>) -> Option<String> {
+    let of: BTreeMap<&String, &String> = of.iter().collect();
+    let texts: Vec<String> =
+        of.into_iter().map(|(key, value)| crate::text::plain(&format!("{key}={value}"))).collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
+/// A ledger in one word.
+pub fn ledger(ledger: i32) -> String {
+    match Ledger::try_from(ledger) {
+        Ok(Ledger::Unspecified) | Err(_) => "unknown".to_owned(),
+        Ok(known) => word(known.as_str_name(), "LEDGER_"),
+    }
+}
+
+/// The ledger that all figures share, if there is one.
+pub fn common_ledger<'a>(figures: impl IntoIterator<Item = &'a MemoryFigure>) -> Option<i32> {
+    shared(figures.into_iter().map(|figure| figure.ledger))
+}
+
+/// The value that all have, if there is one.
+fn shared<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut values = values.into_iter();
+    let first = values.next()?;
+    values.all(|value| value == first).then_some(first)
+}
+
+/// The bytes of a figure, with its ledger unless all around it is of `common`.
+fn figure(figure: &MemoryFigure, common: Option<i32>) -> String {
+    if common == Some(figure.ledger) {
+        bytes(figure.bytes)
+    } else {
+        format!("{} {}", bytes(figure.bytes), ledger(figure.ledger))
+    }
+}

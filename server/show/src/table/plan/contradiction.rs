@@ -1,0 +1,180 @@
+//! What real trainings of a plan measured outside of what was predicted: told before anything else of it.
+
+use loadmaster_proto::wire::v1::{DeviceGroup, MemoryFigure, Observation, Plan, PlanStage};
+
+use crate::text::terminal_abilities::Look;
+use crate::text::{bytes, margin, plain, seconds};
+
+/// How far from a predicted figure a measured one may be where no interval is known, as a share of it.
+const UNKNOWN: f64 = 0.1;
+/// What contradicts no figure, whatever its interval: a margin that was asked for may be 0.
+const ROUNDING: f64 = 0.01;
+
+/// A training of a plan, by a trial or by its user.
+struct Training<'a> {
+    /// Its run or observation.
+    name: &'a str,
+    /// 0 where they were not measured.
+    iteration_seconds: f64,
+    /// By stage; empty where they were not measured.
+    peaks: &'a [MemoryFigure],
+}
+
+/// A line for each figure of the newest trial and of the newest observation that is outside of its interval; seconds
+/// first.
+pub fn of(plan: &Plan, look: Look) -> Vec<String> {
+    let validation = plan.validations.iter().find(|validation| validation.failure.is_empty());
+    let trial = validation.map(|of| Training {
+        name: &of.run,
+        iteration_seconds: of.iteration_seconds,
+        peaks: &of.measured_peaks,
+    });
+    let observed = plan.observations.iter().find(|of| is_of(&plan.devices, of)).map(|of| Training {
+        name: &of.name,
+        iteration_seconds: of.iteration_seconds,
+        peaks: &of.stage_peaks,
+    });
+    let trainings = || [&trial, &observed].into_iter().flatten();
+    let times = trainings().filter_map(|training| iteration(plan, training, look));
+    times.chain(trainings().filter_map(|training| peak(plan, training, look))).collect()
+}
+
+/// Whether an observation says anything about a plan on these devices: it does of the same kind alone.
+fn is_of(devices: &[DeviceGroup], observation: &Observation) -> bool {
+    let observed = &observation.device_kind;
+    devices.iter().all(|group| observed.is_empty() || group.kind.is_empty() || group.kind == *observed)
+}
+
+fn iteration(plan: &Plan, training: &Training<'_>, look: Look) -> Option<String> {
+    let estimate = plan.iteration.as_ref()?;
+    let (predicted, measured) = (estimate.iteration_seconds, training.iteration_seconds);
+    let share = estimate.interval.as_ref().map(|interval| interval.margin);
+    (measured > 0.0 && is_outside(predicted, measured, share)).then(|| {
+        format!(
+            "measured {} against {} {} predicted: an iteration took {:.2} times as long, in {}",
+            seconds(measured),
+            seconds(predicted),
+            margin(share, look),
+            measured / predicted,
+            plain(training.name)
+        )
+    })
+}
+
+/// Of the stage that is furthest off.
+fn peak(plan: &Plan, training: &Training<'_>, look: Look) -> Option<String> {
+    let outside = |(index, (stage, measured)): (usize, (&PlanStage, &MemoryFigure))| {
+        let predicted = stage.predicted_peak.as_ref().filter(|of| of.ledger == measured.ledger)?.bytes;
+        let share = stage.interval.as_ref().map(|interval| interval.margin);
+        let measured = measured.bytes;
+        is_outside(predicted as f64, measured as f64, share).then_some((index, predicted, measured, share))
+    };
+    let all = plan.stages.iter().zip(training.peaks).enumerate().filter_map(outside);
+    let off = |&(_, predicted, measured, _): &(usize, i64, i64, Option<f64>)| measured.abs_diff(predicted);
+    let (index, predicted, measured, share) = all.max_by_key(off)?;
+    let difference = bytes(measured.saturating_sub(predicted).saturating_abs());
+    let direction = if measured > predicted { "more" } else { "less" };
+    Some(format!(
+        "measured {} against {} {} predicted: stage {index} held {difference} {direction}, in {}",
+        bytes(measured),
+        bytes(predicted),
+        margin(share, look),
+        plain(training.name)
+    ))
+}
+
+fn is_outside(predicted: f64, measured: f64, margin: Option<f64>) -> bool {
+    predicted > 0.0 && (measured - predicted).abs() > predicted * margin.unwrap_or(UNKNOWN).max(ROUNDING)
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::wire::v1::{
+        IterationEstimate, Ledger, MemoryInterval, PlanValidation, SecondsInterval,
+    };
+
+    use super::*;
+
+    fn figure(mib: i64) -> MemoryFigure {
+        MemoryFigure { bytes: mib << 20, ledger: Ledger::Allocated.into(), ..MemoryFigure::default() }
+    }
+
+    fn plan() -> Plan {
+        let stage = |mib| PlanStage {
+            predicted_peak: Some(figure(mib)),
+            interval: Some(MemoryInterval { margin: 0.05, ..MemoryInterval::default() }),
+            ..PlanStage::default()
+        };
+        Plan {
+            devices: vec![DeviceGroup { kind: "cpu".to_owned(), ..DeviceGroup::default() }],
+            stages: vec![stage(100), stage(200)],
+            iteration: Some(IterationEstimate {
+                iteration_seconds: 1.49,
+                interval: Some(SecondsInterval { margin: 0.12, ..SecondsInterval::default() }),
+                ..IterationEstimate::default()
+            }),
+            validations: vec![PlanValidation {
+                run: "runs/01".to_owned(),
+                iteration_seconds: 1.6,
+                measured_peaks: vec![figure(104), figure(192)],
+                ..PlanValidation::default()
+            }],
+            ..Plan::default()
+        }
+    }
+
+    fn told(plan: &Plan) -> Vec<String> {
+        of(plan, Look::PLAIN)
+    }
+
+    /// What is within its interval is no contradiction; what is outside is told with both figures.
+    #[test]
+    fn figures_outside_of_their_interval_are_told() {
+        let mut plan = plan();
+        assert!(told(&plan).is_empty());
+        plan.validations[0].iteration_seconds = 13.85;
+        plan.validations[0].measured_peaks = vec![figure(108), figure(150)];
+        assert_eq!(
+            told(&plan),
+            [
+                "measured 13.85 s against 1.49 s +-12.0 % predicted: an iteration took 9.30 times as long, in runs/01",
+                "measured 150.00 MiB against 200.00 MiB +-5.0 % predicted: stage 1 held 50.00 MiB less, in runs/01",
+            ]
+        );
+    }
+
+    /// Without an interval a tenth is enough, and a margin of 0 that was asked for makes no byte a contradiction.
+    #[test]
+    fn what_nobody_promised_may_be_contradicted_too() {
+        let mut plan = plan();
+        plan.iteration.as_mut().unwrap().interval = None;
+        assert!(told(&plan).is_empty());
+        plan.validations[0].iteration_seconds = 1.7;
+        assert!(told(&plan)[0].contains("1.49 s +-? predicted"), "{:?}", told(&plan));
+        plan.validations[0].iteration_seconds = 0.0;
+        plan.stages[0].interval = Some(MemoryInterval::default());
+        plan.validations[0].measured_peaks[0].bytes = (100 << 20) + 512;
+        assert!(told(&plan).is_empty());
+    }
+
+    /// Bytes of another ledger, failed trials and trainings on other kinds of devices say nothing.
+    #[test]
+    fn what_cannot_be_compared_contradicts_nothing() {
+        let mut plan = plan();
+        plan.validations[0].measured_peaks[0] =
+            MemoryFigure { ledger: Ledger::Reserved.into(), ..figure(900) };
+        assert!(told(&plan).is_empty());
+        let failed = PlanValidation { failure: "out of memory".to_owned(), ..PlanValidation::default() };
+        plan.validations.insert(0, failed);
+        assert!(told(&plan).is_empty());
+        plan.observations = vec![Observation {
+            name: "plans/7f/observations/1".to_owned(),
+            iteration_seconds: 9.0,
+            device_kind: "NVIDIA H200".to_owned(),
+            ..Observation::default()
+        }];
+        assert!(told(&plan).is_empty());
+        plan.observations[0].device_kind = "cpu".to_owned();
+        assert!(told(&plan)[0].ends_with("in plans/7f/observations/1"), "{:?}", told(&plan));
+    }
+}

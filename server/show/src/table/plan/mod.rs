@@ -1,0 +1,204 @@
+//! Plans: a row per stage with a bar of predicted, measured and capacity.
+
+mod bar;
+pub mod contradiction;
+pub mod list;
+pub mod recommendation;
+pub mod trial;
+
+use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation, TrainingSpec};
+
+use super::grid::Grid;
+use super::grid::Side::{Left, Right};
+use super::training::layers;
+use super::{
+    actions, chunked, common_ledger, disturbed, figure, id, labels, ledger, observation, or_none, parts,
+    shared, training,
+};
+use crate::devices::devices_of_stages;
+use crate::show::show;
+use crate::text::terminal_abilities::Look;
+use crate::text::{self, bytes, percent, plain, ratio, seconds};
+use bar::{Glyphs, draw};
+
+show!(Plan as one);
+
+fn one(plan: &Plan, look: Look) -> String {
+    // What the plan turned out to be is known before what it was taken to be.
+    let mut text: String = contradiction::of(plan, look).into_iter().map(|line| line + "\n").collect();
+    text.push_str(&format!("plan {}  {}", plain(&plan.name), id(&plan.model)));
+    if let Some(spec) = &plan.training {
+        text.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
+    }
+    text.push('\n');
+    if let Some(labels) = labels(&plan.labels) {
+        text.push_str(&format!("labels {labels}\n"));
+    }
+    text.push_str(&stages(plan, look));
+    let breakdowns: Vec<_> = plan.stages.iter().map(|stage| stage.breakdown.as_ref()).collect();
+    text.push_str(&parts::bytes_of(&breakdowns, look));
+    let times: Vec<_> = plan
+        .stages
+        .iter()
+        .map(|stage| (stage.seconds.as_ref(), stage.seconds_margin, stage.in_flight))
+        .collect();
+    text.push_str(&parts::times_of(&times, look));
+    let acted: Vec<_> = plan
+        .stages
+        .iter()
+        .map(|stage| actions::OfStage {
+            actions: stage.actions.as_ref(),
+            predicted: stage.offload.as_ref(),
+            measured: stage.measured_offload.as_ref(),
+            is_timed: plan.iteration.is_some(),
+        })
+        .collect();
+    text.push_str(&actions::of_stages(&acted, look));
+    let in_chunks = plan.stages.iter().map(|stage| chunked::OfStage {
+        chunks: stage.chunks.as_ref(),
+        predicted: stage.chunk_run.as_ref(),
+        measured: stage.measured_chunk_run.as_ref(),
+        precision: plan.training.as_ref().map(TrainingSpec::precision),
+    });
+    text.push_str(&chunked::of_stages(in_chunks, look));
+    for warning in &plan.warnings {
+        text.push_str(&format!("warning: {}\n", plain(warning)));
+    }
+    // A failed trial has no place in the table, but hiding it would make the plan look better.
+    if let Some(newest) = plan.validations.first().filter(|newest| !newest.failure.is_empty()) {
+        text.push_str(&format!(
+            "the newest trial, {}, failed: {}\n",
+            plain(&newest.run),
+            plain(&newest.failure)
+        ));
+    }
+    text.push_str(&peak(plan, look));
+    text.push_str(&recommendation::found(plan, look));
+    text.push_str(&observation::of_plan(&plan.observations, look));
+    text
+}
+
+fn stages(plan: &Plan, look: Look) -> String {
+    let common = common_ledger(figures(plan));
+    let capacity = shared(plan.stages.iter().map(|stage| stage.capacity_bytes));
+    let ledger_note = common.map_or_else(String::new, |common| format!(" ({} ledger)", ledger(common)));
+    let of_capacity = match capacity {
+        Some(capacity) => format!("of capacity {}{ledger_note}", bytes(capacity)),
+        None => format!("of capacity{ledger_note}"),
+    };
+    // Pictures name the nodes on a terminal; a file has the table alone.
+    let devices = devices_of_stages(plan, look);
+    let mut columns = vec![("stage", Left), ("layers", Left)];
+    columns.extend(devices.as_ref().map(|_| ("devices", Left)));
+    columns.extend([("predicted", Right), ("measured", Right), ("error", Right), (&of_capacity, Left)]);
+    let mut grid = Grid::new(&columns, look);
+    for (index, stage) in plan.stages.iter().enumerate() {
+        let maybe = |value: &Option<MemoryFigure>| {
+            value.as_ref().map_or_else(|| look.none().to_owned(), |value| figure(value, common))
+        };
+        let mut cells = vec![
+            index.to_string(),
+            layers(stage.config.as_ref(), &stage.first_layer_name, &stage.last_layer_name, look),
+        ];
+        cells.extend(devices.as_ref().and_then(|devices| devices.get(index).cloned()));
+        cells.extend([
+            maybe(&stage.predicted_peak) + &margin(stage, look),
+            maybe(&stage.measured_peak),
+            stage.error_ratio.map_or_else(|| look.none().to_owned(), ratio),
+            use_of_capacity(stage, capacity.is_none(), look),
+        ]);
+        grid.rows(cells);
+    }
+    let measured = plan.stages.iter().any(|stage| stage.measured_peak.is_some());
+    grid.render() + &legend(plan, measured, look)
+}
+
+/// Half the interval of the prediction, where one is known: ` ±2.0 %`.
+fn margin(stage: &PlanStage, look: Look) -> String {
+    let known = stage.interval.as_ref().map(|interval| interval.margin);
+    known.map_or_else(String::new, |share| format!(" {}", text::margin(Some(share), look)))
+}
+
+fn use_of_capacity(stage: &PlanStage, name_capacity: bool, look: Look) -> String {
+    let predicted = stage.predicted_peak.as_ref();
+    // Bytes of two ledgers share no scale: then the bar shows the prediction alone.
+    let measured = stage
+        .measured_peak
+        .as_ref()
+        .filter(|measured| predicted.is_none_or(|predicted| predicted.ledger == measured.ledger));
+    let amount = |figure: Option<&MemoryFigure>| figure.map(|figure| figure.bytes);
+    let bar = draw(amount(predicted), amount(measured), stage.capacity_bytes, Glyphs::new(look));
+    let share = match amount(measured.or(predicted)) {
+        Some(used) if stage.capacity_bytes > 0 => percent(used as f64 / stage.capacity_bytes as f64),
+        Some(_) | None => look.none().to_owned(),
+    };
+    let of = if name_capacity { format!(" of {}", bytes(stage.capacity_bytes)) } else { String::new() };
+    format!("{bar} {share:>7}{of}")
+}
+
+/// Which character is what, and where the numbers come from.
+fn legend(plan: &Plan, measured: bool, look: Look) -> String {
+    let mut text = Glyphs::new(look).legend(measured);
+    text.push_str(if measured { "   % measured\n" } else { "   % predicted\n" });
+    let predictors = origins(plan.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref()));
+    let mut from = format!("predicted by {} from {}", or_none(&predictors, look), plain(&plan.profile));
+    if measured {
+        let runs = origins(plan.stages.iter().filter_map(|stage| stage.measured_peak.as_ref()));
+        from.push_str(&format!("; measured in {}", or_none(&runs, look)));
+    }
+    text + &from + &format!("; cut by {}\n", or_none(&plan.solver, look))
+}
+
+fn origins<'a>(figures: impl Iterator<Item = &'a MemoryFigure>) -> String {
+    let mut origins: Vec<&str> = Vec::new();
+    for figure in figures {
+        if !origins.contains(&figure.origin.as_str()) {
+            origins.push(&figure.origin);
+        }
+    }
+    origins.join(", ")
+}
+
+/// The last line: the plan's peak, which is what it was chosen for.
+fn peak(plan: &Plan, look: Look) -> String {
+    let Some(predicted) = &plan.predicted_peak else { return String::new() };
+    let mut text = format!("peak  predicted {}", figure(predicted, None));
+    if let Some(measured) = measured_peak(plan) {
+        text.push_str(&format!("  measured {}", figure(measured, None)));
+        if let Some(newest) = succeeded(plan) {
+            let error = |of: Option<f64>| of.map_or_else(|| look.none().to_owned(), ratio);
+            text.push_str(&format!(
+                "  error {} {} {} per iteration{}",
+                error(newest.peak_error_ratio),
+                look.dot(),
+                seconds(newest.iteration_seconds),
+                disturbed::mark(newest.contended, newest.oversubscribed)
+            ));
+            if newest.iteration_error_ratio.is_some() {
+                text.push_str(&format!("  error {}", error(newest.iteration_error_ratio)));
+            }
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// The newest trial that has measurements.
+fn succeeded(plan: &Plan) -> Option<&PlanValidation> {
+    plan.validations.iter().find(|validation| validation.failure.is_empty())
+}
+
+fn measured_peak(plan: &Plan) -> Option<&MemoryFigure> {
+    // Of stages that were trained alone, none says what the others need.
+    let measured: Option<Vec<_>> = plan.stages.iter().map(|stage| stage.measured_peak.as_ref()).collect();
+    let measured = measured?;
+    common_ledger(measured.iter().copied())?;
+    measured.into_iter().max_by_key(|figure| figure.bytes)
+}
+
+fn figures(plan: &Plan) -> impl Iterator<Item = &MemoryFigure> {
+    plan.stages.iter().flat_map(|stage| [&stage.predicted_peak, &stage.measured_peak]).flatten()
+}
+
+#[cfg(test)]
+mod tests;

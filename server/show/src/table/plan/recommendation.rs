@@ -1,0 +1,341 @@
+//! What a plan was asked for and what was found besides it: a few lines under its stages.
+
+use loadmaster_proto::wire::v1::{
+    Baseline, Certificate, IterationEstimate, MemoryFigure, Partitioning, Plan, RestrictionCost,
+};
+
+use crate::devices::notation;
+use crate::table::grid::Grid;
+use crate::table::grid::Side::{Left, Right};
+use crate::table::id;
+use crate::text::terminal_abilities::Look;
+use crate::text::{bytes, margin, percent, plain, plural, seconds};
+
+/// Most points of a front that a table lists; pictures show all.
+const SHOWN_POINTS: usize = 12;
+
+/// All that is known; nothing of a plan that its user named.
+pub fn found(plan: &Plan, look: Look) -> String {
+    let mut text = String::new();
+    if let Some(iteration) = &plan.iteration {
+        text.push_str(&estimate(iteration, look));
+    }
+    if let Some(certificate) = &plan.certificate {
+        text.push_str(&proof(plan, certificate, look));
+    }
+    if let Some(cost) = &plan.restriction_cost {
+        text.push_str(&restriction(plan, cost, look));
+    }
+    for correction in &plan.corrections {
+        text.push_str(&format!(
+            "corrected {} {} ({})\n",
+            times(correction.factor, look),
+            plain(&correction.explanation),
+            plain(&correction.version)
+        ));
+    }
+    text.push_str(&front(plan, look));
+    text.push_str(&alternatives(plan, look));
+    text.push_str(&baselines(&plan.baselines, look));
+    text
+}
+
+/// `iteration  1.20 s ±5.0 % simulated · 1.18 s by the closed form · 12.0 % bubble · 26.7 samples/s · links assumed`.
+fn estimate(of: &IterationEstimate, look: Look) -> String {
+    let dot = look.dot();
+    let mut text = format!(
+        "iteration  predicted {} {} simulated {dot} {} by the closed form {dot} {} bubble {dot} {:.1} samples/s",
+        seconds(of.iteration_seconds),
+        margin(of.interval.as_ref().map(|interval| interval.margin), look),
+        seconds(of.closed_form_seconds),
+        percent(of.bubble_ratio),
+        of.samples_per_second
+    );
+    if !of.links.is_empty() {
+        text.push_str(&format!(" {dot} links {}", plain(&of.links)));
+    }
+    if !of.transfers_reason.is_empty() {
+        text.push_str(&format!("\ntransfers  {}", plain(&of.transfers_reason)));
+    }
+    text + "\n"
+}
+
+/// What is proven of seconds.
+pub const BY_PREDICTIONS: &str = "proven by these predictions";
+
+/// What that means.
+const PROVEN_LEGEND: &str = "           (no plan that was asked for is predicted to be better; the margin of the iteration \
+                             says how far seconds may be off when it is trained)\n";
+
+/// Whether what is proven of a plan rests on predicted seconds: its value, or a limit that it keeps.
+pub fn rests_on_seconds(plan: &Plan) -> bool {
+    let is_timed = plan.certificate.as_ref().is_some_and(|certificate| certificate.unit == "seconds");
+    let is_limited = plan.constraints.as_ref().is_some_and(|of| of.max_iteration_seconds > 0.0);
+    is_timed || is_limited
+}
+
+/// What it is best at, how certain that is, and what was rejected.
+fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
+    let dot = look.dot();
+    let mut text = format!("best at    {}: {}", objective(plan), counted(of.value, &of.unit, look));
+    let gap = match (of.proven, of.gap_ratio) {
+        (true, _) if rests_on_seconds(plan) => BY_PREDICTIONS.to_owned(),
+        (true, _) => "proven".to_owned(),
+        (false, Some(gap)) => format!("at most {} from the best", percent(gap)),
+        (false, None) => "not proven, no bound is known".to_owned(),
+    };
+    text.push_str(&format!(" {dot} {gap}"));
+    if of.stopped {
+        text.push_str(" (the search was stopped)");
+    }
+    text.push_str(&format!(" {dot} {}", plural(of.states, "state")));
+    if of.search_seconds > 0.0 {
+        text.push_str(&format!(" in {}", seconds(of.search_seconds)));
+    }
+    text.push('\n');
+    if of.proven && rests_on_seconds(plan) {
+        text.push_str(PROVEN_LEGEND);
+    }
+    for rejected in &of.rejected {
+        text.push_str(&format!("rejected   {}: {}\n", plain(&rejected.what), plain(&rejected.reason)));
+    }
+    text
+}
+
+/// What shape and launcher cost.
+fn restriction(plan: &Plan, cost: &RestrictionCost, look: Look) -> String {
+    let unit = plan.certificate.as_ref().map_or("", |certificate| certificate.unit.as_str());
+    if cost.ratio <= 1.0 {
+        let known = if cost.free_proven { "" } else { " that was found" };
+        return format!("restricted at no cost: no freer plan{known} is better\n");
+    }
+    let mut text = format!(
+        "restricted at a cost of {} over {} ({})",
+        times(cost.ratio, look),
+        stages(cost.free_partitioning.as_ref()),
+        counted(cost.free_value, unit, look)
+    );
+    if !cost.free_proven {
+        text.push_str(", which is not proven best");
+    }
+    if !cost.binding.is_empty() {
+        let binding: Vec<String> = cost.binding.iter().map(|rule| plain(rule)).collect();
+        text.push_str(&format!("; {}", binding.join("; ")));
+    }
+    text + "\n"
+}
+
+fn front(plan: &Plan, look: Look) -> String {
+    if plan.front.is_empty() {
+        return String::new();
+    }
+    let mut grid = Grid::new(
+        &[("front", Left), ("peak", Right), ("iteration", Right), ("micro-batch", Right), ("stages", Left)],
+        look,
+    );
+    // Of a long front some points, evenly spread, both ends among them.
+    let last = plan.front.len() - 1;
+    let shown = plan.front.len().min(SHOWN_POINTS);
+    let mut indices: Vec<usize> =
+        (0..shown).map(|point| point * last / shown.saturating_sub(1).max(1)).collect();
+    indices.dedup();
+    for index in indices {
+        let Some(point) = plan.front.get(index) else { continue };
+        grid.row([
+            id(&point.plan),
+            peak(point.predicted_peak.as_ref(), look),
+            seconds(point.iteration_seconds),
+            point.micro_batch_size.to_string(),
+            stages(point.partitioning.as_ref()),
+        ]);
+    }
+    let mut text = grid.render();
+    if plan.front.len() > SHOWN_POINTS {
+        text.push_str(&format!("({} of {} points)\n", SHOWN_POINTS, plan.front.len()));
+    }
+    text
+}
+
+fn alternatives(plan: &Plan, look: Look) -> String {
+    if plan.alternatives.is_empty() {
+        return String::new();
+    }
+    let mut grid = Grid::new(
+        &[
+            ("next best", Left),
+            ("peak", Right),
+            ("iteration", Right),
+            ("micro-batch", Right),
+            ("stages", Left),
+        ],
+        look,
+    );
+    for other in &plan.alternatives {
+        grid.row([
+            id(&other.plan),
+            peak(other.predicted_peak.as_ref(), look),
+            other.iteration_seconds.map_or_else(|| look.none().to_owned(), seconds),
+            other.micro_batch_size.to_string(),
+            stages(other.partitioning.as_ref()),
+        ]);
+    }
+    grid.render()
+}
+
+fn baselines(baselines: &[Baseline], look: Look) -> String {
+    if baselines.is_empty() {
+        return String::new();
+    }
+    let mut grid = Grid::new(
+        &[
+            ("baseline", Left),
+            ("peak", Right),
+            ("of plan's", Right),
+            ("iteration", Right),
+            ("of plan's", Right),
+            ("stages", Left),
+        ],
+        look,
+    );
+    let ratio = |value: Option<f64>| value.map_or_else(|| look.none().to_owned(), |value| times(value, look));
+    for one in baselines {
+        let mut cut = stages(one.partitioning.as_ref());
+        if !one.note.is_empty() {
+            let note = plain(&one.note);
+            cut = if cut.is_empty() { note } else { format!("{cut}  {note}") };
+        }
+        grid.row([
+            plain(&one.name),
+            peak(one.predicted_peak.as_ref(), look),
+            ratio(one.peak_ratio),
+            one.iteration_seconds.map_or_else(|| look.none().to_owned(), seconds),
+            ratio(one.time_ratio),
+            cut,
+        ]);
+    }
+    grid.render()
+}
+
+fn peak(figure: Option<&MemoryFigure>, look: Look) -> String {
+    figure.map_or_else(|| look.none().to_owned(), |figure| bytes(figure.bytes))
+}
+
+fn stages(partitioning: Option<&Partitioning>) -> String {
+    partitioning.map_or_else(String::new, |of| notation(&of.stages))
+}
+
+fn times(factor: f64, look: Look) -> String {
+    format!("{factor:.3}{}", if look.unicode { "×" } else { "x" })
+}
+
+/// The objective as the command line spells it.
+pub fn objective(plan: &Plan) -> String {
+    plan.objective().as_str_name().trim_start_matches("OBJECTIVE_").to_lowercase().replace('_', "-")
+}
+
+/// A value in its unit.
+fn counted(value: f64, unit: &str, look: Look) -> String {
+    match unit {
+        "bytes" => bytes(value as i64),
+        "share" => percent(value),
+        "seconds" => seconds(value),
+        "per hour" => format!("{value:.2} per hour"),
+        "" => look.none().to_owned(),
+        other => format!("{value:.0} {}", plain(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::wire::v1;
+
+    use super::*;
+
+    fn plan() -> Plan {
+        let certificate = v1::Certificate {
+            value: 1.25,
+            bound: Some(1.25),
+            gap_ratio: Some(0.0),
+            proven: true,
+            unit: "seconds".to_owned(),
+            states: 321,
+            rejected: vec![v1::RejectedPlan {
+                what: "4-3".to_owned(),
+                value: Some(1.5),
+                reason: "20.0 % slower".to_owned(),
+            }],
+            ..v1::Certificate::default()
+        };
+        v1::Plan {
+            objective: v1::Objective::MinIterationTime.into(),
+            iteration: Some(v1::IterationEstimate {
+                iteration_seconds: 1.3,
+                closed_form_seconds: 1.25,
+                bubble_ratio: 0.2,
+                samples_per_second: 24.6,
+                links: "assumed".to_owned(),
+                transfers_reason: "blocking: as asked for".to_owned(),
+                interval: Some(v1::SecondsInterval { margin: 0.12, ..v1::SecondsInterval::default() }),
+                ..v1::IterationEstimate::default()
+            }),
+            certificate: Some(certificate),
+            ..Plan::default()
+        }
+    }
+
+    /// Numbers carry their unit and say what they are.
+    #[test]
+    fn the_answer_is_told_in_a_few_lines() {
+        assert_eq!(
+            found(&plan(), Look::PLAIN),
+            "iteration  predicted 1.30 s +-12.0 % simulated - 1.25 s by the closed form - 20.0 % bubble - 24.6 samples/s \
+             - links assumed\n\
+             transfers  blocking: as asked for\n\
+             best at    min-iteration-time: 1.25 s - proven by these predictions - 321 states\n           \
+             (no plan that was asked for is predicted to be better; the margin of the iteration says how far seconds \
+             may be off when it is trained)\n\
+             rejected   4-3: 20.0 % slower\n"
+        );
+    }
+
+    /// What is proven of seconds is proven of predictions, and says so: a limit on seconds is no other matter. Bytes
+    /// are proven as they were.
+    #[test]
+    fn seconds_are_proven_by_predictions_alone() {
+        let mut plan = plan();
+        if let Some(certificate) = &mut plan.certificate {
+            (certificate.unit, certificate.value) = ("devices".to_owned(), 4.0);
+        }
+        assert!(found(&plan, Look::PLAIN).contains("4 devices - proven - 321 states"));
+        plan.constraints = Some(v1::Constraints { max_iteration_seconds: 2.0, ..v1::Constraints::default() });
+        assert!(found(&plan, Look::PLAIN).contains("4 devices - proven by these predictions - 321 states"));
+    }
+
+    /// An interval that nobody knows is shown as that.
+    #[test]
+    fn unknown_intervals_of_seconds_are_told() {
+        let mut plan = plan();
+        if let Some(iteration) = &mut plan.iteration {
+            iteration.interval = None;
+        }
+        let text = found(&plan, Look::PLAIN);
+        assert!(text.contains("predicted 1.30 s +-? simulated"), "{text}");
+    }
+
+    /// A plan whose user named its stages has nothing to prove.
+    #[test]
+    fn a_given_plan_has_no_proof() {
+        assert_eq!(found(&Plan::default(), Look::PLAIN), "");
+    }
+
+    /// What is not proven says so.
+    #[test]
+    fn a_gap_is_told() {
+        let mut plan = plan();
+        if let Some(certificate) = &mut plan.certificate {
+            (certificate.proven, certificate.gap_ratio, certificate.stopped) = (false, None, true);
+        }
+        let text = found(&plan, Look::PLAIN);
+        assert!(text.contains("not proven, no bound is known (the search was stopped)"), "{text}");
+    }
+}

@@ -1,0 +1,209 @@
+//! What stages are predicted to need: a row per stage with a bar of its parts, the parts in bytes, times,
+//! and the verdict.
+
+mod bar;
+
+use loadmaster_proto::wire::v1::{
+    ExcludedMemory, PredictMemoryResponse, PredictionOrigin, StageConfig, StagePrediction, TrainingSpec,
+    Verdict,
+};
+
+use super::grid::Grid;
+use super::grid::Side::{Left, Right};
+use super::training::layers;
+use super::{actions, chunked, common_ledger, figure, id, ledger, or_none, parts, shared, training};
+use crate::show::Show;
+use crate::text::terminal_abilities::Look;
+use crate::text::{self, bytes, maybe_bytes, plain, plural, word};
+
+impl Show for PredictMemoryResponse {
+    const TYPE: &'static str = "loadmaster.v1.PredictMemoryResponse";
+
+    /// A prediction is no resource; what can be looked up is what it was made from.
+    fn names(&self) -> Vec<String> {
+        self.measurements.clone()
+    }
+
+    fn table(&self, look: Look) -> String {
+        one(self, look)
+    }
+}
+
+fn one(answer: &PredictMemoryResponse, look: Look) -> String {
+    let mut text = format!("predicted for {}", id(&answer.model));
+    if let Some(spec) = &answer.training {
+        text.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
+    }
+    if !answer.device_kind.is_empty() {
+        text.push_str(&format!(" {} {}", look.dot(), plain(&answer.device_kind)));
+    }
+    text.push('\n');
+    text.push_str(&stages(answer, look));
+    let breakdowns: Vec<_> = answer.stages.iter().map(|stage| stage.breakdown.as_ref()).collect();
+    text.push_str(&parts::bytes_of(&breakdowns, look));
+    let times: Vec<_> = answer
+        .stages
+        .iter()
+        .map(|stage| (stage.seconds.as_ref(), stage.seconds_margin, stage.in_flight))
+        .collect();
+    text.push_str(&parts::times_of(&times, look));
+    let acted: Vec<_> = answer
+        .stages
+        .iter()
+        .map(|stage| actions::OfStage {
+            actions: stage.actions.as_ref(),
+            predicted: stage.offload.as_ref(),
+            measured: None,
+            is_timed: false,
+        })
+        .collect();
+    text.push_str(&actions::of_stages(&acted, look));
+    let in_chunks = answer.stages.iter().map(|stage| chunked::OfStage {
+        chunks: stage.chunks.as_ref(),
+        predicted: stage.chunk_run.as_ref(),
+        measured: None,
+        precision: answer.training.as_ref().map(TrainingSpec::precision),
+    });
+    text.push_str(&chunked::of_stages(in_chunks, look));
+    text.push_str(&format!(
+        "by {} from {} of {}\n",
+        or_none(&answer.predictor, look),
+        plural(answer.measurement_count, "measurement"),
+        plain(&answer.profile)
+    ));
+    if !answer.excluded.is_empty() {
+        text.push_str(&excluded(&answer.excluded, look));
+    }
+    for warning in &answer.warnings {
+        text.push_str(&format!("warning: {}\n", plain(warning)));
+    }
+    text.push_str(&format!("{}\n", verdict(answer)));
+    text
+}
+
+/// Whether it fits, in a sentence.
+pub fn verdict(answer: &PredictMemoryResponse) -> String {
+    let device = answer.first_device_too_small.unwrap_or_default();
+    let holder = |stage: &&StagePrediction| stage.verdict() == answer.verdict();
+    let lacks = answer.stages.iter().find(holder).map_or_else(String::new, |stage| {
+        let missing = stage.slack_bytes.unwrap_or_default().min(0).saturating_neg();
+        let layers = stage.config.map_or_else(String::new, |config| {
+            format!(" (layers {} to {})", config.first_layer, config.last_layer)
+        });
+        if missing > 0 { format!("device {device}{layers} lacks {}", bytes(missing)) } else { String::new() }
+    });
+    match (answer.verdict(), lacks.as_str()) {
+        (Verdict::Unspecified, _) => {
+            "no capacity given: --capacity or --devices ask whether it fits".to_owned()
+        }
+        (Verdict::Fits, _) => "fits, with the margin".to_owned(),
+        (Verdict::FitsWithoutMargin, "") => "fits as predicted; no margin is known".to_owned(),
+        (Verdict::FitsWithoutMargin, lacks) => format!("fits as predicted, not with the margin: {lacks}"),
+        (Verdict::DoesNotFit, "") => format!("does not fit: device {device} is too small"),
+        (Verdict::DoesNotFit, lacks) => format!("does not fit: {lacks}"),
+    }
+}
+
+fn stages(answer: &PredictMemoryResponse, look: Look) -> String {
+    let common = common_ledger(answer.stages.iter().filter_map(|stage| stage.peak.as_ref()));
+    let note = common.map_or_else(String::new, |common| format!(" ({})", ledger(common)));
+    let scale = answer.stages.iter().map(bar::extent).max().unwrap_or(0);
+    // One capacity stands in the header, different ones at their stages.
+    let capacity = shared(answer.stages.iter().map(|stage| stage.capacity_bytes)).flatten();
+    let free = capacity.map_or_else(|| "free".to_owned(), |capacity| format!("free of {}", bytes(capacity)));
+    let peak = format!("peak{note}");
+    let mut columns = vec![
+        ("stage", Left),
+        ("layers", Left),
+        ("device", Right),
+        (&peak, Right),
+        ("margin", Right),
+        ("at most", Right),
+    ];
+    let (asked, differ) = (answer.verdict() != Verdict::Unspecified, capacity.is_none());
+    if asked && differ {
+        columns.push(("capacity", Right));
+    }
+    if asked {
+        columns.push((free.as_str(), Right));
+    }
+    columns.push(("", Left));
+    if asked {
+        columns.push(("fits", Left));
+    }
+    let mut grid = Grid::new(&columns, look);
+    for (index, stage) in answer.stages.iter().enumerate() {
+        let mut cells = vec![
+            index.to_string(),
+            layers(stage.config.as_ref(), &stage.first_layer_name, &stage.last_layer_name, look),
+            devices(stage, look),
+            stage.peak.as_ref().map_or_else(|| look.none().to_owned(), |peak| figure(peak, common)),
+            margin(stage, look),
+            maybe_bytes(stage.interval.as_ref().map(|interval| interval.high_bytes), look),
+        ];
+        if asked && differ {
+            cells.push(maybe_bytes(stage.capacity_bytes, look));
+        }
+        if asked {
+            cells.push(maybe_bytes(stage.slack_bytes, look));
+        }
+        cells.push(bar::draw(stage, scale));
+        if asked {
+            cells.push(fits(stage, look));
+        }
+        grid.rows(cells);
+    }
+    let broken_down = answer.stages.iter().any(|stage| stage.breakdown.is_some());
+    let legend = if broken_down { bar::LEGEND } else { bar::PLAIN_LEGEND };
+    format!("{}{legend}\n", grid.render())
+}
+
+/// Devices of a stage; a degree of 0 is the default, 1.
+fn devices_of(stage: &StageConfig) -> i32 {
+    stage.data_degree.max(1).saturating_mul(stage.tensor_degree.max(1))
+}
+
+/// One device, or the first and last one of several.
+fn devices(stage: &StagePrediction, look: Look) -> String {
+    let devices = stage.config.as_ref().map_or(1, devices_of);
+    let first = stage.first_device;
+    if devices == 1 {
+        first.to_string()
+    } else {
+        format!("{first}{}{}", look.to(), first.saturating_add(devices - 1))
+    }
+}
+
+/// Half the interval, and how far the figure is from the profile: `±2.0 % profiled`.
+fn margin(stage: &StagePrediction, look: Look) -> String {
+    let origin = match stage.origin() {
+        PredictionOrigin::Unspecified => "",
+        origin => &word(origin.as_str_name(), "PREDICTION_ORIGIN_"),
+    };
+    let share = stage.interval.as_ref().map(|interval| interval.margin);
+    format!("{} {origin}", text::margin(share, look))
+}
+
+fn fits(stage: &StagePrediction, look: Look) -> String {
+    match stage.verdict() {
+        Verdict::Unspecified => look.none().to_owned(),
+        Verdict::Fits => "yes".to_owned(),
+        Verdict::FitsWithoutMargin => "no margin".to_owned(),
+        Verdict::DoesNotFit => "no".to_owned(),
+    }
+}
+
+fn excluded(excluded: &[ExcludedMemory], look: Look) -> String {
+    let mut grid = Grid::new(&[("not in these figures", Left), ("typically", Right), ("", Left)], look);
+    for memory in excluded {
+        let typical = match (memory.typical_low_bytes, memory.typical_high_bytes) {
+            (Some(low), Some(high)) => format!("{} {} {}", bytes(low), look.to(), bytes(high)),
+            _ => look.none().to_owned(),
+        };
+        grid.row([plain(&memory.what), typical, plain(&memory.note)]);
+    }
+    grid.render()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Small texts: numbers with units, and strings of others made safe to print.
+
+pub mod bar;
+pub mod label;
+pub mod terminal_abilities;
+
+use loadmaster_proto::bytes::Bytes;
+
+use terminal_abilities::Look;
+
+/// `text` without control characters: neither a planner nor a worker writes to our user's terminal
+/// anything but text. Line breaks become spaces, so that one fact stays on one line.
+pub fn plain(text: &str) -> String {
+    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A byte count with its unit, negative ones too.
+pub fn bytes(count: i64) -> String {
+    let magnitude = Bytes(count.unsigned_abs());
+    if count < 0 { format!("-{magnitude}") } else { magnitude.to_string() }
+}
+
+/// A byte count that may be missing.
+pub fn maybe_bytes(count: Option<i64>, look: Look) -> String {
+    count.map_or_else(|| look.none().to_owned(), bytes)
+}
+
+/// Seconds with three significant digits or so.
+pub fn seconds(value: f64) -> String {
+    if !value.is_finite() {
+        "?".to_owned()
+    } else if value == 0.0 {
+        "0 s".to_owned()
+    } else if value.abs() < 0.001 {
+        format!("{:.1} us", value * 1e6)
+    } else if value.abs() < 1.0 {
+        format!("{:.1} ms", value * 1e3)
+    } else if value.abs() < 100.0 {
+        format!("{value:.2} s")
+    } else {
+        format!("{value:.0} s")
+    }
+}
+
+/// How long something may still take, roughly.
+pub fn about(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.5 => "about 1 s".to_owned(),
+        s if s < 90.0 => format!("about {s:.0} s"),
+        s if s < 5400.0 => format!("about {:.0} min", s / 60.0),
+        s => format!("about {:.1} h", s / 3600.0),
+    }
+}
+
+/// A relative error with its sign.
+pub fn ratio(value: f64) -> String {
+    format!("{:+.1} %", value * 100.0)
+}
+
+/// A share of a whole.
+pub fn percent(value: f64) -> String {
+    format!("{:.1} %", value * 100.0)
+}
+
+/// Half an interval as a share of its middle: `±12.0 %`, `±?` where nobody knows.
+pub fn margin(share: Option<f64>, look: Look) -> String {
+    let sign = if look.unicode { "±" } else { "+-" };
+    share.map_or_else(|| format!("{sign}?"), |share| format!("{sign}{}", percent(share)))
+}
+
+/// A point in time, UTC.
+pub fn time(timestamp: Option<&prost_types::Timestamp>, look: Look) -> String {
+    timestamp
+        .and_then(|t| jiff::Timestamp::new(t.seconds, 0).ok())
+        .map_or_else(|| look.none().to_owned(), |t| t.to_string())
+}
+
+/// A large number with its digits in groups of three.
+pub fn count(value: i64) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3 + 1);
+    if value < 0 {
+        grouped.push('-');
+    }
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// The constant of an enum as people write it: `LEDGER_ALLOCATED` is `allocated`.
+pub fn word(constant: &str, prefix: &str) -> String {
+    constant.strip_prefix(prefix).unwrap_or(constant).to_ascii_lowercase().replace('_', " ")
+}
+
+/// `1 run`, `2 runs`, `1,024 devices`: of nouns that take an s.
+pub fn plural(number: impl TryInto<i64>, one: &str) -> String {
+    let number = number.try_into().unwrap_or(i64::MAX);
+    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// `text` with lines that are too long broken between words; what follows stands under its value.
+pub fn wrapped(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return text.to_owned() };
+    text.lines().map(|line| broken(line, width)).collect()
+}
+
+fn broken(line: &str, width: usize) -> String {
+    if visible(line) <= width {
+        return format!("{line}\n");
+    }
+    // Facts have two spaces between name and value.
+    let value = line.find("  ").map_or(2, |gap| {
+        let rest = &line[gap..];
+        visible(&line[..gap]) + rest.len() - rest.trim_start().len()
+    });
+    let indent = if value < width / 2 { value } else { 2 };
+    let mut lines = String::new();
+    let mut used = 0;
+    for (index, word) in line.split(' ').enumerate() {
+        let gap = usize::from(index > 0);
+        if used + gap + visible(word) > width && used > indent {
+            lines.push_str(&format!("\n{:indent$}{word}", ""));
+            used = indent + visible(word);
+        } else {
+            lines.push_str(if gap > 0 { " " } else { "" });
+            lines.push_str(word);
+            used += gap + visible(word);
+        }
+    }
+    lines + "\n"
+}
+
+/// Cells of a text without its escape sequences.
+fn visible(text: &str) -> usize {
+    let mut cells = 0;
+    for (index, part) in text.split('\u{1b}').enumerate() {
+        let shown = if index == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) };
+        cells += unicode_width::UnicodeWidthStr::width(shown);
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_units() {
+        assert_eq!(bytes(-1536), "-1.50 KiB");
+        assert_eq!(bytes(i64::MIN), format!("-{}", Bytes(1 << 63)));
+        assert_eq!(seconds(0.0123), "12.3 ms");
+        assert_eq!(seconds(f64::NAN), "?");
+        assert_eq!(about(130.0), "about 2 min");
+        assert_eq!(ratio(0.0149), "+1.5 %");
+        assert_eq!(
+            (margin(Some(0.12), Look::UNICODE).as_str(), margin(None, Look::PLAIN).as_str()),
+            ("±12.0 %", "+-?")
+        );
+        assert_eq!(count(132_863_336), "132,863,336");
+        assert_eq!(count(-1000), "-1,000");
+        assert_eq!(word("OUT_OF_MEMORY", ""), "out of memory");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(wrapped("ä b c\nd\n", None), "ä b c\nd\n");
+        assert_eq!(
+            wrapped("warning: one two three\nshort\n", Some(14)),
+            "warning: one\n  two three\nshort\n"
+        );
+        assert_eq!(wrapped("kind  one two three\n", Some(14)), "kind  one two\n      three\n");
+        assert_eq!(wrapped("\u{1b}[1mbold\u{1b}[0m\n", Some(4)), "\u{1b}[1mbold\u{1b}[0m\n");
+        assert_eq!(wrapped(&"x".repeat(20), Some(4)), format!("{}\n", "x".repeat(20)), "a name stays whole");
+    }
+
+    #[test]
+    fn one_thing_is_not_several() {
+        assert_eq!(plural(1, "stage"), "1 stage");
+        assert_eq!(
+            (plural(0_usize, "stage"), plural(1_024_i32, "device")),
+            ("0 stages".to_owned(), "1,024 devices".to_owned())
+        );
+    }
+
+    #[test]
+    fn control_characters_do_not_pass() {
+        assert_eq!(plain("a\u{1b}[2J\nb\n"), "a [2J b");
+    }
+}

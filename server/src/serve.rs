@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -22,6 +23,8 @@ use crate::retention::Schedule;
 use crate::rpc::{Limits, Services};
 use crate::store::{ConnectOptions, Store};
 
+/// Where the pages are unless another address is named.
+const USUAL_PAGES: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7434);
 /// Time between two looks at the database for the health service.
 const HEALTH_ROUND: Duration = Duration::from_secs(2);
 /// Every so many of them, something is written too: that a disk is full shows in nothing else.
@@ -53,10 +56,35 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         tracing::warn!(%address, "listening beyond this machine without authentication: protect the port");
     }
 
+    let pages = bind_pages(&args).await?;
     let mut database = Database::open(&args.database).await?;
-    let served = serve_on(&args, listener, address, &mut database, schedule).await;
+    let served = serve_on(&args, listener, pages, &mut database, schedule).await;
     database.close().await;
     served
+}
+
+/// The listener of the pages, if there are to be any. That the usual address is taken is no reason not to plan.
+async fn bind_pages(args: &ServeArgs) -> anyhow::Result<Option<TcpListener>> {
+    let (address, is_wanted) = match args.web {
+        Some(address) => (address, true),
+        None if args.no_web => return Ok(None),
+        None => (USUAL_PAGES, false),
+    };
+    match TcpListener::bind(address).await {
+        Ok(listener) => {
+            if !address.ip().is_loopback() {
+                tracing::warn!(%address, "pages are shown beyond this machine without authentication: protect the port");
+            }
+            Ok(Some(listener))
+        }
+        Err(error) if is_wanted => Err(error).with_context(|| {
+            format!("cannot listen on {address} for browsers: name another port with --web, or --no-web")
+        }),
+        Err(error) => {
+            tracing::warn!(%address, %error, "no pages: name a free port with --web, or --no-web");
+            Ok(None)
+        }
+    }
 }
 
 /// Brings the database's schema up to date.
@@ -124,7 +152,7 @@ impl Database {
 async fn serve_on(
     args: &ServeArgs,
     listener: TcpListener,
-    address: std::net::SocketAddr,
+    pages: Option<TcpListener>,
     database: &mut Database,
     schedule: Option<Schedule>,
 ) -> anyhow::Result<()> {
@@ -150,11 +178,17 @@ async fn serve_on(
     let stop = CancellationToken::new();
     let health_watch = tokio::spawn(watch_health(database.store.clone(), health.clone(), stop.clone()));
     let pruning = schedule.map(|schedule| tokio::spawn(schedule.run(database.store.clone(), stop.clone())));
-    let serving = tokio::spawn(served.serve(listener, stop.clone()));
+    let address = listener.local_addr().context("cannot read the address that was bound")?;
+    let pages_address = pages.as_ref().and_then(|pages| pages.local_addr().ok());
+    if let Some(pages) = pages {
+        tokio::spawn(loadmaster_web::serve(pages, served.routes(), stop.clone()));
+    }
+    let serving = tokio::spawn(served.serve(listener, pages_address, stop.clone()));
     if let Some(file) = &args.address_file {
         write_address(file, address)?;
     }
-    tracing::info!(%address, "serving");
+    let pages = pages_address.map(|address| format!("http://{address}"));
+    tracing::info!(%address, pages, "serving");
 
     let outcome = tokio::select! {
         outcome = supervise(serving, args.drain, stop, &dispatcher, &health) => outcome,
@@ -287,7 +321,7 @@ async fn watch_health(store: Store, health: Health, stop: CancellationToken) {
 }
 
 /// Writes the address in one step, so that whoever waits for the file never reads half of it.
-fn write_address(file: &Path, address: std::net::SocketAddr) -> anyhow::Result<()> {
+fn write_address(file: &Path, address: SocketAddr) -> anyhow::Result<()> {
     let write = || {
         let name = file.file_name().and_then(|name| name.to_str()).ok_or(std::io::ErrorKind::InvalidInput)?;
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -1,5 +1,7 @@
 //! Where a planner is, as people write it.
 
+use std::net::{IpAddr, SocketAddr};
+
 /// The port of a planner whose address names none.
 pub const DEFAULT_PORT: u16 = 7433;
 
@@ -14,9 +16,45 @@ pub fn url(address: &str) -> String {
     format!("{scheme}://{host}{port}{path}")
 }
 
+/// The header of a planner's answers that says where its pages for browsers are, as an address and a port.
+pub const PAGES_HEADER: &str = "loadmaster-pages";
+
+/// Where the pages of the planner at `address` are for whoever reaches it there, given what it says: nothing where pages are for
+/// the planner's own machine, and that is not this one.
+pub fn pages(address: &str, told: &str) -> Option<String> {
+    let pages: SocketAddr = told.parse().ok()?;
+    let url = url(address);
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split('/').next()?;
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let ip: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+    let is_here = host == "localhost" || ip.is_some_and(|ip| ip.is_loopback());
+    match pages.ip() {
+        of_all if of_all.is_unspecified() => Some(format!("http://{host}:{}", pages.port())),
+        local if local.is_loopback() && !is_here => None,
+        _ => Some(format!("http://{pages}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_are_named_to_those_who_can_reach_them() {
+        for (address, told, seen) in [
+            ("http://127.0.0.1:7433", "127.0.0.1:7434", Some("http://127.0.0.1:7434")),
+            ("localhost", "127.0.0.1:7434", Some("http://127.0.0.1:7434")),
+            ("[::1]:1", "[::1]:2", Some("http://[::1]:2")),
+            ("node1", "127.0.0.1:7434", None),
+            ("node1:7433", "0.0.0.0:80", Some("http://node1:80")),
+            ("[fd00::1]", "[::]:80", Some("http://[fd00::1]:80")),
+            ("node1", "10.0.0.1:80", Some("http://10.0.0.1:80")),
+            ("node1", "evil", None),
+        ] {
+            assert_eq!(pages(address, told).as_deref(), seen, "{address} {told}");
+        }
+    }
 
     #[test]
     fn an_address_needs_neither_scheme_nor_port() {

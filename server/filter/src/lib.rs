@@ -25,6 +25,7 @@
 mod check;
 mod condition;
 mod field;
+mod look;
 mod order;
 mod parse;
 mod scan;

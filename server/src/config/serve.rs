@@ -19,6 +19,14 @@ pub struct ServeArgs {
     #[arg(long, env = "LOADMASTER_ADDRESS_FILE", value_name = "FILE")]
     pub address_file: Option<PathBuf>,
 
+    /// Address of the pages for browsers; port 0 takes a free one. Default: 127.0.0.1:7434, and none where somebody else has it.
+    #[arg(long, env = "LOADMASTER_WEB", value_name = "HOST:PORT")]
+    pub web: Option<SocketAddr>,
+
+    /// No pages for browsers, unless --web names an address.
+    #[arg(long, env = "LOADMASTER_NO_WEB")]
+    pub no_web: bool,
+
     /// Where durable state lives.
     #[command(flatten)]
     pub database: DatabaseArgs,

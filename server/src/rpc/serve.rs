@@ -1,6 +1,7 @@
 //! Puts the services together: whatever is served is named to the router, to health and to reflection at once.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{Request, Response};
@@ -148,9 +149,14 @@ impl Served {
         &self.names
     }
 
-    /// Serves until `stop` is cancelled and open calls have ended.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        transport::serve(listener, self.routes, self.methods, self.limits, stop).await;
+    /// The same services for callers within this process.
+    pub fn routes(&self) -> Routes {
+        self.routes.clone()
+    }
+
+    /// Serves until `stop` is cancelled and open calls have ended. Every answer says where the pages are, if there are any.
+    pub async fn serve(self, listener: TcpListener, pages: Option<SocketAddr>, stop: CancellationToken) {
+        transport::serve(listener, self.routes, self.methods, self.limits, pages, stop).await;
     }
 }
 

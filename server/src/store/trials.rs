@@ -9,6 +9,7 @@ use super::Store;
 use super::columns::Stored;
 use super::error::Result;
 use super::records::{FigureRow, MeasuredPlan, TrialRecord};
+use super::time::Time;
 
 /// Of a row of `runs`: the seconds of its slowest rank, and whether these are too long for any of them, and each
 /// stage's highest peak with its ledger.
@@ -43,7 +44,7 @@ const TRIALS: &str = concat!(
 );
 
 const MEASURED_TRIALS: &str = concat!(
-    "SELECT runs.plan_id, plans.content, runs.device_kind, figures.*
+    "SELECT runs.plan_id, plans.content, runs.device_kind, 'runs/' || runs.id AS source, runs.create_time, figures.*
      FROM (SELECT id, plan_id, device_kind, create_time FROM runs
            WHERE plan_id IS NOT NULL AND state = 'succeeded' AND NOT work ? 'solo'
            ORDER BY create_time DESC, id DESC LIMIT $1) AS runs
@@ -53,7 +54,8 @@ const MEASURED_TRIALS: &str = concat!(
 );
 
 const MEASURED_OBSERVATIONS: &str = "
-SELECT newest.plan_id, plans.content, newest.device_kind, newest.observation
+SELECT newest.plan_id, plans.content, newest.device_kind, newest.observation, newest.create_time,
+       'plans/' || newest.plan_id || '/observations/' || newest.id AS source
 FROM (SELECT id, plan_id, device_kind, observation, create_time FROM observations
       ORDER BY create_time DESC, id DESC LIMIT $1) AS newest
 JOIN plans ON plans.id = newest.plan_id
@@ -67,6 +69,8 @@ struct MeasuredRow {
     #[sqlx(json)]
     content: Plan,
     device_kind: String,
+    source: String,
+    create_time: Time,
 }
 
 #[derive(FromRow)]
@@ -87,8 +91,8 @@ struct MeasuredObservationRow {
 
 impl MeasuredRow {
     fn with(self, measured: Measured) -> MeasuredPlan {
-        let Self { plan, content, device_kind } = self;
-        MeasuredPlan { plan, content, device_kind, measured }
+        let Self { plan, content, device_kind, source, create_time } = self;
+        MeasuredPlan { plan, content, device_kind, source, measured, time: create_time.0 }
     }
 }
 

@@ -47,7 +47,7 @@ async fn planner(store: &Store, heartbeat: Duration) -> Planner {
         limits: Limits { calls: 8, ..Limits::default() },
     };
     let served = services.build(HealthReporter::new()).unwrap();
-    tokio::spawn(served.serve(listener, stop.clone()));
+    tokio::spawn(served.serve(listener, None, stop.clone()));
     Planner { address, _stop: stop.drop_guard() }
 }
 

@@ -1,6 +1,7 @@
 //! Calls to the planner: each with a deadline, and repeated where that is safe and may help.
 
 use std::error::Error;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use loadmaster_proto::MAX_MESSAGE_BYTES;
@@ -12,6 +13,7 @@ use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt;
@@ -37,6 +39,8 @@ pub(crate) struct Client {
     address: String,
     timeout: Duration,
     verbose: bool,
+    /// Where the planner's pages are, once it has said so.
+    pages: Arc<OnceLock<String>>,
 }
 
 impl Client {
@@ -49,11 +53,24 @@ impl Client {
             .tcp_keepalive(Some(KEEP_ALIVE))
             .user_agent(concat!("loadmaster-cli/", env!("CARGO_PKG_VERSION")))
             .map_err(anyhow::Error::new)?;
-        Ok(Self { channel: endpoint.connect_lazy(), address, timeout, verbose })
+        Ok(Self { channel: endpoint.connect_lazy(), address, timeout, verbose, pages: Arc::default() })
     }
 
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Where the planner's pages are, if it has any that can be reached from here.
+    pub(crate) fn pages(&self) -> Option<&str> {
+        self.pages.get().map(String::as_str)
+    }
+
+    fn note_pages(&self, answer: &MetadataMap) {
+        let told = answer.get(address::PAGES_HEADER).and_then(|told| told.to_str().ok());
+        if let Some(pages) = told.and_then(|told| address::pages(&self.address, told)) {
+            // All answers say the same.
+            let _ = self.pages.set(pages);
+        }
     }
 
     /// Whether calls are reported on standard error.
@@ -102,7 +119,10 @@ impl Client {
         let begin = Instant::now();
         // The planner knows the deadline from the request, but it may be the one that hangs.
         let outcome = match tokio::time::timeout(limit, method(self.channel.clone(), request)).await {
-            Ok(answer) => answer.map(Response::into_inner),
+            Ok(answer) => answer.map(|answer| {
+                self.note_pages(answer.metadata());
+                answer.into_inner()
+            }),
             Err(_) => Err(late(limit)),
         };
         // Tonic's own timer answers CANCELLED; nobody cancelled this.

@@ -153,6 +153,13 @@ impl Context {
         }
     }
 
+    /// Says on standard error where a browser finds a resource, where the planner has pages.
+    pub(crate) fn link(&self, name: &str) {
+        if let Some(pages) = self.client.pages().filter(|_| self.output.format == Format::Table) {
+            self.remark(&format!("page:  {pages}/{}", loadmaster_show::text::plain(name)));
+        }
+    }
+
     /// Says what an interruption would leave behind from now on.
     pub(crate) fn leaves(&self, left_behind: LeftBehind) {
         *self.left_behind.lock().unwrap_or_else(PoisonError::into_inner) = left_behind;

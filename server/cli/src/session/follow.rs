@@ -199,6 +199,7 @@ async fn print_made(
     if kind == v1::Profile::TYPE {
         let profile = v1::Profile::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;
         context.output.print(&profile)?;
+        context.link(&profile.name);
         judge_profile(&profile)?;
         next::after_profile(context, &profile).await;
         return Ok(());

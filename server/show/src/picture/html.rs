@@ -14,11 +14,24 @@ const RULES: &str = "\
     .side{display:flex;flex-wrap:wrap;gap:2rem}.side figure{flex:1 1 30rem;min-width:0}\
     figure{margin:0}figcaption,.note{color:#5a6472;font-size:.85rem;margin:.2rem 0}\
     .scroll{overflow-x:auto}\
+    .drawn{max-width:100%;height:auto}\
     table{border-collapse:collapse;font-size:.85rem}\
     th,td{text-align:left;padding:.25rem .9rem .25rem 0;border-bottom:1px solid #dde2e9;vertical-align:top}\
     .warning{border-left:4px solid #d98a00;padding-left:.7rem}\
     @media (prefers-color-scheme:dark){body{background:#12161c;color:#e3e8ef}\
     figcaption,.note{color:#97a1af}th,td{border-color:#2b333f}}";
+
+/// The rules of pages that [`fragment`]s and inline pictures are parts of.
+pub fn rules() -> String {
+    format!("{RULES}{}", svg::rules())
+}
+
+/// What a sheet shows, as a part of a page that has the [`rules`] and a heading of its own.
+pub fn fragment(sheet: &Sheet) -> String {
+    let mut xml = Xml::default();
+    told(&mut xml, sheet);
+    xml.finish()
+}
 
 /// The page of a sheet.
 pub fn render(sheet: &Sheet) -> String {
@@ -46,6 +59,10 @@ fn head(xml: &mut Xml, sheet: &Sheet) {
 
 fn body(xml: &mut Xml, sheet: &Sheet) {
     xml.leaf("h1", &[], &sheet.title);
+    told(xml, sheet);
+}
+
+fn told(xml: &mut Xml, sheet: &Sheet) {
     for contradiction in &sheet.contradictions {
         xml.leaf("p", &[("class", "warning")], contradiction);
     }

@@ -12,6 +12,7 @@
 mod axis;
 mod figure;
 pub mod html;
+pub mod iteration;
 pub mod sheet;
 pub mod svg;
 pub mod terminal;

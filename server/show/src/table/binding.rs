@@ -74,6 +74,11 @@ fn list(bindings: &[Binding], look: Look) -> String {
     if bindings.is_empty() {
         return "no bindings\n".to_owned();
     }
+    grid(bindings, look).render()
+}
+
+/// A row for each.
+pub fn grid(bindings: &[Binding], look: Look) -> Grid {
     let mut grid = Grid::new(
         &[("binding", Left), ("plan", Left), ("iteration", Right), ("nodes", Left), ("bound", Left)],
         look,
@@ -91,5 +96,5 @@ fn list(bindings: &[Binding], look: Look) -> String {
             time(binding.create_time.as_ref(), look),
         ]);
     }
-    grid.render()
+    grid
 }

@@ -49,6 +49,16 @@ impl Grid {
         self.rows.push(row);
     }
 
+    /// Titles of the columns, and the side that each one's texts are at.
+    pub fn columns(&self) -> impl Iterator<Item = (&str, Side)> {
+        self.rows.first().into_iter().flatten().map(String::as_str).zip(self.sides.iter().copied())
+    }
+
+    /// The rows without the titles, a text for each column.
+    pub fn body(&self) -> &[Vec<String>] {
+        self.rows.get(1..).unwrap_or_default()
+    }
+
     /// The text, each line ended.
     pub fn render(mut self) -> String {
         let left_out = match self.look.width {

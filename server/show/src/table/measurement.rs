@@ -19,6 +19,15 @@ pub(super) fn list(measurements: &[Measurement], look: Look) -> String {
     if measurements.is_empty() {
         return "no measurements\n".to_owned();
     }
+    grid(measurements, look).render()
+        + NOTE
+        + &disturbed(measurements)
+        + &in_chunks(measurements)
+        + &components::list(measurements, look)
+}
+
+/// A row for each.
+pub fn grid(measurements: &[Measurement], look: Look) -> Grid {
     let mut grid = Grid::new(
         &[
             ("run", Left),
@@ -53,11 +62,7 @@ pub(super) fn list(measurements: &[Measurement], look: Look) -> String {
             iteration(one),
         ]);
     }
-    grid.render()
-        + NOTE
-        + &disturbed(measurements)
-        + &in_chunks(measurements)
-        + &components::list(measurements, look)
+    grid
 }
 
 /// The peak, with its ledger where that is not the column's.

@@ -4,12 +4,13 @@
 //! of different ledgers must never look comparable.
 
 mod actions;
-mod binding;
+pub mod binding;
 pub mod chunked;
 mod chunks;
 pub mod cluster;
 mod components;
 mod disturbed;
+pub mod environment;
 pub mod export;
 pub mod grid;
 pub mod history;

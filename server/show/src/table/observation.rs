@@ -30,6 +30,11 @@ fn list(observations: &[Observation], look: Look) -> String {
     if observations.is_empty() {
         return "no observations\n".to_owned();
     }
+    grid(observations, look).render()
+}
+
+/// A row for each.
+pub fn grid(observations: &[Observation], look: Look) -> Grid {
     let mut grid = Grid::new(
         &[
             ("plan", Left),
@@ -53,7 +58,7 @@ fn list(observations: &[Observation], look: Look) -> String {
             time(observation.create_time.as_ref(), look),
         ]);
     }
-    grid.render()
+    grid
 }
 
 /// What was reported of a plan, a line for each, newest first; nothing where nothing was.

@@ -73,6 +73,11 @@ fn list(operations: &[Operation], look: Look) -> String {
     if operations.is_empty() {
         return "no operations\n".to_owned();
     }
+    grid(operations, look).render()
+}
+
+/// A row for each.
+pub fn grid(operations: &[Operation], look: Look) -> Grid {
     let mut grid = Grid::new(
         &[
             ("operation", Left),
@@ -95,7 +100,7 @@ fn list(operations: &[Operation], look: Look) -> String {
             time(metadata.create_time.as_ref(), look),
         ]);
     }
-    grid.render()
+    grid
 }
 
 fn state(operation: &Operation) -> String {

@@ -30,6 +30,16 @@ fn list(errors: &[PredictionErrors], look: Look) -> String {
                 report real runs with `loadmaster plan report`\n"
             .to_owned();
     }
+    let mut text = grid(errors, look).render();
+    text.push_str("error: predicted / measured - 1, negative: predicted too low\n");
+    for correction in errors.iter().filter_map(|of| of.correction.as_ref()) {
+        text.push_str(&format!("{}: {}\n", plain(&correction.version), plain(&correction.explanation)));
+    }
+    text
+}
+
+/// A row for each.
+pub fn grid(errors: &[PredictionErrors], look: Look) -> Grid {
     let mut grid = Grid::new(
         &[
             ("device kind", Left),
@@ -61,12 +71,7 @@ fn list(errors: &[PredictionErrors], look: Look) -> String {
             factor.unwrap_or_else(|| look.none().to_owned()),
         ]);
     }
-    let mut text = grid.render();
-    text.push_str("error: predicted / measured - 1, negative: predicted too low\n");
-    for correction in errors.iter().filter_map(|of| of.correction.as_ref()) {
-        text.push_str(&format!("{}: {}\n", plain(&correction.version), plain(&correction.explanation)));
-    }
-    text
+    grid
 }
 
 fn quantity(of: &PredictionErrors) -> String {

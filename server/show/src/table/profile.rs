@@ -240,6 +240,11 @@ fn list(profiles: &[Profile], look: Look) -> String {
     if profiles.is_empty() {
         return "no profiles\n".to_owned();
     }
+    grid(profiles, look).render()
+}
+
+/// A row for each.
+pub fn grid(profiles: &[Profile], look: Look) -> Grid {
     let mut grid = Grid::new(
         &[
             ("profile", Left),
@@ -263,7 +268,7 @@ fn list(profiles: &[Profile], look: Look) -> String {
             time(profile.create_time.as_ref(), look),
         ]);
     }
-    grid.render()
+    grid
 }
 
 #[cfg(test)]

@@ -84,6 +84,11 @@ fn list(runs: &[Run], look: Look) -> String {
     if runs.is_empty() {
         return "no runs\n".to_owned();
     }
+    grid(runs, look).render()
+}
+
+/// A row for each.
+pub fn grid(runs: &[Run], look: Look) -> Grid {
     let mut grid = Grid::new(
         &[
             ("run", Left),
@@ -114,7 +119,7 @@ fn list(runs: &[Run], look: Look) -> String {
             time(run.create_time.as_ref(), look),
         ]);
     }
-    grid.render()
+    grid
 }
 
 fn state(run: &Run) -> String {

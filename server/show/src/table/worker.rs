@@ -102,6 +102,11 @@ fn list(workers: &[Worker], look: Look) -> String {
     if workers.is_empty() {
         return "no workers\n".to_owned();
     }
+    grid(workers, look).render()
+}
+
+/// A row for each.
+pub fn grid(workers: &[Worker], look: Look) -> Grid {
     let mut grid = Grid::new(
         &[
             ("worker", Left),
@@ -127,7 +132,7 @@ fn list(workers: &[Worker], look: Look) -> String {
             time(worker.heartbeat_time.as_ref(), look),
         ]);
     }
-    grid.render()
+    grid
 }
 
 fn state(worker: &Worker) -> String {

@@ -1,16 +1,20 @@
 //! `ListPredictionErrors`, and the corrections that follow from the same pairs.
 
+use loadmaster_filter::{Field, Query, Value};
 use loadmaster_planning::learn::{Corrections, ErrorStatistics, Pair, Quantity, Subject, errors, pairs};
 use loadmaster_proto::wire::v1;
 
 use super::Plans;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
-use crate::rpc::messages::count;
+use crate::rpc::messages::{count, time};
+use crate::store::fields;
 use crate::store::records::MeasuredPlan;
 
 /// The newest trials, and the newest observations, that are judged: as many of each.
 const JUDGED: u32 = 2_000;
+/// Pairs of an answer: a message has room for more, a picture has not.
+const MOST_PAIRS: usize = 2_000;
 
 impl Plans {
     /// What earlier trials and observations teach about predictions.
@@ -27,19 +31,68 @@ impl Plans {
         &self,
         request: v1::ListPredictionErrorsRequest,
     ) -> Result<v1::ListPredictionErrorsResponse, ApiError> {
-        let kind = request.device_kind;
+        let v1::ListPredictionErrorsRequest { device_kind: kind, filter, with_pairs } = request;
+        let condition = Query::parse(fields::PAIRS, &filter, "")?.condition;
         let measured = self.store.measured_plans(JUDGED).await?;
         blocking("judging predictions failed", move || {
-            let pairs: Vec<Pair> = measured
+            let all: Vec<(&MeasuredPlan, Pair)> = measured
                 .iter()
                 .filter(|of| kind.is_empty() || of.device_kind == kind)
-                .flat_map(pairs_of)
+                .flat_map(|of| pairs_of(of).into_iter().map(move |pair| (of, pair)))
                 .collect();
-            let corrections = Corrections::of(&pairs);
+            let corrections = Corrections::of(&all.iter().map(|(_, pair)| pair.clone()).collect::<Vec<_>>());
+            let fits = |(of, pair): &(&MeasuredPlan, Pair)| {
+                condition.as_ref().is_none_or(|asked| asked.holds(&|field, _| value(field, of, pair)))
+            };
+            let mut asked: Vec<(&MeasuredPlan, Pair)> = all.into_iter().filter(fits).collect();
+            let pairs: Vec<Pair> = asked.iter().map(|(_, pair)| pair.clone()).collect();
             let errors = errors(&pairs).into_iter().map(|of| message(&of, &corrections)).collect();
-            Ok::<_, ApiError>(v1::ListPredictionErrorsResponse { errors })
+            asked.sort_by(|(one, _), (other, _)| {
+                other.time.cmp(&one.time).then_with(|| one.source.cmp(&other.source))
+            });
+            let told = if with_pairs { asked.len().min(MOST_PAIRS) } else { 0 };
+            let pairs = asked.iter().take(told).map(|(of, pair)| pair_message(of, pair)).collect();
+            Ok::<_, ApiError>(v1::ListPredictionErrorsResponse { errors, pairs })
         })
         .await
+    }
+}
+
+/// What a filter may ask of a pair.
+fn value(field: &Field, of: &MeasuredPlan, pair: &Pair) -> Option<Value> {
+    let text = |text: &str| Some(Value::Text(text.to_owned()));
+    let number = |number: f64| number.is_finite().then_some(Value::Real(number));
+    match field.name {
+        "plan" => text(of.plan.id()),
+        "profile" => text(of.content.profile.id()),
+        "model" => text(of.content.model.id()),
+        "device_kind" => text(&of.device_kind),
+        "predictor" => text(&pair.subject.predictor),
+        "quantity" => text(match pair.subject.quantity {
+            Quantity::PeakBytes(_) => "peak-bytes",
+            Quantity::IterationSeconds => "iteration-seconds",
+        }),
+        "source" => text(&of.source),
+        "predicted" => number(pair.predicted),
+        "measured" => number(pair.measured),
+        "error" => number(pair.predicted / pair.measured - 1.0),
+        "create_time" => Some(Value::Time(of.time)),
+        _ => None,
+    }
+}
+
+fn pair_message(of: &MeasuredPlan, pair: &Pair) -> v1::PredictionPair {
+    let (quantity, ledger) = quantity_message(pair.subject.quantity);
+    v1::PredictionPair {
+        plan: of.plan.to_string(),
+        source: of.source.clone(),
+        device_kind: of.device_kind.clone(),
+        predictor: pair.subject.predictor.clone(),
+        quantity: quantity.into(),
+        ledger: ledger.into(),
+        predicted: pair.predicted,
+        measured: pair.measured,
+        measure_time: Some(time(of.time)),
     }
 }
 

@@ -1,13 +1,15 @@
 //! One call, from its first byte to its answer.
 
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use loadmaster_proto::wire::address::PAGES_HEADER;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -29,11 +31,15 @@ pub(super) struct Calls {
     routes: Routes,
     methods: Methods,
     gate: Gate,
+    /// Where the pages are.
+    pages: Option<HeaderValue>,
 }
 
 impl Calls {
-    pub(super) fn new(routes: Routes, methods: Methods, most: usize) -> Self {
-        Self { routes, methods, gate: Gate::new(most) }
+    pub(super) fn new(routes: Routes, methods: Methods, most: usize, pages: Option<SocketAddr>) -> Self {
+        // An address has no character that a header may not have.
+        let pages = pages.and_then(|address| HeaderValue::try_from(address.to_string()).ok());
+        Self { routes, methods, gate: Gate::new(most), pages }
     }
 
     /// The answer to a call, whatever happens.
@@ -56,7 +62,10 @@ impl Calls {
             }
             Err(refusal) => Err(refusal),
         };
-        let response = answered(response.unwrap_or_else(Refusal::response), record);
+        let mut response = answered(response.unwrap_or_else(Refusal::response), record);
+        if let Some(pages) = &self.pages {
+            response.headers_mut().insert(PAGES_HEADER, pages.clone());
+        }
         answer::prepare(response, connection.answer(), self.gate.answer(&connection), open)
     }
 

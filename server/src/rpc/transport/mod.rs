@@ -26,6 +26,7 @@ mod serving;
 mod share;
 pub(super) mod timeout;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,10 +65,11 @@ pub(super) async fn serve(
     routes: Routes,
     methods: Methods,
     limits: Limits,
+    pages: Option<SocketAddr>,
     stop: CancellationToken,
 ) {
     let connections = Connections::new(limits);
-    let calls = Arc::new(Calls::new(routes, methods, limits.calls));
+    let calls = Arc::new(Calls::new(routes, methods, limits.calls, pages));
     let tasks = TaskTracker::new();
     let sweeper = tokio::spawn(connections.clone().sweep());
     loop {

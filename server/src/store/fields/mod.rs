@@ -2,6 +2,7 @@
 //! are. The protocol documents the names; a test holds both to each other.
 
 mod besides;
+mod pairs;
 mod plans;
 mod profiles;
 mod runs;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use besides::{CLUSTERS, LINK_MEASUREMENTS, MODELS, OBSERVATIONS, OPERATIONS, WORKERS};
+pub use pairs::PAIRS;
 pub use plans::PLANS;
 pub use profiles::PROFILES;
 pub use runs::RUNS;

@@ -77,8 +77,12 @@ pub struct MeasuredPlan {
     pub content: Plan,
     /// Kind of device that it was measured on.
     pub device_kind: String,
+    /// The run or the observation, by its name.
+    pub source: String,
     /// The figures.
     pub measured: Measured,
+    /// When that was.
+    pub time: Timestamp,
 }
 
 /// What was measured of a trial, with what disturbed it.

@@ -277,7 +277,8 @@ pub(crate) const PLAN_REPORT: OptionTable = &[
     REQUEST_ID,
 ];
 pub(crate) const OBSERVATIONS: OptionTable = &[&[("plan", "PLAN")], FOUND, PAGE];
-pub(crate) const PLAN_ERRORS: OptionTable = &[&[("device_kind", "--device-kind")]];
+pub(crate) const PLAN_ERRORS: OptionTable =
+    &[&[("device_kind", "--device-kind"), ("filter", "--filter"), ("with_pairs", "--with-pairs")]];
 
 pub(crate) const MODEL_CREATE: OptionTable = &[MODEL, MODEL_FILE, DRY_RUN];
 pub(crate) const MODEL_IMPORT: OptionTable = &[

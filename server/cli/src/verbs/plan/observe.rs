@@ -198,12 +198,22 @@ pub(crate) struct Errors {
     /// Only this kind of device, as `loadmaster worker list` shows it.
     #[arg(long, value_name = "KIND", default_value = "", hide_default_value = true)]
     device_kind: String,
+
+    /// Only of pairs of figures that fit: 'predictor:component AND create_time > 2026-11-01'. What there is no field for is
+    /// answered with those that there are.
+    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+    filter: String,
+
+    /// The pairs, too, in JSON and YAML: the newest 2,000.
+    #[arg(long)]
+    with_pairs: bool,
 }
 
 impl Errors {
     /// Prints how right predictions were.
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let request = v1::ListPredictionErrorsRequest { device_kind: self.device_kind };
+        let Self { device_kind, filter, with_pairs } = self;
+        let request = v1::ListPredictionErrorsRequest { device_kind, filter, with_pairs };
         let errors = context
             .client
             .call(request, async |channel, q| plans(channel).list_prediction_errors(q).await)

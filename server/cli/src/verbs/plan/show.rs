@@ -9,12 +9,8 @@ use crate::input::choice::choice;
 use crate::input::parse;
 use crate::session::client::plans;
 use crate::session::context::Context;
+use loadmaster_show::picture::iteration::{is_known_by_steps, simulation};
 use loadmaster_show::picture::sheet::{Sheet, Which};
-
-/// Passes that a picture is made of. More of them than this are not told apart anywhere.
-const MOST_PASSES: i32 = 50_000;
-/// Predictors that read recordings step by step, whatever their version.
-const BY_STEPS: &str = "component/";
 
 /// See [`super::PlanVerb::Show`].
 #[derive(Debug, Args)]
@@ -54,6 +50,7 @@ impl ShowPlan {
         let timeline = if which.schedule { self.timeline(context, &plan).await? } else { None };
         if context.picture.is_none() {
             context.output.print(&plan)?;
+            context.link(&plan.name);
         }
         if which == Which::NONE && context.picture.is_none() {
             return Ok(());
@@ -67,15 +64,14 @@ impl ShowPlan {
             return Ok(None);
         }
         let request = v1::SimulatePlanRequest {
-            name: self.name.clone(),
             schedule: self.schedule.unwrap_or_default().into(),
             virtual_stages: self.virtual_stages.unwrap_or_default(),
-            max_passes: MOST_PASSES,
             // That is known of the plan's own iteration, and of its stages as chunks, where recordings tell step by step.
             with_memory: self.schedule.is_none_or(|of| of == v1::SimulatedSchedule::Interleaved)
                 && self.transfers.is_none()
-                && plan.predicted_peak.as_ref().is_some_and(|peak| peak.origin.starts_with(BY_STEPS)),
+                && is_known_by_steps(plan),
             transfers: self.transfers.unwrap_or_default().into(),
+            ..simulation(plan)
         };
         let answer =
             context.client.call(request, async |channel, q| plans(channel).simulate_plan(q).await).await;

@@ -1,5 +1,6 @@
 //! Pictures as SVG: shapes laid out on a plane, then written down.
 
+pub mod errors;
 mod front;
 mod memory;
 mod notes;

@@ -64,7 +64,7 @@ fn drawing(xml: &mut Xml, scene: &Scene, title: &str, standalone: bool) {
     ];
     if !standalone {
         // As wide as it was drawn, and narrower where the page is.
-        attributes.push(("style", "max-width:100%;height:auto"));
+        attributes.push(("class", "drawn"));
     }
     xml.element("svg", &attributes, |xml| {
         xml.leaf("title", &[], title);

@@ -20,11 +20,16 @@ type Reading = Box<dyn Fn(&Plan) -> Option<String>>;
 /// A column: its title, its side and what its cells read.
 type PlanColumn = (String, Side, Reading);
 
-/// Plans, one per line. Columns in which no plan has anything are left out.
+/// Plans, one per line.
 fn list(plans: &[Plan], look: Look) -> String {
     if plans.is_empty() {
         return "no plans\n".to_owned();
     }
+    grid(plans, look).render()
+}
+
+/// A row for each. Columns in which no plan has anything are left out.
+pub fn grid(plans: &[Plan], look: Look) -> Grid {
     let columns: Vec<PlanColumn> = columns(plans, look)
         .into_iter()
         .filter(|(_, _, of)| plans.iter().any(|plan| of(plan).is_some()))
@@ -35,7 +40,7 @@ fn list(plans: &[Plan], look: Look) -> String {
         let cells = columns.iter().map(|(_, _, of)| of(plan).unwrap_or_else(|| look.none().to_owned()));
         grid.rows(cells.collect());
     }
-    grid.render()
+    grid
 }
 
 fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {

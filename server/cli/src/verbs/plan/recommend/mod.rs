@@ -89,6 +89,10 @@ impl Recommend {
         if dry_run {
             context.remark("dry run: the plan is not stored");
         }
-        context.output.print(&plan)
+        context.output.print(&plan)?;
+        if !dry_run {
+            context.link(&plan.name);
+        }
+        Ok(())
     }
 }

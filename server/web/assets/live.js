@@ -1,0 +1,63 @@
+// Live updates. A page says which topics it shows; when the planner says that one of them changed, the page is asked for again, and
+// the parts that are not as they were are put in their places. Without this script pages stay as they were made.
+"use strict";
+(() => {
+  const topics = (document.body.dataset.topics || "").split(" ").filter(Boolean);
+  const status = document.getElementById("live");
+  if (topics.length === 0 || !("EventSource" in window)) return;
+
+  let isBusy = false; // A page is on its way.
+  let isStale = false; // Something changed since it was asked for.
+
+  const say = (text) => {
+    if (status && status.textContent !== text) status.textContent = text;
+  };
+
+  // What a reader has opened, chosen or typed in stays as it is.
+  const isHeld = (part) => part.contains(document.activeElement) && document.activeElement.matches("input:focus")
+    || part.querySelector("input:checked") !== null;
+
+  const parts = (page) => [...page.querySelectorAll("[data-live]")];
+
+  const place = (fresh) => {
+    const ids = (page) => parts(page).map((part) => part.id).join(" ");
+    const main = document.getElementById("main");
+    if (ids(fresh) !== ids(document) && !isHeld(main)) {
+      main.replaceWith(document.adoptNode(fresh.getElementById("main")));
+      return;
+    }
+    for (const part of parts(document)) {
+      const other = fresh.getElementById(part.id);
+      if (other && other.innerHTML !== part.innerHTML && !isHeld(part)) {
+        part.replaceWith(document.adoptNode(other));
+      }
+    }
+  };
+
+  const refresh = async () => {
+    if (isBusy || document.hidden) {
+      isStale = true;
+      return;
+    }
+    isBusy = true;
+    isStale = false;
+    try {
+      const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      if (answer.ok) place(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    } catch {
+      isStale = true;
+    }
+    isBusy = false;
+    if (isStale) setTimeout(refresh, 1000);
+  };
+
+  const source = new EventSource("/events");
+  source.addEventListener("open", () => say("live"));
+  source.addEventListener("error", () => say(source.readyState === EventSource.CLOSED ? "not live" : "reconnecting …"));
+  source.addEventListener("changed", (event) => {
+    if (event.data.split(" ").some((topic) => topics.includes(topic))) refresh();
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && isStale) refresh();
+  });
+})();

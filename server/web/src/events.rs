@@ -1,0 +1,230 @@
+//! Live updates as server-sent events: which kinds of things have changed. A page that shows such things asks for itself again.
+//!
+//! One look for changes serves all who watch, and there is none while nobody does. Every change has a number; a browser that
+//! was away names the last one that it heard of, and is told what it missed.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use loadmaster_proto::wire::longrunning::ListOperationsRequest;
+use loadmaster_proto::wire::v1;
+use prost::Message;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::Desk;
+use crate::fault::Fault;
+use crate::planner::{Planner, answer};
+
+/// Where browsers listen.
+pub(crate) const PATH: &str = "/events";
+/// Browsers that listen at once: each holds a connection.
+const LISTENERS: usize = 64;
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(400);
+/// Time between two signs of life.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// Rows of a list that are looked at.
+const ROWS: i32 = 50;
+
+/// Kinds of things that change.
+const TOPICS: [&str; 6] = ["operations", "runs", "plans", "profiles", "workers", "observations"];
+
+/// For each topic the number of its last change.
+type Changes = [u64; TOPICS.len()];
+
+/// What changed, and who listens.
+#[derive(Debug)]
+pub(crate) struct Events {
+    changes: watch::Sender<Changes>,
+    room: Arc<Semaphore>,
+    /// Of this process: numbers of another one mean nothing.
+    epoch: u32,
+}
+
+impl Events {
+    /// Begins to look for changes, while anybody listens.
+    pub(crate) fn new(planner: Planner, stop: CancellationToken) -> Self {
+        let changes = watch::Sender::new(Changes::default());
+        tokio::spawn(watch_planner(planner, changes.clone(), stop));
+        Self { changes, room: Arc::new(Semaphore::new(LISTENERS)), epoch: rand::random() }
+    }
+
+    /// The last change that a browser heard of: everything is news to one that was not here.
+    fn heard(&self, id: Option<&str>) -> Option<u64> {
+        let (epoch, number) = id?.split_once('-')?;
+        (epoch.parse() == Ok(self.epoch)).then(|| number.parse().ok()).flatten()
+    }
+}
+
+/// `GET /events`.
+pub(crate) async fn listen(State(desk): State<Desk>, headers: HeaderMap) -> Response {
+    let events = Arc::clone(&desk.events);
+    let Ok(place) = Arc::clone(&events.room).try_acquire_owned() else {
+        let told = "too many browsers listen: this page does not update itself";
+        return Fault::new(StatusCode::SERVICE_UNAVAILABLE, told).into_response();
+    };
+    let id = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let listener = Listener {
+        heard: match id {
+            // A page that was just made is as new as can be.
+            None => Some(newest(&events.changes.borrow())),
+            id => events.heard(id),
+        },
+        changes: events.changes.subscribe(),
+        epoch: events.epoch,
+        _place: place,
+    };
+    let stream = stream::unfold(listener, |mut listener| async move {
+        let event = listener.next().await?;
+        Some((Ok::<_, Infallible>(event), listener))
+    });
+    Sse::new(stream).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)).into_response()
+}
+
+/// A browser that listens.
+struct Listener {
+    /// The number of the last change that it knows of; none if it knows nothing.
+    heard: Option<u64>,
+    changes: watch::Receiver<Changes>,
+    epoch: u32,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Listener {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            let changes = *self.changes.borrow_and_update();
+            let news = news(&changes, self.heard);
+            self.heard = Some(newest(&changes));
+            if !news.is_empty() {
+                let id = format!("{}-{}", self.epoch, newest(&changes));
+                return Some(Event::default().event("changed").id(id).data(news.join(" ")));
+            }
+            self.changes.changed().await.ok()?;
+        }
+    }
+}
+
+fn newest(changes: &Changes) -> u64 {
+    changes.iter().copied().max().unwrap_or(0)
+}
+
+/// Topics that changed since.
+fn news(changes: &Changes, heard: Option<u64>) -> Vec<&'static str> {
+    let is_news = |&(_, number): &(&'static str, u64)| heard.is_none_or(|heard| number > heard);
+    TOPICS.into_iter().zip(*changes).filter(is_news).map(|(topic, _)| topic).collect()
+}
+
+/// Looks at the planner while anybody listens, and notes what is not as it was.
+async fn watch_planner(planner: Planner, changes: watch::Sender<Changes>, stop: CancellationToken) {
+    let mut seen: Option<[u64; TOPICS.len()]> = None;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        if changes.receiver_count() == 0 {
+            seen = None;
+            continue;
+        }
+        let looked = tokio::select! {
+            () = stop.cancelled() => return,
+            looked = look(&planner) => looked,
+        };
+        let now = match looked {
+            Ok(now) => now,
+            Err(status) => {
+                tracing::debug!(%status, "cannot look for changes");
+                continue;
+            }
+        };
+        // Who began to listen between two looks may have missed something: the first look is news to everybody.
+        changes.send_if_modified(|changes| {
+            let next = newest(changes) + 1;
+            let mut is_changed = false;
+            for (index, digest) in now.iter().enumerate() {
+                if seen.is_none_or(|seen| seen[index] != *digest) {
+                    changes[index] = next;
+                    is_changed = true;
+                }
+            }
+            is_changed
+        });
+        seen = Some(now);
+    }
+}
+
+/// What there is to see now, a number for each topic.
+async fn look(planner: &Planner) -> Result<[u64; TOPICS.len()], Status> {
+    let operations = ListOperationsRequest {
+        name: "operations".to_owned(),
+        page_size: ROWS,
+        ..ListOperationsRequest::default()
+    };
+    let operations = answer(planner.operations().list_operations(operations)).await?;
+    let newest = v1::ListRunsRequest { page_size: ROWS, ..Default::default() };
+    let held =
+        v1::ListRunsRequest { state: v1::run::State::Running.into(), page_size: ROWS, ..Default::default() };
+    let runs = [
+        answer(planner.profiles().list_runs(newest)).await?,
+        answer(planner.profiles().list_runs(held)).await?,
+    ];
+    let plans = v1::ListPlansRequest { page_size: ROWS, ..Default::default() };
+    let mut plans = answer(planner.plans().list_plans(plans)).await?;
+    let of_plans = sorted(plans.plans.iter_mut().map(|plan| &mut plan.labels));
+    let profiles = v1::ListProfilesRequest { page_size: ROWS, ..Default::default() };
+    let mut profiles = answer(planner.profiles().list_profiles(profiles)).await?;
+    let of_profiles = sorted(profiles.profiles.iter_mut().map(|profile| &mut profile.labels));
+    let workers = v1::ListWorkersRequest { page_size: 1_000, ..Default::default() };
+    let mut workers = answer(planner.workers().list_workers(workers)).await?;
+    // That a worker is there is no news.
+    workers.workers.iter_mut().for_each(|worker| worker.heartbeat_time = None);
+    let observations =
+        v1::ListObservationsRequest { plan: "plans/-".to_owned(), page_size: ROWS, ..Default::default() };
+    let observations = answer(planner.plans().list_observations(observations)).await?;
+    Ok([
+        digest(&[&operations.encode_to_vec()]),
+        digest(&[&runs[0].encode_to_vec(), &runs[1].encode_to_vec()]),
+        digest(&[&plans.encode_to_vec(), of_plans.as_bytes()]),
+        digest(&[&profiles.encode_to_vec(), of_profiles.as_bytes()]),
+        digest(&[&workers.encode_to_vec()]),
+        digest(&[&observations.encode_to_vec()]),
+    ])
+}
+
+/// Labels taken out, in an order: messages write them in any.
+fn sorted<'a>(labels: impl Iterator<Item = &'a mut HashMap<String, String>>) -> String {
+    let taken = labels.map(|of| std::mem::take(of).into_iter().collect::<BTreeMap<_, _>>());
+    format!("{:?}", taken.collect::<Vec<_>>())
+}
+
+fn digest(of: &[&[u8]]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_was_away_hears_what_he_missed() {
+        let changes = [3, 7, 0, 7, 1, 2];
+        assert_eq!(news(&changes, Some(7)), Vec::<&str>::new());
+        assert_eq!(news(&changes, Some(3)), ["runs", "profiles"]);
+        assert_eq!(news(&changes, None), TOPICS);
+        assert_eq!(newest(&changes), 7);
+    }
+}

@@ -1,0 +1,60 @@
+//! What became of a plan: where it was bound, tried and observed.
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use loadmaster_proto::wire::v1;
+use loadmaster_show::show::Show;
+use loadmaster_show::table;
+
+use super::plan::tabs;
+use super::{LOOK, Page, Section, SheetPage, html};
+use crate::Desk;
+use crate::fault::Fault;
+use crate::planner::answer;
+use crate::rows::Rows;
+
+/// Rows of each part.
+const ROWS: i32 = 50;
+
+pub(crate) async fn show(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+    let name = format!("plans/{id}");
+    // Whoever asks for a plan that there is not is told so.
+    answer(desk.planner.plans().get_plan(v1::GetPlanRequest { name: name.clone() })).await?;
+    let runs = v1::ListRunsRequest {
+        page_size: ROWS,
+        filter: format!("plan = \"{id}\""),
+        ..v1::ListRunsRequest::default()
+    };
+    let observations =
+        v1::ListObservationsRequest { plan: name.clone(), page_size: ROWS, ..Default::default() };
+    let bindings = v1::ListBindingsRequest { plan: name.clone(), page_size: ROWS, ..Default::default() };
+    let (mut profiles, mut plans, mut others) =
+        (desk.planner.profiles(), desk.planner.plans(), desk.planner.plans());
+    let (runs, observations, bindings) = tokio::try_join!(
+        answer(profiles.list_runs(runs)),
+        answer(plans.list_observations(observations)),
+        answer(others.list_bindings(bindings)),
+    )?;
+    let sections = vec![
+        Section::rows(
+            "trials",
+            "Trials",
+            Rows::of(&table::run::grid(&runs.runs, LOOK), &runs.names()),
+            "It was not tried: loadmaster plan validate does.",
+        ),
+        Section::rows(
+            "observations",
+            "Observations",
+            Rows::of(&table::observation::grid(&observations.observations, LOOK), &[]),
+            "Nobody reported a run of it: loadmaster plan report does, and loadmaster.torch.observe.",
+        ),
+        Section::rows(
+            "bindings",
+            "Bindings",
+            Rows::of(&table::binding::grid(&bindings.bindings, LOOK), &bindings.names()),
+            "It was bound to no nodes: loadmaster plan bind does, and loadmaster slurm bind.",
+        ),
+    ];
+    let page = Page::live(name, "plans runs observations");
+    Ok(html(&SheetPage { page, tabs: tabs(&id), sections }))
+}

@@ -1,0 +1,117 @@
+//! The first page: who works, what runs, what waits and for what, what went wrong lately, and what is new.
+
+use axum::extract::State;
+use axum::response::Response;
+use loadmaster_proto::wire::longrunning::{GetOperationRequest, ListOperationsRequest, Operation};
+use loadmaster_proto::wire::v1;
+use loadmaster_show::show::Show;
+use loadmaster_show::table;
+use loadmaster_show::table::operation::metadata_of;
+use loadmaster_show::text::plural;
+use tonic::Status;
+
+use super::{LOOK, Page, Section, SheetPage, html};
+use crate::Desk;
+use crate::fault::Fault;
+use crate::planner::answer;
+use crate::rows::Rows;
+
+/// Rows of each part.
+const ROWS: i32 = 10;
+/// Operations that are asked what they wait for.
+const ASKED: usize = 10;
+/// Workers that are counted.
+const WORKERS: i32 = 1_000;
+
+pub(crate) async fn show(State(desk): State<Desk>) -> Result<Response, Fault> {
+    let (working, running, failed, plans, profiles) = tokio::try_join!(
+        working(&desk),
+        running(&desk),
+        failed(&desk),
+        newest_plans(&desk),
+        newest_profiles(&desk),
+    )?;
+    let (running, waiting) = running;
+    let sections = vec![working, running, waiting, failed, plans, profiles];
+    let page = Page::live("Overview", "operations runs plans profiles workers observations");
+    Ok(html(&SheetPage { page, tabs: Vec::new(), sections }))
+}
+
+async fn working(desk: &Desk) -> Result<Section, Status> {
+    let request = v1::ListWorkersRequest {
+        page_size: WORKERS,
+        filter: "state = alive OR state = draining".to_owned(),
+        ..v1::ListWorkersRequest::default()
+    };
+    let mut listed = answer(desk.planner.workers().list_workers(request)).await?;
+    let devices: usize = listed.workers.iter().map(|worker| worker.devices.len()).sum();
+    let title = format!("{} with {}", plural(listed.workers.len(), "worker"), plural(devices, "device"));
+    listed.workers.truncate(ROWS as usize);
+    let rows = Rows::of(&table::worker::grid(&listed.workers, LOOK), &listed.names());
+    let empty = "No worker is connected: start loadmaster-worker where the devices are.";
+    Ok(Section::rows("workers", title, rows, empty).with_link("all workers", "/workers"))
+}
+
+/// What runs, and what of it nobody can do at the moment.
+async fn running(desk: &Desk) -> Result<(Section, Section), Status> {
+    let request = ListOperationsRequest {
+        name: "operations".to_owned(),
+        page_size: ROWS,
+        filter: "done = false".to_owned(),
+        ..ListOperationsRequest::default()
+    };
+    let listed = answer(desk.planner.operations().list_operations(request)).await?;
+    let rows = Rows::of(&table::operation::grid(&listed.operations, LOOK), &listed.names());
+    let running = Section::rows("operations", "Running operations", rows, "Nothing runs.")
+        .with_link("all operations", "/operations")
+        .with_link("all runs", "/runs");
+    let mut waiting = Vec::new();
+    for operation in listed.operations.iter().filter(|of| is_idle(of)).take(ASKED) {
+        let request = GetOperationRequest { name: operation.name.clone() };
+        let operation = match answer(desk.planner.operations().get_operation(request)).await {
+            Ok(operation) => operation,
+            // It ended and was deleted meanwhile.
+            Err(status) if status.code() == tonic::Code::NotFound => continue,
+            Err(status) => return Err(status),
+        };
+        let reason = metadata_of(&operation).map(|of| of.message).filter(|reason| !reason.is_empty());
+        waiting.extend(reason.map(|reason| format!("{}: {reason}", operation.name)));
+    }
+    let text = if waiting.is_empty() { "Nothing waits.".to_owned() } else { waiting.join("\n") };
+    Ok((running, Section::text("waiting", "What waits, and for what", &text)))
+}
+
+fn is_idle(operation: &Operation) -> bool {
+    let runs = metadata_of(operation).and_then(|of| of.runs);
+    runs.is_some_and(|runs| runs.running == 0 && runs.queued > 0)
+}
+
+async fn failed(desk: &Desk) -> Result<Section, Status> {
+    let filter = "state = parked OR state = out-of-memory";
+    let request = v1::ListRunsRequest {
+        page_size: ROWS,
+        filter: filter.to_owned(),
+        order_by: "end_time desc".to_owned(),
+        ..v1::ListRunsRequest::default()
+    };
+    let listed = answer(desk.planner.profiles().list_runs(request)).await?;
+    let rows = Rows::of(&table::run::grid(&listed.runs, LOOK), &listed.names());
+    Ok(Section::rows("failed", "Runs that failed or did not fit", rows, "None did.")
+        .with_link("all of them", "/runs?filter=state+%3D+parked+OR+state+%3D+out-of-memory"))
+}
+
+async fn newest_plans(desk: &Desk) -> Result<Section, Status> {
+    let request = v1::ListPlansRequest { page_size: ROWS, ..v1::ListPlansRequest::default() };
+    let listed = answer(desk.planner.plans().list_plans(request)).await?;
+    let rows = Rows::of(&table::plan::list::grid(&listed.plans, LOOK), &listed.names());
+    Ok(Section::rows("plans", "Newest plans", rows, "No plan was recommended yet.")
+        .with_link("all plans", "/plans"))
+}
+
+async fn newest_profiles(desk: &Desk) -> Result<Section, Status> {
+    let request = v1::ListProfilesRequest { page_size: ROWS, ..v1::ListProfilesRequest::default() };
+    let listed = answer(desk.planner.profiles().list_profiles(request)).await?;
+    let rows = Rows::of(&table::profile::grid(&listed.profiles, LOOK), &listed.names());
+    Ok(Section::rows("profiles", "Newest profiles", rows, "Nothing was measured yet.")
+        .with_link("all profiles", "/profiles"))
+}

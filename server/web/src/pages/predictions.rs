@@ -1,0 +1,94 @@
+//! How right predictions were, over time, by kind of device, predictor and quantity; and what was learnt from it.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::{PredictionPair, Quantity};
+use loadmaster_show::picture::svg::errors;
+use loadmaster_show::show::Show;
+use loadmaster_show::table;
+use loadmaster_show::text::word;
+use serde::Deserialize;
+
+use super::{LOOK, Page, Section, html};
+use crate::Desk;
+use crate::fault::Fault;
+use crate::planner::answer;
+use crate::rows::Rows;
+
+/// What an address asks.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    filter: String,
+}
+
+#[derive(Template)]
+#[template(path = "errors.html")]
+struct ErrorsPage {
+    page: Page,
+    filter: String,
+    fault: Option<String>,
+    sections: Vec<Section>,
+}
+
+pub(crate) async fn show(State(desk): State<Desk>, Query(asked): Query<Asked>) -> Response {
+    let request = v1::ListPredictionErrorsRequest {
+        filter: asked.filter.clone(),
+        with_pairs: true,
+        ..v1::ListPredictionErrorsRequest::default()
+    };
+    let answered = answer(desk.planner.plans().list_prediction_errors(request)).await;
+    let (sections, fault) = match answered.map_err(Fault::from) {
+        Ok(answer) => (sections(&answer), None),
+        Err(fault) if fault.is_readers() => (Vec::new(), Some(fault.message().to_owned())),
+        Err(fault) => return fault.into_response(),
+    };
+    let status = if fault.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let page = Page::live("Prediction error", "runs observations plans");
+    let mut response = html(&ErrorsPage { page, filter: asked.filter, fault, sections });
+    *response.status_mut() = status;
+    response
+}
+
+fn sections(answer: &v1::ListPredictionErrorsResponse) -> Vec<Section> {
+    let rows = Rows::of(&table::prediction_errors::grid(&answer.errors, LOOK), &[]);
+    let none = "Nothing was predicted and measured: loadmaster plan validate trains plans, loadmaster plan report takes what \
+                your own training needed.";
+    let mut sections = vec![Section::rows("errors", "By kind of device, predictor and quantity", rows, none)];
+    if answer.errors.is_empty() {
+        return sections;
+    }
+    sections.push(Section::text("learnt", "What was learnt", &learnt(answer)));
+    let mut subjects: BTreeMap<(&str, &str, i32, i32), Vec<&PredictionPair>> = BTreeMap::new();
+    for pair in &answer.pairs {
+        let subject = (pair.device_kind.as_str(), pair.predictor.as_str(), pair.quantity, pair.ledger);
+        subjects.entry(subject).or_default().push(pair);
+    }
+    sections.extend(subjects.into_iter().enumerate().map(
+        |(place, ((kind, predictor, quantity, ledger), pairs))| {
+            let title = format!("{kind}: {predictor}, {}", named(quantity, ledger));
+            let drawing = errors::inline(&pairs, &title);
+            Section::drawing(format!("subject{place}"), title, drawing)
+        },
+    ));
+    sections
+}
+
+/// The notes below the command line's table.
+fn learnt(answer: &v1::ListPredictionErrorsResponse) -> String {
+    let table = answer.table(LOOK);
+    let notes = table.lines().skip_while(|line| !line.starts_with("error:"));
+    notes.map(|line| format!("{line}\n")).collect()
+}
+
+fn named(quantity: i32, ledger: i32) -> String {
+    let quantity = Quantity::try_from(quantity).unwrap_or_default();
+    let bytes = || format!(" ({} ledger)", table::ledger(ledger));
+    let of = if quantity == Quantity::PeakBytes { bytes() } else { String::new() };
+    format!("{}{of}", word(quantity.as_str_name(), "QUANTITY_"))
+}

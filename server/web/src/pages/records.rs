@@ -1,0 +1,113 @@
+//! One thing each: what the command line shows of it, and what belongs to it.
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use loadmaster_proto::wire::longrunning::GetOperationRequest;
+use loadmaster_proto::wire::v1;
+use loadmaster_show::show::Show;
+use loadmaster_show::table;
+
+use super::{LOOK, Page, Section, SheetPage, html};
+use crate::Desk;
+use crate::fault::Fault;
+use crate::planner::answer;
+use crate::rows::Rows;
+
+/// Measurements of a page.
+const MEASUREMENTS: i32 = 200;
+/// Other rows of a page.
+const ROWS: i32 = 50;
+
+/// A page of what a message says.
+fn of(title: String, topics: &'static str, message: &impl Show, more: Vec<Section>) -> Response {
+    let mut sections = vec![Section::text("facts", "", &message.table(LOOK))];
+    sections.extend(more);
+    html(&SheetPage { page: Page::live(title, topics), tabs: Vec::new(), sections })
+}
+
+pub(crate) async fn profile(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+    let name = format!("profiles/{id}");
+    let get = v1::GetProfileRequest { name: name.clone() };
+    let profile = answer(desk.planner.profiles().get_profile(get)).await?;
+    let measured = v1::ListMeasurementsRequest {
+        parent: name.clone(),
+        page_size: MEASUREMENTS,
+        ..v1::ListMeasurementsRequest::default()
+    };
+    let measured = answer(desk.planner.profiles().list_measurements(measured)).await?;
+    let runs: Vec<String> = measured.measurements.iter().map(|of| of.run.clone()).collect();
+    let plans = v1::ListPlansRequest {
+        page_size: ROWS,
+        filter: format!("profile = \"{id}\""),
+        ..v1::ListPlansRequest::default()
+    };
+    let plans = answer(desk.planner.plans().list_plans(plans)).await?;
+    let first = if measured.next_page_token.is_empty() { "" } else { " (the first ones)" };
+    let rows = Rows::of(&table::measurement::grid(&measured.measurements, LOOK), &runs);
+    let with = Rows::of(&table::environment::grid(&measured.measurements, LOOK), &runs);
+    let more = vec![
+        Section::rows("measurements", format!("Measurements{first}"), rows, "Nothing was measured yet."),
+        Section::rows("environment", "What they were made with", with, "Nothing was measured yet."),
+        Section::rows(
+            "plans",
+            "Plans made of it",
+            Rows::of(&table::plan::list::grid(&plans.plans, LOOK), &plans.names()),
+            "None yet: loadmaster plan recommend makes one.",
+        )
+        .with_link("its runs", format!("/runs?filter=profile+%3D+{id}")),
+    ];
+    Ok(of(name, "profiles runs plans", &profile, more))
+}
+
+pub(crate) async fn run(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+    let name = format!("runs/{id}");
+    let run = answer(desk.planner.profiles().get_run(v1::GetRunRequest { name: name.clone() })).await?;
+    Ok(of(name, "runs", &run, Vec::new()))
+}
+
+pub(crate) async fn operation(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+    let name = format!("operations/{id}");
+    let get = GetOperationRequest { name: name.clone() };
+    let operation = answer(desk.planner.operations().get_operation(get)).await?;
+    let runs = v1::ListRunsRequest { page_size: ROWS, operation: name.clone(), ..Default::default() };
+    let runs = answer(desk.planner.profiles().list_runs(runs)).await?;
+    let rows = Rows::of(&table::run::grid(&runs.runs, LOOK), &runs.names());
+    let runs = Section::rows("runs", "Its newest runs", rows, "It has none.")
+        .with_link("all of them", format!("/runs?filter=operation+%3D+{id}"));
+    Ok(of(name, "operations runs", &operation, vec![runs]))
+}
+
+pub(crate) async fn worker(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+    let name = format!("workers/{id}");
+    let get = v1::GetWorkerRequest { name: name.clone() };
+    let worker = answer(desk.planner.workers().get_worker(get)).await?;
+    let runs = v1::ListRunsRequest {
+        page_size: ROWS,
+        filter: format!("worker = \"{id}\""),
+        ..v1::ListRunsRequest::default()
+    };
+    let runs = answer(desk.planner.profiles().list_runs(runs)).await?;
+    let rows = Rows::of(&table::run::grid(&runs.runs, LOOK), &runs.names());
+    let runs = Section::rows("runs", "Its newest runs", rows, "It had none.");
+    Ok(of(name, "workers runs", &worker, vec![runs]))
+}
+
+pub(crate) async fn model(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+    let name = format!("models/{id}");
+    let model = answer(desk.planner.models().get_model(v1::GetModelRequest { name: name.clone() })).await?;
+    Ok(of(name, "", &model, Vec::new()))
+}
+
+pub(crate) async fn cluster(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+    let name = format!("clusters/{id}");
+    let get = v1::GetClusterRequest { name: name.clone() };
+    let cluster = answer(desk.planner.clusters().get_cluster(get)).await?;
+    Ok(of(name, "", &cluster, Vec::new()))
+}
+
+pub(crate) async fn binding(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+    let name = format!("bindings/{id}");
+    let get = v1::GetBindingRequest { name: name.clone() };
+    let binding = answer(desk.planner.plans().get_binding(get)).await?;
+    Ok(of(name, "", &binding, Vec::new()))
+}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs the Debian or Ubuntu packages that are missing: packages.sh build|run|slurm …
+# Installs the Debian or Ubuntu packages that are missing: packages.sh build|run|slurm|browser …
 #   build  what compiling needs      run    what a planner and its workers need
 #   slurm  what the tests of Slurm's jobs start as root; without /etc/slurm/slurm.conf Debian starts nothing of it
+#   browser  what the tests of the pages look at them with
 # It looks for the programs, not for the packages, so programs from elsewhere count, and a second
 # run has nothing to do.
 set -euo pipefail
@@ -48,6 +49,11 @@ need_slurm() {
     have sbatch || missing+=(slurm-client)
 }
 
+need_browser() {
+    have chromium || missing+=(chromium)
+    have chromedriver || missing+=(chromium-driver)
+}
+
 # Debian's server package creates a cluster and starts it on port 5432. Nobody asked for that one:
 # it is switched off while we install, and the setting is put back for whoever wants it later.
 without_main_cluster() {
@@ -67,13 +73,14 @@ apt_install() {
         install --yes --no-install-recommends "$@" </dev/null >"$log" 2>&1
 }
 
-(($#)) || die "which packages? usage: packages.sh build|run|slurm …"
+(($#)) || die "which packages? usage: packages.sh build|run|slurm|browser …"
 for group in "$@"; do
     case $group in
     build) need_build ;;
     run) need_run ;;
     slurm) need_slurm ;;
-    *) die "there is no group of packages called '$group'; there are build, run and slurm" ;;
+    browser) need_browser ;;
+    *) die "there is no group of packages called '$group'; there are build, run, slurm and browser" ;;
     esac
 done
 if ((${#missing[@]} == 0)); then exit 0; fi

@@ -31,6 +31,7 @@ mod memory_objectives;
 mod memory_of_several;
 mod models;
 mod over_time;
+mod pages;
 mod pictures;
 mod pipedream;
 mod predict;

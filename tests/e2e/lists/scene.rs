@@ -38,13 +38,18 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// The same with more arguments of `loadmaster serve`.
+    pub(crate) async fn with(arguments: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let postgres = EmbeddedPostgres::start(&folder.path().join("postgres")).await.unwrap();
         let store = Store::connect(&ConnectOptions::new(postgres.url())).await.unwrap();
         store.migrate().await.unwrap();
         let url = postgres.url();
         // Nothing that the test holds is taken away from it.
-        let planner = Planner::start_with(&["--database-url", &url, "--lease", "60"]);
+        let planner = Planner::start_with(&[&["--database-url", &url, "--lease", "60"], arguments].concat());
         Self { planner, store, postgres, _folder: folder }
     }
 

@@ -199,7 +199,7 @@ pub(crate) struct Errors {
     #[arg(long, value_name = "KIND", default_value = "", hide_default_value = true)]
     device_kind: String,
 
-    /// Only of pairs of figures that fit: 'predictor:component AND create_time > 2026-11-01'. What there is no field for is
+    /// Only of pairs of figures that fit: 'predictor:component AND error > 0.1'. What there is no field for is
     /// answered with those that there are.
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     filter: String,

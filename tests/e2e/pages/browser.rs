@@ -1,0 +1,219 @@
+//! The pages in a real browser, which is told what to do over WebDriver: nothing is loaded from elsewhere, nothing is wrong on the
+//! console, everybody can read them, and what changes is seen.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fantoccini::wd::{TimeoutConfiguration, WebDriverCompatibleCommand};
+use fantoccini::{Client, ClientBuilder, Locator};
+use http::Method;
+use hyper_util::client::legacy::connect::HttpConnector;
+use loadmaster_tests::json;
+use serde_json::{Value, json as value};
+use tempfile::TempDir;
+use url::{ParseError, Url};
+
+use super::scene;
+
+/// Pages that are judged by axe-core: one of each kind.
+const JUDGED: [&str; 6] =
+    ["/", "/plans?filter=nonsense", "/plans", "/plans/a1", "/profiles/first", "/errors"];
+/// Changes of a list whose way into the browser is timed.
+const CHANGES: usize = 20;
+
+/// The messages on the browser's console.
+#[derive(Debug)]
+struct Console;
+
+impl WebDriverCompatibleCommand for Console {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, ParseError> {
+        base.join(&format!("session/{}/se/log", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
+        (Method::POST, Some(value!({"type": "browser"}).to_string()))
+    }
+}
+
+/// A browser, which ends with this.
+struct Browser {
+    client: Client,
+    driver: Child,
+    _folder: TempDir,
+}
+
+impl Browser {
+    /// None where there is none on this machine.
+    async fn start() -> Result<Self, String> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+        let port = listener.local_addr().map_err(|error| error.to_string())?.port();
+        drop(listener);
+        let folder = TempDir::new().map_err(|error| error.to_string())?;
+        let mut driver = Command::new("chromedriver")
+            .arg(format!("--port={port}"))
+            .env("TMPDIR", folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| {
+                format!("chromedriver cannot be started ({error}): deploy/setup/packages.sh browser")
+            })?;
+        let profile = folder.path().join("profile");
+        let options = value!({
+            "goog:chromeOptions": {"args": [
+                "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,1000",
+                "--no-first-run", "--disable-background-networking", format!("--user-data-dir={}", profile.display()),
+            ]},
+            "goog:loggingPrefs": {"browser": "ALL"},
+        });
+        let Value::Object(options) = options else { return Err("no options".to_owned()) };
+        let begin = Instant::now();
+        let client = loop {
+            let mut builder = ClientBuilder::new(HttpConnector::new());
+            match builder.capabilities(options.clone()).connect(&format!("http://127.0.0.1:{port}")).await {
+                Ok(client) => break client,
+                Err(error) if begin.elapsed() > Duration::from_secs(60) => {
+                    let _ = driver.kill();
+                    let _ = driver.wait();
+                    return Err(format!("no browser starts: {error}"));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
+        };
+        let patience =
+            TimeoutConfiguration::new(Some(Duration::from_secs(60)), Some(Duration::from_secs(60)), None);
+        client.update_timeouts(patience).await.map_err(|error| error.to_string())?;
+        Ok(Self { client, driver, _folder: folder })
+    }
+
+    async fn run(&self, script: &str) -> Value {
+        self.client.execute(script, Vec::new()).await.expect("the script runs")
+    }
+
+    /// What is wrong on the console since the last look.
+    async fn complaints(&self) -> Vec<String> {
+        let log = self.client.issue_cmd(Console).await.expect("the console can be read");
+        let entries = log.as_array().cloned().unwrap_or_default();
+        let wrong = entries.iter().filter(|entry| entry["level"] != "INFO" && entry["level"] != "DEBUG");
+        wrong.map(|entry| entry["message"].to_string()).collect()
+    }
+
+    async fn end(mut self) {
+        let _ = self.client.clone().close().await;
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.driver.kill();
+    }
+}
+
+/// The script of axe-core, if it is there.
+fn axe() -> Option<String> {
+    let printed = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/pages/axe.sh")).output().ok()?;
+    let path = String::from_utf8(printed.stdout).ok()?;
+    std::fs::read_to_string(path.trim()).ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_loads_nothing_from_elsewhere_and_everybody_can_read_the_pages() {
+    let browser = match Browser::start().await {
+        Ok(browser) => browser,
+        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
+    };
+    let axe = axe();
+    if axe.is_none() {
+        eprintln!("SKIPPED: axe-core is not there (tests/e2e/pages/axe.sh)");
+    }
+    let (_scene, pages) = scene().await;
+    for path in [
+        "/",
+        "/plans",
+        "/plans?filter=nonsense",
+        "/plans/a1",
+        "/plans/a1/export",
+        "/plans/a1/export/deepspeed",
+        "/plans/a1/history",
+        "/compare?plan=a1&plan=b2",
+        "/profiles",
+        "/profiles/first",
+        "/runs",
+        "/operations",
+        "/workers",
+        "/errors",
+        "/nothing",
+    ] {
+        browser.client.goto(&format!("http://{pages}{path}")).await.expect("the page is loaded");
+        let loaded = browser
+            .run("return performance.getEntriesByType('resource').map((of) => new URL(of.name).host)")
+            .await;
+        let hosts = loaded.as_array().cloned().unwrap_or_default();
+        assert!(hosts.len() >= 2 && hosts.iter().all(|host| *host == pages.as_str()), "{path}: {loaded}");
+        // That a page says 400 or 404 is told on the console, too.
+        let is_wrong = |of: &String| !of.contains("the server responded with a status of 4");
+        let complaints: Vec<String> = browser.complaints().await.into_iter().filter(is_wrong).collect();
+        assert!(complaints.is_empty(), "{path}: {complaints:?}");
+        let Some(axe) = axe.as_ref().filter(|_| JUDGED.contains(&path)) else { continue };
+        browser.run(axe).await;
+        let found = browser
+            .client
+            .execute_async(
+                "const done = arguments[0]; axe.run().then((found) => done(found.violations.map((of) =>
+                     [of.impact, of.id, of.nodes.map((node) => node.html).slice(0, 3)])))",
+                Vec::new(),
+            )
+            .await
+            .expect("axe runs");
+        let is_serious = |of: &&Value| matches!(of[0].as_str(), Some("serious" | "critical"));
+        let serious: Vec<Value> =
+            found.as_array().into_iter().flatten().filter(is_serious).cloned().collect();
+        assert!(serious.is_empty(), "{path}: {serious:#?}");
+    }
+    browser.end().await;
+}
+
+/// What a browser shows follows what happens, and leaves alone what its reader is typing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_seen_in_the_browser() {
+    let browser = match Browser::start().await {
+        Ok(browser) => browser,
+        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
+    };
+    let (scene, pages) = scene().await;
+    browser.client.goto(&format!("http://{pages}/plans")).await.expect("the page is loaded");
+    browser
+        .client
+        .find(Locator::Css("input[name=filter]"))
+        .await
+        .expect("it is there")
+        .send_keys("solver")
+        .await
+        .expect("typed");
+    let mut times = Vec::new();
+    for change in 0..CHANGES {
+        json(&scene.planner, &["plan", "label", "c3", &format!("change=v{change}")]);
+        let begin = Instant::now();
+        loop {
+            let text = browser.run("return document.getElementById('rows').innerText").await;
+            if text.as_str().is_some_and(|text| text.contains(&format!("change=v{change}"))) {
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "the change is not seen: {text}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        times.push(begin.elapsed());
+    }
+    let typed = browser.run("return document.querySelector('input[name=filter]').value").await;
+    assert_eq!(typed, "solver", "what was typed stays");
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    times.sort();
+    println!(
+        "a change was seen after {:?} in the middle and {:?} at most",
+        times[CHANGES / 2],
+        times[CHANGES - 1]
+    );
+    browser.end().await;
+}

@@ -1,0 +1,211 @@
+//! Pages for browsers: whole without a script, safe whatever is shown in them, and told of changes.
+
+mod browser;
+mod http;
+
+use std::time::Duration;
+
+use loadmaster::store::records::Fenced;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
+use loadmaster_tests::{cli, json};
+
+use crate::lists::scene::{LEASE, Scene, content, free, measurement, run, worker};
+use http::{Answer, Stream, get, request};
+
+/// A planner with pages, a profile with a run that waits, and three plans; one is observed by somebody of bad intentions.
+async fn scene() -> (Scene, String) {
+    let scene = Scene::with(&["--web", "127.0.0.1:0"]).await;
+    let (profile, model) = (scene.profile("first", vec![run()]).await, scene.model(10).await);
+    for (id, sizes) in [("a1", &[10, 20]), ("b2", &[15, 15]), ("c3", &[20, 10])] {
+        scene.plan(id, &content(&profile, &model, "cpu", sizes)).await;
+    }
+    let planner = &scene.planner;
+    json(planner, &["plan", "label", "b2", "note=<script>alert(1)</script>"]);
+    json(
+        planner,
+        &["plan", "report", "a1", "--iteration", "1s", "--source", "\"><img src=x onerror=alert(1)>"],
+    );
+    let mut plans = PlanServiceClient::new(planner.channel().await);
+    let answer = plans.list_plans(v1::ListPlansRequest::default()).await.expect("plans are listed");
+    let pages = answer.metadata().get("loadmaster-pages").expect("an answer says where the pages are");
+    let pages = pages.to_str().expect("an address is text").to_owned();
+    (scene, pages)
+}
+
+/// Every page that there is a link to, from the first one on.
+async fn walk(pages: &str) -> Vec<(String, Answer)> {
+    let mut found: Vec<(String, Answer)> = Vec::new();
+    let mut open = vec!["/".to_owned(), "/compare?plan=a1&plan=b2".to_owned()];
+    while let Some(path) = open.pop() {
+        if found.iter().any(|(seen, _)| *seen == path) {
+            continue;
+        }
+        let answer = get(pages, &path).await;
+        let parts = ["href=\"", "src=\""].map(|before| answer.body.split(before).skip(1));
+        for part in parts.into_iter().flatten() {
+            let link = part.split('"').next().unwrap_or_default().replace("&amp;", "&");
+            if link.starts_with('/') && !link.starts_with("//") {
+                open.push(link);
+            }
+        }
+        found.push((path, answer));
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_answers_is_small_and_runs_nothing_that_it_shows() {
+    let (_scene, pages) = scene().await;
+    let all = walk(&pages).await;
+    for wanted in [
+        "/",
+        "/plans",
+        "/plans/a1",
+        "/plans/a1/export",
+        "/plans/a1/history",
+        "/plans/a1/json",
+        "/profiles/first",
+        "/runs",
+        "/operations",
+        "/workers",
+        "/errors",
+        "/style.css?0.1.0",
+        "/live.js?0.1.0",
+    ] {
+        assert!(all.iter().any(|(path, _)| path == wanted), "no link leads to {wanted}");
+    }
+    assert!(all.len() > 30, "only {} pages", all.len());
+    for (path, answer) in &all {
+        assert!(matches!(answer.status, 200 | 409), "{path}: {} {}", answer.status, answer.body);
+        assert!(answer.body.len() <= 150_000, "{path} has {} bytes", answer.body.len());
+        let policy = answer.header("content-security-policy").unwrap_or_default();
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
+        if !answer.header("content-type").is_some_and(|kind| kind.starts_with("text/html")) {
+            continue;
+        }
+        for bad in [
+            "<script>alert",
+            "<img",
+            "onerror=alert(1)>\"",
+            " style=\"",
+            "javascript:",
+            "http://",
+            "https://",
+        ] {
+            let shown = answer.body.replace("http://www.w3.org/2000/svg", "");
+            assert!(!shown.contains(bad), "{path} has {bad}");
+        }
+        assert_eq!(answer.body.matches("<script").count(), 1, "{path}");
+    }
+    let history = all.iter().find(|(path, _)| path == "/plans/a1/history").expect("it is there");
+    assert!(
+        history.1.body.contains("&#60;img src=x onerror"),
+        "the source is shown as it is: {}",
+        history.1.body
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_filtered_ordered_and_divided_by_their_addresses() {
+    let (scene, pages) = scene().await;
+    let found = get(&pages, "/plans?filter=labels%3Anote").await;
+    assert!(found.body.contains("/plans/b2\"") && !found.body.contains("/plans/a1\""), "{}", found.body);
+    let wrong = get(&pages, "/plans?filter=solverr+%3D+%22%3Cb%3E%22").await;
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.body.contains("at character 1") && wrong.body.contains("&#60;b&#62;"), "{}", wrong.body);
+    assert!(get(&pages, "/errors?filter=no_such_field+%3D+1").await.body.contains("no_such_field"));
+    assert_eq!(get(&pages, "/errors?filter=no_such_field+%3D+1").await.status, 400);
+    assert_eq!(get(&pages, "/plans/none").await.status, 404);
+    assert_eq!(get(&pages, "/plans/a1/export/no-such-launcher").await.status, 400);
+    assert_eq!(get(&pages, "/nothing").await.status, 404);
+
+    let (profile, model) = (scene.profile("second", Vec::new()).await, scene.model(10).await);
+    for layers in 1..30 {
+        let sizes = [layers, 30 - layers];
+        scene.plan(&format!("d{layers}"), &content(&profile, &model, "cpu", &sizes)).await;
+        let sizes = [30 - layers, layers];
+        scene.plan(&format!("e{layers}"), &content(&profile, &model, "cuda", &sizes)).await;
+    }
+    let first = get(&pages, "/plans?filter=profile+%3D+second").await;
+    let next = first.body.split("rel=\"next\" href=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let next = next.expect("there is a next page").replace("&amp;", "&");
+    let second = get(&pages, &format!("/plans{next}")).await;
+    let names = |body: &str| body.matches("<td><a href=\"/plans/").count();
+    assert_eq!((names(&first.body), names(&second.body)), (50, 8), "{next}");
+    assert!(!second.body.contains("rel=\"next\""));
+}
+
+/// Whoever shows a browser another name for this machine reads nothing, and nobody changes anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_only_show_and_only_to_those_who_mean_this_machine() {
+    let (scene, pages) = scene().await;
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+        assert_eq!(request(&pages, method, "/plans/a1", &[]).await.status, 405, "{method}");
+    }
+    assert_eq!(cli(&scene.planner, &["plan", "show", "a1"]).code, 0);
+    for (host, status) in
+        [("evil.example", 421), ("localhost:1", 200), ("127.0.0.1.evil.example", 421), (pages.as_str(), 200)]
+    {
+        assert_eq!(request(&pages, "GET", "/workers", &[("host", host)]).await.status, status, "{host}");
+    }
+    let shown = cli(&scene.planner, &["plan", "show", "a1"]);
+    assert!(shown.stderr.contains(&format!("page:  http://{pages}/plans/a1")), "{shown:?}");
+    let names = cli(&scene.planner, &["plan", "show", "a1", "-o", "name"]);
+    assert!(!names.stderr.contains("page:"), "{names:?}");
+}
+
+/// A browser is told which things changed, also of what it missed while it was away; and not more of them listen than may.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_are_told_once_and_what_was_missed_is_told_again() {
+    let (scene, pages) = scene().await;
+    let mut stream = Stream::open(&pages, None).await.expect("there is room");
+    // What happened before somebody looked is news to him.
+    let first = stream.next().await;
+    json(&scene.planner, &["plan", "label", "c3", "team=vision"]);
+    let second = stream.next().await;
+    assert_eq!(second.data, "plans", "after {first:?}");
+    drop(stream);
+    let mut other = Stream::open(&pages, Some(&second.id)).await.expect("there is room");
+    assert!(other.quiet(Duration::from_secs(2)).await, "nothing happened since");
+    scene.store.upsert_worker(&worker("w", 4), LEASE).await.expect("a worker is stored");
+    assert!(other.next().await.data.contains("workers"));
+    let mut late = Stream::open(&pages, Some(&first.id)).await.expect("there is room");
+    let missed = late.next().await;
+    assert!(missed.data.contains("plans") && missed.data.contains("workers"), "{missed:?}");
+    let mut strange = Stream::open(&pages, Some("1-99999")).await.expect("there is room");
+    assert!(strange.next().await.data.contains("observations"), "numbers of another planner mean nothing");
+
+    let mut all = Vec::new();
+    while let Some(stream) = Stream::open(&pages, None).await {
+        all.push(stream);
+        assert!(all.len() < 100, "anybody may listen");
+    }
+    assert_eq!(all.len() + 3, 64);
+    assert_eq!(get(&pages, "/plans").await.status, 200, "pages are still made");
+}
+
+/// A run that ends is told to those who watch runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_ends_is_news() {
+    let (scene, pages) = scene().await;
+    let mut stream = Stream::open(&pages, None).await.expect("there is room");
+    stream.next().await;
+    let name = worker("w", 4).name;
+    scene.store.upsert_worker(&worker("w", 4), LEASE).await.expect("a worker is stored");
+    let claim = scene.store.claim_run(&name, &free(4), &free(4), LEASE).await.expect("runs are claimed");
+    let claim = claim.expect("a run waits");
+    let mut told = String::new();
+    while !told.contains("runs") {
+        told = stream.next().await.data;
+    }
+    let done = scene.store.complete_run(&name, &claim.run, claim.lease_token, &[measurement()], 1.0).await;
+    assert_eq!(done.expect("the result is stored"), Fenced::Applied);
+    told.clear();
+    while !told.contains("runs") {
+        told = stream.next().await.data;
+    }
+    let page = get(&pages, &format!("/{}", claim.run)).await;
+    assert!(page.body.contains("succeeded"), "{}", page.body);
+}

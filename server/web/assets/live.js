@@ -51,13 +51,33 @@
     if (isStale) setTimeout(refresh, 1000);
   };
 
-  const source = new EventSource("/events");
-  source.addEventListener("open", () => say("live"));
-  source.addEventListener("error", () => say(source.readyState === EventSource.CLOSED ? "not live" : "reconnecting …"));
-  source.addEventListener("changed", (event) => {
-    if (event.data.split(" ").some((topic) => topics.includes(topic))) refresh();
-  });
+  // A browser opens few connections to one place, and all of its pages share them: only a page that is looked at holds one.
+  let source = null;
+
+  const listen = () => {
+    if (source || document.hidden) return;
+    source = new EventSource("/events");
+    source.addEventListener("open", () => say("live"));
+    source.addEventListener("error", () => say(source && source.readyState === EventSource.CLOSED ? "not live" : "reconnecting …"));
+    source.addEventListener("changed", (event) => {
+      if (event.data.split(" ").some((topic) => topics.includes(topic))) refresh();
+    });
+  };
+
+  const rest = () => {
+    if (source) source.close();
+    source = null;
+  };
+
   document.addEventListener("visibilitychange", () => {
-    if (!document.hidden && isStale) refresh();
+    if (document.hidden) return rest();
+    listen();
+    refresh();
   });
+  window.addEventListener("pagehide", rest);
+  window.addEventListener("pageshow", (event) => {
+    listen();
+    if (event.persisted) refresh();
+  });
+  listen();
 })();

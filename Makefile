@@ -19,7 +19,11 @@ unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTOR
 # nextest runs tests of different crates side by side and ends those that hang (.config/nextest.toml).
 has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 
-.PHONY: help setup binaries build demo demo-slurm test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python quality train-memory fmt lint doc clean
+# More: deploy/packages/build.sh builds the packages alone.
+test-deploy: setup ## Install the packages in a fresh Debian that boots, and use them there, as root (2 minutes)
+	@tests/deploy/check.sh
+
+.PHONY: help setup binaries build demo demo-slurm test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python test-deploy quality train-memory fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."

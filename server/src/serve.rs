@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -189,6 +190,7 @@ async fn serve_on(
     }
     let pages = pages_address.map(|address| format!("http://{address}"));
     tracing::info!(%address, pages, "serving");
+    tell_manager(&[NotifyState::Ready, NotifyState::Status(&format!("serving on {address}"))]);
 
     let outcome = tokio::select! {
         outcome = supervise(serving, args.drain, stop, &dispatcher, &health) => outcome,
@@ -217,6 +219,7 @@ async fn supervise(
         }
         name = stop_signal()? => tracing::info!(signal = name, "draining"),
     }
+    tell_manager(&[NotifyState::Stopping, NotifyState::Status("waiting for open calls")]);
     health.set(ServingStatus::NotServing).await;
     let drained = async {
         dispatcher.stop().await;
@@ -294,6 +297,14 @@ fn raise_descriptors() -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
+/// Tells the service manager that started this planner, if one did and wants to know (`sd_notify`). That it does not listen is no
+/// reason to fail.
+fn tell_manager(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::debug!(%error, "the service manager cannot be told");
+    }
+}
+
 /// Reports `NOT_SERVING` while the database does not answer, or takes nothing.
 async fn watch_health(store: Store, health: Health, stop: CancellationToken) {
     let mut healthy = true;
@@ -302,6 +313,8 @@ async fn watch_health(store: Store, health: Health, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(HEALTH_ROUND) => {}
         }
+        // That this planner lives, not that its database does: starting it again would not help that.
+        tell_manager(&[NotifyState::Watchdog]);
         let look = async {
             store.ping().await?;
             if healthy && round % WRITE_ROUNDS != 0 { Ok(()) } else { store.probe_writes().await }
@@ -315,6 +328,8 @@ async fn watch_health(store: Store, health: Health, stop: CancellationToken) {
             healthy = fault.is_none();
             let status = if healthy { ServingStatus::Serving } else { ServingStatus::NotServing };
             health.set(status).await;
+            let told = fault.as_deref().unwrap_or("serving");
+            tell_manager(&[NotifyState::Status(told)]);
             tracing::warn!(healthy, fault, "health changed");
         }
     }

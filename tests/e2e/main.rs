@@ -26,6 +26,7 @@ mod in_chunks;
 mod kept;
 mod lists;
 mod log;
+mod managed;
 mod memory_actions;
 mod memory_objectives;
 mod memory_of_several;

@@ -42,6 +42,10 @@ signal stops them at once and hands them back. Logs go to standard error; RUST_L
 #[command(version, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 #[command(after_help = "Use --help for examples and exit codes.")]
 pub(crate) struct Args {
+    /// Print this program's manual page, for packages.
+    #[arg(long, hide = true, exclusive = true)]
+    pub(crate) man: bool,
+
     /// A file with settings (TOML): the long options with `_` for `-`, and the training commands that this
     /// worker offers. Nobody but its owner may be able to write to it.
     #[arg(long, env = "LOADMASTER_WORKER_CONFIG", value_name = "PATH")]

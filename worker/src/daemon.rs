@@ -9,6 +9,7 @@ use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1;
+use sd_notify::NotifyState;
 use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -33,8 +34,8 @@ use crate::{host, inventory, probe};
 
 /// Reports of progress that wait to be looked at; more are dropped.
 const PROGRESS: usize = 256;
-/// When to look at the time if the state has no wish.
-const IDLE: Duration = Duration::from_secs(60);
+/// When to look at the time if the state has no wish, and when a service manager is told at the latest that the daemon lives.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// Runs the daemon until it is stopped.
 ///
@@ -112,7 +113,10 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
         interrupt: signal(SignalKind::interrupt()).context("no SIGINT")?,
         refusal: None,
     };
+    // A planner that is away is no reason to wait: the daemon works, and dials until it is there.
+    tell_manager(&[NotifyState::Ready, NotifyState::Status("dialling the planner")]);
     daemon.serve().await;
+    tell_manager(&[NotifyState::Stopping]);
     let Daemon { link, runner, refusal, .. } = daemon;
     link.close().await;
     // No run is left that could have a share in it.
@@ -121,6 +125,13 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
     }
     info!("stopped, nothing left behind");
     refusal.map_or(Ok(()), |why| Err(Fatal::Refused(why)))
+}
+
+/// Tells the service manager that started this daemon, if one did and wants to know (`sd_notify`).
+fn tell_manager(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::debug!(%error, "the service manager cannot be told");
+    }
 }
 
 struct Introduction {
@@ -151,7 +162,9 @@ struct Daemon {
 impl Daemon {
     async fn serve(&mut self) {
         loop {
-            let Some(event) = self.next().await else { continue };
+            let event = self.next().await;
+            tell_manager(&[NotifyState::Watchdog]);
+            let Some(event) = event else { continue };
             for action in self.state.on(event, Instant::now()) {
                 match action {
                     Action::Send(message) => self.link.send(message),
@@ -192,9 +205,15 @@ impl Daemon {
                 }
                 None
             }
-            LinkEvent::Welcomed(terms) => Some(Event::Welcomed(terms)),
+            LinkEvent::Welcomed(terms) => {
+                tell_manager(&[NotifyState::Status("connected")]);
+                Some(Event::Welcomed(terms))
+            }
             LinkEvent::Message(message) => Some(Event::Planner(message)),
-            LinkEvent::Lost => Some(Event::Lost),
+            LinkEvent::Lost => {
+                tell_manager(&[NotifyState::Status("the planner is away, dialling it")]);
+                Some(Event::Lost)
+            }
             LinkEvent::Refused(why) => {
                 error!("the planner refuses this worker: {why}");
                 self.refusal = Some(why);

@@ -35,13 +35,21 @@ mod testing;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use logging::LogFormat;
 use settings::Settings;
 
 fn main() -> ExitCode {
-    let settings = Settings::of(cli::Args::parse());
+    let args = cli::Args::parse();
+    if args.man {
+        let page = clap_mangen::Man::new(cli::Args::command());
+        return match page.render(&mut std::io::stdout()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    let settings = Settings::of(args);
     logging::start(settings.as_ref().map_or(LogFormat::Text, |settings| settings.log_format));
     match settings.map_err(Into::into).and_then(daemon::run) {
         Ok(()) => ExitCode::SUCCESS,

@@ -179,5 +179,7 @@ pub(super) fn forget_settings(command: &mut Command) {
             command.env_remove(key);
         }
     }
+    // What the service manager is told, this planner tells.
+    command.env_remove("NOTIFY_SOCKET");
     command.env("LC_ALL", "C.UTF-8");
 }

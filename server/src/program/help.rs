@@ -42,6 +42,11 @@ Examples:
   loadmaster version
   loadmaster version -o json";
 
+pub(super) const MAN: &str = "\
+Examples:
+  loadmaster man --to ~/.local/share/man/man1
+  loadmaster man --to /usr/local/share/man/man1";
+
 pub(super) const COMPLETION: &str = "\
 Examples:
   loadmaster completion bash \\

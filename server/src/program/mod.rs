@@ -4,6 +4,9 @@ mod help;
 #[cfg(test)]
 mod tests;
 
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use loadmaster_cli::{ClientArgs, Exit, Failure, Verb, show_version, write_stdout};
 
@@ -41,6 +44,13 @@ enum Own {
     /// Show the versions of this program.
     #[command(after_help = help::VERSION)]
     Version,
+    /// Write the manual pages of this program and of all its verbs into a folder.
+    #[command(after_help = help::MAN)]
+    Man {
+        /// The folder, which is made where it is not there.
+        #[arg(long, value_name = "DIR")]
+        to: PathBuf,
+    },
     /// Print a completion script for a shell.
     #[command(after_help = help::COMPLETION)]
     Completion {
@@ -69,9 +79,19 @@ impl Own {
             Self::Serve(args) => Ok(serve::run(*args).await?),
             Self::Migrate(args) => Ok(serve::migrate(*args).await?),
             Self::Version => show_version(client),
+            Self::Man { to } => write_manual(&to),
             Self::Completion { shell } => complete(shell),
         }
     }
+}
+
+/// A page for each verb: `man loadmaster-plan-recommend`.
+fn write_manual(folder: &Path) -> Result<(), Failure> {
+    let write = || {
+        std::fs::create_dir_all(folder)?;
+        clap_mangen::generate_to(Program::command(), folder)
+    };
+    Ok(write().with_context(|| format!("cannot write manual pages into {}", folder.display()))?)
 }
 
 fn complete(shell: clap_complete::Shell) -> Result<(), Failure> {

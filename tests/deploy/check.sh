@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Uses what installs Loadmaster for real: units, packages, a Debian that boots. check.sh [--release]; as root, on Debian or Ubuntu.
+# Prints a line for each promise, and SKIPPED with a name for what this machine cannot be asked.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$here/../.."
+
+profile=dev
+if [[ ${1:-} == --release ]]; then profile=release; fi
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/loadmaster
+suite=bookworm
+# What a fresh machine has, and the database that the package recommends.
+base=$cache/debian-$suite-1.tar
+work=$(mktemp -d /var/tmp/loadmaster-deploy.XXXXXX)
+trap 'rm -rf --one-file-system "$work"' EXIT
+failed=0
+
+pass() { printf 'ok       %s\n' "$*"; }
+fail() {
+    printf 'FAILED   %s\n' "$*"
+    failed=1
+}
+skip() { printf 'SKIPPED  %s\n' "$*"; }
+
+if command -v systemd-analyze >/dev/null; then
+    for unit in loadmaster loadmaster-worker; do
+        said=$(systemd-analyze security --offline=true --threshold=30 "deploy/systemd/$unit.service" 2>&1 | tail -1) &&
+            pass "exposure of $unit.service is at most 3.0: ${said#*: }" || fail "exposure of $unit.service: $said"
+    done
+else
+    skip "exposure of the units: there is no systemd-analyze"
+fi
+
+packages=$(deploy/packages/build.sh --profile "$profile")
+pass "packages are built: $(xargs -n1 basename <<<"$packages" | xargs)"
+
+if ((EUID != 0)); then
+    skip "a Debian that boots: only root may start one"
+    exit "$failed"
+fi
+if ! command -v mmdebstrap >/dev/null || ! command -v systemd-nspawn >/dev/null; then
+    apt-get install --yes --quiet --no-install-recommends mmdebstrap systemd-container >/dev/null 2>&1 || {
+        skip "a Debian that boots: mmdebstrap and systemd-container cannot be installed"
+        exit "$failed"
+    }
+fi
+if [[ ! -s $base ]]; then
+    mkdir -p "$cache"
+    mmdebstrap --quiet --variant=minbase \
+        --include=systemd,systemd-sysv,dbus,man-db,bash-completion,postgresql,curl,libstdc++6 "$suite" "$base.part.tar"
+    mv "$base.part.tar" "$base"
+fi
+mkdir "$work/root"
+tar -xf "$base" -C "$work/root"
+mkdir "$work/root/opt/loadmaster-test" "$work/root/opt/libtorch"
+xargs -I{} cp {} "$work/root/opt/loadmaster-test/" <<<"$packages"
+cp "$here/inside.sh" "$work/root/opt/loadmaster-test/"
+cat >"$work/root/etc/systemd/system/loadmaster-test.service" <<'UNIT'
+[Service]
+Type=oneshot
+ExecStart=/opt/loadmaster-test/inside.sh
+ExecStopPost=/usr/bin/systemctl --no-block poweroff
+StandardOutput=file:/opt/loadmaster-test/said
+StandardError=file:/opt/loadmaster-test/errors
+TimeoutStartSec=300
+[Install]
+WantedBy=default.target
+UNIT
+ln -s ../loadmaster-test.service "$work/root/etc/systemd/system/multi-user.target.wants/loadmaster-test.service"
+libtorch=$(readlink -f .libtorch)
+timeout 400 systemd-nspawn --boot --quiet --register=no --keep-unit --private-network \
+    --bind-ro="$libtorch:/opt/libtorch" --directory="$work/root" </dev/null >"$work/boot" 2>&1 || true
+if [[ ! -s $work/root/opt/loadmaster-test/said ]]; then
+    tail -n 20 "$work/boot"
+    skip "a Debian that boots: systemd-nspawn starts none here"
+    exit "$failed"
+fi
+cat "$work/root/opt/loadmaster-test/said"
+if ! grep -q '^done$' "$work/root/opt/loadmaster-test/said" || grep -q '^FAILED' "$work/root/opt/loadmaster-test/said"; then
+    cat "$work/root/opt/loadmaster-test/errors"
+    failed=1
+fi
+exit "$failed"

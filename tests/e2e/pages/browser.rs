@@ -1,4 +1,4 @@
-//! The pages in a real browser, which is told what to do over WebDriver: nothing is loaded from elsewhere, nothing is wrong on the
+//! The pages in a real browser, which is told what to do over `WebDriver`: nothing is loaded from elsewhere, nothing is wrong on the
 //! console, everybody can read them, and what changes is seen.
 
 use std::process::{Child, Command, Stdio};

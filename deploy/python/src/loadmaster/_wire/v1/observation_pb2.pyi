@@ -166,6 +166,59 @@ class PredictionErrors(google.protobuf.message.Message):
 global___PredictionErrors = PredictionErrors
 
 @typing.final
+class PredictionPair(google.protobuf.message.Message):
+    """A figure that was predicted and measured."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    DEVICE_KIND_FIELD_NUMBER: builtins.int
+    PREDICTOR_FIELD_NUMBER: builtins.int
+    QUANTITY_FIELD_NUMBER: builtins.int
+    LEDGER_FIELD_NUMBER: builtins.int
+    PREDICTED_FIELD_NUMBER: builtins.int
+    MEASURED_FIELD_NUMBER: builtins.int
+    MEASURE_TIME_FIELD_NUMBER: builtins.int
+    plan: builtins.str
+    """`plans/{plan}`."""
+    source: builtins.str
+    """What measured it: `runs/{run}` or `plans/{plan}/observations/{observation}`."""
+    device_kind: builtins.str
+    """Kind of device that it was measured on."""
+    predictor: builtins.str
+    """Name and version of the predictor."""
+    quantity: global___Quantity.ValueType
+    """What was predicted."""
+    ledger: loadmaster._wire.v1.memory_pb2.Ledger.ValueType
+    """Ledger of bytes; unspecified for seconds."""
+    predicted: builtins.float
+    """Bytes or seconds, as the predictor made it, uncorrected."""
+    measured: builtins.float
+    """In the same unit."""
+    @property
+    def measure_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When that was."""
+
+    def __init__(
+        self,
+        *,
+        plan: builtins.str = ...,
+        source: builtins.str = ...,
+        device_kind: builtins.str = ...,
+        predictor: builtins.str = ...,
+        quantity: global___Quantity.ValueType = ...,
+        ledger: loadmaster._wire.v1.memory_pb2.Ledger.ValueType = ...,
+        predicted: builtins.float = ...,
+        measured: builtins.float = ...,
+        measure_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["measure_time", b"measure_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["device_kind", b"device_kind", "ledger", b"ledger", "measure_time", b"measure_time", "measured", b"measured", "plan", b"plan", "predicted", b"predicted", "predictor", b"predictor", "quantity", b"quantity", "source", b"source"]) -> None: ...
+
+global___PredictionPair = PredictionPair
+
+@typing.final
 class Correction(google.protobuf.message.Message):
     """A factor on the predictions of one quantity by one predictor for one kind of device."""
 

@@ -1550,14 +1550,25 @@ class ListPredictionErrorsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     DEVICE_KIND_FIELD_NUMBER: builtins.int
+    FILTER_FIELD_NUMBER: builtins.int
+    WITH_PAIRS_FIELD_NUMBER: builtins.int
     device_kind: builtins.str
     """Only this kind of device."""
+    filter: builtins.str
+    """Only of pairs that fit, as in ListPlansRequest: `predictor:component AND create_time > 2026-11-01`. Fields: plan, profile,
+    model, device_kind, predictor, quantity, source (`runs/{run}` or `plans/{plan}/observations/{observation}`), predicted and
+    measured (bytes or seconds), error (predicted / measured − 1), create_time (of what was measured).
+    """
+    with_pairs: builtins.bool
+    """Answers with the pairs, too: the newest 2,000."""
     def __init__(
         self,
         *,
         device_kind: builtins.str = ...,
+        filter: builtins.str = ...,
+        with_pairs: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["device_kind", b"device_kind"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["device_kind", b"device_kind", "filter", b"filter", "with_pairs", b"with_pairs"]) -> None: ...
 
 global___ListPredictionErrorsRequest = ListPredictionErrorsRequest
 
@@ -1568,15 +1579,21 @@ class ListPredictionErrorsResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ERRORS_FIELD_NUMBER: builtins.int
+    PAIRS_FIELD_NUMBER: builtins.int
     @property
     def errors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.observation_pb2.PredictionErrors]:
-        """By kind of device, predictor and quantity."""
+        """By kind of device, predictor and quantity. Corrections are what all pairs teach, whatever the filter."""
+
+    @property
+    def pairs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.observation_pb2.PredictionPair]:
+        """The pairs behind them, the newest first, if the request asks for them."""
 
     def __init__(
         self,
         *,
         errors: collections.abc.Iterable[loadmaster._wire.v1.observation_pb2.PredictionErrors] | None = ...,
+        pairs: collections.abc.Iterable[loadmaster._wire.v1.observation_pb2.PredictionPair] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["errors", b"errors"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["errors", b"errors", "pairs", b"pairs"]) -> None: ...
 
 global___ListPredictionErrorsResponse = ListPredictionErrorsResponse

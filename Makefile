@@ -20,7 +20,7 @@ unexport LIBTORCH_INCLUDE LIBTORCH_LIB LIBTORCH_STATIC LIBTORCH_CXX11_ABI LIBTOR
 has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 
 # More: deploy/packages/build.sh builds the packages alone.
-test-deploy: setup ## Install the packages in a fresh Debian that boots, and use them there, as root (2 minutes)
+test-deploy: setup ## Install the packages in a fresh Debian that boots, and use them there; build the images and run them; as root (5 minutes)
 	@tests/deploy/check.sh
 
 .PHONY: help setup binaries build demo demo-slurm test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python test-deploy quality train-memory fmt lint doc clean

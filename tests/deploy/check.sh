@@ -34,8 +34,10 @@ fi
 packages=$(deploy/packages/build.sh --profile "$profile")
 pass "packages are built: $(xargs -n1 basename <<<"$packages" | xargs)"
 
+"$here/manifests.sh" || failed=1
+
 if ((EUID != 0)); then
-    skip "a Debian that boots: only root may start one"
+    skip "a Debian that boots, and images: only root may start them"
     exit "$failed"
 fi
 if ! command -v mmdebstrap >/dev/null || ! command -v systemd-nspawn >/dev/null; then
@@ -80,4 +82,6 @@ if ! grep -q '^done$' "$work/root/opt/loadmaster-test/said" || grep -q '^FAILED'
     cat "$work/root/opt/loadmaster-test/errors"
     failed=1
 fi
+
+"$here/images.sh" "$base" "$work" || failed=1
 exit "$failed"

@@ -2,10 +2,11 @@
 
 use loadmaster_filter::Query;
 use loadmaster_proto::name::{ProfileName, RunName};
+use sqlx::QueryBuilder;
 
 use super::Store;
 use super::error::{Result, StoreError};
-use super::find::ListSql;
+use super::find::{ListSql, push_condition};
 use super::operations::run_counts;
 use super::records::{MeasurementRecord, Page, PageRequest, Positioned, ProfileRecord};
 
@@ -41,19 +42,43 @@ const LIST: ListSql = ListSql { select: selected!(), from: "FROM profiles", id: 
 /// Measurements with what a profile makes of them; `links.profile_id` is the profile, `$measurement` what is read of
 /// each.
 macro_rules! select_measurements {
-    ($measurement:literal, $rest:literal) => {
+    ($measurement:literal) => {
         concat!(
             "SELECT measurements.run_id, links.profile_id, links.layer_offset, links.held_out, ",
             $measurement,
             " AS measurement, measurements.losses, measurements.create_time
-             FROM profile_runs AS links JOIN measurements ON measurements.run_id = links.run_id ",
-            $rest,
-            " ORDER BY measurements.first_layer + links.layer_offset, measurements.last_layer + links.layer_offset,
-                     measurements.micro_batch_size, measurements.run_id, measurements.stage_index,
-                     measurements.shard"
+             FROM profile_runs AS links JOIN measurements ON measurements.run_id = links.run_id
+             WHERE links.profile_id = "
         )
     };
 }
+
+/// Where a measurement is among those of a profile, in the tables of these names.
+macro_rules! place {
+    ($links:literal, $measurements:literal) => {
+        concat!(
+            $measurements,
+            ".first_layer + ",
+            $links,
+            ".layer_offset, ",
+            $measurements,
+            ".last_layer + ",
+            $links,
+            ".layer_offset, ",
+            $measurements,
+            ".micro_batch_size, ",
+            $measurements,
+            ".run_id, ",
+            $measurements,
+            ".stage_index, ",
+            $measurements,
+            ".shard"
+        )
+    };
+}
+
+/// The order of stages and micro-batch sizes.
+const BY_STAGE: &str = concat!(" ORDER BY ", place!("links", "measurements"));
 
 impl Store {
     /// One profile.
@@ -76,17 +101,22 @@ impl Store {
         LIST.page(&self.pool, query, request, |_| {}).await
     }
 
-    /// Measurements of a profile, in order of stage and micro-batch size; reused ones as if they had been
-    /// made for it. Without tapes, which are as long as all the rest together.
+    /// Measurements of a profile that are asked for, of [`fields::MEASUREMENTS`](super::fields::MEASUREMENTS), in order of stage
+    /// and micro-batch size; reused ones as if they had been made for it. Without tapes, which are as long as all the rest
+    /// together.
     ///
     /// # Errors
     /// [`StoreError::NotFound`] when there is no such profile, or the cursor is not of this list.
     pub async fn list_measurements(
         &self,
         profile: &ProfileName,
+        query: &Query,
         request: &PageRequest,
     ) -> Result<Page<MeasurementRecord>> {
-        if let Some(imported) = self.imported_measurements(profile).await? {
+        if let Some(mut imported) = self.imported_measurements(profile).await? {
+            if let Some(condition) = &query.condition {
+                imported.retain(|record| condition.holds(&|field, _| record.value(field.name)));
+            }
             let before = match &request.after {
                 None => 0,
                 Some(after) => {
@@ -96,36 +126,34 @@ impl Store {
             };
             return Ok(request.page_in_order(imported.into_iter().skip(before).collect()));
         }
-        // Measurements are never deleted, so the last row of the page before says where to go on.
-        let after = request.after.as_ref().map(|cursor| {
-            position(&cursor.id).ok_or_else(|| StoreError::not_found(format!("measurement {:?}", cursor.id)))
-        });
-        let (run, stage_index, shard) = match after.transpose()? {
-            None => (None, None, None),
-            Some((run, stage_index, shard)) => (Some(run), Some(stage_index), Some(shard)),
-        };
-        let records: Vec<MeasurementRecord> = sqlx::query_as(concat!(
-            select_measurements!(
-                "measurements.measurement - 'tape'",
-                "WHERE links.profile_id = $1
-               AND ($2::text IS NULL
-                    OR (measurements.first_layer + links.layer_offset, measurements.last_layer + links.layer_offset,
-                        measurements.micro_batch_size, measurements.run_id, measurements.stage_index,
-                        measurements.shard) > (
-                       SELECT last.first_layer + of.layer_offset, last.last_layer + of.layer_offset,
-                              last.micro_batch_size, last.run_id, last.stage_index, last.shard
-                       FROM profile_runs AS of JOIN measurements AS last ON last.run_id = of.run_id
-                       WHERE of.profile_id = $1 AND of.run_id = $2 AND last.stage_index = $3 AND last.shard = $4))"
-            ),
-            " LIMIT $5"
-        ))
-        .bind(profile.id())
-        .bind(run)
-        .bind(stage_index)
-        .bind(shard)
-        .bind(request.limit())
-        .fetch_all(&self.pool)
-        .await?;
+        let mut sql = QueryBuilder::new(select_measurements!("measurements.measurement - 'tape'"));
+        sql.push_bind(profile.id().to_owned());
+        // Measurements of a profile are not deleted before it, so the last row of the page before says where to go on.
+        if let Some(after) = &request.after {
+            let (run, stage_index, shard) = position(&after.id)
+                .ok_or_else(|| StoreError::not_found(format!("measurement {:?}", after.id)))?;
+            sql.push(concat!(
+                " AND (",
+                place!("links", "measurements"),
+                ") > (SELECT ",
+                place!("of", "last")
+            ));
+            sql.push(" FROM profile_runs AS of JOIN measurements AS last ON last.run_id = of.run_id WHERE of.profile_id = ");
+            sql.push_bind(profile.id().to_owned()).push(" AND of.run_id = ").push_bind(run);
+            sql.push(" AND last.stage_index = ")
+                .push_bind(stage_index)
+                .push(" AND last.shard = ")
+                .push_bind(shard)
+                .push(")");
+        }
+        if let Some(condition) = &query.condition {
+            sql.push(" AND ");
+            push_condition(&mut sql, condition);
+        }
+        sql.push(BY_STAGE).push(" LIMIT ").push_bind(request.limit());
+        let is_known = query.condition.is_none();
+        let records: Vec<MeasurementRecord> =
+            sql.build_query_as().persistent(is_known).fetch_all(&self.pool).await?;
         if records.is_empty() {
             self.get_profile(profile).await?;
         }
@@ -141,11 +169,14 @@ impl Store {
         if let Some(imported) = self.imported_measurements(profile).await? {
             return Ok(imported);
         }
-        let records =
-            sqlx::query_as(select_measurements!("measurements.measurement", "WHERE links.profile_id = $1"))
-                .bind(profile.id())
-                .fetch_all(&self.pool)
-                .await?;
+        let records = sqlx::query_as(concat!(
+            select_measurements!("measurements.measurement"),
+            "$1 ORDER BY ",
+            place!("links", "measurements")
+        ))
+        .bind(profile.id())
+        .fetch_all(&self.pool)
+        .await?;
         Ok(records)
     }
 

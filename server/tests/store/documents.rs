@@ -4,7 +4,7 @@
 use loadmaster::document::{Import, export};
 use loadmaster::profile::StoredProfile;
 use loadmaster::store::records::{Fenced, NewRun, NewWorker, PageRequest, ProfileState, RunNeed};
-use loadmaster::store::{Store, StoreError};
+use loadmaster::store::{Store, StoreError, fields};
 use loadmaster_filter::Query;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::Campaign;
@@ -77,8 +77,23 @@ async fn an_exported_profile_comes_back_under_another_name_with_the_same_measure
     let again = export(&store, &name("b")).await.unwrap();
     assert_eq!(again, ProfileDocument::parse(&text).unwrap());
     let page = PageRequest { size: 1, after: None };
-    let listed = store.list_measurements(&name("b"), &page).await.unwrap();
+    let listed = store.list_measurements(&name("b"), &Query::default(), &page).await.unwrap();
     assert_eq!((listed.rows.len(), listed.next), (1, None));
+    // Of a document's rows a filter says the same as of the table's.
+    let stage = result.stage;
+    for (filter, count) in [
+        (format!("first_layer = {} AND last_layer = {}", stage.first_layer, stage.last_layer), 1),
+        (format!("micro_batch_size != {}", result.micro_batch_size), 0),
+        (format!("peak = {} AND device_kind = cpu AND NOT solo = false", result.peak_allocated.0), 1),
+        ("run = nobody OR create_time < 2001-01-01".to_owned(), 0),
+        ("iteration_seconds > 1us AND stage_count >= 1 AND shard = 0 AND held_out = false".to_owned(), 1),
+    ] {
+        let query = Query::parse(fields::MEASUREMENTS, &filter, "").unwrap();
+        for profile in ["a", "b"] {
+            let found = store.list_measurements(&name(profile), &query, &page).await.unwrap();
+            assert_eq!(found.rows.len(), count, "{filter} of {profile}");
+        }
+    }
 }
 
 /// Pins that importing again, also of a text that is written otherwise, stores nothing new.

@@ -5,7 +5,8 @@ use loadmaster::store::records::{
     Claim, Fenced, NewRun, OperationState, PageRequest, ProfileState, RequestKey, ReusedRun, RunFilter,
     RunRecord, RunState, Software,
 };
-use loadmaster::store::{Store, StoreError};
+use loadmaster::store::{Store, StoreError, fields};
+use loadmaster_filter::Query;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{SoloStage, Work};
@@ -206,7 +207,10 @@ async fn a_reused_run_serves_a_profile_in_its_own_layers() {
     let mut paged = Vec::new();
     let mut after = None;
     loop {
-        let page = store.list_measurements(&name("second"), &PageRequest { size: 1, after }).await.unwrap();
+        let page = store
+            .list_measurements(&name("second"), &Query::default(), &PageRequest { size: 1, after })
+            .await
+            .unwrap();
         paged.extend(page.rows);
         after = page.next;
         if after.is_none() {
@@ -214,6 +218,13 @@ async fn a_reused_run_serves_a_profile_in_its_own_layers() {
         }
     }
     assert_eq!(paged, measured);
+    // A filter means the layers of the profile, too.
+    for (filter, index) in [("first_layer = 3", 1), ("first_layer = 2", 0), ("last_layer > 2", 1)] {
+        let query = Query::parse(fields::MEASUREMENTS, filter, "").unwrap();
+        let all = PageRequest { size: 10, after: None };
+        let found = store.list_measurements(&name("second"), &query, &all).await.unwrap();
+        assert_eq!(found.rows, measured[index..=index], "{filter}");
+    }
 
     let record = store.get_profile(&name("second")).await.unwrap();
     assert_eq!((record.runs.total(), record.runs.succeeded, record.reused_runs), (1, 1, 1));

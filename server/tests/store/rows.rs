@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use loadmaster::store::records::{
-    Campaign, Cursor, Fenced, Heartbeat, NewTrial, NewWorker, OperationState, OperationTarget, Page,
-    PageRequest, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
+    Campaign, Cursor, Fenced, Heartbeat, MeasurementRecord, NewTrial, NewWorker, OperationState,
+    OperationTarget, Page, PageRequest, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
 };
-use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError};
+use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError, fields};
 use loadmaster_filter::Query;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
@@ -198,20 +198,41 @@ async fn lists_are_paged_without_gaps_or_repetitions() {
         let fenced = store.complete_run(&w, &claim.run, 1, &[result], 1.0).await.unwrap();
         assert_eq!(fenced, Fenced::Applied);
     }
-    let measurements = all_pages!(2, |request| store.list_measurements(&name, &request));
+    let measurements = all_pages!(2, |request| store.list_measurements(&name, &Query::default(), &request));
     let order: Vec<(usize, u32)> = measurements
         .iter()
         .map(|row| (row.measurement.stage.first_layer, row.measurement.micro_batch_size))
         .collect();
     assert_eq!(order, [(0, 2), (0, 4), (1, 2), (2, 2), (2, 4)]);
+    type Fits = fn(&Measurement) -> bool;
+    let filters: [(&str, Fits); 4] = [
+        ("micro_batch_size = 2", |of| of.micro_batch_size == 2),
+        ("first_layer >= 1 AND micro_batch_size < 4", |of| {
+            of.stage.first_layer >= 1 && of.micro_batch_size < 4
+        }),
+        ("NOT last_layer = 3 OR peak > 1KiB", |of| of.stage.last_layer != 3 || of.peak_allocated.0 > 1 << 10),
+        ("held_out = true", |_| false),
+    ];
+    for (filter, fits) in filters {
+        let query = Query::parse(fields::MEASUREMENTS, filter, "").unwrap();
+        let found = all_pages!(2, |request| store.list_measurements(&name, &query, &request));
+        // Losses that are no numbers equal nothing.
+        let names =
+            |rows: Vec<&MeasurementRecord>| rows.into_iter().map(MeasurementRecord::name).collect::<Vec<_>>();
+        let expected = measurements.iter().filter(|row| fits(&row.measurement)).collect();
+        assert_eq!(names(found.iter().collect()), names(expected), "{filter}");
+    }
     let losses = &measurements[0].measurement.losses;
     assert!(losses[0].is_nan() && losses[1] == f64::NEG_INFINITY && losses[2] == 0.1 + 0.2, "{losses:?}");
     let stray =
         page(2, Some(Cursor { keys: Vec::new(), time: measurements[0].time, id: "nonsense".to_owned() }));
-    assert!(matches!(store.list_measurements(&name, &stray).await, Err(StoreError::NotFound { .. })));
+    assert!(matches!(
+        store.list_measurements(&name, &Query::default(), &stray).await,
+        Err(StoreError::NotFound { .. })
+    ));
     let unknown = ProfileName::from_id("none").unwrap();
     assert!(matches!(
-        store.list_measurements(&unknown, &page(2, None)).await,
+        store.list_measurements(&unknown, &Query::default(), &page(2, None)).await,
         Err(StoreError::NotFound { .. })
     ));
 }

@@ -77,7 +77,8 @@ impl Peer {
         }
         let mut ready = self.requests.clone().ready().await.ok()?;
         let (answer, mut body) = ready.send_request(request.body(()).unwrap(), false).ok()?;
-        body.send_data(Bytes::copy_from_slice(begin), end).ok()?;
+        // A planner may have answered, and want no more, before that is sent: the answer tells.
+        let _ = body.send_data(Bytes::copy_from_slice(begin), end);
         Some(Call { answer, _request: body })
     }
 

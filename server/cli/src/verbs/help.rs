@@ -80,7 +80,10 @@ Examples:
 pub(crate) const PROFILE_MEASUREMENTS: &str = "\
 Examples:
   loadmaster profile measurements vgg11-1a2b
-  loadmaster profile measurements vgg11-1a2b --limit 0 -o json";
+  loadmaster profile measurements vgg11-1a2b --limit 0 -o json
+  Stages that predictions are held against, at one micro-batch size:
+    loadmaster profile measurements vgg11-1a2b \\
+      --filter 'held_out = true AND micro_batch_size = 4'";
 
 pub(crate) const PLAN_PREDICT: &str = "\
 Nothing is run: the answer comes from a profile. A device must hold the upper end of the interval,
@@ -288,7 +291,10 @@ applied where `loadmaster plan recommend --correct` asks for it, never otherwise
 
 Examples:
   loadmaster plan errors
-  loadmaster plan errors --device-kind \"NVIDIA H200\" -o json";
+  loadmaster plan errors --device-kind \"NVIDIA H200\" -o json
+  Of one predictor since November, with the pairs:
+    loadmaster plan errors --with-pairs -o yaml \\
+      --filter 'predictor:component AND create_time > 2026-11-01'";
 
 pub(crate) const MODEL_LIST: &str = "\
 Examples:

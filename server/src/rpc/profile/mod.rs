@@ -123,9 +123,12 @@ impl ProfileService for Profiles {
     ) -> Result<Response<v1::ListMeasurementsResponse>, Status> {
         let request = request.into_inner();
         let name = ProfileName::parse("parent", &request.parent).map_err(ApiError::from)?;
-        let listing = Listing::new("ListMeasurements", &[&request.parent]);
+        let asked = (request.filter.as_str(), "");
+        let listing = Listing::of("ListMeasurements", &[&request.parent], fields::MEASUREMENTS, asked)
+            .map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = self.store.list_measurements(&name, &page).await.map_err(ApiError::from)?;
+        let page =
+            self.store.list_measurements(&name, listing.query(), &page).await.map_err(ApiError::from)?;
         let (measurements, next_page_token) = listing.answer(page, messages::measurement_row);
         Ok(Response::new(v1::ListMeasurementsResponse { measurements, next_page_token }))
     }

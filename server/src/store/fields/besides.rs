@@ -20,6 +20,26 @@ pub static LINK_MEASUREMENTS: &[Field] = &[
     always("create_time", Kind::Time, "create_time"),
 ];
 
+/// Of the measurements of a profile, and of documents, whose rows are at hand.
+pub static MEASUREMENTS: &[Field] = &[
+    always("run", Kind::Id("runs/"), "measurements.run_id"),
+    always("stage_index", Kind::Count, "measurements.stage_index::bigint"),
+    always("stage_count", Kind::Count, "measurements.stage_count::bigint"),
+    always("shard", Kind::Count, "measurements.shard::bigint"),
+    always("solo", Kind::Truth, "measurements.solo"),
+    always("first_layer", Kind::Count, "(measurements.first_layer + links.layer_offset)::bigint"),
+    always("last_layer", Kind::Count, "(measurements.last_layer + links.layer_offset)::bigint"),
+    always("data_degree", Kind::Count, "measurements.data_degree::bigint"),
+    always("tensor_degree", Kind::Count, "measurements.tensor_degree::bigint"),
+    always("micro_batch_size", Kind::Count, "measurements.micro_batch_size::bigint"),
+    always("in_flight", Kind::Count, "measurements.in_flight::bigint"),
+    always("held_out", Kind::Truth, "links.held_out"),
+    always("device_kind", Kind::Text, "measurements.device_kind"),
+    always("peak", Kind::Bytes, "measurements.peak_allocated_bytes"),
+    always("iteration_seconds", Kind::Seconds, "measurements.iteration_seconds"),
+    always("create_time", Kind::Time, "measurements.create_time"),
+];
+
 /// Of `models`.
 pub static MODELS: &[Field] = &[
     always("name", Kind::Id("models/"), "id"),

@@ -12,7 +12,7 @@ use loadmaster_proto::choice::Choice;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use besides::{CLUSTERS, LINK_MEASUREMENTS, MODELS, OBSERVATIONS, OPERATIONS, WORKERS};
+pub use besides::{CLUSTERS, LINK_MEASUREMENTS, MEASUREMENTS, MODELS, OBSERVATIONS, OPERATIONS, WORKERS};
 pub use pairs::PAIRS;
 pub use plans::PLANS;
 pub use profiles::PROFILES;

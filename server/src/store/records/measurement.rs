@@ -1,6 +1,7 @@
 //! What runs measured.
 
 use jiff::Timestamp;
+use loadmaster_filter::Value;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ProfileName, RunName};
 use sqlx::FromRow;
@@ -31,6 +32,34 @@ impl MeasurementRecord {
     pub fn name(&self) -> String {
         let Measurement { stage_index, shard, .. } = self.measurement;
         format!("{}/measurements/{stage_index}-{shard}", self.run)
+    }
+}
+
+impl MeasurementRecord {
+    /// What a field of [`MEASUREMENTS`](crate::store::fields::MEASUREMENTS) is in a row that is at hand.
+    pub(in crate::store) fn value(&self, field: &str) -> Option<Value> {
+        let of = &self.measurement;
+        let count = |count: usize| i64::try_from(count).ok().map(Value::Integer);
+        let text = |text: &str| Some(Value::Text(text.to_owned()));
+        match field {
+            "run" => text(self.run.id()),
+            "stage_index" => Some(Value::Integer(of.stage_index.into())),
+            "stage_count" => Some(Value::Integer(of.stage_count.into())),
+            "shard" => Some(Value::Integer(of.shard.into())),
+            "solo" => Some(Value::Truth(of.solo)),
+            "first_layer" => count(of.stage.first_layer),
+            "last_layer" => count(of.stage.last_layer),
+            "data_degree" => Some(Value::Integer(of.stage.data_degree.into())),
+            "tensor_degree" => Some(Value::Integer(of.stage.tensor_degree.into())),
+            "micro_batch_size" => Some(Value::Integer(of.micro_batch_size.into())),
+            "in_flight" => Some(Value::Integer(of.in_flight.into())),
+            "held_out" => Some(Value::Truth(self.held_out)),
+            "device_kind" => text(&of.environment.device_kind),
+            "peak" => i64::try_from(of.peak_allocated.0).ok().map(Value::Integer),
+            "iteration_seconds" => Some(Value::Real(of.iteration_seconds)),
+            "create_time" => Some(Value::Time(self.time)),
+            _ => None,
+        }
     }
 }
 

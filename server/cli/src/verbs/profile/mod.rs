@@ -83,6 +83,9 @@ pub(crate) enum ProfileVerb {
         /// The profile: `profiles/ID` or the id alone.
         #[arg(value_parser = parse::profile)]
         name: String,
+        /// Only those that fit: 'solo = true AND peak > 1GiB'. What there is no field for is answered with those that there are.
+        #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+        filter: String,
         #[command(flatten)]
         limit: Limit,
     },
@@ -176,9 +179,14 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
         }
         ProfileVerb::Export(export) => document::export(context, export).await,
         ProfileVerb::Import(import) => document::import(context, import).await,
-        ProfileVerb::Measurements { name, limit } => {
+        ProfileVerb::Measurements { name, filter, limit } => {
             let measurements = page::all(context, limit, async |page_size, page_token| {
-                let request = v1::ListMeasurementsRequest { parent: name.clone(), page_size, page_token };
+                let request = v1::ListMeasurementsRequest {
+                    parent: name.clone(),
+                    page_size,
+                    page_token,
+                    filter: filter.clone(),
+                };
                 context
                     .client
                     .call(request, async |channel, q| profiles(channel).list_measurements(q).await)

@@ -806,20 +806,27 @@ class ListMeasurementsRequest(google.protobuf.message.Message):
     PARENT_FIELD_NUMBER: builtins.int
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    FILTER_FIELD_NUMBER: builtins.int
     parent: builtins.str
     """`profiles/{profile}`."""
     page_size: builtins.int
     """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB."""
     page_token: builtins.str
     """From the previous answer; empty for the first page."""
+    filter: builtins.str
+    """Which of them, as in ListPlansRequest: `solo = true AND micro_batch_size >= 8`. Fields: run, stage_index, stage_count, shard,
+    solo, first_layer, last_layer, data_degree, tensor_degree, micro_batch_size, in_flight, held_out, device_kind, peak (bytes),
+    iteration_seconds, create_time.
+    """
     def __init__(
         self,
         *,
         parent: builtins.str = ...,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        filter: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]) -> None: ...
 
 global___ListMeasurementsRequest = ListMeasurementsRequest
 

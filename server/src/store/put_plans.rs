@@ -37,16 +37,27 @@ SELECT id, create_time, true AS is_new, true AS is_same FROM inserted
 UNION ALL
 SELECT id, create_time, false, is_same FROM known WHERE NOT is_stale OR id IN (SELECT id FROM asked_again)";
 
-/// Whether there is a plan, and whether anything was made of it. It is as young as this question then.
-const GLANCE: &str = "
-WITH asked_again AS (
-    UPDATE plan_facts SET asked_time = now() WHERE id = $1 AND asked_time < now() - interval '1 hour' RETURNING id
-)
-SELECT create_time, labels,
+/// What is told of a plan in short.
+macro_rules! glance {
+    () => {
+        "SELECT create_time, labels,
        EXISTS (SELECT FROM runs WHERE plan_id = facts.id)
        OR EXISTS (SELECT FROM observations WHERE plan_id = facts.id) AS is_trained
-FROM plan_facts AS facts
-WHERE id = $1 AND (asked_time >= now() - interval '1 hour' OR id IN (SELECT id FROM asked_again))";
+FROM plan_facts AS facts WHERE id = $1"
+    };
+}
+
+/// Of a plan that is looked at.
+const GLANCE: &str = glance!();
+
+/// Of a plan that answers a question again, and is as young as that then. One that retention takes at this moment is not there.
+const ASK_AGAIN: &str = concat!(
+    "WITH asked_again AS (
+    UPDATE plan_facts SET asked_time = now() WHERE id = $1 AND asked_time < now() - interval '1 hour' RETURNING id
+) ",
+    glance!(),
+    " AND (asked_time >= now() - interval '1 hour' OR id IN (SELECT id FROM asked_again))"
+);
 
 /// What became of a plan that was to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,13 +143,24 @@ impl Store {
             .collect()
     }
 
-    /// What can be told without reading it of a plan that is asked for again, in one small query.
+    /// What can be told of a plan without reading it, in one small query.
     ///
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn glance_at_plan(&self, name: &PlanName) -> Result<PlanGlance> {
-        let row: Option<GlanceRow> =
-            sqlx::query_as(GLANCE).bind(name.id()).fetch_optional(&self.pool).await?;
+        self.glance(GLANCE, name).await
+    }
+
+    /// The same of a plan that answers a question again: its age begins anew.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn ask_plan_again(&self, name: &PlanName) -> Result<PlanGlance> {
+        self.glance(ASK_AGAIN, name).await
+    }
+
+    async fn glance(&self, sql: &'static str, name: &PlanName) -> Result<PlanGlance> {
+        let row: Option<GlanceRow> = sqlx::query_as(sql).bind(name.id()).fetch_optional(&self.pool).await?;
         let GlanceRow { create_time, labels, is_trained } = row.ok_or_else(|| StoreError::not_found(name))?;
         Ok(PlanGlance { create_time: create_time.0, labels: labels.0, is_trained })
     }

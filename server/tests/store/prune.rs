@@ -355,7 +355,10 @@ async fn a_plan_that_is_asked_for_again_is_young() {
     assert_eq!(store.prunable(rule.age, &rule.of).await.unwrap()[0].taken_count, 0);
     // Also where the answer is known.
     sql(&store, "UPDATE plan_facts SET asked_time = now() - interval '30 days'".to_owned()).await;
+    // To look at it is no question.
     store.glance_at_plan(&name).await.unwrap();
+    assert_eq!(store.prunable(rule.age, &rule.of).await.unwrap()[0].taken_count, 1);
+    store.ask_plan_again(&name).await.unwrap();
     assert_eq!(store.prunable(rule.age, &rule.of).await.unwrap()[0].taken_count, 0);
     // While one planner prunes, another one answers with plans: each that was answered with is there.
     for _ in 0..20 {

@@ -60,7 +60,7 @@ impl Plans {
         let Some(Answered { plan, search_seconds }) = self.memory.0.answers.get(question) else {
             return Ok(None);
         };
-        let mut plan = match self.whole(&plan).await {
+        let mut plan = match self.asked_again(&plan).await {
             Ok(plan) => plan,
             Err(ApiError::Store(StoreError::NotFound { .. })) => {
                 self.memory.0.answers.forget(question);

@@ -20,7 +20,15 @@ impl Plans {
     /// A plan with its newest trials and observations. One small query tells whether there are any, and where there are
     /// none a plan that was shown before is known.
     pub(in crate::rpc) async fn whole(&self, name: &PlanName) -> Result<v1::Plan, ApiError> {
-        let glance = self.store.glance_at_plan(name).await?;
+        self.at_a_glance(name, self.store.glance_at_plan(name).await?).await
+    }
+
+    /// The same of a plan that answers a question once more.
+    pub(in crate::rpc::plan) async fn asked_again(&self, name: &PlanName) -> Result<v1::Plan, ApiError> {
+        self.at_a_glance(name, self.store.ask_plan_again(name).await?).await
+    }
+
+    async fn at_a_glance(&self, name: &PlanName, glance: PlanGlance) -> Result<v1::Plan, ApiError> {
         let plan = self.without_labels(name, &glance).await?;
         Ok(v1::Plan { labels: glance.labels, ..plan })
     }

@@ -19,6 +19,16 @@ cargo build --locked --profile "$profile" -p loadmaster -p loadmaster-worker -p 
 made=$target/packages
 rm -rf "$made"
 mkdir -p "$made/completions"
+# Ranks look for libtorch beside them and where LD_LIBRARY_PATH says, and nowhere that only this machine has.
+if ! command -v patchelf >/dev/null; then
+    if ((EUID != 0)) || ! apt-get install --yes --quiet --no-install-recommends patchelf >/dev/null 2>&1; then
+        echo "build.sh: patchelf is missing: apt-get install patchelf" >&2
+        exit 1
+    fi
+fi
+cp "$target/$folder/loadmaster-rank" "$made/loadmaster-rank"
+# shellcheck disable=SC2016 # The loader expands it.
+patchelf --set-rpath '$ORIGIN/../lib/loadmaster' "$made/loadmaster-rank"
 "$target/$folder/loadmaster" man --to "$made/man"
 "$target/$folder/loadmaster-worker" --man >"$made/man/loadmaster-worker.1.new"
 "$target/$folder/loadmaster" completion bash >"$made/completions/loadmaster.bash"

@@ -328,8 +328,9 @@ async fn watch_health(store: Store, health: Health, stop: CancellationToken) {
             healthy = fault.is_none();
             let status = if healthy { ServingStatus::Serving } else { ServingStatus::NotServing };
             health.set(status).await;
-            let told = fault.as_deref().unwrap_or("serving");
-            tell_manager(&[NotifyState::Status(told)]);
+            // A line break would begin another field.
+            let told = fault.as_deref().unwrap_or("serving").replace(char::is_control, " ");
+            tell_manager(&[NotifyState::Status(&told)]);
             tracing::warn!(healthy, fault, "health changed");
         }
     }

@@ -32,6 +32,11 @@ else
 fi
 
 packages=$(deploy/packages/build.sh --profile "$profile")
+if readelf --dynamic target/packages/loadmaster-rank | grep -E 'R(UN)?PATH' | grep -vq '\[$ORIGIN/../lib/loadmaster\]'; then
+    fail "the packaged rank looks for libtorch where only the builder has it"
+else
+    pass "the packaged rank looks for libtorch beside itself alone"
+fi
 pass "packages are built: $(xargs -n1 basename <<<"$packages" | xargs)"
 
 "$here/manifests.sh" || failed=1

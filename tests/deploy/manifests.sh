@@ -10,7 +10,11 @@ if [[ ! -e $store/complete ]]; then
 fi
 rendered=$(mktemp)
 trap 'rm -f "$rendered"' EXIT
-if command -v kubectl >/dev/null && kubectl kustomize deploy/kustomize/base >"$rendered" 2>/dev/null; then
+if command -v kubectl >/dev/null; then
+    kubectl kustomize deploy/kustomize/base >"$rendered" || {
+        echo "FAILED   kustomize does not render deploy/kustomize/base"
+        exit 1
+    }
     how="rendered by kustomize"
 else
     how="one by one, since there is no kustomize"

@@ -180,6 +180,8 @@ pub(super) fn forget_settings(command: &mut Command) {
         }
     }
     // What the service manager is told, this planner tells.
-    command.env_remove("NOTIFY_SOCKET");
+    for variable in ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"] {
+        command.env_remove(variable);
+    }
     command.env("LC_ALL", "C.UTF-8");
 }

@@ -15,6 +15,10 @@ use tokio::process::{Child, Command};
 /// main one, so that thread lives as long as the daemon.
 pub(crate) fn spawn(mut command: Command, group: Option<Pid>) -> io::Result<Child> {
     let daemon = getpid();
+    // What the service manager is told, the daemon tells.
+    for variable in ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"] {
+        command.env_remove(variable);
+    }
     command.kill_on_drop(true).process_group(group.map_or(0, Pid::as_raw));
     // SAFETY: runs between fork and exec, where only async-signal-safe calls are allowed. It makes
     // two system calls (prctl, getppid), takes no lock and allocates nothing: an `io::Error` made of

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <limits>
+#include <malloc.h>
 #include <utility>
 
 namespace {
@@ -113,6 +114,13 @@ c10::DeviceAllocator *cuda_allocator() { return c10::getDeviceAllocator(c10::Dev
 } // namespace
 
 void shim_track_host_memory() {
+#ifdef __GLIBC__
+  // A device keeps its memory, so a slot keeps what it once had: blocks of every size come from one heap that never
+  // shrinks. What goes back to the system comes again page by page, each fault in the seconds of whoever touches it first.
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  mallopt(M_ARENA_MAX, 1);
+#endif
   // Never destroyed: tensors may outlive every static object.
   static auto *allocator = new TrackingAllocator;
   // Libtorch's own allocators have priority 0.

@@ -95,6 +95,7 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
                 reserve: &[],
                 allowed: Allowed { recompute: true, host: false, peers: false },
                 blocks: &[Block::Activations],
+                smallest_block: 0,
                 stripes: true,
                 mappings: 0,
                 stop: &stop,

@@ -90,6 +90,7 @@ impl Case {
             reserve: &[],
             allowed: ways.allowed(),
             blocks: &BLOCKS,
+            smallest_block: 0,
             stripes: links.stripes,
             mappings: links.mappings,
             stop: &Stop::default(),

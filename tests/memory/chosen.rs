@@ -102,6 +102,7 @@ impl Random {
             reserve: &[],
             allowed,
             blocks: &BLOCKS,
+            smallest_block: 0,
             stripes: true,
             mappings: 0,
             stop,

@@ -21,7 +21,7 @@ pub(crate) fn shares(micro_batches: u32, mappings: usize, quick: bool) -> Vec<Ce
         let case = Case::of(PaperModel::named(name), Server::Dgx1, micro_batches);
         let (plan, took) = case.plan(Ways::All, LinkUse { stripes: true, mappings });
         let (ours, is_whole) = match plan {
-            Ok(plan) => (words(&plan), (plan.shares.parts().iter().sum::<f64>() - 1.0).abs() < 1e-9),
+            Ok(plan) => (words(&plan), (plan.saved.parts().iter().sum::<f64>() - 1.0).abs() < 1e-9),
             Err(error) => (error.to_string(), false),
         };
         Cell {
@@ -36,8 +36,8 @@ pub(crate) fn shares(micro_batches: u32, mappings: usize, quick: bool) -> Vec<Ce
 }
 
 fn words(plan: &PaperPlan) -> String {
-    let [host, again, peers] = plan.shares.parts().map(|part| 100.0 * part);
-    let gigabytes = plan.shares.all() as f64 / 1e9;
+    let [host, again, peers] = plan.saved.parts().map(|part| 100.0 * part);
+    let gigabytes = plan.saved.all().0 as f64 / 1e9;
     format!("host {host:.1}, again {again:.1}, D2D {peers:.1} %; {gigabytes:.1} GB")
 }
 

@@ -193,6 +193,7 @@ impl CutTransformer {
                 devices: devices.collect(),
                 actions: StageActions::default(),
                 offload: None,
+                saved: None,
                 chunks: None,
                 chunk_run: None,
             }

@@ -15,6 +15,7 @@ pub mod observation;
 mod placed;
 pub mod prediction;
 pub mod request;
+pub mod saved;
 mod wire;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,7 @@ use crate::name::{ModelName, PlanName, ProfileName};
 use crate::plan::findings::Findings;
 use crate::plan::goal::Goal;
 use crate::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
+use crate::plan::saved::SavedBytes;
 use crate::training::actions::StageActions;
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, TrainingSpec, notation};
@@ -126,6 +128,9 @@ pub struct PlanStage {
     /// What its actions are predicted to move on its fullest device; none without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offload: Option<Offload>,
+    /// By what its actions have each of its devices hold less; none without any, and in plans of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SavedBytes>,
     /// How it trains in chunks; none where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunks: Option<Box<ChunkedStage>>,

@@ -75,6 +75,7 @@ fn stage(of: &PlanStage, plan: &Plan) -> v1::PlanStage {
         recompute: v1::RecomputePolicy::from(of.recompute).into(),
         actions: (!of.actions.is_empty()).then(|| (&of.actions).into()),
         offload: of.offload.as_ref().map(Into::into),
+        saved: of.saved.map(Into::into),
         chunks: of.chunks.as_deref().map(Into::into),
         chunk_run: of.chunk_run.as_deref().map(Into::into),
         device_ranges: v1::DeviceRange::of(of.devices.iter().map(Into::into)),

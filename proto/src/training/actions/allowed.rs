@@ -36,6 +36,8 @@ pub struct Allowed {
     pub blocks: Vec<Block>,
     /// Memory of each host that blocks may take.
     pub host_memory: Bytes,
+    /// Blocks below this size stay: a copy has a price however little it moves.
+    pub smallest_block: Bytes,
 }
 
 impl Default for Allowed {
@@ -45,6 +47,7 @@ impl Default for Allowed {
             ways: Way::ALL.to_vec(),
             blocks: vec![Block::Activations, Block::Gradients, Block::Optimizer],
             host_memory: Bytes(0),
+            smallest_block: Bytes(0),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | `work` | what does a stage do one after another, and when are its blocks away? | |
 //! | `held` | what does a stage hold then, on its device and elsewhere? | |
 //! | `ran` | how long does an iteration take then, and who waits for what? | III-B, simulator |
+//! | `saved` | by what does a stage hold less? | Table IV |
 //! | `question` | what is asked of whoever chooses actions? | |
 //! | `mapping` | which stage is on which device of a node, of all ways that its links tell apart? | III-C |
 //! | `striping` | how is a block split over the links to its peers? | III-C |
@@ -25,6 +26,7 @@ pub mod paper;
 mod question;
 mod ran;
 pub mod rule;
+mod saved;
 pub mod striping;
 #[cfg(test)]
 mod tests;
@@ -34,4 +36,5 @@ pub use blocks::{LayerBlocks, StageBlocks};
 pub use held::Held;
 pub use node::NodeDevices;
 pub use question::{Allowed, PlanError, Question};
+pub use saved::saved;
 pub use work::StageWork;

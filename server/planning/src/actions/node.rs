@@ -92,6 +92,41 @@ impl NodeDevices {
         self.pairs.get(from)?.get(to).copied().flatten()
     }
 
+    /// Whether it matters which of two devices a third one sends to.
+    pub fn has_unlike_pairs(&self) -> bool {
+        let rows = self.pairs.iter().enumerate();
+        let mut links = rows.flat_map(|(from, row)| {
+            row.iter().enumerate().filter(move |(to, _)| from != *to).map(|(_, link)| link)
+        });
+        let first = links.next();
+        links.any(|link| Some(link) != first)
+    }
+
+    /// The devices in another order: number n is the one that is named n-th, each once.
+    #[must_use]
+    pub fn mapped(&self, order: &[usize]) -> Self {
+        fn of<T: Clone>(all: &[T], order: &[usize]) -> Vec<T> {
+            order.iter().filter_map(|&device| all.get(device).cloned()).collect()
+        }
+        let place = |device: u32| {
+            let place = order.iter().position(|&own| own == device as usize)?;
+            u32::try_from(place).ok()
+        };
+        let shared = self.shared.iter().map(|shared| Shared {
+            ways: shared.ways.iter().filter_map(|way| way.renamed(place)).collect(),
+            ..shared.clone()
+        });
+        Self {
+            capacity: of(&self.capacity, order),
+            host: of(&self.host, order),
+            pairs: of(&self.pairs, order).iter().map(|row| of(row, order)).collect(),
+            host_bytes: self.host_bytes,
+            hosts: of(&self.hosts, order),
+            shared: shared.collect(),
+            cores: self.cores,
+        }
+    }
+
     /// What a mapping depends on.
     pub fn graph(&self) -> LinkGraph {
         let of = |link: Option<Link>| link.map(|link| (link.bytes_per_second, link.latency_seconds));

@@ -42,6 +42,8 @@ pub struct Question<'a> {
     pub allowed: Allowed,
     /// To which blocks; computing again is for activations alone.
     pub blocks: &'a [Block],
+    /// Bytes below which a block stays.
+    pub smallest_block: u64,
     /// Whether blocks are split over several peers.
     pub stripes: bool,
     /// Of how many mappings of stages to devices the simulation is asked at most; 0 leaves stages in order.

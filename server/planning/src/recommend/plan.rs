@@ -84,6 +84,7 @@ impl Writer<'_> {
                 devices: stage.devices.iter().map(|&device| self.fleet.placed(device)).collect(),
                 actions: StageActions::default(),
                 offload: None,
+                saved: None,
                 chunks: None,
                 chunk_run: None,
             });

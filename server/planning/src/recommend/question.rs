@@ -185,17 +185,20 @@ impl PlanQuestion {
                 stop,
                 known: &KnownAlone::default(),
             };
-            return question.answer();
+            let (mut plan, others) = question.answer()?;
+            writer.tell_saved(&mut plan)?;
+            return Ok((plan, others));
         }
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
             writer.goal = Goal { objective: None, ..writer.goal };
-            let plan = if request.stage_actions.is_empty() {
+            let mut plan = if request.stage_actions.is_empty() {
                 writer.plan(&named_stages(prices, job, &wish, partitioning)?, GIVEN)?
             } else {
                 let untouched = untouched(prices, job, &wish, partitioning)?;
                 writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?
             };
+            writer.tell_saved(&mut plan)?;
             return Ok((plan, Vec::new()));
         }
         let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());

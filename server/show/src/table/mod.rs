@@ -24,6 +24,7 @@ pub mod prediction;
 pub mod prediction_errors;
 pub mod profile;
 pub mod run;
+mod saved;
 mod training;
 pub mod worker;
 

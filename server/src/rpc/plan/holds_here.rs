@@ -138,6 +138,7 @@ mod tests {
             devices: Vec::new(),
             actions: StageActions::default(),
             offload: None,
+            saved: None,
             chunks: None,
             chunk_run: None,
         };

@@ -190,6 +190,7 @@ fn stage_forecast(stage: &StageForecast, ledger: Ledger, layer_names: &[String])
         verdict: verdict(stage.verdict()).into(),
         actions: None,
         offload: None,
+        saved: None,
         chunks: None,
         chunk_run: None,
     }

@@ -197,6 +197,7 @@ pub(crate) async fn plan(store: &Store) -> (PlanName, Plan) {
             devices: Vec::new(),
             actions: StageActions::default(),
             offload: None,
+            saved: None,
             chunks: None,
             chunk_run: None,
         }],

@@ -218,6 +218,7 @@ pub(crate) const PLAN_RECOMMEND: OptionTable = &[
         ("copy_pace", "--copy-rates:"),
         ("memory_ways", "--actions*"),
         ("memory_blocks", "--swap*"),
+        ("smallest_block_bytes", "--smallest-block"),
         ("host_memory_bytes", "--host-memory"),
     ],
     CHUNKS,

@@ -17,7 +17,7 @@ pub(super) struct Leaving {
 impl Stage<'_> {
     /// What a recipe has leave; none where it asks for more than there is.
     pub(super) fn leaving(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Leaving> {
-        let layers = self.order.len();
+        let layers = self.blocks.layers.len();
         let mut leaving = Leaving { swaps: Vec::new(), away: vec![vec![false; layers]; self.slots.len()] };
         let mut receivers = receivers.to_vec();
         let (host, all) = (recipe.host as usize, (recipe.host.checked_add(recipe.peers)?) as usize);
@@ -52,7 +52,9 @@ impl Stage<'_> {
             } else {
                 (recipe.use_steps, recipe.use_steps)
             };
-            let leaves = |&layer: &usize| self.blocks.layers[layer].bytes(block) > 0;
+            let leaves = |&layer: &usize| {
+                self.blocks.layers[layer].bytes(block) >= self.question.smallest_block.max(1)
+            };
             for layer in (0..recipe.lasting(block) as usize).filter(leaves) {
                 let to_host = || Swap { block, to: Destination::Host, release_after, fetch_before };
                 let bytes = self.blocks.layers[layer].bytes(block);
@@ -93,7 +95,7 @@ impl Stage<'_> {
                 of.spare_bytes = of.spare_bytes.saturating_sub(*pool);
             }
         }
-        let steps = self.steps(found.seconds).clamp(1, self.order.len().max(1) as u32);
+        let steps = self.steps(found.seconds).clamp(1, self.layers().max(1));
         Some(Swap { block, to: Destination::Peers(found.stripes), release_after: steps, fetch_before: steps })
     }
 
@@ -126,14 +128,15 @@ fn merged(mut swaps: Vec<Action>) -> Vec<Action> {
     merged
 }
 
-/// Those first whose bytes take longest to compute again; of equal ones each as far from those before as can be, so that
-/// their copies do not wait for each other.
-pub(super) fn leaving_order(blocks: &StageBlocks) -> Vec<usize> {
+/// Of the layers that keep so many bytes, those first whose bytes take longest to compute again; of equal ones each as far from
+/// those before as can be, so that their copies do not wait for each other.
+pub(super) fn leaving_order(blocks: &StageBlocks, smallest: u64) -> Vec<usize> {
     let price = |layer: usize| {
         let of = &blocks.layers[layer];
         if of.activations > 0 { of.seconds.again / of.activations as f64 } else { 0.0 }
     };
     let mut order = spread(blocks.layers.len());
+    order.retain(|&layer| blocks.layers[layer].activations >= smallest);
     // Stable: prices that are nearly the same leave the order as it is.
     let rank = |layer: usize| {
         let price = price(layer);

@@ -144,7 +144,7 @@ impl<'a> Stage<'a> {
             weights: (0..in_flight).map(|slot| f64::from(of_slot(slot))).collect(),
             room: capacity.saturating_sub(question.reserve(index)),
             untouched: Held::of(blocks, &work, &none),
-            order: leaving_order(blocks),
+            order: leaving_order(blocks, question.smallest_block),
             slots: spread(in_flight as usize).into_iter().map(|slot| slot as u32).collect(),
             step_seconds: period / steps,
             remembered: Remembered::default(),
@@ -172,7 +172,7 @@ impl<'a> Stage<'a> {
 
     /// Its layers.
     pub(super) fn layers(&self) -> u32 {
-        u32::try_from(self.order.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.blocks.layers.len()).unwrap_or(u32::MAX)
     }
 
     /// Bytes of a unit, on average.
@@ -215,7 +215,10 @@ impl<'a> Stage<'a> {
                 self.again(&choices, &plan.choices)
             };
             if recipe.inputs {
-                actions.actions.extend(again.iter().map(|run| self.input_of(run, recipe)));
+                let is_large = |run: &&Action| {
+                    self.blocks.bytes(run.first_layer, Block::Inputs) >= self.question.smallest_block
+                };
+                actions.actions.extend(again.iter().filter(is_large).map(|run| self.input_of(run, recipe)));
             }
             actions.actions.extend(again);
             let question = self.question;
@@ -318,7 +321,7 @@ impl<'a> Stage<'a> {
 
     /// How early optimizer's state comes, and how late it goes, where room does not matter: a stage is half full then.
     pub(super) fn state_steps(&self) -> u32 {
-        let steps = self.order.len() * self.slots.len() / 2;
+        let steps = self.blocks.layers.len() * self.slots.len() / 2;
         u32::try_from(steps.max(1)).unwrap_or(u32::MAX).min(Action::MAX_STEPS)
     }
 }

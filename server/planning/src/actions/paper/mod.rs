@@ -9,7 +9,6 @@
 //! | `replace` | which blocks go to peers instead? | III-D, iterations |
 //! | `peers` | which devices have room, and how is a block split over them? | III-C |
 //! | `mapped` | which stage is on which device? | III-C |
-//! | `shares` | which share of what is saved is whose? | Table IV |
 //!
 //! The text leaves open how much of a link's time is taken when a block is weighed; [`Costs`](super::rule::Costs) sees
 //! none of it, and the simulation does. When a block is gone and when it is fetched are named points here: as many steps
@@ -20,16 +19,15 @@ mod mapped;
 mod peers;
 mod prices;
 mod replace;
-mod shares;
 mod start;
 #[cfg(test)]
 mod tests;
 
+use loadmaster_proto::plan::saved::SavedBytes;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::{PlanError, Question};
+use super::{PlanError, Question, saved};
 use decided::Decided;
-pub use shares::Shares;
 
 /// What the planner says.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,8 +46,8 @@ pub struct PaperPlan {
     pub peaks: Vec<u64>,
     /// Bytes in the host's memory.
     pub host_bytes: u64,
-    /// Bytes that are saved, by what saves them.
-    pub shares: Shares,
+    /// Bytes that are saved, by what saves them, of one device of each stage.
+    pub saved: SavedBytes,
     /// Times that blocks went to peers and the iteration became shorter.
     pub rounds: u32,
     /// How many mappings the node's links tell apart, if they can be listed and were looked at.
@@ -102,11 +100,16 @@ fn plan_as_asked(question: &Question<'_>) -> Result<PaperPlan, PlanError> {
         untouched_seconds,
         peaks: decided.peaks(question.node),
         host_bytes: decided.host(),
-        shares: Shares::of(question, &decided),
+        saved: saved_by(question, &decided),
         actions: decided.actions(),
         mapping: decided.mapping,
         rounds,
         classes,
         is_mapping_exact,
     })
+}
+
+fn saved_by(question: &Question<'_>, decided: &Decided) -> SavedBytes {
+    let of_stage = |(stage, blocks)| saved(blocks, question.in_flight(stage), &decided.actions_of(stage));
+    question.stages.iter().enumerate().map(of_stage).fold(SavedBytes::default(), SavedBytes::with)
 }

@@ -61,8 +61,9 @@ impl Prices {
             before + if is_end { end } else { start }
         };
         let mut of_block: BTreeMap<Of, Vec<Absence>> = BTreeMap::new();
-        // What has no bytes, or is counted as fixed, stays.
-        let has_bytes = |one: &Absence| blocks.bytes(one.layer, one.block) > 0;
+        // What has no bytes, or is counted as fixed, stays, and so does what is too small to be asked for.
+        let least = question.smallest_block.max(1);
+        let has_bytes = |one: &Absence| blocks.bytes(one.layer, one.block) >= least;
         for absence in work.absences.into_iter().filter(has_bytes) {
             of_block.entry((absence.layer, absence.block)).or_default().push(absence);
         }

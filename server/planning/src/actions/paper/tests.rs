@@ -78,6 +78,7 @@ fn question<'a>(stages: &'a [StageBlocks], node: &'a NodeDevices, allowed: Allow
         reserve: &[],
         allowed,
         blocks: &BLOCKS,
+        smallest_block: 0,
         stripes: true,
         mappings: 0,
         stop: &NEVER,
@@ -235,8 +236,8 @@ proptest! {
         prop_assert!(plan.peaks.iter().all(|&peak| peak <= capacity * GB) && plan.host_bytes <= 40 * GB);
         let [by_host, again, by_peers] = uses(&plan);
         prop_assert!((!by_host || to_host) && (!again || recompute) && (!by_peers || peers));
-        let parts: f64 = plan.shares.parts().iter().sum();
-        prop_assert!((parts - 1.0).abs() < 1e-9 || plan.shares.all() == 0);
+        let parts: f64 = plan.saved.parts().iter().sum();
+        prop_assert!((parts - 1.0).abs() < 1e-9 || plan.saved.all().0 == 0);
         for (index, actions) in plan.actions.iter().enumerate() {
             let work = crate::actions::StageWork::of(&stages[index], (index as u32, 4), order, micro_batches, actions);
             let held = crate::actions::Held::of(&stages[index], &work, actions);

@@ -91,6 +91,7 @@ impl Asked<'_> {
                 peers: has(Way::Peer),
             },
             blocks: &allowed.blocks,
+            smallest_block: allowed.smallest_block.0,
             stripes: true,
             mappings: 0,
             stop,

@@ -114,7 +114,7 @@ impl Writer<'_> {
         let has_several = |of: &Candidate| of.stages.iter().any(|stage| stage.devices.len() > 1);
         let is_several = stages.candidates.iter().any(has_several);
         let mut begun: Vec<(f64, Asked<'_>, Begun)> = Vec::with_capacity(stages.candidates.len());
-        let mut candidates: Vec<&Candidate> = stages.candidates.iter().collect();
+        let mut candidates: Vec<&Candidate> = stages.candidates.iter().chain(&stages.mapped).collect();
         if is_several {
             // Those that need least come last: should time run out, they are likely to fit.
             candidates.reverse();
@@ -136,10 +136,13 @@ impl Writer<'_> {
             // Actions only add to what its stages do.
             let least = asked.candidate.simulated.unwrap_or(0.0);
             let is_slower = best.as_ref().is_some_and(|best| least >= seconds(&best.plan));
-            if is_slower || best.is_some() && (pursued >= most || stop.is_requested()) {
+            // On other devices stages are a question of their own: nothing was found there soon that says how they compare.
+            let is_mapped = stages.mapped.iter().any(|mapped| std::ptr::eq(mapped, asked.candidate));
+            let is_enough = pursued >= most && !is_mapped;
+            if is_slower || best.is_some() && (is_enough || stop.is_requested()) {
                 continue;
             }
-            pursued += 1;
+            pursued += usize::from(!is_mapped);
             let found = self.pursued(&asked, of, choice, &Recipes::default(), stop);
             let plan = found.and_then(|Pursued { actions, recipes }| {
                 let solver = choice.chooser.solver();

@@ -2,7 +2,7 @@
 //!
 //! Whoever chooses looks for the fastest actions by what blocks add up to, and may miss those that fit with nothing to spare.
 
-use loadmaster_proto::training::actions::{Action, Allowed, Block, StageActions, Way};
+use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, StageActions, Way};
 
 use super::asked::Asked;
 use super::blocks::{recompute, swap};
@@ -33,9 +33,16 @@ impl Writer<'_> {
         let mut chosen = Vec::with_capacity(asked.settings.len());
         let node = asked.node_within(allowed);
         let mut at_hosts: Vec<u64> = Vec::with_capacity(asked.settings.len());
-        for (setting, &capacity) in asked.settings.iter().zip(&asked.node.capacity) {
+        for ((setting, blocks), &capacity) in
+            asked.settings.iter().zip(&asked.stages).zip(&asked.node.capacity)
+        {
+            let is_large = |of: &Action| match &of.deed {
+                Deed::Swap(swap) => blocks.bytes(of.first_layer, swap.block) >= allowed.smallest_block.0,
+                Deed::Recompute => true,
+            };
             let ways = ways(setting, allowed, &|layer| self.chain.is_tied(layer)).into_iter();
-            let played = ways.filter_map(|actions| {
+            let played = ways.filter_map(|mut actions| {
+                actions.actions.retain(is_large);
                 let acted = self.chain.predictor.acted(setting, &actions).ok()?;
                 let needed = self.needed(&acted.prediction(0)).0;
                 Some(PlainWay { actions, needed, host: acted.host_peak() })

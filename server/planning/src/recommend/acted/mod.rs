@@ -14,6 +14,7 @@
 //! | `cores` | which cores do CPU slots share? |
 //! | `nodes` | are peers on the same node, and has its host the memory? |
 //! | `stages` | which stages are actions chosen for? |
+//! | `mapped` | which of them is on which device, where links between devices are unlike? |
 //! | `seconds` | how long does an iteration take with the copies? |
 //! | `objectives` | which plan with chosen actions is best at what is asked? |
 //! | `endless` | how long if it never flushes? |
@@ -26,6 +27,7 @@ mod endless;
 mod extreme;
 mod from_plans;
 mod links;
+mod mapped;
 mod nodes;
 mod objectives;
 mod replayed;
@@ -50,7 +52,9 @@ pub(super) use stages::Stages;
 use super::answer::{QuestionError, RecommendError};
 use super::find::Candidate;
 use super::plan::{Writer, scaled};
-use crate::predict::{ActedStages, ActionsError, Prediction, StageSetting};
+use crate::actions::saved;
+use crate::iteration::copies::LayerSeconds;
+use crate::predict::{ActedStages, ActionsError, Prediction, PredictionError, StageSetting};
 
 impl Writer<'_> {
     /// The plan of a candidate whose stages do these actions; those beyond the list do nothing.
@@ -89,6 +93,25 @@ impl Writer<'_> {
             timed.tell(&mut plan);
         }
         Ok(plan)
+    }
+
+    /// Says by what the stages of a plan hold less.
+    ///
+    /// # Errors
+    /// What the profile lacks.
+    pub(super) fn tell_saved(&self, plan: &mut Plan) -> Result<(), PredictionError> {
+        let settings = settings(plan);
+        for (stage, setting) in plan.stages.iter_mut().zip(&settings) {
+            if stage.actions.is_empty() {
+                continue;
+            }
+            // Bytes alone.
+            let seconds = vec![LayerSeconds::default(); stage.config.layers().count()];
+            let is_tied = |layer| self.chain.is_tied(layer);
+            let blocks = blocks::stage_blocks(&*self.chain.predictor, setting, &seconds, is_tied)?;
+            stage.saved = Some(saved(&blocks, stage.in_flight, &stage.actions));
+        }
+        Ok(())
     }
 
     /// Gives a stage the bytes that its actions leave.

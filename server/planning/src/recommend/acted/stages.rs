@@ -24,6 +24,8 @@ const MOST_STATES: u64 = 300_000;
 #[derive(Debug)]
 pub(in crate::recommend) struct Stages {
     pub(super) candidates: Vec<Candidate>,
+    /// Some of them once more, on each other's devices.
+    pub(super) mapped: Vec<Candidate>,
     /// What no plan is faster than that was looked at; none where it is the stages' own untouched iteration.
     pub(super) bound: Option<f64>,
     /// Whether the search for them was stopped.
@@ -35,7 +37,7 @@ pub(in crate::recommend) struct Stages {
 impl Stages {
     /// Those that a request names.
     pub(in crate::recommend) fn named(untouched: Candidate) -> Self {
-        Self { candidates: vec![untouched], bound: None, stopped: false, states: 0 }
+        Self { candidates: vec![untouched], mapped: Vec::new(), bound: None, stopped: false, states: 0 }
     }
 
     /// Those of the fastest pipelines of the wish's shape: if memory did not matter, and if devices had a few times the
@@ -71,6 +73,7 @@ impl Stages {
         let mut best = found.best.clone();
         let mut stages = Self {
             candidates: vec![found.best],
+            mapped: Vec::new(),
             bound: certificate.bound,
             stopped: certificate.stopped,
             states: certificate.states,

@@ -63,6 +63,7 @@ fn plan(stages: &[DrawnStage], nodes: &[(u32, usize)], schedule: Schedule) -> Pl
                 .collect(),
             actions: StageActions::default(),
             offload: None,
+            saved: None,
             chunks: None,
             chunk_run: None,
         }

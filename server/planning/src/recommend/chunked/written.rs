@@ -64,6 +64,7 @@ impl Scene<'_> {
                 devices: self.devices.placed.clone(),
                 actions: StageActions::default(),
                 offload: None,
+                saved: None,
                 chunks: Some(Box::new(stage)),
                 chunk_run: Some(Box::new(run)),
             }],

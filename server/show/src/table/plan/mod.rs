@@ -13,7 +13,7 @@ use super::grid::Side::{Left, Right};
 use super::training::layers;
 use super::{
     actions, chunked, common_ledger, disturbed, figure, id, labels, ledger, observation, or_none, parts,
-    shared, training,
+    saved, shared, training,
 };
 use crate::devices::devices_of_stages;
 use crate::show::show;
@@ -54,6 +54,7 @@ fn one(plan: &Plan, look: Look) -> String {
         })
         .collect();
     text.push_str(&actions::of_stages(&acted, look));
+    text.push_str(&saved::of_stages(plan.stages.iter().map(|stage| stage.saved.as_ref()), look));
     let in_chunks = plan.stages.iter().map(|stage| chunked::OfStage {
         chunks: stage.chunks.as_ref(),
         predicted: stage.chunk_run.as_ref(),

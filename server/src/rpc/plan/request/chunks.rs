@@ -24,6 +24,7 @@ pub(super) fn asked(request: &v1::RecommendPlanRequest) -> Result<Option<AskedCh
     for (field, is_named) in [
         ("memory_ways", !request.memory_ways.is_empty()),
         ("memory_blocks", !request.memory_blocks.is_empty()),
+        ("smallest_block_bytes", request.smallest_block_bytes != 0),
         ("stage_actions", !request.stage_actions.is_empty()),
     ] {
         if is_named {

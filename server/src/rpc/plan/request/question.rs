@@ -94,14 +94,19 @@ fn allowed(request: &v1::RecommendPlanRequest, mode: SearchMode) -> Result<Optio
     let ways: Vec<Option<Way>> = field("memory_ways", request.memory_ways.clone())?;
     let blocks: Vec<Option<Block>> = field("memory_blocks", request.memory_blocks.clone())?;
     let host_memory = field("host_memory_bytes", request.host_memory_bytes)?;
+    let smallest_block = field("smallest_block_bytes", request.smallest_block_bytes)?;
     let default = Allowed::default();
     let ways: Vec<Way> = ways.into_iter().flatten().collect();
     let blocks: Vec<Block> = blocks.into_iter().flatten().collect();
-    let is_asked = !ways.is_empty() || !blocks.is_empty() || host_memory != default.host_memory;
+    let is_asked = !ways.is_empty()
+        || !blocks.is_empty()
+        || host_memory != default.host_memory
+        || smallest_block != default.smallest_block;
     let allowed = Allowed {
         ways: if ways.is_empty() { default.ways } else { ways },
         blocks: if blocks.is_empty() { default.blocks } else { blocks },
         host_memory,
+        smallest_block,
     };
     Ok((is_asked || mode == SearchMode::Mpress).then_some(allowed))
 }

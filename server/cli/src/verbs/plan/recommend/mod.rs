@@ -59,6 +59,11 @@ pub(crate) struct Recommend {
           help_heading = "Memory actions")]
     blocks: Vec<v1::MemoryBlock>,
 
+    /// Blocks smaller than this stay on their devices, for example 64KiB [default: none]: a copy has a price however little it
+    /// moves.
+    #[arg(long, value_name = "BYTES", value_parser = parse::bytes, help_heading = "Memory actions")]
+    smallest_block: Option<i64>,
+
     #[command(flatten)]
     memory: Memory,
 

@@ -22,6 +22,7 @@ impl Recommend {
             blocks,
             memory,
             host_memory,
+            smallest_block,
             dry_run,
         } = self;
         // One value is the training's; several are there to choose from.
@@ -82,6 +83,7 @@ impl Recommend {
             memory_ways: ways.into_iter().map(Into::into).collect(),
             memory_blocks: blocks.into_iter().map(Into::into).collect(),
             host_memory_bytes: host_memory.unwrap_or_default(),
+            smallest_block_bytes: smallest_block.unwrap_or_default(),
             validate_only: dry_run,
             profile_document: String::new(),
             memory_mode: memory.memory.unwrap_or_default().into(),

@@ -76,6 +76,7 @@ fn question<'a>(stages: &'a [StageBlocks], node: &'a NodeDevices, allowed: Allow
         reserve: &[],
         allowed,
         blocks: &BLOCKS,
+        smallest_block: 0,
         stripes: true,
         mappings: 0,
         stop: &NEVER,

@@ -39,6 +39,8 @@ impl ActionsQuestion<'_> {
         for point in kept(points).into_iter().rev() {
             let mut plan = point.found.plan;
             plan.found.baselines = Vec::new();
+            // Before it is named: that follows from all of it.
+            self.writer.tell_saved(&mut plan)?;
             let name = plan.name()?;
             front.push(FrontPoint {
                 plan: Some(name.clone()),

@@ -112,7 +112,7 @@ impl ActionsQuestion<'_> {
                 if self.given.is_some() || !self.wish.cuts.pins().is_empty() {
                     return Err(error.into());
                 }
-                let others = Stages { candidates, bound, stopped, states };
+                let others = Stages { candidates, mapped: Vec::new(), bound, stopped, states };
                 let found = self.ask_for(others, room, is_told, is_strict);
                 found.map_err(|other| match other {
                     QuestionError::Recommend(RecommendError::Stopped) => other,
@@ -134,6 +134,9 @@ impl ActionsQuestion<'_> {
         let Self { writer, choice, stop, .. } = *self;
         for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
             stage.capacity = self.capacity(room, self.job.fleet.capacity(stage.kinds), stage.peak, is_strict);
+        }
+        if self.wish.cuts.pins().is_empty() {
+            stages.mapped = writer.mapped(&stages.candidates, choice, stop);
         }
         let mut found = if is_told {
             let Chosen { candidate, plan, certificate, bound_is } = writer.chosen(&stages, choice, stop)?;

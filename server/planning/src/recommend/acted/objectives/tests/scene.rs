@@ -121,6 +121,8 @@ pub(super) struct Scene {
     pub(super) price: Option<f64>,
     /// Nodes of a cluster that has as many devices each; 0 where nobody described any.
     pub(super) nodes: u32,
+    /// Keys of these nodes besides.
+    pub(super) node_keys: String,
     pub(super) chain: Arc<ProfiledChain>,
 }
 
@@ -173,18 +175,27 @@ impl Scene {
             global_batch_size: 0,
             named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },
         };
-        Self { request, devices, capacity, price: None, nodes: 0, chain: Arc::new(chain) }
+        Self {
+            request,
+            devices,
+            capacity,
+            price: None,
+            nodes: 0,
+            node_keys: String::new(),
+            chain: Arc::new(chain),
+        }
     }
 
     /// The same question with this changed.
     pub(super) fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
-        let Self { request, devices, capacity, price, nodes, chain } = self;
+        let Self { request, devices, capacity, price, nodes, node_keys, chain } = self;
         let mut other = Self {
             request: request.clone(),
             devices: *devices,
             capacity: *capacity,
             price: *price,
             nodes: *nodes,
+            node_keys: node_keys.clone(),
             chain: Arc::clone(chain),
         };
         change(&mut other);
@@ -219,11 +230,11 @@ impl Scene {
     }
 
     fn cluster(&self) -> PlannedFleet {
-        let Self { nodes, capacity, .. } = self;
+        let Self { nodes, node_keys: keys, capacity, .. } = self;
         let devices = self.devices / nodes;
         let node = |node: u32| {
             format!(
-                "  - {{name: n{node}, kind: cpu, devices: {devices}, link: {{bandwidth: 5GB/s}}, network: {{bandwidth: 1GB/s}}}}\n"
+                "  - {{name: n{node}, kind: cpu, devices: {devices}, link: {{bandwidth: 5GB/s}}, network: {{bandwidth: 1GB/s}}{keys}}}\n"
             )
         };
         let nodes: String = (0..*nodes).map(node).collect();

@@ -1,0 +1,102 @@
+//! Which stage is on which device of a node whose links are unlike (MPress, III-C).
+//!
+//! Stages that hold much belong where devices with room are near. A plan that is found soon says what a mapping is worth; the
+//! best one's stages are then asked about like any others.
+
+use loadmaster_proto::training::actions::Way;
+
+use super::asked::Asked;
+use super::choose::{Choice, Chooser};
+use crate::actions::fastest::{self, Effort};
+use crate::actions::mapping::{self, Promise};
+use crate::actions::{NodeDevices, paper};
+use crate::recommend::find::Candidate;
+use crate::recommend::plan::Writer;
+use crate::search::Stop;
+
+/// Of how many mappings of a candidate a plan is looked for at most.
+const MOST_VALUED: usize = 24;
+
+impl Writer<'_> {
+    /// The same stages on each other's devices, of every candidate for which a faster plan is soon found there. Only devices
+    /// that are alike but for the links to each other change places: whatever bounds such stages in one order bounds them in any.
+    pub(super) fn mapped(&self, candidates: &[Candidate], choice: Choice<'_>, stop: &Stop) -> Vec<Candidate> {
+        if !choice.allowed.ways.contains(&Way::Peer) {
+            return Vec::new();
+        }
+        candidates.iter().filter_map(|of| self.on_other_devices(of, choice, stop)).collect()
+    }
+
+    fn on_other_devices(&self, candidate: &Candidate, choice: Choice<'_>, stop: &Stop) -> Option<Candidate> {
+        if stop.is_requested() || !self.is_on_one_node(candidate) {
+            return None;
+        }
+        let untouched = self.plan(candidate, choice.chooser.solver()).ok()?;
+        let asked = self.asked(candidate, untouched, choice.pace).ok()?;
+        let node = asked.node_within(choice.allowed);
+        if !node.has_unlike_pairs() {
+            return None;
+        }
+        // No plan is faster than its stages untouched: where that is reached no other mapping is looked at.
+        let bound = candidate.simulated.unwrap_or(0.0);
+        let found = mapping::best(
+            &node.graph(),
+            candidate.stages.len(),
+            MOST_VALUED,
+            |mapping| Promise { bound, guess: sending(&asked, &node, mapping) },
+            |mapping| {
+                let are_alike = mapping.iter().enumerate().all(|(stage, &own)| are_alike(&node, stage, own));
+                let may_go_on = are_alike && !stop.is_requested();
+                let node = may_go_on.then(|| node.mapped(mapping))?;
+                soon(&asked, &node, choice, stop)
+            },
+        )?;
+        let changes = found.mapping.iter().enumerate().any(|(stage, &device)| stage != device);
+        changes.then(|| {
+            let mut mapped = candidate.clone();
+            for (stage, &device) in mapped.stages.iter_mut().zip(&found.mapping) {
+                stage.devices.clone_from(&candidate.stages[device].devices);
+            }
+            mapped
+        })
+    }
+
+    /// Whether each stage is one device, and all are on the same node.
+    fn is_on_one_node(&self, candidate: &Candidate) -> bool {
+        let mut nodes = candidate.stages.iter().map(|stage| match stage.devices[..] {
+            [device] => Some(self.fleet.placed(device).node),
+            _ => None,
+        });
+        let Some(Some(first)) = nodes.next() else { return false };
+        nodes.all(|node| node.as_ref() == Some(&first))
+    }
+}
+
+/// Seconds of an iteration with actions that are soon found on these devices, or with MPress's; none where neither fit.
+fn soon(asked: &Asked<'_>, node: &NodeDevices, choice: Choice<'_>, stop: &Stop) -> Option<f64> {
+    let question = asked.question(node, &[], choice.allowed, stop);
+    let is_searched = choice.chooser == Chooser::Fastest && !asked.candidate.schedule.updates_always();
+    let found = is_searched.then(|| fastest::unproven(&question, asked.known(), Effort::Few).ok()).flatten();
+    match found {
+        Some(plan) => Some(plan.seconds),
+        None => paper::plan(&question).ok().map(|plan| plan.seconds),
+    }
+}
+
+/// Seconds of sending once what stages lack to all that have room, over all links at once.
+fn sending(asked: &Asked<'_>, node: &NodeDevices, mapping: &[usize]) -> f64 {
+    let needs = asked.known().needs.unwrap_or(&[]);
+    let rate = |from: usize, to: usize| {
+        let link = mapping.get(from).zip(mapping.get(to)).and_then(|(&from, &to)| node.link(from, to));
+        link.map_or(0.0, |link| link.bytes_per_second)
+    };
+    let of_donor = |(from, &need): (usize, &i128)| {
+        let with_room = needs.iter().enumerate().filter(|&(to, &other)| to != from && other < 0);
+        need as f64 / with_room.map(|(to, _)| rate(from, to)).sum::<f64>()
+    };
+    needs.iter().enumerate().filter(|(_, need)| **need > 0).map(of_donor).fold(0.0, f64::max)
+}
+
+fn are_alike(node: &NodeDevices, one: usize, other: usize) -> bool {
+    (node.capacity.get(one), node.host.get(one)) == (node.capacity.get(other), node.host.get(other))
+}

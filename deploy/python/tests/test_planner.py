@@ -163,6 +163,8 @@ def test_asyncio_has_the_same(planner: Planner, client: Client, tmp_path: Path) 
 
 def test_what_is_interrupted_is_cancelled(planner: Planner) -> None:
     script = (
+        # What starts the tests may have told its children to ignore Ctrl-C, as a shell does with what runs in the background.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import loadmaster\n"
         f"begun = loadmaster.profile({TINY!r}, profile_id='long', training={{'micro_batch_size': 64, 'micro_batches': 64}},"
         " iterations=1000, fresh=True)\n"

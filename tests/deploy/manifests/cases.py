@@ -47,8 +47,11 @@ CHANGED: dict[str, dict[str, Any]] = {
     }
     | {f"{where}/image": "registry.example.com/loadmaster:0.1.0-2" for where in (IN_PLANNER, IN_MIGRATION)}
     | {f"{where}/imagePullPolicy": "Always" for where in (IN_PLANNER, IN_MIGRATION, IN_WORKER)}
-    | {f"{where}/{SECRET}/{key}": value
-       for where in (IN_PLANNER, IN_MIGRATION) for key, value in {"name": "postgres", "key": "1"}.items()}
+    | {
+        f"{where}/{SECRET}/{key}": value
+        for where in (IN_PLANNER, IN_MIGRATION)
+        for key, value in {"name": "postgres", "key": "1"}.items()
+    }
     | {
         f"{IN_WORKER}/image": "registry.example.com/loadmaster-worker:0.1.0-2",
         f"{IN_PLANNER}/args/1": "--prune-older-than",

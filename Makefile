@@ -66,6 +66,8 @@ test: lint binaries ## Run formatting and lint checks, then every test
 	$(CARGO) test --workspace --locked --doc
 	@tests/launchers/ask.sh --random 100 --seconds $(LAUNCHER_SECONDS) --target $(target)/debug
 	@deploy/python/tests/check.sh --target $(target)/debug
+	@tests/deploy/manifests/install.sh || true
+	@tests/deploy/manifests/check.sh
 
 # Both keep what they measured in $(target)/accuracy. More: $(target)/debug/accuracy --help
 accuracy: binaries ## Compare predictions with measured stages: a sample (10 to 15 minutes)
@@ -137,7 +139,7 @@ fmt: ## Format the code
 lint: setup ## Check formatting, clippy and the shell scripts
 	$(CARGO) fmt --all -- --check
 	@if command -v shellcheck >/dev/null; then \
-		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/tests/*.sh; \
+		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/tests/*.sh tests/deploy/manifests/*.sh; \
 	fi
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 

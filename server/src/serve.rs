@@ -26,6 +26,8 @@ use crate::store::{ConnectOptions, Store};
 
 /// Where the pages are unless another address is named.
 const USUAL_PAGES: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7434);
+/// What the health service says to be served as long as this planner lives, whatever its database does.
+const ALIVE: &str = "alive";
 /// Time between two looks at the database for the health service.
 const HEALTH_ROUND: Duration = Duration::from_secs(2);
 /// Every so many of them, something is written too: that a disk is full shows in nothing else.
@@ -167,6 +169,7 @@ async fn serve_on(
     let terms = LeaseTerms { lease: args.lease, heartbeat: args.heartbeat };
     let dispatcher = Dispatcher::start(database.store.clone(), terms);
     let reporter = HealthReporter::new();
+    reporter.set_service_status(ALIVE, ServingStatus::Serving).await;
     let services = Services {
         store: database.store.clone(),
         dispatcher: dispatcher.clone(),

@@ -118,6 +118,13 @@ class Planner:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def sql(self, statement: str) -> None:
+        """Changes what is stored, as nothing of the package can: times of long ago, for example."""
+        line = ["psql", "--quiet", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--host", str(self._path / "data" / "run")]
+        line += ["--username", "loadmaster", "--dbname", "loadmaster", "--command", statement]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0, done.stderr
+
     def close(self) -> None:
         if self._worker is not None:
             self._worker.stop()

@@ -14,10 +14,10 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 
 import loadmaster
-from loadmaster import _calls, _notation, _settings, _words, errors
+from loadmaster import _calls, _notation, _requests, _settings, _words, errors
 from loadmaster._fill import fill
 from loadmaster._settings import Settings
-from loadmaster._wire.v1 import plan_pb2, profile_pb2, recommend_pb2, training_pb2
+from loadmaster._wire.v1 import history_pb2, plan_pb2, profile_pb2, recommend_pb2, training_pb2
 
 METHODS = [value for value in vars(_calls).values() if isinstance(value, _calls.Method)]
 
@@ -25,12 +25,12 @@ METHODS = [value for value in vars(_calls).values() if isinstance(value, _calls.
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: str(method.path).rpartition("/")[2])
 def test_methods_are_those_of_the_protocol_and_may_be_called_again(method: _calls.Method) -> None:  # type: ignore[type-arg]
     service, name = method.path.strip("/").split("/")
-    files = (plan_pb2.DESCRIPTOR, profile_pb2.DESCRIPTOR, operations_pb2.DESCRIPTOR)
+    files = (history_pb2.DESCRIPTOR, plan_pb2.DESCRIPTOR, profile_pb2.DESCRIPTOR, operations_pb2.DESCRIPTOR)
     services = {of.full_name: of for file in files for of in file.services_by_name.values()}
     described = services[service].methods_by_name[name]
     assert (described.input_type, described.output_type) == (method.request.DESCRIPTOR, method.answer.DESCRIPTOR)
-    # Plans and bindings are named by their content: the second is the first.
-    changes_nothing = name.startswith(("Get", "List", "Predict", "Recommend", "Bind", "Export", "Wait", "Cancel"))
+    # Plans and bindings are named by their content: the second is the first. What was deleted is not deleted again.
+    changes_nothing = name.startswith(("Get", "List", "Predict", "Recommend", "Bind", "Export", "Wait", "Cancel", "Prune"))
     assert changes_nothing or "request_id" in method.request.DESCRIPTOR.fields_by_name
 
 
@@ -79,6 +79,31 @@ def test_bytes_have_units(text: str, count: int) -> None:
 def test_nonsense_is_no_number_of_bytes(text: str) -> None:
     with pytest.raises(ValueError, match="bytes"):
         _notation.bytes_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90d", 7_776_000), ("2w", 1_209_600), ("1h30m", 5_400), (" 1w 2d ", 777_600), ("90 s", 90)]
+)
+def test_ages_are_weeks_days_and_hours(text: str, seconds: int) -> None:
+    assert _notation.age(text).total_seconds() == seconds
+    assert _requests.prune(text, {}).older_than.seconds == seconds
+
+
+@pytest.mark.parametrize("text", ["", "90", "d", "0d", "-1d", "1 month", "1ms", "1d!", "99999999999w"])
+def test_nonsense_is_no_age(text: str) -> None:
+    with pytest.raises(ValueError, match=r"older_than: .* write a time above 0"):
+        _requests.prune(text, {})
+
+
+def test_pages_of_what_was_pruned_add_up() -> None:
+    pruned = loadmaster.Pruned()
+    for collection, taken, kept_count in (("plans", ["plans/a"], 60), ("runs", [], 60), ("plans", ["plans/b"], 70)):
+        page = history_pb2.PrunedCollection(collection=collection, taken=taken, taken_count=len(taken), kept_count=kept_count)
+        page.kept.extend([history_pb2.KeptRow(name="plans/c", by=["plans/d"], by_count=5)] * 60)
+        pruned.add([page])
+    assert (pruned.taken, pruned.taken_count, pruned.kept_count) == (["plans/a", "plans/b"], 2, 190)
+    assert [len(of.kept) for of in pruned.message.collections] == [100, 60]
+    assert pruned.kept[0] == loadmaster.Kept("plans/c", ["plans/d"], 5)
 
 
 def test_devices_are_groups_in_order() -> None:

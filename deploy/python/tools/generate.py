@@ -23,7 +23,7 @@ REPOSITORY = HERE.parents[2]
 PROTOS = REPOSITORY / "proto"
 PACKAGE = "loadmaster._wire.v1"
 #: What the package calls; the files that these import come with them.
-ROOTS = ["loadmaster/v1/plan.proto", "loadmaster/v1/profile.proto"]
+ROOTS = ["loadmaster/v1/history.proto", "loadmaster/v1/plan.proto", "loadmaster/v1/profile.proto"]
 
 
 def main() -> None:
@@ -74,6 +74,10 @@ def closure(roots: list[str]) -> list[str]:
 def private(file: Path, text: str) -> str:
     """Imports of `loadmaster.v1` as imports of the package's own part. Names in descriptors stay: they are the protocol's."""
     if file.suffix == ".pyi":
+        if "def collections(self)" in text:
+            # A field hides the module of its name from the rest of its class.
+            text = text.replace("import collections.abc\n", "import collections.abc as collections_abc\n")
+            text = re.sub(r"(?<!import )\bcollections\.abc\.", "collections_abc.", text)
         return text.replace("loadmaster.v1.", f"{PACKAGE}.")
     text = re.sub(r"^from loadmaster\.v1 import", f"from {PACKAGE} import", text, flags=re.M)
     return re.sub(r"'loadmaster\.v1\.(\w+_pb2)', _globals", rf"'{PACKAGE}.\1', _globals", text)

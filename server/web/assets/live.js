@@ -1,11 +1,13 @@
 // Live updates. A page says which topics it shows; when the planner says that one of them changed, the page is asked for again, and
-// the parts that are not as they were are put in their places. Without this script pages stay as they were made.
+// the parts that are not as they were are put in their places. The planner looks at what is new or at work; for all else a page that
+// is looked at is asked for again from time to time. Without this script pages stay as they were made.
 "use strict";
 (() => {
   const topics = (document.body.dataset.topics || "").split(" ").filter(Boolean);
   const status = document.getElementById("live");
   if (topics.length === 0 || !("EventSource" in window)) return;
 
+  const SOMETIMES = 20_000; // Milliseconds between two looks at what nobody told to have changed.
   let isBusy = false; // A page is on its way.
   let isStale = false; // Something changed since it was asked for.
 
@@ -50,6 +52,8 @@
     isBusy = false;
     if (isStale) setTimeout(refresh, 1000);
   };
+
+  setInterval(refresh, SOMETIMES);
 
   // A browser opens few connections to one place, and all of its pages share them: only a page that is looked at holds one.
   let source = null;

@@ -34,7 +34,8 @@ const LISTENERS: usize = 64;
 const LOOK: Duration = Duration::from_millis(400);
 /// Time between two signs of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
-/// Rows of a list that are looked at.
+/// Rows of a list that are looked at: the newest, and those that are at work. What else becomes of older ones, a label for example,
+/// is no news; pages that are looked at ask again from time to time by themselves (`live.js`).
 const ROWS: i32 = 50;
 
 /// Kinds of things that change.
@@ -172,7 +173,11 @@ async fn look(planner: &Planner) -> Result<[u64; TOPICS.len()], Status> {
         page_size: ROWS,
         ..ListOperationsRequest::default()
     };
-    let operations = answer(planner.operations().list_operations(operations)).await?;
+    let running = ListOperationsRequest { filter: "done = false".to_owned(), ..operations.clone() };
+    let operations = [
+        answer(planner.operations().list_operations(operations)).await?,
+        answer(planner.operations().list_operations(running)).await?,
+    ];
     let newest = v1::ListRunsRequest { page_size: ROWS, ..Default::default() };
     let held =
         v1::ListRunsRequest { state: v1::run::State::Running.into(), page_size: ROWS, ..Default::default() };
@@ -194,7 +199,7 @@ async fn look(planner: &Planner) -> Result<[u64; TOPICS.len()], Status> {
         v1::ListObservationsRequest { plan: "plans/-".to_owned(), page_size: ROWS, ..Default::default() };
     let observations = answer(planner.plans().list_observations(observations)).await?;
     Ok([
-        digest(&[&operations.encode_to_vec()]),
+        digest(&[&operations[0].encode_to_vec(), &operations[1].encode_to_vec()]),
         digest(&[&runs[0].encode_to_vec(), &runs[1].encode_to_vec()]),
         digest(&[&plans.encode_to_vec(), of_plans.as_bytes()]),
         digest(&[&profiles.encode_to_vec(), of_profiles.as_bytes()]),

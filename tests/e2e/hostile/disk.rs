@@ -45,6 +45,9 @@ async fn health_says_that_a_full_disk_takes_nothing_and_when_it_does_again() {
     wait_for(&mut watch, ServingStatus::Serving).await;
     std::fs::write(&full, "").unwrap();
     wait_for(&mut watch, ServingStatus::NotServing).await;
+    // Whoever would start it again is told to leave it alone.
+    let alive = health.check(HealthCheckRequest { service: "alive".to_owned() }).await.unwrap();
+    assert_eq!(alive.into_inner().status(), ServingStatus::Serving);
     std::fs::remove_file(&full).unwrap();
     wait_for(&mut watch, ServingStatus::Serving).await;
 }

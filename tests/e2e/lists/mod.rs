@@ -28,7 +28,7 @@ use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use loadmaster_tests::{Worker, WorkerOptions, cli, json, wait_until};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json, wait_until};
 use prost::Message;
 use tonic::Code;
 use tonic_types::StatusExt;
@@ -579,4 +579,19 @@ async fn what_nothing_rests_on_is_deleted() {
     let deleted = cli(planner, &["profile", "delete", "first"]);
     assert_eq!(deleted.code, 0, "{deleted:?}");
     assert!(cli(planner, &["profile", "list"]).stdout.contains("no profiles"));
+}
+
+/// Whatever a list is of, a mistake in what was typed is told by the option, not by the field of a request.
+#[test]
+fn mistakes_in_filters_are_told_by_the_option() {
+    let planner = Planner::start();
+    for noun in ["cluster", "model", "operation", "plan", "profile", "run", "worker"] {
+        let told = cli(&planner, &[noun, "list", "--filter", "no_such_field = 1"]);
+        assert!(told.code == 2 && told.stderr.contains("--filter: "), "{noun}: {told:?}");
+        assert!(!told.stderr.contains(" filter: "), "{noun}: {told:?}");
+    }
+    for verb in ["show", "wait", "cancel", "delete"] {
+        let told = cli(&planner, &["operation", verb, "none"]);
+        assert!(told.code == 3, "{verb}: {told:?}");
+    }
 }

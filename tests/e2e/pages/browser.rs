@@ -14,10 +14,18 @@ use tempfile::TempDir;
 use url::{ParseError, Url};
 
 use super::scene;
+use crate::lists::scene::content;
 
 /// Pages that are judged by axe-core: one of each kind.
-const JUDGED: [&str; 6] =
-    ["/", "/plans?filter=nonsense", "/plans", "/plans/a1", "/profiles/first", "/errors"];
+const JUDGED: [&str; 7] = [
+    "/",
+    "/plans?filter=nonsense",
+    "/plans",
+    "/plans/a1",
+    "/plans/a1/export/deepspeed",
+    "/profiles/first",
+    "/errors",
+];
 /// Changes of a list whose way into the browser is timed.
 const CHANGES: usize = 20;
 
@@ -223,5 +231,79 @@ async fn a_change_is_seen_in_the_browser() {
         times[CHANGES / 2],
         times[CHANGES - 1]
     );
+    browser.end().await;
+}
+
+/// What becomes of something old is seen, too, though nobody is told of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_something_old_is_seen_in_the_browser() {
+    let browser = match Browser::start().await {
+        Ok(browser) => browser,
+        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
+    };
+    let (scene, pages) = scene().await;
+    let (profile, model) = (scene.profile("second", Vec::new()).await, scene.model(10).await);
+    for layers in 1..30 {
+        for (id, sizes) in [("d", [layers, 30 - layers]), ("e", [30 - layers, layers])] {
+            let kind = if id == "d" { "cpu" } else { "cuda" };
+            scene.plan(&format!("{id}{layers}"), &content(&profile, &model, kind, &sizes)).await;
+        }
+    }
+    browser
+        .client
+        .goto(&format!("http://{pages}/plans?filter=profile+%3D+first"))
+        .await
+        .expect("it is loaded");
+    // The first look of those who watch is news of everything, so the page is asked for once.
+    let fetched =
+        "return performance.getEntriesByType('resource').filter((of) => of.initiatorType == 'fetch').length";
+    let begin = Instant::now();
+    while browser.run(fetched).await == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the page is not live");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    json(&scene.planner, &["plan", "label", "a1", "age=old"]);
+    let begin = Instant::now();
+    loop {
+        let text = browser.run("return document.getElementById('rows').innerText").await;
+        if text.as_str().is_some_and(|text| text.contains("age=old")) {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(120), "the change is not seen: {text}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    browser.end().await;
+}
+
+/// A form's choice is an address, and that shows what was chosen.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_envelope_is_chosen_in_the_browser() {
+    let browser = match Browser::start().await {
+        Ok(browser) => browser,
+        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
+    };
+    let (_scene, pages) = scene().await;
+    let found = async |what: &str| browser.client.find(Locator::Css(what)).await.expect("it is there");
+    browser.client.goto(&format!("http://{pages}/plans/a1/export/torch-pipelining")).await.expect("it is loaded");
+    found("select[name=envelope]").await.select_by_value("jobset").await.expect("it can be chosen");
+    found("input[name=image]").await.send_keys("train:1").await.expect("typed");
+    found("form button").await.click().await.expect("clicked");
+    let begin = Instant::now();
+    loop {
+        let text = browser.run("return document.getElementById('main').innerText").await;
+        if text.as_str().is_some_and(|text| text.contains("kind: JobSet") && text.contains("train:1")) {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "there is no manifest: {text}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let address = browser.client.current_url().await.expect("it has an address");
+    assert!(address.query().is_some_and(|query| query.contains("envelope=jobset")), "{address}");
+    assert_eq!(
+        found("select[name=envelope]").await.prop("value").await.expect("read").as_deref(),
+        Some("jobset")
+    );
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
     browser.end().await;
 }

@@ -137,6 +137,66 @@ async fn lists_are_filtered_ordered_and_divided_by_their_addresses() {
     assert!(!second.body.contains("rel=\"next\""));
 }
 
+/// What starts the processes, and on which devices, is chosen in a form, whose address says it all.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_is_for_the_devices_and_in_the_envelope_that_were_chosen() {
+    let (scene, pages) = scene().await;
+    let given =
+        ["--nodes", "left,right", "--device-kind", "cpu", "--memory", "64GiB", "--device-indices", "0"];
+    let binding = json(&scene.planner, &[&["plan", "bind", "a1"], &given[..]].concat());
+    let binding = binding["name"].as_str().expect("a binding has a name").to_owned();
+    let path = "/plans/a1/export/torch-pipelining";
+    let plain = get(&pages, path).await;
+    assert_eq!(plain.status, 200);
+    for part in [
+        "<form class=\"ask\" method=\"get\">",
+        "<select name=\"envelope\">",
+        "<option value=\"jobset\">jobset</option>",
+        &format!("<option value=\"{binding}\">{binding} on "),
+        "<input name=\"image\" value=\"\"",
+    ] {
+        assert!(plain.body.contains(part), "{part}: {}", plain.body);
+    }
+    assert!(!plain.body.contains("right slots"), "{}", plain.body);
+
+    // As a browser writes what a form says: also what was left as it is.
+    let chosen =
+        format!("?version=&binding={}&envelope=job&image=train%3A1&queue=", binding.replace('/', "%2F"));
+    let job = get(&pages, &format!("{path}{chosen}")).await;
+    assert_eq!(job.status, 200, "{}", job.body);
+    for part in [
+        "<option value=\"job\" selected>",
+        &format!("<option value=\"{binding}\" selected>"),
+        "<input name=\"image\" value=\"train:1\"",
+        "<h2>job.yaml</h2>",
+        "kind: Job",
+        &binding,
+    ] {
+        assert!(job.body.contains(part), "{part}: {}", job.body);
+    }
+
+    // What is wrong is said above a form that still has it.
+    for (wrong, why) in [
+        ("?envelope=job", "image"),
+        ("?envelope=%3Cb%3E", "envelope: &#34;&#60;b&#62;&#34; is none of"),
+        ("?binding=bindings%2F0123456789abcdef", "bindings/0123456789abcdef"),
+        ("?version=no%22such", "no&#34;such"),
+    ] {
+        let answer = get(&pages, &format!("{path}{wrong}")).await;
+        assert!(matches!(answer.status, 400 | 404), "{wrong}: {}", answer.status);
+        assert!(
+            answer.body.contains("role=\"alert\"") && answer.body.contains(why),
+            "{wrong}: {}",
+            answer.body
+        );
+        assert!(
+            !answer.body.contains("no\"such") && !answer.body.contains("<b>"),
+            "{wrong}: {}",
+            answer.body
+        );
+    }
+}
+
 /// Whoever shows a browser another name for this machine reads nothing, and nobody changes anything.
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_only_show_and_only_to_those_who_mean_this_machine() {

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from ._aio import AsyncClient
 from ._client import Client
+from ._history import Kept, Pruned
 from ._operation import AsyncOperation, Operation, Progress
 from ._plan import AsyncPlan, Binding, Export, Plan, Prediction, Stage
 from ._profile import Profile
-from ._requests import ModelLike, ProfileLike
+from ._requests import AgeLike, ModelLike, ProfileLike
 from ._version import VERSION as __version__
 from ._wire.v1 import profile_pb2
 from .errors import (
@@ -44,7 +45,7 @@ from .errors import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._wire.options import PredictOptions, ProfileOptions, RecommendOptions
+    from ._wire.options import PredictOptions, ProfileOptions, PruneOptions, RecommendOptions
 
 __all__ = [
     "AlreadyExists",
@@ -59,6 +60,7 @@ __all__ = [
     "Export",
     "FieldViolation",
     "InvalidField",
+    "Kept",
     "LoadmasterError",
     "NoFeasiblePlan",
     "NoWorker",
@@ -71,6 +73,7 @@ __all__ = [
     "Profile",
     "ProfileNotReady",
     "Progress",
+    "Pruned",
     "RunFailed",
     "Stage",
     "Unavailable",
@@ -80,6 +83,7 @@ __all__ = [
     "predict",
     "profile",
     "profiles",
+    "prune_history",
     "recommend",
 ]
 
@@ -122,3 +126,8 @@ def plans(*, filter: str = "", order_by: str = "", page_size: int = 0) -> Iterat
 def profiles(*, filter: str = "", order_by: str = "", page_size: int = 0) -> Iterator[Profile]:
     """See `Client.profiles`."""
     return _client().profiles(filter=filter, order_by=order_by, page_size=page_size)
+
+
+def prune_history(older_than: AgeLike, **options: Unpack[PruneOptions]) -> Pruned:
+    """See `Client.prune_history`."""
+    return _client().prune_history(older_than, **options)

@@ -13,10 +13,11 @@ import grpc
 from . import _calls, _requests
 from ._calls import A, Attempts, Method, Q
 from ._fill import name
+from ._history import Pruned
 from ._operation import AsyncOperation
 from ._plan import AsyncPlan, Prediction
 from ._profile import Profile
-from ._requests import ModelLike, ProfileLike
+from ._requests import AgeLike, ModelLike, ProfileLike
 from ._settings import Settings
 from ._wire.v1 import plan_pb2, profile_pb2
 from .errors import CallError, from_call
@@ -24,7 +25,7 @@ from .errors import CallError, from_call
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from ._wire.options import PredictOptions, ProfileOptions, RecommendOptions
+    from ._wire.options import PredictOptions, ProfileOptions, PruneOptions, RecommendOptions
 
 
 class AsyncClient:
@@ -78,6 +79,16 @@ class AsyncClient:
                 yield Profile(profile)
             if not page.next_page_token:
                 return
+            request.page_token = page.next_page_token
+
+    async def prune_history(self, older_than: AgeLike, **options: Unpack[PruneOptions]) -> Pruned:
+        """See `Client.prune_history`."""
+        request, pruned = _requests.prune(older_than, options), Pruned()
+        while True:
+            page = await self.call(_calls.PRUNE_HISTORY, request)
+            pruned.add(page.collections)
+            if not page.next_page_token:
+                return pruned
             request.page_token = page.next_page_token
 
     def plan_of(self, message: plan_pb2.Plan) -> AsyncPlan:

@@ -12,7 +12,7 @@ from google.protobuf import empty_pb2
 from google.protobuf.message import Message
 
 from ._version import VERSION
-from ._wire.v1 import binding_pb2, export_pb2, observation_pb2, plan_pb2, profile_pb2
+from ._wire.v1 import binding_pb2, export_pb2, history_pb2, observation_pb2, plan_pb2, profile_pb2
 from .errors import LoadmasterError
 
 Q = TypeVar("Q", bound=Message)
@@ -39,7 +39,7 @@ PATIENCE = 10.0
 @dataclass(frozen=True)
 class Method(Generic[Q, A]):
     """A method of the planner. All of these may be called again: reads and predictions change nothing, a search gives the
-    same plan or binding, and whatever begins or stores something has a request id."""
+    same plan or binding, whatever begins or stores something has a request id, and what is deleted stays so."""
 
     path: str
     request: type[Q]
@@ -48,6 +48,7 @@ class Method(Generic[Q, A]):
 
 PLANS = "/loadmaster.v1.PlanService"
 PROFILES = "/loadmaster.v1.ProfileService"
+HISTORY = "/loadmaster.v1.HistoryService"
 OPERATIONS = "/google.longrunning.Operations"
 
 RECOMMEND_PLAN = Method(f"{PLANS}/RecommendPlan", plan_pb2.RecommendPlanRequest, plan_pb2.Plan)
@@ -61,6 +62,7 @@ REPORT_OBSERVATION = Method(f"{PLANS}/ReportObservation", plan_pb2.ReportObserva
 RUN_PROFILE = Method(f"{PROFILES}/RunProfile", profile_pb2.RunProfileRequest, operations_pb2.Operation)
 GET_PROFILE = Method(f"{PROFILES}/GetProfile", profile_pb2.GetProfileRequest, profile_pb2.Profile)
 LIST_PROFILES = Method(f"{PROFILES}/ListProfiles", profile_pb2.ListProfilesRequest, profile_pb2.ListProfilesResponse)
+PRUNE_HISTORY = Method(f"{HISTORY}/PruneHistory", history_pb2.PruneHistoryRequest, history_pb2.PruneHistoryResponse)
 GET_OPERATION = Method(f"{OPERATIONS}/GetOperation", operations_pb2.GetOperationRequest, operations_pb2.Operation)
 WAIT_OPERATION = Method(f"{OPERATIONS}/WaitOperation", operations_pb2.WaitOperationRequest, operations_pb2.Operation)
 CANCEL_OPERATION = Method(f"{OPERATIONS}/CancelOperation", operations_pb2.CancelOperationRequest, empty_pb2.Empty)

@@ -12,10 +12,11 @@ import grpc
 from . import _calls, _requests
 from ._calls import A, Attempts, Method, Q
 from ._fill import name
+from ._history import Pruned
 from ._operation import Operation
 from ._plan import Plan, Prediction
 from ._profile import Profile
-from ._requests import ModelLike, ProfileLike
+from ._requests import AgeLike, ModelLike, ProfileLike
 from ._settings import Settings
 from ._wire.v1 import plan_pb2, profile_pb2
 from .errors import CallError, from_call
@@ -23,7 +24,7 @@ from .errors import CallError, from_call
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from ._wire.options import PredictOptions, ProfileOptions, RecommendOptions
+    from ._wire.options import PredictOptions, ProfileOptions, PruneOptions, RecommendOptions
 
 
 class Client:
@@ -86,6 +87,20 @@ class Client:
             yield from map(Profile, page.profiles)
             if not page.next_page_token:
                 return
+            request.page_token = page.next_page_token
+
+    def prune_history(self, older_than: AgeLike, **options: Unpack[PruneOptions]) -> Pruned:
+        """Deletes what is older (`90d`, or a timedelta of at least a day) and what nothing that stays refers to.
+
+        Keywords are the fields of PruneHistoryRequest: `filter="NOT labels:keep"`, `collections=["plans"]`; with
+        `validate_only=True` nothing is deleted. Of an interrupted call what was deleted stays so.
+        """
+        request, pruned = _requests.prune(older_than, options), Pruned()
+        while True:
+            page = self.call(_calls.PRUNE_HISTORY, request)
+            pruned.add(page.collections)
+            if not page.next_page_token:
+                return pruned
             request.page_token = page.next_page_token
 
     def plan_of(self, message: plan_pb2.Plan) -> Plan:

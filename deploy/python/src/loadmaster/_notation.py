@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 
 from ._wire.v1 import recommend_pb2, stage_pb2
@@ -9,6 +10,8 @@ from ._wire.v1 import recommend_pb2, stage_pb2
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 UNITS |= {name: 2 ** (10 * power) for power, letter in enumerate("kmgt", start=1) for name in (letter, f"{letter}ib")}
 LARGEST = 2**63 - 1
+#: Seconds of ten thousand years, the longest duration of the protocol.
+LONGEST = 315_576_000_000
 
 
 def bytes_of(text: str) -> int:
@@ -21,6 +24,16 @@ def bytes_of(text: str) -> int:
     if count > LARGEST:
         raise ValueError(f"{text!r} is more than {LARGEST} bytes")
     return count
+
+
+def age(text: str) -> datetime.timedelta:
+    """A time before now: `90d`, `12h`, `1w 2d`, `90m`; a day has 24 hours."""
+    parts = re.findall(r"(\d+)\s*([wdhms])", text)
+    units = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
+    seconds = sum(int(count) * units[unit] for count, unit in parts)
+    if not re.fullmatch(r"\s*(?:\d+\s*[wdhms]\s*)+", text) or not 0 < seconds < LONGEST:
+        raise ValueError(f"{text!r}: write a time above 0, for example 7d, 12h or 30m")
+    return datetime.timedelta(seconds=seconds)
 
 
 def devices(text: str) -> list[recommend_pb2.DeviceGroup]:

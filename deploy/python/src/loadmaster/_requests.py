@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import uuid
@@ -9,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
 
+from . import _notation
 from ._fill import fill, name
-from ._wire.v1 import binding_pb2, export_pb2, model_pb2, plan_pb2, profile_pb2
+from ._wire.v1 import binding_pb2, export_pb2, history_pb2, model_pb2, plan_pb2, profile_pb2
 
 if TYPE_CHECKING:
     from ._profile import Profile
@@ -30,6 +32,10 @@ ProfileLike = Union[str, "os.PathLike[str]", "Profile"]
 #: `models/ID`; the family of a model of the zoo; fields of a ZooModel; a source; the path of a `config.json` or a list of
 #: layers; a configuration of transformers.
 ModelLike = Union[str, "os.PathLike[str]", Mapping[str, Any], model_pb2.ModelSource, HuggingFaceConfig]
+
+
+#: `90d`, `12h`, `1w 2d`; or how long.
+AgeLike = Union[str, "datetime.timedelta"]
 
 
 def recommend(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2.RecommendPlanRequest:
@@ -66,6 +72,18 @@ def run_profile(model: ModelLike, options: Mapping[str, Any]) -> profile_pb2.Run
 def report(plan: str, observation: Mapping[str, Any]) -> plan_pb2.ReportObservationRequest:
     """What a training of a plan needed."""
     return _repeatable(fill(plan_pb2.ReportObservationRequest(), {"plan": plan, "observation": observation}))
+
+
+def prune(older_than: AgeLike, options: Mapping[str, Any]) -> history_pb2.PruneHistoryRequest:
+    """See `Client.prune_history`."""
+    request = fill(history_pb2.PruneHistoryRequest(), options)
+    if not isinstance(older_than, (str, datetime.timedelta)):
+        raise TypeError(f"older_than: give a text, for example '90d', or a timedelta, not {older_than!r}")
+    try:
+        request.older_than.FromTimedelta(_notation.age(older_than) if isinstance(older_than, str) else older_than)
+    except ValueError as error:
+        raise ValueError(f"older_than: {error}") from None
+    return request
 
 
 def _repeatable(request: R) -> R:

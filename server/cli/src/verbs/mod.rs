@@ -128,7 +128,7 @@ impl Noun {
             Self::Run(verb) => verb.options(),
             Self::Worker(verb) => verb.options(),
             Self::History(verb) => verb.options(),
-            Self::Operation(_) => &[],
+            Self::Operation(verb) => verb.options(),
         }
     }
 }

@@ -6,7 +6,7 @@ use loadmaster_proto::wire::longrunning::{
 };
 
 use super::help;
-use crate::failure::Failure;
+use crate::failure::{Failure, options};
 use crate::input::parse;
 use crate::session::client::operations;
 use crate::session::context::{Context, LeftBehind};
@@ -49,6 +49,18 @@ pub(crate) enum OperationVerb {
         #[arg(value_parser = parse::operation)]
         name: String,
     },
+}
+
+impl OperationVerb {
+    /// The options that fill the fields of its request.
+    pub(crate) fn options(&self) -> options::OptionTable {
+        match self {
+            Self::List(_) => options::LIST,
+            Self::Show { .. } | Self::Wait { .. } | Self::Cancel { .. } | Self::Delete { .. } => {
+                options::NAME
+            }
+        }
+    }
 }
 
 pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Failure> {

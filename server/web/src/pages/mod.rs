@@ -1,5 +1,6 @@
 //! The pages: an address each, what it asks the planner, and the template that shows it.
 
+mod export;
 mod history;
 mod lists;
 mod overview;
@@ -116,8 +117,8 @@ pub(crate) fn router(desk: Desk) -> Router {
         .route("/errors", get(predictions::show))
         .route("/plans/{id}", get(plan::show))
         .route("/plans/{id}/json", get(plan::json))
-        .route("/plans/{id}/export", get(plan::exporters))
-        .route("/plans/{id}/export/{launcher}", get(plan::export))
+        .route("/plans/{id}/export", get(export::exporters))
+        .route("/plans/{id}/export/{launcher}", get(export::show))
         .route("/plans/{id}/history", get(history::show))
         .route("/profiles/{id}", get(records::profile))
         .route("/runs/{id}", get(records::run))

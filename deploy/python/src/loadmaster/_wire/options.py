@@ -150,6 +150,15 @@ class ProfileOptions(TypedDict, total=False):
     host_memory_bytes: Union[int, str]
 
 
+class PruneOptions(TypedDict, total=False):
+    """Fields of PruneHistoryRequest."""
+
+    filter: str
+    collections: Sequence[str]
+    validate_only: bool
+    page_size: int
+
+
 class ChunkChoicesFields(TypedDict, total=False):
     """Fields of ChunkChoices."""
 

@@ -1,0 +1,264 @@
+//! A plan as each launcher's files, on the devices and in the envelope that the address asks for.
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use loadmaster_proto::wire::v1;
+use loadmaster_show::choice::Choice;
+use loadmaster_show::show::Show;
+use serde::Deserialize;
+use tonic::{Code, Status};
+
+use super::plan::{get, tabs};
+use super::{LOOK, Page, Section, SheetPage, html};
+use crate::Desk;
+use crate::fault::Fault;
+use crate::link::Piece;
+use crate::planner::answer;
+
+/// Bindings that can be chosen, the newest.
+const BINDINGS: i32 = 50;
+
+/// The launchers that a plan may be exported for.
+pub(crate) async fn exporters(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+    get(&desk, &id).await?;
+    let listed = answer(desk.planner.plans().list_exporters(v1::ListExportersRequest {})).await?;
+    let mut section = Section::text("launchers", "For which launcher?", &listed.table(LOOK));
+    let mut words: Vec<String> = listed.exporters.iter().map(|of| of.launcher().word()).collect();
+    words.dedup();
+    for word in words {
+        section = section.with_link(word.clone(), format!("/plans/{id}/export/{word}"));
+    }
+    let page = Page::still(format!("plans/{id}: export"));
+    Ok(html(&SheetPage { page, tabs: tabs(&id), sections: vec![section] }))
+}
+
+/// What an address asks of an export; empty for what is usual.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    version: String,
+    /// By its word.
+    variant: String,
+    /// `bindings/{binding}`.
+    binding: String,
+    /// What starts the processes, by its word.
+    envelope: String,
+    image: String,
+    namespace: String,
+    name: String,
+    queue: String,
+    required_topology: String,
+    preferred_topology: String,
+    stage_topology: String,
+}
+
+#[derive(Template)]
+#[template(path = "export.html")]
+struct ExportPage {
+    page: Page,
+    tabs: Vec<Piece>,
+    selects: Vec<Select>,
+    /// What envelopes of Kubernetes are told, if the launcher has any.
+    entries: Vec<Entry>,
+    /// What is wrong with the question, if something is.
+    fault: Option<String>,
+    sections: Vec<Section>,
+}
+
+/// One of several values.
+#[derive(Debug, PartialEq, Eq)]
+struct Select {
+    name: &'static str,
+    label: &'static str,
+    /// Values with their texts.
+    values: Vec<(String, String)>,
+    chosen: String,
+}
+
+/// A text.
+struct Entry {
+    name: &'static str,
+    label: &'static str,
+    value: String,
+}
+
+/// `GET /plans/{id}/export/{launcher}`.
+pub(crate) async fn show(
+    State(desk): State<Desk>,
+    Path((id, word)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Fault> {
+    let launcher = named::<v1::Launcher>("launcher", &word)?;
+    let (mut plans, mut others) = (desk.planner.plans(), desk.planner.plans());
+    let plan = format!("plans/{id}");
+    let bindings = v1::ListBindingsRequest { plan: plan.clone(), page_size: BINDINGS, ..Default::default() };
+    let (exporters, bindings) = tokio::try_join!(
+        answer(plans.list_exporters(v1::ListExportersRequest {})),
+        answer(others.list_bindings(bindings)),
+    )?;
+    let of_launcher: Vec<_> = exporters.exporters.iter().filter(|of| of.launcher() == launcher).collect();
+    let exported = match request(plan, launcher, &asked) {
+        Ok(request) => answer(desk.planner.plans().export_plan(request)).await.map_err(Refusal::of),
+        Err(fault) => Err(Refusal::Wrong(fault)),
+    };
+    let (sections, fault) = match exported {
+        Ok(export) => (files(export), None),
+        // That a launcher cannot express a plan is an answer, too.
+        Err(Refusal::Inexpressible(why)) => {
+            (vec![Section::text("refused", "It cannot be exported", &why)], None)
+        }
+        Err(Refusal::Wrong(fault)) if fault.is_readers() => (Vec::new(), Some(fault.message().to_owned())),
+        Err(Refusal::Wrong(fault)) => return Err(fault),
+    };
+    let status = if fault.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let mut response = html(&ExportPage {
+        page: Page::still(format!("plans/{id}: {word}")),
+        tabs: tabs(&id),
+        selects: selects(&of_launcher, &bindings.bindings, &asked),
+        entries: entries(&of_launcher, asked),
+        fault,
+        sections,
+    });
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+/// Why there is no export.
+enum Refusal {
+    /// The launcher cannot say it; why, for people.
+    Inexpressible(String),
+    Wrong(Fault),
+}
+
+impl Refusal {
+    fn of(status: Status) -> Self {
+        match status.code() {
+            Code::FailedPrecondition => Self::Inexpressible(status.message().to_owned()),
+            _ => Self::Wrong(status.into()),
+        }
+    }
+}
+
+fn request(name: String, launcher: v1::Launcher, asked: &Asked) -> Result<v1::ExportPlanRequest, Fault> {
+    let Asked { version, variant, binding, envelope, image, namespace, name: job_name, .. } = asked.clone();
+    let options = v1::EnvelopeOptions {
+        image,
+        namespace,
+        name: job_name,
+        queue: asked.queue.clone(),
+        required_topology: asked.required_topology.clone(),
+        preferred_topology: asked.preferred_topology.clone(),
+        stage_topology: asked.stage_topology.clone(),
+    };
+    let is_told = options != v1::EnvelopeOptions::default();
+    Ok(v1::ExportPlanRequest {
+        name,
+        launcher: launcher.into(),
+        launcher_version: version,
+        variant: named::<v1::ExportVariant>("variant", &variant)?.into(),
+        envelope: named::<v1::Envelope>("envelope", &envelope)?.into(),
+        binding,
+        envelope_options: is_told.then_some(options),
+    })
+}
+
+/// What was exported: told, and every file.
+fn files(export: v1::ExportPlanResponse) -> Vec<Section> {
+    let told = v1::ExportPlanResponse { files: Vec::new(), ..export.clone() };
+    let file = |file: v1::ExportedFile| Section {
+        title: file.name,
+        text: vec![Piece { text: file.contents, href: None }],
+        ..Section::default()
+    };
+    let mut sections = vec![Section::text("export", "", &told.table(LOOK))];
+    sections.extend(export.files.into_iter().map(file));
+    sections
+}
+
+fn selects(exporters: &[&v1::Exporter], bindings: &[v1::Binding], asked: &Asked) -> Vec<Select> {
+    let plain = |words: Vec<String>| words.into_iter().map(|word| (word.clone(), word)).collect::<Vec<_>>();
+    let mut versions: Vec<String> = exporters.iter().map(|of| of.launcher_version.clone()).collect();
+    versions.dedup();
+    let variants = words(exporters.iter().flat_map(|of| of.variants()));
+    let envelopes = words(exporters.iter().flat_map(|of| of.envelopes()));
+    let bound = |of: &v1::Binding| (of.name.clone(), format!("{} on {}", of.name, of.nodes.join(" ")));
+    let all = [
+        ("version", "Version", "the plan\u{2019}s, or the newest", plain(versions), &asked.version),
+        ("variant", "Variant", "the usual one", plain(variants), &asked.variant),
+        ("binding", "Devices", "those planned with", bindings.iter().map(bound).collect(), &asked.binding),
+        ("envelope", "Started by", "the launcher\u{2019}s own command", plain(envelopes), &asked.envelope),
+    ];
+    let select = |(name, label, usual, values, chosen): (_, _, &str, Vec<(String, String)>, &String)| {
+        let mut choices = vec![(String::new(), usual.to_owned())];
+        choices.extend(values);
+        // What an address asks for stays in its form, though it may be no choice.
+        if !choices.iter().any(|(value, _)| value == chosen) {
+            choices.push((chosen.clone(), chosen.clone()));
+        }
+        Select { name, label, values: choices, chosen: chosen.clone() }
+    };
+    all.into_iter().map(select).filter(|of| of.values.len() > 1).collect()
+}
+
+/// Each word once.
+fn words<T: Choice + PartialEq>(values: impl Iterator<Item = T>) -> Vec<String> {
+    let mut words = Vec::new();
+    for word in values.filter(|value| *value != T::default()).map(Choice::word) {
+        if !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    words
+}
+
+fn entries(exporters: &[&v1::Exporter], asked: Asked) -> Vec<Entry> {
+    if !exporters.iter().any(|of| of.envelopes().any(|envelope| envelope == v1::Envelope::Job)) {
+        return Vec::new();
+    }
+    [
+        ("image", "Image", asked.image),
+        ("namespace", "Namespace", asked.namespace),
+        ("name", "Name", asked.name),
+        ("queue", "Queue of Kueue", asked.queue),
+        ("required_topology", "Within one", asked.required_topology),
+        ("preferred_topology", "If possible within one", asked.preferred_topology),
+        ("stage_topology", "Each stage within one", asked.stage_topology),
+    ]
+    .map(|(name, label, value)| Entry { name, label, value })
+    .into()
+}
+
+/// The value of a word; the default of none.
+fn named<T: Choice>(what: &str, word: &str) -> Result<T, Fault> {
+    if word.is_empty() {
+        return Ok(T::default());
+    }
+    let found = T::ALL.iter().find(|(value, _)| value.word() == word).map(|&(value, _)| value);
+    found.ok_or_else(|| {
+        let words: Vec<String> = T::ALL.iter().map(|(value, _)| value.word()).collect();
+        Fault::new(StatusCode::BAD_REQUEST, format!("{what}: {word:?} is none of {}", words.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_stays_chosen() {
+        let exporter = v1::Exporter {
+            launcher_version: "0.19".to_owned(),
+            envelopes: vec![v1::Envelope::Torchrun.into(), v1::Envelope::Job.into()],
+            ..v1::Exporter::default()
+        };
+        let asked =
+            Asked { binding: "bindings/gone".to_owned(), envelope: "job".to_owned(), ..Asked::default() };
+        let selects = selects(&[&exporter, &exporter], &[], &asked);
+        let told: Vec<_> = selects.iter().map(|of| (of.name, of.chosen.as_str(), of.values.len())).collect();
+        assert_eq!(told, [("version", "", 2), ("binding", "bindings/gone", 2), ("envelope", "job", 3)]);
+        assert_eq!(entries(&[&exporter], asked).len(), 7);
+        assert!(entries(&[&v1::Exporter::default()], Asked::default()).is_empty());
+    }
+}

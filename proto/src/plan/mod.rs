@@ -15,6 +15,7 @@ pub mod observation;
 mod placed;
 pub mod prediction;
 pub mod request;
+pub mod verdict;
 mod wire;
 
 use serde::{Deserialize, Serialize};

@@ -149,8 +149,10 @@ fn what_a_launcher_holds_besides_is_counted_and_judged() {
     let table = cli(&planner, &["plan", "export", name, "--launcher", "deepspeed"]).stdout;
     assert!(table.contains("predicted (allocated)") && table.contains("+ held outputs"), "{table}");
     // Devices that have what the plan needs, and nothing more.
-    let exactly: Vec<String> =
-        stages.iter().map(|stage| format!("1x{}B", whole(&stage["predictedBytes"]) * 1005 / 1000 + 1)).collect();
+    let exactly: Vec<String> = stages
+        .iter()
+        .map(|stage| format!("1x{}B", whole(&stage["predictedBytes"]) * 1005 / 1000 + 1))
+        .collect();
     let tight = plan_on(&exactly.join(","));
     let name = tight["name"].as_str().expect("a plan has a name");
     let folder = tempfile::tempdir().expect("a folder can be made");

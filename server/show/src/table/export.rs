@@ -217,21 +217,33 @@ mod tests {
     fn stages_have_a_column_for_each_cause() {
         use AddedMemoryCause::{HeldGradients, HeldOutputs};
         let stages = [
-            stage(0, &[(HeldOutputs, 1 << 10), (HeldGradients, 1 << 11), (HeldGradients, 1 << 11)], Verdict::Fits),
+            stage(
+                0,
+                &[(HeldOutputs, 1 << 10), (HeldGradients, 1 << 11), (HeldGradients, 1 << 11)],
+                Verdict::Fits,
+            ),
             stage(1, &[(HeldGradients, 3 << 10)], Verdict::DoesNotFit),
         ];
-        let text = memory(&stages, Look::default());
+        let text = memory(&stages, Look::PLAIN);
         let lines: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
             .collect();
-        let titles =
-            ["stage", "predicted (allocated)", "+ held outputs", "+ held gradients", "total", "at most", "of", "fits"];
+        let titles = [
+            "stage",
+            "predicted (allocated)",
+            "+ held outputs",
+            "+ held gradients",
+            "total",
+            "at most",
+            "of",
+            "fits",
+        ];
         assert_eq!(lines[0], titles);
-        let none = Look::default().none();
+        let none = Look::PLAIN.none();
         assert_eq!(lines[1], ["0", "1.00 MiB", "1.00 KiB", "4.00 KiB", "2.00 MiB", none, "4.00 MiB", "yes"]);
         assert_eq!(lines[2], ["1", "1.00 MiB", "0 B", "3.00 KiB", "2.00 MiB", none, "4.00 MiB", "no"]);
-        let plain = memory(&[stage(0, &[], Verdict::Fits)], Look::default());
+        let plain = memory(&[stage(0, &[], Verdict::Fits)], Look::PLAIN);
         assert!(plain.contains("what the plan counts") && !plain.contains('+'), "{plain}");
     }
 }

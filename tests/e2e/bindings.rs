@@ -6,17 +6,19 @@ use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, pr
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Four nodes of one device: the odd ones at one switch, the even ones at another, and slow between the two.
+/// Nodes of one device: the odd ones at one switch, the even ones at another, and slow between the two. And one of another kind.
 const CLUSTER: &str = "
 format: loadmaster.cluster/1
-kinds: [{name: cpu, memory: 512MiB}]
-nodes: [{name: 'n[1-5]', kind: cpu, devices: 1, network: {bandwidth: 10GB/s, latency: 10us}}]
+kinds: [{name: cpu, memory: 512MiB}, {name: other, memory: 1GiB}]
+nodes:
+  - {name: 'n[1-5]', kind: cpu, devices: 1, network: {bandwidth: 10GB/s, latency: 10us}}
+  - {name: m1, kind: other, devices: 2, network: {bandwidth: 10GB/s, latency: 10us}}
 tiers:
   - {level: leaf, bandwidth: 10GB/s, latency: 10us}
   - {level: spine, bandwidth: 100KB/s, latency: 1ms}
 domains:
   - {level: leaf, name: odd, parent: top, nodes: 'n[1,3,5]'}
-  - {level: leaf, name: even, parent: top, nodes: 'n[2,4]'}
+  - {level: leaf, name: even, parent: top, nodes: 'n[2,4],m1'}
   - {level: spine, name: top}
 ";
 
@@ -39,7 +41,8 @@ fn scene() -> (Planner, Worker, String) {
     fs::write(&path, CLUSTER).expect("it can be written");
     let path = path.to_str().expect("a path is text");
     json(&planner, &["cluster", "import", path, "--id", "pod"]);
-    let ask = ["plan", "recommend", "--profile", "gpt", "--cluster", "pod", "--exclude", "n5"];
+    let ask =
+        ["plan", "recommend", "--profile", "gpt", "--cluster", "pod", "--exclude", "n5", "--exclude", "m1"];
     let plan =
         json(&planner, &[&ask[..], &["--min-stages", "4", "--objective", "min-iteration-time"]].concat());
     let name = plan["name"].as_str().expect("a plan has a name").to_owned();
@@ -80,6 +83,11 @@ fn nodes_are_put_in_the_fastest_order(planner: &Planner, plan: &str) {
     let spare = bind("n[1-5]");
     assert_eq!(spare["idleDevices"].as_array().map(Vec::len), Some(1), "{spare}");
     assert_eq!(spare["provenFastest"], true);
+    // Devices of another kind are given, and have no rank.
+    let others = bind("n[1-4],m1");
+    assert_eq!(others["idleDevices"], serde_json::json!(["m1/0", "m1/1"]), "{others}");
+    assert!(others["warnings"].to_string().contains("2 of the 6 devices given have no rank"), "{others}");
+    assert_eq!(nodes(&others), nodes(&first));
     let table = cli(planner, &["plan", "bind", plan, "--nodes", "n[1-4]", "--dry-run"]);
     assert!(table.stdout.contains("no other order of these nodes is faster"), "{}", table.stdout);
 }

@@ -102,6 +102,13 @@ fn chosen_chunks_are_trained_as_predicted() {
         assert!(ratio > 0.99, "none of them is faster: {baseline}");
     }
     train_as_predicted(&planner, &free);
+    // On a node of which nobody says how it copies it is simulated again as it was planned.
+    let name = free["name"].as_str().unwrap();
+    let node = ["--nodes", "x1", "--device-kind", "cpu", "--device-indices", "0"];
+    let bound = json(&planner, &[&["plan", "bind", name][..], &node].concat());
+    assert!(is_same(bound["iterationSeconds"].as_f64().unwrap(), seconds(&free)), "{bound}");
+    assert_eq!(bound["provenFastest"], true, "{bound}");
+    assert!(bound["warnings"].to_string().contains("1.00 GB/s (as planned)"), "{bound}");
     for fixed in [
         ["--chunk-order", "micro-batch", "--host-copy", "kept"],
         ["--chunk-order", "layer", "--host-copy", "made"],

@@ -113,6 +113,63 @@ fn every_launcher_takes_what_it_was_recommended() {
     assert!(exported.len() >= 6, "{exported:?}");
 }
 
+/// A launcher that holds outputs up to their backward pass is said to hold as many bytes more, of the shapes of the model; where that is
+/// more than the devices have the stage is named, and the plan is exported all the same.
+#[test]
+fn what_a_launcher_holds_besides_is_counted_and_judged() {
+    let (planner, _worker) = scene();
+    let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "3-4", "--schedule", "1f1b"];
+    let plan_on = |devices: &str| json(&planner, &[&ask[..], &["--devices", devices]].concat());
+    let plan = plan_on("2x512MiB");
+    let name = plan["name"].as_str().expect("a plan has a name");
+    let memory = |name: &str, launcher: &str| {
+        let made = json(&planner, &["plan", "export", name, "--launcher", launcher]);
+        let stages = made["memory"].as_array().expect("the memory of the stages is told").clone();
+        (made, stages)
+    };
+    let added = |stage: &Value, cause: &str| -> u64 {
+        let of = stage["added"].as_array().into_iter().flatten();
+        let of = of.filter(|added| added["cause"] == format!("ADDED_MEMORY_CAUSE_{cause}"));
+        of.map(|added| whole(&added["bytes"])).sum()
+    };
+    // Two samples of 32 tokens of 64 values of 4 bytes, of two micro-batches in flight on the first stage.
+    let edge = 2 * 32 * 64 * 4;
+    let (made, stages) = memory(name, "deepspeed");
+    assert_eq!(made["verdict"], "VERDICT_FITS", "{made}");
+    assert_eq!((added(&stages[0], "HELD_OUTPUTS"), added(&stages[0], "HELD_GRADIENTS")), (2 * edge, edge));
+    assert_eq!((added(&stages[0], "HELD_INPUTS"), added(&stages[1], "HELD_INPUTS")), (0, 2 * edge));
+    for (stage, planned) in stages.iter().zip(plan["stages"].as_array().expect("a plan has stages")) {
+        let sum: u64 = stage["added"].as_array().into_iter().flatten().map(|of| whole(&of["bytes"])).sum();
+        assert_eq!(whole(&stage["predictedBytes"]), whole(&planned["predictedPeak"]["bytes"]));
+        assert_eq!(whole(&stage["totalBytes"]), whole(&stage["predictedBytes"]) + sum);
+        assert_eq!(stage["ledger"], "LEDGER_ALLOCATED");
+    }
+    let (_, own) = memory(name, "other");
+    assert!(own.iter().all(|stage| stage["added"].as_array().is_none_or(Vec::is_empty)), "{own:?}");
+    let table = cli(&planner, &["plan", "export", name, "--launcher", "deepspeed"]).stdout;
+    assert!(table.contains("predicted (allocated)") && table.contains("+ held outputs"), "{table}");
+    // Devices that have what the plan needs, and nothing more.
+    let exactly: Vec<String> = stages
+        .iter()
+        .map(|stage| format!("1x{}B", whole(&stage["predictedBytes"]) * 1005 / 1000 + 1))
+        .collect();
+    let tight = plan_on(&exactly.join(","));
+    let name = tight["name"].as_str().expect("a plan has a name");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let to = folder.path().to_str().expect("a path is text");
+    let (made, stages) = memory(name, "deepspeed");
+    let lacking: Vec<usize> =
+        (0..stages.len()).filter(|&index| stages[index]["verdict"] == "VERDICT_DOES_NOT_FIT").collect();
+    assert!(!lacking.is_empty() && made["verdict"] == "VERDICT_DOES_NOT_FIT", "{made}");
+    let exported = cli(&planner, &["plan", "export", name, "--launcher", "deepspeed", "--to", to]);
+    assert_eq!(exported.code, 0, "{}", exported.stderr);
+    assert!(folder.path().join("ds_config.json").exists());
+    for stage in lacking {
+        let told = format!("stage {stage} does not fit under deepspeed");
+        assert!(exported.stdout.contains(&told), "{}", exported.stdout);
+    }
+}
+
 /// What a launcher cannot say is refused by stage, and what is not known by the option that named it.
 #[test]
 fn what_a_launcher_cannot_run_is_refused_by_stage() {

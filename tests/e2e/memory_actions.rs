@@ -43,6 +43,17 @@ pub(crate) fn trained(planner: &Planner, plan: &Value) -> Value {
     tried
 }
 
+/// On a node of which nobody says how it copies, a plan is simulated again as it was planned.
+pub(crate) fn bound_again_it_takes_as_long(planner: &Planner, plan: &Value) {
+    let name = plan["name"].as_str().unwrap();
+    let node = ["--nodes", "x1", "--device-kind", "cpu", "--device-indices", "0,1"];
+    let bound = json(planner, &[&["plan", "bind", name][..], &node].concat());
+    let [now, then] = ["iterationSeconds", "plannedIterationSeconds"].map(|of| bound[of].as_f64().unwrap());
+    assert!((now - then).abs() <= 1e-3 * then, "{bound}");
+    assert!(bound["warnings"].to_string().contains("as planned"), "{bound}");
+    assert_eq!(bound["provenFastest"], true, "{bound}");
+}
+
 /// What is asked for is done: the plan says what goes where, a trial trains it, and every ledger is as predicted.
 #[test]
 fn given_actions_are_predicted_and_trained() {
@@ -57,6 +68,7 @@ fn given_actions_are_predicted_and_trained() {
     ];
     let untouched = json(&planner, &GIVEN);
     let plan = json(&planner, &[&GIVEN[..], &actions].concat());
+    bound_again_it_takes_as_long(&planner, &plan);
     let peak = |plan: &Value, stage: usize| number(&plan["stages"][stage]["predictedPeak"]["bytes"]);
     assert!(peak(&plan, 0) < peak(&untouched, 0) && peak(&plan, 1) < peak(&untouched, 1), "{plan}");
     assert_eq!(plan["stages"][1]["actions"]["hosted"][0]["stage"], 0);

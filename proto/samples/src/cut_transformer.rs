@@ -32,7 +32,7 @@ pub struct CutTransformer {
     pub micro_batches: u32,
     /// `1F1B`, `GPipe` or `PipeDream`.
     pub schedule: String,
-    /// `fp32`, or `bf16` with gradients that are added up in fp32.
+    /// `fp32`, `bf16` with gradients that are added up in fp32, or `bf16-gradients` with gradients in bf16.
     pub precision: String,
     /// `none`, `layer` or `stage`.
     pub recompute: String,
@@ -153,6 +153,7 @@ impl CutTransformer {
         let precision = match self.precision.as_str() {
             "fp32" => Precision::Fp32,
             "bf16" => Precision::Bf16Fp32Gradients,
+            "bf16-gradients" => Precision::Bf16,
             other => panic!("no precision {other}"),
         };
         let layers = self.model().layers().len();
@@ -188,7 +189,11 @@ impl CutTransformer {
                 seconds: None,
                 seconds_margin: None,
                 origin: Origin::Profiled,
-                in_flight: 1,
+                in_flight: schedule.in_flight(
+                    u32::try_from(count).unwrap(),
+                    u32::try_from(index).unwrap(),
+                    self.micro_batches,
+                ),
                 recompute,
                 devices: devices.collect(),
                 actions: StageActions::default(),

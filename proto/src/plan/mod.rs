@@ -16,6 +16,7 @@ mod placed;
 pub mod prediction;
 pub mod request;
 pub mod saved;
+pub mod verdict;
 mod wire;
 
 use serde::{Deserialize, Serialize};

@@ -23,6 +23,7 @@ use loadmaster_proto::model::layer::{Activation, Layer, NormKind, NormPosition, 
 use loadmaster_proto::model::{Loss, Model};
 use loadmaster_proto::name::CommandName;
 use loadmaster_proto::phase::Phase;
+use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{
     Launcher, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode,
@@ -171,6 +172,10 @@ pub(crate) const KINDS: &[Kind] = kinds! {
         of_wire: of!(RunFailure => RunFailure),
     }
     "Observation" Observation { wire: to!(&Observation => Observation), of_wire: of!(Observation => Observation) }
+    "Binding" Binding {
+        wire: to!(&Binding => Binding),
+        says: |json| Some(read::<Binding>(json).name().unwrap().to_string()),
+    }
     "Constraints" Constraints { wire: to!(&Constraints => Constraints), of_wire: of!(Constraints => Constraints) }
     "Cluster" Cluster {
         wire: to!(&Cluster => Cluster),

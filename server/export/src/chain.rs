@@ -3,6 +3,7 @@
 use crate::cut::Cut;
 use crate::question::ExportQuestion;
 use crate::transformer::Transformer;
+use crate::word::listed;
 
 /// Layers in a row, and where a plan cuts them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +26,7 @@ impl Chain {
             return Self {
                 bounds,
                 layers: format!("embedding, {} blocks, norm, head", transformer.block_count()),
-                stages: format!("Blocks of the stages: {}", listed(&cut.block_counts())),
+                stages: format!("Blocks of the stages: {}", cut.listed_blocks()),
             };
         }
         let counts: Vec<usize> = stages.iter().map(|stage| stage.config.layer_count()).collect();
@@ -35,10 +36,4 @@ impl Chain {
             stages: format!("Layers of the stages: {}", listed(&counts)),
         }
     }
-}
-
-/// Numbers with commas between them.
-pub(crate) fn listed(numbers: &[usize]) -> String {
-    let words: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-    words.join(", ")
 }

@@ -6,6 +6,7 @@ use loadmaster_proto::plan::Plan;
 
 use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
+use crate::word::listed;
 
 /// What each stage has of a transformer, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +48,11 @@ impl Cut {
     /// Blocks of each stage.
     pub fn block_counts(&self) -> Vec<usize> {
         self.stages.iter().map(|part| part.blocks.len()).collect()
+    }
+
+    /// The same for people: `5, 7`.
+    pub(crate) fn listed_blocks(&self) -> String {
+        listed(&self.block_counts())
     }
 
     /// Whether all stages have as many blocks.

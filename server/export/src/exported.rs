@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::choice;
 use loadmaster_proto::plan::PlacedDevice;
+use loadmaster_proto::plan::verdict::Verdict;
 use loadmaster_proto::wire::v1;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Allocation;
+use crate::memory::StageMemory;
 use crate::target::Target;
 
 /// A plan as a launcher runs it.
@@ -29,6 +31,16 @@ pub struct Export {
     pub warnings: Vec<String>,
     /// What was proved of such exports with the launcher's own code.
     pub verified: Verified,
+    /// What each stage holds under the launcher; none where nobody knows, which a warning says.
+    pub memory: Option<Vec<StageMemory>>,
+}
+
+impl Export {
+    /// Whether the plan fits under the launcher: the worst of its stages.
+    pub fn verdict(&self) -> Verdict {
+        let stages = self.memory.iter().flatten();
+        stages.map(StageMemory::verdict).max().unwrap_or(Verdict::NotAsked)
+    }
 }
 
 /// A file of an export.

@@ -13,10 +13,12 @@ mod envelope;
 mod exported;
 mod grid;
 mod launcher;
+mod memory;
 mod question;
 mod refusal;
 mod target;
 mod transformer;
+mod word;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +29,7 @@ pub use envelope::{Envelope, EnvelopeSettings, Wrapping, envelopes, wrap};
 pub use exported::{Export, ExportedFile, RankPlace, Verified};
 pub use grid::{AxisOrder, Grid};
 pub use launcher::{Exporter, exporters, variants};
+pub use memory::{Added, AddedCause, StageMemory};
 pub use question::{ExportQuestion, export};
 pub use refusal::{Refusal, StageRefusal};
 pub use target::{Target, Variant, Version};

@@ -11,6 +11,7 @@ use crate::envelope::Envelope;
 use crate::exported::Export;
 use crate::grid::Grid;
 use crate::launcher::{Exporter, Written, exporters, variants};
+use crate::memory;
 use crate::refusal::{Refusal, StageRefusal};
 use crate::target::{Target, Variant};
 use crate::transformer::Transformer;
@@ -48,10 +49,12 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
         let none = StageRefusal::of_plan("is said in one way only by this launcher: name no variant");
         return Err(refusal(target, shape, vec![none]));
     }
-    let Written { files, command, environment, ranks, warnings } =
+    let Written { files, command, environment, ranks, mut warnings, held } =
         write(question).map_err(|stages| refusal(target, shape, stages))?;
+    let memory = memory::of_stages(question, held.as_ref());
+    warnings.extend(memory::warnings(memory.as_deref(), target.launcher));
     let allocation = Allocation::of(&ranks);
-    Ok(Export { target, files, command, environment, ranks, allocation, warnings, verified })
+    Ok(Export { target, files, command, environment, ranks, allocation, warnings, verified, memory })
 }
 
 fn refusal(

@@ -67,6 +67,11 @@ impl Transformer {
         self.first_block..=self.last_block
     }
 
+    /// How many layers there are: the blocks, the embedding before them, and norm and head behind.
+    pub fn layer_count(&self) -> usize {
+        self.block_count() + 3
+    }
+
     /// How many blocks there are.
     pub fn block_count(&self) -> usize {
         self.last_block + 1 - self.first_block

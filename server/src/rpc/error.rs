@@ -344,22 +344,35 @@ fn not_exportable(refusal: &Refusal, message: String) -> Status {
     let of =
         [("launcher", refusal.target.to_string()), ("required_shape", refusal.required_shape.to_string())];
     let mut details = details(Reason::PlanShapeUnsupported, of);
-    for stage in &refusal.stages {
-        let subject = stage.stage.map_or_else(|| "plan".to_owned(), |stage| format!("stages[{stage}]"));
-        details.add_precondition_failure_violation("PLAN_SHAPE", subject, short(&stage.why));
-    }
+    let stages = refusal.stages.iter().map(|refused| (refused.stage, refused.why.as_str()));
+    add_violations(&mut details, "PLAN_SHAPE", stages);
     Status::with_error_details(Reason::PlanShapeUnsupported.code(), message, details)
 }
 
-/// Most stages of which it is said what they lack: errors travel in headers.
-const MOST_LACKS: usize = 16;
+/// Most stages of which it is said what is wrong: errors travel in headers.
+const MOST_STAGES: usize = 16;
+
+/// What is wrong with each stage, of a plan as a whole where there is none; of many the first ones, and how many more there are.
+fn add_violations<'a>(
+    details: &mut ErrorDetails,
+    kind: &str,
+    stages: impl ExactSizeIterator<Item = (Option<usize>, &'a str)>,
+) {
+    let rest = stages.len().saturating_sub(MOST_STAGES);
+    for (stage, why) in stages.take(MOST_STAGES) {
+        let subject = stage.map_or_else(|| "plan".to_owned(), |stage| format!("stages[{stage}]"));
+        details.add_precondition_failure_violation(kind, subject, short(why));
+    }
+    if rest > 0 {
+        let more = format!("has {rest} more such violations, which are not listed");
+        details.add_precondition_failure_violation(kind, "plan", more);
+    }
+}
 
 fn not_bindable(refusal: &BindError, message: String) -> Status {
     let mut details = details(Reason::PlanDoesNotBind, []);
-    for lack in refusal.stages.iter().take(MOST_LACKS) {
-        let subject = lack.stage.map_or_else(|| "plan".to_owned(), |stage| format!("stages[{stage}]"));
-        details.add_precondition_failure_violation("NODES", subject, short(&lack.why));
-    }
+    let stages = refusal.stages.iter().map(|lack| (lack.stage, lack.why.as_str()));
+    add_violations(&mut details, "NODES", stages);
     Status::with_error_details(Reason::PlanDoesNotBind.code(), message, details)
 }
 

@@ -5,10 +5,10 @@ use loadmaster_proto::plan::objective::Launcher;
 use super::pods::{Pod, pods};
 use super::settings::Wrapping;
 use super::start::program;
-use crate::chain::listed;
 use crate::exported::{Export, ExportedFile};
 use crate::question::Refused;
 use crate::refusal::StageRefusal;
+use crate::word::listed;
 
 const FILE: &str = "loadmaster_ray.py";
 

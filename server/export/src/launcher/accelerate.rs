@@ -9,14 +9,16 @@ use std::fmt::Write as _;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, Schedule};
 
-use super::megatron::{layout, padding_warning, recomputed_length};
+use super::megatron::{self, layout, recomputed_length};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::nodes;
 use crate::exported::{ExportedFile, Verified};
 use crate::grid::{AxisOrder, Grid};
+use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::transformer::Transformer;
+use crate::word;
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Accelerate, 1, 15),
@@ -47,7 +49,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let (nodes, _) = nodes(&ranks)?;
     let precision = match question.plan.training.precision {
         Precision::Fp32 => "no",
-        Precision::Bf16 | Precision::Bf16Fp32Gradients => "bf16",
+        casting => word::format(casting),
     };
     let asked = Asked { question, grid, transformer, cut, recomputed, nodes, precision };
     let mut environment = BTreeMap::new();
@@ -67,6 +69,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         environment,
         ranks,
         warnings: asked.warnings(),
+        held: asked.held(),
     })
 }
 
@@ -78,7 +81,6 @@ impl Asked<'_> {
 
     fn yaml(&self) -> String {
         let Self { question, grid, .. } = self;
-        let blocks: Vec<String> = self.cut.block_counts().iter().map(ToString::to_string).collect();
         let before = if grid.shards > 1 { "CUDA_DEVICE_MAX_CONNECTIONS=1 " } else { "" };
         let (kind, taken) = if self.is_replicated() {
             // Its word for several processes is wrong of one.
@@ -97,7 +99,7 @@ impl Asked<'_> {
              compute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\nnum_machines: {nodes}\nnum_processes: {ranks}\n\
              mixed_precision: {precision}\n",
             head = question.head_line(),
-            blocks = blocks.join(", "),
+            blocks = self.cut.listed_blocks(),
             nodes = self.nodes,
             ranks = grid.ranks(),
             // A bare `no` is a truth value.
@@ -213,12 +215,21 @@ def accelerator(**settings: Any) -> Accelerator:
         )
     }
 
+    /// Megatron's, or of replicas nothing besides, unless they cast for computing: nobody counts what a cast leaves.
+    fn held(&self) -> Option<Held> {
+        if !self.is_replicated() {
+            return Some(megatron::held(&self.transformer, &self.grid));
+        }
+        (self.question.plan.training.precision == Precision::Fp32).then(Held::default)
+    }
+
     fn warnings(&self) -> Vec<String> {
         if !self.is_replicated() {
             let untied = (!self.transformer.has_tied_head).then(|| {
                 "give train.py a model whose head is its own (`tie_word_embeddings=False`): accelerate asks the model".to_owned()
             });
-            let padded = padding_warning(&self.transformer, self.grid.shards, "accelerate's Megatron-LM");
+            let held = self.held().and_then(|held| held.vocabulary);
+            let padded = held.map(|vocabulary| vocabulary.warning("accelerate's Megatron-LM"));
             return untied.into_iter().chain(padded).collect();
         }
         let casts = self.precision == "bf16";

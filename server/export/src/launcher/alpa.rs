@@ -22,10 +22,8 @@ pub(super) const EXPORTER: Exporter = Exporter {
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     question.check_nothing_leaves()?;
-    let schedule = match question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])? {
-        Schedule::Gpipe => "gpipe",
-        _ => "1f1b",
-    };
+    // Its words are ours.
+    let schedule = question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])?;
     let remat = match question.recompute()? {
         RecomputePolicy::None => "False",
         RecomputePolicy::Layer => "True",

@@ -8,12 +8,13 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, Schedule};
 
 use super::megatron::gpt::{Biases, Gpt, Positions};
-use super::megatron::{layout, padding_warning, recomputed_length};
+use super::megatron::{self, layout, recomputed_length};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
 use crate::exported::{ExportedFile, Verified};
 use crate::grid::{AxisOrder, Grid};
+use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
@@ -58,14 +59,14 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         environment.insert("CUDA_DEVICE_MAX_CONNECTIONS".to_owned(), "1".to_owned());
         start.insert_str(0, "CUDA_DEVICE_MAX_CONNECTIONS=1 ");
     }
+    let held = held(question, &transformer, &grid);
     let mut yaml = Yaml(String::new());
     describe(&mut yaml, &transformer, gpt);
     plan(&mut yaml, question, &grid, &cut, recomputed);
-    let blocks: Vec<String> = cut.block_counts().iter().map(ToString::to_string).collect();
     let file = format!(
         "# {}.\n# Blocks of the stages: {}. It goes over your recipe:\n# {start}\n{}",
         question.head_line(),
-        blocks.join(", "),
+        cut.listed_blocks(),
         yaml.0
     );
     Ok(Written {
@@ -73,7 +74,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         command,
         environment,
         ranks,
-        warnings: warnings(question, &transformer, gpt, &grid),
+        warnings: warnings(question, gpt, &held),
+        held: Some(held),
     })
 }
 
@@ -167,7 +169,13 @@ fn with_point(number: f64) -> String {
     }
 }
 
-fn warnings(question: &ExportQuestion<'_>, transformer: &Transformer, gpt: Gpt, grid: &Grid) -> Vec<String> {
+/// As Megatron, but that its recipes in bf16 always add gradients up in fp32.
+fn held(question: &ExportQuestion<'_>, transformer: &Transformer, grid: &Grid) -> Held {
+    let is_wider = question.plan.training.precision == Precision::Bf16;
+    Held { wider_gradients: if is_wider { 2 } else { 0 }, ..megatron::held(transformer, grid) }
+}
+
+fn warnings(question: &ExportQuestion<'_>, gpt: Gpt, held: &Held) -> Vec<String> {
     let activation = if gpt.is_gated { "SiLU (those of Llama)" } else { "GELU (those of GPT)" };
     let recipe = format!(
         "the activation is the recipe's, which a file cannot name: take one with {activation}; data, optimizer and how long to \
@@ -178,6 +186,6 @@ fn warnings(question: &ExportQuestion<'_>, transformer: &Transformer, gpt: Gpt, 
     let gradients = (question.plan.training.precision == Precision::Bf16).then(|| {
         "bf16_mixed adds gradients up in fp32: 2 bytes of each parameter more than the plan says".to_owned()
     });
-    let padded = padding_warning(transformer, grid.shards, "Megatron-Bridge");
+    let padded = held.vocabulary.map(|vocabulary| vocabulary.warning("Megatron-Bridge"));
     [recipe, proved.to_owned()].into_iter().chain(gradients).chain(padded).collect()
 }

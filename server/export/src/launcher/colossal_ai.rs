@@ -4,14 +4,15 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
-use crate::chain::listed;
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
 use crate::exported::{ExportedFile, Verified};
 use crate::grid::{AxisOrder, Grid};
+use crate::memory::{Held, MicroBatches, PaddedVocabulary};
 use crate::question::{ExportQuestion, Refused, all_or};
 use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
+use crate::word::{self, listed};
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::ColossalAi, 0, 5),
@@ -22,7 +23,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
 };
 
 /// Rows of the vocabulary that it pads to, for each shard.
-const PADDED_TO: i64 = 64;
+const PADDED_TO: u64 = 64;
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     question.check_nothing_leaves()?;
@@ -33,12 +34,14 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let command: Vec<String> =
         Torchrun::of(&ranks)?.words().into_iter().chain(["train.py".to_owned()]).collect();
+    let held = held(&transformer, &grid);
     let text = plugin(question, &grid, &cut, &again, &command.join(" "));
     Ok(Written {
         files: vec![ExportedFile::new("loadmaster_plan.py", text)],
         command,
         ranks,
-        warnings: warnings(question, &transformer, &grid),
+        warnings: warnings(question, &held),
+        held: Some(held),
         ..Written::default()
     })
 }
@@ -63,7 +66,7 @@ fn recomputed(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Vec<usize>, Re
 
 fn plugin(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut, again: &[usize], command: &str) -> String {
     let (size, count) = (question.samples_per_replica(grid), question.plan.training.micro_batches);
-    let blocks = listed(&cut.block_counts());
+    let blocks = cut.listed_blocks();
     let is_pipeline = grid.stages > 1;
     let mut notes = String::new();
     let step = if is_pipeline {
@@ -81,7 +84,7 @@ fn plugin(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut, again: &[usize]
             "        num_layers_per_stage=[{blocks}],\n        pp_style=\"1f1b\",\n        num_microbatches={count},\n"
         );
     }
-    let precision = if question.plan.training.precision == Precision::Fp32 { "fp32" } else { "bf16" };
+    let precision = word::format(question.plan.training.precision);
     settings += &format!("        precision=\"{precision}\",\n        zero_stage=0,\n");
     settings += "        dp_outside=False,  # replicas of a stage are neighbours, as in the plan\n";
     if again.iter().any(|&blocks| blocks > 0) {
@@ -124,23 +127,25 @@ def plugin(**settings: Any) -> HybridParallelPlugin:
     )
 }
 
-fn warnings(question: &ExportQuestion<'_>, transformer: &Transformer, grid: &Grid) -> Vec<String> {
+/// What its 1F1B and its vocabulary hold. Without shards it pads a table that both ends share, and no other.
+fn held(transformer: &Transformer, grid: &Grid) -> Held {
+    let is_padded = grid.shards > 1 || transformer.has_tied_head;
+    Held {
+        outputs: MicroBatches::InFlightAnd(0),
+        gradients: MicroBatches::Some(1),
+        vocabulary: PaddedVocabulary::of(transformer, PADDED_TO * u64::from(grid.shards), grid.shards)
+            .filter(|_| is_padded),
+        ..Held::default()
+    }
+}
+
+fn warnings(question: &ExportQuestion<'_>, held: &Held) -> Vec<String> {
     let mut warnings = vec![
         "train.py is yours: Colossal-AI cuts and shards models of transformers that it has policies for, such as GPT-2, \
          Llama, Mistral and Qwen2"
             .to_owned(),
     ];
-    let vocabulary = transformer.embedding.vocabulary_size;
-    let multiple = PADDED_TO * i64::from(grid.shards);
-    let padded = (vocabulary + multiple - 1) / multiple * multiple;
-    // Without shards only a table that both ends share.
-    if padded > vocabulary && (grid.shards > 1 || transformer.has_tied_head) {
-        warnings.push(format!(
-            "Colossal-AI pads the vocabulary from {vocabulary} to {padded} rows: each end of the model has {} parameters more \
-             than the plan says",
-            (padded - vocabulary) * transformer.block.hidden_size / i64::from(grid.shards)
-        ));
-    }
+    warnings.extend(held.vocabulary.map(|vocabulary| vocabulary.warning("Colossal-AI")));
     if question.plan.training.precision == Precision::Bf16Fp32Gradients {
         let why = "Colossal-AI holds bf16 gradients in bf16: they take 2 bytes per parameter less than the plan says";
         warnings.push(why.to_owned());

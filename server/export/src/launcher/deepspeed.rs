@@ -3,15 +3,18 @@
 //! It has no argument for a cut, so the file that is written overrides the one method that decides it.
 
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 use serde::Serialize;
 
 use super::{Exporter, Written, target};
-use crate::chain::{Chain, listed};
+use crate::chain::Chain;
 use crate::envelope::nodes;
 use crate::exported::{ExportedFile, Verified};
 use crate::grid::{AxisOrder, Grid};
+use crate::memory::{Held, MicroBatches, MoreParameters};
 use crate::question::{ExportQuestion, Refused};
+use crate::word::listed;
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Deepspeed, 0, 19),
@@ -92,7 +95,38 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         files.push(ExportedFile::new("loadmaster_pipeline.py", text));
     }
     let warnings = warnings(question, &grid, is_pipeline);
-    Ok(Written { files, command, ranks, warnings, ..Written::default() })
+    let held = if is_pipeline { held(question, &grid) } else { Held::default() };
+    Ok(Written { files, command, ranks, warnings, held: Some(held), ..Written::default() })
+}
+
+/// What its pipelines hold. A stage computes with a clone of each input that it has received into a buffer of its own, and the last
+/// one has the outputs of two micro-batches, for no stage has fewer buffers.
+fn held(question: &ExportQuestion<'_>, grid: &Grid) -> Held {
+    let training = question.plan.training;
+    Held {
+        outputs: MicroBatches::InFlightAnd(0),
+        last_outputs: MicroBatches::Some(2),
+        gradients: MicroBatches::Some(1),
+        inputs: MicroBatches::InFlightAnd(1),
+        parameters: copied_with_table(question, grid).into_iter().collect(),
+        wider_gradients: if training.precision == Precision::Bf16 { 2 } else { 0 },
+        ..Held::default()
+    }
+}
+
+/// What a tied head brings to the last stage besides the table: the rest of the embedding.
+fn copied_with_table(question: &ExportQuestion<'_>, grid: &Grid) -> Option<MoreParameters> {
+    let model = question.model.filter(|model| grid.stages > 1 && model.has_tied_head())?;
+    let first = Shard { index: 0, degree: grid.shards };
+    let embedding = model.layers().first()?.kind.shard_parameters(first);
+    let table = model.layers().last()?.kind.shard_shared_parameter(first)?.elements();
+    let scalars: u64 = embedding.iter().map(ShardParameter::elements).sum();
+    let stage = question.plan.stages.len().checked_sub(1)?;
+    Some(MoreParameters {
+        stage,
+        scalars: scalars.saturating_sub(table),
+        what: "the embedding besides its table",
+    })
 }
 
 fn pipeline(question: &ExportQuestion<'_>, grid: &Grid, command: &str) -> String {

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 
 use crate::exported::{ExportedFile, RankPlace, Verified};
+use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::target::{Target, Variant, Version};
 
@@ -45,6 +46,8 @@ pub(crate) struct Written {
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) ranks: Vec<RankPlace>,
     pub(crate) warnings: Vec<String>,
+    /// What the launcher holds besides what our ranks hold; none where nobody knows.
+    pub(crate) held: Option<Held>,
 }
 
 /// All that there are.
@@ -57,6 +60,7 @@ const EXPORTERS: &[Exporter] = &[
     torchtitan::TOML,
     torchtitan::PYTHON,
     torch_pipelining::EXPORTER,
+    torch_pipelining::RELEASING,
     deepspeed::EXPORTER,
     colossal_ai::EXPORTER,
     torchgpipe::EXPORTER,

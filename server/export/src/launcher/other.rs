@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{Exporter, Written, target};
 use crate::exported::{ExportedFile, Verified};
 use crate::grid::places_in_order;
+use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 
 pub(super) const EXPORTER: Exporter = Exporter {
@@ -67,6 +68,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         files: vec![ExportedFile::json("plan.json", &document)],
         ranks,
         warnings: warnings.into_iter().collect(),
+        // What the user's own program holds is the user's to know: the plan's bytes are all that is told.
+        held: Some(Held::default()),
         ..Written::default()
     })
 }

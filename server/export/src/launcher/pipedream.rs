@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{Exporter, Written, target};
 use crate::exported::{ExportedFile, Verified};
 use crate::grid::places_in_order;
+use crate::memory::{Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused, all_or};
 use crate::refusal::StageRefusal;
 
@@ -83,11 +84,20 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
             "its runtime updates weights behind every backward pass, and the plan once behind all micro-batches".to_owned(),
         );
     }
+    // Its runtime has a list of all tensors of each minibatch, up to its backward pass, and the last gradients by name.
+    let held = Held {
+        outputs: MicroBatches::InFlightAnd(0),
+        last_outputs: MicroBatches::InFlightAnd(0),
+        gradients: MicroBatches::Some(1),
+        input_gradients: MicroBatches::Some(1),
+        ..Held::default()
+    };
     Ok(Written {
         files: vec![ExportedFile::json("hybrid_conf.json", &file)],
         command,
         ranks,
         warnings,
+        held: Some(held),
         ..Written::default()
     })
 }

@@ -4,11 +4,13 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, Schedule};
 
 use super::{Exporter, Written, target};
-use crate::chain::{Chain, listed};
+use crate::chain::Chain;
 use crate::envelope::Torchrun;
 use crate::exported::{ExportedFile, Verified};
 use crate::grid::{AxisOrder, Grid};
+use crate::memory::{Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused};
+use crate::word::{self, listed, torch_schedule};
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::TorchPipelining, 2, 0),
@@ -18,12 +20,13 @@ pub(super) const EXPORTER: Exporter = Exporter {
     write,
 };
 
+/// The same files, for stages that hold less.
+pub(super) const RELEASING: Exporter =
+    Exporter { target: target(Launcher::TorchPipelining, 2, 15), ..EXPORTER };
+
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     question.check_nothing_leaves()?;
-    let schedule = match question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])? {
-        Schedule::Gpipe => "GPipe",
-        _ => "1F1B",
-    };
+    let schedule = torch_schedule(question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])?);
     question.check_fills_torch_pipeline()?;
     let grid = question.grid()?;
     let recompute = question.recompute()?;
@@ -47,13 +50,35 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         listed(&Chain::of(question).bounds),
         question.samples_per_replica(&grid),
         question.plan.training.micro_batches,
-        if question.plan.training.precision == Precision::Fp32 { "fp32" } else { "bf16" },
+        word::format(question.plan.training.precision),
     );
     let files = vec![
         ExportedFile::new("plan.json", plan),
         ExportedFile::new("loadmaster_pipeline.py", pipeline(question, &grid, &command.join(" "))),
     ];
-    Ok(Written { files, command, ranks, warnings: warnings(question, &grid), ..Written::default() })
+    let releases_outputs = question.target == RELEASING.target;
+    let held =
+        Held { last_outputs: MicroBatches::All, ..held(question.plan.training.schedule, releases_outputs) };
+    let warnings = warnings(question, &grid);
+    Ok(Written { files, command, ranks, warnings, held: Some(held), ..Written::default() })
+}
+
+/// What the stages of a pipeline of torch hold: torchtitan's are such, too.
+///
+/// From 2.15 on they let go of an output once it is sent, the one before while the next is computed, or under GPipe behind the last,
+/// and receive into new memory. Before they hold outputs up to their backward passes, and have a buffer for each micro-batch of an
+/// iteration, of its input and of the gradient that comes back. The outputs of the model are the caller's, unless it wants none.
+pub(super) fn held(schedule: Schedule, releases_outputs: bool) -> Held {
+    if !releases_outputs {
+        return Held {
+            outputs: MicroBatches::InFlightAnd(0),
+            gradients: MicroBatches::All,
+            inputs: MicroBatches::NotInFlight,
+            ..Held::default()
+        };
+    }
+    let outputs = if schedule == Schedule::Gpipe { MicroBatches::All } else { MicroBatches::Some(1) };
+    Held { outputs, gradients: MicroBatches::Some(1), ..Held::default() }
 }
 
 fn pipeline(question: &ExportQuestion<'_>, grid: &Grid, command: &str) -> String {

@@ -6,11 +6,13 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
-use crate::chain::{Chain, listed};
+use crate::chain::Chain;
 use crate::exported::{ExportedFile, RankPlace, Verified};
 use crate::grid::AxisOrder;
+use crate::memory::{Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused, all_or};
 use crate::refusal::StageRefusal;
+use crate::word::listed;
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Torchgpipe, 0, 0),
@@ -46,11 +48,14 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
                    weights in your optimizer, torch's have none";
         warnings.push(why.to_owned());
     }
+    // The outputs of all micro-batches are put together into those of the batch, which have one loss.
+    let held = Held { last_outputs: MicroBatches::All, last_gradients: MicroBatches::All, ..Held::default() };
     Ok(Written {
         files: vec![ExportedFile::new("loadmaster_gpipe.py", text)],
         command: ["python", "train.py"].map(str::to_owned).to_vec(),
         ranks,
         warnings,
+        held: Some(held),
         ..Written::default()
     })
 }

@@ -9,6 +9,7 @@ use super::{Exporter, Written, target};
 use crate::envelope::{Flag, Torchrun};
 use crate::exported::{ExportedFile, Verified};
 use crate::grid::AxisOrder;
+use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
 
@@ -64,6 +65,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         environment: BTreeMap::new(),
         ranks,
         warnings: warnings.into_iter().collect(),
+        // Nobody counts what casting leaves.
+        held: (!casts).then(Held::default),
     })
 }
 

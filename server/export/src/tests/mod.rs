@@ -4,6 +4,7 @@ mod documents;
 mod enveloped;
 mod envelopes;
 mod golden;
+mod memory;
 mod random;
 mod reasons;
 mod refused;

@@ -114,7 +114,7 @@ fn another_variant_than_a_launcher_has_is_refused() {
     }
 }
 
-fn any_case() -> impl Strategy<Value = (CutTransformer, bool)> {
+pub(super) fn any_case() -> impl Strategy<Value = (CutTransformer, bool)> {
     let stage = (0_usize..4, 0_u32..3, 1_u32..4);
     let settings = (1_u32..4, 0_u32..3, 0_u32..4, any::<bool>(), any::<bool>());
     (proptest::collection::vec(stage, 1..5), settings).prop_map(

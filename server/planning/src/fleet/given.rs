@@ -14,15 +14,25 @@ use super::{FleetError, NodePart, PlannedFleet, build, order};
 /// What devices are where nobody says it: by name, bytes that training may use.
 pub type UsualKinds<'a> = [(&'a str, Bytes)];
 
-/// The devices that were given, of a cluster that describes all of their nodes; those of other kinds are left out.
+/// The devices that were given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GivenFleet {
+    /// Those of the kinds that are asked for.
+    pub fleet: PlannedFleet,
+    /// Those of other kinds, as people know them: `node/index`.
+    pub others: Vec<String>,
+}
+
+/// The devices that were given, of a cluster that describes all of their nodes.
 ///
 /// # Errors
-/// Names the node or device that the cluster does not have, or that is given twice.
-pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Result<PlannedFleet, Invalid> {
+/// Names the node or device that the cluster does not have, or that is given twice; or none is of these kinds.
+pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Result<GivenFleet, Invalid> {
     let by_name: HashMap<&str, usize> =
         cluster.nodes().iter().enumerate().map(|(index, node)| (node.name.as_str(), index)).collect();
     let mut seen = BTreeSet::new();
     let mut parts: Vec<NodePart<'_>> = Vec::new();
+    let mut others: Vec<String> = Vec::new();
     for (index, of) in given.iter().enumerate() {
         let path = |field: &str| format!("nodes[{index}].{field}");
         let found = by_name.get(of.name.as_str()).and_then(|&at| Some((at, cluster.nodes().get(at)?)));
@@ -40,6 +50,7 @@ pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Resul
         let begin = parts.len();
         for device in chosen(node, of, &path)? {
             if !kinds.contains(&device.kind.as_str()) {
+                others.push(format!("{}/{}", node.name, device.index));
                 continue;
             }
             let capacity = cluster.usable(device);
@@ -59,7 +70,11 @@ pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Resul
     // In which order they were given says nothing.
     parts.sort_by_key(|part| part.node);
     order::sort(cluster, &mut parts);
-    build(cluster, &parts, false).map_err(|error: FleetError| Invalid::field("nodes", error.to_string()))
+    let fleet = build(cluster, &parts, false)
+        .map_err(|error: FleetError| Invalid::field("nodes", error.to_string()))?;
+    // In which order they were given says nothing of these either.
+    others.sort_unstable();
+    Ok(GivenFleet { fleet, others })
 }
 
 /// The devices of a node that were given, in order of their indices.
@@ -226,7 +241,7 @@ mod tests {
             given("d", &[0, 1], "spine.right"),
         ];
         let cluster = described(&nodes, &USUAL).unwrap();
-        let fleet = of_given(&cluster, &nodes, &["gpu"]).unwrap();
+        let fleet = of_given(&cluster, &nodes, &["gpu"]).unwrap().fleet;
         let order: Vec<&str> = fleet.fleet.nodes.iter().map(|node| node.name.as_str()).collect();
         assert_eq!(order, ["a", "c", "b", "d"]);
         assert_eq!(fleet.fleet.kinds[0].capacity, Bytes(40));
@@ -236,11 +251,11 @@ mod tests {
     #[test]
     fn devices_are_those_that_were_given() {
         let whole = described(&[given("a", &[0, 1, 2, 3], ""), given("b", &[0, 1], "")], &USUAL).unwrap();
-        let fleet = of_given(&whole, &[given("a", &[3, 1], "")], &["gpu"]).unwrap();
+        let fleet = of_given(&whole, &[given("a", &[3, 1], "")], &["gpu"]).unwrap().fleet;
         let indices: Vec<u32> = fleet.devices().iter().map(|device| device.index).collect();
         assert_eq!(indices, [1, 3]);
         let all = of_given(&whole, &[given("b", &[], "")], &["gpu"]).unwrap();
-        assert_eq!(all.devices().len(), 2);
+        assert_eq!((all.fleet.devices().len(), all.others.len()), (2, 0));
         let field = |nodes: &[GivenNode], kinds: &[&str]| {
             of_given(&whole, nodes, kinds).unwrap_err().violations()[0].field.clone()
         };
@@ -249,6 +264,18 @@ mod tests {
         assert_eq!(field(&[given("a", &[0, 7], "")], &["gpu"]), "nodes[0].device_indices[1]");
         assert_eq!(field(&[given("a", &[1, 1], "")], &["gpu"]), "nodes[0].device_indices[1]");
         assert_eq!(field(&[given("a", &[], "")], &["other"]), "nodes");
+    }
+
+    /// Devices of kinds that nobody asks for are none of the fleet, and are named.
+    #[test]
+    fn devices_of_other_kinds_are_named() {
+        let other =
+            GivenNode { kind: Some("other".to_owned()), memory: Some(Bytes(80)), ..given("b", &[1, 0], "") };
+        let nodes = [other, given("a", &[0, 1], "")];
+        let cluster = described(&nodes, &USUAL).unwrap();
+        let found = of_given(&cluster, &nodes, &["gpu"]).unwrap();
+        assert_eq!(found.fleet.names(), ["a/0", "a/1"]);
+        assert_eq!(found.others, ["b/0", "b/1"]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, Node};
 
 use super::search::{Fleet, FleetNode, Kind, KindSet};
 pub use discover::{DiscoveredWorker, discover};
-pub use given::{UsualKinds, described, of_given};
+pub use given::{GivenFleet, UsualKinds, described, of_given};
 pub use groups::{DeviceGroup, MAX_DEVICES, of_groups};
 pub use subset::Subset;
 pub(crate) use subsets::Subsets;

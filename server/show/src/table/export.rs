@@ -1,17 +1,17 @@
 //! Plans as launchers run them.
 
 use loadmaster_proto::wire::v1::{
-    DeviceGroup, Envelope, ExportPlanResponse, ExportVerified, Exporter, Launcher, Locality, NodeGroup,
-    RankPlace, StageLocality,
+    AddedMemoryCause, DeviceGroup, Envelope, ExportPlanResponse, ExportVerified, ExportedStageMemory,
+    Exporter, Launcher, Locality, NodeGroup, RankPlace, StageLocality,
 };
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
-use super::or_none;
+use super::{fits, ledger, or_none};
 use crate::choice::Choice;
 use crate::show::show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{bytes, plain, plural, word};
+use crate::text::{bytes, maybe_bytes, plain, plural, word};
 
 show!(@ ExportPlanResponse, self, look, vec![self.plan.clone()], one(self, look));
 show!(@ ListExportersResponse, self, look,
@@ -50,7 +50,49 @@ fn one(export: &ExportPlanResponse, look: Look) -> String {
             text += &format!("  {}\n", plain(line));
         }
     }
+    if !export.memory.is_empty() {
+        text += &format!("\n{}", memory(&export.memory, look));
+    }
     text + "\n" + &ranks(&export.ranks, look)
+}
+
+/// What each stage holds under the launcher: what the plan says, a column for each cause of more, and both together.
+fn memory(stages: &[ExportedStageMemory], look: Look) -> String {
+    let all = stages.iter().flat_map(|of| &of.added).map(|added| added.cause());
+    let mut causes: Vec<AddedMemoryCause> = all.collect();
+    causes.sort_unstable_by_key(|&cause| i32::from(cause));
+    causes.dedup();
+    let titles: Vec<String> = causes.iter().map(|&cause| format!("+ {}", caused(cause))).collect();
+    let predicted = format!("predicted ({})", ledger(stages.first().map_or(0, |of| of.ledger)));
+    let mut columns = vec![("stage", Right), (predicted.as_str(), Right)];
+    columns.extend(titles.iter().map(|title| (title.as_str(), Right)));
+    columns.extend([("total", Right), ("at most", Right), ("of", Right), ("fits", Left)]);
+    let mut grid = Grid::new(&columns, look);
+    for of in stages {
+        let added = |cause: &AddedMemoryCause| {
+            let own = of.added.iter().filter(|added| added.cause() == *cause);
+            bytes(own.fold(0, |sum: i64, added| sum.saturating_add(added.bytes)))
+        };
+        let mut row = vec![of.stage.to_string(), bytes(of.predicted_bytes)];
+        row.extend(causes.iter().map(added));
+        row.extend([
+            bytes(of.total_bytes),
+            maybe_bytes(of.most_bytes, look),
+            maybe_bytes(of.capacity_bytes, look),
+            fits(of.verdict(), look),
+        ]);
+        grid.rows(row);
+    }
+    let what = if causes.is_empty() {
+        "the launcher holds what the plan counts\n"
+    } else {
+        "+ is what the launcher adds at most: -o json says how it is counted\n"
+    };
+    grid.render() + what
+}
+
+fn caused(cause: AddedMemoryCause) -> String {
+    word(cause.as_str_name(), "ADDED_MEMORY_CAUSE_")
 }
 
 fn asked(nodes: &NodeGroup) -> String {
@@ -143,5 +185,65 @@ fn how_much(verified: ExportVerified) -> String {
         ExportVerified::Unspecified => "unknown".to_owned(),
         ExportVerified::None => "nothing".to_owned(),
         known => word(known.as_str_name(), "EXPORT_VERIFIED_"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::wire::v1::{AddedMemory, Verdict};
+
+    use super::*;
+
+    fn stage(stage: i32, added: &[(AddedMemoryCause, i64)], verdict: Verdict) -> ExportedStageMemory {
+        let added = added.iter().map(|&(cause, bytes)| AddedMemory {
+            cause: cause.into(),
+            bytes,
+            ..AddedMemory::default()
+        });
+        ExportedStageMemory {
+            stage,
+            predicted_bytes: 1 << 20,
+            added: added.collect(),
+            total_bytes: 1 << 21,
+            capacity_bytes: Some(1 << 22),
+            verdict: verdict.into(),
+            ledger: 1,
+            ..ExportedStageMemory::default()
+        }
+    }
+
+    /// A column for each cause that any stage has, and none for others.
+    #[test]
+    fn stages_have_a_column_for_each_cause() {
+        use AddedMemoryCause::{HeldGradients, HeldOutputs};
+        let stages = [
+            stage(
+                0,
+                &[(HeldOutputs, 1 << 10), (HeldGradients, 1 << 11), (HeldGradients, 1 << 11)],
+                Verdict::Fits,
+            ),
+            stage(1, &[(HeldGradients, 3 << 10)], Verdict::DoesNotFit),
+        ];
+        let text = memory(&stages, Look::PLAIN);
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+            .collect();
+        let titles = [
+            "stage",
+            "predicted (allocated)",
+            "+ held outputs",
+            "+ held gradients",
+            "total",
+            "at most",
+            "of",
+            "fits",
+        ];
+        assert_eq!(lines[0], titles);
+        let none = Look::PLAIN.none();
+        assert_eq!(lines[1], ["0", "1.00 MiB", "1.00 KiB", "4.00 KiB", "2.00 MiB", none, "4.00 MiB", "yes"]);
+        assert_eq!(lines[2], ["1", "1.00 MiB", "0 B", "3.00 KiB", "2.00 MiB", none, "4.00 MiB", "no"]);
+        let plain = memory(&[stage(0, &[], Verdict::Fits)], Look::PLAIN);
+        assert!(plain.contains("what the plan counts") && !plain.contains('+'), "{plain}");
     }
 }

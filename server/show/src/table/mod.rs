@@ -30,7 +30,7 @@ pub mod worker;
 
 use std::collections::{BTreeMap, HashMap};
 
-use loadmaster_proto::wire::v1::{Ledger, MemoryFigure};
+use loadmaster_proto::wire::v1::{Ledger, MemoryFigure, Verdict};
 
 use crate::text::{bytes, word};
 
@@ -57,6 +57,16 @@ pub fn ledger(ledger: i32) -> String {
     match Ledger::try_from(ledger) {
         Ok(Ledger::Unspecified) | Err(_) => "unknown".to_owned(),
         Ok(known) => word(known.as_str_name(), "LEDGER_"),
+    }
+}
+
+/// Whether something fits, in a word or two.
+fn fits(verdict: Verdict, look: crate::text::terminal_abilities::Look) -> String {
+    match verdict {
+        Verdict::Unspecified => look.none().to_owned(),
+        Verdict::Fits => "yes".to_owned(),
+        Verdict::FitsWithoutMargin => "no margin".to_owned(),
+        Verdict::DoesNotFit => "no".to_owned(),
     }
 }
 

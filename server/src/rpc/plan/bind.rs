@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use loadmaster_planning::fleet::{described, of_given};
+use loadmaster_planning::fleet::{GivenFleet, described, of_given};
 use loadmaster_planning::predict::choose::PredictorKind;
 use loadmaster_planning::recommend::{BindQuestion, Bound, ProfiledChain};
 use loadmaster_proto::bytes::Bytes;
@@ -64,14 +64,19 @@ impl Plans {
             let Some(cluster) = cluster else {
                 return Err(ApiError::Defect { failed: "a fleet has lost its cluster".to_owned() });
             };
-            let fleet = of_given(cluster, &given, &kinds)?;
+            let GivenFleet { fleet, others } = of_given(cluster, &given, &kinds)?;
+            // What a request says of nodes is not how they copy.
+            let fleet = match &describes {
+                Describes::Stored(..) => fleet.with_cluster(cluster.clone()),
+                Describes::Request(_) => fleet,
+            };
             let question = BindQuestion { plan, chains, fleet };
             let bound = question.answer(stop).map_err(ApiError::NotBindable)?;
             let cluster = match describes {
                 Describes::Stored(name, _) => Some(name),
                 Describes::Request(_) => None,
             };
-            Ok(binding(name, cluster, &question, bound, unread))
+            Ok(binding(name, cluster, &question, bound, &others, unread))
         };
         let (binding, _) = self.searches.run(limit, work).await?;
         let name = binding.name()?;
@@ -192,19 +197,22 @@ fn binding(
     cluster: Option<ClusterName>,
     question: &BindQuestion,
     bound: Bound,
+    others: &[String],
     unread: Option<String>,
 ) -> Binding {
     let BindQuestion { plan: content, fleet, .. } = question;
     let taken: BTreeSet<u32> = bound.stages.iter().flatten().copied().collect();
     let names = fleet.names();
-    let idle =
-        || (0_u32..).zip(&names).filter(|(device, _)| !taken.contains(device)).map(|(_, name)| name.clone());
+    let unranked =
+        || (0_u32..).zip(&names).filter(|(device, _)| !taken.contains(device)).map(|(_, name)| name);
+    let idle = || unranked().chain(others).cloned();
     let gap = bound.gap();
     let mut warnings = bound.notes;
     warnings.extend(unread);
     let left = idle().count();
     if left > 0 {
-        warnings.push(format!("{left} of the {} devices given have no rank", names.len()));
+        let all = names.len().saturating_add(others.len());
+        warnings.push(format!("{left} of the {all} devices given have no rank"));
     }
     Binding {
         plan,

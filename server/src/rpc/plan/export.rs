@@ -1,11 +1,12 @@
 //! `ExportPlan` and `ListExporters`.
 
 use loadmaster_export::{
-    Allocation, AskedDevices, Envelope, EnvelopeSettings, Export, ExportQuestion, NodeGroup, RankPlace,
-    Target, Variant, Wrapping, envelopes, export, exporters, variants, wrap,
+    Added, Allocation, AskedDevices, Envelope, EnvelopeSettings, Export, ExportQuestion, NodeGroup,
+    RankPlace, StageMemory, Target, Variant, Wrapping, envelopes, export, exporters, variants, wrap,
 };
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{BindingName, PlanName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::binding::Binding;
@@ -46,7 +47,8 @@ impl Plans {
         let question = ExportQuestion { name: &name, plan: &record.content, model, target, variant };
         let made =
             export(&question).and_then(|made| wrap(made, &wrapping)).map_err(ApiError::NotExportable)?;
-        Ok(v1::ExportPlanResponse { binding: request.binding, ..message(&name, made) })
+        let ledger = record.content.ledger;
+        Ok(v1::ExportPlanResponse { binding: request.binding, ..message(&name, made, ledger) })
     }
 }
 
@@ -59,6 +61,8 @@ fn put_on(plan: &mut Plan, name: &PlanName, binding: &BindingName, bound: Bindin
         return Err(Invalid::field("binding", format!("is {binding}, which is of {}", bound.plan)));
     }
     for (stage, devices) in plan.stages.iter_mut().zip(bound.stages) {
+        let least = devices.iter().map(|device| device.capacity).filter(|&capacity| capacity > 0).min();
+        stage.capacity = least.unwrap_or(stage.capacity);
         stage.devices = devices;
     }
     Ok(())
@@ -92,8 +96,10 @@ fn target(record: &PlanRecord, named: Option<Launcher>, version: &str) -> Result
     Target::of(launcher, version)
 }
 
-fn message(name: &PlanName, export: Export) -> v1::ExportPlanResponse {
-    let Export { target, files, command, environment, ranks, allocation, warnings, verified } = export;
+fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanResponse {
+    let verdict = export.verdict();
+    let Export { target, files, command, environment, ranks, allocation, warnings, verified, memory } =
+        export;
     let files = files.into_iter().map(|file| v1::ExportedFile {
         name: file.name,
         media_type: file.media_type.to_owned(),
@@ -111,6 +117,26 @@ fn message(name: &PlanName, export: Export) -> v1::ExportPlanResponse {
         warnings,
         verified: v1::ExportVerified::from(verified).into(),
         allocation: Some(asked_of_schedulers(allocation)),
+        memory: memory.iter().flatten().zip(0..).map(|(of, stage)| stage_memory(of, stage, ledger)).collect(),
+        verdict: v1::Verdict::from(verdict).into(),
+    }
+}
+
+fn stage_memory(of: &StageMemory, stage: i32, ledger: Ledger) -> v1::ExportedStageMemory {
+    let added = |Added { cause, bytes, counted }: &Added| v1::AddedMemory {
+        cause: v1::AddedMemoryCause::from(*cause).into(),
+        bytes: bytes.to_wire(),
+        counted: counted.clone(),
+    };
+    v1::ExportedStageMemory {
+        stage,
+        predicted_bytes: of.predicted.to_wire(),
+        added: of.added.iter().map(added).collect(),
+        total_bytes: of.total().to_wire(),
+        most_bytes: of.most().map(Bytes::to_wire),
+        capacity_bytes: of.capacity.map(Bytes::to_wire),
+        verdict: v1::Verdict::from(of.verdict()).into(),
+        ledger: v1::Ledger::from(ledger).into(),
     }
 }
 

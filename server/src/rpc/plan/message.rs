@@ -2,7 +2,7 @@
 
 use loadmaster_planning::learn::error_ratio;
 use loadmaster_planning::predict::cores;
-use loadmaster_planning::predict::forecast::{Excluded, Forecast, StageForecast, Verdict};
+use loadmaster_planning::predict::forecast::{Excluded, Forecast, StageForecast};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::Work;
@@ -138,15 +138,6 @@ fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> 
     })
 }
 
-fn verdict(verdict: Verdict) -> v1::Verdict {
-    match verdict {
-        Verdict::NotAsked => v1::Verdict::Unspecified,
-        Verdict::Fits => v1::Verdict::Fits,
-        Verdict::FitsWithoutMargin => v1::Verdict::FitsWithoutMargin,
-        Verdict::DoesNotFit => v1::Verdict::DoesNotFit,
-    }
-}
-
 /// A forecast; profile, model, training and kind of device are the caller's.
 pub(super) fn forecast(
     forecast: &Forecast,
@@ -158,7 +149,7 @@ pub(super) fn forecast(
     v1::PredictMemoryResponse {
         predictor: predictor.to_owned(),
         stages: forecast.stages.iter().map(|stage| stage_forecast(stage, ledger, layer_names)).collect(),
-        verdict: verdict(forecast.verdict()).into(),
+        verdict: v1::Verdict::from(forecast.verdict()).into(),
         first_device_too_small: forecast.first_too_small().map(number),
         excluded: excluded.into_iter().map(excluded_memory).collect(),
         measurements: forecast.sources.iter().take(SHOWN_MEASUREMENTS).cloned().collect(),
@@ -187,7 +178,7 @@ fn stage_forecast(stage: &StageForecast, ledger: Ledger, layer_names: &[String])
         slack_bytes: stage
             .slack()
             .map(|slack| i64::try_from(slack).unwrap_or(if slack < 0 { i64::MIN } else { i64::MAX })),
-        verdict: verdict(stage.verdict()).into(),
+        verdict: v1::Verdict::from(stage.verdict()).into(),
         actions: None,
         offload: None,
         saved: None,

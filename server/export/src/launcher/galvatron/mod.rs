@@ -8,6 +8,7 @@ mod model;
 use std::collections::BTreeMap;
 
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 use serde::Serialize;
 
@@ -16,9 +17,11 @@ use crate::cut::Cut;
 use crate::envelope::{Flag, Torchrun};
 use crate::exported::{ExportedFile, Verified};
 use crate::grid::places_in_order;
+use crate::memory::{Held, MicroBatches, MoreParameters};
 use crate::question::{ExportQuestion, Refused, all_or};
 use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
+use crate::word;
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Galvatron, 2, 4),
@@ -61,14 +64,11 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let strategy = ExportedFile::json("galvatron_config.json", &strategy(question, &cut, schedule, ends));
-    let known = model::of(&transformer);
+    let known = model::of(&transformer, ends);
     let ranks = places_in_order(question.plan);
     let torchrun = Torchrun::of(&ranks)?;
     let mut plan: Vec<Flag> = vec![vec!["--galvatron_config_path=./galvatron_config.json".to_owned()]];
-    let precision = match question.plan.training.precision {
-        Precision::Fp32 => "fp32",
-        Precision::Bf16 | Precision::Bf16Fp32Gradients => "bf16",
-    };
+    let precision = word::format(question.plan.training.precision);
     plan.push(vec![format!("--mixed_precision={precision}")]);
     if question.plan.training.precision == Precision::Bf16Fp32Gradients {
         plan.push(vec!["--reduce_in_fp32".to_owned()]);
@@ -91,7 +91,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
             )
         },
     );
-    let about = format!("Blocks of the stages: {}. {how}", joined(cut.block_counts()).replace(',', ", "));
+    let about = format!("Blocks of the stages: {}. {how}", cut.listed_blocks());
     let script = torchrun.script((&question.head_line(), &about), None, "", &groups, "train_dist.py");
     let flags = model_flags.iter().chain(&plan).flatten().cloned();
     let command = torchrun.words().into_iter().chain(["train_dist.py".to_owned()]).chain(flags).collect();
@@ -100,7 +100,15 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         known.as_ref().map(|known| known.file.clone()),
         Some(ExportedFile::new("train.sh", script)),
     ];
-    let mut warnings = warnings(question, &transformer, ends);
+    let more = more_parameters(question, &transformer, ends);
+    let mut warnings = warnings(&more, question, ends);
+    let held = Held {
+        vocabulary: known.as_ref().and_then(|known| known.vocabulary),
+        parameters: more,
+        outputs: MicroBatches::InFlightAnd(0),
+        gradients: MicroBatches::Some(1),
+        ..Held::default()
+    };
     match known {
         Some(known) => warnings.extend(known.warnings),
         None => warnings.push(
@@ -113,6 +121,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         environment: BTreeMap::new(),
         ranks,
         warnings,
+        held: Some(held),
     })
 }
 
@@ -192,19 +201,36 @@ fn joined(numbers: impl IntoIterator<Item = impl ToString>) -> String {
     numbers.join(",")
 }
 
-fn warnings(question: &ExportQuestion<'_>, transformer: &Transformer, ends: u32) -> Vec<String> {
-    let table = transformer.embedding.vocabulary_size * transformer.block.hidden_size;
+/// What the ends of the model have besides on each device, where their stages have more shards than both ends.
+fn more_parameters(
+    question: &ExportQuestion<'_>,
+    transformer: &Transformer,
+    ends: u32,
+) -> Vec<MoreParameters> {
+    let row = u64::try_from(transformer.block.hidden_size).unwrap_or_default();
+    let table = |shards: u32| {
+        let first = Shard { index: 0, degree: shards.max(1) };
+        u64::try_from(first.range(transformer.embedding.vocabulary_size).end)
+            .unwrap_or_default()
+            .saturating_mul(row)
+    };
     let last = question.plan.stages.len().saturating_sub(1);
-    let at_ends = [0, last];
-    let more = at_ends.into_iter().take(last + 1).filter_map(|index| {
-        let own = question.plan.stages.get(index)?.config.tensor_degree;
-        (own > ends).then(|| {
-            let more = table / i64::from(ends) - table / i64::from(own);
-            format!(
-                "Galvatron has one degree for both ends of the model: stage {index} shares the vocabulary's table among {ends} \
-                 instead of {own} shards, and holds {more} parameters more than the plan says on each device"
-            )
-        })
+    let at_ends = [0, last].into_iter().take(last + 1);
+    let more = at_ends.filter_map(|stage| {
+        let own = question.plan.stages.get(stage)?.config.tensor_degree;
+        let scalars = table(ends).saturating_sub(table(own));
+        (own > ends).then_some(MoreParameters { stage, scalars, what: "the vocabulary's table" })
     });
     more.collect()
+}
+
+fn warnings(more: &[MoreParameters], question: &ExportQuestion<'_>, ends: u32) -> Vec<String> {
+    let told = more.iter().filter_map(|MoreParameters { stage, scalars, .. }| {
+        let own = question.plan.stages.get(*stage)?.config.tensor_degree;
+        Some(format!(
+            "Galvatron has one degree for both ends of the model: stage {stage} shares the vocabulary's table among {ends} instead of \
+             {own} shards, and holds {scalars} parameters more than the plan says on each device"
+        ))
+    });
+    told.collect()
 }

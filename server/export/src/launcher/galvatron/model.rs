@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::envelope::Flag;
 use crate::exported::ExportedFile;
+use crate::memory::PaddedVocabulary;
 use crate::transformer::Transformer;
 
 /// A model of Galvatron's.
@@ -17,18 +18,20 @@ pub(super) struct Known {
     pub(super) file: ExportedFile,
     /// What the description does not say.
     pub(super) flags: Vec<Flag>,
+    /// What it pads the vocabulary to; none where it does not.
+    pub(super) vocabulary: Option<PaddedVocabulary>,
     /// What it does otherwise than the model.
     pub(super) warnings: Vec<String>,
 }
 
 /// Rows of the vocabulary that its GPT pads to.
-const PADDED_TO: i64 = 128;
+const PADDED_TO: u64 = 128;
 
 /// The base of the rotary positions of its Llama, which nothing changes.
 const ROTARY_BASE: f64 = 10_000.0;
 
-/// A transformer as one of them; none where it is none.
-pub(super) fn of(transformer: &Transformer) -> Option<Known> {
+/// A transformer as one of them, whose ends have so many shards; none where it is none.
+pub(super) fn of(transformer: &Transformer, ends: u32) -> Option<Known> {
     let Transformer { embedding, block, .. } = transformer;
     if block.norm_position == NormPosition::Post
         || block.bidirectional
@@ -49,7 +52,7 @@ pub(super) fn of(transformer: &Transformer) -> Option<Known> {
                 && block.key_value_heads() == block.heads
                 && block.feed_forward_size == 4 * block.hidden_size =>
         {
-            Some(gpt(transformer))
+            Some(gpt(transformer, ends))
         }
         (Perceptron::Gated, Activation::Silu, NormKind::RmsNorm)
             if biases == [false; 3]
@@ -66,7 +69,7 @@ pub(super) fn of(transformer: &Transformer) -> Option<Known> {
 }
 
 /// The keys are those of transformers' `GPT2Config`.
-fn gpt(transformer: &Transformer) -> Known {
+fn gpt(transformer: &Transformer, ends: u32) -> Known {
     let (embedding, block) = (transformer.embedding, transformer.block);
     let description = json!({
         "n_layer": transformer.block_count(),
@@ -84,15 +87,10 @@ fn gpt(transformer: &Transformer) -> Known {
     if !transformer.has_tied_head {
         flags.push(vec!["--untie-embeddings-and-output-weights".to_owned()]);
     }
-    let padded = (embedding.vocabulary_size + PADDED_TO - 1) / PADDED_TO * PADDED_TO;
-    let warnings = (padded > embedding.vocabulary_size).then(|| {
-        format!(
-            "Galvatron's GPT pads the vocabulary from {} to {padded} rows of {} parameters at each end of the model",
-            embedding.vocabulary_size, block.hidden_size
-        )
-    });
+    let vocabulary = PaddedVocabulary::of(transformer, PADDED_TO, ends);
+    let warnings = vocabulary.map(|vocabulary| vocabulary.warning("Galvatron's GPT"));
     let file = ExportedFile::json("model.json", &description);
-    Known { folder: "gpt_hf", size, file, flags, warnings: warnings.into_iter().collect() }
+    Known { folder: "gpt_hf", size, file, flags, vocabulary, warnings: warnings.into_iter().collect() }
 }
 
 fn llama(transformer: &Transformer) -> Known {
@@ -119,6 +117,7 @@ fn llama(transformer: &Transformer) -> Known {
         size,
         file: ExportedFile::json("model.json", &description),
         flags: vec![vec![format!("--model_size={size}")]],
+        vocabulary: None,
         warnings: warnings.into_iter().collect(),
     }
 }

@@ -16,6 +16,7 @@ use crate::cut::{Cut, StagePart};
 use crate::envelope::{Flag, Torchrun, flag, switch};
 use crate::exported::{ExportedFile, Verified};
 use crate::grid::{AxisOrder, Grid};
+use crate::memory::{Held, MicroBatches, PaddedVocabulary};
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
 use crate::target::Variant;
@@ -34,7 +35,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
 const HALVES: usize = 2;
 
 /// Rows of the vocabulary that Megatron pads to, for each shard.
-const PADDED_TO: i64 = 128;
+const PADDED_TO: u64 = 128;
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     question.check_nothing_leaves()?;
@@ -53,7 +54,11 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     plan.extend(precision_flags(question));
     plan.extend(recompute_flags(question, &cut)?);
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
-    let mut warnings = warnings(&transformer, &grid);
+    let held = held(&transformer, &grid);
+    let yours =
+        "name the tokenizer, the data, the learning rate and how long to train: they are no part of a plan";
+    let mut warnings = vec![yours.to_owned()];
+    warnings.extend(held.vocabulary.map(|vocabulary| vocabulary.warning("Megatron")));
     if is_hybrid {
         let halves = "Megatron's hybrid model counts attention and perceptron as a layer each, so weights begin smaller than the \
                       GPT model's: losses are not the same";
@@ -68,10 +73,9 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
             "# Tensor shards need their kernels and collectives in order.\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n",
         );
     }
-    let blocks: Vec<String> = cut.block_counts().iter().map(ToString::to_string).collect();
     let about = format!(
         "Blocks of the stages: {}. Data, optimizer and output are yours: ./train.sh --train-iters 1000 …",
-        blocks.join(", ")
+        cut.listed_blocks()
     );
     let script = torchrun.script(
         (&question.head_line(), &about),
@@ -82,7 +86,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     );
     let flags = model.iter().chain(&plan).flatten().cloned();
     let command = torchrun.words().into_iter().chain([program.to_owned()]).chain(flags).collect();
-    Ok(Written { files: vec![ExportedFile::new("train.sh", script)], command, environment, ranks, warnings })
+    let files = vec![ExportedFile::new("train.sh", script)];
+    Ok(Written { files, command, environment, ranks, warnings, held: Some(held) })
 }
 
 fn model_flags(transformer: &Transformer, gpt: Gpt, layers: Flag) -> Vec<Flag> {
@@ -209,23 +214,11 @@ fn precision_flags(question: &ExportQuestion<'_>) -> Vec<Flag> {
     }
 }
 
-fn warnings(transformer: &Transformer, grid: &Grid) -> Vec<String> {
-    let yours =
-        "name the tokenizer, the data, the learning rate and how long to train: they are no part of a plan";
-    [yours.to_owned()].into_iter().chain(padding_warning(transformer, grid.shards, "Megatron")).collect()
-}
-
-/// What is held besides where the vocabulary is no multiple of what it is padded to.
-pub(super) fn padding_warning(transformer: &Transformer, shards: u32, who: &str) -> Option<String> {
-    let vocabulary = transformer.embedding.vocabulary_size;
-    let shards = i64::from(shards);
-    let multiple = PADDED_TO * shards;
-    let padded = (vocabulary + multiple - 1) / multiple * multiple;
-    (padded > vocabulary).then(|| {
-        format!(
-            "{who} pads the vocabulary from {vocabulary} to {padded} rows: each end of the model has {} parameters more than \
-             the plan says",
-            (padded - vocabulary) * transformer.block.hidden_size / shards
-        )
-    })
+/// What Megatron's pipelines and its vocabulary hold. Outputs that were sent are deallocated.
+pub(super) fn held(transformer: &Transformer, grid: &Grid) -> Held {
+    Held {
+        gradients: MicroBatches::Some(1),
+        vocabulary: PaddedVocabulary::of(transformer, PADDED_TO * u64::from(grid.shards), grid.shards),
+        ..Held::default()
+    }
 }

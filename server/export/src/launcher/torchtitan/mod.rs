@@ -9,14 +9,16 @@ mod toml;
 use loadmaster_proto::model::layer::{Activation, NormKind, NormPosition, Perceptron};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
-use super::Written;
+use super::{Written, torch_pipelining};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
 use crate::exported::ExportedFile;
 use crate::grid::{AxisOrder, Grid};
+use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
+use crate::word::torch_schedule;
 
 pub(super) use python::EXPORTER as PYTHON;
 pub(super) use toml::EXPORTER as TOML;
@@ -34,10 +36,7 @@ struct Asked<'a> {
 impl<'a> Asked<'a> {
     fn of(question: &'a ExportQuestion<'a>) -> Result<Self, Refused> {
         question.check_nothing_leaves()?;
-        let schedule = match question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])? {
-            Schedule::Gpipe => "GPipe",
-            _ => "1F1B",
-        };
+        let schedule = torch_schedule(question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])?);
         question.check_fills_torch_pipeline()?;
         let grid = question.grid()?;
         let (transformer, cut) = question.transformer()?;
@@ -89,17 +88,15 @@ impl<'a> Asked<'a> {
         self.modules(head).iter().map(quoted).collect()
     }
 
-    fn blocks(&self) -> String {
-        let counts: Vec<String> = self.cut.block_counts().iter().map(ToString::to_string).collect();
-        counts.join(", ")
-    }
-
-    /// The files with the script that starts them, and what is otherwise than the plan says.
+    /// The files with the script that starts them; what is otherwise than the plan says, bytes by which gradients are wider, and
+    /// whether torch's stages are those of 2.15.
     fn written(
         &self,
         files: Vec<ExportedFile>,
         arguments: &[&str],
         differs: Option<&str>,
+        wider_gradients: u64,
+        releases_outputs: bool,
     ) -> Result<Written, Refused> {
         let ranks = self.grid.places(self.question.plan, AxisOrder::StagesFirst);
         let torchrun = Torchrun::of(&ranks)?;
@@ -113,7 +110,13 @@ impl<'a> Asked<'a> {
         let yours = "data, optimizer and how long to train are no part of a plan: say them behind ./train.sh. torchtitan clips \
                      gradients to a norm of 1 unless --training.max_norm says otherwise";
         let warnings = std::iter::once(yours).chain(differs).map(str::to_owned).collect();
-        Ok(Written { files, command, ranks, warnings, ..Written::default() })
+        let held = match self.grid.stages {
+            // Without a pipeline gradients are added up by its own loop.
+            1 => Held::default(),
+            _ => torch_pipelining::held(self.question.plan.training.schedule, releases_outputs),
+        };
+        let held = Held { wider_gradients, ..held };
+        Ok(Written { files, command, ranks, warnings, held: Some(held), ..Written::default() })
     }
 }
 

@@ -30,11 +30,13 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
-    let differs = (question.plan.training.precision == Precision::Bf16).then_some(
+    let is_wider = question.plan.training.precision == Precision::Bf16;
+    let differs = is_wider.then_some(
         "torchtitan adds gradients up in fp32: they take 2 bytes per parameter more than the plan says",
     );
     let file = ExportedFile::new("loadmaster_plan.py", configuration(&asked));
-    asked.written(vec![file], &["--module=loadmaster_plan", "--config=plan"], differs)
+    let wider_gradients = if is_wider { 2 } else { 0 };
+    asked.written(vec![file], &["--module=loadmaster_plan", "--config=plan"], differs, wider_gradients, true)
 }
 
 fn configuration(asked: &Asked<'_>) -> String {
@@ -131,7 +133,7 @@ def plan() -> Trainer.Config:
     )
 "#,
         head = question.head_line(),
-        blocks = asked.blocks(),
+        blocks = asked.cut.listed_blocks(),
         layers = transformer.block_count(),
         heads = block.heads,
         key_value_heads = block.key_value_heads(),

@@ -38,7 +38,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         ),
         Replicas::Whole(_) => None,
     };
-    asked.written(files, &["--job.config_file=plan.toml"], differs)
+    asked.written(files, &["--job.config_file=plan.toml"], differs, 0, false)
 }
 
 /// How replicas hold the parameters.
@@ -135,7 +135,7 @@ seq_len = {tokens}
 mode = "{recompute}"
 "#,
         head = question.head_line(),
-        blocks = asked.blocks(),
+        blocks = asked.cut.listed_blocks(),
         shards = grid.shards,
         replicas = replicas.lines(),
         local = asked.local_samples(),

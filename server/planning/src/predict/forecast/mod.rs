@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
+pub use loadmaster_proto::plan::verdict::Verdict;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
 
@@ -15,19 +16,6 @@ use crate::predict::{ActionsError, Interval, Margin, Prediction, PredictionError
 pub use acted::{ActedForecast, with_actions};
 pub use excluded::{Excluded, excluded};
 pub use warnings::{on_top, warnings};
-
-/// Whether predicted bytes stay within a capacity; later ones are worse.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// Nobody asked: no capacity was given.
-    NotAsked,
-    /// With the margin.
-    Fits,
-    /// The predicted bytes do; the upper end of their interval does not, or is not known.
-    FitsWithoutMargin,
-    /// Not even the predicted bytes do.
-    DoesNotFit,
-}
 
 /// What given stages need.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,14 +85,8 @@ impl StageForecast {
 
     /// Whether it fits.
     pub fn verdict(&self) -> Verdict {
-        let Some(device) = self.smallest else { return Verdict::NotAsked };
-        if self.prediction.bytes > device.capacity {
-            return Verdict::DoesNotFit;
-        }
-        match self.interval {
-            Some(interval) if interval.high <= device.capacity => Verdict::Fits,
-            Some(_) | None => Verdict::FitsWithoutMargin,
-        }
+        let capacity = self.smallest.map(|device| device.capacity);
+        Verdict::of(self.prediction.bytes, self.interval, capacity)
     }
 }
 

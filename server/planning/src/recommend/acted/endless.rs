@@ -1,8 +1,8 @@
 //! How long as many micro-batches take in the long run of PipeDream whose stages do memory actions.
 
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measure::offload::CopyPace;
 
+use super::links::CopyLinks;
 use super::seconds::{Timed, device_of, mean_backward, used};
 use super::swaps;
 use crate::iteration::copies::{
@@ -21,7 +21,7 @@ impl Writer<'_> {
         &self,
         candidate: &Candidate,
         stages: &ActedStages,
-        pace: CopyPace,
+        links: &dyn Fn() -> CopyLinks,
     ) -> Result<Option<Timed>, QuestionError> {
         let micro_batches = candidate.batch.micro_batches;
         let count = candidate.stages.len();
@@ -53,7 +53,7 @@ impl Writer<'_> {
             let copied = untouched(&seconds, micro_batches, iteration);
             return Ok(Some(Timed { copied, edges, backward, copy_rates: None, rates: String::new() }));
         }
-        let links = self.copy_links(candidate, pace);
+        let links = links();
         let (rates, links) = (links.told(&used), links.links(&used));
         let copy_rates = Some(links.rates_of(&used));
         let LongRun { copied, .. } =

@@ -36,15 +36,16 @@ mod stages;
 mod told;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::prediction::Interval;
-use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Deed, StageActions};
 
 pub(super) use choose::{Choice, Chooser};
 pub(super) use endless::endless_of;
-pub(super) use links::CopyLinks;
+pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
 pub(super) use objectives::{ActionsQuestion, KnownAlone};
 pub(super) use seconds::{device_of, in_proportion, mean_again, trip};
 pub(super) use stages::Stages;
@@ -72,7 +73,7 @@ impl Writer<'_> {
         let mut plan = self.plan(candidate, solver)?;
         let settings = settings(&plan);
         for (index, of) in actions.iter().enumerate() {
-            nodes::check(&plan, index, of)
+            nodes::check(&nodes::devices_of(&plan), index, of)
                 .map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
         }
         let stages = ActedStages::of(&*self.chain.predictor, self.chain.model.as_ref(), &settings, actions)?;
@@ -82,7 +83,8 @@ impl Writer<'_> {
             }
             stage.actions = stages.actions.get(index).cloned().unwrap_or_default();
         }
-        nodes::check_hosts(self.fleet, &plan, stages.acted.iter().map(|of| of.host_peak()))?;
+        let pools = stages.acted.iter().map(|of| of.host_peak());
+        nodes::check_hosts(self.fleet, &nodes::devices_of(&plan), pools)?;
         self.check_fits(&plan, candidate)?;
         let timed = self.timed(candidate, &stages, pace)?;
         for (index, stage) in plan.stages.iter_mut().enumerate() {
@@ -112,6 +114,21 @@ impl Writer<'_> {
             stage.saved = Some(saved(&blocks, stage.in_flight, &stage.actions));
         }
         Ok(())
+    }
+
+    /// Checks that stages may do what they do on these devices of the fleet: peers are on one node, and hosts have the memory.
+    ///
+    /// # Errors
+    /// Names what they may not.
+    pub(super) fn check_acts_on(&self, devices: &[&[u32]], stages: &ActedStages) -> Result<(), Invalid> {
+        let placed = |of: &&[u32]| of.iter().map(|&device| self.fleet.placed(device)).collect();
+        let placed: Vec<Vec<PlacedDevice>> = devices.iter().map(placed).collect();
+        let placed: Vec<&[PlacedDevice]> = placed.iter().map(Vec::as_slice).collect();
+        for (index, of) in stages.actions.iter().enumerate() {
+            nodes::check(&placed, index, of)
+                .map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
+        }
+        nodes::check_hosts(self.fleet, &placed, stages.acted.iter().map(|of| of.host_peak()))
     }
 
     /// Gives a stage the bytes that its actions leave.

@@ -58,14 +58,23 @@ pub(super) fn devices_by_node(plan: &Plan) -> Vec<Vec<u32>> {
     stages
 }
 
+/// The devices of each stage of a plan.
+pub(super) fn devices_of(plan: &Plan) -> Vec<&[PlacedDevice]> {
+    plan.stages.iter().map(|stage| stage.devices.as_slice()).collect()
+}
+
 /// Checks that each device of a stage is on the node of the peer that it sends to.
 ///
 /// # Errors
 /// Names the stripe.
-pub(super) fn check(plan: &Plan, stage: usize, actions: &StageActions) -> Result<(), Invalid> {
-    let Some(own) = plan.stages.get(stage).map(|of| &of.devices) else { return Ok(()) };
+pub(super) fn check(
+    devices: &[&[PlacedDevice]],
+    stage: usize,
+    actions: &StageActions,
+) -> Result<(), Invalid> {
+    let Some(own) = devices.get(stage) else { return Ok(()) };
     for (action, stripe, position) in stripes(actions) {
-        let Some(peers) = plan.stages.get(stripe.stage as usize).map(|of| &of.devices) else { continue };
+        let Some(peers) = devices.get(stripe.stage as usize) else { continue };
         for (PlacedDevice { node, .. }, PlacedDevice { node: there, .. }) in pairs(own, peers) {
             if node != there {
                 let field = format!("actions[{action}].swap.peers[{position}].stage");
@@ -87,10 +96,10 @@ pub(super) fn check(plan: &Plan, stage: usize, actions: &StageActions) -> Result
 /// Names the first node that lacks memory.
 pub(super) fn check_hosts(
     fleet: &PlannedFleet,
-    plan: &Plan,
+    devices: &[&[PlacedDevice]],
     pools: impl Iterator<Item = u64>,
 ) -> Result<(), Invalid> {
-    for (name, bytes) in taken(plan, pools) {
+    for (name, bytes) in taken(devices, pools) {
         let allowed = fleet.described(name).and_then(|node| node.copies.as_ref()?.host_memory);
         if let Some(allowed) = allowed.filter(|allowed| allowed.0 < bytes) {
             let why = format!(
@@ -104,10 +113,10 @@ pub(super) fn check_hosts(
 }
 
 /// What is taken of each host where each device of a stage takes so much.
-fn taken(plan: &Plan, pools: impl Iterator<Item = u64>) -> BTreeMap<&str, u64> {
+fn taken<'a>(devices: &[&'a [PlacedDevice]], pools: impl Iterator<Item = u64>) -> BTreeMap<&'a str, u64> {
     let mut taken: BTreeMap<&str, u64> = BTreeMap::new();
-    for (stage, pool) in plan.stages.iter().zip(pools) {
-        for device in &stage.devices {
+    for (stage, pool) in devices.iter().zip(pools) {
+        for device in *stage {
             let bytes = taken.entry(&device.node).or_default();
             *bytes = bytes.saturating_add(pool);
         }
@@ -118,5 +127,5 @@ fn taken(plan: &Plan, pools: impl Iterator<Item = u64>) -> BTreeMap<&str, u64> {
 /// The most that a plan has in the memory of one host.
 pub(super) fn most_at_a_host(plan: &Plan) -> Bytes {
     let pools = plan.stages.iter().map(|of| of.offload.as_ref().map_or(0, |of| of.host_peak.0));
-    Bytes(taken(plan, pools).into_values().max().unwrap_or(0))
+    Bytes(taken(&devices_of(plan), pools).into_values().max().unwrap_or(0))
 }

@@ -9,7 +9,7 @@ use loadmaster_proto::plan::prediction::StageSeconds;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::RecomputePolicy;
 
-use super::links::CopyLinks;
+use super::links::{CopiesAsPlanned, CopyLinks, StageDevice, or_other_rates};
 use super::swaps;
 use crate::iteration::copies::{
     Copied, CopiesError, DeviceSteps, Keep, LayerSeconds, Parcel, Place, StageSteps, Stepped, Trip, Way,
@@ -23,7 +23,7 @@ use crate::recommend::plan::Writer;
 use crate::search::Seconds;
 
 /// An iteration with copies.
-pub(super) struct Timed {
+pub(in crate::recommend) struct Timed {
     pub(super) copied: Copied,
     pub(super) edges: Vec<Edge>,
     /// Mean seconds of a backward pass of each stage, what it computes again included.
@@ -42,11 +42,34 @@ impl Writer<'_> {
         stages: &ActedStages,
         pace: CopyPace,
     ) -> Result<Option<Timed>, QuestionError> {
+        self.timed_over(candidate, stages, &|| self.copy_links(candidate, pace))
+    }
+
+    /// The same of a plan that is bound to nodes: what nobody says of their copies is as the plan had it.
+    pub(in crate::recommend) fn timed_as_planned(
+        &self,
+        candidate: &Candidate,
+        stages: &ActedStages,
+        planned: CopiesAsPlanned,
+    ) -> Result<Option<Timed>, QuestionError> {
+        let links = || {
+            let links = CopyLinks::as_planned(&self.places(candidate), &self.chain.device_kind, planned);
+            links.on(self.shared_cores(candidate))
+        };
+        self.timed_over(candidate, stages, &links)
+    }
+
+    fn timed_over(
+        &self,
+        candidate: &Candidate,
+        stages: &ActedStages,
+        links: &dyn Fn() -> CopyLinks,
+    ) -> Result<Option<Timed>, QuestionError> {
         if candidate.schedule.updates_always() {
-            return self.endless(candidate, stages, pace);
+            return self.endless(candidate, stages, links);
         }
         let count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
-        let links = self.copy_links(candidate, pace);
+        let links = links();
         let mut devices = Vec::with_capacity(candidate.stages.len());
         let mut backward = Vec::with_capacity(candidate.stages.len());
         for (index, stage) in candidate.stages.iter().enumerate() {
@@ -72,14 +95,18 @@ impl Writer<'_> {
 
     /// What copies between the devices of stages go over, one device for each of them.
     pub(super) fn copy_links(&self, candidate: &Candidate, pace: CopyPace) -> CopyLinks {
+        let links = CopyLinks::of(&self.places(candidate), &self.chain.device_kind, pace);
+        links.on(self.shared_cores(candidate))
+    }
+
+    /// The devices of stages, with their nodes as far as these are described.
+    fn places(&self, candidate: &Candidate) -> Vec<Vec<StageDevice<'_>>> {
         let place = |&device: &u32| {
             let known = self.fleet.device(device);
             let node = known.and_then(|known| self.fleet.described(&known.node));
             (node, known.map_or(device, |known| known.index))
         };
-        let stages: Vec<Vec<_>> =
-            candidate.stages.iter().map(|stage| stage.devices.iter().map(place).collect()).collect();
-        CopyLinks::of(&stages, &self.chain.device_kind, pace).on(self.shared_cores(candidate))
+        candidate.stages.iter().map(|stage| stage.devices.iter().map(place).collect()).collect()
     }
 
     /// Seconds of a stage's layers, which add up to those that the stage is priced with, and of adding its gradients up
@@ -190,6 +217,16 @@ pub(in crate::recommend) fn mean_again(acted: &Acted, first: usize, layers: &[La
 }
 
 impl Timed {
+    /// Seconds of an iteration.
+    pub(in crate::recommend) fn iteration_seconds(&self) -> f64 {
+        self.copied.iteration_seconds
+    }
+
+    /// How fast copies are, and who says so, for people; none where nothing is copied.
+    pub(in crate::recommend) fn told(self) -> Option<String> {
+        Some(self.rates).filter(|rates| !rates.is_empty())
+    }
+
     /// Seconds for which a stage's device waits for its copies to a stage, or to the host.
     pub(super) fn waited(&self, stage: usize, peer: Option<u32>) -> f64 {
         let own = u32::try_from(stage).unwrap_or(u32::MAX);
@@ -230,7 +267,7 @@ impl Timed {
             }
         }
         if !rates.is_empty() {
-            plan.warnings.push(rates);
+            plan.warnings.push(or_other_rates(&rates));
         }
     }
 }

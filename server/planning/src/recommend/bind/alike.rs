@@ -40,12 +40,16 @@ enum Seen {
 pub(super) type Mark = (usize, Vec<(u8, u64)>);
 
 impl Alike {
-    pub(super) fn of(fleet: &Fleet) -> Self {
+    /// `classes` are numbers of the nodes: those of others are not alike, whatever else they are. Of nodes beyond the list it is 0.
+    pub(super) fn of(fleet: &Fleet, classes: &[usize]) -> Self {
         let mut looks: Vec<usize> = Vec::new();
         let mut groups: Vec<AlikeGroup> = Vec::new();
         let mut known: HashMap<(usize, &[u32]), usize> = HashMap::new();
         for (index, node) in fleet.nodes.iter().enumerate() {
-            let is_like = |&look: &usize| fleet.nodes.get(look).is_some_and(|other| node.is_like(other));
+            let class = |node: usize| classes.get(node).copied().unwrap_or_default();
+            let is_like = |&look: &usize| {
+                fleet.nodes.get(look).is_some_and(|other| node.is_like(other)) && class(look) == class(index)
+            };
             let look = looks.iter().position(is_like).unwrap_or_else(|| {
                 looks.push(index);
                 looks.len() - 1

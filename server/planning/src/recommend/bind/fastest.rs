@@ -2,9 +2,8 @@
 
 use super::Bound;
 use super::needs::BindError;
-use super::price::Pricer;
+use super::price::Price;
 use super::ways::{Seat, Ways};
-use crate::cost::Market;
 use crate::search::Stop;
 
 /// Work that may go into a search, in ranks that are priced: what a few thousand ways of eight ranks take.
@@ -16,20 +15,21 @@ const STEPS: u64 = 64;
 /// How close to a bound is on it, as a share.
 const SAME: f64 = 1e-12;
 
-/// The fastest of all ways, if there are not too many; else the best of some, and of swapping nodes of it. None where a stage has
-/// no seconds.
+/// The fastest of all ways, if there are not too many; else the best of some, and of swapping nodes of it. None where no way has
+/// seconds.
 ///
 /// # Errors
 /// There is no way.
-pub(super) fn fastest<M: Market>(
+pub(super) fn fastest(
     ways: &Ways<'_>,
-    pricer: &Pricer<'_, M>,
+    pricer: &impl Price,
     stop: &Stop,
-) -> Result<Option<Bound>, BindError> {
+) -> Result<Option<(Vec<Seat>, Bound)>, BindError> {
     let first = ways.some().ok_or_else(|| ways.torn())?;
-    let Some(seconds) = pricer.seconds(ways, &first) else { return Ok(None) };
+    let all = looks(pricer.work(ways));
+    let Some((first, seconds)) = some_priced(ways, pricer, first, all, stop) else { return Ok(None) };
     let least = pricer.least(ways, &first).map(|least| least.min(seconds));
-    let mut best = Best { way: first, seconds, least, looks: looks(ways.ranks()) };
+    let mut best = Best { way: first, seconds, least, looks: all };
     let steps = best.looks.saturating_mul(STEPS).saturating_add(ways.ranks() as u64);
     let mut seen = 0_u64;
     let are_all = ways.each(steps, &mut |way| {
@@ -39,25 +39,41 @@ pub(super) fn fastest<M: Market>(
             best.look(ways, pricer, way);
         }
         // Half is for swapping, which finds more than the last nodes of the first way in another order.
-        !best.is_over() && best.looks * 2 > looks(ways.ranks()) && !stop.is_requested()
+        !best.is_over() && best.looks * 2 > all && !stop.is_requested()
     });
     if !are_all {
         best.swap(ways, pricer, stop);
     }
-    let is_proven = are_all || best.is_least();
+    let is_proven = are_all && pricer.tells_all() || best.is_least();
     let Best { way, seconds, least, .. } = best;
     let least = if is_proven { Some(seconds) } else { least };
-    Ok(Some(Bound {
-        stages: ways.devices(&way),
-        seconds: Some(seconds),
-        least,
-        is_proven,
-        notes: Vec::new(),
-    }))
+    let bound =
+        Bound { stages: ways.devices(&way), seconds: Some(seconds), least, is_proven, notes: Vec::new() };
+    Ok(Some((way, bound)))
 }
 
-fn looks(ranks: usize) -> u64 {
-    (WORK / (ranks as u64).max(1)).clamp(*LOOKS.start(), *LOOKS.end())
+/// A way that has seconds: this one, or else the first one that is come by within so many looks.
+fn some_priced(
+    ways: &Ways<'_>,
+    pricer: &impl Price,
+    first: Vec<Seat>,
+    mut looks: u64,
+    stop: &Stop,
+) -> Option<(Vec<Seat>, f64)> {
+    if let Some(seconds) = pricer.seconds(ways, &first) {
+        return Some((first, seconds));
+    }
+    let mut found = None;
+    ways.each(looks.saturating_mul(STEPS), &mut |way| {
+        looks = looks.saturating_sub(1);
+        found = pricer.seconds(ways, way).map(|seconds| (way.to_vec(), seconds));
+        found.is_none() && looks > 0 && !stop.is_requested()
+    });
+    found
+}
+
+fn looks(work: u64) -> u64 {
+    (WORK / work.max(1)).clamp(*LOOKS.start(), *LOOKS.end())
 }
 
 /// The best way so far.
@@ -79,7 +95,7 @@ impl Best {
     }
 
     /// Prices a way, and keeps it if it is faster.
-    fn look<M: Market>(&mut self, ways: &Ways<'_>, pricer: &Pricer<'_, M>, way: &[Seat]) -> bool {
+    fn look(&mut self, ways: &Ways<'_>, pricer: &impl Price, way: &[Seat]) -> bool {
         self.looks = self.looks.saturating_sub(1);
         let Some(seconds) = pricer.seconds(ways, way).filter(|&seconds| seconds < self.seconds) else {
             return false;
@@ -90,7 +106,7 @@ impl Best {
     }
 
     /// Swaps any two nodes, one of which may have no rank, as long as that helps.
-    fn swap<M: Market>(&mut self, ways: &Ways<'_>, pricer: &Pricer<'_, M>, stop: &Stop) {
+    fn swap(&mut self, ways: &Ways<'_>, pricer: &impl Price, stop: &Stop) {
         loop {
             let mut nodes: Vec<usize> = self.way.iter().map(|seat| seat.node).collect();
             let seated = nodes.len();

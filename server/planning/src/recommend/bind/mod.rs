@@ -7,13 +7,19 @@
 //! | `ways` | in which ways can the ranks be put on the nodes, those alike once? |
 //! | `alike` | which nodes does nothing tell apart? |
 //! | `price` | how long does an iteration take in one of these ways, and in none of them less? |
+//! | `acted` | the same where stages copy, or share cores |
+//! | `chunked` | the same of a training in chunks |
+//! | `copying` | which nodes and devices copy alike? |
 //! | `fastest` | which way is the fastest? |
 //!
 //! Ranks that the plan has on one node stay on one node. Where the nodes given have other sizes, ranks take them one behind the
 //! other in the plan's order, and shards that split the same tensors are never torn apart. Among these ways the fastest is
 //! looked for.
 
+mod acted;
 mod alike;
+mod chunked;
+mod copying;
 mod fastest;
 mod needs;
 mod price;
@@ -28,8 +34,11 @@ use loadmaster_proto::plan::Plan;
 use super::ask::ProfiledChain;
 use crate::cost::{Factors, KindOfDevice, Prices};
 use crate::fleet::PlannedFleet;
+use crate::iteration::is_stepped;
 use crate::predict::Margin;
 use crate::search::Stop;
+use acted::ActedPricer;
+use chunked::ChunkedPricer;
 pub use needs::{BindError, StageLack};
 use price::Pricer;
 use ways::Ways;
@@ -74,7 +83,9 @@ impl BindQuestion {
     /// # Errors
     /// The stages that lack devices.
     pub fn answer(&self, stop: &Stop) -> Result<Bound, BindError> {
-        let ways = Ways::of(&self.plan, &self.fleet.fleet)?;
+        let is_plain = !is_stepped(&self.plan) && self.plan.chunks().is_none();
+        let classes = if is_plain { Vec::new() } else { copying::classes(&self.fleet) };
+        let ways = Ways::of(&self.plan, &self.fleet.fleet, classes)?;
         let mut notes = self.fleet.notes.clone();
         if !ways.is_as_planned() {
             notes.push(
@@ -82,34 +93,64 @@ impl BindQuestion {
                     .to_owned(),
             );
         }
-        let untimed = |notes: Vec<String>| {
-            let stages = ways.first().ok_or_else(|| ways.torn())?;
-            Ok(Bound { stages, seconds: None, least: None, is_proven: false, notes })
+        let found = match self.untold() {
+            Some(why) => Err(why),
+            None => self.timed(&ways, stop)?,
         };
-        if let Some(why) = self.untold() {
-            notes.push(why);
-            return untimed(notes);
+        match found {
+            Ok((bound, told)) => {
+                notes.extend(told);
+                Ok(Bound { notes, ..bound })
+            }
+            Err(why) => {
+                notes.push(why);
+                let stages = ways.first().ok_or_else(|| ways.torn())?;
+                Ok(Bound { stages, seconds: None, least: None, is_proven: false, notes })
+            }
+        }
+    }
+
+    /// The fastest way with its seconds and what these rest on, for people; or why nobody can tell seconds.
+    ///
+    /// # Errors
+    /// The stages that no way puts where they may be.
+    fn timed(
+        &self,
+        ways: &Ways<'_>,
+        stop: &Stop,
+    ) -> Result<Result<(Bound, Option<String>), String>, BindError> {
+        let no_seconds = || "a stage of the plan has no predicted seconds on these devices".to_owned();
+        let Some(chain) = self.chains.first() else { return Ok(Err(no_seconds())) };
+        if self.plan.chunks().is_some() {
+            let pricer = match ChunkedPricer::of(&self.plan, chain, &self.fleet) {
+                Ok(pricer) => pricer,
+                Err(why) => return Ok(Err(format!("seconds are not simulated again: {why}"))),
+            };
+            let found = fastest::fastest(ways, &pricer, stop)?;
+            return Ok(found.map(|(way, bound)| (bound, pricer.told(ways, &way))).ok_or_else(no_seconds));
         }
         let kinds = self.fleet.kinds().filter_map(|kind| self.chain_of(kind));
-        let priced = kinds.map(|chain| {
+        let kinds: Vec<(&ProfiledChain, Factors)> = kinds.map(|chain| (chain, self.factors(chain))).collect();
+        let priced = kinds.iter().map(|&(chain, factors)| {
             let known = Arc::clone(&chain.known);
-            (KindOfDevice { predictor: &*chain.predictor, known }, self.factors(chain))
+            (KindOfDevice { predictor: &*chain.predictor, known }, factors)
         });
-        let model = self.chains.first().and_then(|chain| chain.model.as_ref());
-        let prices = Prices::new(priced.collect(), self.plan.training, Margin::Known, model);
-        let pricer = Pricer::of(&prices, &self.plan);
-        let Some(found) = fastest::fastest(&ways, &pricer, stop)? else {
-            notes.push("a stage of the plan has no predicted seconds on these devices".to_owned());
-            return untimed(notes);
-        };
-        if self.plan.stage_actions().is_empty() {
-            return Ok(Bound { notes, ..found });
+        let prices = Prices::new(priced.collect(), self.plan.training, Margin::Known, chain.model.as_ref());
+        if !is_stepped(&self.plan) {
+            let found = fastest::fastest(ways, &Pricer::of(&prices, &self.plan), stop)?;
+            return Ok(found.map(|(_, bound)| (bound, None)).ok_or_else(no_seconds));
         }
-        notes.push(
-            "the order is the fastest without memory actions: with them, seconds are not simulated again on other devices"
-                .to_owned(),
-        );
-        Ok(Bound { seconds: None, least: None, is_proven: false, notes, ..found })
+        let pricer = match ActedPricer::of(&self.plan, (chain, &kinds), &prices, &self.fleet) {
+            Ok(pricer) => pricer,
+            Err(why) => return Ok(Err(format!("seconds are not simulated again: {why}"))),
+        };
+        match fastest::fastest(ways, &pricer, stop)? {
+            Some((way, bound)) => Ok(Ok((bound, pricer.told(ways, &way)))),
+            None => match pricer.refused(ways) {
+                Some(why) => Err(BindError { stages: vec![StageLack { stage: None, why }] }),
+                None => Ok(Err(no_seconds())),
+            },
+        }
     }
 
     fn chain_of(&self, kind: &str) -> Option<&ProfiledChain> {
@@ -122,9 +163,6 @@ impl BindQuestion {
             return Some(
                 "the plan has no seconds, so that no order of the nodes is known to be faster".to_owned(),
             );
-        }
-        if self.plan.chunks().is_some() {
-            return Some("training in chunks is not simulated again on other devices".to_owned());
         }
         let missing = self.fleet.kinds().find(|kind| self.chain_of(kind).is_none());
         if let Some(kind) = missing {

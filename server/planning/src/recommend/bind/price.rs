@@ -10,7 +10,22 @@ use crate::iteration::Overlap;
 use crate::recommend::find::Candidate;
 use crate::search::{Choice, Cuts, Fleet, FleetNode, Link, Places, Question};
 
-/// What prices the ways of a plan.
+/// What tells how long an iteration of a plan takes in its ways.
+pub(super) trait Price {
+    /// Seconds of an iteration in a way; none where nobody can tell, or the plan may not be put so.
+    fn seconds(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<f64>;
+
+    /// Seconds that no way takes less than.
+    fn least(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<f64>;
+
+    /// How much it is to price one of these ways, in ranks that are priced by their passes.
+    fn work(&self, ways: &Ways<'_>) -> u64;
+
+    /// Whether ways that nothing tells apart take the same seconds, so that one of them stands for all.
+    fn tells_all(&self) -> bool;
+}
+
+/// What prices the ways of a plan by its passes.
 pub(super) struct Pricer<'a, M> {
     market: &'a M,
     schedule: Schedule,
@@ -50,17 +65,23 @@ impl<'a, M: Market> Pricer<'a, M> {
         }
     }
 
-    /// Simulated seconds of an iteration; none where a stage has no seconds there.
-    pub(super) fn seconds(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<f64> {
+    /// A way as a candidate on its own nodes, not simulated yet.
+    pub(super) fn candidate(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<Candidate> {
         let own = |seat: &Seat| ways.fleet.nodes.get(seat.node).cloned();
         let nodes: Option<Vec<FleetNode>> =
             way.iter().map(|seat| Some(FleetNode { devices: seat.taken, ..own(seat)? })).collect();
         self.on(&ways.fleet.with_nodes(nodes?), ways, way)
     }
+}
 
-    /// Seconds that no way takes less than: those of this one, were all links as fast as the fastest, if all ways take as many
+impl<M: Market> Price for Pricer<'_, M> {
+    fn seconds(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<f64> {
+        simulated(self.candidate(ways, way)?)
+    }
+
+    /// Those of this one, were all links as fast as the fastest, if all ways take as many
     /// devices of their nodes, or else were all ranks of a kind on one node.
-    pub(super) fn least(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<f64> {
+    fn least(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<f64> {
         let (inside, across) = fastest_links(ways.fleet);
         let any = inside.map_or(across, |inside| inside.faster(across));
         let has_equal_seats = ways.have_equal_seats();
@@ -76,11 +97,21 @@ impl<'a, M: Market> Pricer<'a, M> {
         // On one machine nothing is shared with others.
         let is_one_node = !has_equal_seats;
         let fleet = Fleet { tiers: Vec::new(), is_one_node, ..ways.fleet.with_nodes(nodes?) };
-        self.on(&fleet, ways, way)
+        simulated(self.on(&fleet, ways, way)?)
     }
 
-    /// Seconds with the seats of a way as the nodes of a fleet, in its order.
-    fn on(&self, fleet: &Fleet, ways: &Ways<'_>, way: &[Seat]) -> Option<f64> {
+    fn work(&self, ways: &Ways<'_>) -> u64 {
+        ways.ranks() as u64
+    }
+
+    fn tells_all(&self) -> bool {
+        true
+    }
+}
+
+impl<M: Market> Pricer<'_, M> {
+    /// The plan with the seats of a way as the nodes of a fleet, in its order.
+    fn on(&self, fleet: &Fleet, ways: &Ways<'_>, way: &[Seat]) -> Option<Candidate> {
         let mut begins = Vec::with_capacity(way.len());
         let mut begin = 0;
         for seat in way {
@@ -122,10 +153,13 @@ impl<'a, M: Market> Pricer<'a, M> {
             within_capacity: false,
         };
         let whole = Subset::whole(fleet);
-        let mut candidate = Candidate::given(&question, &self.stages, self.batch, self.overlap, &whole)?;
-        candidate.simulate();
-        candidate.seconds()
+        Candidate::given(&question, &self.stages, self.batch, self.overlap, &whole)
     }
+}
+
+fn simulated(mut candidate: Candidate) -> Option<f64> {
+    candidate.simulate();
+    candidate.seconds()
 }
 
 /// The fastest link inside any node, where one has several devices, and the fastest between any two.

@@ -15,7 +15,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
 use super::fastest::fastest;
-use super::price::Pricer;
+use super::price::{Price, Pricer};
 use super::ways::{Seat, Ways};
 use super::*;
 use crate::recommend::tests::Casino;
@@ -84,10 +84,12 @@ fn plan(stages: &[DrawnStage], nodes: &[(u32, usize)], schedule: Schedule) -> Pl
     }
 }
 
-/// A node: devices, kind, capacity (low or high), speed inside and outside, leaf and spine.
+/// A node: devices, kind, capacity (low or high), speed inside and outside, leaf.
 type DrawnNode = (u32, usize, bool, u32, u32, u32);
 
-fn fleet(nodes: &[DrawnNode], tiers: &[u32], is_nested: bool) -> Fleet {
+/// Nodes with the spine of each: none where leaves are within spines.
+fn fleet(nodes: &[DrawnNode], tiers: &[u32], spines: Option<&[u32]>) -> Fleet {
+    let spine = |index: usize, leaf: u32| spines.map_or(leaf / 2, |spines| spines[index % spines.len()]);
     let link = |speed: u32| Link {
         bytes_per_second: f64::from(speed),
         latency_seconds: 0.0,
@@ -107,7 +109,7 @@ fn fleet(nodes: &[DrawnNode], tiers: &[u32], is_nested: bool) -> Fleet {
         whole: devices,
         inside: link(inside + 1),
         outside: link(outside),
-        domains: [domain, if is_nested { domain / 2 } else { index as u32 % 2 }][..tiers.len()].to_vec(),
+        domains: [domain, spine(index, domain)][..tiers.len()].to_vec(),
     };
     Fleet {
         kinds,
@@ -203,10 +205,10 @@ proptest! {
         planned in prop::collection::vec((1_u32..4, 0_usize..2), 1..4),
         like_given in any::<bool>(),
         tiers in prop_oneof![prop::collection::vec(0_u32..4, 0..3), Just(vec![3, 1])],
-        is_nested in any::<bool>(),
+        spines in prop::option::of(prop::collection::vec(0_u32..3, 7)),
         schedule in prop::sample::select(vec![Schedule::Gpipe, Schedule::OneFOneB]),
     ) {
-        let fleet = fleet(&nodes, &tiers, is_nested);
+        let fleet = fleet(&nodes, &tiers, spines.as_deref());
         let needed: u32 = stages.iter().map(|(data, tensor, _)| data * tensor).sum();
         // On nodes like those given, or on others; all further ranks on one more of the first kind.
         let mut planned: Vec<(u32, usize)> =
@@ -223,7 +225,7 @@ proptest! {
         // Blocks of a node that are apart in the plan's order are for the other test.
         let as_planned = all(true);
         let every = if as_planned.is_empty() { all(false) } else { as_planned.clone() };
-        let ways = match Ways::of(&plan, &fleet) {
+        let ways = match Ways::of(&plan, &fleet, Vec::new()) {
             Ok(ways) => ways,
             Err(error) => {
                 prop_assert!(every.is_empty(), "{error}, and {:?} is a way", every.first());
@@ -234,7 +236,7 @@ proptest! {
         prop_assert_eq!(ways.is_as_planned(), !as_planned.is_empty());
         let seconds: Vec<f64> = every.iter().filter_map(|way| pricer.seconds(&ways, way)).collect();
         let best = seconds.iter().copied().reduce(f64::min).expect("every way has seconds");
-        let found = fastest(&ways, &pricer, &Stop::default()).unwrap().expect("every way has seconds");
+        let (_, found) = fastest(&ways, &pricer, &Stop::default()).unwrap().expect("every way has seconds");
         prop_assert!(found.is_proven, "{} ways", every.len());
         prop_assert_eq!(found.seconds, Some(best), "{:?} {:?} {:?}", every, ways.some(), seconds);
         prop_assert_eq!(found.gap(), Some(0.0));
@@ -243,7 +245,7 @@ proptest! {
         // Stopped at once it still answers, and says how far off it may be.
         let stop = Stop::default();
         stop.request();
-        let hasty = fastest(&ways, &pricer, &stop).unwrap().expect("every way has seconds");
+        let (_, hasty) = fastest(&ways, &pricer, &stop).unwrap().expect("every way has seconds");
         prop_assert!(hasty.seconds >= Some(best) && hasty.least <= Some(best));
         prop_assert!(!hasty.is_proven || hasty.seconds == Some(best));
         check_devices(&plan, &fleet, &found.stages)?;
@@ -292,10 +294,10 @@ fn what_shared_a_node_shares_one_again() {
         stage.devices[0].node = node.to_owned();
     }
     let nodes = [(1, 0, true, 1, 1, 0), (2, 0, true, 1, 1, 0), (3, 0, true, 1, 1, 0)];
-    let fleet = fleet(&nodes, &[], true);
-    let ways = Ways::of(&plan, &fleet).unwrap();
+    let fleet = fleet(&nodes, &[], None);
+    let ways = Ways::of(&plan, &fleet, Vec::new()).unwrap();
     let casino = Casino::new(7, 4, 5);
-    let found = fastest(&ways, &Pricer::of(&casino, &plan), &Stop::default()).unwrap().unwrap();
+    let (_, found) = fastest(&ways, &Pricer::of(&casino, &plan), &Stop::default()).unwrap().unwrap();
     let mut by_node: BTreeMap<bool, BTreeSet<usize>> = BTreeMap::new();
     for (stage, devices) in found.stages.iter().enumerate() {
         by_node.entry(devices[0] < 3).or_default().insert(stage);
@@ -309,13 +311,13 @@ fn what_shared_a_node_shares_one_again() {
 fn a_thousand_nodes_are_bound_with_a_gap() {
     let nodes: Vec<DrawnNode> =
         (0..1_024).map(|node| (2, usize::from(node >= 512), true, 3, 2, node / 16)).collect();
-    let fleet = fleet(&nodes, &[3, 1], true);
+    let fleet = fleet(&nodes, &[3, 1], None);
     let planned: Vec<(u32, usize)> = nodes.iter().map(|node| (node.0, node.1)).collect();
     let stages: Vec<DrawnStage> = (0..64).map(|_| (16, 2, 10)).collect();
     let plan = plan(&stages, &planned, Schedule::OneFOneB);
-    let ways = Ways::of(&plan, &fleet).unwrap();
+    let ways = Ways::of(&plan, &fleet, Vec::new()).unwrap();
     let casino = Casino::new(3, 64, 5);
-    let found = fastest(&ways, &Pricer::of(&casino, &plan), &Stop::default()).unwrap().unwrap();
+    let (_, found) = fastest(&ways, &Pricer::of(&casino, &plan), &Stop::default()).unwrap().unwrap();
     let (seconds, least) = (found.seconds.unwrap(), found.least.unwrap());
     assert!(least > 0.0 && least <= seconds, "{least} {seconds}");
     assert!(found.gap().is_some_and(|gap| (0.0..1.0).contains(&gap)));
@@ -327,7 +329,7 @@ fn what_lacks_is_told() {
     let told = |stages: &[DrawnStage], nodes: &[DrawnNode]| {
         let needed: u32 = stages.iter().map(|(data, tensor, _)| data * tensor).sum();
         let plan = plan(stages, &[(needed, 0)], Schedule::Gpipe);
-        Ways::of(&plan, &fleet(nodes, &[], true)).unwrap_err().to_string()
+        Ways::of(&plan, &fleet(nodes, &[], None), Vec::new()).unwrap_err().to_string()
     };
     let few = told(&[(1, 1, 10), (2, 1, 10)], &[(2, 0, true, 1, 1, 0)]);
     assert!(few.contains("stage 1 lacks 1 of 2 × \"small\" that allow 10 B"), "{few}");

@@ -25,6 +25,8 @@ pub(super) struct Ways<'a> {
     /// Ranks that the plan has on one node, in the order of their first ones; none where the nodes given cannot have them so.
     blocks: Option<Blocks<'a>>,
     alike: Alike,
+    /// See [`Alike::of`].
+    classes: Vec<usize>,
 }
 
 /// Ranks that the plan has on one node.
@@ -54,15 +56,17 @@ struct Turn {
 }
 
 impl<'a> Ways<'a> {
+    /// Nodes of other `classes` are not alike, though a search sees no difference; see [`Alike::of`].
+    ///
     /// # Errors
     /// The stages for which there are not enough devices, or whose shards would be on several nodes.
-    pub(super) fn of(plan: &'a Plan, fleet: &'a Fleet) -> Result<Self, BindError> {
+    pub(super) fn of(plan: &'a Plan, fleet: &'a Fleet, classes: Vec<usize>) -> Result<Self, BindError> {
         let needs = needs::of_ranks(plan);
         needs::check(&needs, fleet)?;
         let blocks = blocks(plan, &needs);
         let matched = matched(&blocks, fleet);
         let blocks = matched.map(|matched| Blocks { blocks, matched });
-        let ways = Self { fleet, needs, blocks, alike: Alike::of(fleet) };
+        let ways = Self { fleet, needs, blocks, alike: Alike::of(fleet, &classes), classes };
         if ways.some().is_some() { Ok(ways) } else { Err(ways.torn()) }
     }
 
@@ -98,6 +102,7 @@ impl<'a> Ways<'a> {
             .get(one)
             .zip(nodes.get(other))
             .is_some_and(|(one, other)| one.is_like(other) && one.domains == other.domains)
+            && self.classes.get(one) == self.classes.get(other)
     }
 
     /// Why there is no way.

@@ -8,9 +8,8 @@ use loadmaster_proto::plan::lane_rates::LaneRates;
 use super::ChunksQuestion;
 use super::device::ChunkDevices;
 use crate::chunks::ProfiledPasses;
-use crate::iteration::copies::Way;
 use crate::predict::PredictionError;
-use crate::recommend::acted::CopyLinks;
+use crate::recommend::acted::{CopyLinks, HostRates, or_other_rates};
 use crate::recommend::answer::QuestionError;
 
 /// Rates, and where they come from.
@@ -28,29 +27,21 @@ impl ChunksQuestion<'_> {
         let kind = devices.kind();
         let places = devices.placed.iter().map(|placed| (devices.node, placed.index)).collect();
         let all = CopyLinks::of(&[places], kind, self.request.copy_pace);
-        let (link, links) = all.host_way(0);
-        // Both directions at once slow each other down: as if each always had its part.
-        let both = link.out.bytes_per_second + link.back.bytes_per_second;
-        let part = link.both_bytes_per_second.map_or(1.0, |together| (together / both).min(1.0));
+        let links = all.host_way(0);
+        let HostRates { up, down, copy_seconds } = all.host_rates();
         let (alone, updates) = self.host_update(devices)?;
         let slower = devices.slower();
         let update = alone / slower;
-        // Uplinks that ranks share have a part for each of them.
-        let shared = all.shared();
-        let least = |way: Way, rate: f64| {
-            let of_way = shared.iter().filter(|of| of.ways == [way]).map(|of| of.bytes_per_second);
-            of_way.fold(rate, f64::min)
-        };
         let rates = LaneRates {
-            up: least(Way::FromHost(0), link.back.bytes_per_second * part),
-            down: least(Way::ToHost(0), link.out.bytes_per_second * part),
-            copy_seconds: link.out.latency_seconds.max(link.back.latency_seconds),
+            up,
+            down,
+            copy_seconds,
             update,
             device_update: if kind == CPU_KIND { update } else { self.device_update(devices)? },
             gather: devices.inside.bytes_per_second,
             collective_seconds: devices.inside.latency_seconds,
         };
-        let mut told = format!("{links}; updates on the host at {updates}");
+        let mut told = format!("{}; updates on the host at {updates}", or_other_rates(&links));
         if devices.ranks() > 1 {
             let inside = quantity::show_bytes_per_second(rates.gather);
             told = format!("{told}; between ranks {inside} ({})", devices.inside.origin.as_str());

@@ -1,6 +1,9 @@
 //! What a plan in chunks does over time: its lanes, and what its device holds.
 
-use loadmaster_proto::chunks::stage::{ChunkResidency, Chunks};
+use loadmaster_proto::chunks::residency::visits::Visits;
+use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::actions::Step;
 
@@ -23,17 +26,30 @@ pub struct ChunksOverTime {
     held: Vec<Breakdown>,
 }
 
-impl ChunksOverTime {
-    /// Simulates a plan in chunks with the rates that it was made of, and steps as its profile has them.
+/// The lanes of a plan in chunks, which can be simulated at the plan's rates and at others.
+#[derive(Debug)]
+pub(in crate::recommend) struct LanesOfPlan {
+    stage: ChunkedStage,
+    chunks: Chunks,
+    seconds: Vec<f64>,
+    rates: LaneRates,
+    /// Seconds of the plan.
+    then: f64,
+}
+
+impl LanesOfPlan {
+    /// Of steps as the plan's profile has them.
     ///
     /// # Errors
     /// What is missing, or no longer so.
-    pub fn of(plan: &Plan, chain: &ProfiledChain) -> Result<Self, Untold> {
+    pub(in crate::recommend) fn of(plan: &Plan, chain: &ProfiledChain) -> Result<Self, Untold> {
         let ([stage], Some(then)) = (plan.stages.as_slice(), plan.iteration_seconds()) else {
             return Err(Untold::NoTimes);
         };
         let (Some(own), Some(model)) = (&stage.chunks, &chain.model) else { return Err(Untold::NoModel) };
-        let ChunkResidency::Planned(visits) = &own.residency else { return Err(Untold::NoRates) };
+        if !matches!(own.residency, ChunkResidency::Planned(_)) {
+            return Err(Untold::NoRates);
+        }
         let here = chain.predictor.name();
         if here != plan.predictor {
             return Err(Untold::OtherPredictor { of_plan: plan.predictor.clone(), here });
@@ -43,27 +59,91 @@ impl ChunksOverTime {
             return Err(Untold::TooLarge { steps: all });
         }
         let rates = plan.found.lane_rates.ok_or(Untold::NoRates)?;
-        let ranks = stage.config.data_degree;
-        let chunks = own.lay_out_shared(model, &plan.training, ranks)?;
-        let visits = own.told(&chunks, visits)?;
-        let passes = ProfiledPasses {
-            predictor: &*chain.predictor,
-            model,
-            training: plan.training,
-            ranks,
-            margin: Margin::Share(0.0),
-            factors: [1.0; 2],
+        let chunks = own.lay_out_shared(model, &plan.training, stage.config.data_degree)?;
+        let seconds = seconds(plan, stage, passes(plan, stage, chain, model).seconds(&chunks.steps)?)?;
+        let of = Self { stage: (**own).clone(), chunks, seconds, rates, then };
+        of.visits()?;
+        Ok(of)
+    }
+
+    fn visits(&self) -> Result<Visits<'_>, Untold> {
+        let ChunkResidency::Planned(visits) = &self.stage.residency else { return Err(Untold::NoRates) };
+        Ok(self.stage.told(&self.chunks, visits)?)
+    }
+
+    fn scene<'a>(&'a self, visits: &'a Visits<'a>, rates: LaneRates) -> LaneScene<'a> {
+        LaneScene { chunks: &self.chunks, visits, update: self.stage.update, seconds: &self.seconds, rates }
+    }
+
+    /// Those of the plan.
+    pub(in crate::recommend) fn rates(&self) -> LaneRates {
+        self.rates
+    }
+
+    /// How many steps there are.
+    pub(in crate::recommend) fn steps(&self) -> usize {
+        self.seconds.len()
+    }
+
+    /// Seconds of all passes, which no rates make fewer.
+    pub(in crate::recommend) fn passes_seconds(&self) -> f64 {
+        self.seconds.iter().sum()
+    }
+
+    /// Seconds of an iteration at these rates.
+    ///
+    /// # Errors
+    /// The plan's visits are none of its chunks.
+    pub(in crate::recommend) fn seconds(&self, rates: LaneRates) -> Result<f64, Untold> {
+        let visits = self.visits()?;
+        let (lanes, _) = self.scene(&visits, rates).simulate_with_spans();
+        Ok(lanes.iteration_seconds)
+    }
+
+    /// # Errors
+    /// At the plan's own rates an iteration would take other seconds than the plan's.
+    pub(in crate::recommend) fn check_is_unchanged(&self) -> Result<(), Untold> {
+        same(self.seconds(self.rates)?, self.then)
+    }
+}
+
+fn same(now: f64, then: f64) -> Result<(), Untold> {
+    if (now - then).abs() > SAME * then { Err(Untold::Changed { now, then }) } else { Ok(()) }
+}
+
+/// Passes of a rank as the profile knows them.
+fn passes<'a>(
+    plan: &Plan,
+    stage: &PlanStage,
+    chain: &'a ProfiledChain,
+    model: &'a Model,
+) -> ProfiledPasses<'a> {
+    ProfiledPasses {
+        predictor: &*chain.predictor,
+        model,
+        training: plan.training,
+        ranks: stage.config.data_degree,
+        margin: Margin::Share(0.0),
+        factors: [1.0; 2],
+    }
+}
+
+impl ChunksOverTime {
+    /// Simulates a plan in chunks with the rates that it was made of, and steps as its profile has them.
+    ///
+    /// # Errors
+    /// What is missing, or no longer so.
+    pub fn of(plan: &Plan, chain: &ProfiledChain) -> Result<Self, Untold> {
+        let of_plan = LanesOfPlan::of(plan, chain)?;
+        let ([stage], Some(model)) = (plan.stages.as_slice(), &chain.model) else {
+            return Err(Untold::NoModel);
         };
-        let seconds = seconds(plan, stage, passes.seconds(&chunks.steps)?)?;
-        let scene =
-            LaneScene { chunks: &chunks, visits: &visits, update: own.update, seconds: &seconds, rates };
-        let (lanes, spans) = scene.simulate_with_spans();
-        let now = lanes.iteration_seconds;
-        if (now - then).abs() > SAME * then {
-            return Err(Untold::Changed { now, then });
-        }
-        let held = held(stage, &chunks, &passes)?;
-        Ok(Self { lanes, spans, held, chunks })
+        let visits = of_plan.visits()?;
+        let (lanes, spans) = of_plan.scene(&visits, of_plan.rates).simulate_with_spans();
+        same(lanes.iteration_seconds, of_plan.then)?;
+        drop(visits);
+        let held = held(stage, &of_plan.chunks, &passes(plan, stage, chain, model))?;
+        Ok(Self { lanes, spans, held, chunks: of_plan.chunks })
     }
 
     /// The most micro-batches between forward and backward pass at once.

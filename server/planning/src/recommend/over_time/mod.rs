@@ -31,6 +31,7 @@ use crate::search::Seconds;
 
 pub use curve::{CurvePoint, StageCurve};
 pub use in_chunks::ChunksOverTime;
+pub(super) use in_chunks::LanesOfPlan;
 pub use interleaved::{ChunksHeld, Interleaved};
 pub use shown::{CopyShown, WayShown};
 

@@ -11,7 +11,7 @@ use loadmaster_proto::wire::v1::{
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
-use super::{actions, chunked, common_ledger, figure, id, ledger, or_none, parts, shared, training};
+use super::{actions, chunked, common_ledger, figure, fits, id, ledger, or_none, parts, shared, training};
 use crate::show::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{self, bytes, maybe_bytes, plain, plural, word};
@@ -149,7 +149,7 @@ fn stages(answer: &PredictMemoryResponse, look: Look) -> String {
         }
         cells.push(bar::draw(stage, scale));
         if asked {
-            cells.push(fits(stage, look));
+            cells.push(fits(stage.verdict(), look));
         }
         grid.rows(cells);
     }
@@ -182,15 +182,6 @@ fn margin(stage: &StagePrediction, look: Look) -> String {
     };
     let share = stage.interval.as_ref().map(|interval| interval.margin);
     format!("{} {origin}", text::margin(share, look))
-}
-
-fn fits(stage: &StagePrediction, look: Look) -> String {
-    match stage.verdict() {
-        Verdict::Unspecified => look.none().to_owned(),
-        Verdict::Fits => "yes".to_owned(),
-        Verdict::FitsWithoutMargin => "no margin".to_owned(),
-        Verdict::DoesNotFit => "no".to_owned(),
-    }
 }
 
 fn excluded(excluded: &[ExcludedMemory], look: Look) -> String {

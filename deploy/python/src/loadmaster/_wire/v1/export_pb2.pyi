@@ -9,6 +9,7 @@ import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import loadmaster._wire.v1.memory_pb2
 import loadmaster._wire.v1.recommend_pb2
 import sys
 import typing
@@ -144,6 +145,46 @@ LOCALITY_SWITCH: Locality.ValueType  # 2
 """On nodes of one switch."""
 global___Locality = Locality
 
+class _AddedMemoryCause:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _AddedMemoryCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_AddedMemoryCause.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ADDED_MEMORY_CAUSE_UNSPECIFIED: _AddedMemoryCause.ValueType  # 0
+    """Never sent by the planner."""
+    ADDED_MEMORY_CAUSE_HELD_OUTPUTS: _AddedMemoryCause.ValueType  # 1
+    """Outputs that were sent, or were the model's, and are still held."""
+    ADDED_MEMORY_CAUSE_HELD_GRADIENTS: _AddedMemoryCause.ValueType  # 2
+    """Gradients that are held through the backward pass that they are for, or longer, or received into buffers that stay."""
+    ADDED_MEMORY_CAUSE_HELD_INPUTS: _AddedMemoryCause.ValueType  # 3
+    """Copies of inputs, or buffers that they are received into."""
+    ADDED_MEMORY_CAUSE_PADDED_VOCABULARY: _AddedMemoryCause.ValueType  # 4
+    """Rows of the vocabulary that it is padded with: parameters, gradients, state of the optimizer, and logits."""
+    ADDED_MEMORY_CAUSE_MORE_PARAMETERS: _AddedMemoryCause.ValueType  # 5
+    """Parameters that the launcher has on more devices, with their gradients and the state of the optimizer."""
+    ADDED_MEMORY_CAUSE_WIDER_GRADIENTS: _AddedMemoryCause.ValueType  # 6
+    """Gradients that are held in a wider format."""
+
+class AddedMemoryCause(_AddedMemoryCause, metaclass=_AddedMemoryCauseEnumTypeWrapper):
+    """Why a launcher holds more than the plan counts."""
+
+ADDED_MEMORY_CAUSE_UNSPECIFIED: AddedMemoryCause.ValueType  # 0
+"""Never sent by the planner."""
+ADDED_MEMORY_CAUSE_HELD_OUTPUTS: AddedMemoryCause.ValueType  # 1
+"""Outputs that were sent, or were the model's, and are still held."""
+ADDED_MEMORY_CAUSE_HELD_GRADIENTS: AddedMemoryCause.ValueType  # 2
+"""Gradients that are held through the backward pass that they are for, or longer, or received into buffers that stay."""
+ADDED_MEMORY_CAUSE_HELD_INPUTS: AddedMemoryCause.ValueType  # 3
+"""Copies of inputs, or buffers that they are received into."""
+ADDED_MEMORY_CAUSE_PADDED_VOCABULARY: AddedMemoryCause.ValueType  # 4
+"""Rows of the vocabulary that it is padded with: parameters, gradients, state of the optimizer, and logits."""
+ADDED_MEMORY_CAUSE_MORE_PARAMETERS: AddedMemoryCause.ValueType  # 5
+"""Parameters that the launcher has on more devices, with their gradients and the state of the optimizer."""
+ADDED_MEMORY_CAUSE_WIDER_GRADIENTS: AddedMemoryCause.ValueType  # 6
+"""Gradients that are held in a wider format."""
+global___AddedMemoryCause = AddedMemoryCause
+
 @typing.final
 class EnvelopeOptions(google.protobuf.message.Message):
     """What the envelopes of Kubernetes need that no plan says."""
@@ -268,6 +309,8 @@ class ExportPlanResponse(google.protobuf.message.Message):
     VERIFIED_FIELD_NUMBER: builtins.int
     ALLOCATION_FIELD_NUMBER: builtins.int
     BINDING_FIELD_NUMBER: builtins.int
+    MEMORY_FIELD_NUMBER: builtins.int
+    VERDICT_FIELD_NUMBER: builtins.int
     plan: builtins.str
     """`plans/{plan}`."""
     launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType
@@ -278,6 +321,10 @@ class ExportPlanResponse(google.protobuf.message.Message):
     """What was proved of such exports with the launcher's own code."""
     binding: builtins.str
     """The binding that says the devices: `bindings/{binding}`; empty where the plan does."""
+    verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType
+    """Whether the plan fits under this launcher: the worst of `memory`; unset where that is empty. A plan that no longer fits is
+    exported all the same, and `warnings` names each stage that lacks bytes.
+    """
     @property
     def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ExportedFile]:
         """Its files, in the order in which a reader wants them."""
@@ -304,6 +351,12 @@ class ExportPlanResponse(google.protobuf.message.Message):
     def allocation(self) -> global___Allocation:
         """What to ask a scheduler for before it has given devices."""
 
+    @property
+    def memory(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ExportedStageMemory]:
+        """What the fullest device of each stage holds under this launcher, in order; empty where nobody knows what the launcher
+        holds besides, which `warnings` says then.
+        """
+
     def __init__(
         self,
         *,
@@ -318,11 +371,92 @@ class ExportPlanResponse(google.protobuf.message.Message):
         verified: global___ExportVerified.ValueType = ...,
         allocation: global___Allocation | None = ...,
         binding: builtins.str = ...,
+        memory: collections.abc.Iterable[global___ExportedStageMemory] | None = ...,
+        verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["allocation", b"allocation"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allocation", b"allocation", "binding", b"binding", "command", b"command", "environment", b"environment", "files", b"files", "launcher", b"launcher", "launcher_version", b"launcher_version", "plan", b"plan", "ranks", b"ranks", "verified", b"verified", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allocation", b"allocation", "binding", b"binding", "command", b"command", "environment", b"environment", "files", b"files", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory", b"memory", "plan", b"plan", "ranks", b"ranks", "verdict", b"verdict", "verified", b"verified", "warnings", b"warnings"]) -> None: ...
 
 global___ExportPlanResponse = ExportPlanResponse
+
+@typing.final
+class ExportedStageMemory(google.protobuf.message.Message):
+    """What the fullest device of a stage holds under a launcher."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: builtins.int
+    PREDICTED_BYTES_FIELD_NUMBER: builtins.int
+    ADDED_FIELD_NUMBER: builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: builtins.int
+    MOST_BYTES_FIELD_NUMBER: builtins.int
+    CAPACITY_BYTES_FIELD_NUMBER: builtins.int
+    VERDICT_FIELD_NUMBER: builtins.int
+    LEDGER_FIELD_NUMBER: builtins.int
+    stage: builtins.int
+    """The stage."""
+    predicted_bytes: builtins.int
+    """Its predicted peak, as the plan has it."""
+    total_bytes: builtins.int
+    """Both together."""
+    most_bytes: builtins.int
+    """The upper end of the plan's interval with what is added; unset where the plan has no interval."""
+    capacity_bytes: builtins.int
+    """What each device of the stage allows; of different ones the least. Unset where nobody said."""
+    verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType
+    """Whether it fits."""
+    ledger: loadmaster._wire.v1.memory_pb2.Ledger.ValueType
+    """Ledger of all of them."""
+    @property
+    def added(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___AddedMemory]:
+        """What the launcher adds to that at most; empty where it holds what the plan counts."""
+
+    def __init__(
+        self,
+        *,
+        stage: builtins.int = ...,
+        predicted_bytes: builtins.int = ...,
+        added: collections.abc.Iterable[global___AddedMemory] | None = ...,
+        total_bytes: builtins.int = ...,
+        most_bytes: builtins.int | None = ...,
+        capacity_bytes: builtins.int | None = ...,
+        verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType = ...,
+        ledger: loadmaster._wire.v1.memory_pb2.Ledger.ValueType = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_capacity_bytes", b"_capacity_bytes", "_most_bytes", b"_most_bytes", "capacity_bytes", b"capacity_bytes", "most_bytes", b"most_bytes"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_capacity_bytes", b"_capacity_bytes", "_most_bytes", b"_most_bytes", "added", b"added", "capacity_bytes", b"capacity_bytes", "ledger", b"ledger", "most_bytes", b"most_bytes", "predicted_bytes", b"predicted_bytes", "stage", b"stage", "total_bytes", b"total_bytes", "verdict", b"verdict"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_capacity_bytes", b"_capacity_bytes"]) -> typing.Literal["capacity_bytes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_most_bytes", b"_most_bytes"]) -> typing.Literal["most_bytes"] | None: ...
+
+global___ExportedStageMemory = ExportedStageMemory
+
+@typing.final
+class AddedMemory(google.protobuf.message.Message):
+    """Bytes that a launcher adds."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CAUSE_FIELD_NUMBER: builtins.int
+    BYTES_FIELD_NUMBER: builtins.int
+    COUNTED_FIELD_NUMBER: builtins.int
+    cause: global___AddedMemoryCause.ValueType
+    """Why."""
+    bytes: builtins.int
+    """How many, at most."""
+    counted: builtins.str
+    """How they are counted, for people."""
+    def __init__(
+        self,
+        *,
+        cause: global___AddedMemoryCause.ValueType = ...,
+        bytes: builtins.int = ...,
+        counted: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "cause", b"cause", "counted", b"counted"]) -> None: ...
+
+global___AddedMemory = AddedMemory
 
 @typing.final
 class Allocation(google.protobuf.message.Message):

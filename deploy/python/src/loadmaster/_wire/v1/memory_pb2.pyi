@@ -75,6 +75,38 @@ FIGURE_SOURCE_PREDICTED: FigureSource.ValueType  # 2
 """Computed by a predictor from measurements."""
 global___FigureSource = FigureSource
 
+class _Verdict:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _VerdictEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Verdict.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    VERDICT_UNSPECIFIED: _Verdict.ValueType  # 0
+    """No capacity was given."""
+    VERDICT_FITS: _Verdict.ValueType  # 1
+    """Yes, with the margin."""
+    VERDICT_FITS_WITHOUT_MARGIN: _Verdict.ValueType  # 2
+    """The predicted bytes do, the upper end of their interval does not or is not known: of a profile in the device
+    ledger that does not say what a device holds besides tensors, say, whatever margin is asked for.
+    """
+    VERDICT_DOES_NOT_FIT: _Verdict.ValueType  # 3
+    """No."""
+
+class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
+    """Whether predicted bytes stay within a capacity."""
+
+VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
+"""No capacity was given."""
+VERDICT_FITS: Verdict.ValueType  # 1
+"""Yes, with the margin."""
+VERDICT_FITS_WITHOUT_MARGIN: Verdict.ValueType  # 2
+"""The predicted bytes do, the upper end of their interval does not or is not known: of a profile in the device
+ledger that does not say what a device holds besides tensors, say, whatever margin is asked for.
+"""
+VERDICT_DOES_NOT_FIT: Verdict.ValueType  # 3
+"""No."""
+global___Verdict = Verdict
+
 class _PredictionOrigin:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType

@@ -102,38 +102,6 @@ PREDICTOR_KIND_TABLE: PredictorKind.ValueType  # 3
 """Sums the per-layer tables of an imported profile."""
 global___PredictorKind = PredictorKind
 
-class _Verdict:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _VerdictEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Verdict.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    VERDICT_UNSPECIFIED: _Verdict.ValueType  # 0
-    """No capacity was given."""
-    VERDICT_FITS: _Verdict.ValueType  # 1
-    """Yes, with the margin."""
-    VERDICT_FITS_WITHOUT_MARGIN: _Verdict.ValueType  # 2
-    """The predicted bytes do, the upper end of their interval does not or is not known: of a profile in the device
-    ledger that does not say what a device holds besides tensors, say, whatever margin is asked for.
-    """
-    VERDICT_DOES_NOT_FIT: _Verdict.ValueType  # 3
-    """No."""
-
-class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
-    """Whether predicted bytes stay within a capacity."""
-
-VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
-"""No capacity was given."""
-VERDICT_FITS: Verdict.ValueType  # 1
-"""Yes, with the margin."""
-VERDICT_FITS_WITHOUT_MARGIN: Verdict.ValueType  # 2
-"""The predicted bytes do, the upper end of their interval does not or is not known: of a profile in the device
-ledger that does not say what a device holds besides tensors, say, whatever margin is asked for.
-"""
-VERDICT_DOES_NOT_FIT: Verdict.ValueType  # 3
-"""No."""
-global___Verdict = Verdict
-
 @typing.final
 class Plan(google.protobuf.message.Message):
     """A partitioning on devices with its predictions and provenance. Lists have it in short: what tells plans apart, without
@@ -580,7 +548,7 @@ class StagePrediction(google.protobuf.message.Message):
     """Capacity less the upper end of the interval, or less the peak where no margin is known. Negative: the
     bytes that it lacks.
     """
-    verdict: global___Verdict.ValueType
+    verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType
     """Whether it fits."""
     seconds_margin: builtins.float
     """The real value of each of `seconds` is expected within this share of it, 0 or more; unset where no margin is
@@ -637,7 +605,7 @@ class StagePrediction(google.protobuf.message.Message):
         first_device: builtins.int = ...,
         capacity_bytes: builtins.int | None = ...,
         slack_bytes: builtins.int | None = ...,
-        verdict: global___Verdict.ValueType = ...,
+        verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType = ...,
         seconds_margin: builtins.float | None = ...,
         actions: loadmaster._wire.v1.actions_pb2.StageActions | None = ...,
         offload: loadmaster._wire.v1.run_pb2.Offload | None = ...,
@@ -852,7 +820,7 @@ class PredictMemoryResponse(google.protobuf.message.Message):
     """Kind of device that was profiled."""
     predictor: builtins.str
     """Name and version of the predictor, for example `component/1`."""
-    verdict: global___Verdict.ValueType
+    verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType
     """The worst of its stages."""
     first_device_too_small: builtins.int
     """Position of the first device, in pipeline order, whose stage has the worst verdict; unset when all
@@ -889,7 +857,7 @@ class PredictMemoryResponse(google.protobuf.message.Message):
         device_kind: builtins.str = ...,
         predictor: builtins.str = ...,
         stages: collections.abc.Iterable[global___StagePrediction] | None = ...,
-        verdict: global___Verdict.ValueType = ...,
+        verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType = ...,
         first_device_too_small: builtins.int | None = ...,
         excluded: collections.abc.Iterable[loadmaster._wire.v1.memory_pb2.ExcludedMemory] | None = ...,
         measurements: collections.abc.Iterable[builtins.str] | None = ...,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | of the request | `--copy-rates`: every link of the kind, full duplex, nothing shared |
 //! | of the cluster | that of the very devices: measured, given or assumed, each way; both ways at once; shared uplinks |
+//! | a plan | what its copies were taken to be, on nodes of which nobody says anything: where it is bound to them |
 //! | a guess | by the kind of device, where nobody said anything |
 //!
 //! A simulation has one device for each stage. Where a stage has several they copy at the same time: the slowest stands
@@ -18,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::cluster::{CopyLink, Link, LinkClass, LinkOrigin, Node, quantity};
 use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::copy_rates::CopyRate;
 
 use crate::iteration::copies::{CORE_COPIES, Links, Rate, Shared, SlotCores, Way};
 use shared::uplinks;
@@ -39,7 +42,49 @@ struct Guess {
 enum Source {
     Request,
     Cluster(LinkOrigin),
+    Plan,
     Guess,
+}
+
+/// How fast the copies of a plan were taken to be: of several the slowest. None where it has no such copies.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(in crate::recommend) struct CopiesAsPlanned {
+    host: Option<Link>,
+    peer: Option<Link>,
+}
+
+/// How fast a device of the first stage and its host copy while both directions are at work.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::recommend) struct HostRates {
+    /// To the device, bytes per second.
+    pub(in crate::recommend) up: f64,
+    /// To the host, bytes per second.
+    pub(in crate::recommend) down: f64,
+    /// Seconds of a copy besides its bytes'.
+    pub(in crate::recommend) copy_seconds: f64,
+}
+
+impl CopiesAsPlanned {
+    /// Of copies to the host alone.
+    pub(in crate::recommend) fn to_host(bytes_per_second: f64, latency_seconds: f64) -> Self {
+        let link = Link { bytes_per_second, latency_seconds, origin: LinkOrigin::Assumed };
+        Self { host: Some(link), peer: None }
+    }
+
+    /// Those of a plan's memory actions.
+    pub(in crate::recommend) fn of(plan: &Plan) -> Self {
+        let ways = || plan.found.copy_rates.iter().flat_map(|rates| &rates.ways);
+        let link = |of: &CopyRate| Link {
+            bytes_per_second: of.bytes_per_second,
+            latency_seconds: of.latency_seconds,
+            origin: LinkOrigin::Assumed,
+        };
+        let is_peer = |of: &&CopyRate| of.from.is_some() && of.to.is_some();
+        Self {
+            host: ways().filter(|of| !is_peer(of)).map(link).reduce(Link::slower),
+            peer: ways().filter(is_peer).map(link).reduce(Link::slower),
+        }
+    }
 }
 
 /// How fast copies go one way and back, and who says so.
@@ -117,6 +162,49 @@ impl CopyLinks {
         links
     }
 
+    /// Those of stages on nodes that a plan is bound to: what nobody says of them is as the plan had it.
+    pub(in crate::recommend) fn as_planned(
+        stages: &[Vec<StageDevice<'_>>],
+        kind: &str,
+        planned: CopiesAsPlanned,
+    ) -> Self {
+        let mut links = Self::of(stages, kind, CopyPace::default());
+        let fill = |of: &mut Sourced, planned: Option<Link>| {
+            if let (Source::Guess, Some(link)) = (of.source, planned) {
+                *of = Sourced { link: CopyLink::full_duplex(link), source: Source::Plan };
+            }
+        };
+        links.host.iter_mut().for_each(|of| fill(of, planned.host));
+        links.peers.iter_mut().flatten().flatten().for_each(|of| fill(of, planned.peer));
+        fill(&mut links.nobody, planned.peer);
+        links
+    }
+
+    /// How fast a device of the first stage copies to its host and back, with its part of what ranks share; none where no cluster
+    /// says so.
+    pub(in crate::recommend) fn described_host_rates(&self) -> Option<HostRates> {
+        let of = self.host.first()?;
+        matches!(of.source, Source::Cluster(_)).then(|| self.host_rates())
+    }
+
+    /// The same, whoever says so.
+    pub(in crate::recommend) fn host_rates(&self) -> HostRates {
+        let link = self.host.first().unwrap_or(&self.nobody).link;
+        // Both directions at once slow each other down: as if each always had its part.
+        let both = link.out.bytes_per_second + link.back.bytes_per_second;
+        let part = link.both_bytes_per_second.map_or(1.0, |together| (together / both).min(1.0));
+        // Uplinks that ranks share have a part for each of them.
+        let least = |way: Way, rate: f64| {
+            let of_way = self.shared.iter().filter(|(of, _)| of.ways == [way]);
+            of_way.map(|(of, _)| of.bytes_per_second).fold(rate, f64::min)
+        };
+        HostRates {
+            up: least(Way::FromHost(0), link.back.bytes_per_second * part),
+            down: least(Way::ToHost(0), link.out.bytes_per_second * part),
+            copy_seconds: link.out.latency_seconds.max(link.back.latency_seconds),
+        }
+    }
+
     /// The same where stages share cores.
     pub(super) fn on(self, cores: Vec<(SlotCores, Vec<u32>)>) -> Self {
         Self { cores, ..self }
@@ -148,11 +236,11 @@ impl CopyLinks {
         self.host.iter().map(|of| of.link.out.slower(of.link.back)).collect()
     }
 
-    /// Between a stage's device and the host, and who says so, for people.
-    pub(in crate::recommend) fn host_way(&self, stage: usize) -> (CopyLink, String) {
+    /// How fast a stage's device and the host copy, and who says so, for people.
+    pub(in crate::recommend) fn host_way(&self, stage: usize) -> String {
         let of = self.host.get(stage).unwrap_or(&self.nobody);
         let told = rates(std::iter::once((true, of)), &self.nobody);
-        (of.link, format!("copies to and from the host at {told}; other rates: --copy-rates"))
+        format!("copies to and from the host at {told}")
     }
 
     /// From each stage's device to each other's.
@@ -206,8 +294,13 @@ impl CopyLinks {
             })
             .collect();
         let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join("; ")) };
-        format!("copies to the host at {host}, to peers at {peers}{limits}; other rates: --copy-rates")
+        format!("copies to the host at {host}, to peers at {peers}{limits}")
     }
+}
+
+/// How fast copies are, for people who may say otherwise in their request.
+pub(in crate::recommend) fn or_other_rates(told: &str) -> String {
+    format!("{told}; other rates: --copy-rates")
 }
 
 /// What is shared by used ways that are faster together.
@@ -265,6 +358,7 @@ fn said_by(source: Source) -> &'static str {
         Source::Cluster(LinkOrigin::Measured) => "of the cluster, measured",
         Source::Cluster(LinkOrigin::Given) => "of the cluster, given",
         Source::Cluster(LinkOrigin::Assumed) => "of the cluster, assumed",
+        Source::Plan => "as planned",
         Source::Guess => "guessed",
     }
 }

@@ -1,5 +1,6 @@
 //! What is promised of plans with chosen actions, held against asking again, and against actions drawn by lot.
 
+mod bound;
 mod mapped;
 mod on_cores;
 mod scene;

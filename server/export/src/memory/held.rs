@@ -1,0 +1,119 @@
+//! What a launcher holds besides what our ranks hold.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+
+use super::edges::Edges;
+use super::vocabulary::PaddedVocabulary;
+use super::{Added, AddedCause};
+
+/// The tensors of how many micro-batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum MicroBatches {
+    /// Of none.
+    #[default]
+    None,
+    /// Of so many, if an iteration has as many.
+    Some(u32),
+    /// Of those between forward and backward pass, and of so many more.
+    InFlightAnd(u32),
+    /// Of all of an iteration but those.
+    NotInFlight,
+    /// Of all of an iteration.
+    All,
+}
+
+/// What a launcher holds besides. With nothing said it holds what our ranks hold.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Held {
+    /// Outputs of all stages but the last, when they have been sent.
+    pub(crate) outputs: MicroBatches,
+    /// Outputs of the last stage, when the loss has been computed of them.
+    pub(crate) last_outputs: MicroBatches,
+    /// Gradients of the outputs of all stages but the last, when the backward pass has begun.
+    pub(crate) gradients: MicroBatches,
+    /// Gradients of the last stage's outputs.
+    pub(crate) last_gradients: MicroBatches,
+    /// Inputs of all stages but the first, besides those that the stage computes with.
+    pub(crate) inputs: MicroBatches,
+    /// Gradients of the same, when they have been sent.
+    pub(crate) input_gradients: MicroBatches,
+    /// What the vocabulary is padded to.
+    pub(crate) vocabulary: Option<PaddedVocabulary>,
+    /// Parameters that each stage has besides; of stages that are not here none.
+    pub(crate) parameters: Vec<MoreParameters>,
+    /// Bytes by which a gradient of a parameter is wider.
+    pub(crate) wider_gradients: u64,
+}
+
+/// Parameters that a launcher has on a stage besides the plan's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MoreParameters {
+    /// The stage.
+    pub(crate) stage: usize,
+    /// Scalars on its fullest device.
+    pub(crate) scalars: u64,
+    /// Which they are, for people.
+    pub(crate) what: &'static str,
+}
+
+impl MicroBatches {
+    /// How many, on a stage with so many in flight.
+    fn count(self, in_flight: u32, all: u32) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Some(count) => count.min(all),
+            Self::InFlightAnd(more) => in_flight.saturating_add(more),
+            Self::NotInFlight => all.saturating_sub(in_flight),
+            Self::All => all,
+        }
+    }
+}
+
+impl Held {
+    /// Whether it holds what our ranks hold.
+    pub(crate) fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What it adds on the fullest device of a stage.
+    pub(super) fn added(&self, plan: &Plan, edges: &Edges, stage: usize) -> Vec<Added> {
+        let Some(of) = plan.stages.get(stage) else { return Vec::new() };
+        let is_last = stage + 1 == plan.stages.len();
+        let (outputs, gradients) =
+            if is_last { (self.last_outputs, self.last_gradients) } else { (self.outputs, self.gradients) };
+        let behind_first = |of| if stage == 0 { MicroBatches::None } else { of };
+        let tensors = |cause, micro_batches: MicroBatches, each: u64, what: &str| {
+            let count = micro_batches.count(of.in_flight, plan.training.micro_batches);
+            Added {
+                cause,
+                bytes: Bytes(each.saturating_mul(count.into())),
+                counted: format!("{what} of {count} micro-batches, {} each", Bytes(each)),
+            }
+        };
+        let mut added = vec![
+            tensors(AddedCause::HeldOutputs, outputs, edges.output(stage), "outputs"),
+            tensors(AddedCause::HeldGradients, gradients, edges.output(stage), "gradients of outputs"),
+            tensors(
+                AddedCause::HeldGradients,
+                behind_first(self.input_gradients),
+                edges.input(stage),
+                "gradients of inputs",
+            ),
+            tensors(AddedCause::HeldInputs, behind_first(self.inputs), edges.input(stage), "inputs"),
+        ];
+        added.extend(self.vocabulary.as_ref().and_then(|vocabulary| vocabulary.added(plan, stage)));
+        added.extend(self.parameters.iter().filter(|more| more.stage == stage).map(|more| Added {
+            cause: AddedCause::MoreParameters,
+            bytes: Bytes(plan.training.static_bytes(more.scalars).total()),
+            counted: format!("{} parameters of {}", more.scalars, more.what),
+        }));
+        let scalars = edges.parameters(stage);
+        added.push(Added {
+            cause: AddedCause::WiderGradients,
+            bytes: Bytes(scalars.saturating_mul(self.wider_gradients)),
+            counted: format!("gradients of {scalars} parameters, {} bytes wider", self.wider_gradients),
+        });
+        added
+    }
+}

@@ -1,0 +1,149 @@
+//! What a launcher holds beyond what a plan counts, and whether the plan still fits.
+//!
+//! A plan's bytes are those of our ranks, which free an output once it is sent, give a gradient away to the backward pass that it is
+//! for, and have the vocabulary's own rows. Launchers differ, each in its own ways ([`Held`]): what they add is counted here from the
+//! shapes of the model, stage by stage. It is the most that can come on top: at the moment of the plan's peak some of it may not be
+//! there, or be held by autograd anyway.
+//!
+//! | file | question |
+//! |---|---|
+//! | here | what does each stage hold under the launcher, and does it fit? |
+//! | `held` | what does a launcher hold besides? |
+//! | `edges` | how many bytes cross the edges of a stage? |
+//! | `vocabulary` | how many rows does a padded vocabulary have, and what do they take? |
+
+mod edges;
+mod held;
+mod vocabulary;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::choice;
+use loadmaster_proto::plan::PlanStage;
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::prediction::Interval;
+use loadmaster_proto::plan::verdict::Verdict;
+use loadmaster_proto::wire::v1;
+
+use crate::question::ExportQuestion;
+use edges::Edges;
+pub(crate) use held::{Held, MicroBatches, MoreParameters};
+pub(crate) use vocabulary::PaddedVocabulary;
+
+/// What the fullest device of a stage holds under a launcher.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StageMemory {
+    /// Its predicted peak, as the plan has it.
+    pub predicted: Bytes,
+    /// Where that is expected; none where the plan does not say.
+    pub interval: Option<Interval>,
+    /// What the launcher adds at most.
+    pub added: Vec<Added>,
+    /// What each device of the stage allows; none where nobody said.
+    pub capacity: Option<Bytes>,
+}
+
+/// Bytes that a launcher adds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Added {
+    /// Why.
+    pub cause: AddedCause,
+    /// How many at most.
+    pub bytes: Bytes,
+    /// How they are counted, for people.
+    pub counted: String,
+}
+
+/// Why a launcher holds more than a plan counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AddedCause {
+    /// Outputs that were sent, or were the model's.
+    HeldOutputs,
+    /// Gradients of outputs.
+    HeldGradients,
+    /// Copies of inputs, or buffers that they are received into.
+    HeldInputs,
+    /// Rows of the vocabulary.
+    PaddedVocabulary,
+    /// Parameters that it has on more devices.
+    MoreParameters,
+    /// Gradients in a wider format.
+    WiderGradients,
+}
+
+choice! {
+    AddedCause = v1::AddedMemoryCause {
+        HeldOutputs = "outputs",
+        HeldGradients = "gradients",
+        HeldInputs = "inputs",
+        PaddedVocabulary = "vocabulary",
+        MoreParameters = "parameters",
+        WiderGradients = "wider gradients",
+    }
+}
+
+impl StageMemory {
+    /// What is added by all causes.
+    pub fn added_bytes(&self) -> Bytes {
+        Bytes(self.added.iter().fold(0, |sum: u64, added| sum.saturating_add(added.bytes.0)))
+    }
+
+    /// The predicted peak with all that is added.
+    pub fn total(&self) -> Bytes {
+        Bytes(self.predicted.0.saturating_add(self.added_bytes().0))
+    }
+
+    /// The upper end of the plan's interval with all that is added; none where it has no interval.
+    pub fn most(&self) -> Option<Bytes> {
+        self.interval.map(|interval| Bytes(interval.high.0.saturating_add(self.added_bytes().0)))
+    }
+
+    /// Whether it fits.
+    pub fn verdict(&self) -> Verdict {
+        let high = self.interval.zip(self.most()).map(|(interval, high)| Interval { high, ..interval });
+        Verdict::of(self.total(), high, self.capacity)
+    }
+}
+
+/// What each stage of a plan holds where the launcher holds this besides; none where nobody knows: neither what the launcher holds,
+/// nor, of a model whose shapes are not known, how many bytes that is.
+pub(crate) fn of_stages(question: &ExportQuestion<'_>, held: Option<&Held>) -> Option<Vec<StageMemory>> {
+    let held = held?;
+    let stages = &question.plan.stages;
+    let added: Vec<Vec<Added>> = if held.is_nothing() {
+        vec![Vec::new(); stages.len()]
+    } else {
+        let edges = Edges::of(question.plan, question.model?);
+        (0..stages.len()).map(|stage| held.added(question.plan, &edges, stage)).collect()
+    };
+    Some(stages.iter().zip(added).map(|(stage, added)| of_stage(stage, added)).collect())
+}
+
+fn of_stage(stage: &PlanStage, added: Vec<Added>) -> StageMemory {
+    StageMemory {
+        predicted: Bytes(stage.predicted_peak),
+        interval: stage.interval,
+        added: added.into_iter().filter(|added| added.bytes.0 > 0).collect(),
+        capacity: Some(Bytes(stage.capacity)).filter(|capacity| capacity.0 > 0),
+    }
+}
+
+/// What people must know of it: which stages do not fit, or that nobody knows.
+pub(crate) fn warnings(stages: Option<&[StageMemory]>, launcher: Launcher) -> Vec<String> {
+    let Some(stages) = stages else {
+        let why = format!(
+            "what {launcher} holds besides the plan's bytes is not known here: whether the plan fits is not said again"
+        );
+        return vec![why];
+    };
+    let lack = |(index, stage): (usize, &StageMemory)| {
+        let capacity = stage.capacity.filter(|_| stage.verdict() == Verdict::DoesNotFit)?;
+        Some(format!(
+            "stage {index} does not fit under {launcher}: {} predicted and {} that it adds are {} more than the {capacity} of its \
+             device; recommend a plan for devices of less capacity than they have, or export to another launcher",
+            stage.predicted,
+            stage.added_bytes(),
+            Bytes(stage.total().0.saturating_sub(capacity.0)),
+        ))
+    };
+    stages.iter().enumerate().filter_map(lack).collect()
+}

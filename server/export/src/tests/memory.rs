@@ -1,0 +1,267 @@
+//! What launchers hold besides, counted a second time: from shapes by hand, and pass by pass.
+
+use std::collections::BTreeSet;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::zoo::{Bert, Zoo};
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::prediction::Interval;
+use loadmaster_proto::plan::verdict::Verdict;
+use loadmaster_proto::training::schedule::Pass;
+use loadmaster_proto::training::{Precision, Schedule};
+use proptest::prelude::*;
+
+use super::case;
+use super::reasons::any_case;
+use crate::{AddedCause, Export, ExportQuestion, StageMemory, Target, Variant, export, exporters};
+
+fn exported(target: &str, plan: &Plan, model: &Model) -> Export {
+    let (launcher, version) = target.split_once('@').unwrap_or((target, ""));
+    let target = Target::of(launcher.parse().unwrap(), version).unwrap();
+    let name = PlanName::from_id("some").unwrap();
+    let question = ExportQuestion { name: &name, plan, model: Some(model), target, variant: Variant::Usual };
+    export(&question).unwrap_or_else(|refusal| panic!("{refusal}"))
+}
+
+/// Bytes by cause, of each stage.
+fn added(target: &str, plan: &Plan, model: &Model) -> Vec<Vec<(&'static str, u64)>> {
+    let made = exported(target, plan, model);
+    let of = |stage: &StageMemory| stage.added.iter().map(|of| (of.cause.as_str(), of.bytes.0)).collect();
+    made.memory.expect("this launcher's memory is known").iter().map(of).collect()
+}
+
+// Samples of a replica, tokens, hidden size and vocabulary of `case`.
+const SAMPLES: u64 = 12;
+const TOKENS: u64 = 16;
+const HIDDEN: u64 = 24;
+const ROWS: u64 = 100;
+
+/// A GPT-2 on four stages of two replicas, four micro-batches in bf16: what crosses an edge has 2 bytes a value, and a parameter takes
+/// 2 and 4 bytes, its gradient 4, the momentum of SGD 4.
+#[test]
+fn gpt_under_1f1b_is_counted_by_hand() {
+    let case = case(vec![1, 2, 1, 1], 1.into(), 2.into());
+    let (plan, model) = (case.plan(), case.model());
+    let hidden = SAMPLES * TOKENS * HIDDEN * 2;
+    let logits = SAMPLES * TOKENS * ROWS * 2;
+    let in_flight = [4, 3, 2, 1];
+    let parameter = 2 + 4 + 4 + 4;
+    let deepspeed = [
+        vec![("outputs", 4 * hidden), ("gradients", hidden)],
+        vec![("outputs", 3 * hidden), ("gradients", hidden), ("inputs", 4 * hidden)],
+        vec![("outputs", 2 * hidden), ("gradients", hidden), ("inputs", 3 * hidden)],
+        // Learned positions come with the table of the tied head.
+        vec![("outputs", 2 * logits), ("inputs", 2 * hidden), ("parameters", TOKENS * HIDDEN * parameter)],
+    ];
+    assert_eq!(added("deepspeed", &plan, &model), deepspeed);
+    let older = in_flight.map(|in_flight| {
+        let mut own = vec![("outputs", in_flight * hidden), ("gradients", 4 * hidden)];
+        own.extend((in_flight < 4).then_some(("inputs", (4 - in_flight) * hidden)));
+        own
+    });
+    let last = vec![("outputs", 4 * logits), ("inputs", 3 * hidden)];
+    assert_eq!(added("torch-pipelining@2.8", &plan, &model), [&older[..3], &[last]].concat());
+    let newer = vec![("outputs", hidden), ("gradients", hidden)];
+    let last = vec![("outputs", 4 * logits)];
+    assert_eq!(
+        added("torch-pipelining@2.15", &plan, &model),
+        [newer.clone(), newer.clone(), newer, last.clone()]
+    );
+    // 128 rows where there were 100: on the first stage the table, on the last one its copy and its logits.
+    let rows = 28 * HIDDEN * parameter;
+    let padded_logits = 28 * TOKENS * SAMPLES * (4 + 2);
+    let megatron = [
+        vec![("gradients", hidden), ("vocabulary", rows)],
+        vec![("gradients", hidden)],
+        vec![("gradients", hidden)],
+        vec![("vocabulary", rows + padded_logits)],
+    ];
+    for target in ["megatron", "accelerate", "megatron-bridge"] {
+        assert_eq!(added(target, &plan, &model), megatron, "{target}");
+    }
+    let colossal = in_flight.map(|in_flight| vec![("outputs", in_flight * hidden), ("gradients", hidden)]);
+    // Of a table that both ends share, and padded to 64 rows.
+    let found = added("colossal-ai", &plan, &model);
+    assert_eq!(found[1..3], colossal[1..3]);
+    assert_eq!(found[3], [("vocabulary", rows + padded_logits)]);
+    assert_eq!(added("other", &plan, &model), vec![Vec::new(); 4]);
+}
+
+/// Shards have a part of the rows each: 256 where there were 100, 128 instead of 50; in 2 bytes gradients are 2 bytes narrower than
+/// where a launcher adds them up in fp32.
+#[test]
+fn shards_and_formats_are_counted_by_hand() {
+    let case = case(vec![1, 1], 2.into(), 1.into());
+    let (mut plan, model) = (case.plan(), case.model());
+    plan.training.precision = Precision::Bf16;
+    let hidden = SAMPLES * TOKENS * HIDDEN * 2;
+    let rows = 78 * HIDDEN * (2 + 4 + 2 + 4);
+    let logits = 78 * TOKENS * SAMPLES * (4 + 2);
+    let expected = [vec![("gradients", hidden), ("vocabulary", rows)], vec![("vocabulary", rows + logits)]];
+    assert_eq!(added("megatron", &plan, &model), expected);
+    // A block: queries, keys, values and their biases, halved; the output's map halved and its bias whole; both maps of the
+    // perceptron halved, the second one's bias whole; two norms. Then half the table and positions; a norm and half the table.
+    let block = (3 * HIDDEN * HIDDEN + 3 * HIDDEN + HIDDEN * HIDDEN + 8 * HIDDEN * HIDDEN + 4 * HIDDEN) / 2
+        + 2 * HIDDEN
+        + 4 * HIDDEN;
+    let table = ROWS / 2 * HIDDEN;
+    let wider = [2 * (block + table + TOKENS * HIDDEN), 2 * (block + 2 * HIDDEN + table)];
+    for (stage, (found, wider)) in added("megatron-bridge", &plan, &model).iter().zip(wider).enumerate() {
+        let others: Vec<_> = found.iter().filter(|of| of.0 != "wider gradients").copied().collect();
+        assert_eq!(others, expected[stage]);
+        assert_eq!(found.last(), Some(&("wider gradients", wider)), "stage {stage}");
+    }
+}
+
+/// A BERT of three blocks on three stages: embedding and a block, a block, and the last one with pooler, dropout and classifier.
+#[test]
+fn bert_under_gpipe_is_counted_by_hand() {
+    let bert =
+        Bert { blocks: 3, hidden_size: 32, heads: 4, sequence_length: 10, classes: 7, ..Bert::default() };
+    let model = Zoo::Bert(bert).build().unwrap();
+    let mut case = case(vec![1, 1, 1], 1.into(), 1.into());
+    case.schedule = "GPipe".to_owned();
+    case.precision = "fp32".to_owned();
+    (case.micro_batch, case.micro_batches) = (6, 5);
+    let mut plan = case.plan();
+    let ends = [(0, 1), (2, 2), (3, model.layers().len() - 1)];
+    for (stage, (first, last)) in plan.stages.iter_mut().zip(ends) {
+        (stage.config.first_layer, stage.config.last_layer) = (first, last);
+    }
+    let (hidden, classes) = (6 * 10 * 32 * 4, 6 * 7 * 4);
+    let all = vec![("outputs", 5 * hidden), ("gradients", 5 * hidden)];
+    let expected = [all.clone(), all, vec![("outputs", 5 * classes)]];
+    // All micro-batches are in flight, so that no buffer is empty meanwhile.
+    assert_eq!(added("torch-pipelining@2.8", &plan, &model), expected);
+    let newer = vec![("outputs", 5 * hidden), ("gradients", hidden)];
+    assert_eq!(
+        added("torch-pipelining@2.15", &plan, &model),
+        [newer.clone(), newer, vec![("outputs", 5 * classes)]]
+    );
+    let batch = [Vec::new(), Vec::new(), vec![("outputs", 5 * classes), ("gradients", 5 * classes)]];
+    assert_eq!(added("torchgpipe", &plan, &model), batch);
+}
+
+/// A launcher that has not the bytes of its model's shapes, or whose memory nobody knows, says so and gives no verdict.
+#[test]
+fn what_nobody_knows_is_not_said() {
+    let case = case(vec![1, 1], 1.into(), 1.into());
+    let (plan, model) = (case.plan(), case.model());
+    let name = PlanName::from_id("some").unwrap();
+    let unknown = |launcher: Launcher, model: Option<&Model>| {
+        let target = Target::of(launcher, "").unwrap();
+        let question = ExportQuestion { name: &name, plan: &plan, model, target, variant: Variant::Usual };
+        let made = export(&question).unwrap();
+        assert_eq!((made.verdict(), &made.memory), (Verdict::NotAsked, &None));
+        assert!(made.warnings.iter().any(|why| why.contains("is not known here")), "{:?}", made.warnings);
+    };
+    unknown(Launcher::Alpa, Some(&model));
+    unknown(Launcher::Nnscaler, Some(&model));
+    unknown(Launcher::Deepspeed, None);
+    // A program of one's own holds what the plan says, whatever the model is.
+    let target = Target::of(Launcher::Other, "").unwrap();
+    let question = ExportQuestion { name: &name, plan: &plan, model: None, target, variant: Variant::Usual };
+    assert_eq!(export(&question).unwrap().verdict(), Verdict::FitsWithoutMargin);
+}
+
+/// A plan that a launcher makes too large is exported all the same, says which stage lacks how much, and under which verdict.
+#[test]
+fn a_stage_that_no_longer_fits_is_named() {
+    let case = case(vec![2, 3], 1.into(), 2.into());
+    let (mut plan, model) = (case.plan(), case.model());
+    let first = exported("deepspeed", &plan, &model).memory.unwrap()[0].added_bytes();
+    let (peak, margin) = (1 << 20, 0.01);
+    for stage in &mut plan.stages {
+        (stage.predicted_peak, stage.capacity) = (peak, 1 << 21);
+        stage.interval = Some(Interval::around(Bytes(peak), margin));
+    }
+    let high = Interval::around(Bytes(peak), margin).high;
+    let at = |plan: &mut Plan, capacity: u64| {
+        plan.stages[0].capacity = capacity;
+        let made = exported("deepspeed", plan, &model);
+        let stages: Vec<Verdict> = made.memory.iter().flatten().map(StageMemory::verdict).collect();
+        assert_eq!(stages[1], Verdict::Fits);
+        assert_eq!(made.verdict(), stages[0], "the worst of its stages");
+        let told: Vec<String> =
+            made.warnings.into_iter().filter(|warning| warning.contains("does not fit")).collect();
+        assert!(!made.files.is_empty());
+        (stages[0], told)
+    };
+    assert_eq!(at(&mut plan, high.0 + first.0), (Verdict::Fits, Vec::new()));
+    assert_eq!(at(&mut plan, high.0 + first.0 - 1), (Verdict::FitsWithoutMargin, Vec::new()));
+    assert_eq!(at(&mut plan, peak + first.0), (Verdict::FitsWithoutMargin, Vec::new()));
+    let (verdict, told) = at(&mut plan, peak + first.0 - 1024);
+    assert_eq!((verdict, told.len()), (Verdict::DoesNotFit, 1));
+    assert!(told[0].starts_with("stage 0 does not fit under deepspeed"), "{told:?}");
+    assert!(told[0].contains(&format!("are {} more than", Bytes(1024))), "{told:?}");
+}
+
+/// The most outputs that are there at once where each is let go of behind its backward pass.
+fn most_held(schedule: Schedule, (stages, stage): (u32, u32), micro_batches: u32) -> u64 {
+    let mut open = BTreeSet::new();
+    let most = schedule.passes(stages, stage, micro_batches).into_iter().map(|pass| {
+        match pass {
+            Pass::Forward(index) => drop(open.insert(index)),
+            Pass::Backward(index) => assert!(open.contains(&index)),
+        }
+        let held = open.len() as u64;
+        if let Pass::Backward(index) = pass {
+            open.remove(&index);
+        }
+        held
+    });
+    most.max().unwrap_or(0)
+}
+
+proptest! {
+    /// No launcher is said to hold less than the plan, and whoever holds outputs up to their backward passes holds as many as a walk
+    /// through the passes finds. A program of one's own holds nothing more.
+    #[test]
+    fn nothing_is_less_than_the_plan((case, _) in any_case()) {
+        let (mut plan, model) = (case.plan(), case.model());
+        for (index, stage) in plan.stages.iter_mut().enumerate() {
+            stage.predicted_peak = 1_000 * (index as u64 + 1);
+            stage.interval = (index % 2 == 0).then(|| Interval::around(Bytes(stage.predicted_peak), 0.1));
+        }
+        let name = PlanName::from_id("some").unwrap();
+        let count = plan.stages.len() as u32;
+        for exporter in exporters() {
+            let target = exporter.target;
+            let question =
+                ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant: Variant::Usual };
+            let Ok(Export { memory: Some(memory), .. }) = export(&question) else { continue };
+            prop_assert_eq!(memory.len(), plan.stages.len());
+            for (index, (of, stage)) in memory.iter().zip(&plan.stages).enumerate() {
+                let sum: u64 = of.added.iter().map(|added| added.bytes.0).sum();
+                prop_assert_eq!(of.predicted.0, stage.predicted_peak);
+                prop_assert_eq!(of.total().0, stage.predicted_peak + sum);
+                prop_assert_eq!(of.most().map(|most| most.0 - sum), stage.interval.map(|interval| interval.high.0));
+                prop_assert!(of.added.iter().all(|added| added.bytes.0 > 0 && !added.counted.is_empty()));
+                prop_assert!(target.launcher != Launcher::Other || sum == 0);
+                let is_last = index + 1 == memory.len();
+                let keeps = matches!(
+                    target.launcher,
+                    Launcher::Deepspeed | Launcher::ColossalAi | Launcher::Galvatron | Launcher::Pipedream
+                );
+                if keeps && !is_last && memory.len() > 1 {
+                    let config = stage.config;
+                    let samples = u64::from(plan.training.micro_batch_size.div_ceil(config.data_degree));
+                    let each = samples * TOKENS * HIDDEN * plan.training.precision.scalar_bytes();
+                    let held =
+                        most_held(plan.training.schedule, (count, index as u32), plan.training.micro_batches);
+                    // Nothing is flushed: in the long run as many are in flight as stages follow.
+                    let held = if plan.training.schedule == Schedule::PipeDream {
+                        u64::from(count) - index as u64
+                    } else {
+                        held
+                    };
+                    let outputs = of.added.iter().filter(|added| added.cause == AddedCause::HeldOutputs);
+                    prop_assert_eq!(outputs.map(|added| added.bytes.0).sum::<u64>(), held * each, "{}", target);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! How long an iteration takes in a way whose stages copy, or share cores: simulated step by step, as the plan was.
+
+use loadmaster_proto::plan::Plan;
+
+use super::copying::are_uniform;
+use super::price::{Price, Pricer};
+use super::ways::{Seat, Ways};
+use crate::cost::{Factors, Prices};
+use crate::fleet::PlannedFleet;
+use crate::predict::{ActedStages, ActionsError, Margin};
+use crate::recommend::acted::{CopiesAsPlanned, settings};
+use crate::recommend::ask::{ProfiledChain, Transfers};
+use crate::recommend::find::Candidate;
+use crate::recommend::plan::Writer;
+
+/// What prices the ways of a plan whose seconds are of its steps.
+pub(super) struct ActedPricer<'a> {
+    plan: &'a Plan,
+    plain: Pricer<'a, Prices<'a>>,
+    writer: Writer<'a>,
+    stages: ActedStages,
+    copies: CopiesAsPlanned,
+    are_uniform: bool,
+}
+
+impl<'a> ActedPricer<'a> {
+    /// `kinds` are those of the fleet's devices, in its order.
+    ///
+    /// # Errors
+    /// The profile no longer tells what the plan's actions are predicted from.
+    pub(super) fn of(
+        plan: &'a Plan,
+        (chain, kinds): (&'a ProfiledChain, &'a [(&'a ProfiledChain, Factors)]),
+        prices: &'a Prices<'a>,
+        fleet: &'a PlannedFleet,
+    ) -> Result<Self, ActionsError> {
+        let actions = plan.stage_actions();
+        let stages = ActedStages::of(&*chain.predictor, chain.model.as_ref(), &settings(plan), &actions)?;
+        let overlap = plan.found.iteration.as_ref().map(|of| of.overlap).unwrap_or_default();
+        let writer = Writer {
+            chain,
+            kinds,
+            prices,
+            fleet,
+            training: plan.training,
+            margin: Margin::Known,
+            goal: plan.asked.clone(),
+            corrections: plan.found.corrections.clone(),
+            notes: Vec::new(),
+            transfers: Transfers { overlap, reason: String::new() },
+        };
+        let copies = CopiesAsPlanned::of(plan);
+        let are_uniform = are_uniform(fleet);
+        Ok(Self { plan, plain: Pricer::of(prices, plan), writer, stages, copies, are_uniform })
+    }
+
+    /// How fast copies are in a way, and who says so, for people; none where nothing is copied.
+    pub(super) fn told(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<String> {
+        let candidate = self.candidate(ways, way)?;
+        self.writer.timed_as_planned(&candidate, &self.stages, self.copies).ok()??.told()
+    }
+
+    /// What of the plan's actions may not be on these nodes, in the first of their ways; none where all may.
+    pub(super) fn refused(&self, ways: &Ways<'_>) -> Option<String> {
+        let devices = ways.first()?;
+        let devices: Vec<&[u32]> = devices.iter().map(Vec::as_slice).collect();
+        let why = self.writer.check_acts_on(&devices, &self.stages).err()?;
+        Some(format!(
+            "does memory actions that these nodes do not allow: {why}; give nodes like those of the plan"
+        ))
+    }
+
+    /// The way as a plan on the devices of the whole fleet.
+    fn candidate(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<Candidate> {
+        let mut candidate = self.plain.candidate(ways, way)?;
+        for (stage, devices) in candidate.stages.iter_mut().zip(ways.devices(way)) {
+            stage.devices = devices;
+        }
+        Some(candidate)
+    }
+}
+
+impl Price for ActedPricer<'_> {
+    fn seconds(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<f64> {
+        let candidate = self.candidate(ways, way)?;
+        let devices: Vec<&[u32]> = candidate.stages.iter().map(|stage| stage.devices.as_slice()).collect();
+        self.writer.check_acts_on(&devices, &self.stages).ok()?;
+        let timed = self.writer.timed_as_planned(&candidate, &self.stages, self.copies).ok()??;
+        Some(timed.iteration_seconds())
+    }
+
+    /// Actions add seconds to those of untouched stages, and take none away.
+    fn least(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<f64> {
+        self.plain.least(ways, way)
+    }
+
+    /// A step of a layer is as much to look at as a rank.
+    fn work(&self, ways: &Ways<'_>) -> u64 {
+        let layers = self.plan.stages.iter().map(|stage| stage.config.layer_count() as u64).sum::<u64>();
+        let steps = layers.saturating_mul(3 * u64::from(self.plan.training.micro_batches));
+        steps.max(ways.ranks() as u64)
+    }
+
+    /// Devices of a node are taken in order, though each may have a link of its own to the host.
+    fn tells_all(&self) -> bool {
+        self.are_uniform
+    }
+}

@@ -1,12 +1,14 @@
 //! What a plan in chunks does over time: its lanes, and what its device holds.
 
+use loadmaster_proto::chunks::activations;
 use loadmaster_proto::chunks::stage::{ChunkResidency, Chunks};
 use loadmaster_proto::plan::{Plan, PlanStage};
-use loadmaster_proto::training::actions::Step;
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::{ActedStage, Step};
 
 use super::{CurvePoint, MOST_STEPS, SAME, StageCurve, Untold};
 use crate::chunks::{Held, LaneScene, LaneSpan, LaneWork, Lanes, ProfiledPasses};
-use crate::predict::{Breakdown, Margin};
+use crate::predict::{Away, Breakdown, Margin, Moments};
 use crate::recommend::ask::ProfiledChain;
 use crate::recommend::plan::scaled;
 
@@ -19,8 +21,12 @@ pub struct ChunksOverTime {
     pub spans: Vec<LaneSpan>,
     /// What the plan does.
     pub chunks: Chunks,
+    /// What of micro-batches is on the host, and when.
+    pub away: Vec<Away>,
     /// What each step holds, by component.
     held: Vec<Breakdown>,
+    /// Bytes of micro-batches on the host at the boundary before each step; nothing where none are there.
+    kept: Vec<u64>,
 }
 
 impl ChunksOverTime {
@@ -55,15 +61,26 @@ impl ChunksOverTime {
             factors: [1.0; 2],
         };
         let seconds = seconds(plan, stage, passes.seconds(&chunks.steps)?)?;
-        let scene =
-            LaneScene { chunks: &chunks, visits: &visits, update: own.update, seconds: &seconds, rates };
+        let training = TrainingSpec { recompute: stage.recompute, ..plan.training };
+        let acted = ActedStage { model, training: &training, stage: &stage.config, index: 0, count: 1 };
+        activations::check(&stage.actions, acted)?;
+        let moments = passes.moments(&chunks, stage.recompute, &stage.actions)?;
+        let scene = LaneScene {
+            chunks: &chunks,
+            visits: &visits,
+            update: own.update,
+            away: &moments.away,
+            seconds: &seconds,
+            rates,
+        };
         let (lanes, spans) = scene.simulate_with_spans();
         let now = lanes.iteration_seconds;
         if (now - then).abs() > SAME * then {
             return Err(Untold::Changed { now, then });
         }
-        let held = held(stage, &chunks, &passes)?;
-        Ok(Self { lanes, spans, held, chunks })
+        let held = held(stage, &chunks, &moments);
+        let kept = moments.pool.map_or_else(Vec::new, |pool| pool.at_boundaries);
+        Ok(Self { lanes, spans, held, kept, chunks, away: moments.away })
     }
 
     /// The most micro-batches between forward and backward pass at once.
@@ -90,16 +107,19 @@ impl ChunksOverTime {
             return None;
         }
         let steps_per_point = starts.len().div_ceil(most.max(1)).max(1);
-        let point = |(starts, held): (&[f64], &[Breakdown])| {
+        let point = |(index, (starts, held)): (usize, (&[f64], &[Breakdown]))| {
             let fullest = held
                 .iter()
                 .copied()
                 .reduce(|one, next| if next.total() > one.total() { next } else { one })?;
-            Some(CurvePoint { start: *starts.first()?, held: fullest, host: 0, hosted: 0 })
+            let kept = self.kept.iter().skip(index * steps_per_point).take(starts.len()).max();
+            let host = kept.copied().unwrap_or(0);
+            Some(CurvePoint { start: *starts.first()?, held: fullest, host, hosted: 0 })
         };
         let pieces = starts.chunks(steps_per_point).zip(self.held.chunks(steps_per_point));
-        let points = pieces.filter_map(point).collect();
-        let host_pool = stage.chunk_run.as_ref().map_or(0, |run| run.host_bytes.0);
+        let points = pieces.enumerate().filter_map(point).collect();
+        let chunk_bytes = stage.chunk_run.as_ref().map_or(0, |run| run.host_bytes.0);
+        let host_pool = chunk_bytes.saturating_add(stage.actions.host_pool.0);
         Some(StageCurve { peak, host_pool, hosted_pool: 0, steps_per_point, points })
     }
 
@@ -109,11 +129,16 @@ impl ChunksOverTime {
         let mut since = Some(0.0);
         for span in &self.spans {
             match span.work {
-                LaneWork::Wait(_, true) | LaneWork::WaitForRows(true) | LaneWork::Gather(_) => {
-                    since = since.or(Some(span.start))
-                }
+                LaneWork::Wait(_, true)
+                | LaneWork::WaitForKept(_, true)
+                | LaneWork::WaitForRows(true)
+                | LaneWork::Gather(_) => since = since.or(Some(span.start)),
                 LaneWork::Step(_) => starts.push(since.take().unwrap_or(span.start)),
-                LaneWork::Wait(_, false) | LaneWork::WaitForRows(false) | LaneWork::Scatter(_) => {}
+                LaneWork::Wait(_, false)
+                | LaneWork::WaitForKept(_, false)
+                | LaneWork::WaitForRows(false)
+                | LaneWork::Scatter(_) => {}
+                LaneWork::Out(_) | LaneWork::Back(_) => {}
                 LaneWork::Up(..) | LaneWork::Down(..) | LaneWork::Update(..) => {}
                 LaneWork::RowsUp(_) | LaneWork::RowsDown(_) | LaneWork::Rows(_) => {}
                 LaneWork::UpdateOnDevice(_) => {}
@@ -135,14 +160,13 @@ fn seconds(plan: &Plan, stage: &PlanStage, profiled: Vec<f64>) -> Result<Vec<f64
 }
 
 /// What each step holds as the plan says it, by component as the profile says it.
-fn held(stage: &PlanStage, chunks: &Chunks, passes: &ProfiledPasses<'_>) -> Result<Vec<Breakdown>, Untold> {
-    let Some(run) = &stage.chunk_run else { return Ok(Vec::new()) };
+fn held(stage: &PlanStage, chunks: &Chunks, moments: &Moments) -> Vec<Breakdown> {
+    let Some(run) = &stage.chunk_run else { return Vec::new() };
     let held = Held { other: &run.other_bytes, resident: &run.payload_bytes };
-    let moments = passes.moments(chunks, stage.recompute)?;
     let sums = run.other_bytes.iter().zip(&run.payload_bytes).map(|(one, other)| one.saturating_add(*other));
     let parts = sums.zip(&moments.curve).enumerate().map(|(step, (sum, besides))| {
         let parts = held.breakdown(step, besides.most, chunks);
         scaled(parts, parts.total(), sum)
     });
-    Ok(parts.collect())
+    parts.collect()
 }

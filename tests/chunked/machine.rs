@@ -53,6 +53,9 @@ pub(crate) enum Ended {
     Not(String),
 }
 
+/// How a stage trains in chunks, and where its activations are meanwhile.
+pub(crate) type InChunks<'a> = (&'a ChunkedStage, &'a StageActions);
+
 impl Machine {
     pub(crate) fn new(setting: Setting) -> Self {
         Self { setting }
@@ -98,7 +101,7 @@ impl Machine {
         model: &Model,
         training: TrainingSpec,
         (first, last): (usize, usize),
-        chunks: Option<&ChunkedStage>,
+        chunks: Option<InChunks<'_>>,
         capacity: Bytes,
     ) -> Result<Ended> {
         let layers = model.layers().len();
@@ -110,7 +113,8 @@ impl Machine {
         };
         let folder = std::env::temp_dir();
         let spec = RankSpec {
-            chunks: chunks.map(|chunks| Box::new(chunks.clone())),
+            chunks: chunks.map(|(chunks, _)| Box::new(chunks.clone())),
+            actions: chunks.map(|(_, actions)| actions.clone()).unwrap_or_default(),
             device: slot(capacity),
             ..self.spec(model, training, position, &folder)
         };
@@ -122,7 +126,7 @@ impl Machine {
         &self,
         model: &Model,
         training: TrainingSpec,
-        chunks: &ChunkedStage,
+        (chunks, actions): InChunks<'_>,
         ranks: u32,
     ) -> Result<Vec<Ended>> {
         let folder = tempfile::Builder::new().prefix("lmc").tempdir()?;
@@ -131,7 +135,8 @@ impl Machine {
         let position = SoloStage { stage, stage_count: 1, stage_index: 0 };
         let one = |shard| {
             let spec = self.spec(model, training, position, folder.path());
-            start("train", &RankSpec { shard, chunks: Some(Box::new(chunks.clone())), ..spec })
+            let (chunks, actions) = (Some(Box::new(chunks.clone())), actions.clone());
+            start("train", &RankSpec { shard, chunks, actions, ..spec })
         };
         let ranks: Vec<Child> = (0..ranks).map(one).collect::<Result<_>>()?;
         ranks.into_iter().map(end).collect()

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use loadmaster_planning::chunks::StepCosts;
+use loadmaster_planning::chunks::{PassChoice, StepCosts};
 use loadmaster_planning::predict::component::Component;
 use loadmaster_planning::predict::{Margin, PredictionError, Predictor, StageSetting};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::activations::on_host;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
@@ -16,7 +17,7 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::LayerContent;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::lane_rates::LaneRates;
-use loadmaster_proto::training::actions::{Step, Steps};
+use loadmaster_proto::training::actions::{StageActions, Step, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
@@ -72,7 +73,13 @@ impl Profile {
             };
         }
         let whole = (0, model.layers().len() - 1);
-        let update = match machine.train(&model, training, whole, Some(&roomy()), PLENTY)? {
+        let update = match machine.train(
+            &model,
+            training,
+            whole,
+            Some((&roomy(), &StageActions::default())),
+            PLENTY,
+        )? {
             Ended::Trained(measurement) => {
                 let seconds = measurement.chunks.map_or(0.0, |of| of.step_seconds);
                 model.parameter_count() as f64 / seconds.max(1e-9)
@@ -118,16 +125,21 @@ impl Profile {
         component: &Component,
         model: &Model,
         (training, ranks): (TrainingSpec, u32),
-        (order, embedding): (ChunkOrder, EmbeddingPlace),
+        of: PassChoice,
     ) -> Result<StepCosts, PredictionError> {
+        let PassChoice { order, recompute, embedding, activations } = of;
         let stage = ChunkedStage { order, embedding, ..roomy() };
         let chunks = stage.lay_out(model, &training).map_err(|why| {
             PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}"))
         })?;
-        let moments = component.moments(&Self::setting(model, training, ranks), &chunks)?;
+        let actions = activations.map(|points| on_host(model.layers().len(), recompute, points));
+        let setting = Self::setting(model, training, ranks);
+        let moments = component.moments(&setting, &chunks, &actions.unwrap_or_default())?;
         Ok(StepCosts {
             needed: moments.needed(Margin::Share(0.0)),
             seconds: self.seconds(model, &chunks.steps),
+            pool: moments.pool_bytes(),
+            away: moments.away,
         })
     }
 

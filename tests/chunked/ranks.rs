@@ -1,15 +1,13 @@
 //! One model by our rule on several slots, whose ranks share its chunks.
 
 use anyhow::{Context, Result, bail};
-use loadmaster_planning::chunks::{ChunkChoices, ChunkPlan, ChunkQuestion, StepCosts, choose};
+use loadmaster_planning::chunks::{ChunkChoices, ChunkPlan, ChunkQuestion, PassChoice, StepCosts, choose};
 use loadmaster_planning::iteration::copies::SlotCores;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::cluster::Link;
 use loadmaster_proto::measure::environment::Host;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::plan::lane_rates::LaneRates;
-use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use crate::machine::{Ended, Machine};
@@ -56,15 +54,16 @@ pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u3
         choices: ChunkChoices::default(),
     };
     let component = profile.component(&model, &question.training)?;
-    let costs = |order: ChunkOrder, recompute: RecomputePolicy, embedding: EmbeddingPlace| {
-        let of = (training(recompute), ranks);
-        let costs = profile.costs(&component, &model, of, (order, embedding))?;
+    let costs = |of: PassChoice| {
+        let costs = profile.costs(&component, &model, (training(of.recompute), ranks), of)?;
         let seconds = costs.seconds.into_iter().map(|seconds| seconds * slower).collect();
         Ok(StepCosts { seconds, ..costs })
     };
     let plan = choose(&question, &costs).with_context(|| format!("{ranks} ranks have no plan"))?;
     let mut measured = Vec::new();
-    for ended in machine.train_shared(&model, training(plan.recompute), &plan.stage, ranks)? {
+    for ended in
+        machine.train_shared(&model, training(plan.recompute), (&plan.stage, &plan.actions), ranks)?
+    {
         match ended {
             Ended::Trained(of_rank) => measured.push(*of_rank),
             Ended::Not(why) => bail!("{ranks} ranks did not train {blocks} blocks: {why}"),

@@ -2,11 +2,10 @@
 
 use anyhow::{Result, bail};
 use loadmaster_planning::chunks::{
-    Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PatrickStar, choose, fits,
+    Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, PatrickStar, choose, fits,
 };
 use loadmaster_planning::predict::Predictor;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -103,8 +102,8 @@ fn plan(
             None => Err("cannot be predicted".to_owned()),
         });
     }
-    let costs = |order: ChunkOrder, recompute: RecomputePolicy, embedding: EmbeddingPlace| {
-        profile.costs(&component, &model, (machine.training(micro_batches, recompute), 1), (order, embedding))
+    let costs = |of: PassChoice| {
+        profile.costs(&component, &model, (machine.training(micro_batches, of.recompute), 1), of)
     };
     let question = question(machine, profile, model.clone(), micro_batches);
     let found = match rule {
@@ -156,13 +155,8 @@ fn room(
         let model = machine.model(blocks)?;
         let question = question(machine, profile, model.clone(), micro_batches);
         let component = profile.component(&model, &question.training)?;
-        let costs = |order: ChunkOrder, recompute: RecomputePolicy, embedding: EmbeddingPlace| {
-            profile.costs(
-                &component,
-                &model,
-                (machine.training(micro_batches, recompute), 1),
-                (order, embedding),
-            )
+        let costs = |of: PassChoice| {
+            profile.costs(&component, &model, (machine.training(micro_batches, of.recompute), 1), of)
         };
         if fits(&question, &costs)? {
             return Ok(Ok(()));
@@ -229,15 +223,16 @@ pub(crate) fn largest(rule: Rule, machine: &Machine, profile: &Profile) -> Resul
 fn one_more(rule: Rule, machine: &Machine, profile: &Profile, blocks: u32) -> Result<String> {
     let Setting { device, host, .. } = machine.setting;
     let roomy = Setting { device: Bytes(2 * device.0), host: Bytes(2 * host.0), ..machine.setting };
-    let (stage, recompute) = match plan(rule, &Machine::new(roomy), profile, blocks, 1)? {
-        Ok((plan, recompute, _)) => (plan.map(|plan| plan.stage), recompute),
+    let (plan, recompute) = match plan(rule, &Machine::new(roomy), profile, blocks, 1)? {
+        Ok((plan, recompute, _)) => (plan, recompute),
         Err(why) => return Ok(format!("there is no plan with twice the room either: {why}")),
     };
-    let stage = stage.map(|stage| ChunkedStage { host_memory: host, ..stage });
+    let stage = plan.map(|plan| (ChunkedStage { host_memory: host, ..plan.stage }, plan.actions));
+    let stage = stage.as_ref().map(|(stage, actions)| (stage, actions));
     let model = machine.model(blocks)?;
     let training = machine.training(1, recompute);
     let whole = (0, model.layers().len() - 1);
-    Ok(match machine.train(&model, training, whole, stage.as_ref(), device)? {
+    Ok(match machine.train(&model, training, whole, stage, device)? {
         Ended::Not(why) => why,
         Ended::Trained(measured) => match measured.chunks {
             Some(told) if told.is_replanned => {
@@ -262,7 +257,7 @@ pub(crate) fn attempt(
     };
     let model = machine.model(blocks)?;
     let training = machine.training(micro_batches, recompute);
-    let stage = plan.as_ref().map(|plan| &plan.stage);
+    let stage = plan.as_ref().map(|plan| (&plan.stage, &plan.actions));
     let whole = (0, model.layers().len() - 1);
     match machine.train(&model, training, whole, stage, machine.setting.device)? {
         Ended::Trained(measured) => Ok(Attempt { rule, blocks, plan, predicted_peak, measured }),

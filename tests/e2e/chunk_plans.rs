@@ -75,9 +75,18 @@ fn train_as_predicted(planner: &Planner, plan: &Value) {
         assert_eq!(predicted[field], measured[field], "{field}: {stage}");
     }
     assert_eq!(measured["replanned"], false, "{stage}");
+    // What layers keep goes to the host and comes back, or stays.
+    let kept = |offload: &Value| {
+        let copies = &offload["copies"][0];
+        [&offload["hostPeakBytes"], &copies["outBytes"], &copies["inBytes"]].map(number)
+    };
+    assert_eq!(kept(&stage["offload"]), kept(&stage["measuredOffload"]), "{stage}");
+    assert_eq!(stage["actions"].is_object(), kept(&stage["offload"])[1] > 0, "{stage}");
+    assert_eq!(number(&stage["actions"]["hostPoolBytes"]), kept(&stage["offload"])[0], "{stage}");
     let again = json(planner, &["plan", "predict", "--plan", name]);
     assert_eq!(again["stages"][0]["peak"]["bytes"], stage["predictedPeak"]["bytes"], "{again}");
     assert_eq!(again["stages"][0]["chunkRun"]["hostBytes"], predicted["hostBytes"], "{again}");
+    assert_eq!(kept(&again["stages"][0]["offload"]), kept(&stage["offload"]), "{again}");
 }
 
 /// Where the state has no room, chunks have: chosen freely, or with every choice fixed in either way, they are trained as
@@ -115,6 +124,9 @@ fn chosen_chunks_are_trained_as_predicted() {
         ["--chunks-on-device", "0", "--recompute", "layer"],
         ["--chunk-embedding", "host", "--host-copy", "made"],
         ["--chunk-embedding", "chunk", "--chunk-order", "layer"],
+        ["--chunk-activations", "host", "--recompute", "none"],
+        ["--chunk-activations", "host", "--recompute", "layer"],
+        ["--chunk-activations", "device", "--chunk-order", "layer"],
     ] {
         let plan = ask(&planner, &devices, &[&["--memory", "chunks", "--brief"], &fixed[..]].concat());
         assert!(seconds(&plan) >= seconds(&free) * 0.998, "{fixed:?}: {plan}");
@@ -123,6 +135,8 @@ fn chosen_chunks_are_trained_as_predicted() {
             fixed[0] != "--chunk-embedding" || (place == "EMBEDDING_PLACE_HOST") == (fixed[1] == "host"),
             "{plan}"
         );
+        let are_away = plan["stages"][0]["actions"].is_object();
+        assert!(fixed[0] != "--chunk-activations" || are_away == (fixed[1] == "host"), "{plan}");
         train_as_predicted(&planner, &plan);
     }
 
@@ -144,6 +158,31 @@ fn chosen_chunks_are_trained_as_predicted() {
     assert!(peak(&lowest) < peak(&free), "{lowest}");
     assert!(lowest["certificate"]["bound"].as_f64().unwrap() <= peak(&lowest) as f64, "{lowest}");
     train_as_predicted(&planner, &lowest);
+}
+
+/// Where there is no room with activations on the device there is with them on the host: they are chosen, and say so where they may
+/// not be.
+#[test]
+fn activations_go_to_the_host_where_nothing_else_has_room() {
+    let (planner, _worker) = scene();
+    // Nothing is computed again, so that layers keep much.
+    let fixed = ["--memory", "chunks", "--recompute", "none", "--brief"];
+    let lowest = |place: &str| {
+        let options = ["--objective", "min-peak-memory", "--chunk-activations", place];
+        let plan = ask(&planner, "1x512MiB", &[&fixed[..], &options].concat());
+        number(&plan["predictedPeak"]["bytes"])
+    };
+    let (here, there) = (lowest("device"), lowest("host"));
+    assert!(there < here, "{there} of {here}");
+    let between = format!("1x{}B", (here + there) / 2);
+    let plan = ask(&planner, &between, &fixed);
+    let action = &plan["stages"][0]["actions"]["actions"][0]["swap"];
+    assert_eq!(action["block"], "MEMORY_BLOCK_ACTIVATIONS", "{plan}");
+    train_as_predicted(&planner, &plan);
+    let line = [&ASK[..], &["--devices", &between, "--chunk-activations", "device"], &fixed].concat();
+    let refused = cli(&planner, &line);
+    assert_eq!(refused.code, 5, "{}", refused.stdout);
+    assert!(refused.stderr.contains("choose activations on the host"), "{}", refused.stderr);
 }
 
 /// Two devices share chunks: each has half of the state on its host and half of every micro-batch, and both are trained as
@@ -219,7 +258,10 @@ fn check_timeline(plan: &Plan, timeline: &Timeline) {
     all.sort_by(|one, other| one.0.total_cmp(&other.0));
     follow(all.iter().copied(), end);
     assert!(is_same(all.iter().map(|(start, end)| end - start).sum(), end), "without gaps: {lane:?}");
-    assert!(is_same(lane.waited_seconds, run.fetch_seconds + run.leave_seconds), "{lane:?}");
+    // What layers keep on the host is copied besides chunks.
+    let kept = stage.offload.iter().flat_map(|offload| &offload.copies).next().cloned().unwrap_or_default();
+    let waited = run.fetch_seconds + run.leave_seconds + kept.waited_seconds;
+    assert!(is_same(lane.waited_seconds, waited), "{lane:?}");
     let updates = || lane.updates.iter().map(|of| (of.start_seconds, of.end_seconds));
     follow(updates(), end);
     assert!(is_same(lane.update_seconds, run.step_seconds), "{lane:?}");
@@ -228,11 +270,16 @@ fn check_timeline(plan: &Plan, timeline: &Timeline) {
             |way: &&CopyLane| (way.from_stage.is_none(), way.to_stage.is_none()) == (is_back, !is_back);
         timeline.copies.iter().find(ends).unwrap()
     };
-    assert_eq!((way(true).bytes, way(true).copy_count), (run.up_bytes, run.fetches));
-    assert_eq!(way(false).bytes, run.down_bytes);
+    let of_chunks = |way: &CopyLane| {
+        i64::try_from(way.copies.iter().filter(|copy| copy.parameter_chunk.is_some()).count()).unwrap()
+    };
+    assert_eq!((way(true).bytes, of_chunks(way(true))), (run.up_bytes + kept.in_bytes, run.fetches));
+    assert_eq!(way(false).bytes, run.down_bytes + kept.out_bytes);
     for way in &timeline.copies {
         follow(way.copies.iter().map(|copy| (copy.start_seconds, copy.end_seconds)), end);
-        assert!(way.copies.iter().all(|copy| copy.parameter_chunk.is_some()), "{way:?}");
+        let of_layers = way.copies.iter().filter(|copy| copy.parameter_chunk.is_none());
+        let bytes: i64 = of_layers.map(|copy| copy.bytes).sum();
+        assert_eq!(bytes, kept.out_bytes, "{way:?}");
     }
     let [curve] = timeline.memory.as_slice() else { panic!("{timeline:?}") };
     let held: Vec<i64> = curve.points.iter().filter_map(|of| of.held.as_ref()).map(total).collect();
@@ -254,6 +301,8 @@ async fn timelines_in_chunks_add_up_to_what_plans_say() {
         (share(&planner, 45), ["--chunk-order", "layer", "--chunks-on-device", "1"]),
         (share(&planner, 45), ["--chunk-order", "micro-batch", "--recompute", "layer"]),
         (devices(&planner, 2, 40), ["--chunk-order", "layer", "--host-copy", "made"]),
+        (share(&planner, 45), ["--chunk-activations", "host", "--recompute", "none"]),
+        (devices(&planner, 2, 40), ["--chunk-activations", "host", "--chunk-order", "micro-batch"]),
     ] {
         let plan = ask(&planner, &devices, &[&chunks[..], &fixed].concat());
         let name = plan["name"].as_str().unwrap();

@@ -14,12 +14,14 @@
 //! | [`residency`] | which chunks are on a device, step by step of a training |
 //! | [`host`] | where chunks are in the host's memory |
 //! | [`embedding`] | where the rows of an embedding are taken from |
+//! | [`activations`] | where what layers keep between their passes is |
 //! | [`stage`] | how a rank trains in chunks, and all that follows from it |
 //! | [`question`] | all of that of a model, from a request to its answer |
 //!
 //! Planner and rank lay out by this alone, so they agree to the byte. Sizes are in *elements*: a chunk of each list
 //! has as many of them, so its bytes follow from the list. The paper counts elements in [`MEBI`]s and writes M.
 
+pub mod activations;
 pub mod embedding;
 pub mod footprint;
 pub mod groups;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
 use crate::choice;
+use crate::chunks::activations;
 use crate::chunks::stage::ChunkedStage;
 use crate::error::{Invalid, in_range};
 use crate::measure::links::LinkWork;
@@ -203,7 +204,11 @@ impl RunSpec {
                 index: *stage_index,
                 count: *count,
             };
-            actions.check(of).map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
+            let checked = match &self.chunks {
+                None => actions.check(of),
+                Some(_) => activations::check(actions, of),
+            };
+            checked.map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
         }
         Ok(())
     }
@@ -211,12 +216,9 @@ impl RunSpec {
     /// Chunks are of one stage with the whole model, whose ranks share them.
     fn check_chunks(&self) -> Result<(), Invalid> {
         let Some(chunks) = &self.chunks else { return Ok(()) };
-        let refuse = |why: &str| Err(Invalid::field("chunks", why));
         if self.command.is_some() {
-            return refuse("are trained by Loadmaster's own rank alone: name no command");
-        }
-        if !self.stage_actions.is_empty() {
-            return refuse("and stage_actions cannot be combined: leave out one of them");
+            let why = "are trained by Loadmaster's own rank alone: name no command";
+            return Err(Invalid::field("chunks", why));
         }
         let positions = self.stages();
         let Some(position) = positions.first() else { return Ok(()) };
@@ -263,18 +265,17 @@ impl RunSpec {
 }
 
 impl Work {
-    /// Memory of the host that its ranks take together where its stages, in their order, do this, or are in these chunks.
+    /// Memory of the host that its ranks take together where its stages, in their order, do this, and are in these chunks.
     /// What cannot be counted is more than any host has.
     pub fn host_memory(&self, actions: &[StageActions], chunks: Option<&ChunkedStage>) -> Bytes {
-        if let Some(chunks) = chunks {
-            let ranks = self.positions().iter().map(|of| u64::from(of.stage.devices())).sum();
-            return Bytes(chunks.host_memory.0.saturating_mul(ranks));
-        }
-        let pools =
-            self.positions().into_iter().zip(actions).map(|(position, actions)| {
-                actions.host_pool.0.saturating_mul(position.stage.devices().into())
-            });
-        Bytes(pools.fold(0, u64::saturating_add))
+        let positions = self.positions();
+        let pools = positions
+            .iter()
+            .zip(actions)
+            .map(|(position, of)| of.host_pool.0.saturating_mul(position.stage.devices().into()));
+        let ranks: u64 = positions.iter().map(|of| u64::from(of.stage.devices())).sum();
+        let chunks = chunks.map_or(0, |chunks| chunks.host_memory.0.saturating_mul(ranks));
+        Bytes(pools.fold(chunks, u64::saturating_add))
     }
 
     /// Its stages in order, as positions in the (perhaps imagined) pipeline.

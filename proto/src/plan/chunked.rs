@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
 use crate::choice;
+use crate::chunks::activations::ActivationPlace;
 use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
@@ -66,6 +67,8 @@ pub struct FixedChunks {
     pub host_copies: Vec<HostCopy>,
     /// Where the table of tokens may be when the embedding computes.
     pub embeddings: Vec<EmbeddingPlace>,
+    /// Where what layers keep of a micro-batch may be between its passes.
+    pub activations: Vec<ActivationPlace>,
     /// How many chunks have their state on the device, or all where there are fewer.
     pub on_device: Option<usize>,
     /// How many payloads are on their way before they are needed.
@@ -92,6 +95,7 @@ message! {
         orders,
         host_copies,
         embeddings,
+        activations,
         on_device,
         ahead,
         behind,

@@ -4,14 +4,14 @@
 use std::time::Instant;
 
 use loadmaster_planning::chunks::{
-    Baseline, ChunkChoices, ChunkQuestion, NoChunks, PatrickStar, StepCosts, choose, largest,
+    Baseline, ChunkChoices, ChunkQuestion, NoChunks, PassChoice, PatrickStar, StepCosts, choose, largest,
 };
-use loadmaster_planning::predict::PredictionError;
+use loadmaster_planning::predict::{Away, PredictionError};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::activations::{on_host, place_of};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::plan::lane_rates::LaneRates;
-use loadmaster_proto::training::actions::{Step, Steps};
+use loadmaster_proto::training::actions::{Part, Step, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
@@ -49,13 +49,31 @@ fn question(blocks: i64, micro_batches: u32, (device, host): (u64, u64)) -> Opti
     })
 }
 
+/// Those of steps that need so much and take so long, of layers that keep so many bytes of each micro-batch: what is on the host
+/// is not needed.
+fn with_away(
+    (mut needed, seconds): (Vec<u64>, Vec<f64>),
+    (steps, layers, kept): (&Steps, usize, u64),
+    of: PassChoice,
+) -> StepCosts {
+    let actions = of.activations.map(|points| on_host(layers, of.recompute, points)).unwrap_or_default();
+    let own = actions.absences(steps).into_iter().filter(|absence| absence.part == Part::Own);
+    let away = |absence| Away { absence, bytes: kept, tensors: 1, stripes: Vec::new() };
+    let away: Vec<Away> = own.map(away).collect();
+    let mut there = vec![0_u64; steps.all().len()];
+    for Away { absence, bytes, .. } in &away {
+        needed[absence.freed..absence.fetched].iter_mut().for_each(|needed| *needed -= bytes);
+        there[absence.leaves..=absence.needed].iter_mut().for_each(|there| *there += bytes);
+    }
+    StepCosts { needed, seconds, away, pool: Bytes(there.into_iter().max().unwrap_or(0)) }
+}
+
 /// Costs that grow with parameters: 2 ms of a block forward, twice as much backward, activations that pile up unless they
 /// are computed again.
-fn costs(
-    question: &ChunkQuestion,
-) -> impl Fn(ChunkOrder, RecomputePolicy, EmbeddingPlace) -> Result<StepCosts, PredictionError> + use<> {
+fn costs(question: &ChunkQuestion) -> impl Fn(PassChoice) -> Result<StepCosts, PredictionError> + use<> {
     let (training, layers) = (question.training, question.model.layers().len());
-    move |order, recompute, _| {
+    move |of| {
+        let PassChoice { order, recompute, .. } = of;
         let steps = Steps::of_chunks(&TrainingSpec { recompute, ..training }, layers, order);
         let each: u64 = if recompute == RecomputePolicy::None { 60 << 20 } else { 4 << 20 };
         let mut held = GIB / 2;
@@ -69,7 +87,7 @@ fn costs(
             needed.push(held + (64 << 20));
             seconds.push(if matches!(step, Step::Backward { .. }) { 4e-3 } else { 2e-3 });
         }
-        Ok(StepCosts { needed, seconds })
+        Ok(with_away((needed, seconds), (&steps, layers, each), of))
     }
 }
 
@@ -159,13 +177,13 @@ impl Machine {
     fn closed_form(
         &self,
         question: &ChunkQuestion,
-    ) -> impl Fn(ChunkOrder, RecomputePolicy, EmbeddingPlace) -> Result<StepCosts, PredictionError> + use<>
-    {
+    ) -> impl Fn(PassChoice) -> Result<StepCosts, PredictionError> + use<> {
         let (training, layers) = (question.training, question.model.layers().len());
         let tokens = TOKENS * u64::from(SAMPLES);
         let (input, gradients) = (2 * tokens * self.hidden, 24 * self.hidden * self.hidden);
         let layer = 34 * tokens * self.hidden + 5 * self.heads() * TOKENS * tokens;
-        move |order, recompute, _| {
+        move |of| {
+            let PassChoice { order, recompute, .. } = of;
             let steps = Steps::of_chunks(&TrainingSpec { recompute, ..training }, layers, order);
             let mut held = 0;
             let (mut needed, mut seconds) = (Vec::new(), Vec::new());
@@ -178,7 +196,7 @@ impl Machine {
                 needed.push(held + layer + gradients);
                 seconds.push(0.05);
             }
-            Ok(StepCosts { needed, seconds })
+            Ok(with_away((needed, seconds), (&steps, layers, input), of))
         }
     }
 
@@ -221,14 +239,16 @@ impl Machine {
         let begin = Instant::now();
         let plan = choose(&asked, &self.closed_form(&asked))?;
         println!(
-            "  its plan in {:.0} ms: {} elements a chunk, order {}, {} copies, {} on the device, {} of it and {} of the host",
+            "  its plan in {:.0} ms: {} elements a chunk, order {}, activations on the {}, {} copies, {} on the device, {} of it and \
+             {} of the host",
             begin.elapsed().as_secs_f64() * 1e3,
             plan.stage.chunk_elements,
             plan.stage.order,
+            place_of(&plan.actions),
             plan.stage.host_copy,
             plan.stage.on_device.len(),
             plan.peak(),
-            plan.host_bytes,
+            plan.host(),
         );
         Ok(())
     }
@@ -247,12 +267,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let (choices, simulated) = plan.certificate.map_or((0, 0), |of| (of.choices, of.simulated));
                 println!(
                     "{device} GiB: found in {took:.0} ms, {simulated} of {choices} choices simulated: {:.3} s an iteration, at \
-                     most {:.1} % from the best; order {}, recompute {}, {} elements a chunk, {} copies, {} on the device; peak \
-                     {}",
+                     most {:.1} % from the best; order {}, recompute {}, activations on the {}, {} elements a chunk, {} copies, \
+                     {} on the device; peak {}",
                     plan.lanes.iteration_seconds,
                     100.0 * plan.gap(),
                     stage.order,
                     plan.recompute,
+                    place_of(&plan.actions),
                     stage.chunk_elements,
                     stage.host_copy,
                     stage.on_device.len(),

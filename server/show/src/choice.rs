@@ -77,6 +77,10 @@ choices! {
         Chunk: "In a chunk that comes to the device like all others",
         Host: "On the host: rows of a micro-batch's tokens are gathered there, also for the lower end of a tied weight",
     }
+    v1::ActivationPlace {
+        Device: "On the device",
+        Host: "On the host, from soon after a layer's forward pass to shortly before its backward pass",
+    }
     v1::ExportVariant {
         Usual: "The usual one",
         Hybrid: "Megatron's hybrid model, whose pattern of layers says the cut",
@@ -237,6 +241,7 @@ mod tests {
         is_whole::<v1::ChunkOrder>();
         is_whole::<v1::HostCopy>();
         is_whole::<v1::EmbeddingPlace>();
+        is_whole::<v1::ActivationPlace>();
         is_whole::<v1::ExportVariant>();
         is_whole::<v1::Envelope>();
         is_whole::<v1::StepKernel>();

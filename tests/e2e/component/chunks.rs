@@ -6,6 +6,7 @@ use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
+use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_tests::Sampler;
 
@@ -57,12 +58,35 @@ fn whole(model: &Model, training: TrainingSpec, ranks: u32) -> Run {
     Run { training, position: SoloStage { stage, stage_count: 1, stage_index: 0 }, pipeline: None }
 }
 
+/// What some layers keep is on the host, at points drawn by chance; nothing of half of all trainings.
+fn kept_on_host(dice: &mut Sampler, model: &Model, recompute: RecomputePolicy) -> StageActions {
+    let block = if recompute == RecomputePolicy::None { Block::Activations } else { Block::Inputs };
+    let is_none = dice.below(2) == 0;
+    let mut actions = Vec::new();
+    for layer in 0..model.layers().len() {
+        if is_none || dice.below(4) == 0 {
+            continue;
+        }
+        let [release_after, fetch_before] = [dice.below(4), dice.below(4)].map(|steps| steps as u32);
+        let swap = Swap { block, to: Destination::Host, release_after, fetch_before };
+        let (first_layer, last_layer) = (layer, layer);
+        actions.push(Action { first_layer, last_layer, slots: Vec::new(), deed: Deed::Swap(swap) });
+    }
+    StageActions { actions, ..StageActions::default() }
+}
+
 /// What each rank measured.
-fn train(run: &Run, model: &Model, chunks: &ChunkedStage, capacity: u64) -> Vec<Measurement> {
+fn train(
+    run: &Run,
+    model: &Model,
+    (chunks, actions): (&ChunkedStage, &StageActions),
+    capacity: u64,
+) -> Vec<Measurement> {
     let folder = tempfile::Builder::new().prefix("lmc").tempdir().unwrap();
     let spec = |shard| {
         let mut spec = run.spec(model, shard, folder.path());
         spec.chunks = Some(Box::new(chunks.clone()));
+        spec.actions = actions.clone();
         (spec.device.capacity, spec.device.physical) = (Bytes(capacity), Bytes(capacity));
         spec
     };
@@ -99,7 +123,9 @@ fn assert_as_predicted(
     let run = whole(model, training, ranks);
     let SoloStage { stage: config, stage_count, stage_index } = run.position;
     let setting = StageSetting { stage: config, stage_index, stage_count, training };
-    let moments = component.moments(&setting, &chunks).unwrap();
+    let actions = kept_on_host(dice, model, training.recompute);
+    let moments = component.moments(&setting, &chunks, &actions).unwrap();
+    let actions = StageActions { host_pool: moments.pool_bytes(), ..actions };
     let other: Vec<u64> = moments.curve.iter().map(|step| step.most.total()).collect();
 
     // What the steps need at once is what there must be; some of them have half as much again.
@@ -118,9 +144,9 @@ fn assert_as_predicted(
     let visits = stage.visits(&chunks, &room).unwrap();
     let planned = ChunkedStage { residency: ChunkResidency::Planned(visits.clone()), ..stage.clone() };
     let moved = chunks.moved(&stage.told(&chunks, &visits).unwrap());
-    for (rank, measured) in train(&run, model, &planned, capacity).into_iter().enumerate() {
+    for (rank, measured) in train(&run, model, (&planned, &actions), capacity).into_iter().enumerate() {
         let told = measured.chunks.as_ref().unwrap();
-        let what = format!("{} rank {rank} of {ranks} {training:?} {stage:?}", model.family());
+        let what = format!("{} rank {rank} of {ranks} {training:?} {stage:?} {actions:?}", model.family());
         let differing = told.other_bytes.iter().zip(&other).enumerate().filter(|(_, (told, of))| told != of);
         let differing: Vec<_> = differing.map(|(step, of)| (chunks.steps.all()[step], of)).take(5).collect();
         assert!(differing.is_empty(), "{what}: {differing:?}");
@@ -133,13 +159,18 @@ fn assert_as_predicted(
         assert_eq!((told.rows_up_bytes, told.rows_down_bytes), (moved.rows_up, moved.rows_down), "{what}");
         assert_eq!((told.gathered_bytes, told.scattered_bytes), (moved.gathered, moved.scattered), "{what}");
         assert_eq!(told.host_bytes.0, chunks.host.bytes, "{what}");
+        let offload = measured.offload.as_deref().cloned().unwrap_or_default();
+        assert_eq!(offload.host_peak, moments.pool_bytes(), "{what}");
+        let copies: Vec<[u64; 2]> = offload.copies.iter().map(|of| [of.out_bytes, of.in_bytes]).collect();
+        let kept: u64 = moments.away.iter().map(|away| away.bytes).sum();
+        assert_eq!(copies, if kept > 0 { vec![[kept; 2]] } else { Vec::new() }, "{what}");
         assert!(!told.is_replanned, "{what}");
     }
 }
 
 /// From recordings of single layers alone the planner knows what every step of a chunked training needs, in both orders,
 /// with and without recomputation, tied weights or none; plans its chunks for a device that has next to no byte more; and the
-/// rank needs exactly that.
+/// rank needs exactly that, with what some layers keep on the host, or nothing.
 #[test]
 fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
     let mut dice = Sampler::new(5);

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use loadmaster_proto::chunks::activations;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::error::{Invalid, in_range};
@@ -115,14 +116,14 @@ fn check_position(spec: &RankSpec) -> Result<(), Invalid> {
 fn check_actions(spec: &RankSpec) -> Result<(), Invalid> {
     let SoloStage { stage, stage_count: count, stage_index: index } = &spec.position;
     let of = ActedStage { model: &spec.model, training: &spec.training, stage, index: *index, count: *count };
-    spec.actions.check(of)
+    match &spec.chunks {
+        None => spec.actions.check(of),
+        Some(_) => activations::check(&spec.actions, of),
+    }
 }
 
 fn check_chunks(spec: &RankSpec) -> Result<(), Invalid> {
     let Some(chunks) = &spec.chunks else { return Ok(()) };
-    if !spec.actions.is_empty() {
-        return Err(Invalid::field("actions", "must be empty where a model is trained in chunks"));
-    }
     let is_made = chunks.host_copy == HostCopy::Made && spec.training.precision != Precision::Fp32;
     if is_made && spec.device.backend == Backend::Cuda {
         let why = format!(

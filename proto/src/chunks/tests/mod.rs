@@ -1,5 +1,6 @@
 //! The layout against what PatrickStar published, and against rules that are written again here.
 
+mod activations;
 mod embedding;
 mod golden;
 mod models;

@@ -25,7 +25,7 @@ use loadmaster_proto::training::chunk_order::ChunkOrder;
 
 use super::laid::{Ground, Laid};
 use super::plan::ChunkPlan;
-use super::question::{ChunkQuestion, Passes};
+use super::question::{ChunkQuestion, PassChoice, Passes};
 use super::refusal::NoChunks;
 
 /// The least number of chunks that sizes of a model are tried for to which PatrickStar's own do not fit.
@@ -75,7 +75,8 @@ impl Baseline {
             Self::Static(order) => (ChunkLayout::Aligned, order),
             Self::PatrickStar(_) => (ChunkLayout::Patrickstar, ChunkOrder::MicroBatch),
         };
-        let ground = Ground::of(question, passes, (order, recompute), EmbeddingPlace::Chunk)?;
+        let of = PassChoice { order, recompute, embedding: EmbeddingPlace::Chunk, activations: None };
+        let ground = Ground::of(question, passes, of)?;
         let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
         let sequence = Sequence::of_model(&question.model);
         let packing = Packing::new(&sequence, layout, lists)?;

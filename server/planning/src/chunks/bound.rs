@@ -15,6 +15,9 @@
 //!
 //! What does not fit on the device between two of its uses comes once more.
 //!
+//! What micro-batches keep on the host leaves behind its step and comes before another, both within the iteration, on the same
+//! ways as chunks.
+//!
 //! Where a table of tokens is on the host, passes stop for its rows in every step of the embedding: for what is gathered and
 //! comes, and for what leaves. From the first rows of an iteration to those of the next lie all passes, and then the last rows'
 //! addition and the table's update, since the embedding is the first and the last that computes.
@@ -24,6 +27,7 @@ use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::List;
 
 use super::laid::{Laid, completed};
+use crate::predict::Away;
 
 /// Moments of an iteration at which what does not fit is counted.
 const MOMENTS: usize = 48;
@@ -42,10 +46,20 @@ struct Round {
     exchange: f64,
 }
 
+/// What a micro-batch has on the host from one step to another, and seconds on the two lanes.
+#[derive(Debug, Clone, Copy)]
+struct Trip {
+    left: usize,
+    needed: usize,
+    up: f64,
+    down: f64,
+}
+
 /// An iteration's passes and the rounds of its chunks, in the order in which gradients are complete.
 #[derive(Debug, Clone)]
 struct Cycle {
     rounds: Vec<Round>,
+    trips: Vec<Trip>,
     /// Seconds of passes and reduce-scatters before each step at least, and of all.
     before: Vec<f64>,
     /// Seconds of each step.
@@ -81,7 +95,20 @@ impl Laid<'_> {
             rounds.push(Round { first, last, position, up, down, update, exchange });
         }
         let round = table.map_or(0.0, |table| seconds.iter().sum::<f64>() + table);
-        Cycle::new(rounds, seconds).least_seconds(gathers).max(round)
+        Cycle::new(rounds, self.trips(), seconds).least_seconds(gathers).max(round)
+    }
+
+    /// What micro-batches have on the host between two steps.
+    fn trips(&self) -> Vec<Trip> {
+        let rates = &self.question.rates;
+        let away = self.ground.costs.away.iter().filter(|away| away.bytes > 0);
+        let of = |away: &Away| Trip {
+            left: away.absence.leaves.saturating_sub(1),
+            needed: away.absence.needed,
+            up: rates.up_seconds(away.bytes),
+            down: rates.down_seconds(away.bytes),
+        };
+        away.map(of).collect()
     }
 
     /// Adds to the seconds of steps those in which passes stop for rows of a table on the host; returns the seconds from the last
@@ -107,7 +134,8 @@ impl Laid<'_> {
         let comes = |chunk: &usize| !are[*chunk] && !self.uses.payloads()[*chunk].steps.is_empty();
         let here = (0..self.count()).filter(comes);
         let once: f64 = here.map(|chunk| self.question.rates.up_seconds(self.copied_bytes(chunk))).sum();
-        once + self.again_bytes(host_copy, on_device) as f64 / self.question.rates.up
+        let trips: f64 = self.trips().iter().map(|trip| trip.up).sum();
+        once + trips + self.again_bytes(host_copy, on_device) as f64 / self.question.rates.up
     }
 
     /// Bytes that come more than once, at least. A payload that is away between two uses comes again; of what is between
@@ -155,7 +183,7 @@ impl Laid<'_> {
 }
 
 impl Cycle {
-    fn new(mut rounds: Vec<Round>, seconds: Vec<f64>) -> Self {
+    fn new(mut rounds: Vec<Round>, trips: Vec<Trip>, seconds: Vec<f64>) -> Self {
         rounds.sort_by_key(|round| (round.last, round.position));
         let mut behind = vec![0.0; seconds.len()];
         rounds.iter().for_each(|round| behind[round.last] += round.exchange);
@@ -165,7 +193,7 @@ impl Cycle {
             sum += seconds + behind;
             sum
         }));
-        Self { rounds, before, seconds }
+        Self { rounds, trips, before, seconds }
     }
 
     /// Where passes stop for so many seconds more.
@@ -175,12 +203,16 @@ impl Cycle {
 
     /// Within an iteration.
     fn within(&self, gathers: f64) -> f64 {
-        let Self { rounds, before, seconds } = self;
+        let Self { rounds, trips, before, seconds } = self;
         let steps = seconds.len();
         let (mut come, mut leave) = (vec![0.0; steps], vec![0.0; steps]);
         for round in rounds {
             come[round.first] += round.up;
             leave[round.last] += round.down;
+        }
+        for trip in trips {
+            come[trip.needed] += trip.up;
+            leave[trip.left] += trip.down;
         }
         let mut left = vec![0.0; steps + 1];
         for step in (0..steps).rev() {
@@ -199,7 +231,7 @@ impl Cycle {
 
     /// From an iteration to the next.
     fn across(&self) -> f64 {
-        let Self { rounds, before, seconds } = self;
+        let Self { rounds, before, seconds, .. } = self;
         // Passes between a first and a last use are known only where they lie in this order.
         let latest = rounds.iter().map(|round| round.first).max().unwrap_or(0);
         let (mut down, mut update, mut most) = (0.0_f64, 0.0_f64, 0.0_f64);

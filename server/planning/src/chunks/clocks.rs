@@ -24,6 +24,8 @@ pub(super) struct Clocks<W> {
     pub(super) added: f64,
     /// When each payload's copy is over.
     copied: Vec<f64>,
+    /// When the copy of each thing that micro-batches have on the host is over.
+    kept: Vec<f64>,
     /// When each chunk is updated.
     updated: Vec<f64>,
     /// When each buffer that gradients pass through is free.
@@ -33,8 +35,8 @@ pub(super) struct Clocks<W> {
 }
 
 impl<W: Witness> Clocks<W> {
-    /// Everything is free.
-    pub(super) fn new(chunks: &Chunks, witness: W) -> Self {
+    /// Everything is free. Micro-batches have so many things on the host.
+    pub(super) fn new(chunks: &Chunks, kept: usize, witness: W) -> Self {
         Self {
             now: 0.0,
             up: 0.0,
@@ -43,6 +45,7 @@ impl<W: Witness> Clocks<W> {
             rows: 0.0,
             added: 0.0,
             copied: vec![0.0; chunks.uses.payloads().len()],
+            kept: vec![0.0; kept],
             updated: vec![0.0; chunks.host.chunks.len()],
             passed: vec![0.0; chunks.host.staging.len()],
             next_passed: 0,
@@ -177,6 +180,31 @@ impl<W: Witness> Clocks<W> {
         self.now = self.now.max(moment);
         self.witness.saw(work, since, self.now);
         self.now - since
+    }
+
+    /// What a micro-batch keeps begins to leave.
+    pub(super) fn take_away(&mut self, scene: &LaneScene<'_>, of: usize, busy: &mut LaneSeconds) {
+        let seconds = scene.rates.down_seconds(scene.away[of].bytes);
+        let start = self.down.max(self.now);
+        self.down = start + seconds;
+        self.kept[of] = self.down;
+        self.witness.saw(LaneWork::Out(of), start, self.down);
+        busy.down += seconds;
+    }
+
+    /// It begins to come back.
+    pub(super) fn bring_back(&mut self, scene: &LaneScene<'_>, of: usize, busy: &mut LaneSeconds) {
+        let seconds = scene.rates.up_seconds(scene.away[of].bytes);
+        let start = self.up.max(self.now);
+        self.up = start + seconds;
+        self.kept[of] = self.up;
+        self.witness.saw(LaneWork::Back(of), start, self.up);
+        busy.up += seconds;
+    }
+
+    /// Waits for its copy. Returns the seconds that it takes.
+    pub(super) fn wait_for_kept(&mut self, of: usize, comes: bool) -> f64 {
+        self.wait_until(self.kept[of], LaneWork::WaitForKept(of, comes))
     }
 
     /// Ranks give each other their parts of a chunk: of its parameters, or of gradients.

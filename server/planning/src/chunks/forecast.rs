@@ -1,12 +1,16 @@
 //! "Will it fit?" of a stage that trains in given chunks.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::activations;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::chunked::ChunkRun;
+use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::training::actions::{ActedStage, StageActions};
 
 use super::held::{Held, resident};
+use super::kept::offload;
 use crate::predict::forecast::{Forecast, ForecastError, check_devices, of_predictions};
 use crate::predict::{Margin, Moments, Prediction, Predictor, StageSetting};
 
@@ -17,18 +21,23 @@ pub struct ChunkedForecast {
     pub forecast: Forecast,
     /// What its chunks move and hold: without any seconds, which follow from links and updates.
     pub run: ChunkRun,
+    /// What it does besides, with the pool that it needs.
+    pub actions: StageActions,
+    /// What that moves, without seconds; none where it does nothing.
+    pub offload: Option<Offload>,
 }
 
-/// Forecasts the whole model of `setting` in these chunks, on a device of the given capacity or of none. Where a rule decides
+/// Forecasts the whole model of `setting` in these chunks and with these actions, whose pool is as large as needed where it is
+/// left out, on a device of the given capacity or of none. Where a rule decides
 /// what is there, it has what the capacity leaves beside predicted bytes, or, if that is too little, what steps need at once.
 ///
 /// # Errors
-/// Chunks that cannot be, by their path in a request; a rule without a capacity; what the profile lacks.
+/// Chunks or actions that cannot be, by their path in a request; a rule without a capacity; what the profile lacks.
 pub fn in_chunks(
     predictor: &(impl Predictor + ?Sized),
     model: Option<&Model>,
     setting: &StageSetting,
-    stage: &ChunkedStage,
+    (stage, actions): (&ChunkedStage, &StageActions),
     capacities: &[Bytes],
     margin: Margin,
 ) -> Result<ChunkedForecast, ForecastError> {
@@ -39,7 +48,16 @@ pub fn in_chunks(
         return Err(Invalid::field("chunks", why).into());
     };
     let chunks = stage.lay_out_stage(model, &setting.training, (&setting.stage, setting.stage_count))?;
-    let moments: Moments = predictor.moments(setting, &chunks)?;
+    let of = ActedStage {
+        model,
+        training: &setting.training,
+        stage: &setting.stage,
+        index: setting.stage_index,
+        count: setting.stage_count,
+    };
+    activations::check(actions, of).map_err(|invalid| invalid.under("stage_actions[0]"))?;
+    let moments: Moments = predictor.moments(setting, &chunks, actions)?;
+    let actions = with_pool(actions, moments.pool_bytes())?;
     let needed = moments.needed(margin);
     let visits = match (&stage.residency, capacities) {
         (ChunkResidency::Planned(visits), _) => visits.clone(),
@@ -74,6 +92,8 @@ pub fn in_chunks(
     };
     let moved = chunks.moved(&told);
     Ok(ChunkedForecast {
+        offload: offload(&actions, &moments.away, 0.0),
+        actions,
         forecast: of_predictions(predictor, &settings, vec![prediction], capacities, margin),
         run: ChunkRun {
             host_bytes: Bytes(chunks.host.bytes),
@@ -89,4 +109,17 @@ pub fn in_chunks(
             ..ChunkRun::default()
         },
     })
+}
+
+/// The actions with a pool of so many bytes, where they have none.
+fn with_pool(actions: &StageActions, needed: Bytes) -> Result<StageActions, Invalid> {
+    let given = actions.host_pool;
+    if given.0 > 0 && given < needed {
+        let why = format!(
+            "is {}, and the actions have {} there at once: make it as large, or leave it out",
+            given.0, needed.0
+        );
+        return Err(Invalid::field("stage_actions[0].host_pool_bytes", why));
+    }
+    Ok(StageActions { host_pool: given.max(needed), ..actions.clone() })
 }

@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::activations::{ActivationPlace, on_host};
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::groups::Sharing;
 use loadmaster_proto::chunks::host::{HostCopy, HostMemory, may_leave_unfinished};
@@ -14,10 +16,10 @@ use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_proto::training::actions::Steps;
+use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
-use super::question::{ChunkQuestion, Passes, StepCosts};
+use super::question::{ChunkQuestion, PassChoice, Passes, StepCosts};
 use super::refusal::NoChunks;
 
 /// The passes of an iteration.
@@ -30,26 +32,27 @@ pub(super) struct Ground {
     pub(super) table: Option<HostTable>,
     pub(super) steps: Steps,
     pub(super) costs: StepCosts,
+    /// What is done so that activations are where they are.
+    pub(super) actions: StageActions,
 }
 
 impl Ground {
-    /// All that may be chosen and can be predicted.
+    /// All that may be chosen with activations in one of these places and can be predicted.
     ///
     /// # Errors
     /// None can be.
-    pub(super) fn all(question: &ChunkQuestion, passes: &impl Passes) -> Result<Vec<Self>, NoChunks> {
+    pub(super) fn all(
+        question: &ChunkQuestion,
+        passes: &impl Passes,
+        places: &[ActivationPlace],
+    ) -> Result<Vec<Self>, NoChunks> {
         question.check()?;
-        let (choices, embeddings) = (&question.choices, question.embeddings());
         let mut refused = None;
         let mut grounds = Vec::new();
-        for &recompute in &choices.recomputes {
-            for &order in &choices.orders {
-                for &embedding in &embeddings {
-                    match Self::of(question, passes, (order, recompute), embedding) {
-                        Ok(ground) => grounds.push(ground),
-                        Err(why) => refused = Some(why),
-                    }
-                }
+        for of in question.pass_choices_in(places) {
+            match Self::of(question, passes, of) {
+                Ok(ground) => grounds.push(ground),
+                Err(why) => refused = Some(why),
             }
         }
         match refused {
@@ -61,17 +64,21 @@ impl Ground {
     pub(super) fn of(
         question: &ChunkQuestion,
         passes: &impl Passes,
-        (order, recompute): (ChunkOrder, RecomputePolicy),
-        embedding: EmbeddingPlace,
+        of: PassChoice,
     ) -> Result<Self, NoChunks> {
+        let PassChoice { order, recompute, embedding, activations } = of;
         let training = question.training(recompute);
         let steps = Steps::of_chunks(&training, question.model.layers().len(), order);
         let table = HostTable::of(embedding, &question.model, &training, question.ranks, &steps)?;
-        let mut costs = passes.costs(order, recompute, embedding)?;
+        let mut costs = passes.costs(of)?;
         let count = steps.all().len();
         costs.needed.resize(count, 0);
         costs.seconds.resize(count, 0.0);
-        Ok(Self { order, recompute, embedding, table, steps, costs })
+        let actions = activations.map(|points| StageActions {
+            host_pool: costs.pool,
+            ..on_host(question.model.layers().len(), recompute, points)
+        });
+        Ok(Self { order, recompute, embedding, table, steps, costs, actions: actions.unwrap_or_default() })
     }
 
     /// Seconds of the passes of an iteration, which takes no less.
@@ -213,12 +220,13 @@ impl<'a> Laid<'a> {
         lack.filter(|(_, lack)| *lack > 0).max_by_key(|&(step, lack)| (lack, Reverse(step)))
     }
 
-    /// Bytes that chunks take of the host.
+    /// Bytes that chunks take of the host, and activations that are there.
     ///
     /// # Errors
     /// More than can be counted.
     pub(super) fn host_bytes(&self, host_copy: HostCopy, on_device: usize) -> Result<u64, Invalid> {
-        Ok(self.host(&self.uses_with(on_device), host_copy)?.bytes)
+        let Bytes(pool) = self.ground.costs.pool;
+        Ok(self.host(&self.uses_with(on_device), host_copy)?.bytes.saturating_add(pool))
     }
 
     fn host(&self, uses: &Uses, host_copy: HostCopy) -> Result<HostMemory, Invalid> {

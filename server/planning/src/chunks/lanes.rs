@@ -8,14 +8,19 @@
 //!
 //! Rows of a table on the host are gathered and added up by a worker of their own, of which a row is taken to be as much work as
 //! an update of as many parameters, which touches more bytes. Passes of the embedding stop until its rows have come, or left.
+//!
+//! What micro-batches have on the host goes over the same two ways as chunks, in the order in which
+//! [`loadmaster_proto::chunks::activations`] has it at boundaries.
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::training::actions::Absence;
 
 use super::clocks::{Clocks, Told};
 use super::spans::{LaneWork, Witness};
+use crate::predict::Away;
 
 /// Most iterations until one begins as another did.
 const MOST_ITERATIONS: usize = 32;
@@ -31,6 +36,8 @@ pub struct LaneScene<'a> {
     pub visits: &'a Visits<'a>,
     /// When chunks are updated.
     pub update: UpdateTime,
+    /// What of micro-batches is on the host, and when.
+    pub away: &'a [Away],
     /// Seconds of each step, without updates on the device.
     pub seconds: &'a [f64],
     /// How fast all else is.
@@ -48,6 +55,10 @@ pub struct Lanes {
     pub fetch_seconds: f64,
     /// The same for what leaves.
     pub leave_seconds: f64,
+    /// Seconds in which passes wait for what micro-batches have on the host and comes back.
+    pub kept_fetch_seconds: f64,
+    /// The same for what goes there.
+    pub kept_leave_seconds: f64,
     /// Seconds of passes' lane in which ranks exchange parts of chunks.
     pub exchange_seconds: f64,
     /// How many iterations these are the mean of.
@@ -77,6 +88,14 @@ impl LaneSeconds {
     /// Of the lane that has most to do.
     pub fn most(&self) -> f64 {
         [self.compute, self.up, self.down, self.update, self.rows].into_iter().fold(0.0, f64::max)
+    }
+}
+
+impl Lanes {
+    /// Seconds in which passes wait, for copies or for other ranks.
+    pub fn waited_seconds(&self) -> f64 {
+        let kept = self.kept_fetch_seconds + self.kept_leave_seconds;
+        self.fetch_seconds + self.leave_seconds + kept + self.exchange_seconds
     }
 }
 
@@ -146,6 +165,8 @@ fn mean(told: &[Lanes], is_steady: bool) -> Lanes {
         busy: told.last().map(|told| told.busy).unwrap_or_default(),
         fetch_seconds: of(|told| told.fetch_seconds),
         leave_seconds: of(|told| told.leave_seconds),
+        kept_fetch_seconds: of(|told| told.kept_fetch_seconds),
+        kept_leave_seconds: of(|told| told.kept_leave_seconds),
         exchange_seconds: told.last().map(|told| told.exchange_seconds).unwrap_or_default(),
         cycle: told.len(),
         is_steady,
@@ -161,12 +182,38 @@ struct DueVisits {
     are_needed: Vec<Told>,
 }
 
+/// The same of what micro-batches have on the host.
+#[derive(Debug, Clone, Default)]
+struct DueKept {
+    leave: Vec<usize>,
+    are_gone: Vec<usize>,
+    come: Vec<usize>,
+    are_needed: Vec<usize>,
+}
+
+impl DueKept {
+    /// Of each boundary.
+    fn all(away: &[Away], steps: usize) -> Vec<Self> {
+        let mut due = vec![Self::default(); steps + 1];
+        // What has no bytes is not copied.
+        for (index, away) in away.iter().enumerate().filter(|(_, away)| away.bytes > 0) {
+            let Absence { leaves, freed, fetched, needed, .. } = away.absence;
+            due[leaves].leave.push(index);
+            due[freed].are_gone.push(index);
+            due[fetched].come.push(index);
+            due[needed].are_needed.push(index);
+        }
+        due
+    }
+}
+
 /// Iterations one after the other.
 #[derive(Debug, Clone)]
 pub(super) struct LaneRun<'a, W = ()> {
     scene: &'a LaneScene<'a>,
     /// Of each boundary.
     due: Vec<DueVisits>,
+    due_kept: Vec<DueKept>,
     /// Of each step.
     seconds: Vec<f64>,
     /// The chunks whose state is on the device and whose gradients are complete behind each step.
@@ -198,10 +245,11 @@ impl<'a, W: Witness> LaneRun<'a, W> {
         due.iter_mut().for_each(|due| due.come.sort_by_key(|(_, visit, _)| visit.needed));
         let mut seconds = scene.seconds.to_vec();
         seconds.resize(steps, 0.0);
-        let clocks = Clocks::new(scene.chunks, witness);
+        let due_kept = DueKept::all(scene.away, steps);
+        let clocks = Clocks::new(scene.chunks, scene.away.len(), witness);
         let completed: Vec<Vec<usize>> =
             (0..steps).map(|step| uses.completed_on_device(step).collect()).collect();
-        Self { scene, due, seconds, completed, clocks }
+        Self { scene, due, due_kept, seconds, completed, clocks }
     }
 
     /// When the last iteration ended, and who saw it.
@@ -211,15 +259,22 @@ impl<'a, W: Witness> LaneRun<'a, W> {
 
     /// The next iteration.
     pub(super) fn iterate(&mut self) -> Lanes {
-        let Self { scene, due, seconds, completed, clocks } = self;
+        let Self { scene, due, due_kept, seconds, completed, clocks } = self;
         let begin = clocks.now;
         clocks.witness.begins(begin);
         let mut told = Lanes::default();
         let mut later = Vec::new();
-        for (boundary, DueVisits { leave, are_gone, come, are_needed }) in due.iter().enumerate() {
+        for (boundary, (due, kept)) in due.iter().zip(due_kept).enumerate() {
+            let DueVisits { leave, are_gone, come, are_needed } = due;
+            kept.leave.iter().for_each(|&of| clocks.take_away(scene, of, &mut told.busy));
             leave.iter().for_each(|of| clocks.leave(scene, of, &mut told, &mut later));
+            told.kept_leave_seconds +=
+                kept.are_gone.iter().map(|&of| clocks.wait_for_kept(of, false)).sum::<f64>();
             told.leave_seconds += are_gone.iter().map(|of| clocks.wait(of, false)).sum::<f64>();
+            kept.come.iter().for_each(|&of| clocks.bring_back(scene, of, &mut told.busy));
             come.iter().for_each(|of| clocks.come(scene, of, &mut told.busy));
+            told.kept_fetch_seconds +=
+                kept.are_needed.iter().map(|&of| clocks.wait_for_kept(of, true)).sum::<f64>();
             for of in are_needed {
                 told.fetch_seconds += clocks.wait(of, true);
                 let (_, visit, copies) = of;

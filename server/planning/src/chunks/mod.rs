@@ -5,6 +5,7 @@
 //! | `check` | what did a profile's run in chunks teach? |
 //! | `question` | what is given, and what may be chosen? |
 //! | `held` | what does a device hold of chunks and besides, step by step? |
+//! | `kept` | what do micro-batches have on the host? |
 //! | `forecast` | does a stage in given chunks fit? |
 //! | `profiled` | what do steps cost by a profile? |
 //! | `sizes` | which chunk sizes are tried? |
@@ -28,6 +29,7 @@ mod choose;
 mod clocks;
 mod forecast;
 mod held;
+mod kept;
 mod laid;
 mod lanes;
 mod largest;
@@ -52,7 +54,7 @@ pub use lanes::{LaneScene, LaneSeconds, Lanes};
 pub use largest::largest;
 pub use plan::{Certificate, ChunkPlan};
 pub use profiled::ProfiledPasses;
-pub use question::{ChunkChoices, ChunkQuestion, Passes, StepCosts, TriedSizes};
+pub use question::{ChunkChoices, ChunkQuestion, PassChoice, Passes, StepCosts, TriedSizes};
 pub use refusal::{ChunkChoice, NoChunks, NoRoom};
 pub use remedies::ChunkRemedy;
 pub use room::fits;

@@ -4,10 +4,13 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::residency::visits::{Moved, Visit, Visits};
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::actions::StageActions;
 
 use super::held::resident;
+use super::kept::offload;
 use super::laid::Ground;
 use super::lanes::{LaneScene, Lanes, TakesMore};
 
@@ -18,6 +21,11 @@ pub struct ChunkPlan {
     pub stage: ChunkedStage,
     /// What is computed again.
     pub recompute: RecomputePolicy,
+    /// What is done so that activations are on the host, with the pool that they take there; nothing where they are on the
+    /// device.
+    pub actions: StageActions,
+    /// What that moves; none where nothing is done.
+    pub offload: Option<Offload>,
     /// Its iteration.
     pub lanes: Lanes,
     /// Bytes that it moves: exact, since they follow from the visits.
@@ -26,7 +34,7 @@ pub struct ChunkPlan {
     pub needed: Vec<u64>,
     /// Bytes of chunks on the device in each step, with those that are always there: `R(t)`.
     pub resident: Vec<u64>,
-    /// Bytes of the host.
+    /// Bytes of the host that its chunks take.
     pub host_bytes: Bytes,
     /// What the search knows of other choices; none of a plan that nobody searched.
     pub certificate: Option<Certificate>,
@@ -50,6 +58,11 @@ impl ChunkPlan {
     pub fn peak(&self) -> Bytes {
         let all = self.needed.iter().zip(&self.resident);
         Bytes(all.map(|(needed, resident)| needed.saturating_add(*resident)).max().unwrap_or(0))
+    }
+
+    /// Bytes of the host that it takes, for chunks and activations.
+    pub fn host(&self) -> Bytes {
+        Bytes(self.host_bytes.0.saturating_add(self.actions.host_pool.0))
     }
 
     /// By what share of its seconds a choice that was not simulated might be faster at most: 0 where it is proved to be the
@@ -102,6 +115,12 @@ impl ChunkPlan {
     ) -> Self {
         Self {
             recompute: ground.recompute,
+            actions: ground.actions.clone(),
+            offload: offload(
+                &ground.actions,
+                &ground.costs.away,
+                lanes.kept_fetch_seconds + lanes.kept_leave_seconds,
+            ),
             lanes,
             moved: chunks.moved(visits),
             needed: ground.costs.needed.clone(),
@@ -124,5 +143,6 @@ fn scene<'a>(
     visits: &'a Visits<'a>,
     (ground, rates): (&'a Ground, LaneRates),
 ) -> LaneScene<'a> {
-    LaneScene { chunks, visits, update: stage.update, seconds: &ground.costs.seconds, rates }
+    let costs = &ground.costs;
+    LaneScene { chunks, visits, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates }
 }

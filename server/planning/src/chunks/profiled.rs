@@ -1,6 +1,7 @@
 //! What steps of a training in chunks cost by a profile.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::activations::on_host;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
@@ -9,12 +10,12 @@ use loadmaster_proto::chunks::stage::{
     ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
 };
 use loadmaster_proto::model::Model;
-use loadmaster_proto::training::actions::{Step, Steps};
+use loadmaster_proto::training::actions::{StageActions, Step, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
-use super::question::{Passes, StepCosts};
+use super::question::{PassChoice, Passes, StepCosts};
 use crate::predict::{LayerCost, Margin, Moments, PredictionError, Predictor, Share, StageSetting};
 
 /// A size that chunks of every model may have: larger tensors are chunks of their own.
@@ -45,28 +46,36 @@ impl std::fmt::Debug for ProfiledPasses<'_> {
 }
 
 impl Passes for ProfiledPasses<'_> {
-    fn costs(
-        &self,
-        order: ChunkOrder,
-        recompute: RecomputePolicy,
-        embedding: EmbeddingPlace,
-    ) -> Result<StepCosts, PredictionError> {
+    fn costs(&self, of: PassChoice) -> Result<StepCosts, PredictionError> {
+        let PassChoice { order, recompute, embedding, activations } = of;
         let training = TrainingSpec { recompute, ..self.training };
         let chunks = any_chunks((order, embedding), self.model, &training)?;
-        let moments = self.moments(&chunks, recompute)?;
+        let layers = self.model.layers().len();
+        let actions = activations.map(|points| on_host(layers, recompute, points));
+        let moments = self.moments(&chunks, recompute, &actions.unwrap_or_default())?;
         let needed = moments.needed(self.margin);
         let seconds = self.seconds(&chunks.steps)?;
-        Ok(StepCosts { needed: needed.into_iter().map(|bytes| self.corrected(bytes)).collect(), seconds })
+        Ok(StepCosts {
+            needed: needed.into_iter().map(|bytes| self.corrected(bytes)).collect(),
+            seconds,
+            pool: moments.pool_bytes(),
+            away: moments.away,
+        })
     }
 }
 
 impl ProfiledPasses<'_> {
-    /// What a device holds besides these chunks' payloads, as predicted before any correction.
+    /// What a device that does these actions holds besides these chunks' payloads, as predicted before any correction.
     ///
     /// # Errors
     /// What the profile lacks.
-    pub fn moments(&self, chunks: &Chunks, recompute: RecomputePolicy) -> Result<Moments, PredictionError> {
-        self.predictor.moments(&self.setting(recompute), chunks)
+    pub fn moments(
+        &self,
+        chunks: &Chunks,
+        recompute: RecomputePolicy,
+        actions: &StageActions,
+    ) -> Result<Moments, PredictionError> {
+        self.predictor.moments(&self.setting(recompute), chunks, actions)
     }
 
     /// The whole model on each replica's device.

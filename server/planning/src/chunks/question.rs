@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints};
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::groups::Sharing;
 use loadmaster_proto::chunks::host::HostCopy;
@@ -14,7 +15,7 @@ use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
-use crate::predict::PredictionError;
+use crate::predict::{Away, PredictionError};
 
 /// A model that is to be trained in chunks, by one rank or by several that share them.
 #[derive(Debug, Clone)]
@@ -50,6 +51,10 @@ pub struct ChunkChoices {
     pub host_copies: Vec<HostCopy>,
     /// Where the table of tokens is when the embedding computes. On the host where one rank trains a model that has one.
     pub embeddings: Vec<EmbeddingPlace>,
+    /// Where what layers keep of a micro-batch is between its passes.
+    pub activations: Vec<ActivationPlace>,
+    /// Where those leave and come that are on the host.
+    pub points: Vec<ActivationPoints>,
     /// How many payloads are on their way before they are needed.
     pub ahead: RangeInclusive<usize>,
     /// How many steps a complete payload has to leave in.
@@ -85,6 +90,11 @@ impl Default for ChunkChoices {
             recomputes: vec![RecomputePolicy::None, RecomputePolicy::Layer],
             host_copies: vec![HostCopy::Kept, HostCopy::Made],
             embeddings: vec![EmbeddingPlace::Chunk, EmbeddingPlace::Host],
+            activations: vec![ActivationPlace::Device, ActivationPlace::Host],
+            // With no step to hide a copy least is on the device; more of them hide those of layers unlike their neighbours.
+            points: [1, 3, 0]
+                .map(|steps| ActivationPoints { release_after: steps, fetch_before: steps })
+                .to_vec(),
             ahead: 0..=3,
             behind: 0..=2,
             on_device: None,
@@ -96,8 +106,20 @@ impl Default for ChunkChoices {
     }
 }
 
-/// What a device needs besides payloads, and how long its passes take: both depend on the steps, and on where the embedding takes
-/// its rows from.
+/// What of a training decides which steps there are, and what they need besides payloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PassChoice {
+    /// In which order micro-batches pass.
+    pub order: ChunkOrder,
+    /// What is computed again.
+    pub recompute: RecomputePolicy,
+    /// Where the embedding takes its rows from.
+    pub embedding: EmbeddingPlace,
+    /// Where activations leave and come that are on the host; none where they are on the device.
+    pub activations: Option<ActivationPoints>,
+}
+
+/// What a device needs besides payloads, and how long its passes take.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepCosts {
     /// Bytes that each step must find beside payloads: `N(t)` with its margin, as
@@ -105,6 +127,10 @@ pub struct StepCosts {
     pub needed: Vec<u64>,
     /// Seconds of each step.
     pub seconds: Vec<f64>,
+    /// What of micro-batches is on the host, and when.
+    pub away: Vec<Away>,
+    /// The most bytes of that at once.
+    pub pool: Bytes,
 }
 
 /// Who knows what steps cost.
@@ -113,22 +139,12 @@ pub trait Passes {
     ///
     /// # Errors
     /// What the profile lacks.
-    fn costs(
-        &self,
-        order: ChunkOrder,
-        recompute: RecomputePolicy,
-        embedding: EmbeddingPlace,
-    ) -> Result<StepCosts, PredictionError>;
+    fn costs(&self, of: PassChoice) -> Result<StepCosts, PredictionError>;
 }
 
-impl<F: Fn(ChunkOrder, RecomputePolicy, EmbeddingPlace) -> Result<StepCosts, PredictionError>> Passes for F {
-    fn costs(
-        &self,
-        order: ChunkOrder,
-        recompute: RecomputePolicy,
-        embedding: EmbeddingPlace,
-    ) -> Result<StepCosts, PredictionError> {
-        self(order, recompute, embedding)
+impl<F: Fn(PassChoice) -> Result<StepCosts, PredictionError>> Passes for F {
+    fn costs(&self, of: PassChoice) -> Result<StepCosts, PredictionError> {
+        self(of)
     }
 }
 
@@ -145,11 +161,59 @@ impl ChunkQuestion {
         if able.is_empty() { self.choices.embeddings.clone() } else { able }
     }
 
+    /// All that may be chosen of what decides steps, with activations in one of these places.
+    pub(super) fn pass_choices_in(&self, places: &[ActivationPlace]) -> Vec<PassChoice> {
+        let ChunkChoices { orders, recomputes, .. } = &self.choices;
+        let embeddings = self.embeddings();
+        let mut all = Vec::new();
+        for activations in places.iter().flat_map(|&place| self.points_in(place)) {
+            for &recompute in recomputes {
+                for &order in orders {
+                    let of =
+                        |&embedding: &EmbeddingPlace| PassChoice { order, recompute, embedding, activations };
+                    all.extend(embeddings.iter().map(of));
+                }
+            }
+        }
+        all
+    }
+
+    /// The points that are tried of activations in a place.
+    fn points_in(&self, place: ActivationPlace) -> Vec<Option<ActivationPoints>> {
+        match place {
+            ActivationPlace::Device => vec![None],
+            ActivationPlace::Host => self.choices.points.iter().copied().map(Some).collect(),
+        }
+    }
+
+    /// All that may be chosen of what decides steps.
+    pub fn pass_choices(&self) -> Vec<PassChoice> {
+        self.pass_choices_in(&self.places())
+    }
+
+    /// Where activations may be, the device first: what is on the host is looked at last.
+    pub(super) fn places(&self) -> Vec<ActivationPlace> {
+        let mut places = self.choices.activations.clone();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
     /// # Errors
     /// Names a choice that allows nothing, a training that cannot be in chunks, or a rate that is none.
     pub(super) fn check(&self) -> Result<(), Invalid> {
         let ChunkChoices {
-            layouts, sizes, orders, recomputes, host_copies, embeddings, ahead, behind, ..
+            layouts,
+            sizes,
+            orders,
+            recomputes,
+            host_copies,
+            embeddings,
+            activations,
+            points,
+            ahead,
+            behind,
+            ..
         } = &self.choices;
         let is_empty = [
             ("layouts", layouts.is_empty()),
@@ -158,6 +222,8 @@ impl ChunkQuestion {
             ("recomputes", recomputes.is_empty()),
             ("host_copies", host_copies.is_empty()),
             ("embeddings", embeddings.is_empty()),
+            ("activations", activations.is_empty()),
+            ("points", points.is_empty()),
             ("ahead", ahead.is_empty()),
             ("behind", behind.is_empty()),
         ];

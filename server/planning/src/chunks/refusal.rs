@@ -1,6 +1,7 @@
 //! Why there is no plan.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
@@ -48,6 +49,8 @@ pub struct ChunkChoice {
     pub recompute: RecomputePolicy,
     /// Where the table of tokens is when the embedding computes.
     pub embedding: EmbeddingPlace,
+    /// Where what layers keep between their passes is.
+    pub activations: ActivationPlace,
     /// How tensors lie in chunks.
     pub layout: ChunkLayout,
     /// The chunk size, elements.
@@ -74,11 +77,23 @@ impl NoRoom {
     }
 
     fn text(&self) -> String {
-        let ChunkChoice { order, recompute, embedding, layout, chunk_elements, host_copy, on_device } =
-            self.choice;
+        let ChunkChoice {
+            order,
+            recompute,
+            embedding,
+            activations,
+            layout,
+            chunk_elements,
+            host_copy,
+            on_device,
+        } = self.choice;
         let embedding = match embedding {
             EmbeddingPlace::Chunk => "",
             EmbeddingPlace::Host => "the embedding on the host, ",
+        };
+        let activations = match activations {
+            ActivationPlace::Device => "",
+            ActivationPlace::Host => "activations on the host, ",
         };
         let remedies: Vec<String> = self.remedies.iter().map(ChunkRemedy::to_string).collect();
         let remedies = if remedies.is_empty() {
@@ -88,7 +103,7 @@ impl NoRoom {
         };
         format!(
             "the model does not fit in chunks: even with {on_device} chunks' state on the device, order {order}, recompute \
-             {recompute}, {embedding}layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}: {remedies}",
+             {recompute}, {embedding}{activations}layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}: {remedies}",
             self.lacks()
         )
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::training::RecomputePolicy;
@@ -25,6 +26,8 @@ pub enum ChunkRemedy {
     MadeCopies,
     /// Take rows of the table of tokens on the host.
     HostEmbedding,
+    /// Let what layers keep between their passes be on the host.
+    HostActivations,
     /// Try other chunk sizes.
     OtherSizes,
     /// Choose how many chunks have their state on the device.
@@ -45,6 +48,7 @@ impl fmt::Display for ChunkRemedy {
             Self::LayerOrder => write!(f, "choose order {}", ChunkOrder::Layer),
             Self::MadeCopies => write!(f, "choose {} copies", HostCopy::Made),
             Self::HostEmbedding => write!(f, "choose the embedding on the {}", EmbeddingPlace::Host),
+            Self::HostActivations => write!(f, "choose activations on the {}", ActivationPlace::Host),
             Self::OtherSizes => f.write_str("try other chunk sizes"),
             Self::ChosenOnDevice => {
                 f.write_str("leave it open how many chunks have their state on the device")
@@ -69,6 +73,7 @@ impl ChunkRemedy {
             Self::LayerOrder => choices.orders = vec![ChunkOrder::Layer],
             Self::MadeCopies => choices.host_copies = vec![HostCopy::Made],
             Self::HostEmbedding => choices.embeddings = vec![EmbeddingPlace::Host],
+            Self::HostActivations => choices.activations = vec![ActivationPlace::Host],
             Self::OtherSizes => choices.sizes = TriedSizes::Spread,
             Self::ChosenOnDevice => choices.on_device = None,
             Self::Memory { device, host } => {
@@ -85,7 +90,7 @@ impl ChunkRemedy {
 /// # Errors
 /// The question makes no sense, or what steps cost is not known.
 pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<Option<NoRoom>, NoChunks> {
-    let grounds = Ground::all(question, passes)?;
+    let grounds = Ground::all(question, passes, &question.places())?;
     let layouts = layouts(question, &question.embeddings())?;
     let mut least: Option<NoRoom> = None;
     let mut more: [Option<Bytes>; 2] = [None; 2];
@@ -122,6 +127,7 @@ pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<
     add(ChunkRemedy::RecomputeLayers, !choices.recomputes.contains(&RecomputePolicy::Layer));
     add(ChunkRemedy::MadeCopies, !choices.host_copies.contains(&HostCopy::Made));
     add(ChunkRemedy::HostEmbedding, !choices.embeddings.contains(&EmbeddingPlace::Host));
+    add(ChunkRemedy::HostActivations, !choices.activations.contains(&ActivationPlace::Host));
     add(ChunkRemedy::OtherSizes, choices.sizes != TriedSizes::Spread);
     add(ChunkRemedy::ChosenOnDevice, choices.on_device.is_some());
     let [device, host] = more;

@@ -1,6 +1,7 @@
 //! Which choices there is room for, and what lacks for the others. Nothing is simulated for that.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::activations::{ActivationPlace, place_of};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::{Chunk, Layout};
@@ -56,7 +57,27 @@ pub(super) fn layouts(
 /// # Errors
 /// The question makes no sense, or what steps cost is not known.
 pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoChunks> {
-    let mut grounds = Ground::all(question, passes)?;
+    let (mut refused, mut is_any) = (None, false);
+    for place in question.places() {
+        match fits_with(question, passes, place) {
+            Ok(true) => return Ok(true),
+            Ok(false) => is_any = true,
+            Err(why) => refused = Some(why),
+        }
+    }
+    match refused {
+        Some(why) if !is_any => Err(why),
+        _ => Ok(false),
+    }
+}
+
+/// The same with activations in this place.
+fn fits_with(
+    question: &ChunkQuestion,
+    passes: &impl Passes,
+    place: ActivationPlace,
+) -> Result<bool, NoChunks> {
+    let mut grounds = Ground::all(question, passes, &[place])?;
     let capacity = question.capacity.0;
     grounds.retain(|ground| ground.costs.needed.iter().all(|&needed| needed <= capacity));
     let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
@@ -118,7 +139,8 @@ fn may_fit(question: &ChunkQuestion, ground: &Ground, lists: Lists, places: &Lay
     let state = lists.parameter_bytes() - lists.scalar_bytes(List::Parameters);
     let most = ground.costs.needed.iter().copied().max().unwrap_or(0);
     let on_device = question.capacity.0.saturating_sub(most) / lists.parameter_bytes();
-    elements.saturating_sub(on_device).saturating_mul(state) <= question.host_memory.0
+    let host = question.host_memory.0.saturating_sub(ground.costs.pool.0);
+    elements.saturating_sub(on_device).saturating_mul(state) <= host
 }
 
 impl Laid<'_> {
@@ -182,6 +204,7 @@ impl Laid<'_> {
             order: self.ground.order,
             recompute: self.ground.recompute,
             embedding: self.ground.embedding,
+            activations: place_of(&self.ground.actions),
             layout: self.layout,
             chunk_elements: self.places.chunk_elements(),
             host_copy,

@@ -27,6 +27,12 @@ pub enum LaneWork {
     RowsUp(usize),
     /// Gradients of rows leave behind a step.
     RowsDown(usize),
+    /// What a micro-batch keeps goes to the host: which of the scene's.
+    Out(usize),
+    /// It comes back.
+    Back(usize),
+    /// Passes wait for that, which comes or leaves.
+    WaitForKept(usize, bool),
     /// The host gathers or adds up so many elements of rows.
     Rows(u64),
     /// The host updates so many elements of a chunk: those that the rank owns.

@@ -89,11 +89,17 @@ pub trait Predictor {
         Err(PredictionError::NoActions { predictor: self.name() })
     }
 
-    /// What a device that trains the whole model of `setting` in these chunks holds besides their payloads, step by step.
+    /// What a device that trains the whole model of `setting` in these chunks, and does these actions, which are valid for
+    /// that, holds besides payloads, step by step.
     ///
     /// # Errors
     /// What the profile lacks for this setting, and stages that are not the whole model on each device.
-    fn moments(&self, _setting: &StageSetting, _chunks: &Chunks) -> Result<Moments, PredictionError> {
+    fn moments(
+        &self,
+        _setting: &StageSetting,
+        _chunks: &Chunks,
+        _actions: &StageActions,
+    ) -> Result<Moments, PredictionError> {
         Err(PredictionError::NoChunks { predictor: self.name() })
     }
 

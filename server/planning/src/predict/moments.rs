@@ -2,11 +2,12 @@
 
 use loadmaster_proto::bytes::Bytes;
 
-use super::{Margin, Origin, StepBytes};
+use super::{Away, Margin, Origin, Pool, StepBytes};
 
 /// What a device holds in each step of [`loadmaster_proto::chunks::stage::Chunks`] besides payloads: `N(t)` of
 /// `N(t) + R(t)` (PatrickStar, its memory tracer's *non-model data*). Gradients count until they are in their chunk;
-/// parameters and the optimizer's state are the chunks', and so is what an update of chunks on the device takes besides.
+/// parameters and the optimizer's state are the chunks', and so is what an update of chunks on the device takes besides. What
+/// micro-batches keep on the host counts until it is gone and from where it is fetched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moments {
     /// Bytes of each step.
@@ -18,9 +19,18 @@ pub struct Moments {
     pub margin: Option<f64>,
     /// How far from the profile.
     pub origin: Origin,
+    /// What is away when, in the order of [`loadmaster_proto::training::actions::StageActions::absences`].
+    pub away: Vec<Away>,
+    /// What of it is on the host at once; none where nothing is away.
+    pub pool: Option<Pool>,
 }
 
 impl Moments {
+    /// The most bytes that are away on the host at once.
+    pub fn pool_bytes(&self) -> Bytes {
+        Bytes(self.pool.as_ref().map_or(0, |pool| pool.peak))
+    }
+
     /// Bytes of each step that a device must have beside payloads.
     pub fn needed(&self, margin: Margin) -> Vec<u64> {
         let of = |(step, &upper): (&StepBytes, &u64)| {

@@ -1,6 +1,7 @@
 //! The iteration of a plan in chunks in a timeline: passes and exchanges, both directions of the link, and updates on the host.
 
 use loadmaster_planning::chunks::{LaneSpan, LaneWork};
+use loadmaster_planning::predict::Away;
 use loadmaster_planning::recommend::ChunksOverTime;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::HostTable;
@@ -27,8 +28,8 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunksOverTime, 
     let moved = |copies: &[v1::CopySpan]| copies.iter().map(|copy| copy.bytes).fold(0, i64::saturating_add);
     let way = |mut copies: Vec<v1::CopySpan>, is_back: bool| {
         let (busy, waited) = match is_back {
-            true => (of.lanes.busy.up, of.lanes.fetch_seconds),
-            false => (of.lanes.busy.down, of.lanes.leave_seconds),
+            true => (of.lanes.busy.up, of.lanes.fetch_seconds + of.lanes.kept_fetch_seconds),
+            false => (of.lanes.busy.down, of.lanes.leave_seconds + of.lanes.kept_leave_seconds),
         };
         let (copy_count, bytes) = (copies.len(), moved(&copies));
         copies.truncate(each);
@@ -55,7 +56,7 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunksOverTime, 
         in_flight: number(of.in_flight()),
         weight_versions: 1,
         waits: lists.waits.into_iter().take(each).collect(),
-        waited_seconds: of.lanes.fetch_seconds + of.lanes.leave_seconds,
+        waited_seconds: of.lanes.waited_seconds() - of.lanes.exchange_seconds,
         updates: lists.updates.into_iter().take(each).collect(),
         update_seconds: of.lanes.busy.update,
     }];
@@ -123,8 +124,9 @@ impl Lists {
             LaneWork::UpdateOnDevice(chunk) => self.passes.push(about(Kind::Step, chunk)),
             LaneWork::Gather(chunk) => self.passes.push(about(Kind::Gather, chunk)),
             LaneWork::Scatter(chunk) => self.passes.push(about(Kind::Scatter, chunk)),
-            LaneWork::Wait(visit, back) => self.waits.push(wait(span, visit.payload.chunk, back)),
-            LaneWork::WaitForRows(back) => self.waits.push(wait(span, HostTable::CHUNK, back)),
+            LaneWork::Wait(visit, back) => self.waits.push(wait(span, Some(visit.payload.chunk), back)),
+            LaneWork::WaitForKept(_, back) => self.waits.push(wait(span, None, back)),
+            LaneWork::WaitForRows(back) => self.waits.push(wait(span, Some(HostTable::CHUNK), back)),
             LaneWork::Update(chunk, parameters) => self.updates.push(v1::UpdateSpan {
                 parameter_chunk: number(chunk),
                 parameter_count: i64::try_from(parameters).unwrap_or(i64::MAX),
@@ -133,6 +135,8 @@ impl Lists {
             }),
             LaneWork::Up(visit, copies) => self.up.push(copy(of, span, &visit, copies, true)),
             LaneWork::Down(visit, copies) => self.down.push(copy(of, span, &visit, copies, false)),
+            LaneWork::Out(index) => self.down.extend(kept(of, span, index, false)),
+            LaneWork::Back(index) => self.up.extend(kept(of, span, index, true)),
             LaneWork::RowsUp(step) => self.up.push(rows(of, span, step, true)),
             LaneWork::RowsDown(step) => self.down.push(rows(of, span, step, false)),
             // Copies of rows begin when these are gathered, and no pass waits for their addition.
@@ -141,14 +145,31 @@ impl Lists {
     }
 }
 
-fn wait(span: &LaneSpan, chunk: usize, back: bool) -> v1::WaitSpan {
+fn wait(span: &LaneSpan, chunk: Option<usize>, back: bool) -> v1::WaitSpan {
     v1::WaitSpan {
         peer: None,
         back,
         start_seconds: span.start,
         end_seconds: span.end,
-        parameter_chunk: Some(number(chunk)),
+        parameter_chunk: chunk.map(number),
     }
+}
+
+/// What a micro-batch keeps, on its way to the host or back.
+fn kept(of: &ChunksOverTime, span: &LaneSpan, index: usize, back: bool) -> Option<v1::CopySpan> {
+    let Away { absence, bytes, .. } = of.away.get(index)?;
+    Some(v1::CopySpan {
+        stage: 0,
+        back,
+        block: v1::MemoryBlock::from(absence.block).into(),
+        layer: number(absence.layer),
+        micro_batch: absence.micro_batch.map(number),
+        bytes: Bytes(*bytes).to_wire(),
+        start_seconds: span.start,
+        end_seconds: span.end,
+        parameter_chunk: None,
+        unfinished: false,
+    })
 }
 
 /// Rows of a table on the host that come for a step, or their gradients, which leave behind it.

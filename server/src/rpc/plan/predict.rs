@@ -77,16 +77,12 @@ impl Plans {
         let given = field::<Option<ChunkedStage>, _>("chunks", request.chunks.clone())?;
         let of_plan = || plan.as_ref()?.content.stages.first()?.chunks.as_deref().cloned();
         let chunks = given.or_else(of_plan);
-        if chunks.is_some() && !actions.is_empty() {
-            let why = "are not combined with chunks: leave out `stage_actions` or `chunks`";
-            return Err(Invalid::field("stage_actions", why).into());
-        }
         let capacities = capacities(&request, plan.as_ref(), &chain, devices(&stages))?;
         blocking("planning failed", move || {
             let ProfiledChain { profile, model_name, device_kind, layer_names, predictor, host, .. } =
                 &*chain;
             if let Some(stage) = chunks {
-                return in_given_chunks(&chain, &stages, &stage, &capacities, (training, margin));
+                return in_given_chunks(&chain, &stages, (&stage, &actions), &capacities, (training, margin));
             }
             let (mut found, acted) = if actions.is_empty() {
                 (forecast(&**predictor, &stages, &capacities, margin)?, None)
@@ -127,11 +123,11 @@ impl Plans {
     }
 }
 
-/// What the one stage of a training needs in these chunks.
+/// What the one stage of a training needs in these chunks, with these actions.
 fn in_given_chunks(
     chain: &ProfiledChain,
     stages: &[StageSetting],
-    stage: &ChunkedStage,
+    (stage, actions): (&ChunkedStage, &[StageActions]),
     capacities: &[Bytes],
     (training, margin): (TrainingSpec, Margin),
 ) -> Result<v1::PredictMemoryResponse, ApiError> {
@@ -139,8 +135,16 @@ fn in_given_chunks(
         let why = "are of one stage with the whole model, and the request has a pipeline: name one stage";
         return Err(Invalid::field("chunks", why).into());
     };
+    let actions = match actions {
+        [] => &StageActions::default(),
+        [actions] => actions,
+        several => {
+            let why = format!("has {} entries, and a training in chunks has one stage", several.len());
+            return Err(Invalid::field("stage_actions", why).into());
+        }
+    };
     let ProfiledChain { profile, model_name, device_kind, layer_names, predictor, model, .. } = chain;
-    let found = in_chunks(&**predictor, model.as_ref(), setting, stage, capacities, margin)?;
+    let found = in_chunks(&**predictor, model.as_ref(), setting, (stage, actions), capacities, margin)?;
     let ledger = predictor.ledger();
     let mut answer = v1::PredictMemoryResponse {
         profile: profile.to_string(),
@@ -158,6 +162,8 @@ fn in_given_chunks(
     for answered in &mut answer.stages {
         answered.chunks = Some(stage.into());
         answered.chunk_run = Some((&found.run).into());
+        answered.offload = found.offload.clone().map(Into::into);
+        answered.actions = found.offload.as_ref().map(|_| (&found.actions).into());
     }
     Ok(answer)
 }

@@ -1,6 +1,7 @@
 //! A way for bytes in one direction: one thing at a time, in the order in which it was asked. Of a CPU slot a thread
 //! copies; of a GPU a queue of its own, which nobody on the host waits for.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,30 @@ pub(crate) enum Lane {
     /// Never more jobs than an iteration has absences: each has one copy on its way.
     Thread(Sender<Job>),
     Queue(CopyQueue),
+}
+
+/// Both ways between a device and a place, whoever copies something: a link does not become faster because two of them do.
+#[derive(Debug, Clone)]
+pub(crate) struct Ways {
+    /// From the device.
+    pub(crate) out: Arc<Lane>,
+    /// To it.
+    pub(crate) back: Arc<Lane>,
+}
+
+impl Ways {
+    /// Those to and from a place of this name, no faster than this.
+    ///
+    /// # Errors
+    /// As [`Lane::start`].
+    pub(crate) fn start(
+        name: &str,
+        bytes_per_second: Option<f64>,
+        gpu: Option<&Gpu>,
+    ) -> Result<Self, RankError> {
+        let lane = |way: &str| Lane::start(format!("{way} {name}"), bytes_per_second, gpu).map(Arc::new);
+        Ok(Self { out: lane("to")?, back: lane("from")? })
+    }
 }
 
 /// A copy that was asked for.

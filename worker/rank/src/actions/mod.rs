@@ -36,8 +36,11 @@ use crate::error::RankError;
 use crate::ffi::{Finder, Mapping};
 use crate::layers::Trained;
 use crate::memory::Memory;
+use lane::Ways;
 use mover::Mover;
 use place::Place;
+
+pub(crate) use mover::BoundaryPart;
 
 static MOVER: Mutex<Option<Mover>> = Mutex::new(None);
 
@@ -51,14 +54,16 @@ fn with<T: Default>(act: impl FnOnce(&mut Mover) -> Result<T, RankError>) -> Res
 }
 
 /// Begins to act as a specification wants, if it does: makes the pool of the host. `borrowed` are pools on other stages'
-/// devices. Before the stage is built.
+/// devices. Where the stage trains in chunks, `shared` are the ways on which these come and leave, and they tell of boundaries
+/// ([`at_boundary`]). Before the stage is built.
 ///
 /// # Errors
 /// When the host has not so much memory.
-pub fn begin(
+pub(crate) fn begin(
     spec: &RankSpec,
     steps: Steps,
     borrowed: &BTreeMap<u32, Arc<Mapping>>,
+    shared: Option<Ways>,
     memory: &Memory,
 ) -> Result<(), RankError> {
     let actions = &spec.actions;
@@ -67,11 +72,14 @@ pub fn begin(
         return Ok(());
     }
     let (host, gpu) = (memory.host_pool(actions.host_pool)?, memory.gpu());
-    let mut places = vec![Place::new(None, Arc::new(host), spec.pace.host, gpu)?];
+    let is_told = shared.is_some();
+    let ways = shared.map_or_else(|| Ways::start("host", spec.pace.host, gpu), Ok)?;
+    let mut places = vec![Place::new(None, Arc::new(host), ways)];
     for (&stage, pool) in borrowed {
-        places.push(Place::new(Some(stage), pool.clone(), spec.pace.peer, gpu)?);
+        let ways = Ways::start(&format!("stage {stage}"), spec.pace.peer, gpu)?;
+        places.push(Place::new(Some(stage), pool.clone(), ways));
     }
-    *mover() = Some(Mover::new(actions, steps, places)?);
+    *mover() = Some(Mover::new(actions, steps, places, is_told)?);
     Ok(())
 }
 
@@ -104,7 +112,16 @@ pub fn moves(block: Block) -> bool {
 /// # Errors
 /// Out of memory, for one.
 pub fn before(step: Step) -> Result<bool, RankError> {
-    with(|mover| mover.before(step).map(|()| true))
+    with(|mover| if mover.is_told() { Ok(false) } else { mover.before(step).map(|()| true) })
+}
+
+/// A part of what happens at a boundary, where chunks come and leave at the same: what of both leaves has left before anything
+/// of both gets memory.
+///
+/// # Errors
+/// Out of memory, for one.
+pub(crate) fn at_boundary(boundary: usize, part: BoundaryPart) -> Result<(), RankError> {
+    with(|mover| mover.act(boundary, part))
 }
 
 /// The boundary before a micro-batch's backward pass.

@@ -24,6 +24,23 @@ struct Due {
     needed: Vec<usize>,
 }
 
+/// What happens at a boundary, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BoundaryPart {
+    /// Copies of what leaves begin.
+    Leave,
+    /// What is gone gives its memory back.
+    Free,
+    /// What comes gets memory, and its copy begins.
+    Fetch,
+    /// What the next step needs is waited for.
+    Settle,
+}
+
+impl BoundaryPart {
+    const ALL: [Self; 4] = [Self::Leave, Self::Free, Self::Fetch, Self::Settle];
+}
+
 /// Takes blocks away from a rank's device and brings them back.
 #[derive(Debug)]
 pub(super) struct Mover {
@@ -43,11 +60,18 @@ pub(super) struct Mover {
     missing: u64,
     /// Whether anybody asks which storages micro-batches hold.
     finds: bool,
+    /// Whether others tell of boundaries, part by part.
+    is_told: bool,
 }
 
 impl Mover {
-    /// A mover of a stage's blocks to these places.
-    pub(super) fn new(actions: &StageActions, steps: Steps, places: Vec<Place>) -> Result<Self, RankError> {
+    /// A mover of a stage's blocks to these places. `is_told` says whether others tell of boundaries, part by part.
+    pub(super) fn new(
+        actions: &StageActions,
+        steps: Steps,
+        places: Vec<Place>,
+        is_told: bool,
+    ) -> Result<Self, RankError> {
         let absences = actions.absences(&steps);
         let at: BTreeMap<Option<u32>, usize> =
             places.iter().enumerate().map(|(index, place)| (place.peer(), index)).collect();
@@ -87,6 +111,7 @@ impl Mover {
             storages: HashSet::new(),
             missing: 0,
             finds,
+            is_told,
         })
     }
 
@@ -97,6 +122,11 @@ impl Mover {
     /// Whether anybody asks which storages micro-batches hold.
     pub(super) fn finds(&self) -> bool {
         self.finds
+    }
+
+    /// Whether others tell of boundaries, part by part.
+    pub(super) fn is_told(&self) -> bool {
+        self.is_told
     }
 
     /// Whether blocks of a kind leave.
@@ -174,14 +204,28 @@ impl Mover {
 
     fn catch_up(&mut self, end: usize) -> Result<(), RankError> {
         while self.next < end {
-            let Due { leaves, freed, fetched, needed } = self.due[self.next].clone();
+            let boundary = self.next;
             self.next += 1;
-            leaves.into_iter().try_for_each(|index| self.leave(index))?;
-            freed.into_iter().try_for_each(|index| self.free(index))?;
-            fetched.into_iter().try_for_each(|index| self.fetch(index))?;
-            needed.into_iter().try_for_each(|index| self.settle(index))?;
+            BoundaryPart::ALL.into_iter().try_for_each(|part| self.act(boundary, part))?;
         }
         Ok(())
+    }
+
+    /// A part of what happens at a boundary.
+    pub(super) fn act(&mut self, boundary: usize, part: BoundaryPart) -> Result<(), RankError> {
+        let Some(Due { leaves, freed, fetched, needed }) = self.due.get(boundary) else { return Ok(()) };
+        let due = match part {
+            BoundaryPart::Leave => leaves,
+            BoundaryPart::Free => freed,
+            BoundaryPart::Fetch => fetched,
+            BoundaryPart::Settle => needed,
+        };
+        due.clone().into_iter().try_for_each(|index| match part {
+            BoundaryPart::Leave => self.leave(index),
+            BoundaryPart::Free => self.free(index),
+            BoundaryPart::Fetch => self.fetch(index),
+            BoundaryPart::Settle => self.settle(index),
+        })
     }
 
     /// Begins to copy what a block is into its pools.

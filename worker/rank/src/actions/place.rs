@@ -7,10 +7,10 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::OutOfMemory;
 use loadmaster_proto::measure::offload::CopyCount;
 
-use super::lane::{Lane, Ticket, Wait};
+use super::lane::{Ticket, Wait, Ways};
 use super::pool::{Extent, Pool};
 use crate::error::RankError;
-use crate::ffi::{Direction, Gpu, Mapping, Storage, Transfer};
+use crate::ffi::{Direction, Mapping, Storage, Transfer};
 use crate::median::median;
 use crate::progress;
 
@@ -28,8 +28,7 @@ pub(super) struct Portion {
 #[derive(Debug)]
 pub(super) struct Place {
     peer: Option<u32>,
-    out: Lane,
-    back: Lane,
+    ways: Ways,
     memory: Arc<Mapping>,
     pool: Pool,
     /// Of the iteration so far.
@@ -50,25 +49,18 @@ struct Tally {
 }
 
 impl Place {
-    /// A pool of the host, or on a peer, to which copies are no faster than this.
-    pub(super) fn new(
-        peer: Option<u32>,
-        memory: Arc<Mapping>,
-        bytes_per_second: Option<f64>,
-        gpu: Option<&Gpu>,
-    ) -> Result<Self, RankError> {
-        let name = peer.map_or_else(|| "host".to_owned(), |peer| format!("stage {peer}"));
-        Ok(Self {
+    /// A pool of the host, or on a peer, with the ways there and back.
+    pub(super) fn new(peer: Option<u32>, memory: Arc<Mapping>, ways: Ways) -> Self {
+        Self {
             peer,
-            out: Lane::start(format!("to {name}"), bytes_per_second, gpu)?,
-            back: Lane::start(format!("from {name}"), bytes_per_second, gpu)?,
+            ways,
             pool: Pool::new(memory.bytes()),
             memory,
             tally: Tally::default(),
             moved: [0; 2],
             waits: Vec::new(),
             waited: Vec::new(),
-        })
+        }
     }
 
     /// Whose pool it is; none of the host.
@@ -123,8 +115,8 @@ impl Place {
         }
         let bytes: usize = transfers.iter().map(Transfer::bytes).sum();
         let (lane, moved) = match direction {
-            Direction::Out => (&self.out, 0),
-            Direction::Back => (&self.back, 1),
+            Direction::Out => (&self.ways.out, 0),
+            Direction::Back => (&self.ways.back, 1),
         };
         self.tally.moved[moved] += bytes as u64;
         lane.ask(transfers)

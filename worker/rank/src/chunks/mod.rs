@@ -42,6 +42,7 @@ use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::shard::ShardParameter;
 use tch::Tensor;
 
+use crate::actions::lane::Ways;
 use crate::collective::{Group, operators};
 use crate::error::RankError;
 use crate::ffi::{GradientUse, MemoryCounts};
@@ -66,16 +67,20 @@ fn tell(act: impl FnOnce(&mut ChunkRun) -> Result<(), RankError>) -> Result<(), 
 }
 
 /// Begins to train in chunks, if a specification wants it: takes the host's memory. Before the stage is built. The replicas of
-/// the model share the chunks. Returns the steps of an iteration.
+/// the model share the chunks. Returns the steps of an iteration, and the ways on which chunks leave and come.
 ///
 /// # Errors
 /// The specification contradicts itself, or the host has not so much memory.
-pub fn begin(spec: &RankSpec, replicas: Option<&Group>, memory: &Memory) -> Result<Option<Steps>, RankError> {
+pub(crate) fn begin(
+    spec: &RankSpec,
+    replicas: Option<&Group>,
+    memory: &Memory,
+) -> Result<Option<(Steps, Ways)>, RankError> {
     let Some(stage) = &spec.chunks else { return Ok(None) };
     let begun = ChunkRun::new(spec, (**stage).clone(), replicas.cloned(), memory)?;
-    let steps = begun.steps();
+    let of = (begun.steps(), begun.ways());
     *run() = Some(begun);
-    Ok(Some(steps))
+    Ok(Some(of))
 }
 
 /// A parameter at its start in its chunk, each in the order of the layers; none where nothing is in chunks.

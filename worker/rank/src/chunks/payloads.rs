@@ -17,7 +17,7 @@ use super::rows::HostRows;
 use super::tensors::{ChunkBlock, Tensors};
 use super::trace::Counts;
 use super::visiting::Told;
-use crate::actions::lane::{Lane, Ticket};
+use crate::actions::lane::{Ticket, Ways};
 use crate::collective::Group;
 use crate::completion::Completion;
 use crate::error::RankError;
@@ -63,8 +63,8 @@ pub(super) struct Payloads {
     pub(super) host: HostChunks,
     /// The table of tokens, where that is on the host.
     rows: Option<HostRows>,
-    up: Lane,
-    down: Lane,
+    /// To the host and back, which others may use, too.
+    pub(super) ways: Ways,
     /// Updates that wait for the end of the backward pass.
     later: Vec<Update>,
     /// Which update of the training comes next, from 1.
@@ -114,7 +114,6 @@ impl Payloads {
             }
             all.push(Payload { block, at, is_spilled: false });
         }
-        let (pace, gpu) = (spec.pace.host, memory.gpu());
         let host = HostChunks::new(mapping, chunks.host.clone(), updating)?;
         let weights = host.memory.chunks.get(HostTable::CHUNK).and_then(|chunk| chunk.state.first());
         let rows = match (chunks.table.zip(host.memory.table), weights) {
@@ -134,8 +133,7 @@ impl Payloads {
             group,
             host,
             rows,
-            up: Lane::start("chunks to the device".to_owned(), pace, gpu)?,
-            down: Lane::start("chunks to the host".to_owned(), pace, gpu)?,
+            ways: Ways::start("host", spec.pace.host, memory.gpu())?,
             later: Vec::new(),
             steps: 1,
             counts: Counts::default(),
@@ -311,7 +309,7 @@ impl Payloads {
     ) -> Result<Ticket, RankError> {
         let transfer = transfer.ok_or_else(|| defect("a chunk that is to be copied is away"))?;
         self.counts.copied(direction, bytes);
-        let lane = if direction == Direction::Out { &self.down } else { &self.up };
+        let lane = if direction == Direction::Out { &self.ways.out } else { &self.ways.back };
         lane.ask_behind(after, vec![transfer])
     }
 

@@ -20,6 +20,8 @@ use super::rows::Tokens;
 use super::tensors::{ChunkTensor, Tensors};
 use super::trace::Trace;
 use super::visiting::{DueVisits, Visiting};
+use crate::actions::lane::Ways;
+use crate::actions::{self, BoundaryPart};
 use crate::collective::Group;
 use crate::error::RankError;
 use crate::ffi;
@@ -180,8 +182,11 @@ impl ChunkRun {
     fn catch_up(&mut self, end: usize) -> Result<(), RankError> {
         while self.next < end {
             self.trace.step_is_over(self.next)?;
-            let DueVisits { leave, are_gone, come, are_needed } = self.visiting.due(self.next);
+            let boundary = self.next;
+            let DueVisits { leave, are_gone, come, are_needed } = self.visiting.due(boundary);
             self.next += 1;
+            // What micro-batches keep on the host leaves and comes first: it is needed soon, and chunks may come long before.
+            actions::at_boundary(boundary, BoundaryPart::Leave)?;
             for told in leave {
                 let chunk = told.visit.payload.chunk;
                 if told.copies.is_complete && !self.is_host_table(chunk) {
@@ -189,8 +194,11 @@ impl ChunkRun {
                 }
                 self.payloads.leave(told, &self.tensors)?;
             }
+            actions::at_boundary(boundary, BoundaryPart::Free)?;
             are_gone.into_iter().try_for_each(|told| self.payloads.free(told))?;
+            actions::at_boundary(boundary, BoundaryPart::Fetch)?;
             come.into_iter().try_for_each(|told| self.payloads.fetch(told))?;
+            actions::at_boundary(boundary, BoundaryPart::Settle)?;
             are_needed.into_iter().try_for_each(|told| self.payloads.settle(told))?;
             self.trace.step_begins()?;
         }
@@ -314,6 +322,11 @@ impl ChunkRun {
     /// When one failed.
     pub(super) fn finish(&self) -> Result<(), RankError> {
         self.payloads.host.settle()
+    }
+
+    /// The ways on which chunks leave and come.
+    pub(super) fn ways(&self) -> Ways {
+        self.payloads.ways.clone()
     }
 
     /// The steps of an iteration.

@@ -117,9 +117,9 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         connections::connect(spec, Forms::of(spec, device), memory)?;
     let share = Share { config: spec.position.stage, shard: spec.shard, groups };
     let clock = Clock::new(memory.asynchronous_device());
-    let chunked = chunks::begin(spec, share.replicas(), memory)?;
+    let (chunked, ways) = chunks::begin(spec, share.replicas(), memory)?.unzip();
     let steps = chunked.clone().unwrap_or_else(|| steps(spec));
-    actions::begin(spec, steps.clone(), &pools.borrowed, memory)?;
+    actions::begin(spec, steps.clone(), &pools.borrowed, ways, memory)?;
     let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
     let (endless, step_seconds) = (endless(spec, iterations(spec, memory)), Vec::new());

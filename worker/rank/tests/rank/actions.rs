@@ -1,7 +1,7 @@
 //! Whatever a stage does about its memory, it trains the same, to the bit.
 
 mod cuda;
-mod pools;
+pub(crate) mod pools;
 pub(crate) mod random;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! Trained in chunks, a model becomes the same, to the bit, whatever is where and when.
 
+mod activations;
 mod embedding;
 
 use loadmaster_proto::bytes::Bytes;
@@ -19,6 +20,7 @@ use loadmaster_proto::chunks::stage::{
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{EXIT_BAD_SPEC, RankEvent, RankSpec};
 use loadmaster_proto::model::Model;
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
@@ -252,12 +254,23 @@ impl Replicas {
     }
 
     fn train(&self, chunks: Option<&ChunkedStage>) -> (Trained, Vec<Measurement>) {
+        self.train_acting(chunks, &StageActions::default())
+    }
+
+    fn train_acting(
+        &self,
+        chunks: Option<&ChunkedStage>,
+        actions: &StageActions,
+    ) -> (Trained, Vec<Measurement>) {
         let whole = StageConfig::single(0, self.model.layers().len() - 1);
         let stage = StageConfig { data_degree: self.ranks, ..whole };
         let partitioning = Partitioning::new(vec![stage]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut specs = connected(&self.model, self.training, &partitioning, folder.path());
-        specs.iter_mut().for_each(|spec| spec.chunks = chunks.map(|chunks| Box::new(chunks.clone())));
+        for spec in &mut specs {
+            spec.chunks = chunks.map(|chunks| Box::new(chunks.clone()));
+            spec.actions = actions.clone();
+        }
         train(specs, folder.path())
     }
 

@@ -7,6 +7,7 @@ from typing import Literal, TypedDict, Union
 
 from google.protobuf.message import Message
 
+ActivationPlaceWord = Literal["device", "host"]
 CampaignWord = Literal["paper", "stages", "minimal", "imported"]
 ChunkLayoutWord = Literal["patrickstar", "aligned"]
 ChunkMovesWord = Literal["dropped", "exclusive"]
@@ -172,6 +173,7 @@ class ChunkChoicesFields(TypedDict, total=False):
     staging: int
     kernel: Union[StepKernelWord, str, int]
     embeddings: Sequence[Union[EmbeddingPlaceWord, str, int]]
+    activations: Sequence[Union[ActivationPlaceWord, str, int]]
 
 
 class ChunkedStageFields(TypedDict, total=False):

@@ -82,6 +82,7 @@ const CHUNKS: Part = &[
     ("chunks.orders", "--chunk-order*"),
     ("chunks.host_copies", "--host-copy*"),
     ("chunks.embeddings", "--chunk-embedding*"),
+    ("chunks.activations", "--chunk-activations*"),
     ("chunks.on_device", "--chunks-on-device"),
     ("chunks.ahead", "--fetch-ahead"),
     ("chunks.behind", "--leave-behind"),

@@ -102,7 +102,7 @@ fn the_margin_is_that_of_the_paper() {
 fn a_palindrome_is_fetched_alike_by_every_rule() {
     let model = chain(&[(8, false); 17]);
     let training = training(Precision::Fp32, 1);
-    let costs = Costs { training, layers: 16, needed: vec![1000], seconds: vec![1.0] };
+    let costs = Costs { training, layers: 16, needed: vec![1000], seconds: vec![1.0], kept: vec![] };
     for room in 2..16_u64 {
         let question = ChunkQuestion {
             model: model.clone(),

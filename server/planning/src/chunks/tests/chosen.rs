@@ -1,17 +1,19 @@
 //! Chosen plans and their proofs against every choice that there is.
 
+use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::model::layer::LayerKind;
+use loadmaster_proto::training::actions::{Deed, Swap};
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
 use super::draw::{Case, SharedChunk, cases, simulate, weighed};
 use crate::chunks::choose::{all_laid, groups};
 use crate::chunks::laid::{Ground, Laid};
-use crate::chunks::{ChunkPlan, Lanes, NoChunks, Passes, choose};
+use crate::chunks::{ChunkPlan, Lanes, NoChunks, PassChoice, Passes, choose};
 
 /// A plan is what it says that it is, by the contract alone.
 fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
@@ -19,7 +21,10 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     let training = TrainingSpec { recompute: plan.recompute, ..question.training };
     let ranks = question.ranks;
     let chunks = plan.stage.lay_out_shared(&question.model, &training, ranks).unwrap();
-    let costs = case.costs.costs(plan.stage.order, plan.recompute, plan.stage.embedding).unwrap();
+    let activations = points_of(plan);
+    let ChunkedStage { order, embedding, .. } = plan.stage;
+    let of = PassChoice { order, recompute: plan.recompute, embedding, activations };
+    let costs = case.costs.costs(of).unwrap();
     prop_assert_eq!(&costs.needed, &plan.needed);
     let ChunkResidency::Planned(visits) = &plan.stage.residency else { panic!("visits are planned") };
     let (mut up, mut down, mut gathered, mut scattered) = (0, 0, 0, 0);
@@ -66,9 +71,25 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     prop_assert_eq!(&plan.resident, &resident);
     prop_assert!(plan.peak() <= question.capacity);
     prop_assert_eq!(plan.host_bytes.0, chunks.host.bytes);
-    prop_assert!(plan.host_bytes <= question.host_memory);
+    prop_assert!(plan.host_bytes.0 + plan.actions.host_pool.0 <= question.host_memory.0);
+    prop_assert_eq!(plan.actions.host_pool, costs.pool);
+    let kept: u64 = costs.away.iter().map(|away| away.bytes).sum();
+    let copies: Vec<[u64; 2]> =
+        plan.offload.iter().flat_map(|of| &of.copies).map(|of| [of.out_bytes, of.in_bytes]).collect();
+    prop_assert_eq!(copies, if kept > 0 { vec![[kept; 2]] } else { Vec::new() });
+    let place = if activations.is_some() { ActivationPlace::Host } else { ActivationPlace::Device };
+    prop_assert!(
+        question.choices.activations.contains(&place) && plan.offload.is_some() == activations.is_some()
+    );
     prop_assert_eq!(plan.lanes, simulate(question, &plan.stage, &chunks, &costs));
     Ok(())
+}
+
+/// Where activations of a plan leave and come: of all layers, and all micro-batches.
+fn points_of(plan: &ChunkPlan) -> Option<ActivationPoints> {
+    let [action] = plan.actions.actions.as_slice() else { return None };
+    let Deed::Swap(Swap { release_after, fetch_before, .. }) = action.deed else { panic!("it swaps") };
+    Some(ActivationPoints { release_after, fetch_before })
 }
 
 fn not_below(seconds: f64, bound: f64) -> bool {
@@ -102,7 +123,10 @@ proptest! {
         let may_be_faster = |place: &EmbeddingPlace| {
             let choices = &case.question.choices;
             let all = choices.orders.iter().flat_map(|&order| choices.recomputes.iter().map(move |&of| (order, of)));
-            let seconds = all.map(|(order, of)| case.costs.costs(order, of, *place).unwrap().seconds.iter().sum::<f64>());
+            let seconds = all.map(|(order, recompute)| {
+                let of = PassChoice { order, recompute, embedding: *place, activations: None };
+                case.costs.costs(of).unwrap().seconds.iter().sum::<f64>()
+            });
             !not_below(seconds.fold(f64::INFINITY, f64::min), least)
         };
         let counted = |place| all.iter().filter(|of| of.0 == place).count();
@@ -137,7 +161,7 @@ proptest! {
         eviction in prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)],
     ) {
         let question = &case.question;
-        let Ok(grounds) = Ground::all(question, &case.costs) else { return Ok(()) };
+        let Ok(grounds) = Ground::all(question, &case.costs, &question.choices.activations) else { return Ok(()) };
         let of = |embedding| {
             let grounds: Vec<&Ground> = grounds.iter().filter(|ground| ground.embedding == embedding).collect();
             all_laid(question, (embedding, &grounds)).unwrap_or_default()

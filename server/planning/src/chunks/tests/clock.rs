@@ -9,7 +9,7 @@ use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::plan::lane_rates::LaneRates;
-use loadmaster_proto::training::actions::Step;
+use loadmaster_proto::training::actions::{Absence, Step};
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
@@ -66,7 +66,18 @@ pub(super) fn jobs(
     for _ in 0..ITERATIONS {
         let mut copies: Vec<(Visit, usize, bool)> = Vec::new();
         let mut later = Vec::new();
+        let mut kept: Vec<(usize, usize)> = vec![(0, 0); costs.away.len()];
         for boundary in 0..=uses.steps() {
+            // What has no bytes is nothing to copy.
+            let at = |of: fn(&Absence) -> usize| {
+                let all = costs.away.iter().enumerate().filter(|(_, away)| away.bytes > 0);
+                all.filter(move |(_, away)| of(&away.absence) == boundary)
+            };
+            for (index, away) in at(|of| of.leaves) {
+                let seconds = rates.copy_seconds + away.bytes as f64 / rates.down;
+                jobs.push(Job { lane: 2, seconds, after: last.into_iter().collect() });
+                kept[index].0 = jobs.len() - 1;
+            }
             let mut leave: Vec<&Visit> =
                 visits.iter().filter(|of| of.leaves == boundary && changes(of) && is_copied(of)).collect();
             leave.sort_by_key(|of| position(of));
@@ -103,8 +114,15 @@ pub(super) fn jobs(
                     later.push((chunk, update));
                 }
             }
-            let gone: Vec<usize> =
+            let mut gone: Vec<usize> =
                 copies.iter().filter(|of| of.2 && of.0.freed == boundary).map(|of| of.1).collect();
+            gone.extend(at(|of| of.freed).map(|(index, _)| kept[index].0));
+            for (index, away) in at(|of| of.fetched) {
+                let seconds = rates.copy_seconds + away.bytes as f64 / rates.up;
+                let after = gone.iter().copied().chain(last).collect();
+                jobs.push(Job { lane: 1, seconds, after });
+                kept[index].1 = jobs.len() - 1;
+            }
             let mut come: Vec<&Visit> =
                 visits.iter().filter(|of| of.fetched == boundary && comes(of) && is_copied(of)).collect();
             come.sort_by_key(|of| (of.needed, position(of)));
@@ -124,6 +142,7 @@ pub(super) fn jobs(
             needed.extend(near.map(|of| (*of, None)));
             needed.sort_by_key(|of| position(&of.0));
             let mut after: Vec<usize> = gone.iter().copied().chain(last).collect();
+            after.extend(at(|of| of.needed).map(|(index, _)| kept[index].1));
             for (visit, copy) in needed {
                 after.extend(copy);
                 if !comes_unfinished(&visit) {
@@ -256,12 +275,15 @@ proptest! {
         let (jobs, passes) = jobs((&chunks, &stage, &visits), &found(&case, &stage, recompute), &costs, rates);
         let ends = clock(&jobs);
         let checked = stage.told(&chunks, &visits).unwrap();
-        let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
+        let scene = LaneScene {
+            chunks: &chunks, visits: &checked, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates,
+        };
         let mut run = LaneRun::new(&scene);
         let mut end = 0.0;
         for &pass in &passes {
             let told = run.iterate();
-            let waits = told.busy.compute + told.fetch_seconds + told.leave_seconds;
+            let kept = told.kept_fetch_seconds + told.kept_leave_seconds;
+            let waits = told.busy.compute + told.fetch_seconds + told.leave_seconds + kept;
             prop_assert!((told.iteration_seconds - waits).abs() <= 1e-9 * (1.0 + ends[pass]));
             end += told.iteration_seconds;
             prop_assert!((end - ends[pass]).abs() <= 1e-9 * (1.0 + end), "{} instead of {}", end, ends[pass]);
@@ -285,7 +307,9 @@ proptest! {
         let visits = stage.paged(paging, &chunks, &room).unwrap();
         let checked = stage.told(&chunks, &visits).unwrap();
         let rates = case.question.rates;
-        let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
+        let scene = LaneScene {
+            chunks: &chunks, visits: &checked, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates,
+        };
         let told = scene.simulate();
         prop_assume!(told.is_steady);
         let mut run = LaneRun::new(&scene);
@@ -305,7 +329,9 @@ proptest! {
         let visits = stage.paged(paging, &chunks, &room).unwrap();
         let checked = stage.told(&chunks, &visits).unwrap();
         let rates = case.question.rates;
-        let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
+        let scene = LaneScene {
+            chunks: &chunks, visits: &checked, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates,
+        };
         let whole = scene.simulate();
         prop_assume!(whole.is_steady);
         let most = whole.iteration_seconds * share;

@@ -1,6 +1,7 @@
 //! Random questions, and every choice of theirs, weighed through the contract alone.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints, on_host};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::Chunk;
@@ -16,13 +17,15 @@ use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Bert, Gpt2, Llama, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::plan::lane_rates::LaneRates;
-use loadmaster_proto::training::actions::Steps;
+use loadmaster_proto::training::actions::{Absence, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
 
-use crate::chunks::{ChunkChoices, ChunkQuestion, LaneScene, Lanes, Passes, StepCosts, TriedSizes};
-use crate::predict::PredictionError;
+use crate::chunks::{
+    ChunkChoices, ChunkQuestion, LaneScene, Lanes, PassChoice, Passes, StepCosts, TriedSizes,
+};
+use crate::predict::{Away, PredictionError};
 
 /// Of one rank.
 pub(super) const RATES: LaneRates = LaneRates {
@@ -35,30 +38,47 @@ pub(super) const RATES: LaneRates = LaneRates {
     collective_seconds: 0.0,
 };
 
-/// Costs that repeat, begun elsewhere by each order, recomputation and place of the embedding.
+/// Costs that repeat, begun elsewhere by each order, recomputation and place of the embedding. What is on the host is not needed.
 #[derive(Debug, Clone)]
 pub(super) struct Costs {
     pub(super) training: TrainingSpec,
     pub(super) layers: usize,
     pub(super) needed: Vec<u64>,
     pub(super) seconds: Vec<f64>,
+    /// Bytes of what layers keep.
+    pub(super) kept: Vec<u64>,
+}
+
+impl Costs {
+    /// What a training in these steps has on the host.
+    fn away(&self, steps: &Steps, recompute: RecomputePolicy, points: ActivationPoints) -> Vec<Away> {
+        let absences = on_host(self.layers, recompute, points).absences(steps);
+        let bytes = self.kept.iter().copied().cycle();
+        let of = |(absence, bytes)| Away { absence, bytes, tensors: 1, stripes: Vec::new() };
+        absences.into_iter().zip(bytes).map(of).collect()
+    }
 }
 
 impl Passes for Costs {
-    fn costs(
-        &self,
-        order: ChunkOrder,
-        recompute: RecomputePolicy,
-        embedding: EmbeddingPlace,
-    ) -> Result<StepCosts, PredictionError> {
+    fn costs(&self, of: PassChoice) -> Result<StepCosts, PredictionError> {
+        let PassChoice { order, recompute, embedding, activations } = of;
         let steps = Steps::of_chunks(&TrainingSpec { recompute, ..self.training }, self.layers, order);
         let from =
             usize::from(order == ChunkOrder::Layer) + 2 * usize::from(recompute == RecomputePolicy::None);
         let from = from + 3 * usize::from(embedding == EmbeddingPlace::Host);
         let count = steps.all().len();
-        let needed = self.needed.iter().cycle().skip(from).copied().take(count).collect();
+        let mut needed: Vec<u64> = self.needed.iter().cycle().skip(from).copied().take(count).collect();
         let seconds = self.seconds.iter().cycle().skip(from).copied().take(count).collect();
-        Ok(StepCosts { needed, seconds })
+        let away = activations.map_or_else(Vec::new, |points| self.away(&steps, recompute, points));
+        let mut pool = 0;
+        for (step, needed) in needed.iter_mut().enumerate() {
+            let sum = |is: &dyn Fn(&Absence) -> bool| -> u64 {
+                away.iter().filter(|away| is(&away.absence)).map(|away| away.bytes).sum()
+            };
+            *needed = needed.saturating_sub(sum(&|of| of.freed <= step && step < of.fetched));
+            pool = pool.max(sum(&|of| of.leaves <= step && step <= of.needed));
+        }
+        Ok(StepCosts { needed, seconds, away, pool: Bytes(pool) })
     }
 }
 
@@ -72,6 +92,17 @@ impl Case {
     /// Whether a table can be on the host.
     pub(super) fn has_table(&self) -> bool {
         self.question.ranks == 1 && matches!(self.question.model.input(), ModelInput::Tokens { .. })
+    }
+
+    /// What steps cost with activations wherever they may be.
+    fn costs_of(&self, of: (ChunkOrder, RecomputePolicy, EmbeddingPlace)) -> Vec<StepCosts> {
+        let (order, recompute, embedding) = of;
+        let ChunkChoices { activations, points, .. } = &self.question.choices;
+        let points = points.iter().copied().map(Some);
+        let device = activations.contains(&ActivationPlace::Device).then_some(None);
+        let host = points.filter(|_| activations.contains(&ActivationPlace::Host));
+        let of = |activations| PassChoice { order, recompute, embedding, activations };
+        device.into_iter().chain(host).map(|activations| self.costs.costs(of(activations)).unwrap()).collect()
     }
 }
 
@@ -171,6 +202,11 @@ prop_compose! {
     }
 }
 
+fn points() -> impl Strategy<Value = ActivationPoints> {
+    (0_u32..4, 0_u32..4)
+        .prop_map(|(release_after, fetch_before)| ActivationPoints { release_after, fetch_before })
+}
+
 prop_compose! {
     fn choices(parameters: u64, has_table: bool)(
         orders in some(&[ChunkOrder::Layer, ChunkOrder::MicroBatch]),
@@ -187,10 +223,14 @@ prop_compose! {
         (ahead, behind) in (0_usize..=3, 0_usize..=2),
         on_device in prop_oneof![3 => Just(None), 1 => (0_usize..4).prop_map(Some)],
         staging in 1_usize..4,
+        activations in prop_oneof![
+            2 => Just(vec![ActivationPlace::Device]), 1 => some(&[ActivationPlace::Device, ActivationPlace::Host]),
+        ],
+        points in proptest::collection::vec(points(), 1..3),
     ) -> ChunkChoices {
         let sizes = shares.iter().map(|share| (parameters * share / 100).max(1)).collect();
         ChunkChoices {
-            layouts, orders, recomputes, host_copies, embeddings, on_device, staging,
+            layouts, orders, recomputes, host_copies, embeddings, activations, points, on_device, staging,
             sizes: TriedSizes::Named(sizes),
             ahead: 0..=ahead, behind: 0..=behind,
             kernel: StepKernel::OnePass,
@@ -206,14 +246,15 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
     let costs = (
         proptest::collection::vec(0_u64..4_000, 1..20),
         proptest::collection::vec(prop_oneof![1 => Just(0.0), 5 => 0.1..20.0_f64], 1..20),
+        proptest::collection::vec(prop_oneof![1 => Just(0), 3 => 1_u64..1_500], 1..20),
     );
     let ranks = prop_oneof![2 => Just(1), 1 => Just(2), 1 => Just(3)];
     (models(), precision, (1_u32..4, ranks), costs, rates(), 0_u64..=130, 0_u64..=140).prop_flat_map(
-        |(model, precision, (micro_batches, ranks), (needed, seconds), rates, device, host)| {
+        |(model, precision, (micro_batches, ranks), (needed, seconds, kept), rates, device, host)| {
             let training = training(precision, micro_batches);
             let all = 18 * model.parameter_count() + 500;
             let most = needed.iter().copied().max().unwrap();
-            let costs = Costs { training, layers: model.layers().len(), needed, seconds };
+            let costs = Costs { training, layers: model.layers().len(), needed, seconds, kept };
             let has_table = ranks == 1 && matches!(model.input(), ModelInput::Tokens { .. });
             choices(model.parameter_count(), has_table).prop_map(move |choices| Case {
                 question: ChunkQuestion {
@@ -303,11 +344,11 @@ fn ranked(chunks: &Chunks, stage: &ChunkedStage) -> Vec<usize> {
 }
 
 /// Whether a stage has room in every step, and its host memory suffices.
-fn has_room(question: &ChunkQuestion, stage: &ChunkedStage, chunks: &Chunks, needed: &[u64]) -> bool {
+fn has_room(question: &ChunkQuestion, stage: &ChunkedStage, chunks: &Chunks, costs: &StepCosts) -> bool {
     let room: Option<Vec<u64>> =
-        needed.iter().map(|needed| question.capacity.0.checked_sub(*needed)).collect();
+        costs.needed.iter().map(|needed| question.capacity.0.checked_sub(*needed)).collect();
     let fits = room.is_some_and(|room| stage.paged(Paging::AT_NEED, chunks, &room).is_ok());
-    fits && chunks.host.bytes <= question.host_memory.0
+    fits && chunks.host.bytes + costs.pool.0 <= question.host_memory.0
 }
 
 /// Visits every stage of a question that has room for a number of chunks on the device: each number that there is.
@@ -330,7 +371,7 @@ pub(super) fn stages(
                 let held =
                     choices.host_copies.iter().flat_map(|copy| places.clone().map(move |of| (copy, of)));
                 for (&copy, &embedding) in held {
-                    let costs = case.costs.costs(order, recompute, embedding).unwrap();
+                    let costs = case.costs_of((order, recompute, embedding));
                     let stage = stage(question, (layout, size, order, copy), embedding);
                     let lay_out = |stage: &ChunkedStage| {
                         stage.lay_out_shared(&question.model, &training, question.ranks)
@@ -349,8 +390,10 @@ pub(super) fn stages(
                         on_device.sort_unstable();
                         let stage = ChunkedStage { on_device, ..stage.clone() };
                         let chunks = lay_out(&stage).unwrap();
-                        let has_room = has_room(question, &stage, &chunks, &costs.needed);
-                        visit(&stage, recompute, &chunks, &costs, has_room);
+                        for costs in &costs {
+                            let has_room = has_room(question, &stage, &chunks, costs);
+                            visit(&stage, recompute, &chunks, costs, has_room);
+                        }
                     }
                 }
             }
@@ -367,7 +410,8 @@ pub(super) fn simulate(
     let ChunkResidency::Planned(visits) = &stage.residency else { panic!("visits are planned by now") };
     let visits = stage.told(chunks, visits).unwrap();
     let (update, rates) = (stage.update, question.rates);
-    LaneScene { chunks, visits: &visits, update, seconds: &costs.seconds, rates }.simulate()
+    LaneScene { chunks, visits: &visits, update, away: &costs.away, seconds: &costs.seconds, rates }
+        .simulate()
 }
 
 /// Every choice that there is room for, with as few chunks on the device as the host needs, as many as there is room for, or a
@@ -383,7 +427,7 @@ pub(super) fn weighed(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
     for (stage, recompute, chunks, costs) in &fit {
         let is_like = |other: &&(ChunkedStage, RecomputePolicy, Chunks, StepCosts)| {
             let bare = |stage: &ChunkedStage| ChunkedStage { on_device: Vec::new(), ..stage.clone() };
-            other.1 == *recompute && bare(&other.0) == bare(stage)
+            other.1 == *recompute && other.3 == *costs && bare(&other.0) == bare(stage)
         };
         let counts: Vec<usize> = fit.iter().filter(is_like).map(|of| of.0.on_device.len()).collect();
         let count = stage.on_device.len();

@@ -53,6 +53,7 @@ proptest! {
         choices.sizes = crate::chunks::TriedSizes::Named(vec![lack.choice.chunk_elements]);
         choices.host_copies = vec![lack.choice.host_copy];
         choices.embeddings = vec![lack.choice.embedding];
+        choices.activations = vec![lack.choice.activations];
         choices.on_device = Some(lack.choice.on_device);
         let is_other = case.question.choices.on_device.is_some_and(|count| count < lack.choice.on_device);
         prop_assert!(any_fits(&with(&named, device, host)));
@@ -87,7 +88,7 @@ proptest! {
         let question = |blocks: u64| {
             let model = gpt(blocks as i64, 2 * hidden, false);
             let training = training(Precision::Bf16, 2);
-            let costs = Costs { training, layers: model.layers().len(), needed: vec![500, 900, 100], seconds: vec![1.0] };
+            let costs = Costs { training, layers: model.layers().len(), needed: vec![500, 900, 100], seconds: vec![1.0], kept: vec![200] };
             let question = ChunkQuestion {
                 model, training, rates: RATES, ranks,
                 capacity: Bytes(capacity),

@@ -31,9 +31,9 @@ fn lane(work: LaneWork) -> Option<usize> {
         LaneWork::Step(_) | LaneWork::UpdateOnDevice(_) | LaneWork::Gather(_) | LaneWork::Scatter(_) => {
             Some(0)
         }
-        LaneWork::Wait(..) | LaneWork::WaitForRows(_) => None,
-        LaneWork::Up(..) | LaneWork::RowsUp(_) => Some(1),
-        LaneWork::Down(..) | LaneWork::RowsDown(_) => Some(2),
+        LaneWork::Wait(..) | LaneWork::WaitForKept(..) | LaneWork::WaitForRows(_) => None,
+        LaneWork::Up(..) | LaneWork::Back(_) | LaneWork::RowsUp(_) => Some(1),
+        LaneWork::Down(..) | LaneWork::Out(_) | LaneWork::RowsDown(_) => Some(2),
         LaneWork::Update(..) => Some(3),
         LaneWork::Rows(_) => Some(4),
     }
@@ -73,7 +73,8 @@ fn pagings() -> impl Strategy<Value = Paging> {
 fn seen(of: (&ChunkedStage, &Chunks, &StepCosts, &[Visit]), rates: LaneRates) -> Vec<LaneSpan> {
     let (stage, chunks, costs, visits) = of;
     let checked = stage.told(chunks, visits).unwrap();
-    let scene = LaneScene { chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
+    let (update, away) = (stage.update, costs.away.as_slice());
+    let scene = LaneScene { chunks, visits: &checked, update, away, seconds: &costs.seconds, rates };
     let mut run = LaneRun::seen_by(&scene, Everything::default());
     (0..ITERATIONS).for_each(|_| _ = run.iterate());
     run.over().1.0
@@ -160,7 +161,9 @@ proptest! {
         let Some((stage, chunks, costs, visits, _)) = staged(&case, which, after_backward, paging) else { return Ok(()) };
         let rates = case.question.rates;
         let checked = stage.told(&chunks, &visits).unwrap();
-        let scene = LaneScene { chunks: &chunks, visits: &checked, update: stage.update, seconds: &costs.seconds, rates };
+        let scene = LaneScene {
+            chunks: &chunks, visits: &checked, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates,
+        };
         let (lanes, spans) = scene.simulate_with_spans();
         prop_assert_eq!(lanes, scene.simulate());
         let seconds = |of: &[LaneSpan]| of.iter().map(|span| span.end - span.start).sum::<f64>();
@@ -188,7 +191,8 @@ proptest! {
         }
         let waits: Vec<LaneSpan> = spans.iter().filter(|span| lane(span.work).is_none()).copied().collect();
         if lanes.cycle == 1 {
-            let waited = lanes.fetch_seconds + lanes.leave_seconds;
+            let kept = lanes.kept_fetch_seconds + lanes.kept_leave_seconds;
+            let waited = lanes.fetch_seconds + lanes.leave_seconds + kept;
             prop_assert!((seconds(&waits) - waited).abs() <= 1e-7 * (1.0 + waited));
         }
     }

@@ -15,11 +15,11 @@ proptest! {
         let Ok(roomy) = choose(&case.question, &case.costs) else { return Ok(()) };
         let less = |bytes: Bytes, share: f64| Bytes((bytes.0 as f64 * share) as u64);
         let mut question = case.question.clone();
-        question.host_memory = less(roomy.host_bytes, host);
+        question.host_memory = less(roomy.host(), host);
         question.capacity = less(roomy.peak(), device);
         match choose(&question, &case.costs) {
             Ok(plan) => {
-                prop_assert!(plan.host_bytes <= question.host_memory);
+                prop_assert!(plan.host() <= question.host_memory);
                 prop_assert!(plan.peak() <= question.capacity);
             }
             Err(why) => prop_assert!(matches!(why, NoChunks::NoRoom(_)), "{}", why),

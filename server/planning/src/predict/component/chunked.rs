@@ -3,7 +3,7 @@
 //! Every step is played as with memory actions, but that every layer is a run of its own, nothing is updated on the device, and
 //! the gradients of a layer are in its chunk when the last backward pass that adds to them is over. Both ends of a tied weight
 //! deliver for themselves, so neither finds a gradient of the other: each plays its own passages. An embedding whose table is on
-//! the host makes no gradient of it.
+//! the host makes no gradient of it. What micro-batches keep on the host leaves and comes as with memory actions, too.
 
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::measure::tape::LayerTape;
@@ -11,8 +11,9 @@ use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
 
+use super::acted::moved::pools;
 use super::acted::player::Gradients;
-use super::acted::shard::Scene;
+use super::acted::shard::{ActedShard, Scene};
 use super::acted::stored::Stored;
 use super::host_table::without_table;
 use super::library::ShardTapes;
@@ -26,10 +27,12 @@ impl Component {
         &self,
         setting: &StageSetting,
         chunks: &Chunks,
+        actions: &StageActions,
     ) -> Result<Moments, PredictionError> {
         let key = self.key(setting)?;
         self.check_whole(setting)?;
         let tapes = self.tapes(key)?;
+        self.check_saved(setting, actions, &tapes)?;
         let played = self.played(setting)?;
         // A replica is one device, and exchanges parts of payloads where they are.
         let shards = different_shards(1, &tapes);
@@ -38,7 +41,8 @@ impl Component {
             ..Stored::default()
         };
         let steps = &chunks.steps;
-        let play = |tape: fn(&ShardTapes) -> &LayerTape| -> Vec<StepBytes> {
+        let absences = actions.absences(steps);
+        let play = |tape: fn(&ShardTapes) -> &LayerTape| -> ActedShard {
             let mut tapes: Vec<&LayerTape> =
                 shards.iter().flat_map(|(_, shards)| shards).map(|shard| tape(shard)).collect();
             let first = chunks.table.zip(tapes.first()).map(|(table, tape)| {
@@ -57,25 +61,25 @@ impl Component {
                 stored: stored.clone(),
                 overhead: played.overhead,
                 steps,
-                absences: &[],
-                actions: &StageActions::default(),
+                absences: &absences,
+                actions,
                 synchronisation: 0,
                 gradients: Gradients::Delivered(&chunks.uses),
             }
             .play()
-            .curve
         };
-        let curve = play(|shard| &shard.tape);
+        let ActedShard { curve, away, .. } = play(|shard| &shard.tape);
         let of = |step: &StepBytes| step.most.total();
         let upper = match played.most {
             None => curve.iter().map(of).collect(),
             Some(_) => {
-                let most = play(|shard| &shard.most);
+                let most = play(|shard| &shard.most).curve;
                 most.iter().map(|step| of(step).saturating_add(played.unseen).min(MOST_BYTES)).collect()
             }
         };
         let margin = margin::margin(played.origin, played.is_aligned, self.largest_error);
-        Ok(Moments { curve, upper, margin: Some(margin), origin: played.origin })
+        let pool = pools(&away, steps.all().len()).into_iter().find(|pool| pool.peer.is_none());
+        Ok(Moments { curve, upper, margin: Some(margin), origin: played.origin, away, pool })
     }
 
     fn check_whole(&self, setting: &StageSetting) -> Result<(), PredictionError> {

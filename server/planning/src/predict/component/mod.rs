@@ -423,8 +423,13 @@ impl Predictor for Component {
         self.with_actions(setting, actions, steps)
     }
 
-    fn moments(&self, setting: &StageSetting, chunks: &Chunks) -> Result<Moments, PredictionError> {
-        self.in_chunks(setting, chunks)
+    fn moments(
+        &self,
+        setting: &StageSetting,
+        chunks: &Chunks,
+        actions: &StageActions,
+    ) -> Result<Moments, PredictionError> {
+        self.in_chunks(setting, chunks, actions)
     }
 
     fn sources(&self, setting: &StageSetting) -> Vec<String> {

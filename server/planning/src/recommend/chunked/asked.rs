@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::cluster::device::CPU_KIND;
@@ -15,12 +16,13 @@ use crate::chunks::{ChunkChoices, TriedSizes};
 use crate::recommend::ask::Rules;
 
 /// Where choices of a search are named in a request.
-const NAMES: [(&str, &str); 10] = [
+const NAMES: [(&str, &str); 11] = [
     ("sizes", "chunks.chunk_elements"),
     ("layouts", "chunks.layouts"),
     ("orders", "chunks.orders"),
     ("host_copies", "chunks.host_copies"),
     ("embedding", "chunks.embeddings"),
+    ("activations", "chunks.activations"),
     ("staging", "chunks.staging"),
     ("recomputes", "recompute"),
     ("update", "chunks.host_copies"),
@@ -112,6 +114,7 @@ impl ChunksQuestion<'_> {
             orders,
             host_copies,
             embeddings,
+            activations,
             on_device,
             ahead,
             behind,
@@ -127,6 +130,7 @@ impl ChunksQuestion<'_> {
             recomputes: or_all(self.asked.recomputes.clone(), default.recomputes),
             host_copies: or_all(host_copies, self.trained_copies()),
             embeddings: or_all(embeddings, self.trained_embeddings()),
+            activations: or_all(activations, self.trained_activations()),
             ahead: or(ahead, default.ahead),
             behind: or(behind, default.behind),
             on_device: on_device.or(default.on_device),
@@ -145,6 +149,14 @@ impl ChunksQuestion<'_> {
     fn trained_embeddings(&self) -> Vec<EmbeddingPlace> {
         let is_cpu = self.writer.chain.device_kind == CPU_KIND;
         if is_cpu { ChunkChoices::default().embeddings } else { vec![EmbeddingPlace::Chunk] }
+    }
+
+    /// Where activations may be unless it is said: of no launcher nobody has trained with them on the host, nor of chunks on a
+    /// GPU.
+    fn trained_activations(&self) -> Vec<ActivationPlace> {
+        let is_cpu = self.writer.chain.device_kind == CPU_KIND;
+        let is_own = self.wish.rules.is_none();
+        if is_cpu && is_own { ChunkChoices::default().activations } else { vec![ActivationPlace::Device] }
     }
 
     /// Whether ranks make parameters while they are fetched: nothing rounds those of a GPU on their way.

@@ -146,14 +146,9 @@ impl Scene<'_> {
         let Trained { question, passes } = self.trained(batch, self.devices.capacity);
         let passes = ProfiledPasses { margin, ..passes };
         let mut least = u64::MAX;
-        let embeddings = question.embeddings();
-        for &order in &question.choices.orders {
-            for &recompute in &question.choices.recomputes {
-                for &embedding in &embeddings {
-                    let needed = passes.costs(order, recompute, embedding)?.needed;
-                    least = least.min(needed.into_iter().max().unwrap_or(0));
-                }
-            }
+        for of in question.pass_choices() {
+            let needed = passes.costs(of)?.needed;
+            least = least.min(needed.into_iter().max().unwrap_or(0));
         }
         Ok(least)
     }

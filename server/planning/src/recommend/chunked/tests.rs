@@ -43,6 +43,7 @@ fn no_room() -> QuestionError {
         chunk_elements: 16,
         host_copy: Default::default(),
         embedding: Default::default(),
+        activations: Default::default(),
         on_device: 0,
     };
     let lack = NoRoom { choice, device: Some((3, Bytes(77))), host: None, remedies: Vec::new() };

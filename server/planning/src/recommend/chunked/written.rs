@@ -8,7 +8,7 @@ use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::{Interval, StageSeconds};
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::actions::{StageActions, Step, Steps};
+use loadmaster_proto::training::actions::{Step, Steps};
 
 use super::objectives::Best;
 use super::{SOLVER, Scene, Trained};
@@ -26,7 +26,7 @@ impl Scene<'_> {
         // Each rank of a run claims what it takes, and no more.
         let stage = ChunkedStage { host_memory: plan.host_bytes, ..plan.stage.clone() };
         let chunks = stage.lay_out_shared(self.model, &training, self.devices.ranks())?;
-        let moments = trained.passes.moments(&chunks, plan.recompute)?;
+        let moments = trained.passes.moments(&chunks, plan.recompute, &plan.actions)?;
         let other: Vec<u64> =
             moments.curve.iter().map(|step| trained.passes.corrected(step.most.total())).collect();
         let run = predicted(plan, other);
@@ -62,8 +62,8 @@ impl Scene<'_> {
                 in_flight: setting.in_flight(),
                 recompute: plan.recompute,
                 devices: self.devices.placed.clone(),
-                actions: StageActions::default(),
-                offload: None,
+                actions: plan.actions.clone(),
+                offload: plan.offload.clone(),
                 saved: None,
                 chunks: Some(Box::new(stage)),
                 chunk_run: Some(Box::new(run)),
@@ -185,6 +185,5 @@ fn interval(peak: u64, needed: u64) -> Interval {
 /// The share of an iteration in which its passes wait: for copies, or for other ranks.
 fn waiting(plan: &ChunkPlan) -> f64 {
     let seconds = plan.lanes.iteration_seconds;
-    let waited = plan.lanes.fetch_seconds + plan.lanes.leave_seconds + plan.lanes.exchange_seconds;
-    if seconds > 0.0 { (waited / seconds).min(1.0) } else { 0.0 }
+    if seconds > 0.0 { (plan.lanes.waited_seconds() / seconds).min(1.0) } else { 0.0 }
 }

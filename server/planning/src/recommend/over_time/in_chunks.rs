@@ -1,15 +1,17 @@
 //! What a plan in chunks does over time: its lanes, and what its device holds.
 
+use loadmaster_proto::chunks::activations;
 use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::plan::{Plan, PlanStage};
-use loadmaster_proto::training::actions::Step;
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::{ActedStage, Step};
 
 use super::{CurvePoint, MOST_STEPS, SAME, StageCurve, Untold};
 use crate::chunks::{Held, LaneScene, LaneSpan, LaneWork, Lanes, ProfiledPasses};
-use crate::predict::{Breakdown, Margin};
+use crate::predict::{Away, Breakdown, Margin, Moments};
 use crate::recommend::ask::ProfiledChain;
 use crate::recommend::plan::scaled;
 
@@ -22,8 +24,12 @@ pub struct ChunksOverTime {
     pub spans: Vec<LaneSpan>,
     /// What the plan does.
     pub chunks: Chunks,
+    /// What of micro-batches is on the host, and when.
+    pub away: Vec<Away>,
     /// What each step holds, by component.
     held: Vec<Breakdown>,
+    /// Bytes of micro-batches on the host at the boundary before each step; nothing where none are there.
+    kept: Vec<u64>,
 }
 
 /// The lanes of a plan in chunks, which can be simulated at the plan's rates and at others.
@@ -31,6 +37,8 @@ pub struct ChunksOverTime {
 pub(in crate::recommend) struct LanesOfPlan {
     stage: ChunkedStage,
     chunks: Chunks,
+    /// What is there besides, with what micro-batches have on the host.
+    moments: Moments,
     seconds: Vec<f64>,
     rates: LaneRates,
     /// Seconds of the plan.
@@ -60,8 +68,13 @@ impl LanesOfPlan {
         }
         let rates = plan.found.lane_rates.ok_or(Untold::NoRates)?;
         let chunks = own.lay_out_shared(model, &plan.training, stage.config.data_degree)?;
-        let seconds = seconds(plan, stage, passes(plan, stage, chain, model).seconds(&chunks.steps)?)?;
-        let of = Self { stage: (**own).clone(), chunks, seconds, rates, then };
+        let passes = passes(plan, stage, chain, model);
+        let seconds = seconds(plan, stage, passes.seconds(&chunks.steps)?)?;
+        let training = TrainingSpec { recompute: stage.recompute, ..plan.training };
+        let acted = ActedStage { model, training: &training, stage: &stage.config, index: 0, count: 1 };
+        activations::check(&stage.actions, acted)?;
+        let moments = passes.moments(&chunks, stage.recompute, &stage.actions)?;
+        let of = Self { stage: (**own).clone(), chunks, moments, seconds, rates, then };
         of.visits()?;
         Ok(of)
     }
@@ -72,7 +85,14 @@ impl LanesOfPlan {
     }
 
     fn scene<'a>(&'a self, visits: &'a Visits<'a>, rates: LaneRates) -> LaneScene<'a> {
-        LaneScene { chunks: &self.chunks, visits, update: self.stage.update, seconds: &self.seconds, rates }
+        LaneScene {
+            chunks: &self.chunks,
+            visits,
+            update: self.stage.update,
+            away: &self.moments.away,
+            seconds: &self.seconds,
+            rates,
+        }
     }
 
     /// Those of the plan.
@@ -135,15 +155,15 @@ impl ChunksOverTime {
     /// What is missing, or no longer so.
     pub fn of(plan: &Plan, chain: &ProfiledChain) -> Result<Self, Untold> {
         let of_plan = LanesOfPlan::of(plan, chain)?;
-        let ([stage], Some(model)) = (plan.stages.as_slice(), &chain.model) else {
-            return Err(Untold::NoModel);
-        };
+        let [stage] = plan.stages.as_slice() else { return Err(Untold::NoModel) };
         let visits = of_plan.visits()?;
         let (lanes, spans) = of_plan.scene(&visits, of_plan.rates).simulate_with_spans();
         same(lanes.iteration_seconds, of_plan.then)?;
         drop(visits);
-        let held = held(stage, &of_plan.chunks, &passes(plan, stage, chain, model))?;
-        Ok(Self { lanes, spans, held, chunks: of_plan.chunks })
+        let LanesOfPlan { chunks, moments, .. } = of_plan;
+        let held = held(stage, &chunks, &moments);
+        let kept = moments.pool.map_or_else(Vec::new, |pool| pool.at_boundaries);
+        Ok(Self { lanes, spans, held, kept, chunks, away: moments.away })
     }
 
     /// The most micro-batches between forward and backward pass at once.
@@ -170,16 +190,19 @@ impl ChunksOverTime {
             return None;
         }
         let steps_per_point = starts.len().div_ceil(most.max(1)).max(1);
-        let point = |(starts, held): (&[f64], &[Breakdown])| {
+        let point = |(index, (starts, held)): (usize, (&[f64], &[Breakdown]))| {
             let fullest = held
                 .iter()
                 .copied()
                 .reduce(|one, next| if next.total() > one.total() { next } else { one })?;
-            Some(CurvePoint { start: *starts.first()?, held: fullest, host: 0, hosted: 0 })
+            let kept = self.kept.iter().skip(index * steps_per_point).take(starts.len()).max();
+            let host = kept.copied().unwrap_or(0);
+            Some(CurvePoint { start: *starts.first()?, held: fullest, host, hosted: 0 })
         };
         let pieces = starts.chunks(steps_per_point).zip(self.held.chunks(steps_per_point));
-        let points = pieces.filter_map(point).collect();
-        let host_pool = stage.chunk_run.as_ref().map_or(0, |run| run.host_bytes.0);
+        let points = pieces.enumerate().filter_map(point).collect();
+        let chunk_bytes = stage.chunk_run.as_ref().map_or(0, |run| run.host_bytes.0);
+        let host_pool = chunk_bytes.saturating_add(stage.actions.host_pool.0);
         Some(StageCurve { peak, host_pool, hosted_pool: 0, steps_per_point, points })
     }
 
@@ -189,11 +212,16 @@ impl ChunksOverTime {
         let mut since = Some(0.0);
         for span in &self.spans {
             match span.work {
-                LaneWork::Wait(_, true) | LaneWork::WaitForRows(true) | LaneWork::Gather(_) => {
-                    since = since.or(Some(span.start))
-                }
+                LaneWork::Wait(_, true)
+                | LaneWork::WaitForKept(_, true)
+                | LaneWork::WaitForRows(true)
+                | LaneWork::Gather(_) => since = since.or(Some(span.start)),
                 LaneWork::Step(_) => starts.push(since.take().unwrap_or(span.start)),
-                LaneWork::Wait(_, false) | LaneWork::WaitForRows(false) | LaneWork::Scatter(_) => {}
+                LaneWork::Wait(_, false)
+                | LaneWork::WaitForKept(_, false)
+                | LaneWork::WaitForRows(false)
+                | LaneWork::Scatter(_) => {}
+                LaneWork::Out(_) | LaneWork::Back(_) => {}
                 LaneWork::Up(..) | LaneWork::Down(..) | LaneWork::Update(..) => {}
                 LaneWork::RowsUp(_) | LaneWork::RowsDown(_) | LaneWork::Rows(_) => {}
                 LaneWork::UpdateOnDevice(_) => {}
@@ -215,14 +243,13 @@ fn seconds(plan: &Plan, stage: &PlanStage, profiled: Vec<f64>) -> Result<Vec<f64
 }
 
 /// What each step holds as the plan says it, by component as the profile says it.
-fn held(stage: &PlanStage, chunks: &Chunks, passes: &ProfiledPasses<'_>) -> Result<Vec<Breakdown>, Untold> {
-    let Some(run) = &stage.chunk_run else { return Ok(Vec::new()) };
+fn held(stage: &PlanStage, chunks: &Chunks, moments: &Moments) -> Vec<Breakdown> {
+    let Some(run) = &stage.chunk_run else { return Vec::new() };
     let held = Held { other: &run.other_bytes, resident: &run.payload_bytes };
-    let moments = passes.moments(chunks, stage.recompute)?;
     let sums = run.other_bytes.iter().zip(&run.payload_bytes).map(|(one, other)| one.saturating_add(*other));
     let parts = sums.zip(&moments.curve).enumerate().map(|(step, (sum, besides))| {
         let parts = held.breakdown(step, besides.most, chunks);
         scaled(parts, parts.total(), sum)
     });
-    Ok(parts.collect())
+    parts.collect()
 }

@@ -44,8 +44,9 @@ const FACTS: [Fact; 21] = [
     }),
     ("computed again", |plan, _, _| some(computed_again(plan))),
     ("in chunks", |plan, _, _| {
-        let chunks = plan.stages.iter().find_map(|stage| stage.chunks.as_ref());
-        chunks.map(chunked::in_short)
+        let in_chunks =
+            plan.stages.iter().find_map(|stage| Some((stage.chunks.as_ref()?, stage.actions.as_ref())));
+        in_chunks.map(|(chunks, actions)| chunked::in_short(chunks, actions))
     }),
     ("predicted peak", |plan, _, _| {
         plan.predicted_peak.as_ref().map(|peak| {

@@ -3,7 +3,9 @@
 use loadmaster_proto::chunks::mebi;
 use loadmaster_proto::training::Precision as Scalars;
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
-use loadmaster_proto::wire::v1::{ChunkMoves, ChunkRun, ChunkedStage, EmbeddingPlace, HostCopy, Precision};
+use loadmaster_proto::wire::v1::{
+    ChunkMoves, ChunkRun, ChunkedStage, EmbeddingPlace, HostCopy, Precision, StageActions,
+};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
@@ -42,8 +44,8 @@ fn of_stage(stage: &OfStage<'_>, look: Look) -> String {
     facts.render() + &amounts(stage, look)
 }
 
-/// In a few words, for plans side by side.
-pub fn in_short(chunks: &ChunkedStage) -> String {
+/// In a few words, for plans side by side. What the stage does besides puts activations on the host.
+pub fn in_short(chunks: &ChunkedStage, actions: Option<&StageActions>) -> String {
     let order = word(chunks.order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
     let copies = word(chunks.host_copy().as_str_name(), "HOST_COPY_");
     let kept = plural(chunks.on_device.len(), "chunk");
@@ -51,8 +53,9 @@ pub fn in_short(chunks: &ChunkedStage) -> String {
         EmbeddingPlace::Host => ", embedding on the host",
         EmbeddingPlace::Unspecified | EmbeddingPlace::Chunk => "",
     };
+    let activations = if actions.is_some() { ", activations on the host" } else { "" };
     format!(
-        "{} elements, {order} order, host copies {copies}{embedding}, {kept} on the device for good",
+        "{} elements, {order} order, host copies {copies}{embedding}{activations}, {kept} on the device for good",
         elements(chunks)
     )
 }

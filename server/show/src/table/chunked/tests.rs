@@ -113,8 +113,16 @@ fn an_embedding_on_the_host_is_told() {
     ] {
         assert!(text.lines().any(|told| told == line), "{line}:\n{text}");
     }
-    assert!(in_short(&chunks).contains("embedding on the host"));
-    assert!(!in_short(&stage()).contains("embedding"));
+    assert!(in_short(&chunks, None).contains("embedding on the host"));
+    assert!(!in_short(&stage(), None).contains("embedding"));
+}
+
+/// Side by side with others a plan says that its activations are on the host.
+#[test]
+fn activations_on_the_host_are_told_in_short() {
+    let actions = loadmaster_proto::wire::v1::StageActions::default();
+    assert!(in_short(&stage(), Some(&actions)).contains("activations on the host"));
+    assert!(!in_short(&stage(), None).contains("activations"));
 }
 
 /// Of chunks that a rule pages nobody knows how many they are; of a format that nobody names, how large.

@@ -28,8 +28,8 @@ pub(super) fn asked(request: &v1::RecommendPlanRequest) -> Result<Option<AskedCh
         ("stage_actions", !request.stage_actions.is_empty()),
     ] {
         if is_named {
-            let why =
-                "is about memory actions, which are not combined with chunks: leave it out, or `memory_mode`";
+            let why = "is about memory actions, of which those that go with chunks are asked for as `chunks.activations`: leave \
+                       it out, or `memory_mode`";
             return Err(Invalid::field(field, why));
         }
     }

@@ -25,7 +25,7 @@ use crate::processes::{Ended, pipeline, positions, run, run_all, small_gpt, solo
 const ROOM: Bytes = Bytes(1 << 24);
 
 /// The block of these layers is away, released and fetched so many steps after and before its uses.
-pub(super) fn away(
+pub(crate) fn away(
     (first_layer, last_layer): (usize, usize),
     block: Block,
     to: Destination,
@@ -39,11 +39,11 @@ pub(super) fn peers<const COUNT: usize>(stripes: [(u32, u32); COUNT]) -> Destina
     Destination::Peers(stripes.map(|(stage, share)| Stripe { stage, share }).to_vec())
 }
 
-pub(super) fn offload(measured: &Measurement) -> &Offload {
+pub(crate) fn offload(measured: &Measurement) -> &Offload {
     measured.offload.as_deref().unwrap()
 }
 
-pub(super) fn out_of_memory(ended: &Ended) -> OutOfMemory {
+pub(crate) fn out_of_memory(ended: &Ended) -> OutOfMemory {
     assert_eq!(ended.code, Some(EXIT_OUT_OF_MEMORY), "{ended:?}");
     match ended.events.last() {
         Some(RankEvent::OutOfMemory { out_of_memory }) => out_of_memory.clone(),

@@ -246,6 +246,30 @@ gradients are added up there; also for the lower end of a tied weight.
 """
 global___EmbeddingPlace = EmbeddingPlace
 
+class _ActivationPlace:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ActivationPlaceEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ActivationPlace.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ACTIVATION_PLACE_UNSPECIFIED: _ActivationPlace.ValueType  # 0
+    """Not stated."""
+    ACTIVATION_PLACE_DEVICE: _ActivationPlace.ValueType  # 1
+    """On the device."""
+    ACTIVATION_PLACE_HOST: _ActivationPlace.ValueType  # 2
+    """On the host (PatrickStar: activation offloading), but for what no step lies between that it could leave and come back."""
+
+class ActivationPlace(_ActivationPlace, metaclass=_ActivationPlaceEnumTypeWrapper):
+    """Where what layers keep of a micro-batch between its forward and its backward pass is: what autograd saves, and inputs."""
+
+ACTIVATION_PLACE_UNSPECIFIED: ActivationPlace.ValueType  # 0
+"""Not stated."""
+ACTIVATION_PLACE_DEVICE: ActivationPlace.ValueType  # 1
+"""On the device."""
+ACTIVATION_PLACE_HOST: ActivationPlace.ValueType  # 2
+"""On the host (PatrickStar: activation offloading), but for what no step lies between that it could leave and come back."""
+global___ActivationPlace = ActivationPlace
+
 class _StepKernel:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -489,7 +513,8 @@ global___ModelChunks = ModelChunks
 
 @typing.final
 class ChunkedStage(google.protobuf.message.Message):
-    """How one stage trains the whole model in chunks. Steps are passes of one layer each, in the order of an iteration;
+    """How one stage trains the whole model in chunks. Memory actions of the stage may swap activations and inputs to the host
+    meanwhile, of all micro-batches alike: their steps are these, their pool is taken beside the chunks. Steps are passes of one layer each, in the order of an iteration;
     boundary b lies before step b.
     """
 
@@ -744,6 +769,7 @@ class ChunkChoices(google.protobuf.message.Message):
     STAGING_FIELD_NUMBER: builtins.int
     KERNEL_FIELD_NUMBER: builtins.int
     EMBEDDINGS_FIELD_NUMBER: builtins.int
+    ACTIVATIONS_FIELD_NUMBER: builtins.int
     on_device: builtins.int
     """How many chunks have their state on the device, or all where there are fewer; each rank its part where ranks share chunks.
     Default: any number.
@@ -778,6 +804,13 @@ class ChunkChoices(google.protobuf.message.Message):
         such a table. Default: both on CPU slots, EMBEDDING_PLACE_CHUNK on GPUs.
         """
 
+    @property
+    def activations(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___ActivationPlace.ValueType]:
+        """Where what layers keep of a micro-batch between its passes is. Of a plan with it on the host the stage says as `actions`
+        what leaves and comes when, beside its chunks. Default: both on CPU slots, ACTIVATION_PLACE_DEVICE on GPUs and where a
+        launcher is to train it.
+        """
+
     def __init__(
         self,
         *,
@@ -791,9 +824,10 @@ class ChunkChoices(google.protobuf.message.Message):
         staging: builtins.int = ...,
         kernel: global___StepKernel.ValueType = ...,
         embeddings: collections.abc.Iterable[global___EmbeddingPlace.ValueType] | None = ...,
+        activations: collections.abc.Iterable[global___ActivationPlace.ValueType] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_ahead", b"_ahead", "_behind", b"_behind", "_on_device", b"_on_device", "ahead", b"ahead", "behind", b"behind", "on_device", b"on_device"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ahead", b"_ahead", "_behind", b"_behind", "_on_device", b"_on_device", "ahead", b"ahead", "behind", b"behind", "chunk_elements", b"chunk_elements", "embeddings", b"embeddings", "host_copies", b"host_copies", "kernel", b"kernel", "layouts", b"layouts", "on_device", b"on_device", "orders", b"orders", "staging", b"staging"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_ahead", b"_ahead", "_behind", b"_behind", "_on_device", b"_on_device", "activations", b"activations", "ahead", b"ahead", "behind", b"behind", "chunk_elements", b"chunk_elements", "embeddings", b"embeddings", "host_copies", b"host_copies", "kernel", b"kernel", "layouts", b"layouts", "on_device", b"on_device", "orders", b"orders", "staging", b"staging"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_ahead", b"_ahead"]) -> typing.Literal["ahead"] | None: ...
     @typing.overload

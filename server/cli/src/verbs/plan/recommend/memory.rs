@@ -39,6 +39,11 @@ pub(super) struct Memory {
     #[arg(long, value_delimiter = ',', value_parser = choice::<v1::EmbeddingPlace>(), requires = "memory")]
     chunk_embedding: Vec<v1::EmbeddingPlace>,
 
+    /// Where what layers keep of a micro-batch is between its passes, or both to choose from [default: both on CPU slots,
+    /// device on GPUs and where --launcher is to train it].
+    #[arg(long, value_delimiter = ',', value_parser = choice::<v1::ActivationPlace>(), requires = "memory")]
+    chunk_activations: Vec<v1::ActivationPlace>,
+
     /// How many chunks are on the device for good, with their optimizer state, and are updated there; each rank's part of them
     /// where devices share chunks [default: as many as are best].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..), requires = "memory")]
@@ -83,6 +88,7 @@ impl Memory {
             orders: self.chunk_order.iter().copied().map(Into::into).collect(),
             host_copies: self.host_copy.iter().copied().map(Into::into).collect(),
             embeddings: self.chunk_embedding.iter().copied().map(Into::into).collect(),
+            activations: self.chunk_activations.iter().copied().map(Into::into).collect(),
             on_device: self.chunks_on_device,
             ahead: self.fetch_ahead,
             behind: self.leave_behind,
@@ -128,8 +134,8 @@ mod tests {
     fn options_become_the_request() {
         let asked = request(
             "--memory chunks --host-memory 64GiB --copy-rates host=12GB/s --chunk-size 4M,16M,65536 --chunk-layout aligned,patrickstar --chunk-order \
-             micro-batch,layer --host-copy kept,made --chunk-embedding host,chunk --chunks-on-device 0 --fetch-ahead 2 --leave-behind 0 \
-             --chunk-staging 4 --step-kernel tensor-wise --host-update 150M/s --grow blocks=2..1000",
+             micro-batch,layer --host-copy kept,made --chunk-embedding host,chunk --chunk-activations host --chunks-on-device 0 --fetch-ahead 2 \
+             --leave-behind 0 --chunk-staging 4 --step-kernel tensor-wise --host-update 150M/s --grow blocks=2..1000",
         )
         .unwrap();
         let chunks = asked.chunks.clone().unwrap();
@@ -140,6 +146,7 @@ mod tests {
         assert!(chunks.orders().eq([v1::ChunkOrder::MicroBatch, v1::ChunkOrder::Layer]));
         assert!(chunks.host_copies().eq([v1::HostCopy::Kept, v1::HostCopy::Made]));
         assert!(chunks.embeddings().eq([v1::EmbeddingPlace::Host, v1::EmbeddingPlace::Chunk]));
+        assert!(chunks.activations().eq([v1::ActivationPlace::Host]));
         assert_eq!((chunks.on_device, chunks.ahead, chunks.behind), (Some(0), Some(2), Some(0)));
         assert_eq!((chunks.staging, chunks.kernel()), (4, v1::StepKernel::TensorWise));
         assert_eq!(asked.host_update_rate, 150e6);
@@ -175,6 +182,7 @@ mod tests {
             "--memory chunks --chunk-size 0",
             "--memory chunks --chunk-order both",
             "--memory chunks --chunk-embedding device",
+            "--memory chunks --chunk-activations chunk",
             "--memory chunks --host-update fast",
             "--memory chunks --grow blocks",
             "--memory chunks --grow =1..2",

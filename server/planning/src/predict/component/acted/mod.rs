@@ -98,7 +98,7 @@ impl Component {
     }
 
     /// What leaves is known only of layers whose recordings say what autograd saved.
-    fn check_saved(
+    pub(super) fn check_saved(
         &self,
         setting: &StageSetting,
         actions: &StageActions,

@@ -15,6 +15,7 @@ use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Slot};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
@@ -68,11 +69,34 @@ fn settings() -> impl Strategy<Value = (TrainingSpec, ChunkOrder)> {
     })
 }
 
-fn told(shapes: &[Shape], chunks: &Chunks) -> Answer {
-    Oracle::new(shapes, (true, 0), (0, &chunks.steps, &[]), 0).in_chunks().play()
+/// What of some layers' micro-batches is on the host, and at which points: of layers that are kept or computed again.
+fn on_host(points: &[Option<(u32, u32)>], layers: usize, recompute: RecomputePolicy) -> StageActions {
+    let block = if recompute == RecomputePolicy::None { Block::Activations } else { Block::Inputs };
+    let of = |(layer, points): (usize, &Option<(u32, u32)>)| {
+        let (release_after, fetch_before) = (*points)?;
+        let swap = Swap { block, to: Destination::Host, release_after, fetch_before };
+        Some(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed: Deed::Swap(swap) })
+    };
+    let actions = (0..layers).zip(points.iter().cycle()).filter_map(of).collect();
+    StageActions { actions, ..StageActions::default() }
+}
+
+/// Points of layers, over again; nothing of some of them is on the host.
+fn points() -> impl Strategy<Value = Vec<Option<(u32, u32)>>> {
+    let point = (0_u32..5, prop_oneof![0_u32..5, 0_u32..30]);
+    prop::collection::vec(prop::option::weighted(0.6, point), 1..6)
+}
+
+fn told(shapes: &[Shape], chunks: &Chunks, actions: &StageActions) -> Answer {
+    let absences = actions.absences(&chunks.steps);
+    Oracle::new(shapes, (true, 0), (0, &chunks.steps, &absences), 0).in_chunks().play()
 }
 
 fn played(tapes: &[LayerTape], chunks: &Chunks) -> ActedShard {
+    acted(tapes, chunks, &StageActions::default())
+}
+
+fn acted(tapes: &[LayerTape], chunks: &Chunks, actions: &StageActions) -> ActedShard {
     let steps = &chunks.steps;
     let runs = (0..steps.slots()).map(|slot| steps.runs(slot).to_vec()).collect();
     Scene {
@@ -80,8 +104,8 @@ fn played(tapes: &[LayerTape], chunks: &Chunks) -> ActedShard {
         stored: Stored { whole: StaticBytes { buffers: 5, ..StaticBytes::default() }, ..Stored::default() },
         overhead: 11,
         steps,
-        absences: &[],
-        actions: &Default::default(),
+        absences: &actions.absences(steps),
+        actions,
         synchronisation: 0,
         gradients: Gradients::Delivered(&chunks.uses),
     }
@@ -93,12 +117,20 @@ proptest! {
 
     /// Every byte of every step.
     #[test]
-    fn every_step_is_what_layers_hold(shapes in shapes(), (training, order) in settings()) {
+    fn every_step_is_what_layers_hold(
+        shapes in shapes(), (training, order) in settings(), points in prop_oneof![Just(vec![None]), points()],
+    ) {
         let chunks = chunks(&chain(shapes.len()), &training, order);
-        let acted = played(&tapes(&shapes, true), &chunks);
+        let actions = on_host(&points, shapes.len(), training.recompute);
+        let acted = acted(&tapes(&shapes, true), &chunks, &actions);
         let found: Vec<(u64, u64)> =
             acted.curve.iter().map(|step| (step.at_boundary - 16, step.most.total() - 16)).collect();
-        prop_assert_eq!(found, told(&shapes, &chunks).curve);
+        let told = told(&shapes, &chunks, &actions);
+        prop_assert_eq!(found, told.curve);
+        let away: Vec<(usize, u64)> =
+            acted.away.iter().map(|away| (away.tensors as usize, away.bytes)).collect();
+        let bytes = |tensors: &Vec<u64>| (tensors.len(), tensors.iter().sum::<u64>());
+        prop_assert_eq!(away, told.away.iter().map(bytes).collect::<Vec<_>>());
         prop_assert_eq!(acted.left, 0, "every gradient is delivered, and nothing twice");
     }
 }
@@ -154,7 +186,8 @@ proptest! {
     /// their own.
     #[test]
     fn a_models_steps_are_what_its_layers_hold(
-        model in models(), drawn in shapes(), (training, order) in settings()
+        model in models(), drawn in shapes(), (training, order) in settings(),
+        points in prop_oneof![Just(vec![None]), points()],
     ) {
         let (contents, shapes) = shapes_of(&model, &drawn);
         let measured = |layer: usize| {
@@ -170,7 +203,8 @@ proptest! {
         let measured: Vec<Measurement> = (0..shapes.len()).map(measured).collect();
         let predictor = Component::new(&model, &training, measured.iter().map(|of| ("run", of))).unwrap();
         let chunks = chunks(&model, &training, order);
-        let moments = predictor.moments(&whole(&model, training), &chunks).unwrap();
+        let actions = on_host(&points, shapes.len(), training.recompute);
+        let moments = predictor.moments(&whole(&model, training), &chunks, &actions).unwrap();
         let last = shapes.len() - 1;
         let buffers: u64 = model.stage_buffers(0, last).iter().map(|buffer| 4 * buffer.elements()).sum();
         let constant = OVERHEAD + buffers;
@@ -179,7 +213,13 @@ proptest! {
             .iter()
             .map(|step| (step.at_boundary - constant, step.most.total() - constant))
             .collect();
-        prop_assert_eq!(found, told(&shapes, &chunks).curve);
+        let told = told(&shapes, &chunks, &actions);
+        prop_assert_eq!(found, told.curve);
+        let there = actions.absences(&chunks.steps);
+        let there = there.iter().zip(&told.away).map(|(of, tensors)| (of.leaves..=of.needed, tensors.iter().sum::<u64>()));
+        let at = |boundary: usize| there.clone().filter(|of| of.0.contains(&boundary)).map(|of| of.1).sum::<u64>();
+        let most = (0..chunks.steps.all().len()).map(at).max();
+        prop_assert_eq!(moments.pool_bytes().0, most.unwrap_or(0));
         let all: Vec<u64> = moments.curve.iter().map(|step| step.most.total()).collect();
         prop_assert_eq!(moments.upper, all, "scratch is known");
         prop_assert_eq!(moments.margin, Some(margins::PROFILED));
@@ -276,7 +316,8 @@ fn the_upper_end_holds_in_every_step() {
         let spec =
             TrainingSpec { precision: Precision::Bf16, recompute, ..training(Schedule::Gpipe, size, 3) };
         let predictor = recorded(spec, recorded_at, "cpu");
-        predictor.moments(&whole(&model, spec), &chunks(&model, &spec, order)).unwrap()
+        let chunks = chunks(&model, &spec, order);
+        predictor.moments(&whole(&model, spec), &chunks, &StageActions::default()).unwrap()
     };
     for (recompute, order) in
         [(RecomputePolicy::None, ChunkOrder::Layer), (RecomputePolicy::Layer, ChunkOrder::MicroBatch)]
@@ -304,13 +345,14 @@ fn parts_of_a_model_are_refused_by_name() {
     let (model, spec) = (promise::model(), training(Schedule::Gpipe, 4, 2));
     let predictor = recorded(spec, &PACKED, "cpu");
     let chunks = chunks(&model, &spec, ChunkOrder::Layer);
-    let ask = |stage| predictor.moments(&StageSetting { stage, ..whole(&model, spec) }, &chunks);
+    let none = StageActions::default();
+    let ask = |stage| predictor.moments(&StageSetting { stage, ..whole(&model, spec) }, &chunks, &none);
     let of = StageConfig::single(0, 1);
     assert!(ask(of).is_ok());
     let replicas = StageConfig { data_degree: 2, ..of };
     let doubled = TrainingSpec { micro_batch_size: 8, ..spec };
     let shared = StageSetting { stage: replicas, ..whole(&model, doubled) };
-    assert_eq!(predictor.moments(&shared, &chunks), ask(of));
+    assert_eq!(predictor.moments(&shared, &chunks, &none), ask(of));
     for stage in [
         StageConfig::single(0, 0),
         StageConfig::single(1, 1),

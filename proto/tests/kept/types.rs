@@ -35,6 +35,7 @@ use loadmaster_proto::reason::Reason;
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, Partitioning, StageConfig};
+use loadmaster_proto::training::step_kind::StepKind;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
 use loadmaster_proto::wire::v1;
 use prost::{Message, Name};
@@ -256,6 +257,7 @@ pub(crate) fn words() -> Vec<String> {
         lines::<RecomputePolicy>("RecomputePolicy", |value| vec![sent!(RecomputePolicy, value)]),
         lines::<Schedule>("Schedule", |value| vec![sent!(Schedule, value)]),
         lines::<SearchMode>("SearchMode", |value| vec![shown(value), sent!(SearchMode, value)]),
+        lines::<StepKind>("StepKind", |value| vec![named(value.as_str()), sent!(StepKind, value)]),
         reasons.collect(),
     ]
     .concat()

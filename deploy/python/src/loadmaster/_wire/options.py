@@ -11,6 +11,7 @@ CampaignWord = Literal["paper", "stages", "minimal", "imported"]
 ChunkLayoutWord = Literal["patrickstar", "aligned"]
 ChunkMovesWord = Literal["dropped", "exclusive"]
 ChunkOrderWord = Literal["micro-batch", "layer"]
+ChunkOwnersWord = Literal["parts", "whole"]
 ChunkUpdateWord = Literal["on-arrival", "after-backward"]
 EmbeddingPlaceWord = Literal["chunk", "host"]
 EnvelopeWord = Literal["torchrun", "jobset", "trainjob", "pytorchjob", "leaderworkerset", "job", "ray"]
@@ -181,6 +182,7 @@ class ChunkedStageFields(TypedDict, total=False):
     paged: Union["ChunkPagingFields", Message]
     host_memory_bytes: Union[int, str]
     embedding: Union[EmbeddingPlaceWord, str, int]
+    owners: Union[ChunkOwnersWord, str, int]
 
 
 class ChunkPagingFields(TypedDict, total=False):

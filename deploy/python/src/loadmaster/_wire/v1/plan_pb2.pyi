@@ -1030,7 +1030,9 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     OBJECTIVE_MIN_PEAK_MEMORY, OBJECTIVE_MAX_BATCH or OBJECTIVE_MAX_MODEL is named, and `host_memory_bytes` is required.
     """
     host_update_rate: builtins.float
-    """Parameters that the host updates in a second. Default: as the profile's run in chunks measured it."""
+    """Parameters that the host updates in a second for one device alone. Default: as the profile's run in chunks measured it, or
+    else as the cluster says. Where the host updates for several at once, the cluster says how much slower that is, if anybody.
+    """
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.recommend_pb2.DeviceGroup]:
         """Devices in pipeline order, all on one node. Exactly one of `devices` and `cluster` must be given."""

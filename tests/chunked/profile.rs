@@ -8,6 +8,7 @@ use loadmaster_planning::predict::component::Component;
 use loadmaster_planning::predict::{Margin, PredictionError, Predictor, StageSetting};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -40,6 +41,7 @@ fn roomy() -> ChunkedStage {
     ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: 1 << 20,
+        owners: ChunkOwners::Parts,
         order: ChunkOrder::Layer,
         host_copy: HostCopy::Made,
         staging: 4,

@@ -39,7 +39,7 @@ pub mod training;
 pub mod wire;
 
 /// Version of the protocol between planner and worker. Planner and worker must speak the same one.
-pub const WORKER_PROTOCOL_VERSION: i32 = 8;
+pub const WORKER_PROTOCOL_VERSION: i32 = 9;
 
 /// The libtorch version that the rank is built for.
 pub const LIBTORCH_VERSION: &str = "2.11.0";

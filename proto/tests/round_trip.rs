@@ -7,6 +7,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
+use loadmaster_proto::measure::links::updates::{DeviceUpdates, TimedUpdate};
 use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage, Task, Work};
 use loadmaster_proto::model::Model;
@@ -14,6 +15,7 @@ use loadmaster_proto::model::import::{HuggingFaceConfig, LayerList, ModelSource}
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, TransGan, Vgg, Zoo};
 use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::step_kind::StepKind;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
 use proptest::prelude::*;
@@ -119,6 +121,7 @@ fn links_survive_the_wire_and_json() {
             .collect(),
         environment: Environment { device_kind: "NVIDIA H200".into(), ..Environment::default() },
         copies: None,
+        updates: (0..4).map(updates_of).collect(),
     };
     let wire = v1::LinkMeasurement::from(&measurement);
     assert_eq!(LinkMeasurement::try_from(wire.clone()).unwrap(), measurement);
@@ -129,6 +132,11 @@ fn links_survive_the_wire_and_json() {
     negative.pairs[1].bytes_per_second = -1.0;
     let invalid = LinkMeasurement::try_from(negative).unwrap_err();
     assert_eq!(invalid.violations()[0].field, "pairs[1].bandwidth");
+}
+
+fn updates_of(device: u32) -> DeviceUpdates {
+    let timed = |step| TimedUpdate { step, parameters: 4 << 20, alone_seconds: 0.01, together_seconds: 0.03 };
+    DeviceUpdates { device, steps: StepKind::ALL.map(timed).to_vec() }
 }
 
 /// A policy per stage, or one for all; and no more devices than a worker can have.

@@ -9,6 +9,7 @@ use loadmaster_planning::predict::{Margin, PredictionError, Predictor, StageSett
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::on_host;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -41,6 +42,7 @@ fn roomy() -> ChunkedStage {
     ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: 1 << 20,
+        owners: ChunkOwners::Parts,
         order: ChunkOrder::Layer,
         host_copy: HostCopy::Made,
         staging: 4,

@@ -435,3 +435,69 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         "{given}"
     );
 }
+
+/// Where the profile has not trained in chunks, the cluster says how fast hosts update, and of two ranks at once how much slower.
+#[test]
+fn a_measured_cluster_says_how_fast_its_hosts_update() {
+    let planner = Planner::start();
+    let arguments = ["--host-memory", "512MiB", "--cpu-links", "host=1GB/s"].map(ToOwned::to_owned).to_vec();
+    let options = WorkerOptions { arguments, slots: "2x512MiB".to_owned(), ..WorkerOptions::default() };
+    let _worker = Worker::start(&planner, &options);
+    let unprofiled =
+        ["--id", "bare", "--micro-batch-size", "2", "--micro-batches", "1", "--optimizer", "adam"];
+    profile(&planner, &SMALL_GPT2, &unprofiled);
+    let ask = |cluster: &str, more: &[&str]| {
+        let line = [
+            "plan",
+            "recommend",
+            "--profile",
+            "bare",
+            "--memory",
+            "chunks",
+            "--host-memory",
+            "256MiB",
+            "--cluster",
+        ];
+        cli(&planner, &[&line[..], &[cluster, "--brief", "-o", "json"], more].concat())
+    };
+    json(&planner, &["cluster", "discover", "--id", "before"]);
+    let unknown = ask("before", &[]);
+    assert!(unknown.code != 0 && unknown.stderr.contains("cluster measure"), "{unknown:?}");
+
+    let measured = json(&planner, &["cluster", "measure"]);
+    let steps = measured["measurements"][0]["measurement"]["updates"].as_array().unwrap();
+    assert_eq!(steps.len(), 2, "{measured}");
+    let listed = cli(&planner, &["cluster", "links"]).stdout;
+    assert!(listed.contains("for all devices at once") && listed.contains("adam-fp32"), "{listed}");
+    let cluster = json(&planner, &["cluster", "discover", "--id", "lab"]);
+    let updates = cluster["nodes"][0]["updates"].as_array().unwrap();
+    let adam = updates.iter().find(|of| of["step"] == "STEP_KIND_ADAM_FP32").unwrap();
+    let rate = |field: &str| adam[field].as_f64().unwrap();
+    // The slowest of both ranks, as its own measurement has it.
+    let alone = steps.iter().map(|of| {
+        let timed = of["steps"].as_array().unwrap().iter().find(|of| of["step"] == adam["step"]).unwrap();
+        number(&timed["parameters"]) as f64 / timed["aloneSeconds"].as_f64().unwrap()
+    });
+    let alone = alone.fold(f64::INFINITY, f64::min);
+    assert!((rate("parametersPerSecond") / alone - 1.0).abs() < 1e-9, "{adam} {alone}");
+    assert!(cli(&planner, &["cluster", "show", "lab"]).stdout.contains("updates of parameters on the host"));
+
+    let answer = |more: &[&str]| {
+        let found = ask("lab", more);
+        assert_eq!(found.code, 0, "{found:?}");
+        let plan: Value = serde_json::from_str(&found.stdout).unwrap();
+        assert_eq!(number(&plan["stages"][0]["config"]["dataDegree"]), 2, "{plan}");
+        plan["iteration"]["links"].as_str().unwrap().to_owned()
+    };
+    let millions = |rate: f64| format!("{:.1} M parameters/s", rate / 1e6);
+    let each = (rate("togetherPerSecond") / 2.0).min(alone);
+    let told = answer(&[]);
+    assert!(told.contains(&format!("{} (cluster, measured)", millions(alone))), "{told}");
+    let shares = each < alone;
+    let of_two = format!("{} for each of 2 ranks at once (cluster, measured)", millions(each));
+    assert_eq!(told.contains(&of_two), shares, "{told}");
+    // What is given is of one rank alone.
+    let given = answer(&["--host-update", "50M/s"]);
+    let half = format!("{} for each of 2 ranks at once (cluster, measured)", millions(50e6 * each / alone));
+    assert!(given.contains("50.0 M parameters/s (given)") && given.contains(&half) == shares, "{given}");
+}

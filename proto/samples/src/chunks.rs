@@ -2,6 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::Payload;
@@ -15,6 +16,7 @@ pub fn chunked(host_memory: u64) -> ChunkedStage {
     ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: 1 << 20,
+        owners: ChunkOwners::Parts,
         order: ChunkOrder::Layer,
         host_copy: HostCopy::Made,
         staging: 2,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::embedding::{EmbeddingPlace, HostTable};
-use super::groups::Sharing;
+use super::groups::{ChunkOwners, Sharing};
 use super::host::{HostCopy, HostMemory, may_leave_unfinished};
 use super::layout::{Chunk, Layout};
 use super::lists::{List, Lists};
@@ -30,6 +30,9 @@ pub struct ChunkedStage {
     pub layout: ChunkLayout,
     /// The chunk size, elements.
     pub chunk_elements: u64,
+    /// What each of several ranks owns. Where they own whole chunks, what follows counts groups of these, not chunks.
+    #[serde(default, skip_serializing_if = "ChunkOwners::is_default")]
+    pub owners: ChunkOwners,
     /// In which order micro-batches pass.
     pub order: ChunkOrder,
     /// What the host holds of the parameters.
@@ -190,6 +193,10 @@ impl ChunkedStage {
         let packing = Packing::new(&sequence, self.layout, lists)?;
         let packing = if table.is_some() { packing.with_table_apart() } else { packing };
         let layout = packing.lay_out(self.chunk_elements).map_err(|of| of.under("chunk_elements"))?;
+        let layout = match self.owners {
+            ChunkOwners::Whole if ranks > 1 => layout.in_groups(ranks)?,
+            ChunkOwners::Whole | ChunkOwners::Parts => layout,
+        };
         let exist = self.on_device.last().is_none_or(|&last| last < layout.chunks().len());
         if !exist || !self.on_device.is_sorted_by(|one, next| one < next) {
             let why = format!("must be ascending and below {}, the number of chunks", layout.chunks().len());
@@ -203,7 +210,7 @@ impl ChunkedStage {
             );
             return Err(Invalid::field("on_device", why));
         }
-        let sharing = Sharing::new(ranks, lists.alignment_elements())?;
+        let sharing = Sharing::new(ranks, lists.alignment_elements(), self.owners)?;
         let uses = Uses::of(model, &layout, &steps, self.embedding).with_on_device(&self.on_device, &sharing);
         let copies = (self.host_copy, self.staging);
         let host = HostMemory::new(&layout, &lists, &uses, &sharing, copies, table.as_ref())?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
     ClusterParts, DeviceKind, DeviceLink, MAX_COPIES, MAX_DEVICES, MAX_DOMAINS, MAX_KINDS, MAX_LABELS,
-    MAX_LINKS, MAX_NAME, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node, NodeCopies,
+    MAX_LINKS, MAX_NAME, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node, NodeCopies, updates,
 };
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
@@ -134,6 +134,7 @@ fn check_node(node: &mut Node, kinds: &[DeviceKind]) -> Result<(), Invalid> {
     if let Some(copies) = &mut node.copies {
         copies.check(&node.devices).map_err(|invalid| invalid.under("copies"))?;
     }
+    updates::check(&mut node.updates)?;
     check_inside(node)
 }
 

@@ -5,6 +5,7 @@
 //! | [`DeviceKind`] | name as profiles have it, memory, what training may use of it, hourly price |
 //! | [`Node`] | the scheduler's name, its devices, the links between them and to the outside |
 //! | [`NodeCopies`] | how memory actions copy on a node: its host's memory, host links, shared uplinks, peers |
+//! | [`HostUpdate`] | how fast its host updates parameters for trainings in chunks |
 //! | [`Tier`] | a level of the network, nearest first: how fast nodes are that share a domain of it |
 //! | [`Domain`] | which nodes are together on a level (a leaf switch, an NVLink domain): a tree of any depth |
 //!
@@ -21,6 +22,7 @@ pub mod priors;
 pub mod quantity;
 #[cfg(test)]
 mod tests;
+mod updates;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -34,6 +36,7 @@ use crate::wire::reading::{Wanted, always};
 use crate::wire::v1;
 pub use copies::{CopyLink, HostLink, MAX_UPLINKS, NodeCopies, PeerCopies, Uplink};
 pub use link::{Link, LinkClass, LinkOrigin};
+pub use updates::HostUpdate;
 
 /// Most kinds of devices.
 pub const MAX_KINDS: usize = 32;
@@ -139,6 +142,9 @@ pub struct Node {
     /// How memory actions copy on it; none where nobody said anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<NodeCopies>,
+    /// How fast its host updates parameters, each kind of step at most once; empty where nobody said anything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub updates: Vec<HostUpdate>,
 }
 
 /// A level of the network.

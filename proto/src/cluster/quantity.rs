@@ -43,6 +43,27 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     scaled(number, factor).ok_or_else(|| format!("{text:?} is no latency: write for example 3us or 800ns"))
 }
 
+/// Parameters per second of a text: a number above 0 and `k`, `M` or `G` for thousands, millions or billions, with or without `/s`.
+///
+/// # Errors
+/// Says what to write.
+pub fn parameters_per_second(text: &str) -> Result<f64, String> {
+    let bare = text.trim().trim_end_matches("/s").trim_end();
+    let units = [('k', 1e3), ('M', 1e6), ('G', 1e9)];
+    let (number, unit) = units
+        .into_iter()
+        .find_map(|(letter, unit)| Some((bare.strip_suffix(letter)?, unit)))
+        .unwrap_or((bare, 1.0));
+    let rate = number.trim_end().parse::<f64>().ok().map(|number| number * unit);
+    rate.filter(|rate| rate.is_finite() && *rate > 0.0)
+        .ok_or_else(|| "write parameters per second above 0, for example 150M/s; M is a million".to_owned())
+}
+
+/// For people: `150.0 M parameters/s`.
+pub fn show_parameters_per_second(value: f64) -> String {
+    format!("{:.1} M parameters/s", value / 1e6)
+}
+
 /// For people: `371 GB/s`.
 pub fn show_bytes_per_second(value: f64) -> String {
     let units = [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3), ("B/s", 1.0)];
@@ -104,6 +125,16 @@ mod tests {
         assert_eq!(seconds("800ns").map(|s| (s * 1e9).round()), Ok(800.0));
         assert_eq!(seconds("3us").map(|s| (s * 1e6).round()), Ok(3.0));
         assert!(seconds("3 minutes").is_err());
+    }
+
+    #[test]
+    fn a_rate_of_updates_is_in_powers_of_a_thousand() {
+        for (text, rate) in [("150M/s", 150e6), ("1.5G/s", 1.5e9), ("800 k/s", 8e5), ("2e8", 2e8)] {
+            assert_eq!(parameters_per_second(text), Ok(rate), "{text}");
+        }
+        for wrong in ["", "0", "-1M/s", "M/s", "150MB/s", "nan", "inf", "fast", "1e308G"] {
+            assert!(parameters_per_second(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

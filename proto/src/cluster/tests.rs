@@ -32,6 +32,7 @@ fn node(name: &str, devices: u32) -> Node {
         links: Vec::new(),
         network: Some(link(10.0)),
         copies: None,
+        updates: Vec::new(),
     }
 }
 

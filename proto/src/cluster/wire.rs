@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use crate::bytes::Bytes;
 use crate::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, CopyLink, DeviceKind, DeviceLink, Domain, HostLink,
-    Link, LinkOrigin, MAX_DEVICES, MAX_DOMAINS, MAX_NODES, Node, NodeCopies, PeerCopies, Tier, Uplink,
+    HostUpdate, Link, LinkOrigin, MAX_DEVICES, MAX_DOMAINS, MAX_NODES, Node, NodeCopies, PeerCopies, Tier,
+    Uplink,
 };
 use crate::error::{Invalid, in_range};
 use crate::message;
@@ -93,7 +94,9 @@ impl TryFrom<v1::DeviceKind> for DeviceKind {
 }
 
 message! {
-    Node <=> v1::ClusterNode { name, labels, driver_version, devices, link, link_class, links, network, copies }
+    Node <=> v1::ClusterNode {
+        name, labels, driver_version, devices, link, link_class, links, network, copies, updates
+    }
 }
 
 message! {
@@ -129,6 +132,15 @@ message! {
 }
 
 message! { PeerCopies <=> v1::PeerCopies { a, b, link: required } }
+
+message! {
+    HostUpdate <=> v1::HostUpdate {
+        step,
+        parameters_per_second,
+        together_per_second,
+        origin: or(LinkOrigin::Given),
+    }
+}
 
 message! {
     Tier <=> v1::ClusterTier { level, link = speed }

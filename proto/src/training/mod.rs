@@ -10,6 +10,7 @@ pub mod scenario;
 pub mod schedule;
 pub mod shard;
 pub mod stage;
+pub mod step_kind;
 mod wire;
 
 use serde::{Deserialize, Serialize};

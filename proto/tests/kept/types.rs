@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
 use loadmaster_proto::cluster::import::ClusterFormat;
@@ -36,6 +37,7 @@ use loadmaster_proto::reason::Reason;
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, Partitioning, StageConfig};
+use loadmaster_proto::training::step_kind::StepKind;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
 use loadmaster_proto::wire::v1;
 use prost::{Message, Name};
@@ -236,6 +238,7 @@ pub(crate) fn words() -> Vec<String> {
         lines::<Activation>("Activation", |value| vec![sent!(Activation, value)]),
         lines::<Backend>("Backend", |_| Vec::new()),
         lines::<Campaign>("Campaign", |_| Vec::new()),
+        lines::<ChunkOwners>("ChunkOwners", |value| vec![shown(value), sent!(ChunkOwners, value)]),
         lines::<ClusterFormat>("ClusterFormat", |value| vec![sent!(ClusterFormat, value)]),
         lines::<ClusterSource>("ClusterSource", |value| vec![sent!(ClusterSource, value)]),
         lines::<Collectives>("Collectives", |_| Vec::new()),
@@ -261,6 +264,7 @@ pub(crate) fn words() -> Vec<String> {
         lines::<RecomputePolicy>("RecomputePolicy", |value| vec![sent!(RecomputePolicy, value)]),
         lines::<Schedule>("Schedule", |value| vec![sent!(Schedule, value)]),
         lines::<SearchMode>("SearchMode", |value| vec![shown(value), sent!(SearchMode, value)]),
+        lines::<StepKind>("StepKind", |value| vec![named(value.as_str()), sent!(StepKind, value)]),
         reasons.collect(),
     ]
     .concat()

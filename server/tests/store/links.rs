@@ -47,6 +47,7 @@ fn links(bytes_per_second: f64) -> LinkMeasurement {
         groups: vec![GroupLink::new(vec![0, 1], points).unwrap()],
         environment: Environment::default(),
         copies: None,
+        updates: Vec::new(),
     }
 }
 

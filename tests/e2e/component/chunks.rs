@@ -1,10 +1,12 @@
 //! Models trained in chunks by real ranks: what each step needs besides chunks, and the device's peak, to the byte.
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
@@ -39,6 +41,7 @@ fn chunked(dice: &mut Sampler) -> ChunkedStage {
     ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: 500 << dice.below(6),
+        owners: ChunkOwners::Parts,
         order: pick(dice, &ChunkOrder::ALL),
         host_copy: pick(dice, &HostCopy::ALL),
         staging: 1 + dice.below(3),
@@ -114,6 +117,12 @@ fn assert_as_predicted(
     let has_table = matches!(model.input(), ModelInput::Tokens { .. });
     if ranks == 1 && has_table {
         stage.embedding = pick(dice, &EmbeddingPlace::ALL);
+    }
+    if ranks > 1 && dice.below(2) == 0 {
+        // As PatrickStar shares them.
+        (stage.layout, stage.owners) = (ChunkLayout::Patrickstar, ChunkOwners::Whole);
+        let largest = Sequence::of_model(model).atoms().map(|atom| atom.iter().sum()).max().unwrap();
+        stage.chunk_elements = stage.chunk_elements.max(largest);
     }
     let count = lay_out(&stage).layout.chunks().len();
     // A table on the host is the first chunk.

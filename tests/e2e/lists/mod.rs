@@ -199,6 +199,7 @@ fn cluster(nodes: usize) -> Cluster {
         links: Vec::new(),
         network: Some(link),
         copies: None,
+        updates: Vec::new(),
     };
     Cluster::new(ClusterParts {
         kinds: vec![DeviceKind {
@@ -228,6 +229,7 @@ fn links(work: &LinkWork) -> LinkMeasurement {
         groups: vec![GroupLink::new((0..work.devices).collect(), points).unwrap()],
         environment: Default::default(),
         copies: None,
+        updates: Vec::new(),
     }
 }
 

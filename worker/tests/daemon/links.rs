@@ -99,5 +99,8 @@ async fn a_worker_measures_its_links() {
     }
     let copies = links.copies.unwrap();
     assert_eq!((copies.devices.len(), copies.pairs.len()), (3, 3));
+    assert_eq!(links.updates.len(), 3);
+    let parameters = work().updated_parameters();
+    assert!(links.updates.iter().flat_map(|of| &of.steps).all(|timed| timed.parameters == parameters));
     connection.acknowledge("one", 7).await;
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use crate::bytes::Bytes;
 use crate::chunks::embedding::EmbeddingPlace;
+use crate::chunks::groups::ChunkOwners;
 use crate::chunks::host::HostCopy;
 use crate::chunks::lists::Lists;
 use crate::chunks::packing::{ChunkLayout, Packing};
@@ -46,6 +47,7 @@ fn stage(embedding: EmbeddingPlace, order: ChunkOrder) -> ChunkedStage {
     ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: 1 << 20,
+        owners: ChunkOwners::Parts,
         order,
         host_copy: HostCopy::Made,
         staging: 2,

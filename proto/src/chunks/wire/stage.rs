@@ -1,6 +1,7 @@
 //! How a stage trains in chunks, as a message.
 
 use crate::chunks::embedding::EmbeddingPlace;
+use crate::chunks::groups::ChunkOwners;
 use crate::chunks::residency::Payload;
 use crate::chunks::residency::paged::Paging;
 use crate::chunks::residency::visits::Visit;
@@ -23,6 +24,7 @@ impl From<&ChunkedStage> for v1::ChunkedStage {
         Self {
             layout: stage.layout.to_wire(),
             chunk_elements: stage.chunk_elements.to_wire(),
+            owners: (!stage.owners.is_default()).then_some(stage.owners).to_wire(),
             order: stage.order.to_wire(),
             host_copy: stage.host_copy.to_wire(),
             staging: stage.staging.to_wire(),
@@ -53,6 +55,7 @@ impl TryFrom<v1::ChunkedStage> for ChunkedStage {
         Ok(Self {
             layout: field("layout", wire.layout)?,
             chunk_elements: field("chunk_elements", wire.chunk_elements)?,
+            owners: field::<Option<ChunkOwners>, _>("owners", wire.owners)?.unwrap_or_default(),
             order: field("order", wire.order)?,
             host_copy: field("host_copy", wire.host_copy)?,
             staging: field("staging", wire.staging)?,

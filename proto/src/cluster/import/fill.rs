@@ -110,5 +110,6 @@ pub(super) fn node(name: String, count: u32, kind: &str, options: &ImportOptions
         links: Vec::new(),
         network: Some(network(options)),
         copies: None,
+        updates: Vec::new(),
     }
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::super::{LinkClass, LinkOrigin};
 use super::*;
+use crate::training::step_kind::StepKind;
 
 const TOPOGRAPH: &str = include_str!("fixtures/topograph.json");
 const TOPOGRAPH_ATTRIBUTES: &str = include_str!("fixtures/topograph-attributes.json");
@@ -165,7 +166,8 @@ fn a_document_says_how_copies_go() {
         )
     };
     let all = "host: {memory: 512GiB, link: {bandwidth: 24GB/s, back: 20GB/s, latency: 4us, origin: measured}, \
-               links: [{device: 2, bandwidth: 12GB/s, duplex: half}], uplinks: [{devices: [1, 0], bandwidth: 25GB/s}]}, \
+               links: [{device: 2, bandwidth: 12GB/s, duplex: half}], uplinks: [{devices: [1, 0], bandwidth: 25GB/s}], \
+               updates: [{step: adam-fp32, rate: 7e8, together: 1.2G/s, origin: measured}, {step: sgd-bf16, rate: 2G/s}]}, \
                peers: [{a: 1, b: 0, bandwidth: 90GB/s, back: 80GB/s, both: 100GB/s}]";
     let cluster = read(&text(all), &ImportOptions::default());
     let node = &cluster.nodes()[0];
@@ -183,6 +185,13 @@ fn a_document_says_how_copies_go() {
     assert_eq!(there.both_bytes_per_second, Some(100e9));
     // A pair without copies of its own has those of its link.
     assert_eq!(node.copies_between(0, 2).unwrap().out, node.link_between(0, 2).unwrap());
+    let adam = node.host_update(StepKind::AdamFp32).unwrap();
+    assert_eq!((adam.parameters_per_second, adam.together_per_second), (7e8, Some(1.2e9)));
+    let sgd = node.host_update(StepKind::SgdBf16).unwrap();
+    assert_eq!((sgd.of_each(3), sgd.origin), (2e9, LinkOrigin::Given));
+    // Nobody said anything of momentum: 32 bytes 700 million times a second are 20 bytes 1.12 billion times.
+    let momentum = node.host_update(StepKind::MomentumBf16).unwrap();
+    assert_eq!((momentum.parameters_per_second, momentum.origin), (1.12e9, LinkOrigin::Measured));
     assert_eq!(serde_json::from_str::<Cluster>(&serde_json::to_string(&cluster).unwrap()).unwrap(), cluster);
 
     for (host, field, why) in [
@@ -216,6 +225,26 @@ fn a_document_says_how_copies_go() {
             "host: {uplinks: [{devices: [0, 1], bandwidth: -1}]}",
             "document.nodes[0].copies.uplinks[0].bandwidth",
             "must be 1 to",
+        ),
+        (
+            "host: {updates: [{step: adagrad, rate: 1G/s}]}",
+            "document.nodes[0].host.updates[0].step",
+            "adam-bf16",
+        ),
+        (
+            "host: {updates: [{step: adam-bf16, rate: 1GB/s}]}",
+            "document.nodes[0].host.updates[0].rate",
+            "parameters per second",
+        ),
+        (
+            "host: {updates: [{step: adam-bf16, rate: 0}]}",
+            "document.nodes[0].updates[0].parameters_per_second",
+            "must be 1 to",
+        ),
+        (
+            "host: {updates: [{step: adam-bf16, rate: 1M}, {step: adam-bf16, rate: 2M}]}",
+            "document.nodes[0].updates[1].step",
+            "there twice",
         ),
         (
             "peers: [{a: 0, b: 0, bandwidth: 1GB/s}]",

@@ -3,10 +3,12 @@
 //! A run of this kind trains nothing. Its ranks exchange tensors of several sizes over the transports
 //! that training uses: each pair of devices back and forth, one pair at a time, and then groups of 2, 4,
 //! 8, … devices in all-reduces. A straight line through the seconds over the sizes gives bandwidth and
-//! latency; the points that it was drawn through are kept. Then devices copy as memory actions do ([`copies`]).
+//! latency; the points that it was drawn through are kept. Then devices copy as memory actions do ([`copies`]), and the host
+//! updates parameters as it does for trainings in chunks ([`updates`]).
 
 pub mod copies;
 mod fit;
+pub mod updates;
 mod wire;
 
 use std::collections::BTreeSet;
@@ -18,6 +20,7 @@ use crate::error::{Invalid, in_range};
 use crate::measure::collectives::Collectives;
 use crate::measure::environment::Environment;
 use copies::CopyMeasurement;
+use updates::DeviceUpdates;
 
 /// What to exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,6 +178,9 @@ pub struct RankLinks {
     /// Its own copies, and those of the pairs whose earlier member it is; none of ranks that cannot copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<CopyMeasurement>,
+    /// What the host updates for it; none of ranks that did not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updates: Option<DeviceUpdates>,
 }
 
 /// What a run of this kind yields. Indices of devices count `device_ids`.
@@ -194,6 +200,9 @@ pub struct LinkMeasurement {
     /// How fast memory actions copy; none of workers that did not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<CopyMeasurement>,
+    /// How fast the host updates parameters for each device; empty of workers that did not measure it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub updates: Vec<DeviceUpdates>,
 }
 
 impl LinkMeasurement {
@@ -212,7 +221,9 @@ impl LinkMeasurement {
             groups: Vec::new(),
             environment: ranks.first().map(|rank| rank.environment.clone()).unwrap_or_default(),
             copies: ranks.iter().all(|rank| rank.copies.is_some()).then(CopyMeasurement::default),
+            updates: Vec::new(),
         };
+        let have_updated = ranks.iter().all(|rank| rank.updates.is_some());
         for (index, rank) in (0..).zip(ranks) {
             in_range("index", rank.index, index..=index)?;
             whole.device_ids.push(rank.device_id);
@@ -222,6 +233,7 @@ impl LinkMeasurement {
                 all.devices.extend(own.devices);
                 all.pairs.extend(own.pairs);
             }
+            whole.updates.extend(rank.updates.filter(|_| have_updated));
         }
         whole.checked()
     }
@@ -263,6 +275,9 @@ impl LinkMeasurement {
         }
         if let Some(copies) = &self.copies {
             copies.check(devices).map_err(|invalid| invalid.under("copies"))?;
+        }
+        if !self.updates.is_empty() {
+            updates::check(&self.updates, devices)?;
         }
         Ok(self)
     }

@@ -1,7 +1,9 @@
 use proptest::prelude::*;
 
 use super::copies::{CopySpeeds, CopyWay, DeviceCopies, PairCopies};
+use super::updates::TimedUpdate;
 use super::*;
+use crate::training::step_kind::StepKind;
 
 fn points(of: impl Fn(f64) -> f64) -> Vec<LinkPoint> {
     let payloads = [4_u64 << 10, 64 << 10, 1 << 20, 16 << 20];
@@ -22,6 +24,7 @@ fn measurement(devices: u32) -> LinkMeasurement {
             .collect(),
         environment: Environment::default(),
         copies: None,
+        updates: Vec::new(),
     }
 }
 
@@ -163,10 +166,25 @@ fn copies_are_of_every_device_and_possible() {
     assert_eq!(refused.violations()[0].field, "devices[0].host.out.points");
 }
 
-/// What ranks found of their own copies and pairs is put together, if all of them could copy.
+fn updates(device: u32) -> DeviceUpdates {
+    let timed = |step| TimedUpdate { step, parameters: 4096, alone_seconds: 1e-3, together_seconds: 2e-3 };
+    DeviceUpdates { device, steps: StepKind::ALL.map(timed).to_vec() }
+}
+
+/// Of all devices, or none: what is wrong is named below the measurement's own list.
+#[test]
+fn updates_are_of_every_device_or_none() {
+    let with = |updates| LinkMeasurement { updates, ..measurement(3) }.checked();
+    assert!(with((0..3).map(updates).collect()).is_ok() && with(Vec::new()).is_ok());
+    let refused = with((0..2).map(updates).collect()).unwrap_err();
+    assert_eq!(refused.violations()[0].field, "updates");
+}
+
+/// What ranks found of their own copies, pairs and updates is put together, if all of them have it.
 #[test]
 fn the_copies_of_all_ranks_are_put_together() {
-    let whole = LinkMeasurement { copies: Some(copies(3)), ..measurement(3) };
+    let updates: Vec<DeviceUpdates> = (0..3).map(updates).collect();
+    let whole = LinkMeasurement { copies: Some(copies(3)), updates: updates.clone(), ..measurement(3) };
     let rank = |index: u32| {
         let all = copies(3);
         RankLinks {
@@ -180,12 +198,15 @@ fn the_copies_of_all_ranks_are_put_together() {
                 devices: all.devices.into_iter().filter(|of| of.device == index).collect(),
                 pairs: all.pairs.into_iter().filter(|of| of.first == index).collect(),
             }),
+            updates: updates.get(index as usize).cloned(),
         }
     };
     assert_eq!(LinkMeasurement::of_ranks((0..3).map(rank).collect()), Ok(whole.clone()));
     let mut without: Vec<RankLinks> = (0..3).map(rank).collect();
     without[1].copies = None;
-    assert_eq!(LinkMeasurement::of_ranks(without).unwrap().copies, None);
+    without[2].updates = None;
+    let without = LinkMeasurement::of_ranks(without).unwrap();
+    assert_eq!((without.copies, without.updates), (None, Vec::new()));
 }
 
 #[test]

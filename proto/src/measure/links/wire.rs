@@ -3,6 +3,7 @@
 use crate::cluster::{Link, LinkOrigin};
 use crate::error::Invalid;
 use crate::measure::links::copies::{CopyMeasurement, CopySpeeds, CopyWay, DeviceCopies, PairCopies};
+use crate::measure::links::updates::{DeviceUpdates, TimedUpdate};
 use crate::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
 use crate::message;
 use crate::wire::{ToWire, field, v1};
@@ -19,7 +20,14 @@ message! {
         groups,
         environment: required,
         copies,
+        updates,
     } check LinkMeasurement::checked
+}
+
+message! { DeviceUpdates <=> v1::DeviceUpdates { device, steps } }
+
+message! {
+    TimedUpdate <=> v1::TimedUpdate { step, parameters, alone_seconds, together_seconds }
 }
 
 message! { CopyMeasurement <=> v1::CopyMeasurement { devices, pairs } }

@@ -64,19 +64,6 @@ pub(crate) fn chunk_elements(text: &str) -> Result<i64, String> {
     }
 }
 
-/// Parameters that are updated in a second, above 0: `150M/s`, `2G/s`, `800k/s`, in powers of 1,000.
-pub(crate) fn parameters_per_second(text: &str) -> Result<f64, String> {
-    let bare = text.trim().trim_end_matches("/s").trim_end();
-    let units = [('k', 1e3), ('M', 1e6), ('G', 1e9)];
-    let (number, unit) = units
-        .into_iter()
-        .find_map(|(letter, unit)| Some((bare.strip_suffix(letter)?, unit)))
-        .unwrap_or((bare, 1.0));
-    let rate = number.trim_end().parse::<f64>().ok().map(|number| number * unit);
-    rate.filter(|rate| rate.is_finite() && *rate > 0.0)
-        .ok_or_else(|| "write parameters per second above 0, for example 150M/s; M is a million".to_owned())
-}
-
 /// Devices: groups of `COUNTxBYTES`, separated by commas, each with an optional `:KIND`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Devices(pub(crate) Vec<DeviceGroup>);
@@ -262,16 +249,6 @@ mod tests {
         assert_eq!(chunk_elements("128M"), Ok(128 << 20));
         for wrong in ["128MiB", "0", "auto", "-1"] {
             assert!(chunk_elements(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn a_rate_of_updates_is_in_powers_of_a_thousand() {
-        for (text, rate) in [("150M/s", 150e6), ("1.5G/s", 1.5e9), ("800 k/s", 8e5), ("2e8", 2e8)] {
-            assert_eq!(parameters_per_second(text), Ok(rate), "{text}");
-        }
-        for wrong in ["", "0", "-1M/s", "M/s", "150MB/s", "nan", "inf", "fast", "1e308G"] {
-            assert!(parameters_per_second(wrong).is_err(), "{wrong:?}");
         }
     }
 

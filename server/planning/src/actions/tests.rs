@@ -170,6 +170,7 @@ fn a_node_of_a_cluster_keeps_its_pairs() {
         links: vec![pair(0, 2, 5e9), pair(1, 2, 7e9)],
         network: None,
         copies: None,
+        updates: Vec::new(),
     };
     let capacity = Bytes(1 << 30).0;
     let devices = NodeDevices::of_node(&node, &[(2, capacity), (0, capacity), (1, capacity)], link(2e9), 9);

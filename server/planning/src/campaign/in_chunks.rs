@@ -7,6 +7,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::Lists;
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
@@ -46,6 +47,7 @@ pub fn in_chunks(settings: &ProfileSettings, model: &Model) -> Result<Option<Pla
     let chunks = ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: chunk_elements(model, lists).map_err(named)?,
+        owners: ChunkOwners::Parts,
         order: ChunkOrder::Layer,
         host_copy: host_copy(&settings.device_kind, training.precision),
         staging: STAGING,

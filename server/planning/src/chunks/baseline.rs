@@ -3,7 +3,7 @@
 //! | who | what is on the device | when is the host's part updated? |
 //! |---|---|---|
 //! | ZeRO-Offload | all parameters, always; their gradients leave when they are complete | when the backward pass is over |
-//! | PatrickStar | what its margin has room for of the state; parameters as a paging rule has it | the same |
+//! | PatrickStar | what its margin has room for of the state; parameters as a paging rule has it, in groups of a whole chunk of each rank | the same |
 //!
 //! Both keep a low-precision copy of the parameters on the host.
 
@@ -81,6 +81,7 @@ impl Baseline {
         let sequence = Sequence::of_model(&question.model);
         let packing = Packing::new(&sequence, layout, lists)?;
         let places = packing.lay_out(published_size(&packing, layout)?)?;
+        let places = Laid::shared(places, layout, question.ranks)?;
         let laid = Laid::new(question, &ground, (layout, lists), places)?;
         match self {
             Self::Static(_) => {
@@ -99,7 +100,7 @@ impl PatrickStar {
         let room: Vec<u64> =
             laid.ground.costs.needed.iter().map(|needed| overall.saturating_sub(*needed)).collect();
         let paging = Paging { eviction: self.eviction, ahead: 0, behind: 0 };
-        let mut count = Margin::of(laid, overall).on_device();
+        let mut count = Margin::of(laid, overall).groups();
         loop {
             // In list order.
             let on_device: Vec<usize> = (0..count).collect();
@@ -144,7 +145,8 @@ impl Margin {
             overall: overall as f64,
             most: laid.ground.costs.needed.iter().copied().max().unwrap_or(0) as f64,
             ranks: usize::try_from(laid.sharing.ranks()).unwrap_or(usize::MAX),
-            chunks: laid.count(),
+            // With the dummies that fill up the last group.
+            chunks: laid.count().saturating_mul(usize::try_from(laid.sharing.ranks()).unwrap_or(usize::MAX)),
             chunk_elements: laid.places.chunk_elements() as f64,
             scalar_bytes: scalar as f64,
             state_bytes: (laid.lists.parameter_bytes() - scalar) as f64,
@@ -160,11 +162,6 @@ impl Margin {
         let groups = (margin / (self.state_bytes * self.chunk_elements) * MARGIN_USE_RATIO).ceil() - 1.0;
         // Casts of negative numbers end at 0.
         (groups as usize).min(self.chunks.div_ceil(self.ranks))
-    }
-
-    /// The chunks of these groups. Ours are shared in parts, which take as much of each device as whole chunks of one rank each.
-    fn on_device(&self) -> usize {
-        self.groups().saturating_mul(self.ranks).min(self.chunks)
     }
 }
 

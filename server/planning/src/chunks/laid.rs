@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{ActivationPlace, on_host};
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
-use loadmaster_proto::chunks::groups::Sharing;
+use loadmaster_proto::chunks::groups::{ChunkOwners, Sharing};
 use loadmaster_proto::chunks::host::{HostCopy, HostMemory, may_leave_unfinished};
 use loadmaster_proto::chunks::layout::{Chunk, Layout};
 use loadmaster_proto::chunks::lists::{List, Lists};
@@ -113,7 +113,8 @@ impl<'a> Laid<'a> {
         (layout, lists): (ChunkLayout, Lists),
         places: Layout,
     ) -> Result<Self, Invalid> {
-        let sharing = Sharing::new(question.ranks, lists.alignment_elements())?;
+        let owners = ChunkOwners::of_layout(layout);
+        let sharing = Sharing::new(question.ranks, lists.alignment_elements(), owners)?;
         let uses = Uses::of(&question.model, &places, &ground.steps, ground.embedding);
         let first = if ground.table.is_some() { HostTable::CHUNK + 1 } else { 0 };
         let mut ranked: Vec<usize> = (first..places.chunks().len()).collect();
@@ -136,7 +137,19 @@ impl<'a> Laid<'a> {
             EmbeddingPlace::Host => packing.with_table_apart(),
         };
         let sizes = question.choices.sizes.of(&packing)?;
-        Ok(sizes.into_iter().map(move |size| packing.lay_out(size)))
+        let ranks = question.ranks;
+        Ok(sizes.into_iter().map(move |size| Self::shared(packing.lay_out(size)?, layout, ranks)))
+    }
+
+    /// Chunks as ranks share them that lie so: where they own whole ones, as many of them as there are ranks are one.
+    ///
+    /// # Errors
+    /// More elements than can be counted.
+    pub(super) fn shared(places: Layout, layout: ChunkLayout, ranks: u32) -> Result<Layout, Invalid> {
+        match ChunkOwners::of_layout(layout) {
+            ChunkOwners::Whole if ranks > 1 => places.in_groups(ranks),
+            ChunkOwners::Whole | ChunkOwners::Parts => Ok(places),
+        }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -272,6 +285,7 @@ impl<'a> Laid<'a> {
         ChunkedStage {
             layout: self.layout,
             chunk_elements: self.places.chunk_elements(),
+            owners: self.sharing.owners(),
             order: self.ground.order,
             host_copy,
             staging: self.question.choices.staging,

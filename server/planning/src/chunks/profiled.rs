@@ -3,6 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::on_host;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -141,6 +142,7 @@ fn any_chunks(
     let stage = ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: ANY_SIZE,
+        owners: ChunkOwners::Parts,
         order,
         host_copy: HostCopy::Made,
         staging: 1,

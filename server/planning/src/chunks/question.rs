@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints};
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
-use loadmaster_proto::chunks::groups::Sharing;
+use loadmaster_proto::chunks::groups::{ChunkOwners, Sharing};
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::stage::{ChunkedStage, StepKernel};
@@ -24,7 +24,8 @@ pub struct ChunkQuestion {
     pub model: Model,
     /// How it is trained, but for what is computed again, which is chosen. Its micro-batch is that of all ranks.
     pub training: TrainingSpec,
-    /// Replicas of the model, each on a device of its own with its share of every micro-batch: each owns a part of every chunk.
+    /// Replicas of the model, each on a device of its own with its share of every micro-batch: each owns a part of every chunk, or
+    /// in the paper's layout whole chunks of groups.
     pub ranks: u32,
     /// Bytes of a rank's device, for chunks and all else.
     pub capacity: Bytes,
@@ -234,7 +235,7 @@ impl ChunkQuestion {
         for &recompute in recomputes {
             ChunkedStage::check_training(&self.training(recompute))?;
         }
-        Sharing::new(self.ranks, 1)?;
+        Sharing::new(self.ranks, 1, ChunkOwners::Parts)?;
         let LaneRates { up, down, copy_seconds, update, device_update, gather, collective_seconds } =
             self.rates;
         let rates = [

@@ -213,6 +213,7 @@ fn node(
         links: Vec::new(),
         network: has_neighbours.then(priors::network),
         copies: None,
+        updates: Vec::new(),
         devices,
     })
 }

@@ -232,6 +232,7 @@ fn clusters() -> impl Strategy<Value = Cluster> {
                     .collect(),
                 network: Some(link(f64::from(speed), 5.0)),
                 copies: None,
+                updates: Vec::new(),
             });
             let parts = ClusterParts {
                 kinds: kinds.to_vec(),

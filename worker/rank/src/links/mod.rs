@@ -3,10 +3,13 @@
 //! All ranks walk through the same list of exchanges: each pair sends a tensor back and forth, one pair at
 //! a time while the others wait, and then groups of growing size all-reduce one. What is timed is what
 //! training does: tensors between stages and sums within a stage, over host sockets, or with NCCL between
-//! different GPUs. At last devices copy as memory actions do ([`copies`]).
+//! different GPUs. Then devices copy as memory actions do ([`copies`]), and at last the host updates parameters as it does for
+//! trainings in chunks ([`updates`]).
 
+mod caches;
 mod copies;
 mod mesh;
+mod updates;
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +37,7 @@ pub fn measure(spec: &LinkSpec) -> Result<RankLinks, RankError> {
     let memory = Memory::open(&spec.device)?;
     tch::set_num_threads(i32::try_from(spec.threads).unwrap_or(i32::MAX));
     let exchanges = spec.work.pairs().count() + spec.work.groups().len();
-    progress::start((exchanges + copies::passes(&spec.work)) as u64);
+    progress::start((exchanges + copies::passes(&spec.work) + updates::passes(&spec.work)) as u64);
     exchange(spec, &memory).map_err(|error| {
         let (phase, layer) = progress::whereabouts();
         memory.explain(error, phase, layer)
@@ -55,6 +58,7 @@ fn exchange(spec: &LinkSpec, memory: &Memory) -> Result<RankLinks, RankError> {
     let pairs = rank.pairs()?;
     let groups = rank.groups(spec)?;
     let copies = copies::measure(&mut rank, spec)?;
+    let updates = updates::measure(&rank, spec)?;
     let transport = rank.mesh.transport();
     rank.mesh.finish()?;
     Ok(RankLinks {
@@ -65,6 +69,7 @@ fn exchange(spec: &LinkSpec, memory: &Memory) -> Result<RankLinks, RankError> {
         groups,
         environment: library::environment(&spec.device, spec.threads),
         copies: Some(copies),
+        updates: Some(updates),
     })
 }
 

@@ -5,6 +5,7 @@ mod embedding;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
@@ -36,6 +37,7 @@ fn in_chunks(chunk_elements: u64, order: ChunkOrder) -> ChunkedStage {
     ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements,
+        owners: ChunkOwners::Parts,
         order,
         host_copy: HostCopy::Made,
         staging: 2,
@@ -213,6 +215,62 @@ fn ranks_that_share_chunks_train_the_same() {
                     let other = replicas.assert_counted(&chunks, &measured, &what);
                     let needed = needed.get_or_insert_with(|| other.clone());
                     assert_eq!(&other, needed, "{what}: what a step needs besides is its own");
+                }
+            }
+        }
+    }
+}
+
+/// Ranks of which each owns whole chunks, as PatrickStar shares them: groups of as many as there are ranks, the last filled up with
+/// dummies, train what replicas train that hold all, to the bit, and each holds its chunk of every group, dummies too.
+#[test]
+fn ranks_that_own_whole_chunks_train_the_same() {
+    let mut random = Random::new(31);
+    for (model, ranks) in [(small_gpt(true), 2), (small_llama(), 3), (small_bert(), 4)] {
+        let training = TrainingSpec {
+            precision: random.of(&[Precision::Fp32, Precision::Bf16]),
+            optimizer: random.of(&[ADAM, SGD]),
+            micro_batch_size: 12,
+            micro_batches: 1 + random.below(3) as u32,
+            recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
+            ..training()
+        };
+        let largest = largest_atom(&model, ChunkLayout::Patrickstar);
+        let replicas = Replicas::new(model, training, ranks);
+        let (mut plain, _) = replicas.train(None);
+        plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        for order in ChunkOrder::ALL {
+            for on_device in [OnDevice::None, OnDevice::Some, OnDevice::All] {
+                let bare = ChunkedStage {
+                    layout: ChunkLayout::Patrickstar,
+                    owners: ChunkOwners::Whole,
+                    host_copy: random.of(&HostCopy::ALL),
+                    ..in_chunks(largest + random.below(700) as u64, order)
+                };
+                let groups = replicas.lay_out(&bare);
+                let elements = bare.chunk_elements;
+                assert!(
+                    groups.layout.chunks().iter().all(|group| group.capacity == elements * u64::from(ranks)),
+                    "dummies fill up the last"
+                );
+                let bare = ChunkedStage {
+                    on_device: on_device.of(groups.layout.chunks().len(), &mut random),
+                    ..bare
+                };
+                let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
+                let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+                let (shared, measured) = replicas.train(Some(&chunks));
+                let what = format!("{} {ranks} {training:?} {chunks:?}", replicas.model.family());
+                assert_same_bits(&shared, &plain, &what);
+                let all = replicas.lay_out(&chunks);
+                for measured in measured {
+                    replicas.assert_counted(&chunks, &measured, &what);
+                    // One chunk of each group in all lists, on the host or on the device, and besides what gradients pass through.
+                    let lists = Lists::new(training.precision, &training.optimizer).unwrap();
+                    let scalar = lists.scalar_bytes(List::Parameters);
+                    let on_host = all.layout.chunks().len() - chunks.on_device.len();
+                    let state = on_host as u64 * elements * (lists.parameter_bytes() - scalar);
+                    assert!(measured.chunks.as_ref().unwrap().host_bytes.0 >= state, "{what}");
                 }
             }
         }

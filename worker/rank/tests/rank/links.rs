@@ -5,12 +5,14 @@ use std::process::Command;
 
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::copies::{CopySpeeds, CopyWay};
+use loadmaster_proto::measure::links::updates::host_updates;
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork, RankLinks};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{
     EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, LinkSpec, RankEvent,
 };
 use loadmaster_proto::phase::Phase;
+use loadmaster_proto::training::step_kind::StepKind;
 
 use crate::processes::{Ended, cpu, with_input};
 
@@ -107,6 +109,28 @@ fn copies_of_slots_are_measured_at_their_pace() {
         no_faster(of.all_next.as_ref().unwrap(), 1.0, 40e6);
     }
     whole.pairs.iter().for_each(|pair| speeds(&pair.copies, 40e6));
+}
+
+/// Each rank times each kind of step alone and beside the others, over lists as large as the largest payload; a cluster has all of
+/// them, in parameters per second.
+#[test]
+fn updates_on_the_host_are_measured_for_every_rank() {
+    let folder = tempfile::tempdir().unwrap();
+    let work = work(2);
+    let mut specs = specs(&work, folder.path());
+    specs.iter_mut().for_each(|spec| spec.threads = 2);
+    let parts: Vec<RankLinks> = run(&specs).into_iter().map(measured).collect();
+    let updates = LinkMeasurement::of_ranks(parts).unwrap().updates;
+    assert_eq!(updates.iter().map(|of| of.device).collect::<Vec<_>>(), [0, 1]);
+    for of in &updates {
+        assert_eq!(of.steps.iter().map(|timed| timed.step).collect::<Vec<_>>(), StepKind::ALL);
+        assert!(of.steps.iter().all(|timed| timed.parameters == (2 << 20) / 4), "{of:?}");
+        // How long it takes is the machine's business; that each was timed is not.
+        assert!(of.steps.iter().all(|timed| timed.alone_seconds > 0.0 && timed.together_seconds > 0.0));
+    }
+    let described = host_updates(&updates);
+    assert_eq!(described.len(), StepKind::ALL.len());
+    assert!(described.iter().all(|of| of.together_per_second.is_some()));
 }
 
 /// A payload that does not fit its device is a result with its bytes, as in training, and the other ranks say

@@ -12,6 +12,7 @@ CampaignWord = Literal["paper", "stages", "minimal", "imported"]
 ChunkLayoutWord = Literal["patrickstar", "aligned"]
 ChunkMovesWord = Literal["dropped", "exclusive"]
 ChunkOrderWord = Literal["micro-batch", "layer"]
+ChunkOwnersWord = Literal["parts", "whole"]
 ChunkUpdateWord = Literal["on-arrival", "after-backward"]
 EmbeddingPlaceWord = Literal["chunk", "host"]
 EnvelopeWord = Literal["torchrun", "jobset", "trainjob", "pytorchjob", "leaderworkerset", "job", "ray"]
@@ -72,6 +73,7 @@ class RecommendOptions(TypedDict, total=False):
     memory_ways: Sequence[Union[MemoryWayWord, str, int]]
     memory_blocks: Sequence[Union[MemoryBlockWord, str, int]]
     host_memory_bytes: Union[int, str]
+    smallest_block_bytes: Union[int, str]
     hourly_prices: Mapping[str, float]
     transfers: Union[TransfersWord, str, int]
     memory_mode: Union[MemoryModeWord, str, int]
@@ -192,6 +194,7 @@ class ChunkedStageFields(TypedDict, total=False):
     paged: Union["ChunkPagingFields", Message]
     host_memory_bytes: Union[int, str]
     embedding: Union[EmbeddingPlaceWord, str, int]
+    owners: Union[ChunkOwnersWord, str, int]
 
 
 class ChunkPagingFields(TypedDict, total=False):

@@ -10,6 +10,7 @@ use super::paged::Paging;
 use super::visits::Visits;
 use crate::bytes::Bytes;
 use crate::chunks::embedding::EmbeddingPlace;
+use crate::chunks::groups::ChunkOwners;
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime};
@@ -21,6 +22,7 @@ fn stage(chunk_elements: u64, order: ChunkOrder, host_copy: HostCopy) -> Chunked
     ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements,
+        owners: ChunkOwners::Parts,
         order,
         host_copy,
         staging: 2,

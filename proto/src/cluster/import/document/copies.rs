@@ -1,4 +1,4 @@
-//! How memory actions copy on a node, as documents have it.
+//! What a node's host does for memory actions and for trainings in chunks, as documents have it.
 //!
 //! ```yaml
 //! host:
@@ -8,6 +8,8 @@
 //!     - {device: 3, bandwidth: 12GB/s, duplex: half}             # of one; both directions at once are no faster
 //!     - {device: 4, bandwidth: 12GB/s, both: 20GB/s, origin: measured}
 //!   uplinks: [{devices: [0, 1], bandwidth: 25GB/s}]               # both together, in each direction
+//!   updates:                          # parameters that the optimizer's step on the host updates
+//!     - {step: adam-bf16, rate: 700M/s, together: 1.2G/s}         # for one device alone; for all that update at once
 //! peers:                              # one-sided copies, where they are not as fast as the link of the pair
 //!   - {a: 0, b: 1, bandwidth: 90GB/s}
 //! ```
@@ -15,7 +17,7 @@
 use serde::Deserialize;
 
 use super::{Quantity, entries, priors, quantity, speed};
-use crate::cluster::{CopyLink, HostLink, Link, LinkOrigin, NodeCopies, PeerCopies, Uplink};
+use crate::cluster::{CopyLink, HostLink, HostUpdate, Link, LinkOrigin, NodeCopies, PeerCopies, Uplink};
 use crate::error::Invalid;
 
 #[derive(Debug, Deserialize)]
@@ -27,6 +29,17 @@ pub(super) struct HostEntry {
     links: Vec<DeviceEntry>,
     #[serde(default)]
     uplinks: Vec<UplinkEntry>,
+    #[serde(default)]
+    updates: Vec<UpdateEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UpdateEntry {
+    step: String,
+    rate: Quantity,
+    together: Option<Quantity>,
+    origin: Option<LinkOrigin>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,18 +96,39 @@ enum Duplex {
 
 /// # Errors
 /// Names the path below the node.
-pub(super) fn copies(host: Option<HostEntry>, peers: Vec<PeerEntry>) -> Result<Option<NodeCopies>, Invalid> {
+pub(super) fn copies_and_updates(
+    host: Option<HostEntry>,
+    peers: Vec<PeerEntry>,
+) -> Result<(Option<NodeCopies>, Vec<HostUpdate>), Invalid> {
     let under_host = |invalid: Invalid| invalid.under("host");
     let mut copies = NodeCopies { peers: entries("peers", peers, peer)?, ..NodeCopies::default() };
-    if let Some(HostEntry { memory, link, links, uplinks }) = host {
+    let mut known = Vec::new();
+    if let Some(HostEntry { memory, link, links, uplinks, updates }) = host {
         let bytes = memory.map(|memory| super::bytes("memory", &memory)).transpose();
         copies.host_memory = bytes.map_err(under_host)?;
         let link = link.map(|entry| copy_link(entry).map_err(|invalid| invalid.under("link")));
         copies.host_link = link.transpose().map_err(under_host)?;
         copies.host_links = entries("links", links, of_device).map_err(under_host)?;
         copies.uplinks = entries("uplinks", uplinks, uplink).map_err(under_host)?;
+        known = entries("updates", updates, update).map_err(under_host)?;
     }
-    Ok(Some(copies).filter(|copies| !copies.is_empty()))
+    Ok((Some(copies).filter(|copies| !copies.is_empty()), known))
+}
+
+fn update(entry: UpdateEntry) -> Result<HostUpdate, Invalid> {
+    let UpdateEntry { step, rate, together, origin } = entry;
+    let parameters = |field: &str, quantity: &Quantity| match quantity {
+        Quantity::Number(number) => Ok(*number),
+        Quantity::Text(text) => {
+            quantity::parameters_per_second(text).map_err(|why| Invalid::field(field, why))
+        }
+    };
+    Ok(HostUpdate {
+        step: step.parse().map_err(|unknown| Invalid::field("step", format!("{unknown}")))?,
+        parameters_per_second: parameters("rate", &rate)?,
+        together_per_second: together.map(|together| parameters("together", &together)).transpose()?,
+        origin: origin.unwrap_or(LinkOrigin::Given),
+    })
 }
 
 fn of_device(entry: DeviceEntry) -> Result<HostLink, Invalid> {

@@ -14,6 +14,7 @@
 //!       memory: 512GiB
 //!       link: {bandwidth: 50GB/s, latency: 5us}
 //!       uplinks: [{devices: [0, 1], bandwidth: 50GB/s}]
+//!       updates: [{step: adam-bf16, rate: 700M/s, together: 2G/s}]   # what trainings in chunks update there
 //! tiers:                            # nearest first
 //!   - {level: leaf, bandwidth: 50GB/s}
 //!   - {level: spine, bandwidth: 25GB/s}
@@ -258,10 +259,12 @@ fn nodes(entry: NodeEntry, room: &Rooms) -> Result<Vec<Node>, Invalid> {
         None => (None, None),
     };
     let network = network.map(|entry| outside(&entry)).transpose()?;
-    let copies = copies::copies(host, peers)?;
-    room.copies.take("host", names.len().saturating_mul(copies.as_ref().map_or(0, NodeCopies::size)))?;
+    let (copies, updates) = copies::copies_and_updates(host, peers)?;
+    let numbers = copies.as_ref().map_or(0, NodeCopies::size).saturating_add(updates.len());
+    room.copies.take("host", names.len().saturating_mul(numbers))?;
     let name = String::new();
-    let node = Node { name, labels, driver_version, devices, link, link_class, links, network, copies };
+    let node =
+        Node { name, labels, driver_version, devices, link, link_class, links, network, copies, updates };
     Ok(names.into_iter().map(|name| Node { name, ..node.clone() }).collect())
 }
 

@@ -275,6 +275,12 @@ pub fn check_links(
         let largest = work.copied_bytes(None).last().copied().unwrap_or_default();
         copies.check_payloads(largest).map_err(|invalid| invalid.under("copies"))?;
     }
+    for (index, of) in measured.updates.iter().enumerate() {
+        for (place, timed) in of.steps.iter().enumerate() {
+            let field = format!("updates[{index}].steps[{place}].parameters");
+            same(&field, &timed.parameters, &work.updated_parameters())?;
+        }
+    }
     same("environment.device_kind", &measured.environment.device_kind.as_str(), &device_kind)?;
     words::environment(&measured.environment).map_err(|invalid| invalid.under("environment"))
 }

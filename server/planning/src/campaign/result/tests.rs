@@ -5,6 +5,7 @@ use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::links::updates::{DeviceUpdates, TimedUpdate};
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
@@ -13,6 +14,7 @@ use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 use loadmaster_proto::name::CommandName;
 use loadmaster_proto::training::actions::{Hosted, StageActions, StagedAction};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::step_kind::StepKind;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
 use proptest::prelude::*;
 
@@ -539,6 +541,7 @@ fn links_are_those_of_the_workers_devices() {
         groups: Vec::new(),
         environment: Environment { device_kind: CPU_KIND.to_owned(), ..Environment::default() },
         copies: None,
+        updates: Vec::new(),
     };
     assert_eq!(check_links(&work, CPU_KIND, &devices(), &measured), Ok(()));
     let other =
@@ -547,5 +550,17 @@ fn links_are_those_of_the_workers_devices() {
         check_links(&work, CPU_KIND, &devices(), &measured).unwrap_err().violations()[0].field.clone()
     };
     assert_eq!(field(other), "device_ids[1]");
+    let timed = |parameters| TimedUpdate {
+        step: StepKind::AdamBf16,
+        parameters,
+        alone_seconds: 1e-3,
+        together_seconds: 2e-3,
+    };
+    let updating = |parameters| LinkMeasurement {
+        updates: vec![DeviceUpdates { device: 0, steps: vec![timed(parameters)] }],
+        ..measured.clone()
+    };
+    assert_eq!(check_links(&work, CPU_KIND, &devices(), &updating(1 << 18)), Ok(()));
+    assert_eq!(field(updating(1 << 17)), "updates[0].steps[0].parameters");
     assert_eq!(field(LinkMeasurement { device_ids: Vec::new(), ..measured }), "device_ids");
 }

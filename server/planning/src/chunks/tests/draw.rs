@@ -3,6 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints, on_host};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::Chunk;
 use loadmaster_proto::chunks::lists::List;
@@ -291,6 +292,11 @@ impl SharedChunk {
         if ranks == 1 {
             return Self { ranks, part: extent * scalar, whole: capacity * scalar, updated: extent };
         }
+        if chunks.sharing.owners() == ChunkOwners::Whole {
+            let part = chunks.layout.chunk_elements();
+            let whole = part * u64::from(ranks) * scalar;
+            return Self { ranks, part: part * scalar, whole, updated: part.min(extent) };
+        }
         let line = chunks.lists.alignment_elements();
         let mut part = line;
         while part * u64::from(ranks) < extent {
@@ -316,6 +322,8 @@ fn stage(
     ChunkedStage {
         layout,
         chunk_elements,
+        // As the paper shares what lies as in the paper.
+        owners: if layout == ChunkLayout::Patrickstar { ChunkOwners::Whole } else { ChunkOwners::Parts },
         order,
         host_copy,
         staging: question.choices.staging,

@@ -1,8 +1,14 @@
-//! How memory actions copy on a discovered node: what was measured of its workers.
+//! How memory actions copy on a discovered node, and how fast its host updates parameters: what was measured of its workers.
+
+use std::collections::BTreeMap;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::GpuLink;
-use loadmaster_proto::cluster::{HostLink, LinkClass, LinkOrigin, NodeCopies, PeerCopies, Uplink};
+use loadmaster_proto::cluster::{
+    HostLink, HostUpdate, LinkClass, LinkOrigin, NodeCopies, PeerCopies, Uplink,
+};
+use loadmaster_proto::measure::links::updates::host_updates;
+use loadmaster_proto::training::step_kind::StepKind;
 
 use super::{DiscoveredWorker, Slot};
 
@@ -41,6 +47,20 @@ pub(super) fn copies(workers: &[&DiscoveredWorker<'_>], slots: &[Slot<'_>]) -> O
         }));
     }
     Some(copies).filter(|copies| !copies.is_empty())
+}
+
+/// What is known of a host's updates; empty where nothing was measured. Workers of one host share it, so that each kind of step
+/// is as fast as for the slowest of them, and reaches together what the one that reaches most has seen.
+pub(super) fn updates(workers: &[&DiscoveredWorker<'_>]) -> Vec<HostUpdate> {
+    let measured = workers.iter().filter_map(|worker| worker.measured);
+    let mut all: BTreeMap<StepKind, HostUpdate> = BTreeMap::new();
+    for own in measured.flat_map(|measured| host_updates(&measured.updates)) {
+        let known = all.entry(own.step).or_insert(own);
+        known.parameters_per_second = known.parameters_per_second.min(own.parameters_per_second);
+        let together = known.together_per_second.into_iter().chain(own.together_per_second);
+        known.together_per_second = together.reduce(f64::max);
+    }
+    all.into_values().collect()
 }
 
 /// The devices that are below one PCIe switch, as the driver knows it; where it knows of no switch, all together.

@@ -15,7 +15,7 @@ use loadmaster_proto::cluster::{
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::links::LinkMeasurement;
 
-use self::copied::copies;
+use self::copied::{copies, updates};
 
 /// A worker, as far as a cluster is concerned.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +34,7 @@ pub struct DiscoveredWorker<'a> {
 }
 
 /// The cluster of these workers. Links are as measured, or else as drivers describe them, or else assumed; copies of memory
-/// actions are as measured, or else nothing is said of them; the network between nodes is as given, or else assumed.
+/// actions and updates on hosts are as measured, or else nothing is said of them; the network between nodes is as given, or else assumed.
 ///
 /// # Errors
 /// When no device is left, or there is more of anything than a cluster may have.
@@ -140,6 +140,7 @@ fn node(
         links,
         network,
         copies: copies(workers, &slots),
+        updates: updates(workers),
     }
 }
 

@@ -5,7 +5,9 @@ use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::links::copies::{
     CopyMeasurement, CopySpeeds, CopyWay, DeviceCopies, PairCopies,
 };
+use loadmaster_proto::measure::links::updates::{DeviceUpdates, TimedUpdate};
 use loadmaster_proto::measure::links::{GroupLink, LinkPoint, PairLink};
+use loadmaster_proto::training::step_kind::StepKind;
 
 use super::*;
 
@@ -102,6 +104,7 @@ fn what_was_measured_counts_most() {
         groups: vec![GroupLink::new(vec![0, 1], points).unwrap()],
         environment: Environment::default(),
         copies: None,
+        updates: Vec::new(),
     };
     let measured = DiscoveredWorker { measured: Some(&measurement), ..worker("a", "n1", &slots, &[]) };
     let cluster = discover(&[measured], None).unwrap();
@@ -144,6 +147,7 @@ fn measured_copies_become_host_links_uplinks_and_peers() {
             devices: vec![device(0, 5e9), device(1, 5e9), device(2, 4e9)],
             pairs: vec![pair(0, 1, 16e9), pair(0, 2, 9e9), pair(1, 2, 16e9)],
         }),
+        updates: Vec::new(),
     }
     .checked()
     .unwrap();
@@ -207,6 +211,7 @@ fn gpus_below_one_switch_share_what_they_reach_together() {
             devices: [(0, 10e9), (1, 10e9), (2, 20e9), (3, 20e9)].map(device).to_vec(),
             pairs: Vec::new(),
         }),
+        updates: Vec::new(),
     };
     let worker = DiscoveredWorker { measured: Some(&measurement), ..worker("a", "n1", &gpus, &links) };
     let cluster = discover(&[worker], None).unwrap();
@@ -215,4 +220,40 @@ fn gpus_below_one_switch_share_what_they_reach_together() {
     assert_eq!(uplink.devices, [0, 1]);
     assert!((uplink.bytes_per_second / 20e9 - 1.0).abs() < 1e-2, "{uplink:?}");
     assert!(copies.peers.is_empty(), "GPUs cannot copy into others yet");
+}
+
+/// Ranks of two workers on one host: of each kind of step the slower one alone, and the most that any of them reach together;
+/// a worker that measured nothing takes nothing away.
+#[test]
+fn updates_of_a_host_are_those_of_its_workers() {
+    let slots = [slot(0, 2_048), slot(1, 2_048)];
+    let measurement = |alone_seconds: f64, together_seconds: f64| {
+        let timed = |step| TimedUpdate { step, parameters: 1_000_000, alone_seconds, together_seconds };
+        let of = |device| DeviceUpdates { device, steps: StepKind::ALL.map(timed).to_vec() };
+        LinkMeasurement {
+            device_ids: vec!["cpu0".to_owned(), "cpu1".to_owned()],
+            transport: Collectives::Host,
+            pairs: Vec::new(),
+            groups: Vec::new(),
+            environment: Environment::default(),
+            copies: None,
+            updates: vec![of(0), of(1)],
+        }
+    };
+    let (first, second) = (measurement(0.010, 0.016), measurement(0.008, 0.020));
+    let worker = |name, measured| DiscoveredWorker { measured, ..worker(name, "n1", &slots, &[]) };
+    let workers = [worker("a", Some(&first)), worker("b", Some(&second)), worker("c", None)];
+    let cluster = discover(&workers, None).unwrap();
+    let node = &cluster.nodes()[0];
+    assert_eq!(node.updates.len(), StepKind::ALL.len());
+    let update = node.host_update(StepKind::AdamBf16).unwrap();
+    assert_eq!(update.origin, LinkOrigin::Measured);
+    let near = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-9;
+    // 1 million parameters in 10 ms; two at once in 16.
+    assert!(near(update.parameters_per_second, 100e6), "{update:?}");
+    assert!(update.together_per_second.is_some_and(|all| near(all, 125e6)), "{update:?}");
+    let known_by_one = discover(&[worker("c", None), worker("a", Some(&first))], None).unwrap();
+    let of_one = discover(&[worker("a", Some(&first))], None).unwrap();
+    assert_eq!(known_by_one.nodes()[0].updates, of_one.nodes()[0].updates);
+    assert_eq!(discover(&[worker("c", None)], None).unwrap().nodes()[0].updates, []);
 }

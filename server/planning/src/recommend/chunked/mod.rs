@@ -7,7 +7,8 @@
 //! | `device` | which devices are they, and by which profile? |
 //! | `several` | which of the answers for several numbers of devices is best? |
 //! | `asked` | what may be chosen, and what of the request cannot be? |
-//! | `rates` | how fast are copies and updates, and who says so? |
+//! | `rates` | how fast are copies, and who says so? |
+//! | `updates` | how fast does the host update parameters for each of several ranks, and who says so? |
 //! | `objectives` | which plan is best at what is asked? |
 //! | `baselines` | what do others come to on the same device? |
 //! | `written` | what is told and kept of a plan in chunks? |
@@ -21,6 +22,7 @@ mod rates;
 mod several;
 #[cfg(test)]
 mod tests;
+mod updates;
 mod with_plain;
 mod written;
 

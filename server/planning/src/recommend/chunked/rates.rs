@@ -4,9 +4,11 @@ use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::training::step_kind::StepKind;
 
 use super::ChunksQuestion;
 use super::device::ChunkDevices;
+use super::updates::{KnownUpdates, UpdateRate};
 use crate::chunks::ProfiledPasses;
 use crate::predict::PredictionError;
 use crate::recommend::acted::{CopyLinks, HostRates, or_other_rates};
@@ -29,9 +31,8 @@ impl ChunksQuestion<'_> {
         let all = CopyLinks::of(&[places], kind, self.request.copy_pace);
         let links = all.host_way(0);
         let HostRates { up, down, copy_seconds } = all.host_rates();
-        let (alone, updates) = self.host_update(devices)?;
-        let slower = devices.slower();
-        let update = alone / slower;
+        let updates = self.host_update(devices)?;
+        let (slower, update) = (devices.slower(), updates.each);
         let rates = LaneRates {
             up,
             down,
@@ -41,37 +42,41 @@ impl ChunksQuestion<'_> {
             gather: devices.inside.bytes_per_second,
             collective_seconds: devices.inside.latency_seconds,
         };
-        let mut told = format!("{}; updates on the host at {updates}", or_other_rates(&links));
+        let mut told = format!("{}; updates on the host at {}", or_other_rates(&links), updates.told);
         if devices.ranks() > 1 {
             let inside = quantity::show_bytes_per_second(rates.gather);
             told = format!("{told}; between ranks {inside} ({})", devices.inside.origin.as_str());
         }
         if slower > 1.0 {
             let ranks = devices.ranks();
+            let what = if updates.knows_shares { "passes" } else { "passes and updates" };
             told = format!(
-                "{told}; passes and updates take {slower:.2} times as long, since {ranks} ranks share fewer cores"
+                "{told}; {what} take {slower:.2} times as long, since {ranks} ranks share fewer cores"
             );
         }
         Ok(SourcedRates { rates, told })
     }
 
-    /// Parameters that the host updates in a second for each rank, as for one alone, and who says so.
-    fn host_update(&self, devices: &ChunkDevices<'_>) -> Result<(f64, String), QuestionError> {
-        let millions = |rate: f64| format!("{:.1} M parameters/s", rate / 1e6);
-        if let Some(rate) = self.asked.host_update {
-            return Ok((rate, format!("{} (given)", millions(rate))));
-        }
-        match &devices.chain.chunk_check {
-            Some(check) => {
-                Ok((check.update_rate, format!("{} (measured by {})", millions(check.update_rate), check.run)))
-            }
-            None => Err(PredictionError::NotProfiled(format!(
-                "{} does not say how fast its hosts update parameters, which a training in chunks is planned by: profile \
-                 with `--host-memory`, which trains in chunks once, or name `--host-update`",
+    /// Parameters that the host updates in a second for each rank, all of them at once, and who says so.
+    fn host_update(&self, devices: &ChunkDevices<'_>) -> Result<UpdateRate, QuestionError> {
+        let training = &self.writer.training;
+        let step = StepKind::of(&training.optimizer, training.precision);
+        let known = KnownUpdates {
+            given: self.asked.host_update,
+            profiled: devices.chain.chunk_check.as_ref(),
+            described: devices.node.and_then(|node| node.host_update(step)),
+            ranks: devices.ranks(),
+            slower: devices.slower(),
+        };
+        known.rate().ok_or_else(|| {
+            PredictionError::NotProfiled(format!(
+                "{} does not say how fast its hosts update parameters, which a training in chunks is planned by, and no cluster \
+                 that is named does: profile with `--host-memory`, which trains in chunks once, plan on a cluster that was \
+                 discovered after `cluster measure`, or name `--host-update`",
                 devices.chain.profile
             ))
-            .into()),
-        }
+            .into()
+        })
     }
 
     /// The same of the device, from the steps of plain training.

@@ -4,7 +4,7 @@ use loadmaster_proto::chunks::mebi;
 use loadmaster_proto::training::Precision as Scalars;
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
-    ChunkMoves, ChunkRun, ChunkedStage, EmbeddingPlace, HostCopy, Precision, StageActions,
+    ChunkMoves, ChunkOwners, ChunkRun, ChunkedStage, EmbeddingPlace, HostCopy, Precision, StageActions,
 };
 
 use super::grid::Side::{Left, Right};
@@ -75,7 +75,8 @@ fn laid_out(chunks: &ChunkedStage, precision: Option<Precision>) -> String {
         scalar.and_then(|of| chunks.chunk_elements.checked_mul(i64::try_from(of.scalar_bytes()).ok()?));
     let size = size.map_or_else(String::new, |size| format!(" ({} of parameters)", bytes(size)));
     let layout = word(chunks.layout().as_str_name(), "CHUNK_LAYOUT_");
-    format!("{number} of {} elements{size}, {layout}; M: 2^20 elements", elements(chunks))
+    let whole = if chunks.owners() == ChunkOwners::Whole { ", each with one owner of all ranks" } else { "" };
+    format!("{number} of {} elements{size}, {layout}{whole}; M: 2^20 elements", elements(chunks))
 }
 
 /// How many chunks there are; none where no visits are planned: each that is not always there has one.

@@ -1,6 +1,7 @@
 //! What was measured of the links between a worker's devices.
 
 use loadmaster_proto::cluster::quantity;
+use loadmaster_proto::measure::links::updates::{DeviceUpdates, host_updates};
 use loadmaster_proto::wire::v1::{CopySpeeds, CopyWay, LinkMeasurement, LinkTransport, WorkerLinks};
 
 use crate::show::show;
@@ -86,7 +87,19 @@ fn one(measurement: &LinkMeasurement, run: &str, look: Look) -> String {
         }
         (false, false) => "",
     };
-    format!("{}{rest}{}{disturbed}run {run}\n", grid.render(), copies(measurement, device, look))
+    let (copied, updated) = (copies(measurement, device, look), updates(measurement, look));
+    format!("{}{rest}{copied}{updated}{disturbed}run {run}\n", grid.render())
+}
+
+/// Updates on the host as clusters describe them, a line for each kind of step; empty where none were measured.
+fn updates(measurement: &LinkMeasurement, look: Look) -> String {
+    let updates = measurement.updates.iter().cloned().map(DeviceUpdates::try_from);
+    let known: Vec<DeviceUpdates> = updates.collect::<Result<_, _>>().unwrap_or_default();
+    if known.is_empty() {
+        return String::new();
+    }
+    let described = host_updates(&known).iter().map(Into::into).collect::<Vec<_>>();
+    format!("\n{}", super::updates::draw(&described, look))
 }
 
 /// Copies as memory actions make them, a line for each place of a device; empty where none were measured.
@@ -136,7 +149,7 @@ fn copies(measurement: &LinkMeasurement, device: impl Fn(i32) -> String, look: L
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::wire::v1::{CopyMeasurement, DeviceCopies, PairCopies};
+    use loadmaster_proto::wire::v1::{self, CopyMeasurement, DeviceCopies, PairCopies};
 
     use super::*;
 
@@ -174,6 +187,34 @@ mod tests {
                 "run r",
             ]
         );
-        assert!(!one(&LinkMeasurement::default(), "r", Look::PLAIN).contains("copies"));
+        let nothing = one(&LinkMeasurement::default(), "r", Look::PLAIN);
+        assert!(!nothing.contains("copies") && !nothing.contains("step"), "{nothing}");
+    }
+
+    /// Pins how updates are listed: each kind of step for the slowest device alone, and for all at once.
+    #[test]
+    fn updates_are_listed_below_the_copies() {
+        let timed = |step: v1::StepKind, alone_seconds| v1::TimedUpdate {
+            step: step.into(),
+            parameters: 1_000_000,
+            alone_seconds,
+            together_seconds: 0.010,
+        };
+        let device = |device, alone| v1::DeviceUpdates {
+            device,
+            steps: vec![timed(v1::StepKind::SgdFp32, alone), timed(v1::StepKind::AdamBf16, 2.0 * alone)],
+        };
+        let updates = vec![device(0, 0.0020), device(1, 0.0025)];
+        let text = one(&LinkMeasurement { updates, ..LinkMeasurement::default() }, "r", Look::PLAIN);
+        let listed: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(
+            listed,
+            [
+                "step       for one device alone  for all devices at once  origin",
+                "sgd-fp32     400.0 M parameters/s     200.0 M parameters/s  measured",
+                "adam-bf16    200.0 M parameters/s     200.0 M parameters/s  measured",
+                "run r",
+            ]
+        );
     }
 }

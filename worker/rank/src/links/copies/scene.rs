@@ -1,7 +1,6 @@
 //! Copies of a device: those of a rank's mover, between its capped memory and pools outside it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use loadmaster_proto::measure::rank::LinkSpec;
 use tch::Tensor;
 
 use super::super::Rank;
+use super::super::caches::beyond_caches;
 use crate::actions::lane::Lane;
 use crate::clock::Clock;
 use crate::error::RankError;
@@ -17,13 +17,6 @@ use crate::ffi::{Direction, Mapping, Storage, Transfer};
 use crate::tape::defect;
 use crate::tensor::Form;
 use crate::transport::SharedPools;
-
-/// Fewest and most bytes that are written so that no cache has what is copied next.
-const COOLING: std::ops::RangeInclusive<usize> = 64 << 20..=256 << 20;
-/// Most bytes of that of all ranks together: this is the host's memory, and outside every slot.
-const TOGETHER: usize = 1 << 30;
-/// Where Linux says how large the last cache is: `32768K`.
-const LAST_CACHE: &str = "/sys/devices/system/cpu/cpu0/cache/index3/size";
 
 /// A device's memory, and pools outside it.
 #[derive(Debug)]
@@ -76,7 +69,10 @@ impl Scene {
             peers: lanes("peers", spec.pace.peer)?,
             _shared: shared,
             clock: rank.clock,
-            cooling: vec![0; if gpu.is_some() { 0 } else { cooling(spec.work.devices) / size_of::<u64>() }],
+            cooling: vec![
+                0;
+                if gpu.is_some() { 0 } else { beyond_caches(spec.work.devices) / size_of::<u64>() }
+            ],
         })
     }
 
@@ -108,12 +104,4 @@ impl Scene {
         }
         Ok((self.clock.now()? - start).as_secs_f64())
     }
-}
-
-/// Twice the last cache, as far as it is known and within reason; of all ranks together no more than there is anywhere.
-fn cooling(ranks: u32) -> usize {
-    let most = (TOGETHER / ranks.max(1) as usize).max(COOLING.start() / 4);
-    let known = fs::read_to_string(LAST_CACHE).ok();
-    let kibibytes = known.and_then(|text| text.trim().strip_suffix('K')?.parse::<usize>().ok());
-    kibibytes.unwrap_or_default().saturating_mul(2 << 10).clamp(*COOLING.start(), *COOLING.end()).min(most)
 }

@@ -14,19 +14,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bloadmaster/v1/actions.proto\x12\rloadmaster.v1\"\x80\x01\n\x0cStageActions\x12,\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x1b.loadmaster.v1.MemoryAction\x12\x17\n\x0fhost_pool_bytes\x18\x02 \x01(\x03\x12)\n\x06hosted\x18\x03 \x03(\x0b\x32\x19.loadmaster.v1.HostedPool\"*\n\nHostedPool\x12\r\n\x05stage\x18\x01 \x01(\x05\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\"\xa8\x01\n\x0cMemoryAction\x12\x13\n\x0b\x66irst_layer\x18\x01 \x01(\x05\x12\x12\n\nlast_layer\x18\x02 \x01(\x05\x12\r\n\x05slots\x18\x03 \x03(\x05\x12-\n\trecompute\x18\x04 \x01(\x0b\x32\x18.loadmaster.v1.RecomputeH\x00\x12)\n\x04swap\x18\x05 \x01(\x0b\x32\x19.loadmaster.v1.MemorySwapH\x00\x42\x06\n\x04\x64\x65\x65\x64\"\x0b\n\tRecompute\"\xb8\x01\n\nMemorySwap\x12)\n\x05\x62lock\x18\x01 \x01(\x0e\x32\x1a.loadmaster.v1.MemoryBlock\x12&\n\x02to\x18\x02 \x01(\x0e\x32\x1a.loadmaster.v1.MemoryPlace\x12*\n\x05peers\x18\x03 \x03(\x0b\x32\x1b.loadmaster.v1.MemoryStripe\x12\x15\n\rrelease_after\x18\x04 \x01(\x05\x12\x14\n\x0c\x66\x65tch_before\x18\x05 \x01(\x05\",\n\x0cMemoryStripe\x12\r\n\x05stage\x18\x01 \x01(\x05\x12\r\n\x05share\x18\x02 \x01(\x05\"\x86\x01\n\x08\x43opyPace\x12\"\n\x15host_bytes_per_second\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\"\n\x15peer_bytes_per_second\x18\x02 \x01(\x01H\x01\x88\x01\x01\x42\x18\n\x16_host_bytes_per_secondB\x18\n\x16_peer_bytes_per_second*\xcf\x01\n\x0bMemoryBlock\x12\x1c\n\x18MEMORY_BLOCK_UNSPECIFIED\x10\x00\x12\x1c\n\x18MEMORY_BLOCK_ACTIVATIONS\x10\x01\x12\x17\n\x13MEMORY_BLOCK_INPUTS\x10\x02\x12\x19\n\x15MEMORY_BLOCK_VERSIONS\x10\x03\x12\x18\n\x14MEMORY_BLOCK_WEIGHTS\x10\x04\x12\x1a\n\x16MEMORY_BLOCK_GRADIENTS\x10\x05\x12\x1a\n\x16MEMORY_BLOCK_OPTIMIZER\x10\x06*k\n\tMemoryWay\x12\x1a\n\x16MEMORY_WAY_UNSPECIFIED\x10\x00\x12\x18\n\x14MEMORY_WAY_RECOMPUTE\x10\x01\x12\x13\n\x0fMEMORY_WAY_HOST\x10\x02\x12\x13\n\x0fMEMORY_WAY_PEER\x10\x03*Z\n\x0bMemoryPlace\x12\x1c\n\x18MEMORY_PLACE_UNSPECIFIED\x10\x00\x12\x15\n\x11MEMORY_PLACE_HOST\x10\x01\x12\x16\n\x12MEMORY_PLACE_PEERS\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bloadmaster/v1/actions.proto\x12\rloadmaster.v1\"\x80\x01\n\x0cStageActions\x12,\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x1b.loadmaster.v1.MemoryAction\x12\x17\n\x0fhost_pool_bytes\x18\x02 \x01(\x03\x12)\n\x06hosted\x18\x03 \x03(\x0b\x32\x19.loadmaster.v1.HostedPool\"*\n\nHostedPool\x12\r\n\x05stage\x18\x01 \x01(\x05\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\"\xa8\x01\n\x0cMemoryAction\x12\x13\n\x0b\x66irst_layer\x18\x01 \x01(\x05\x12\x12\n\nlast_layer\x18\x02 \x01(\x05\x12\r\n\x05slots\x18\x03 \x03(\x05\x12-\n\trecompute\x18\x04 \x01(\x0b\x32\x18.loadmaster.v1.RecomputeH\x00\x12)\n\x04swap\x18\x05 \x01(\x0b\x32\x19.loadmaster.v1.MemorySwapH\x00\x42\x06\n\x04\x64\x65\x65\x64\"\x0b\n\tRecompute\"\xb8\x01\n\nMemorySwap\x12)\n\x05\x62lock\x18\x01 \x01(\x0e\x32\x1a.loadmaster.v1.MemoryBlock\x12&\n\x02to\x18\x02 \x01(\x0e\x32\x1a.loadmaster.v1.MemoryPlace\x12*\n\x05peers\x18\x03 \x03(\x0b\x32\x1b.loadmaster.v1.MemoryStripe\x12\x15\n\rrelease_after\x18\x04 \x01(\x05\x12\x14\n\x0c\x66\x65tch_before\x18\x05 \x01(\x05\",\n\x0cMemoryStripe\x12\r\n\x05stage\x18\x01 \x01(\x05\x12\r\n\x05share\x18\x02 \x01(\x05\"\x86\x01\n\x08\x43opyPace\x12\"\n\x15host_bytes_per_second\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\"\n\x15peer_bytes_per_second\x18\x02 \x01(\x01H\x01\x88\x01\x01\x42\x18\n\x16_host_bytes_per_secondB\x18\n\x16_peer_bytes_per_second\"M\n\nSavedBytes\x12\x17\n\x0frecompute_bytes\x18\x01 \x01(\x03\x12\x12\n\nhost_bytes\x18\x02 \x01(\x03\x12\x12\n\npeer_bytes\x18\x03 \x01(\x03*\xcf\x01\n\x0bMemoryBlock\x12\x1c\n\x18MEMORY_BLOCK_UNSPECIFIED\x10\x00\x12\x1c\n\x18MEMORY_BLOCK_ACTIVATIONS\x10\x01\x12\x17\n\x13MEMORY_BLOCK_INPUTS\x10\x02\x12\x19\n\x15MEMORY_BLOCK_VERSIONS\x10\x03\x12\x18\n\x14MEMORY_BLOCK_WEIGHTS\x10\x04\x12\x1a\n\x16MEMORY_BLOCK_GRADIENTS\x10\x05\x12\x1a\n\x16MEMORY_BLOCK_OPTIMIZER\x10\x06*k\n\tMemoryWay\x12\x1a\n\x16MEMORY_WAY_UNSPECIFIED\x10\x00\x12\x18\n\x14MEMORY_WAY_RECOMPUTE\x10\x01\x12\x13\n\x0fMEMORY_WAY_HOST\x10\x02\x12\x13\n\x0fMEMORY_WAY_PEER\x10\x03*Z\n\x0bMemoryPlace\x12\x1c\n\x18MEMORY_PLACE_UNSPECIFIED\x10\x00\x12\x15\n\x11MEMORY_PLACE_HOST\x10\x01\x12\x16\n\x12MEMORY_PLACE_PEERS\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'loadmaster._wire.v1.actions_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_MEMORYBLOCK']._serialized_start=776
-  _globals['_MEMORYBLOCK']._serialized_end=983
-  _globals['_MEMORYWAY']._serialized_start=985
-  _globals['_MEMORYWAY']._serialized_end=1092
-  _globals['_MEMORYPLACE']._serialized_start=1094
-  _globals['_MEMORYPLACE']._serialized_end=1184
+  _globals['_MEMORYBLOCK']._serialized_start=855
+  _globals['_MEMORYBLOCK']._serialized_end=1062
+  _globals['_MEMORYWAY']._serialized_start=1064
+  _globals['_MEMORYWAY']._serialized_end=1171
+  _globals['_MEMORYPLACE']._serialized_start=1173
+  _globals['_MEMORYPLACE']._serialized_end=1263
   _globals['_STAGEACTIONS']._serialized_start=47
   _globals['_STAGEACTIONS']._serialized_end=175
   _globals['_HOSTEDPOOL']._serialized_start=177
@@ -41,4 +41,6 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_MEMORYSTRIPE']._serialized_end=636
   _globals['_COPYPACE']._serialized_start=639
   _globals['_COPYPACE']._serialized_end=773
+  _globals['_SAVEDBYTES']._serialized_start=775
+  _globals['_SAVEDBYTES']._serialized_end=852
 # @@protoc_insertion_point(module_scope)

@@ -303,3 +303,31 @@ class CopyPace(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_peer_bytes_per_second", b"_peer_bytes_per_second"]) -> typing.Literal["peer_bytes_per_second"] | None: ...
 
 global___CopyPace = CopyPace
+
+@typing.final
+class SavedBytes(google.protobuf.message.Message):
+    """Bytes that each device of a stage need not hold at once, by what is done instead: a block counts once for every micro-batch in
+    flight that has one of its own.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RECOMPUTE_BYTES_FIELD_NUMBER: builtins.int
+    HOST_BYTES_FIELD_NUMBER: builtins.int
+    PEER_BYTES_FIELD_NUMBER: builtins.int
+    recompute_bytes: builtins.int
+    """What is computed again, less the inputs of these layers."""
+    host_bytes: builtins.int
+    """What is on the host."""
+    peer_bytes: builtins.int
+    """What is on devices of other stages."""
+    def __init__(
+        self,
+        *,
+        recompute_bytes: builtins.int = ...,
+        host_bytes: builtins.int = ...,
+        peer_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host_bytes", b"host_bytes", "peer_bytes", b"peer_bytes", "recompute_bytes", b"recompute_bytes"]) -> None: ...
+
+global___SavedBytes = SavedBytes

@@ -62,7 +62,9 @@ class Binding(google.protobuf.message.Message):
 
     @property
     def idle_devices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Devices that were given and have no rank: `node/index`. Past 1,000 they are only counted, in `warnings`."""
+        """Devices that were given and have no rank, those of other kinds than the plan's last: `node/index`. Past 1,000 they are only
+        counted, in `warnings`.
+        """
 
     @property
     def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:

@@ -15,35 +15,37 @@ _sym_db = _symbol_database.Default()
 from loadmaster._wire.v1 import training_pb2 as loadmaster_dot_v1_dot_training__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aloadmaster/v1/chunks.proto\x12\rloadmaster.v1\x1a\x1cloadmaster/v1/training.proto\"\xc6\x02\n\tChunkSpec\x12+\n\tprecision\x18\x01 \x01(\x0e\x32\x18.loadmaster.v1.Precision\x12+\n\toptimizer\x18\x02 \x01(\x0b\x32\x18.loadmaster.v1.Optimizer\x12*\n\x06layout\x18\x03 \x01(\x0e\x32\x1a.loadmaster.v1.ChunkLayout\x12*\n\x05sizes\x18\x04 \x01(\x0e\x32\x19.loadmaster.v1.ChunkSizesH\x00\x12\x18\n\x0e\x63hunk_elements\x18\x05 \x01(\x03H\x00\x12\x15\n\x0b\x63hunk_bytes\x18\x06 \x01(\x03H\x00\x12\x1a\n\x12max_chunk_elements\x18\x07 \x01(\x03\x12\r\n\x05ranks\x18\x08 \x01(\x05\x12\x14\n\x0cgroup_chunks\x18\t \x01(\x05\x12\r\n\x05limit\x18\n \x01(\x05\x42\x06\n\x04size\"\xab\x02\n\x0e\x43hunkFootprint\x12\x16\n\x0e\x63hunk_elements\x18\x01 \x01(\x03\x12\x1d\n\x15parameter_chunk_bytes\x18\x02 \x01(\x03\x12\x18\n\x10\x66p32_chunk_bytes\x18\x03 \x01(\x03\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\x03\x12\x10\n\x08outliers\x18\x05 \x01(\x03\x12\x0f\n\x07\x64ummies\x18\x06 \x01(\x03\x12\x13\n\x0butilisation\x18\x07 \x01(\x01\x12\x1b\n\x13\x66ullest_utilisation\x18\x08 \x01(\x01\x12\r\n\x05\x62ytes\x18\t \x01(\x03\x12\x1b\n\x13sharded_utilisation\x18\n \x01(\x01\x12\x15\n\rsharded_bytes\x18\x0b \x01(\x03\x12\x12\n\nrank_bytes\x18\x0c \x01(\x03\x12\x0c\n\x04\x62\x65st\x18\r \x01(\x08\"\x93\x02\n\x0bModelChunks\x12\r\n\x05model\x18\x01 \x01(\t\x12&\n\x04spec\x18\x02 \x01(\x0b\x32\x18.loadmaster.v1.ChunkSpec\x12\x17\n\x0fparameter_count\x18\x03 \x01(\x03\x12\x1b\n\x13\x62ytes_per_parameter\x18\x04 \x01(\x05\x12\x14\n\x0ctensor_count\x18\x05 \x01(\x03\x12\x12\n\natom_count\x18\x06 \x01(\x03\x12\x1d\n\x15largest_atom_elements\x18\x07 \x01(\x03\x12,\n\x05sizes\x18\x08 \x03(\x0b\x32\x1d.loadmaster.v1.ChunkFootprint\x12\r\n\x05tried\x18\t \x01(\x03\x12\x11\n\ttoo_small\x18\n \x01(\x03\"\x83\x04\n\x0c\x43hunkedStage\x12*\n\x06layout\x18\x01 \x01(\x0e\x32\x1a.loadmaster.v1.ChunkLayout\x12\x16\n\x0e\x63hunk_elements\x18\x02 \x01(\x03\x12(\n\x05order\x18\x03 \x01(\x0e\x32\x19.loadmaster.v1.ChunkOrder\x12*\n\thost_copy\x18\x04 \x01(\x0e\x32\x17.loadmaster.v1.HostCopy\x12\x0f\n\x07staging\x18\x05 \x01(\x05\x12(\n\x05moves\x18\x06 \x01(\x0e\x32\x19.loadmaster.v1.ChunkMoves\x12*\n\x06update\x18\x07 \x01(\x0e\x32\x1a.loadmaster.v1.ChunkUpdate\x12)\n\x06kernel\x18\x08 \x01(\x0e\x32\x19.loadmaster.v1.StepKernel\x12\x11\n\ton_device\x18\t \x03(\x05\x12-\n\x07planned\x18\n \x01(\x0b\x32\x1a.loadmaster.v1.ChunkVisitsH\x00\x12+\n\x05paged\x18\x0b \x01(\x0b\x32\x1a.loadmaster.v1.ChunkPagingH\x00\x12\x19\n\x11host_memory_bytes\x18\x0c \x01(\x03\x12\x30\n\tembedding\x18\r \x01(\x0e\x32\x1d.loadmaster.v1.EmbeddingPlaceB\x0b\n\tresidency\"8\n\x0b\x43hunkVisits\x12)\n\x06visits\x18\x01 \x03(\x0b\x32\x19.loadmaster.v1.ChunkVisit\"n\n\nChunkVisit\x12\r\n\x05\x63hunk\x18\x01 \x01(\x05\x12\x11\n\tgradients\x18\x02 \x01(\x08\x12\x0f\n\x07\x66\x65tched\x18\x03 \x01(\x05\x12\x0e\n\x06needed\x18\x04 \x01(\x05\x12\x0e\n\x06leaves\x18\x05 \x01(\x05\x12\r\n\x05\x66reed\x18\x06 \x01(\x05\"W\n\x0b\x43hunkPaging\x12)\n\x08\x65viction\x18\x01 \x01(\x0e\x32\x17.loadmaster.v1.Eviction\x12\r\n\x05\x61head\x18\x02 \x01(\x05\x12\x0e\n\x06\x62\x65hind\x18\x03 \x01(\x05\"\xb9\x02\n\x08\x43hunkRun\x12\x13\n\x0bother_bytes\x18\x01 \x03(\x03\x12\x15\n\rpayload_bytes\x18\x02 \x03(\x03\x12\x12\n\nhost_bytes\x18\x03 \x01(\x03\x12\x10\n\x08up_bytes\x18\x04 \x01(\x03\x12\x12\n\ndown_bytes\x18\x05 \x01(\x03\x12\x16\n\x0egathered_bytes\x18\x06 \x01(\x03\x12\x17\n\x0fscattered_bytes\x18\x07 \x01(\x03\x12\x0f\n\x07\x66\x65tches\x18\x08 \x01(\x03\x12\x15\n\rfetch_seconds\x18\t \x01(\x01\x12\x15\n\rleave_seconds\x18\n \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x0b \x01(\x01\x12\x11\n\treplanned\x18\x0c \x01(\x08\x12\x15\n\rrows_up_bytes\x18\r \x01(\x03\x12\x17\n\x0frows_down_bytes\x18\x0e \x01(\x03\"\xb4\x03\n\x0c\x43hunkChoices\x12+\n\x07layouts\x18\x01 \x03(\x0e\x32\x1a.loadmaster.v1.ChunkLayout\x12\x16\n\x0e\x63hunk_elements\x18\x02 \x03(\x03\x12)\n\x06orders\x18\x03 \x03(\x0e\x32\x19.loadmaster.v1.ChunkOrder\x12,\n\x0bhost_copies\x18\x04 \x03(\x0e\x32\x17.loadmaster.v1.HostCopy\x12\x16\n\ton_device\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\x05\x61head\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x13\n\x06\x62\x65hind\x18\x07 \x01(\x05H\x02\x88\x01\x01\x12\x0f\n\x07staging\x18\x08 \x01(\x05\x12)\n\x06kernel\x18\t \x01(\x0e\x32\x19.loadmaster.v1.StepKernel\x12\x31\n\nembeddings\x18\n \x03(\x0e\x32\x1d.loadmaster.v1.EmbeddingPlace\x12\x33\n\x0b\x61\x63tivations\x18\x0b \x03(\x0e\x32\x1e.loadmaster.v1.ActivationPlaceB\x0c\n\n_on_deviceB\x08\n\x06_aheadB\t\n\x07_behind*c\n\x0b\x43hunkLayout\x12\x1c\n\x18\x43HUNK_LAYOUT_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43HUNK_LAYOUT_PATRICKSTAR\x10\x01\x12\x18\n\x14\x43HUNK_LAYOUT_ALIGNED\x10\x02*v\n\nChunkSizes\x12\x1b\n\x17\x43HUNK_SIZES_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43HUNK_SIZES_GRID_A\x10\x01\x12\x16\n\x12\x43HUNK_SIZES_GRID_B\x10\x02\x12\x1b\n\x17\x43HUNK_SIZES_BREAKPOINTS\x10\x03*n\n\nMemoryMode\x12\x1b\n\x17MEMORY_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11MEMORY_MODE_PLAIN\x10\x01\x12\x16\n\x12MEMORY_MODE_CHUNKS\x10\x02\x12\x14\n\x10MEMORY_MODE_BEST\x10\x03*]\n\nChunkOrder\x12\x1b\n\x17\x43HUNK_ORDER_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43HUNK_ORDER_MICRO_BATCH\x10\x01\x12\x15\n\x11\x43HUNK_ORDER_LAYER\x10\x02*M\n\x08HostCopy\x12\x19\n\x15HOST_COPY_UNSPECIFIED\x10\x00\x12\x12\n\x0eHOST_COPY_KEPT\x10\x01\x12\x12\n\x0eHOST_COPY_MADE\x10\x02*]\n\nChunkMoves\x12\x1b\n\x17\x43HUNK_MOVES_UNSPECIFIED\x10\x00\x12\x17\n\x13\x43HUNK_MOVES_DROPPED\x10\x01\x12\x19\n\x15\x43HUNK_MOVES_EXCLUSIVE\x10\x02*i\n\x0b\x43hunkUpdate\x12\x1c\n\x18\x43HUNK_UPDATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43HUNK_UPDATE_ON_ARRIVAL\x10\x01\x12\x1f\n\x1b\x43HUNK_UPDATE_AFTER_BACKWARD\x10\x02*f\n\x0e\x45mbeddingPlace\x12\x1f\n\x1b\x45MBEDDING_PLACE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45MBEDDING_PLACE_CHUNK\x10\x01\x12\x18\n\x14\x45MBEDDING_PLACE_HOST\x10\x02*k\n\x0f\x41\x63tivationPlace\x12 \n\x1c\x41\x43TIVATION_PLACE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43TIVATION_PLACE_DEVICE\x10\x01\x12\x19\n\x15\x41\x43TIVATION_PLACE_HOST\x10\x02*`\n\nStepKernel\x12\x1b\n\x17STEP_KERNEL_UNSPECIFIED\x10\x00\x12\x18\n\x14STEP_KERNEL_ONE_PASS\x10\x01\x12\x1b\n\x17STEP_KERNEL_TENSOR_WISE\x10\x02*^\n\x08\x45viction\x12\x18\n\x14\x45VICTION_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x45VICTION_BELADY\x10\x01\x12\x10\n\x0c\x45VICTION_LRU\x10\x02\x12\x11\n\rEVICTION_FIFO\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aloadmaster/v1/chunks.proto\x12\rloadmaster.v1\x1a\x1cloadmaster/v1/training.proto\"\xc6\x02\n\tChunkSpec\x12+\n\tprecision\x18\x01 \x01(\x0e\x32\x18.loadmaster.v1.Precision\x12+\n\toptimizer\x18\x02 \x01(\x0b\x32\x18.loadmaster.v1.Optimizer\x12*\n\x06layout\x18\x03 \x01(\x0e\x32\x1a.loadmaster.v1.ChunkLayout\x12*\n\x05sizes\x18\x04 \x01(\x0e\x32\x19.loadmaster.v1.ChunkSizesH\x00\x12\x18\n\x0e\x63hunk_elements\x18\x05 \x01(\x03H\x00\x12\x15\n\x0b\x63hunk_bytes\x18\x06 \x01(\x03H\x00\x12\x1a\n\x12max_chunk_elements\x18\x07 \x01(\x03\x12\r\n\x05ranks\x18\x08 \x01(\x05\x12\x14\n\x0cgroup_chunks\x18\t \x01(\x05\x12\r\n\x05limit\x18\n \x01(\x05\x42\x06\n\x04size\"\xab\x02\n\x0e\x43hunkFootprint\x12\x16\n\x0e\x63hunk_elements\x18\x01 \x01(\x03\x12\x1d\n\x15parameter_chunk_bytes\x18\x02 \x01(\x03\x12\x18\n\x10\x66p32_chunk_bytes\x18\x03 \x01(\x03\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\x03\x12\x10\n\x08outliers\x18\x05 \x01(\x03\x12\x0f\n\x07\x64ummies\x18\x06 \x01(\x03\x12\x13\n\x0butilisation\x18\x07 \x01(\x01\x12\x1b\n\x13\x66ullest_utilisation\x18\x08 \x01(\x01\x12\r\n\x05\x62ytes\x18\t \x01(\x03\x12\x1b\n\x13sharded_utilisation\x18\n \x01(\x01\x12\x15\n\rsharded_bytes\x18\x0b \x01(\x03\x12\x12\n\nrank_bytes\x18\x0c \x01(\x03\x12\x0c\n\x04\x62\x65st\x18\r \x01(\x08\"\x93\x02\n\x0bModelChunks\x12\r\n\x05model\x18\x01 \x01(\t\x12&\n\x04spec\x18\x02 \x01(\x0b\x32\x18.loadmaster.v1.ChunkSpec\x12\x17\n\x0fparameter_count\x18\x03 \x01(\x03\x12\x1b\n\x13\x62ytes_per_parameter\x18\x04 \x01(\x05\x12\x14\n\x0ctensor_count\x18\x05 \x01(\x03\x12\x12\n\natom_count\x18\x06 \x01(\x03\x12\x1d\n\x15largest_atom_elements\x18\x07 \x01(\x03\x12,\n\x05sizes\x18\x08 \x03(\x0b\x32\x1d.loadmaster.v1.ChunkFootprint\x12\r\n\x05tried\x18\t \x01(\x03\x12\x11\n\ttoo_small\x18\n \x01(\x03\"\xaf\x04\n\x0c\x43hunkedStage\x12*\n\x06layout\x18\x01 \x01(\x0e\x32\x1a.loadmaster.v1.ChunkLayout\x12\x16\n\x0e\x63hunk_elements\x18\x02 \x01(\x03\x12(\n\x05order\x18\x03 \x01(\x0e\x32\x19.loadmaster.v1.ChunkOrder\x12*\n\thost_copy\x18\x04 \x01(\x0e\x32\x17.loadmaster.v1.HostCopy\x12\x0f\n\x07staging\x18\x05 \x01(\x05\x12(\n\x05moves\x18\x06 \x01(\x0e\x32\x19.loadmaster.v1.ChunkMoves\x12*\n\x06update\x18\x07 \x01(\x0e\x32\x1a.loadmaster.v1.ChunkUpdate\x12)\n\x06kernel\x18\x08 \x01(\x0e\x32\x19.loadmaster.v1.StepKernel\x12\x11\n\ton_device\x18\t \x03(\x05\x12-\n\x07planned\x18\n \x01(\x0b\x32\x1a.loadmaster.v1.ChunkVisitsH\x00\x12+\n\x05paged\x18\x0b \x01(\x0b\x32\x1a.loadmaster.v1.ChunkPagingH\x00\x12\x19\n\x11host_memory_bytes\x18\x0c \x01(\x03\x12\x30\n\tembedding\x18\r \x01(\x0e\x32\x1d.loadmaster.v1.EmbeddingPlace\x12*\n\x06owners\x18\x0e \x01(\x0e\x32\x1a.loadmaster.v1.ChunkOwnersB\x0b\n\tresidency\"8\n\x0b\x43hunkVisits\x12)\n\x06visits\x18\x01 \x03(\x0b\x32\x19.loadmaster.v1.ChunkVisit\"n\n\nChunkVisit\x12\r\n\x05\x63hunk\x18\x01 \x01(\x05\x12\x11\n\tgradients\x18\x02 \x01(\x08\x12\x0f\n\x07\x66\x65tched\x18\x03 \x01(\x05\x12\x0e\n\x06needed\x18\x04 \x01(\x05\x12\x0e\n\x06leaves\x18\x05 \x01(\x05\x12\r\n\x05\x66reed\x18\x06 \x01(\x05\"W\n\x0b\x43hunkPaging\x12)\n\x08\x65viction\x18\x01 \x01(\x0e\x32\x17.loadmaster.v1.Eviction\x12\r\n\x05\x61head\x18\x02 \x01(\x05\x12\x0e\n\x06\x62\x65hind\x18\x03 \x01(\x05\"\xb9\x02\n\x08\x43hunkRun\x12\x13\n\x0bother_bytes\x18\x01 \x03(\x03\x12\x15\n\rpayload_bytes\x18\x02 \x03(\x03\x12\x12\n\nhost_bytes\x18\x03 \x01(\x03\x12\x10\n\x08up_bytes\x18\x04 \x01(\x03\x12\x12\n\ndown_bytes\x18\x05 \x01(\x03\x12\x16\n\x0egathered_bytes\x18\x06 \x01(\x03\x12\x17\n\x0fscattered_bytes\x18\x07 \x01(\x03\x12\x0f\n\x07\x66\x65tches\x18\x08 \x01(\x03\x12\x15\n\rfetch_seconds\x18\t \x01(\x01\x12\x15\n\rleave_seconds\x18\n \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x0b \x01(\x01\x12\x11\n\treplanned\x18\x0c \x01(\x08\x12\x15\n\rrows_up_bytes\x18\r \x01(\x03\x12\x17\n\x0frows_down_bytes\x18\x0e \x01(\x03\"\xb4\x03\n\x0c\x43hunkChoices\x12+\n\x07layouts\x18\x01 \x03(\x0e\x32\x1a.loadmaster.v1.ChunkLayout\x12\x16\n\x0e\x63hunk_elements\x18\x02 \x03(\x03\x12)\n\x06orders\x18\x03 \x03(\x0e\x32\x19.loadmaster.v1.ChunkOrder\x12,\n\x0bhost_copies\x18\x04 \x03(\x0e\x32\x17.loadmaster.v1.HostCopy\x12\x16\n\ton_device\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\x05\x61head\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x13\n\x06\x62\x65hind\x18\x07 \x01(\x05H\x02\x88\x01\x01\x12\x0f\n\x07staging\x18\x08 \x01(\x05\x12)\n\x06kernel\x18\t \x01(\x0e\x32\x19.loadmaster.v1.StepKernel\x12\x31\n\nembeddings\x18\n \x03(\x0e\x32\x1d.loadmaster.v1.EmbeddingPlace\x12\x33\n\x0b\x61\x63tivations\x18\x0b \x03(\x0e\x32\x1e.loadmaster.v1.ActivationPlaceB\x0c\n\n_on_deviceB\x08\n\x06_aheadB\t\n\x07_behind*c\n\x0b\x43hunkLayout\x12\x1c\n\x18\x43HUNK_LAYOUT_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43HUNK_LAYOUT_PATRICKSTAR\x10\x01\x12\x18\n\x14\x43HUNK_LAYOUT_ALIGNED\x10\x02*v\n\nChunkSizes\x12\x1b\n\x17\x43HUNK_SIZES_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43HUNK_SIZES_GRID_A\x10\x01\x12\x16\n\x12\x43HUNK_SIZES_GRID_B\x10\x02\x12\x1b\n\x17\x43HUNK_SIZES_BREAKPOINTS\x10\x03*n\n\nMemoryMode\x12\x1b\n\x17MEMORY_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11MEMORY_MODE_PLAIN\x10\x01\x12\x16\n\x12MEMORY_MODE_CHUNKS\x10\x02\x12\x14\n\x10MEMORY_MODE_BEST\x10\x03*]\n\nChunkOrder\x12\x1b\n\x17\x43HUNK_ORDER_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43HUNK_ORDER_MICRO_BATCH\x10\x01\x12\x15\n\x11\x43HUNK_ORDER_LAYER\x10\x02*M\n\x08HostCopy\x12\x19\n\x15HOST_COPY_UNSPECIFIED\x10\x00\x12\x12\n\x0eHOST_COPY_KEPT\x10\x01\x12\x12\n\x0eHOST_COPY_MADE\x10\x02*]\n\nChunkMoves\x12\x1b\n\x17\x43HUNK_MOVES_UNSPECIFIED\x10\x00\x12\x17\n\x13\x43HUNK_MOVES_DROPPED\x10\x01\x12\x19\n\x15\x43HUNK_MOVES_EXCLUSIVE\x10\x02*i\n\x0b\x43hunkUpdate\x12\x1c\n\x18\x43HUNK_UPDATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43HUNK_UPDATE_ON_ARRIVAL\x10\x01\x12\x1f\n\x1b\x43HUNK_UPDATE_AFTER_BACKWARD\x10\x02*f\n\x0e\x45mbeddingPlace\x12\x1f\n\x1b\x45MBEDDING_PLACE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45MBEDDING_PLACE_CHUNK\x10\x01\x12\x18\n\x14\x45MBEDDING_PLACE_HOST\x10\x02*k\n\x0f\x41\x63tivationPlace\x12 \n\x1c\x41\x43TIVATION_PLACE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43TIVATION_PLACE_DEVICE\x10\x01\x12\x19\n\x15\x41\x43TIVATION_PLACE_HOST\x10\x02*`\n\nStepKernel\x12\x1b\n\x17STEP_KERNEL_UNSPECIFIED\x10\x00\x12\x18\n\x14STEP_KERNEL_ONE_PASS\x10\x01\x12\x1b\n\x17STEP_KERNEL_TENSOR_WISE\x10\x02*^\n\x08\x45viction\x12\x18\n\x14\x45VICTION_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x45VICTION_BELADY\x10\x01\x12\x10\n\x0c\x45VICTION_LRU\x10\x02\x12\x11\n\rEVICTION_FIFO\x10\x03*[\n\x0b\x43hunkOwners\x12\x1c\n\x18\x43HUNK_OWNERS_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43HUNK_OWNERS_PARTS\x10\x01\x12\x16\n\x12\x43HUNK_OWNERS_WHOLE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'loadmaster._wire.v1.chunks_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_CHUNKLAYOUT']._serialized_start=2516
-  _globals['_CHUNKLAYOUT']._serialized_end=2615
-  _globals['_CHUNKSIZES']._serialized_start=2617
-  _globals['_CHUNKSIZES']._serialized_end=2735
-  _globals['_MEMORYMODE']._serialized_start=2737
-  _globals['_MEMORYMODE']._serialized_end=2847
-  _globals['_CHUNKORDER']._serialized_start=2849
-  _globals['_CHUNKORDER']._serialized_end=2942
-  _globals['_HOSTCOPY']._serialized_start=2944
-  _globals['_HOSTCOPY']._serialized_end=3021
-  _globals['_CHUNKMOVES']._serialized_start=3023
-  _globals['_CHUNKMOVES']._serialized_end=3116
-  _globals['_CHUNKUPDATE']._serialized_start=3118
-  _globals['_CHUNKUPDATE']._serialized_end=3223
-  _globals['_EMBEDDINGPLACE']._serialized_start=3225
-  _globals['_EMBEDDINGPLACE']._serialized_end=3327
-  _globals['_ACTIVATIONPLACE']._serialized_start=3329
-  _globals['_ACTIVATIONPLACE']._serialized_end=3436
-  _globals['_STEPKERNEL']._serialized_start=3438
-  _globals['_STEPKERNEL']._serialized_end=3534
-  _globals['_EVICTION']._serialized_start=3536
-  _globals['_EVICTION']._serialized_end=3630
+  _globals['_CHUNKLAYOUT']._serialized_start=2560
+  _globals['_CHUNKLAYOUT']._serialized_end=2659
+  _globals['_CHUNKSIZES']._serialized_start=2661
+  _globals['_CHUNKSIZES']._serialized_end=2779
+  _globals['_MEMORYMODE']._serialized_start=2781
+  _globals['_MEMORYMODE']._serialized_end=2891
+  _globals['_CHUNKORDER']._serialized_start=2893
+  _globals['_CHUNKORDER']._serialized_end=2986
+  _globals['_HOSTCOPY']._serialized_start=2988
+  _globals['_HOSTCOPY']._serialized_end=3065
+  _globals['_CHUNKMOVES']._serialized_start=3067
+  _globals['_CHUNKMOVES']._serialized_end=3160
+  _globals['_CHUNKUPDATE']._serialized_start=3162
+  _globals['_CHUNKUPDATE']._serialized_end=3267
+  _globals['_EMBEDDINGPLACE']._serialized_start=3269
+  _globals['_EMBEDDINGPLACE']._serialized_end=3371
+  _globals['_ACTIVATIONPLACE']._serialized_start=3373
+  _globals['_ACTIVATIONPLACE']._serialized_end=3480
+  _globals['_STEPKERNEL']._serialized_start=3482
+  _globals['_STEPKERNEL']._serialized_end=3578
+  _globals['_EVICTION']._serialized_start=3580
+  _globals['_EVICTION']._serialized_end=3674
+  _globals['_CHUNKOWNERS']._serialized_start=3676
+  _globals['_CHUNKOWNERS']._serialized_end=3767
   _globals['_CHUNKSPEC']._serialized_start=76
   _globals['_CHUNKSPEC']._serialized_end=402
   _globals['_CHUNKFOOTPRINT']._serialized_start=405
@@ -51,15 +53,15 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_MODELCHUNKS']._serialized_start=707
   _globals['_MODELCHUNKS']._serialized_end=982
   _globals['_CHUNKEDSTAGE']._serialized_start=985
-  _globals['_CHUNKEDSTAGE']._serialized_end=1500
-  _globals['_CHUNKVISITS']._serialized_start=1502
-  _globals['_CHUNKVISITS']._serialized_end=1558
-  _globals['_CHUNKVISIT']._serialized_start=1560
-  _globals['_CHUNKVISIT']._serialized_end=1670
-  _globals['_CHUNKPAGING']._serialized_start=1672
-  _globals['_CHUNKPAGING']._serialized_end=1759
-  _globals['_CHUNKRUN']._serialized_start=1762
-  _globals['_CHUNKRUN']._serialized_end=2075
-  _globals['_CHUNKCHOICES']._serialized_start=2078
-  _globals['_CHUNKCHOICES']._serialized_end=2514
+  _globals['_CHUNKEDSTAGE']._serialized_end=1544
+  _globals['_CHUNKVISITS']._serialized_start=1546
+  _globals['_CHUNKVISITS']._serialized_end=1602
+  _globals['_CHUNKVISIT']._serialized_start=1604
+  _globals['_CHUNKVISIT']._serialized_end=1714
+  _globals['_CHUNKPAGING']._serialized_start=1716
+  _globals['_CHUNKPAGING']._serialized_end=1803
+  _globals['_CHUNKRUN']._serialized_start=1806
+  _globals['_CHUNKRUN']._serialized_end=2119
+  _globals['_CHUNKCHOICES']._serialized_start=2122
+  _globals['_CHUNKCHOICES']._serialized_end=2558
 # @@protoc_insertion_point(module_scope)

@@ -322,6 +322,34 @@ EVICTION_FIFO: Eviction.ValueType  # 3
 """The one that came first."""
 global___Eviction = Eviction
 
+class _ChunkOwners:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ChunkOwnersEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ChunkOwners.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CHUNK_OWNERS_UNSPECIFIED: _ChunkOwners.ValueType  # 0
+    """The default, CHUNK_OWNERS_PARTS."""
+    CHUNK_OWNERS_PARTS: _ChunkOwners.ValueType  # 1
+    """A part of each chunk."""
+    CHUNK_OWNERS_WHOLE: _ChunkOwners.ValueType  # 2
+    """Whole chunks, of W ranks each W-th one: so many are a group, which is gathered and reduced at once, and the last group is
+    filled up with dummies. As PatrickStar has it, in its layout.
+    """
+
+class ChunkOwners(_ChunkOwners, metaclass=_ChunkOwnersEnumTypeWrapper):
+    """What each of several ranks owns of chunks that they share."""
+
+CHUNK_OWNERS_UNSPECIFIED: ChunkOwners.ValueType  # 0
+"""The default, CHUNK_OWNERS_PARTS."""
+CHUNK_OWNERS_PARTS: ChunkOwners.ValueType  # 1
+"""A part of each chunk."""
+CHUNK_OWNERS_WHOLE: ChunkOwners.ValueType  # 2
+"""Whole chunks, of W ranks each W-th one: so many are a group, which is gathered and reduced at once, and the last group is
+filled up with dummies. As PatrickStar has it, in its layout.
+"""
+global___ChunkOwners = ChunkOwners
+
 @typing.final
 class ChunkSpec(google.protobuf.message.Message):
     """How a model is to lie in chunks."""
@@ -533,6 +561,7 @@ class ChunkedStage(google.protobuf.message.Message):
     PAGED_FIELD_NUMBER: builtins.int
     HOST_MEMORY_BYTES_FIELD_NUMBER: builtins.int
     EMBEDDING_FIELD_NUMBER: builtins.int
+    OWNERS_FIELD_NUMBER: builtins.int
     layout: global___ChunkLayout.ValueType
     """How tensors lie in chunks. Required."""
     chunk_elements: builtins.int
@@ -554,6 +583,10 @@ class ChunkedStage(google.protobuf.message.Message):
     embedding: global___EmbeddingPlace.ValueType
     """Where the table of tokens is when the embedding computes. Default EMBEDDING_PLACE_CHUNK. On the host it is a chunk of its
     own, the first.
+    """
+    owners: global___ChunkOwners.ValueType
+    """What each of several ranks owns. Default CHUNK_OWNERS_PARTS. Where ranks own whole chunks, `on_device` and visits count groups
+    of as many chunks as there are ranks.
     """
     @property
     def on_device(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -586,9 +619,10 @@ class ChunkedStage(google.protobuf.message.Message):
         paged: global___ChunkPaging | None = ...,
         host_memory_bytes: builtins.int = ...,
         embedding: global___EmbeddingPlace.ValueType = ...,
+        owners: global___ChunkOwners.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["paged", b"paged", "planned", b"planned", "residency", b"residency"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["chunk_elements", b"chunk_elements", "embedding", b"embedding", "host_copy", b"host_copy", "host_memory_bytes", b"host_memory_bytes", "kernel", b"kernel", "layout", b"layout", "moves", b"moves", "on_device", b"on_device", "order", b"order", "paged", b"paged", "planned", b"planned", "residency", b"residency", "staging", b"staging", "update", b"update"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["chunk_elements", b"chunk_elements", "embedding", b"embedding", "host_copy", b"host_copy", "host_memory_bytes", b"host_memory_bytes", "kernel", b"kernel", "layout", b"layout", "moves", b"moves", "on_device", b"on_device", "order", b"order", "owners", b"owners", "paged", b"paged", "planned", b"planned", "residency", b"residency", "staging", b"staging", "update", b"update"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["residency", b"residency"]) -> typing.Literal["planned", "paged"] | None: ...
 
 global___ChunkedStage = ChunkedStage

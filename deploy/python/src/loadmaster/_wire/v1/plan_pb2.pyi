@@ -392,6 +392,7 @@ class PlanStage(google.protobuf.message.Message):
     ACTIONS_FIELD_NUMBER: builtins.int
     OFFLOAD_FIELD_NUMBER: builtins.int
     MEASURED_OFFLOAD_FIELD_NUMBER: builtins.int
+    SAVED_FIELD_NUMBER: builtins.int
     CHUNKS_FIELD_NUMBER: builtins.int
     CHUNK_RUN_FIELD_NUMBER: builtins.int
     MEASURED_CHUNK_RUN_FIELD_NUMBER: builtins.int
@@ -460,6 +461,10 @@ class PlanStage(google.protobuf.message.Message):
         """What they moved in the newest successful validation, on the device that its measured peak is of; unset before one."""
 
     @property
+    def saved(self) -> loadmaster._wire.v1.actions_pb2.SavedBytes:
+        """By what its actions have each of its devices hold less; unset without any, and in plans of earlier releases."""
+
+    @property
     def chunks(self) -> loadmaster._wire.v1.chunks_pb2.ChunkedStage:
         """How it trains in chunks; unset where parameters and state are on its devices all the time."""
 
@@ -495,12 +500,13 @@ class PlanStage(google.protobuf.message.Message):
         actions: loadmaster._wire.v1.actions_pb2.StageActions | None = ...,
         offload: loadmaster._wire.v1.run_pb2.Offload | None = ...,
         measured_offload: loadmaster._wire.v1.run_pb2.Offload | None = ...,
+        saved: loadmaster._wire.v1.actions_pb2.SavedBytes | None = ...,
         chunks: loadmaster._wire.v1.chunks_pb2.ChunkedStage | None = ...,
         chunk_run: loadmaster._wire.v1.chunks_pb2.ChunkRun | None = ...,
         measured_chunk_run: loadmaster._wire.v1.chunks_pb2.ChunkRun | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_error_ratio", b"_error_ratio", "_seconds_margin", b"_seconds_margin", "actions", b"actions", "breakdown", b"breakdown", "chunk_run", b"chunk_run", "chunks", b"chunks", "config", b"config", "error_ratio", b"error_ratio", "interval", b"interval", "measured_chunk_run", b"measured_chunk_run", "measured_offload", b"measured_offload", "measured_peak", b"measured_peak", "offload", b"offload", "predicted_peak", b"predicted_peak", "seconds", b"seconds", "seconds_margin", b"seconds_margin"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_error_ratio", b"_error_ratio", "_seconds_margin", b"_seconds_margin", "actions", b"actions", "breakdown", b"breakdown", "capacity_bytes", b"capacity_bytes", "chunk_run", b"chunk_run", "chunks", b"chunks", "config", b"config", "device_ranges", b"device_ranges", "devices", b"devices", "error_ratio", b"error_ratio", "first_layer_name", b"first_layer_name", "in_flight", b"in_flight", "interval", b"interval", "last_layer_name", b"last_layer_name", "measured_chunk_run", b"measured_chunk_run", "measured_offload", b"measured_offload", "measured_peak", b"measured_peak", "offload", b"offload", "origin", b"origin", "predicted_peak", b"predicted_peak", "recompute", b"recompute", "seconds", b"seconds", "seconds_margin", b"seconds_margin"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_error_ratio", b"_error_ratio", "_seconds_margin", b"_seconds_margin", "actions", b"actions", "breakdown", b"breakdown", "chunk_run", b"chunk_run", "chunks", b"chunks", "config", b"config", "error_ratio", b"error_ratio", "interval", b"interval", "measured_chunk_run", b"measured_chunk_run", "measured_offload", b"measured_offload", "measured_peak", b"measured_peak", "offload", b"offload", "predicted_peak", b"predicted_peak", "saved", b"saved", "seconds", b"seconds", "seconds_margin", b"seconds_margin"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_error_ratio", b"_error_ratio", "_seconds_margin", b"_seconds_margin", "actions", b"actions", "breakdown", b"breakdown", "capacity_bytes", b"capacity_bytes", "chunk_run", b"chunk_run", "chunks", b"chunks", "config", b"config", "device_ranges", b"device_ranges", "devices", b"devices", "error_ratio", b"error_ratio", "first_layer_name", b"first_layer_name", "in_flight", b"in_flight", "interval", b"interval", "last_layer_name", b"last_layer_name", "measured_chunk_run", b"measured_chunk_run", "measured_offload", b"measured_offload", "measured_peak", b"measured_peak", "offload", b"offload", "origin", b"origin", "predicted_peak", b"predicted_peak", "recompute", b"recompute", "saved", b"saved", "seconds", b"seconds", "seconds_margin", b"seconds_margin"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_error_ratio", b"_error_ratio"]) -> typing.Literal["error_ratio"] | None: ...
     @typing.overload
@@ -925,6 +931,7 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     MEMORY_WAYS_FIELD_NUMBER: builtins.int
     MEMORY_BLOCKS_FIELD_NUMBER: builtins.int
     HOST_MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    SMALLEST_BLOCK_BYTES_FIELD_NUMBER: builtins.int
     HOURLY_PRICES_FIELD_NUMBER: builtins.int
     TRANSFERS_FIELD_NUMBER: builtins.int
     MEMORY_MODE_FIELD_NUMBER: builtins.int
@@ -991,6 +998,10 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     """The same: memory of each host that blocks may take, bytes; 0 for none. With `memory_mode`, that chunks
     may take, of which ranks on one host have equal parts.
     """
+    smallest_block_bytes: builtins.int
+    """The same: blocks smaller than this stay on their devices, bytes of one block (of one layer, and of one micro-batch where
+    each has its own) on one device; 0 for none.
+    """
     transfers: loadmaster._wire.v1.recommend_pb2.Transfers.ValueType
     """Whether transfers between stages overlap computing in the seconds of an iteration."""
     memory_mode: loadmaster._wire.v1.chunks_pb2.MemoryMode.ValueType
@@ -998,7 +1009,9 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     OBJECTIVE_MIN_PEAK_MEMORY, OBJECTIVE_MAX_BATCH or OBJECTIVE_MAX_MODEL is named, and `host_memory_bytes` is required.
     """
     host_update_rate: builtins.float
-    """Parameters that the host updates in a second. Default: as the profile's run in chunks measured it."""
+    """Parameters that the host updates in a second for one device alone. Default: as the profile's run in chunks measured it, or
+    else as the cluster says. Where the host updates for several at once, the cluster says how much slower that is, if anybody.
+    """
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.recommend_pb2.DeviceGroup]:
         """Devices in pipeline order, all on one node. Exactly one of `devices` and `cluster` must be given."""
@@ -1087,6 +1100,7 @@ class RecommendPlanRequest(google.protobuf.message.Message):
         memory_ways: collections.abc.Iterable[loadmaster._wire.v1.actions_pb2.MemoryWay.ValueType] | None = ...,
         memory_blocks: collections.abc.Iterable[loadmaster._wire.v1.actions_pb2.MemoryBlock.ValueType] | None = ...,
         host_memory_bytes: builtins.int = ...,
+        smallest_block_bytes: builtins.int = ...,
         hourly_prices: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
         transfers: loadmaster._wire.v1.recommend_pb2.Transfers.ValueType = ...,
         memory_mode: loadmaster._wire.v1.chunks_pb2.MemoryMode.ValueType = ...,
@@ -1095,7 +1109,7 @@ class RecommendPlanRequest(google.protobuf.message.Message):
         grow: global___GrownModel | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_margin", b"_margin", "chunks", b"chunks", "constraints", b"constraints", "copy_pace", b"copy_pace", "grow", b"grow", "margin", b"margin", "partitioning", b"partitioning"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_margin", b"_margin", "alternatives", b"alternatives", "brief", b"brief", "candidate_profiles", b"candidate_profiles", "chunks", b"chunks", "cluster", b"cluster", "constraints", b"constraints", "copy_pace", b"copy_pace", "correct", b"correct", "devices", b"devices", "global_batch_size", b"global_batch_size", "grow", b"grow", "host_memory_bytes", b"host_memory_bytes", "host_update_rate", b"host_update_rate", "hourly_prices", b"hourly_prices", "launcher", b"launcher", "launcher_version", b"launcher_version", "margin", b"margin", "memory_blocks", b"memory_blocks", "memory_mode", b"memory_mode", "memory_unit", b"memory_unit", "memory_ways", b"memory_ways", "merge_layers_to", b"merge_layers_to", "micro_batch_size", b"micro_batch_size", "micro_batches", b"micro_batches", "objective", b"objective", "other_profiles", b"other_profiles", "partitioning", b"partitioning", "predictor", b"predictor", "profile", b"profile", "profile_document", b"profile_document", "recompute", b"recompute", "schedule", b"schedule", "search_mode", b"search_mode", "search_seconds", b"search_seconds", "search_seed", b"search_seed", "shape", b"shape", "stage_actions", b"stage_actions", "transfers", b"transfers", "validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_margin", b"_margin", "alternatives", b"alternatives", "brief", b"brief", "candidate_profiles", b"candidate_profiles", "chunks", b"chunks", "cluster", b"cluster", "constraints", b"constraints", "copy_pace", b"copy_pace", "correct", b"correct", "devices", b"devices", "global_batch_size", b"global_batch_size", "grow", b"grow", "host_memory_bytes", b"host_memory_bytes", "host_update_rate", b"host_update_rate", "hourly_prices", b"hourly_prices", "launcher", b"launcher", "launcher_version", b"launcher_version", "margin", b"margin", "memory_blocks", b"memory_blocks", "memory_mode", b"memory_mode", "memory_unit", b"memory_unit", "memory_ways", b"memory_ways", "merge_layers_to", b"merge_layers_to", "micro_batch_size", b"micro_batch_size", "micro_batches", b"micro_batches", "objective", b"objective", "other_profiles", b"other_profiles", "partitioning", b"partitioning", "predictor", b"predictor", "profile", b"profile", "profile_document", b"profile_document", "recompute", b"recompute", "schedule", b"schedule", "search_mode", b"search_mode", "search_seconds", b"search_seconds", "search_seed", b"search_seed", "shape", b"shape", "smallest_block_bytes", b"smallest_block_bytes", "stage_actions", b"stage_actions", "transfers", b"transfers", "validate_only", b"validate_only"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_margin", b"_margin"]) -> typing.Literal["margin"] | None: ...
 
 global___RecommendPlanRequest = RecommendPlanRequest

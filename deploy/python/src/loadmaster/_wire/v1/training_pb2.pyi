@@ -41,6 +41,48 @@ PRECISION_BF16: Precision.ValueType  # 2
 """bfloat16 parameters, activations and gradients; fp32 master weights and optimizer state."""
 global___Precision = Precision
 
+class _StepKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _StepKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_StepKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    STEP_KIND_UNSPECIFIED: _StepKind.ValueType  # 0
+    """Never sent."""
+    STEP_KIND_SGD_FP32: _StepKind.ValueType  # 1
+    """SGD without momentum, in fp32."""
+    STEP_KIND_SGD_BF16: _StepKind.ValueType  # 2
+    """The same in bf16."""
+    STEP_KIND_MOMENTUM_FP32: _StepKind.ValueType  # 3
+    """SGD with momentum, in fp32."""
+    STEP_KIND_MOMENTUM_BF16: _StepKind.ValueType  # 4
+    """The same in bf16."""
+    STEP_KIND_ADAM_FP32: _StepKind.ValueType  # 5
+    """Adam or AdamW, in fp32."""
+    STEP_KIND_ADAM_BF16: _StepKind.ValueType  # 6
+    """The same in bf16."""
+
+class StepKind(_StepKind, metaclass=_StepKindEnumTypeWrapper):
+    """What the optimizer's step on the host does with each parameter, in one pass over its lists: which lists there are, and in
+    which number format parameters and gradients are.
+    """
+
+STEP_KIND_UNSPECIFIED: StepKind.ValueType  # 0
+"""Never sent."""
+STEP_KIND_SGD_FP32: StepKind.ValueType  # 1
+"""SGD without momentum, in fp32."""
+STEP_KIND_SGD_BF16: StepKind.ValueType  # 2
+"""The same in bf16."""
+STEP_KIND_MOMENTUM_FP32: StepKind.ValueType  # 3
+"""SGD with momentum, in fp32."""
+STEP_KIND_MOMENTUM_BF16: StepKind.ValueType  # 4
+"""The same in bf16."""
+STEP_KIND_ADAM_FP32: StepKind.ValueType  # 5
+"""Adam or AdamW, in fp32."""
+STEP_KIND_ADAM_BF16: StepKind.ValueType  # 6
+"""The same in bf16."""
+global___StepKind = StepKind
+
 class _Schedule:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType

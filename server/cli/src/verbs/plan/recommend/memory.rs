@@ -1,6 +1,7 @@
 //! The options of `loadmaster plan recommend` for models whose state is larger than their devices.
 
 use clap::Args;
+use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::wire::v1;
 
 use crate::input::choice::choice;
@@ -67,9 +68,9 @@ pub(super) struct Memory {
     #[arg(long, value_parser = choice::<v1::StepKernel>(), requires = "memory")]
     step_kernel: Option<v1::StepKernel>,
 
-    /// Parameters that the host updates in a second, for example 150M/s (M is a million here) [default: as the profile's
-    /// run in chunks measured it].
-    #[arg(long, value_name = "RATE", value_parser = parse::parameters_per_second, requires = "memory")]
+    /// Parameters that the host updates in a second for one device alone, for example 150M/s (M is a million here) [default: as
+    /// the profile's run in chunks measured it, or else as the cluster says].
+    #[arg(long, value_name = "RATE", value_parser = quantity::parameters_per_second, requires = "memory")]
     pub(super) host_update: Option<f64>,
 
     /// For max-model: the models to choose from, which are the profile's with other values of one parameter, as `model

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
@@ -43,6 +44,7 @@ fn chunks(model: &Model, training: &TrainingSpec, order: ChunkOrder) -> Chunks {
     let stage = ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: 1,
+        owners: ChunkOwners::Parts,
         order,
         host_copy: HostCopy::Made,
         staging: 1,

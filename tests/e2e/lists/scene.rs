@@ -155,6 +155,7 @@ pub(crate) fn content(profile: &ProfileName, model: &ModelName, kind: &str, size
             devices: Vec::new(),
             actions: StageActions::default(),
             offload: None,
+            saved: None,
             chunks: None,
             chunk_run: None,
         }

@@ -181,7 +181,6 @@ fn stage_forecast(stage: &StageForecast, ledger: Ledger, layer_names: &[String])
         verdict: v1::Verdict::from(stage.verdict()).into(),
         actions: None,
         offload: None,
-        saved: None,
         chunks: None,
         chunk_run: None,
     }

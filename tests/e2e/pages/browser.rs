@@ -285,7 +285,11 @@ async fn an_envelope_is_chosen_in_the_browser() {
     };
     let (_scene, pages) = scene().await;
     let found = async |what: &str| browser.client.find(Locator::Css(what)).await.expect("it is there");
-    browser.client.goto(&format!("http://{pages}/plans/a1/export/torch-pipelining")).await.expect("it is loaded");
+    browser
+        .client
+        .goto(&format!("http://{pages}/plans/a1/export/torch-pipelining"))
+        .await
+        .expect("it is loaded");
     found("select[name=envelope]").await.select_by_value("jobset").await.expect("it can be chosen");
     found("input[name=image]").await.send_keys("train:1").await.expect("typed");
     found("form button").await.click().await.expect("clicked");

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Installs the Debian or Ubuntu packages that are missing: packages.sh build|run|slurm|browser …
+# Installs the Debian or Ubuntu packages that are missing: packages.sh build|run|slurm|browser|shells …
 #   build  what compiling needs      run    what a planner and its workers need
 #   slurm  what the tests of Slurm's jobs start as root; without /etc/slurm/slurm.conf Debian starts nothing of it
 #   browser  what the tests of the pages look at them with
+#   shells   beside bash the shells whose completion is tested
 # It looks for the programs, not for the packages, so programs from elsewhere count, and a second
 # run has nothing to do.
 set -euo pipefail
@@ -52,6 +53,11 @@ need_slurm() {
 need_browser() {
     have chromium || missing+=(chromium)
     have chromedriver || missing+=(chromium-driver)
+}
+
+need_shells() {
+    have zsh || missing+=(zsh)
+    have fish || missing+=(fish)
 }
 
 # Debian's server package creates a cluster and starts it on port 5432. Nobody asked for that one:

@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use loadmaster::program::Program;
+use loadmaster::program::{Program, answer_shell};
 use loadmaster_cli::{Exit, report_startup};
 
 fn main() -> ExitCode {
+    // Before anything else is done or said: the shell reads what is printed.
+    answer_shell();
     let program = Program::parse();
     // The planner needs several threads; a client verb is done before a second one would help, but
     // one kind of runtime is one thing less that differs between them.

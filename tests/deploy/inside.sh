@@ -54,7 +54,14 @@ says "there are manual pages" "The best plan for a profile" man --pager=cat load
 says "and the worker's" "Offers this node" man --pager=cat loadmaster-worker
 says "bash completes verbs" "recommend" bash -c \
     '. /usr/share/bash-completion/bash_completion; . /usr/share/bash-completion/completions/loadmaster
-     COMP_WORDS=(loadmaster plan rec) COMP_CWORD=2; _loadmaster loadmaster rec plan; echo "${COMPREPLY[@]}"'
+     COMP_LINE="loadmaster plan rec" COMP_POINT=19 COMP_WORDS=(loadmaster plan rec) COMP_CWORD=2
+     _loadmaster loadmaster rec plan; echo "${COMPREPLY[@]}"'
+says "and names of the planner" "fresh" bash -c \
+    '. /usr/share/bash-completion/bash_completion; . /usr/share/bash-completion/completions/loadmaster
+     COMP_LINE="loadmaster profile show " COMP_POINT=24 COMP_WORDS=(loadmaster profile show "") COMP_CWORD=3
+     _loadmaster loadmaster "" show; echo "${COMPREPLY[@]}"'
+check "the package has completions for zsh and fish" grep -q LOADMASTER_COMPLETE \
+    /usr/share/zsh/vendor-completions/_loadmaster /usr/share/fish/vendor_completions.d/loadmaster.fish
 
 systemctl restart loadmaster
 until_it_works loadmaster profile show fresh

@@ -13,6 +13,7 @@ mod chunk_plans;
 mod chunked;
 mod clusters;
 mod command_line;
+mod completion;
 mod component;
 mod documents;
 mod errors;

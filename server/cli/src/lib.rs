@@ -2,6 +2,7 @@
 //!
 //! The shape is `loadmaster NOUN VERB`. The rooms, each of which sees only those below it:
 //!
+//! * `completion`: the names that a shell offers for arguments of verbs.
 //! * `verbs`: a file or a folder per noun, with its options and what it asks for.
 //! * `session`: what verbs work with: the channel, deadlines and retries of every call; pages of lists; waiting for
 //!   long-running operations, and how far they are.
@@ -12,12 +13,14 @@
 //!
 //! Data goes to standard output, everything else to standard error.
 
+mod completion;
 mod failure;
 mod input;
 mod output;
 mod session;
 mod verbs;
 
+pub use completion::with_names;
 pub use failure::{Exit, Failure, report_startup};
 pub use input::parse::age;
 pub use output::write_stdout;

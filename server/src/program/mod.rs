@@ -1,5 +1,6 @@
 //! The command line of the `loadmaster` program: the planner itself, and the verbs that ask one.
 
+mod completion;
 mod help;
 #[cfg(test)]
 mod tests;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
+pub use completion::answer as answer_shell;
 use loadmaster_cli::{ClientArgs, Exit, Failure, Verb, show_version, write_stdout};
 
 use crate::config::{MigrateArgs, ServeArgs};
@@ -51,7 +53,7 @@ enum Own {
         #[arg(long, value_name = "DIR")]
         to: PathBuf,
     },
-    /// Print a completion script for a shell.
+    /// Print a script that lets a shell complete verbs, options and the planner's names.
     #[command(after_help = help::COMPLETION)]
     Completion {
         /// The shell.
@@ -95,7 +97,6 @@ fn write_manual(folder: &Path) -> Result<(), Failure> {
 }
 
 fn complete(shell: clap_complete::Shell) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Program::command(), "loadmaster", &mut script);
+    let script = completion::script(shell).context("there is no completion for this shell")?;
     write_stdout(&script)
 }

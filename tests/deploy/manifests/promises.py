@@ -57,6 +57,9 @@ def keep(objects: Objects) -> None:
     for one in workers:
         (worker,) = pod(one)["containers"]
         assert worker["args"][:2] == ["--server", f"http://{service['metadata']['name']}:{ports['grpc']}"]
+        # It waits for its runs, and has a minute more before it is killed.
+        drain = next(of["value"] for of in worker["env"] if of["name"] == "LOADMASTER_DRAIN_TIMEOUT")
+        assert pod(one)["terminationGracePeriodSeconds"] == 60 * int(drain.removesuffix("m")) + 60, drain
         # Else its pods would answer as planners.
         assert one["spec"]["selector"] != planner["spec"]["selector"]
     assert job["spec"]["template"]["metadata"]["labels"].items() != service["spec"]["selector"].items()

@@ -16,6 +16,9 @@ use crate::output::to_stderr;
 use crate::output::{Format, Output};
 use loadmaster_show::text::terminal_abilities::Look;
 
+/// Where a planner is that was told nothing else.
+pub(crate) const USUAL_ADDRESS: &str = "http://127.0.0.1:7433";
+
 /// Options of all client verbs.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Client options")]
@@ -26,7 +29,7 @@ pub struct ClientArgs {
         global = true,
         env = "LOADMASTER_ADDRESS",
         value_name = "URL",
-        default_value = "http://127.0.0.1:7433",
+        default_value = USUAL_ADDRESS,
         display_order = 900
     )]
     address: String,

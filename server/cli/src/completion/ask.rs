@@ -1,0 +1,249 @@
+//! What the planner has whose names begin so: asked once, with little patience, and failures are nobody's business.
+
+use std::time::Duration;
+
+use loadmaster_proto::name::is_valid_id;
+use loadmaster_proto::wire::longrunning::{ListOperationsRequest, operation};
+use loadmaster_proto::wire::v1;
+use loadmaster_show::choice::Choice;
+use loadmaster_show::text::plain;
+use tonic::Status;
+
+use super::address;
+use crate::session::client::{Client, clusters, models, operations, plans, profiles, workers};
+
+/// How long somebody who pressed Tab waits, for everything together.
+const PATIENCE: Duration = Duration::from_millis(700);
+/// Names that are offered at most, the newest: more than anybody reads.
+const ROWS: i32 = 100;
+
+/// What names are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Collection {
+    Bindings,
+    Clusters,
+    Launchers,
+    Models,
+    Operations,
+    Plans,
+    Profiles,
+    Runs,
+    Workers,
+}
+
+impl Collection {
+    /// What full names begin with; launchers have none.
+    pub(super) fn prefix(self) -> &'static str {
+        match self {
+            Self::Bindings => "bindings/",
+            Self::Clusters => "clusters/",
+            Self::Launchers => "",
+            Self::Models => "models/",
+            Self::Operations => "operations/",
+            Self::Plans => "plans/",
+            Self::Profiles => "profiles/",
+            Self::Runs => "runs/",
+            Self::Workers => "workers/",
+        }
+    }
+}
+
+/// A name that somebody has begun to type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Begun {
+    of: Collection,
+    /// As far as the id goes.
+    id: String,
+    /// It is typed in full, with its collection.
+    is_full: bool,
+}
+
+impl Begun {
+    /// What was typed as the beginning of a name; nothing if no name begins so.
+    fn read(of: Collection, typed: &str) -> Option<Self> {
+        let in_full = typed.strip_prefix(of.prefix()).filter(|_| !of.prefix().is_empty());
+        let id = in_full.unwrap_or(typed);
+        let may_be_id = match of {
+            Collection::Launchers => id.bytes().all(|byte| byte.is_ascii_graphic()),
+            _ => id.is_empty() || is_valid_id(id.strip_suffix('-').unwrap_or(id)),
+        };
+        may_be_id.then(|| Self { of, id: id.to_owned(), is_full: in_full.is_some() })
+    }
+
+    /// What lists are asked for.
+    fn filter(&self) -> String {
+        if self.id.is_empty() { String::new() } else { format!("name = \"{}*\"", self.id) }
+    }
+
+    /// Something that there is, named as it was begun; nothing if it does not begin so. Whoever answers says what a shell will
+    /// print, and perhaps run: it is no more than a name.
+    fn found(&self, name: &str, about: &str) -> Option<Found> {
+        let prefix = self.of.prefix();
+        let id = name.strip_prefix(prefix).unwrap_or(name);
+        let is_sound = match self.of {
+            Collection::Launchers => {
+                id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte))
+            }
+            _ => is_valid_id(id),
+        };
+        let written = if self.is_full { format!("{prefix}{id}") } else { id.to_owned() };
+        (is_sound && id.starts_with(&self.id)).then(|| Found { name: written, about: plain(about) })
+    }
+}
+
+/// A thing that there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// In full, or the id alone, as it was begun.
+    pub(super) name: String,
+    /// A few words about it, for shells that show some.
+    pub(super) about: String,
+}
+
+/// What there is with names that begin so, the newest of each collection first; nothing where nobody answers in time.
+pub(super) fn now(collections: &[Collection], typed: &str) -> Vec<Found> {
+    let begun: Vec<Begun> = collections.iter().filter_map(|&of| Begun::read(of, typed)).collect();
+    if begun.is_empty() {
+        return Vec::new();
+    }
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        return Vec::new();
+    };
+    let words = std::env::args_os().filter_map(|word| word.into_string().ok());
+    let address = address::of(words, std::env::var("LOADMASTER_ADDRESS").ok());
+    let mut found = Vec::new();
+    runtime.block_on(async {
+        let Ok(client) = Client::new(&address, PATIENCE, false) else { return };
+        let asked = async {
+            for begun in &begun {
+                found.extend(list(&client, begun).await.unwrap_or_default());
+            }
+        };
+        // What has arrived until then is offered.
+        let _ = tokio::time::timeout(PATIENCE, asked).await;
+    });
+    // The look-up of a host's name may still hold a thread.
+    runtime.shutdown_background();
+    found
+}
+
+async fn list(client: &Client, begun: &Begun) -> Result<Vec<Found>, Status> {
+    let filter = begun.filter();
+    let page_size = ROWS;
+    let about = |name: &str, about: String| begun.found(name, &about);
+    let found: Vec<Option<Found>> = match begun.of {
+        Collection::Bindings => {
+            let request = v1::ListBindingsRequest { page_size, ..Default::default() };
+            let answer = client
+                .attempt(request, PATIENCE, async |channel, q| plans(channel).list_bindings(q).await)
+                .await?;
+            answer.bindings.into_iter().map(|one| about(&one.name, one.plan)).collect()
+        }
+        Collection::Clusters => {
+            let request = v1::ListClustersRequest { page_size, filter, ..Default::default() };
+            let answer = client
+                .attempt(request, PATIENCE, async |channel, q| clusters(channel).list_clusters(q).await)
+                .await?;
+            answer.clusters.into_iter().map(|one| about(&one.name, String::new())).collect()
+        }
+        Collection::Launchers => {
+            let request = v1::ListExportersRequest {};
+            let answer = client
+                .attempt(request, PATIENCE, async |channel, q| plans(channel).list_exporters(q).await)
+                .await?;
+            let named = |one: &v1::Exporter| format!("{}@{}", one.launcher().word(), one.launcher_version);
+            answer.exporters.iter().map(|one| about(&named(one), String::new())).collect()
+        }
+        Collection::Models => {
+            let request = v1::ListModelsRequest { page_size, filter, ..Default::default() };
+            let answer = client
+                .attempt(request, PATIENCE, async |channel, q| models(channel).list_models(q).await)
+                .await?;
+            answer.models.into_iter().map(|one| about(&one.name, one.family)).collect()
+        }
+        Collection::Operations => {
+            let name = "operations".to_owned();
+            let request = ListOperationsRequest { name, page_size, filter, ..Default::default() };
+            let answer = client
+                .attempt(request, PATIENCE, async |channel, q| operations(channel).list_operations(q).await)
+                .await?;
+            let ended = |result: &Option<operation::Result>| match result {
+                None => "running",
+                Some(operation::Result::Response(_)) => "done",
+                Some(operation::Result::Error(_)) => "failed",
+            };
+            answer.operations.iter().map(|one| about(&one.name, ended(&one.result).to_owned())).collect()
+        }
+        Collection::Plans => {
+            let request = v1::ListPlansRequest { page_size, filter, ..Default::default() };
+            let answer = client
+                .attempt(request, PATIENCE, async |channel, q| plans(channel).list_plans(q).await)
+                .await?;
+            answer.plans.into_iter().map(|one| about(&one.name, one.profile)).collect()
+        }
+        Collection::Profiles => {
+            let request = v1::ListProfilesRequest { page_size, filter, ..Default::default() };
+            let answer = client
+                .attempt(request, PATIENCE, async |channel, q| profiles(channel).list_profiles(q).await)
+                .await?;
+            let told = |one: &v1::Profile| format!("{}, {}", one.model, word(one.state().as_str_name()));
+            answer.profiles.iter().map(|one| about(&one.name, told(one))).collect()
+        }
+        Collection::Runs => {
+            let request = v1::ListRunsRequest { page_size, filter, ..Default::default() };
+            let answer = client
+                .attempt(request, PATIENCE, async |channel, q| profiles(channel).list_runs(q).await)
+                .await?;
+            answer.runs.iter().map(|one| about(&one.name, one.state().word())).collect()
+        }
+        Collection::Workers => {
+            let request = v1::ListWorkersRequest { page_size, filter, ..Default::default() };
+            let answer = client
+                .attempt(request, PATIENCE, async |channel, q| workers(channel).list_workers(q).await)
+                .await?;
+            answer.workers.iter().map(|one| about(&one.name, word(one.state().as_str_name()))).collect()
+        }
+    };
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// A constant of the protocol for people.
+fn word(constant: &str) -> String {
+    constant.to_ascii_lowercase().replace('_', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_written_as_they_were_begun() {
+        let written = |of, typed: &str| {
+            let begun = Begun::read(of, typed)?;
+            Some((begun.filter(), begun.found("plans/7f3c", "").map(|found| found.name)))
+        };
+        let some = |filter: &str, name: &str| Some((filter.to_owned(), Some(name.to_owned())));
+        assert_eq!(written(Collection::Plans, ""), some("", "7f3c"));
+        assert_eq!(written(Collection::Plans, "7"), some("name = \"7*\"", "7f3c"));
+        assert_eq!(written(Collection::Plans, "plans/"), some("", "plans/7f3c"));
+        assert_eq!(written(Collection::Plans, "plans/7f"), some("name = \"7f*\"", "plans/7f3c"));
+        assert_eq!(written(Collection::Plans, "pla"), Some(("name = \"pla*\"".to_owned(), None)));
+        assert_eq!(written(Collection::Profiles, "plans/7f"), None);
+        // Nothing of it may become a part of a filter.
+        assert_eq!(written(Collection::Plans, "7\" OR name:*"), None);
+    }
+
+    #[test]
+    fn what_a_planner_answers_is_no_more_than_a_name() {
+        let begun = Begun::read(Collection::Plans, "7").unwrap();
+        let found = begun.found("plans/7f3c", "of\u{1b}[31m small").unwrap();
+        assert_eq!(found.name, "7f3c");
+        assert!(!found.about.contains('\u{1b}'), "{:?}", found.about);
+        for wrong in ["plans/8f3c", "plans/7f3c; rm -rf", "7$(id)", "7\u{1b}[31m", "plans/7/../x"] {
+            assert_eq!(begun.found(wrong, ""), None, "{wrong}");
+        }
+        let begun = Begun::read(Collection::Launchers, "deep").unwrap();
+        assert_eq!(begun.found("deepspeed@0.19", "").unwrap().name, "deepspeed@0.19");
+        assert_eq!(begun.found("deepspeed@$(id)", ""), None);
+    }
+}

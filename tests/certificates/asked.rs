@@ -49,7 +49,8 @@ impl Asked {
             _ => Spanning::Never,
         });
         let layers = scene.layers();
-        let most = question.max_stages.map_or(layers, |most| most as usize).min(layers);
+        let most = if rules.is_some_and(|rules| rules.is_one_stage) { 1 } else { layers };
+        let most = question.max_stages.map_or(most, |asked| (asked as usize).min(most));
         Self {
             shape,
             rules,

@@ -14,6 +14,8 @@ pub(crate) struct Rules {
     pub(crate) is_even: bool,
     /// A stage takes a power of two of a node's devices, or whole nodes.
     pub(crate) powers_of_two: bool,
+    /// The whole model is on every device.
+    pub(crate) is_one_stage: bool,
 }
 
 const FLUSHED: &[Schedule] = &[Schedule::OneFOneB];
@@ -28,6 +30,7 @@ impl Rules {
             policy_per_stage,
             is_even,
             powers_of_two,
+            is_one_stage: launcher == Trainer,
         };
         match launcher {
             Megatron | MegatronBridge | Accelerate | Deepspeed => {
@@ -41,6 +44,8 @@ impl Rules {
             Nnscaler => rules(Shape::PerStageMesh, FLUSHED, false, true, false),
             Pipedream => rules(Shape::PerStageReplicas, FLUSHED, false, false, false),
             Torchgpipe => rules(Shape::SinglePipeline, &[Schedule::Gpipe], false, false, false),
+            Trainer => rules(Shape::PerStageReplicas, FLUSHED, false, true, false),
+            Other => rules(Shape::PerStageMesh, BOTH, true, false, false),
         }
     }
 }

@@ -65,7 +65,7 @@ words!(
     /// The program that is to run a plan.
     Launcher as Launcher {
         Megatron, MegatronBridge, Torchtitan, TorchPipelining, Deepspeed, ColossalAi, Accelerate, Galvatron, Alpa,
-        Nnscaler, Pipedream, Torchgpipe,
+        Nnscaler, Pipedream, Torchgpipe, Trainer, Other,
     }
 );
 

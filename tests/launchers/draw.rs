@@ -22,6 +22,8 @@ struct Ways {
     has_bubbles: bool,
     precisions: &'static [&'static str],
     recompute: &'static [&'static str],
+    /// Whole stages are computed again only where all have as many blocks.
+    recomputes_equal_stages: bool,
     /// Another recomputation in each stage.
     has_unlike_recompute: bool,
     /// Stages of equally many devices that share them in ways of their own, and compute again what each likes.
@@ -36,10 +38,19 @@ const ALL: Ways = Ways {
     has_bare_ends: true,
     schedules: &["1F1B", "GPipe"],
     has_bubbles: true,
-    precisions: &["bf16", "fp32"],
+    precisions: &["bf16", "bf16-gradients", "fp32"],
     recompute: &["none", "layer"],
+    recomputes_equal_stages: false,
     has_unlike_recompute: false,
     has_unlike_stages: false,
+};
+
+/// Those of Megatron's family, which computes whole stages again where all have as many blocks.
+const MEGATRON: Ways = Ways {
+    schedules: &["1F1B"],
+    recompute: &["none", "layer", "stage"],
+    recomputes_equal_stages: true,
+    ..ALL
 };
 
 impl Ways {
@@ -66,7 +77,8 @@ impl Ways {
                 Self { has_unlike_stages: true, has_unlike_recompute: true, has_bare_ends: false, ..ALL }
             }
             Launcher::Trainer => Self { has_stages: false, ..ALL },
-            Launcher::MegatronBridge => Self { schedules: &["1F1B"], precisions: &["bf16"], ..ALL },
+            Launcher::MegatronBridge => Self { precisions: &["bf16", "bf16-gradients"], ..MEGATRON },
+            Launcher::Megatron | Launcher::Accelerate => MEGATRON,
             _ => Self { schedules: &["1F1B"], ..ALL },
         }
     }
@@ -86,12 +98,19 @@ pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
     let mut stages: Vec<usize> = (0..1 + lots.below(if ways.has_stages { 4 } else { 1 }))
         .map(|_| 1 + lots.below(5) as usize)
         .collect();
+    let recompute = *lots.of(ways.recompute);
+    let is_equal = recompute == "stage" && ways.recomputes_equal_stages;
+    if is_equal {
+        let blocks = stages[0];
+        stages.iter_mut().for_each(|own| *own = blocks);
+    }
     // Ends of a model may be all that a stage has.
     let last = stages.len() - 1;
-    if ways.has_bare_ends && last > 0 && lots.below(4) == 0 {
+    let has_bare_ends = ways.has_bare_ends && !is_equal;
+    if has_bare_ends && last > 0 && lots.below(4) == 0 {
         stages[last] = 0;
     }
-    if ways.has_bare_ends && stages.iter().skip(1).any(|&blocks| blocks > 0) && lots.below(6) == 0 {
+    if has_bare_ends && stages.iter().skip(1).any(|&blocks| blocks > 0) && lots.below(6) == 0 {
         stages[0] = 0;
     }
     let heads = 4 * (1 + lots.below(2) as i64);
@@ -139,7 +158,7 @@ pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
         micro_batches,
         schedule: schedule.to_owned(),
         precision: (*lots.of(ways.precisions)).to_owned(),
-        recompute: (*lots.of(ways.recompute)).to_owned(),
+        recompute: recompute.to_owned(),
     }
 }
 

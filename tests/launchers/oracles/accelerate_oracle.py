@@ -104,7 +104,7 @@ def build(args: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]:
     ), {
         "micro_batches": told["num_micro_batches"],
         "precision": precision(args, args.mixed_precision),
-        "recompute": megatron_layers.RECOMPUTE.get(recompute, str(recompute)),
+        "recompute": megatron_layers.recomputed(*recompute),
         "dropout": [told["attention_dropout"], told["hidden_dropout"]],
     }
 

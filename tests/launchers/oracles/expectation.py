@@ -45,7 +45,18 @@ class Case:
     micro_batches: int
     schedule: str
     precision: str
+    """`fp32`; `bf16`, whose gradients are added up in fp32; or `bf16-gradients`, whose gradients are bf16, too."""
     recompute: str
+
+    @property
+    def computes_in(self) -> str:
+        """The format of parameters and activations."""
+        return "fp32" if self.precision == "fp32" else "bf16"
+
+    @property
+    def gradients_in(self) -> str:
+        """The format that gradients are added up in."""
+        return "fp32" if self.precision == "bf16" else "as parameters"
 
     @property
     def world(self) -> int:

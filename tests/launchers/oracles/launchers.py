@@ -16,6 +16,18 @@ def deepspeed_tie(case: Case) -> Padding:
     return Padding(extra={"head": case.model.positions * case.model.hidden} if tied else {})
 
 
+def own_recompute(case: Case) -> str:
+    return case.recompute
+
+
+def blocks_at_once(case: Case) -> str:
+    """Megatron says of a whole stage how many blocks it has: as many on every stage."""
+    blocks = case.stages[0]
+    if case.recompute != "stage":
+        return case.recompute
+    return f"{blocks} blocks at once" if blocks > 1 else "layer"
+
+
 TRAINING = ("schedule", "micro_batch", "micro_batches", "global_batch", "recompute", "precision")
 
 
@@ -31,6 +43,8 @@ class Launcher:
     """PARSED: its parser took the export. BUILT: it built every rank from it. TRAINED: it trained with it."""
     padding: Callable[[Case], Padding] = as_described
     """How its model differs from the described one."""
+    recompute: Callable[[Case], str] = own_recompute
+    """What it calls what is computed again."""
     facts: tuple[str, ...] = TRAINING
     """What it resolves by itself besides the ranks."""
     counts_parameters: bool = True
@@ -49,7 +63,8 @@ LAUNCHERS = {
         "megatron_oracle.py",
         "BUILT",
         padding=lambda _: Padding(vocabulary_multiple=128),
-        facts=(*TRAINING, "tied", "dropout"),
+        recompute=blocks_at_once,
+        facts=(*TRAINING, "tied", "dropout", "gradients"),
     ),
     "torchtitan@0.3": Launcher("0.3.0", "torchtitan_oracle.py", "BUILT"),
     "torchtitan@0.2": Launcher("0.2.2", "torchtitan_oracle.py", "BUILT", folders=("torchtitan-0.2",)),
@@ -72,7 +87,7 @@ LAUNCHERS = {
         "2.4.0",
         "galvatron_oracle.py",
         "PARSED",
-        facts=("schedule", "micro_batches", "global_batch", "recompute", "precision"),
+        facts=("schedule", "micro_batches", "global_batch", "recompute", "precision", "gradients"),
         counts_parameters=False,
     ),
     "colossal-ai@0.5": Launcher(
@@ -87,6 +102,7 @@ LAUNCHERS = {
         "1.15.0",
         "accelerate_oracle.py",
         "PARSED",
+        recompute=blocks_at_once,
         facts=("micro_batches", "recompute", "precision"),
         counts_parameters=False,
     ),
@@ -102,6 +118,7 @@ LAUNCHERS = {
         "bridge_oracle.py",
         "BUILT",
         padding=lambda _: Padding(vocabulary_multiple=128),
+        recompute=blocks_at_once,
         facts=(*TRAINING, "tied", "dropout"),
     ),
     "trainer@5": Launcher(

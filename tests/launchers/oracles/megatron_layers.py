@@ -8,6 +8,13 @@ SCHEDULES = {"forward_backward_pipelining_without_interleaving": "1F1B", "forwar
 RECOMPUTE = {(None, None, None): "none", ("full", "uniform", 1): "layer"}
 
 
+def recomputed(granularity: str | None, method: str | None, layers: float | None) -> str:
+    """What is computed again, in our words: several blocks at once where all of a stage are."""
+    several = (granularity, method) == ("full", "uniform") and layers is not None and layers > 1
+    told = (granularity, method, layers)
+    return f"{layers:g} blocks at once" if several else RECOMPUTE.get(told, str(told))
+
+
 def gpt(model: torch.nn.Module) -> list[str]:
     """The names of the layers of a GPTModel."""
     blocks = [f"block{number}" for number in _numbers(model)]

@@ -124,13 +124,13 @@ def facts(args: Namespace) -> dict[str, Any]:
     length = args.recompute_num_layers
     if length is not None and args.hybrid_layer_pattern is not None:
         length /= 2  # attention and perceptron of a block are layers of their own
-    recompute = (args.recompute_granularity, args.recompute_method, length)
+    recompute = megatron_layers.recomputed(args.recompute_granularity, args.recompute_method, length)
     return {
         "schedule": megatron_layers.SCHEDULES.get(chosen, chosen),
         "micro_batch": args.micro_batch_size,
         "micro_batches": num_microbatches_calculator.get_num_microbatches(),
         "global_batch": args.global_batch_size,
-        "recompute": megatron_layers.RECOMPUTE.get(recompute, str(recompute)),
+        "recompute": recompute,
         "precision": {torch.bfloat16: "bf16", torch.float32: "fp32"}.get(args.params_dtype, str(args.params_dtype)),
         "tied": not args.untie_embeddings_and_output_weights,
         "dropout": [args.attention_dropout, args.hidden_dropout],

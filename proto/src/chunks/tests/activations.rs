@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use crate::bytes::Bytes;
 use crate::chunks::activations::{ActivationPlace, ActivationPoints, check, on_host, place_of};
 use crate::chunks::embedding::EmbeddingPlace;
+use crate::chunks::groups::ChunkOwners;
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::residency::paged::Paging;
@@ -143,6 +144,7 @@ fn a_run_takes_chunks_and_pools() {
     let chunks = ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: 1 << 20,
+        owners: ChunkOwners::Parts,
         order: ChunkOrder::Layer,
         host_copy: HostCopy::Made,
         staging: 1,

@@ -165,14 +165,4 @@ mod tests {
             assert!(is_used, "no argument for {row:?}");
         }
     }
-
-    #[test]
-    fn words_that_are_fixed_need_no_planner() {
-        let families = |typed: &str| -> Vec<String> {
-            let offered = offers(Takes::Model, OsStr::new(typed));
-            offered.iter().map(|one| one.get_value().to_string_lossy().into_owned()).collect()
-        };
-        assert_eq!(families("vg"), ["vgg11"]);
-        assert!(families("no such/model").is_empty());
-    }
 }

@@ -15,8 +15,9 @@
 //!
 //! What does not fit on the device between two of its uses comes once more.
 //!
-//! What micro-batches keep on the host leaves behind its step and comes before another, both within the iteration, on the same
-//! ways as chunks.
+//! What micro-batches keep on the host goes over the same ways as chunks: it leaves behind its step and must be gone before another,
+//! and comes back behind one and must be there before another. So from any step to any later one pass also as many seconds as
+//! copies take that must be over before it; and behind a step as many as those take that begin there, or later.
 //!
 //! Where a table of tokens is on the host, passes stop for its rows in every step of the embedding: for what is gathered and
 //! comes, and for what leaves. From the first rows of an iteration to those of the next lie all passes, and then the last rows'
@@ -50,6 +51,8 @@ struct Round {
 #[derive(Debug, Clone, Copy)]
 struct Trip {
     left: usize,
+    freed: usize,
+    fetched: usize,
     needed: usize,
     up: f64,
     down: f64,
@@ -104,6 +107,8 @@ impl Laid<'_> {
         let away = self.ground.costs.away.iter().filter(|away| away.bytes > 0);
         let of = |away: &Away| Trip {
             left: away.absence.leaves.saturating_sub(1),
+            freed: away.absence.freed,
+            fetched: away.absence.fetched,
             needed: away.absence.needed,
             up: rates.up_seconds(away.bytes),
             down: rates.down_seconds(away.bytes),
@@ -210,18 +215,27 @@ impl Cycle {
             come[round.first] += round.up;
             leave[round.last] += round.down;
         }
+        // What is gone before a step, and what begins to come back before it.
+        let (mut gone, mut back) = (vec![0.0; steps], vec![0.0; steps]);
         for trip in trips {
             come[trip.needed] += trip.up;
             leave[trip.left] += trip.down;
+            gone[trip.freed] += trip.down;
+            back[trip.fetched] += trip.up;
         }
-        let mut left = vec![0.0; steps + 1];
+        let (mut left, mut returned) = (vec![0.0; steps + 1], vec![0.0; steps + 1]);
         for step in (0..steps).rev() {
             left[step] = left[step + 1] + leave[step];
+            returned[step] = returned[step + 1] + back[step];
         }
         let gathers = gathers + rounds.iter().map(|round| round.exchange).sum::<f64>();
-        let (mut came, mut until, mut most) = (0.0, 0.0_f64, before[steps] + gathers);
+        let (mut came, mut went, mut until, mut most) = (0.0, 0.0, 0.0_f64, before[steps] + gathers);
         for step in 0..steps {
             came += come[step];
+            went += gone[step];
+            // Nothing has begun to come back that does so from here on, before what is gone here is.
+            until = until.max(went - before[step]);
+            most = most.max(until + before[step] + returned[step]);
             until = until.max(came - before[step]);
             most = most.max(until + before[step] + seconds[step] + left[step]);
         }

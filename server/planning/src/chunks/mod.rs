@@ -7,7 +7,7 @@
 //! | `held` | what does a device hold of chunks and besides, step by step? |
 //! | `kept` | what do micro-batches have on the host? |
 //! | `forecast` | does a stage in given chunks fit? |
-//! | `profiled` | what do steps cost by a profile? |
+//! | `profiled`, `remembered` | what do steps cost by a profile? |
 //! | `sizes` | which chunk sizes are tried? |
 //! | `laid` | what is where, before visits are planned? |
 //! | `room` | which choices is there room for, and what lacks for the others? |
@@ -38,6 +38,7 @@ mod profiled;
 mod question;
 mod refusal;
 mod remedies;
+mod remembered;
 mod room;
 mod sizes;
 mod spans;
@@ -57,5 +58,6 @@ pub use profiled::ProfiledPasses;
 pub use question::{ChunkChoices, ChunkQuestion, PassChoice, Passes, StepCosts, TriedSizes};
 pub use refusal::{ChunkChoice, NoChunks, NoRoom};
 pub use remedies::ChunkRemedy;
+pub use remembered::Remembered;
 pub use room::fits;
 pub use spans::{LaneSpan, LaneWork};

@@ -1,7 +1,8 @@
 //! An embedding whose table of tokens is on the host: rows come instead of being looked up, and no gradient of the table is made.
 //!
 //! The rows are what a lookup makes, and live as long; of what the layer recorded the gradient of the table alone is missing.
-//! What else kernels of a GPU took to make it still counts: then a little less is needed than is said.
+//! What else kernels of a GPU took to make it still counts: then a little less is needed than is said. The layer's tokens live until
+//! its backward pass as well, but are nothing that autograd saves: they do not leave.
 
 use loadmaster_proto::measure::tape::{LayerTape, Passage, Slot, block_of};
 
@@ -21,10 +22,11 @@ pub(super) fn without_table(tape: &LayerTape, bytes: u64) -> LayerTape {
     }
 }
 
-/// A passage in whose backward pass a block is never made.
+/// A passage in whose backward pass a block is never made, and in which autograd does not save what the layer takes.
 fn without(passage: &Passage, block: usize) -> Passage {
     let mut passage = passage.clone();
     passage.slots[Slot::Backward as usize].retain(|&event| block_of(event).0 != block);
+    passage.saved.retain(|saved| !passage.inputs.contains(saved));
     passage
 }
 
@@ -39,6 +41,7 @@ mod tests {
     fn the_gradient_of_the_table_is_gone_and_nothing_else() {
         let passage = |backward: &[Event]| Passage {
             blocks: vec![10, 70, 500],
+            inputs: vec![0],
             slots: [vec![], vec![], vec![], vec![1], backward.to_vec(), vec![]],
             ..Passage::default()
         };
@@ -56,5 +59,12 @@ mod tests {
         let whole = tape(&[2, 3, -1], &[2, -2, 3, -3, -1]);
         assert_eq!(without_table(&whole, 500), tape(&[2, -1], &[2, -2, -1]));
         assert_eq!(without_table(&whole, 501), whole, "nothing of that size is made");
+        // What it takes is not saved, what is at other places is.
+        let saving = |saved: &[u32]| {
+            let mut tape = tape(&[2, 3, -1], &[2, -2, 3, -3, -1]);
+            tape.first.saved = saved.to_vec();
+            without_table(&tape, 500).first.saved
+        };
+        assert_eq!(saving(&[0, 1]), [1]);
     }
 }

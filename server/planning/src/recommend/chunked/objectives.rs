@@ -9,7 +9,9 @@ use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::{Scene, Trained};
-use crate::chunks::{ChunkPlan, NoChunks, Passes as _, ProfiledPasses, choose_until, fits};
+use crate::chunks::{
+    ChunkPlan, ChunkQuestion, NoChunks, Passes as _, ProfiledPasses, Remembered, choose_until, fits,
+};
 use crate::cost::Batch;
 use crate::predict::Margin;
 use crate::recommend::answer::{QuestionError, RecommendError};
@@ -82,10 +84,14 @@ impl Scene<'_> {
         let mut least: Option<(Batch, Bytes)> = None;
         let mut bound: Option<u64> = None;
         for &batch in &self.batches {
+            // What steps cost is the same with any memory.
+            let Trained { question, passes } = self.trained(batch, self.devices.capacity);
+            let passes = Remembered::new(passes);
             let keeps = |capacity: u64| -> Result<bool, NoChunks> {
-                Ok(self.has_room(batch, Bytes(capacity))?
-                    && (self.limit().is_infinite()
-                        || self.fastest(batch, Bytes(capacity))?.lanes.iteration_seconds <= self.limit()))
+                let question = ChunkQuestion { capacity: Bytes(capacity), ..question.clone() };
+                let fastest = || choose_until(&question, &passes, &|| self.question.stop.is_over());
+                Ok(fits(&question, &passes)?
+                    && (self.limit().is_infinite() || fastest()?.lanes.iteration_seconds <= self.limit()))
             };
             let besides = self.least_besides(batch, Margin::Share(0.0))?;
             bound = Some(bound.map_or(besides, |bound| bound.min(besides)));

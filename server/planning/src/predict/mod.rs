@@ -92,7 +92,7 @@ pub trait Predictor {
     /// What a device that trains the whole model of `setting` in these chunks holds besides their payloads, step by step.
     ///
     /// # Errors
-    /// What the profile lacks for this setting, and stages that are not the whole model on each device.
+    /// What the profile lacks for this setting, and stages that do not have all layers.
     fn moments(&self, _setting: &StageSetting, _chunks: &Chunks) -> Result<Moments, PredictionError> {
         Err(PredictionError::NoChunks { predictor: self.name() })
     }

@@ -18,7 +18,7 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     let question = &case.question;
     let training = TrainingSpec { recompute: plan.recompute, ..question.training };
     let ranks = question.ranks;
-    let chunks = plan.stage.lay_out_shared(&question.model, &training, ranks).unwrap();
+    let chunks = plan.stage.lay_out_split(&question.model, &training, &question.stage()).unwrap();
     let costs = case.costs.costs(plan.stage.order, plan.recompute, plan.stage.embedding).unwrap();
     prop_assert_eq!(&costs.needed, &plan.needed);
     let ChunkResidency::Planned(visits) = &plan.stage.residency else { panic!("visits are planned") };

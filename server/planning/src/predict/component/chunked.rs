@@ -1,4 +1,4 @@
-//! A model that is trained in chunks: what the device of each replica holds besides them (PatrickStar).
+//! A model that is trained in chunks: what the device of each replica, or of each shard of one, holds besides them (PatrickStar).
 //!
 //! Every step is played as with memory actions, but that every layer is a run of its own, nothing is updated on the device, and
 //! the gradients of a layer are in its chunk when the last backward pass that adds to them is over. Both ends of a tied weight
@@ -31,16 +31,15 @@ impl Component {
         self.check_whole(setting)?;
         let tapes = self.tapes(key)?;
         let played = self.played(setting)?;
-        // A replica is one device, and exchanges parts of payloads where they are.
-        let shards = different_shards(1, &tapes);
+        // Replicas do the same, and exchange parts of payloads where they are; shards may differ.
+        let shards = different_shards(key.tensor_degree, &tapes);
         let stored = Stored {
             whole: StaticBytes { buffers: played.fixed.buffers, ..StaticBytes::default() },
             ..Stored::default()
         };
         let steps = &chunks.steps;
-        let play = |tape: fn(&ShardTapes) -> &LayerTape| -> Vec<StepBytes> {
-            let mut tapes: Vec<&LayerTape> =
-                shards.iter().flat_map(|(_, shards)| shards).map(|shard| tape(shard)).collect();
+        let play_shard = |shard: &[&ShardTapes], tape: fn(&ShardTapes) -> &LayerTape| -> Vec<StepBytes> {
+            let mut tapes: Vec<&LayerTape> = shard.iter().map(|of| tape(of)).collect();
             let first = chunks.table.zip(tapes.first()).map(|(table, tape)| {
                 let scalar = self.training.precision.gradient_bytes();
                 without_table(tape, table.rows.saturating_mul(table.width).saturating_mul(scalar))
@@ -65,6 +64,10 @@ impl Component {
             .play()
             .curve
         };
+        let play = |tape: fn(&ShardTapes) -> &LayerTape| -> Vec<StepBytes> {
+            let curves = shards.iter().map(|(_, shard)| play_shard(shard, tape));
+            curves.reduce(fullest).unwrap_or_default()
+        };
         let curve = play(|shard| &shard.tape);
         let of = |step: &StepBytes| step.most.total();
         let upper = match played.most {
@@ -79,12 +82,20 @@ impl Component {
     }
 
     fn check_whole(&self, setting: &StageSetting) -> Result<(), PredictionError> {
-        let StageConfig { first_layer: first, last_layer: last, data_degree: _, tensor_degree } =
-            setting.stage;
+        let StageConfig { first_layer: first, last_layer: last, .. } = setting.stage;
         let layers = self.contents.len();
-        if first == 0 && last + 1 == layers && tensor_degree == 1 {
+        if first == 0 && last + 1 == layers {
             return Ok(());
         }
-        Err(PredictionError::PartInChunks { first, last, layers, tensor_degree })
+        Err(PredictionError::PartInChunks { first, last, layers })
     }
+}
+
+/// Of each step the bytes of the shard that needs most.
+fn fullest(one: Vec<StepBytes>, other: Vec<StepBytes>) -> Vec<StepBytes> {
+    let fuller = |(one, other): (StepBytes, StepBytes)| StepBytes {
+        at_boundary: one.at_boundary.max(other.at_boundary),
+        most: if other.most.total() > one.most.total() { other.most } else { one.most },
+    };
+    one.into_iter().zip(other).map(fuller).collect()
 }

@@ -52,7 +52,7 @@ impl ChunksQuestion<'_> {
             collective_seconds: devices.inside.latency_seconds,
         };
         let mut told = format!("{links}; updates on the host at {}", updates.told);
-        if devices.ranks() > 1 {
+        if devices.replicas > 1 {
             let inside = quantity::show_bytes_per_second(rates.gather);
             told = format!("{told}; between ranks {inside} ({})", devices.inside.origin.as_str());
         }
@@ -95,6 +95,7 @@ impl ChunksQuestion<'_> {
             model: self.model()?,
             training: self.writer.training,
             ranks: 1,
+            shards: 1,
             margin: self.writer.margin,
             factors: [1.0; 2],
         };

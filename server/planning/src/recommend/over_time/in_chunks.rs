@@ -43,14 +43,14 @@ impl ChunksOverTime {
             return Err(Untold::TooLarge { steps: all });
         }
         let rates = plan.found.lane_rates.ok_or(Untold::NoRates)?;
-        let ranks = stage.config.data_degree;
-        let chunks = own.lay_out_shared(model, &plan.training, ranks)?;
+        let chunks = own.lay_out_split(model, &plan.training, &stage.config)?;
         let visits = own.told(&chunks, visits)?;
         let passes = ProfiledPasses {
             predictor: &*chain.predictor,
             model,
             training: plan.training,
-            ranks,
+            ranks: stage.config.data_degree,
+            shards: stage.config.tensor_degree,
             margin: Margin::Share(0.0),
             factors: [1.0; 2],
         };

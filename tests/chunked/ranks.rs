@@ -43,6 +43,7 @@ pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u3
         model: model.clone(),
         training: training(RecomputePolicy::None),
         ranks,
+        shards: 1,
         capacity: setting.device,
         host_memory: Bytes(setting.host.0 / u64::from(ranks)),
         rates: LaneRates {

@@ -184,6 +184,7 @@ fn question(machine: &Machine, profile: &Profile, model: Model, micro_batches: u
         model,
         training: machine.training(micro_batches, RecomputePolicy::None),
         ranks: 1,
+        shards: 1,
         capacity: machine.setting.device,
         host_memory: machine.setting.host,
         rates: profile.rates(),

@@ -501,3 +501,72 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
     let half = format!("{} for each of 2 ranks at once (cluster, measured)", millions(50e6 * each / alone));
     assert!(given.contains("50.0 M parameters/s (given)") && given.contains(&half) == shares, "{given}");
 }
+
+/// Replicas of shards: where the profile knows layers at a tensor degree, two slots may be a replica of two shards, each with chunks
+/// of its own tensors, and four two replicas of two. They are trained as predicted.
+#[test]
+fn shards_in_chunks_are_planned_and_trained_as_predicted() {
+    let planner = Planner::start();
+    let arguments = ["--host-memory", "1GiB", "--cpu-links", "host=1GB/s"].map(ToOwned::to_owned).to_vec();
+    let options = WorkerOptions { arguments, slots: "4x256MiB".to_owned(), ..WorkerOptions::default() };
+    let _worker = Worker::start(&planner, &options);
+    let options = [
+        "--id",
+        "gpt",
+        "--micro-batch-size",
+        "2",
+        "--micro-batches",
+        "2",
+        "--optimizer",
+        "adam",
+        "--parallelism",
+        "tensor",
+        "--degrees",
+        "2",
+    ];
+    profile(&planner, &SMALL_GPT2, &options);
+    let ask = |devices: &str, more: &[&str]| {
+        let line = [
+            "plan",
+            "recommend",
+            "--profile",
+            "gpt",
+            "--host-memory",
+            "512MiB",
+            "--copy-rates",
+            "host=1GB/s",
+            "--memory",
+            "chunks",
+            "--host-update",
+            "100M/s",
+            "--brief",
+            "--devices",
+            devices,
+        ];
+        json(&planner, &[&line[..], more].concat())
+    };
+    let degrees = |plan: &Value| {
+        let config = &plan["stages"][0]["config"];
+        (number(&config["dataDegree"]), number(&config["tensorDegree"]))
+    };
+    let two = ask("2x256MiB", &["--tensor-degrees", "2"]);
+    assert_eq!(degrees(&two), (1, 2), "{two}");
+    train_as_predicted(&planner, &two);
+    let four = ask("4x256MiB", &["--tensor-degrees", "2", "--chunk-layout", "patrickstar"]);
+    assert_eq!(degrees(&four), (2, 2), "{four}");
+    assert_eq!(four["stages"][0]["chunks"]["owners"], "CHUNK_OWNERS_WHOLE", "{four}");
+    train_as_predicted(&planner, &four);
+    // Left open, whatever is faster; named, nothing else.
+    let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();
+    let open = ask("2x256MiB", &[]);
+    let replicas = ask("2x256MiB", &["--tensor-degrees", "1"]);
+    assert_eq!(degrees(&replicas), (2, 1), "{replicas}");
+    assert!(seconds(&open) <= seconds(&two).min(seconds(&replicas)) * 1.002, "{open}");
+    // Of chunks of one size each shard holds fewer than the whole model, in its own host's memory.
+    let fixed =
+        ["--chunks-on-device", "0", "--host-copy", "made", "--chunk-size", "16384", "--tensor-degrees"];
+    let whole = ask("1x256MiB", &[&fixed[..], &["1"]].concat());
+    let half = ask("2x256MiB", &[&fixed[..], &["2"]].concat());
+    let host = |plan: &Value| number(&plan["stages"][0]["chunkRun"]["hostBytes"]);
+    assert!(host(&half) < host(&whole), "{} of {}", host(&half), host(&whole));
+}

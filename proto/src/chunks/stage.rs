@@ -22,7 +22,7 @@ use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, TrainingSpec};
 use crate::wire::v1;
 
-/// How a rank trains a whole model in chunks, alone or with others that share them.
+/// How a rank trains a whole model in chunks, or a shard of each of its layers, alone or with others that share them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChunkedStage {
@@ -166,6 +166,23 @@ impl ChunkedStage {
         training: &TrainingSpec,
         ranks: u32,
     ) -> Result<Chunks, Invalid> {
+        let whole = StageConfig::single(0, model.layers().len().saturating_sub(1));
+        self.lay_out_split(model, training, &StageConfig { data_degree: ranks, ..whole })
+    }
+
+    /// The same for the devices of a stage that has all layers: replicas, which share chunks, of shards, each of which has chunks
+    /// of its own tensors. All shards have the layout of the first, which is the longest of every tensor; of a shorter one the
+    /// rest of a tensor's place stays empty.
+    ///
+    /// # Errors
+    /// Names the field that is wrong, and what to do.
+    pub fn lay_out_split(
+        &self,
+        model: &Model,
+        training: &TrainingSpec,
+        stage: &StageConfig,
+    ) -> Result<Chunks, Invalid> {
+        let ranks = stage.data_degree;
         in_range("staging", self.staging, 1..=Self::MAX_STAGING)?;
         Self::check_training(training)?;
         if self.update == UpdateTime::AfterBackward && self.host_copy == HostCopy::Made {
@@ -187,9 +204,9 @@ impl ChunkedStage {
             return Err(Invalid::field("moves", why));
         }
         let lists = Lists::new(training.precision, &training.optimizer)?;
-        let sequence = Sequence::of_model(model);
+        let sequence = Sequence::of_stage(model, stage, 0);
         let steps = Steps::of_chunks(training, model.layers().len(), self.order);
-        let table = HostTable::of(self.embedding, model, training, ranks, &steps)?;
+        let table = HostTable::of(self.embedding, model, training, stage.devices(), &steps)?;
         let packing = Packing::new(&sequence, self.layout, lists)?;
         let packing = if table.is_some() { packing.with_table_apart() } else { packing };
         let layout = packing.lay_out(self.chunk_elements).map_err(|of| of.under("chunk_elements"))?;
@@ -231,7 +248,7 @@ impl ChunkedStage {
         Ok(chunks)
     }
 
-    /// Lays out a model for the replicas of this stage, one of so many.
+    /// Lays out a model for the devices of this stage, one of so many.
     ///
     /// # Errors
     /// Names the field that is wrong by its path from what has a stage, its training and its chunks, and what to do.
@@ -241,15 +258,14 @@ impl ChunkedStage {
         training: &TrainingSpec,
         (stage, count): (&StageConfig, u32),
     ) -> Result<Chunks, Invalid> {
-        let is_whole = count == 1 && stage.layer_count() == model.layers().len();
-        if !is_whole || stage.tensor_degree != 1 {
+        if count != 1 || stage.layer_count() != model.layers().len() {
             let why = format!(
-                "are of the whole model on each device, and the stage is {stage} of {count}: choose one stage of replicas"
+                "are of all layers, and the stage is {stage} of {count}: choose one stage of replicas and shards"
             );
             return Err(Invalid::field("chunks", why));
         }
         // Fields of the training have their own place.
-        self.lay_out_shared(model, training, stage.data_degree).map_err(|invalid| {
+        self.lay_out_split(model, training, stage).map_err(|invalid| {
             let of_training = ["precision", "recompute", "schedule"];
             let is_of_training =
                 invalid.violations().iter().any(|violation| of_training.contains(&violation.field.as_str()));

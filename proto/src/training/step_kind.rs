@@ -7,7 +7,7 @@ use crate::choice;
 use crate::wire::v1;
 
 /// What the optimizer's step does with each parameter in one pass over its lists: which lists there are, and in which number
-/// format parameters and gradients are. AdamW has the lists of Adam.
+/// format parameters and gradients are. `AdamW` has the lists of Adam.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepKind {
@@ -19,7 +19,7 @@ pub enum StepKind {
     MomentumFp32,
     /// The same in bf16.
     MomentumBf16,
-    /// Adam or AdamW, in fp32.
+    /// Adam or `AdamW`, in fp32.
     AdamFp32,
     /// The same in bf16.
     AdamBf16,

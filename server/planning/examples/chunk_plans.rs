@@ -34,6 +34,7 @@ fn question(blocks: i64, micro_batches: u32, (device, host): (u64, u64)) -> Opti
             seed: 0,
         },
         ranks: 1,
+        shards: 1,
         capacity: Bytes(device),
         host_memory: Bytes(host),
         rates: LaneRates {

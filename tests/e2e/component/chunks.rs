@@ -55,9 +55,10 @@ fn chunked(dice: &mut Sampler) -> ChunkedStage {
     }
 }
 
-/// Replicas of a whole model.
-fn whole(model: &Model, training: TrainingSpec, ranks: u32) -> Run {
-    let stage = StageConfig { data_degree: ranks, ..StageConfig::single(0, model.layers().len() - 1) };
+/// Replicas of a whole model, and shards of each.
+fn whole(model: &Model, training: TrainingSpec, (data_degree, tensor_degree): Degrees) -> Run {
+    let stage =
+        StageConfig { data_degree, tensor_degree, ..StageConfig::single(0, model.layers().len() - 1) };
     Run { training, position: SoloStage { stage, stage_count: 1, stage_index: 0 }, pipeline: None }
 }
 
@@ -104,7 +105,7 @@ fn assert_as_predicted(
     model: &Model,
     component: &Component,
     training: TrainingSpec,
-    ranks: u32,
+    degrees: Degrees,
 ) {
     let training = TrainingSpec {
         micro_batches: 1 + dice.below(4) as u32,
@@ -112,16 +113,20 @@ fn assert_as_predicted(
         schedule: pick(dice, &[Schedule::Gpipe, Schedule::OneFOneB]),
         ..training
     };
-    let lay_out = |stage: &ChunkedStage| stage.lay_out_shared(model, &training, ranks).unwrap();
+    let run = whole(model, training, degrees);
+    let SoloStage { stage: config, stage_count, stage_index } = run.position;
+    let (ranks, devices) = (degrees.0, config.devices());
+    let lay_out = |stage: &ChunkedStage| stage.lay_out_split(model, &training, &config).unwrap();
     let mut stage = chunked(dice);
     let has_table = matches!(model.input(), ModelInput::Tokens { .. });
-    if ranks == 1 && has_table {
+    if devices == 1 && has_table {
         stage.embedding = pick(dice, &EmbeddingPlace::ALL);
     }
     if ranks > 1 && dice.below(2) == 0 {
         // As PatrickStar shares them.
         (stage.layout, stage.owners) = (ChunkLayout::Patrickstar, ChunkOwners::Whole);
-        let largest = Sequence::of_model(model).atoms().map(|atom| atom.iter().sum()).max().unwrap();
+        let largest =
+            Sequence::of_stage(model, &config, 0).atoms().map(|atom| atom.iter().sum()).max().unwrap();
         stage.chunk_elements = stage.chunk_elements.max(largest);
     }
     let count = lay_out(&stage).layout.chunks().len();
@@ -129,8 +134,6 @@ fn assert_as_predicted(
     let first = usize::from(stage.embedding == EmbeddingPlace::Host);
     stage.on_device = (first..count).filter(|_| dice.below(4) == 0).collect();
     let chunks = lay_out(&stage);
-    let run = whole(model, training, ranks);
-    let SoloStage { stage: config, stage_count, stage_index } = run.position;
     let setting = StageSetting { stage: config, stage_index, stage_count, training };
     let actions = kept_on_host(dice, model, training.recompute);
     let moments = component.moments(&setting, &chunks, &actions).unwrap();
@@ -155,7 +158,8 @@ fn assert_as_predicted(
     let moved = chunks.moved(&stage.told(&chunks, &visits).unwrap());
     for (rank, measured) in train(&run, model, (&planned, &actions), capacity).into_iter().enumerate() {
         let told = measured.chunks.as_ref().unwrap();
-        let what = format!("{} rank {rank} of {ranks} {training:?} {stage:?} {actions:?}", model.family());
+        let what =
+            format!("{} rank {rank} of {degrees:?} {training:?} {stage:?} {actions:?}", model.family());
         let differing = told.other_bytes.iter().zip(&other).enumerate().filter(|(_, (told, of))| told != of);
         let differing: Vec<_> = differing.map(|(step, of)| (chunks.steps.all()[step], of)).take(5).collect();
         assert!(differing.is_empty(), "{what}: {differing:?}");
@@ -221,7 +225,7 @@ fn every_step_of_a_training_in_chunks_needs_what_was_predicted() {
         let training = TrainingSpec { precision, optimizer: ADAM, micro_batch_size: 2, ..training() };
         let component = profile(&model, training, &[2], &[WHOLE]);
         for _ in 0..4 {
-            assert_as_predicted(&mut dice, &model, &component, training, 1);
+            assert_as_predicted(&mut dice, &model, &component, training, WHOLE);
         }
     }
 }
@@ -243,8 +247,25 @@ fn every_step_of_ranks_that_share_chunks_needs_what_was_predicted() {
                 &model,
                 &component,
                 training.with_micro_batch_size(2 * ranks),
-                ranks,
+                (ranks, 1),
             );
+        }
+    }
+}
+
+/// Shards in chunks need besides them what the recordings of shards say, whether replicas share the chunks or not.
+#[test]
+fn every_step_of_shards_in_chunks_needs_what_was_predicted() {
+    let mut dice = Sampler::new(23);
+    for (zoo, precision) in
+        [(gpt(true), Precision::Bf16), (gpt(false), Precision::Fp32), (Zoo::Vgg11(VGG), Precision::Fp32)]
+    {
+        let model = zoo.build().unwrap();
+        let training = TrainingSpec { precision, optimizer: ADAM, micro_batch_size: 2, ..training() };
+        let component = profile(&model, training, &[2], &[WHOLE, (1, 2)]);
+        for replicas in [1, 1, 2, 2] {
+            let training = training.with_micro_batch_size(2 * replicas);
+            assert_as_predicted(&mut dice, &model, &component, training, (replicas, 2));
         }
     }
 }

@@ -3,12 +3,12 @@
 //! | who | what is on the device | when is the host's part updated? |
 //! |---|---|---|
 //! | ZeRO-Offload | all parameters, always; their gradients leave when they are complete | when the backward pass is over |
-//! | PatrickStar | what its margin has room for of the state; parameters as a paging rule has it, in groups of a whole chunk of each rank | the same |
+//! | PatrickStar | what its margin has room for of the state; parameters as a paging rule has it | the same |
 //!
 //! Both keep a low-precision copy of the parameters on the host.
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::groups::Groups;
+use loadmaster_proto::chunks::groups::{ChunkOwners, Groups, Sharing};
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
@@ -16,7 +16,6 @@ use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
-use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::sizes::ChunkSizes;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::error::Invalid;
@@ -78,11 +77,13 @@ impl Baseline {
         let of = PassChoice { order, recompute, embedding: EmbeddingPlace::Chunk, activations: None };
         let ground = Ground::of(question, passes, of)?;
         let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
-        let sequence = Sequence::of_model(&question.model);
+        let sequence = question.sequence();
         let packing = Packing::new(&sequence, layout, lists)?;
         let places = packing.lay_out(published_size(&packing, layout)?)?;
-        let places = Laid::shared(places, layout, question.ranks)?;
-        let laid = Laid::new(question, &ground, (layout, lists), places)?;
+        // PatrickStar with memory-saving communication, which gives each other one chunk at a time: in parts these are as many
+        // bytes of each device, and as many between ranks.
+        let sharing = Sharing::new(question.ranks, lists.alignment_elements(), ChunkOwners::Parts)?;
+        let laid = Laid { sharing, ..Laid::new(question, &ground, (layout, lists), places)? };
         match self {
             Self::Static(_) => {
                 let chunks = laid.chunks(HostCopy::Kept, 0)?;
@@ -100,7 +101,7 @@ impl PatrickStar {
         let room: Vec<u64> =
             laid.ground.costs.needed.iter().map(|needed| overall.saturating_sub(*needed)).collect();
         let paging = Paging { eviction: self.eviction, ahead: 0, behind: 0 };
-        let mut count = Margin::of(laid, overall).groups();
+        let mut count = Margin::of(laid, overall).on_device();
         loop {
             // In list order.
             let on_device: Vec<usize> = (0..count).collect();
@@ -145,8 +146,7 @@ impl Margin {
             overall: overall as f64,
             most: laid.ground.costs.needed.iter().copied().max().unwrap_or(0) as f64,
             ranks: usize::try_from(laid.sharing.ranks()).unwrap_or(usize::MAX),
-            // With the dummies that fill up the last group.
-            chunks: laid.count().saturating_mul(usize::try_from(laid.sharing.ranks()).unwrap_or(usize::MAX)),
+            chunks: laid.count(),
             chunk_elements: laid.places.chunk_elements() as f64,
             scalar_bytes: scalar as f64,
             state_bytes: (laid.lists.parameter_bytes() - scalar) as f64,
@@ -162,6 +162,11 @@ impl Margin {
         let groups = (margin / (self.state_bytes * self.chunk_elements) * MARGIN_USE_RATIO).ceil() - 1.0;
         // Casts of negative numbers end at 0.
         (groups as usize).min(self.chunks.div_ceil(self.ranks))
+    }
+
+    /// The chunks of these groups. Ours are shared in parts, which take as much of each device as whole chunks of one rank each.
+    fn on_device(&self) -> usize {
+        self.groups().saturating_mul(self.ranks).min(self.chunks)
     }
 }
 

@@ -69,7 +69,7 @@ impl Ground {
         let PassChoice { order, recompute, embedding, activations } = of;
         let training = question.training(recompute);
         let steps = Steps::of_chunks(&training, question.model.layers().len(), order);
-        let table = HostTable::of(embedding, &question.model, &training, question.ranks, &steps)?;
+        let table = HostTable::of(embedding, &question.model, &training, question.stage().devices(), &steps)?;
         let mut costs = passes.costs(of)?;
         let count = steps.all().len();
         costs.needed.resize(count, 0);
@@ -138,18 +138,12 @@ impl<'a> Laid<'a> {
         };
         let sizes = question.choices.sizes.of(&packing)?;
         let ranks = question.ranks;
-        Ok(sizes.into_iter().map(move |size| Self::shared(packing.lay_out(size)?, layout, ranks)))
-    }
-
-    /// Chunks as ranks share them that lie so: where they own whole ones, as many of them as there are ranks are one.
-    ///
-    /// # Errors
-    /// More elements than can be counted.
-    pub(super) fn shared(places: Layout, layout: ChunkLayout, ranks: u32) -> Result<Layout, Invalid> {
-        match ChunkOwners::of_layout(layout) {
-            ChunkOwners::Whole if ranks > 1 => places.in_groups(ranks),
-            ChunkOwners::Whole | ChunkOwners::Parts => Ok(places),
-        }
+        let is_whole = ranks > 1 && ChunkOwners::of_layout(layout) == ChunkOwners::Whole;
+        let lay_out = move |size| {
+            let places = packing.lay_out(size)?;
+            if is_whole { places.in_groups(ranks) } else { Ok(places) }
+        };
+        Ok(sizes.into_iter().map(lay_out))
     }
 
     pub(super) fn count(&self) -> usize {

@@ -33,6 +33,8 @@ pub struct ProfiledPasses<'a> {
     pub training: TrainingSpec,
     /// Replicas, each of which has its share of every micro-batch.
     pub ranks: u32,
+    /// Shards of each of them.
+    pub shards: u32,
     /// What is kept free besides predicted bytes.
     pub margin: Margin,
     /// What bytes and seconds are multiplied with.
@@ -79,11 +81,11 @@ impl ProfiledPasses<'_> {
         self.predictor.moments(&self.setting(recompute), chunks, actions)
     }
 
-    /// The whole model on each replica's device.
+    /// The whole model on the devices of each replica.
     pub fn setting(&self, recompute: RecomputePolicy) -> StageSetting {
         let whole = StageConfig::single(0, self.model.layers().len().saturating_sub(1));
         StageSetting {
-            stage: StageConfig { data_degree: self.ranks, ..whole },
+            stage: StageConfig { data_degree: self.ranks, tensor_degree: self.shards, ..whole },
             stage_index: 0,
             stage_count: 1,
             training: TrainingSpec { recompute, ..self.training },

@@ -8,11 +8,13 @@ use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::groups::{ChunkOwners, Sharing};
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{ChunkedStage, StepKernel};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use crate::predict::{Away, PredictionError};
@@ -27,6 +29,9 @@ pub struct ChunkQuestion {
     /// Replicas of the model, each on a device of its own with its share of every micro-batch: each owns a part of every chunk, or
     /// in the paper's layout whole chunks of groups.
     pub ranks: u32,
+    /// Shards of each replica, each on a device of its own: each has chunks of its own tensors, which it shares with the same
+    /// shard of the other replicas.
+    pub shards: u32,
     /// Bytes of a rank's device, for chunks and all else.
     pub capacity: Bytes,
     /// Bytes of the host that each rank's part of the chunks may take.
@@ -150,6 +155,17 @@ impl<F: Fn(PassChoice) -> Result<StepCosts, PredictionError>> Passes for F {
 }
 
 impl ChunkQuestion {
+    /// The stage that its devices are.
+    pub fn stage(&self) -> StageConfig {
+        let whole = StageConfig::single(0, self.model.layers().len().saturating_sub(1));
+        StageConfig { data_degree: self.ranks, tensor_degree: self.shards, ..whole }
+    }
+
+    /// The tensors of a device: of the first shard, which is the longest of each.
+    pub(super) fn sequence(&self) -> Sequence {
+        Sequence::of_stage(&self.model, &self.stage(), 0)
+    }
+
     /// The training with this recomputation.
     pub(super) fn training(&self, recompute: RecomputePolicy) -> TrainingSpec {
         TrainingSpec { recompute, ..self.training }
@@ -158,7 +174,7 @@ impl ChunkQuestion {
     /// Where the table of tokens may be: of the choices those that the model and its ranks can do, or all where they can do none.
     pub fn embeddings(&self) -> Vec<EmbeddingPlace> {
         let mut able = self.choices.embeddings.clone();
-        able.retain(|&place| HostTable::check(place, &self.model, self.ranks).is_ok());
+        able.retain(|&place| HostTable::check(place, &self.model, self.stage().devices()).is_ok());
         if able.is_empty() { self.choices.embeddings.clone() } else { able }
     }
 
@@ -236,6 +252,7 @@ impl ChunkQuestion {
             ChunkedStage::check_training(&self.training(recompute))?;
         }
         Sharing::new(self.ranks, 1, ChunkOwners::Parts)?;
+        in_range("shards", self.shards, 1..=StageConfig::MAX_TENSOR_DEGREE)?;
         let LaneRates { up, down, copy_seconds, update, device_update, gather, collective_seconds } =
             self.rates;
         let rates = [

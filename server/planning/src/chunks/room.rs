@@ -7,7 +7,6 @@ use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::{Chunk, Layout};
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::ChunkLayout;
-use loadmaster_proto::chunks::sequence::Sequence;
 
 use super::laid::{Ground, Laid};
 use super::question::{ChunkQuestion, Passes};
@@ -31,7 +30,7 @@ pub(super) fn layouts(
     embeddings: &[EmbeddingPlace],
 ) -> Result<Vec<TriedLayout>, NoChunks> {
     let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
-    let sequence = Sequence::of_model(&question.model);
+    let sequence = question.sequence();
     let mut refused = None;
     let mut all = Vec::new();
     for &embedding in embeddings {
@@ -81,7 +80,7 @@ fn fits_with(
     let capacity = question.capacity.0;
     grounds.retain(|ground| ground.costs.needed.iter().all(|&needed| needed <= capacity));
     let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
-    let sequence = Sequence::of_model(&question.model);
+    let sequence = question.sequence();
     let (mut refused, mut is_any) = (None, false);
     for embedding in question.embeddings() {
         for how in question.choices.layouts.iter().map(|&layout| (layout, lists)) {

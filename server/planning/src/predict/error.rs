@@ -92,10 +92,10 @@ pub enum PredictionError {
         /// Name and version of the predictor.
         predictor: &'static str,
     },
-    /// In chunks each device trains the whole model.
+    /// In chunks each device trains all layers, or a shard of each.
     #[error(
-        "layers {first}..{last} of {layers}, each on {tensor_degree} devices, are not trained in chunks: ask for the whole \
-         model in one stage of replicas"
+        "layers {first}..{last} of {layers} are not trained in chunks: ask for the whole model in one stage of replicas and \
+         shards"
     )]
     PartInChunks {
         /// First layer asked for.
@@ -104,8 +104,6 @@ pub enum PredictionError {
         last: usize,
         /// Layers of the model.
         layers: usize,
-        /// Devices that share each layer.
-        tensor_degree: u32,
     },
     /// A curve needs two degrees.
     #[error(

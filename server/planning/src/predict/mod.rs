@@ -93,7 +93,7 @@ pub trait Predictor {
     /// that, holds besides payloads, step by step.
     ///
     /// # Errors
-    /// What the profile lacks for this setting, and stages that are not the whole model on each device.
+    /// What the profile lacks for this setting, and stages that do not have all layers.
     fn moments(
         &self,
         _setting: &StageSetting,

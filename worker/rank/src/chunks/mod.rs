@@ -67,7 +67,8 @@ fn tell(act: impl FnOnce(&mut ChunkRun) -> Result<(), RankError>) -> Result<(), 
 }
 
 /// Begins to train in chunks, if a specification wants it: takes the host's memory. Before the stage is built. The replicas of
-/// the model share the chunks. Returns the steps of an iteration, and the ways on which chunks leave and come.
+/// the model, or of this shard of it, share the chunks. Returns the steps of an iteration, and the ways on which chunks leave and
+/// come.
 ///
 /// # Errors
 /// The specification contradicts itself, or the host has not so much memory.
@@ -93,7 +94,7 @@ pub fn make(
     parameter: &ShardParameter,
 ) -> Result<Option<Trained>, RankError> {
     with(|run| {
-        let start = maker.start_aside(layer, position, &parameter.whole)?;
+        let start = maker.start_aside(layer, position, parameter)?;
         run.make(layer, parameter.whole.name, &start)
     })
 }

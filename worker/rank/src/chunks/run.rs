@@ -65,8 +65,8 @@ impl ChunkRun {
         group: Option<Group>,
         memory: &Memory,
     ) -> Result<Self, RankError> {
-        let ranks = spec.position.stage.data_degree;
-        let chunks = stage.lay_out_shared(&spec.model, &spec.training, ranks);
+        let devices = &spec.position.stage;
+        let chunks = stage.lay_out_split(&spec.model, &spec.training, devices);
         let chunks = chunks.map_err(|of| of.under("chunks"))?;
         let chunks = Arc::new(chunks);
         let mut run = Self {
@@ -81,7 +81,7 @@ impl ChunkRun {
             is_settled: false,
             is_replanned: false,
             // Of what ranks share nobody has the whole.
-            gradients: (spec.dump_gradients.is_some() && ranks == 1).then(Vec::new),
+            gradients: (spec.dump_gradients.is_some() && devices.data_degree == 1).then(Vec::new),
             trace: Trace::new(memory.clone(), chunks.uses.steps()),
             stage,
             chunks,
@@ -114,6 +114,12 @@ impl ChunkRun {
     ) -> Result<Trained, RankError> {
         let place = self.chunks.layout.tensors().get(self.tensors.all.len()).copied();
         let place = place.ok_or_else(|| defect("a layer has more tensors than the layout"))?;
+        // Places are as long as those of the first shard.
+        let elements = start.numel() as u64;
+        if elements > place.elements {
+            return Err(defect("a tensor is longer than its place in a chunk"));
+        }
+        let place = Place { elements, ..place };
         // The payloads of parameters are the first, in the order of chunks.
         let value =
             self.payloads.block(place.chunk).tensor(place, &start.size())?.f_set_requires_grad(true)?;

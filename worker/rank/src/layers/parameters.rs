@@ -2,7 +2,7 @@
 
 use loadmaster_proto::model::layer::{Init, Parameter};
 use loadmaster_proto::training::Precision;
-use loadmaster_proto::training::shard::ShardParameter;
+use loadmaster_proto::training::shard::{ShardParameter, Slice};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::error::RankError;
@@ -129,20 +129,12 @@ impl ParameterMaker {
         parameter: &ShardParameter,
     ) -> Result<Trained, RankError> {
         let Some(slice) = &parameter.slice else { return self.make(layer, position, &parameter.whole) };
-        let start: Result<Tensor, TchError> = ffi::without_host_capacity(|| {
-            let whole = self.start(layer, position, &parameter.whole)?;
-            let axis = i64::try_from(slice.axis).unwrap_or(i64::MAX);
-            let ranges: Vec<Tensor> = slice
-                .ranges
-                .iter()
-                .map(|range| whole.f_narrow(axis, range.start, range.end - range.start))
-                .collect::<Result<_, _>>()?;
-            Tensor::f_cat(&ranges, axis)
-        });
+        let start: Result<Tensor, TchError> =
+            ffi::without_host_capacity(|| sliced(&self.start(layer, position, &parameter.whole)?, slice));
         self.trained(layer, parameter.whole.name, start?)
     }
 
-    /// What a parameter starts with, in fp32. On a CPU slot it is no memory of the device.
+    /// What a shard's slice of a parameter starts with, in fp32. On a CPU slot it is no memory of the device.
     ///
     /// # Errors
     /// Out of memory, for one.
@@ -150,9 +142,12 @@ impl ParameterMaker {
         &self,
         layer: usize,
         position: usize,
-        parameter: &Parameter,
+        parameter: &ShardParameter,
     ) -> Result<Tensor, TchError> {
-        ffi::aside(|| self.start(layer, position, parameter))
+        ffi::aside(|| {
+            let whole = self.start(layer, position, &parameter.whole)?;
+            parameter.slice.as_ref().map_or(Ok(whole.shallow_clone()), |slice| sliced(&whole, slice))
+        })
     }
 
     fn start(&self, layer: usize, position: usize, parameter: &Parameter) -> Result<Tensor, TchError> {
@@ -178,4 +173,15 @@ impl ParameterMaker {
         let main = self.precision.has_main_gradients().then(|| MainGradient::of(&value)).transpose()?;
         Ok(Trained { layer, name, value, master, main })
     }
+}
+
+/// The ranges of a whole tensor that belong to a slice, put together.
+fn sliced(whole: &Tensor, slice: &Slice) -> Result<Tensor, TchError> {
+    let axis = i64::try_from(slice.axis).unwrap_or(i64::MAX);
+    let ranges: Vec<Tensor> = slice
+        .ranges
+        .iter()
+        .map(|range| whole.f_narrow(axis, range.start, range.end - range.start))
+        .collect::<Result<_, _>>()?;
+    Tensor::f_cat(&ranges, axis)
 }

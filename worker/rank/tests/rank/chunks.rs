@@ -277,6 +277,65 @@ fn ranks_that_own_whole_chunks_train_the_same() {
     }
 }
 
+/// Shards have chunks of their own tensors, and replicas of a shard share these: trained so, every device has what it has without
+/// chunks, to the bit, on evenly split layers and with classes that the degree does not divide; all devices hold and move as
+/// much, since shorter shards have the places of the first.
+#[test]
+fn shards_in_chunks_train_what_shards_train() {
+    let mut random = Random::new(47);
+    for (model, replicas, shards) in [
+        (small_gpt(true), 1, 2),
+        (small_gpt(true), 2, 2),
+        (small_bert(), 1, 2),
+        (small_llama(), 2, 2),
+        (small_vgg(), 1, 4),
+    ] {
+        let training = TrainingSpec {
+            precision: random.of(&[Precision::Fp32, Precision::Bf16]),
+            optimizer: random.of(&[ADAM, SGD]),
+            micro_batch_size: 4,
+            micro_batches: 1 + random.below(3) as u32,
+            recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
+            ..training()
+        };
+        let split = Replicas { shards, ..Replicas::new(model, training, replicas) };
+        let (mut plain, _) = split.train(None);
+        if replicas > 1 {
+            // Nobody has whole gradients in chunks.
+            plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        }
+        for order in ChunkOrder::ALL {
+            for (on_device, is_whole) in
+                [(OnDevice::None, false), (OnDevice::Some, true), (OnDevice::All, false)]
+            {
+                let mut bare = ChunkedStage {
+                    host_copy: random.of(&HostCopy::ALL),
+                    ..in_chunks(700 + 600 * random.below(3) as u64, order)
+                };
+                if is_whole {
+                    let sequence = Sequence::of_stage(&split.model, &split.stage(), 0);
+                    let largest = sequence.atoms().map(|atom| atom.iter().sum()).max().unwrap();
+                    (bare.layout, bare.owners) = (ChunkLayout::Patrickstar, ChunkOwners::Whole);
+                    bare.chunk_elements = bare.chunk_elements.max(largest);
+                }
+                let count = split.lay_out(&bare).layout.chunks().len();
+                let bare = ChunkedStage { on_device: on_device.of(count, &mut random), ..bare };
+                let visits = bare.bare_visits(&split.lay_out(&bare)).unwrap();
+                let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+                let (trained, measured) = split.train(Some(&chunks));
+                let what = format!("{} {replicas} x {shards} {training:?} {chunks:?}", split.model.family());
+                assert_same_bits(&trained, &plain, &what);
+                assert_eq!(measured.len() as u32, replicas * shards);
+                // What nobody shares stays whole, which other tests count.
+                let is_counted = replicas > 1 || chunks.on_device.is_empty();
+                for measured in measured.iter().filter(|_| is_counted) {
+                    split.assert_counted(&chunks, measured, &what);
+                }
+            }
+        }
+    }
+}
+
 /// Of how many chunks the state is on the device.
 #[derive(Debug, Clone, Copy)]
 enum OnDevice {
@@ -295,20 +354,27 @@ impl OnDevice {
     }
 }
 
-/// Ranks that each train a model on their share of every micro-batch.
+/// Ranks that each train a model on their share of every micro-batch, or a shard of it.
 struct Replicas {
     model: Model,
     training: TrainingSpec,
     ranks: u32,
+    /// Of each of them.
+    shards: u32,
 }
 
 impl Replicas {
     fn new(model: Model, training: TrainingSpec, ranks: u32) -> Self {
-        Self { model, training, ranks }
+        Self { model, training, ranks, shards: 1 }
+    }
+
+    fn stage(&self) -> StageConfig {
+        let whole = StageConfig::single(0, self.model.layers().len() - 1);
+        StageConfig { data_degree: self.ranks, tensor_degree: self.shards, ..whole }
     }
 
     fn lay_out(&self, stage: &ChunkedStage) -> Chunks {
-        stage.lay_out_shared(&self.model, &self.training, self.ranks).unwrap()
+        stage.lay_out_split(&self.model, &self.training, &self.stage()).unwrap()
     }
 
     fn train(&self, chunks: Option<&ChunkedStage>) -> (Trained, Vec<Measurement>) {
@@ -320,9 +386,7 @@ impl Replicas {
         chunks: Option<&ChunkedStage>,
         actions: &StageActions,
     ) -> (Trained, Vec<Measurement>) {
-        let whole = StageConfig::single(0, self.model.layers().len() - 1);
-        let stage = StageConfig { data_degree: self.ranks, ..whole };
-        let partitioning = Partitioning::new(vec![stage]).unwrap();
+        let partitioning = Partitioning::new(vec![self.stage()]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut specs = connected(&self.model, self.training, &partitioning, folder.path());
         for spec in &mut specs {

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::naive::{Case, Need, cases, gpt};
 use super::{stage, training};
+use crate::chunks::embedding::EmbeddingPlace;
+use crate::chunks::groups::ChunkOwners;
 use crate::chunks::host::HostCopy;
 use crate::chunks::paging::Eviction;
 use crate::chunks::residency::Payload;
@@ -12,6 +14,7 @@ use crate::chunks::residency::visits::{Moved, Visit};
 use crate::chunks::stage::{ChunkMoves, ChunkedStage};
 use crate::training::actions::Step;
 use crate::training::chunk_order::ChunkOrder;
+use crate::training::stage::StageConfig;
 use crate::training::{Precision, RecomputePolicy, Schedule};
 
 /// Visits of the case's own rule for unfinished gradients, with room for some payloads more than steps need.
@@ -121,4 +124,61 @@ fn exclusive_moves_are_of_chunks_on_the_host() {
     assert!(host.up > 0 && host.down == host.up, "{host:?}");
     assert_eq!((device.up, device.down, device.fetches), (0, 0, 0));
     assert_eq!((device.gathered, device.scattered), (host.gathered, host.scattered));
+}
+
+/// All shards have the layout of the first one: each tensor of each shard has room in its place, and of the first one no place is
+/// longer than its tensor; with one shard it is the layout of the whole model.
+#[test]
+fn every_shard_has_room_in_the_places_of_the_first() {
+    let training = training((Schedule::Gpipe, 2), RecomputePolicy::None, Precision::Bf16);
+    for (model, degree) in [(gpt(2, true), 2), (gpt(1, false), 2), (gpt(1, true), 1)] {
+        let whole = StageConfig::single(0, model.layers().len() - 1);
+        for replicas in [1, 3] {
+            let split = StageConfig { data_degree: replicas, tensor_degree: degree, ..whole };
+            let stage = stage(300, ChunkOrder::Layer, HostCopy::Made);
+            let chunks = stage.lay_out_split(&model, &training, &split).unwrap();
+            assert_eq!(chunks.sharing.ranks(), replicas, "each shard shares with its like");
+            for device in 0..split.devices() {
+                let tensors = model.rank_parameters(&split, device);
+                let places = chunks.layout.tensors();
+                assert_eq!(tensors.len(), places.len());
+                for (tensor, place) in tensors.iter().zip(places) {
+                    let is_first = split.shard(device).index == 0;
+                    assert!(tensor.elements() <= place.elements, "{device}: {tensor:?}");
+                    assert!(!is_first || tensor.elements() == place.elements, "{tensor:?}");
+                }
+            }
+            if degree == 1 {
+                let shared = stage.lay_out_shared(&model, &training, replicas).unwrap();
+                assert_eq!((chunks.layout, chunks.host), (shared.layout, shared.host));
+            }
+        }
+    }
+}
+
+/// A table on the host is of one device: neither replicas nor shards have one, and pipelines have no chunks.
+#[test]
+fn what_stages_cannot_have_in_chunks_is_named() {
+    let (model, training) =
+        (gpt(1, true), training((Schedule::Gpipe, 1), RecomputePolicy::None, Precision::Bf16));
+    let whole = StageConfig::single(0, model.layers().len() - 1);
+    let on_host =
+        ChunkedStage { embedding: EmbeddingPlace::Host, ..stage(512, ChunkOrder::Layer, HostCopy::Kept) };
+    let field = |stage: &ChunkedStage, of: StageConfig, count: u32| {
+        stage.lay_out_stage(&model, &training, (&of, count)).unwrap_err().violations()[0].field.clone()
+    };
+    assert!(on_host.lay_out_stage(&model, &training, (&whole, 1)).is_ok());
+    for (data_degree, tensor_degree) in [(2, 1), (1, 2)] {
+        assert_eq!(
+            field(&on_host, StageConfig { data_degree, tensor_degree, ..whole }, 1),
+            "chunks.embedding"
+        );
+    }
+    let bare = stage(512, ChunkOrder::Layer, HostCopy::Kept);
+    assert_eq!(field(&bare, whole, 2), "chunks");
+    assert_eq!(field(&bare, StageConfig::single(0, 1), 1), "chunks");
+    // Whole chunks are of equal size.
+    let whole_chunks = ChunkedStage { owners: ChunkOwners::Whole, ..bare };
+    let of_two = StageConfig { data_degree: 2, ..whole };
+    assert_eq!(field(&whole_chunks, of_two, 1), "chunks.owners");
 }

@@ -41,7 +41,7 @@ proptest! {
             Err(why) => return Err(TestCaseError::fail(why.to_string())),
         };
         let training = TrainingSpec { recompute, ..question.training };
-        let chunks = plan.stage.lay_out_shared(&question.model, &training, question.ranks).unwrap();
+        let chunks = plan.stage.lay_out_split(&question.model, &training, &question.stage()).unwrap();
         prop_assert_eq!(plan.stage.update, UpdateTime::AfterBackward);
         prop_assert!(plan.peak() <= question.capacity && plan.host_bytes <= question.host_memory);
         let on_host = (0..chunks.layout.chunks().len()).filter(|chunk| !plan.stage.on_device.contains(chunk));
@@ -108,6 +108,7 @@ fn a_palindrome_is_fetched_alike_by_every_rule() {
             model: model.clone(),
             training,
             ranks: 1,
+            shards: 1,
             capacity: Bytes(1000 + room * 4 * 72),
             host_memory: Bytes(1 << 20),
             rates: RATES,

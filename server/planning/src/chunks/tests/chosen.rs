@@ -20,7 +20,7 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     let question = &case.question;
     let training = TrainingSpec { recompute: plan.recompute, ..question.training };
     let ranks = question.ranks;
-    let chunks = plan.stage.lay_out_shared(&question.model, &training, ranks).unwrap();
+    let chunks = plan.stage.lay_out_split(&question.model, &training, &question.stage()).unwrap();
     let activations = points_of(plan);
     let ChunkedStage { order, embedding, .. } = plan.stage;
     let of = PassChoice { order, recompute: plan.recompute, embedding, activations };

@@ -233,7 +233,7 @@ pub(super) fn clock(jobs: &[Job]) -> Vec<f64> {
 pub(super) fn found(case: &Case, stage: &ChunkedStage, recompute: RecomputePolicy) -> Vec<Option<usize>> {
     let bare = ChunkedStage { on_device: Vec::new(), ..stage.clone() };
     let training = TrainingSpec { recompute, ..case.question.training };
-    let chunks = bare.lay_out_shared(&case.question.model, &training, case.question.ranks).unwrap();
+    let chunks = bare.lay_out_split(&case.question.model, &training, &case.question.stage()).unwrap();
     let of = |chunk: usize| {
         let payloads = chunks.uses.payloads().iter().filter(|of| of.payload.chunk == chunk);
         payloads.flat_map(|of| &of.gradients).max().copied()

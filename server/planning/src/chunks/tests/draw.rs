@@ -92,7 +92,8 @@ pub(super) struct Case {
 impl Case {
     /// Whether a table can be on the host.
     pub(super) fn has_table(&self) -> bool {
-        self.question.ranks == 1 && matches!(self.question.model.input(), ModelInput::Tokens { .. })
+        self.question.ranks * self.question.shards == 1
+            && matches!(self.question.model.input(), ModelInput::Tokens { .. })
     }
 
     /// What steps cost with activations wherever they may be.
@@ -249,19 +250,28 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
         proptest::collection::vec(prop_oneof![1 => Just(0.0), 5 => 0.1..20.0_f64], 1..20),
         proptest::collection::vec(prop_oneof![1 => Just(0), 3 => 1_u64..1_500], 1..20),
     );
-    let ranks = prop_oneof![2 => Just(1), 1 => Just(2), 1 => Just(3)];
+    let ranks = prop_oneof![2 => Just((1, 1)), 1 => Just((2, 1)), 1 => Just((3, 1)), 1 => Just((1, 2)), 1 => Just((2, 2))];
     (models(), precision, (1_u32..4, ranks), costs, rates(), 0_u64..=130, 0_u64..=140).prop_flat_map(
-        |(model, precision, (micro_batches, ranks), (needed, seconds, kept), rates, device, host)| {
+        |(
+            model,
+            precision,
+            (micro_batches, (ranks, shards)),
+            (needed, seconds, kept),
+            rates,
+            device,
+            host,
+        )| {
             let training = training(precision, micro_batches);
             let all = 18 * model.parameter_count() + 500;
             let most = needed.iter().copied().max().unwrap();
             let costs = Costs { training, layers: model.layers().len(), needed, seconds, kept };
-            let has_table = ranks == 1 && matches!(model.input(), ModelInput::Tokens { .. });
+            let has_table = ranks * shards == 1 && matches!(model.input(), ModelInput::Tokens { .. });
             choices(model.parameter_count(), has_table).prop_map(move |choices| Case {
                 question: ChunkQuestion {
                     model: model.clone(),
                     training,
                     ranks,
+                    shards,
                     capacity: Bytes(most + all * device / 100),
                     host_memory: Bytes(all * host / 100),
                     rates,
@@ -382,7 +392,7 @@ pub(super) fn stages(
                     let costs = case.costs_of((order, recompute, embedding));
                     let stage = stage(question, (layout, size, order, copy), embedding);
                     let lay_out = |stage: &ChunkedStage| {
-                        stage.lay_out_shared(&question.model, &training, question.ranks)
+                        stage.lay_out_split(&question.model, &training, &question.stage())
                     };
                     let Ok(chunks) = lay_out(&stage) else { continue };
                     let rounded = (layout, chunks.layout.chunk_elements(), copy, embedding);
@@ -461,7 +471,7 @@ pub(super) fn has_sizes(case: &Case) -> bool {
     let choices = &case.question.choices;
     // A table on the host may be of any size.
     let apart = usize::from(choices.embeddings.contains(&EmbeddingPlace::Host) && case.has_table());
-    let sequence = Sequence::of_model(&case.question.model);
+    let sequence = Sequence::of_stage(&case.question.model, &case.question.stage(), 0);
     let largest = sequence.atoms().skip(apart).map(|atom| atom.iter().sum::<u64>()).max();
     let TriedSizes::Named(sizes) = &choices.sizes else { return true };
     choices.layouts.contains(&ChunkLayout::Aligned) || sizes.iter().copied().max() >= largest

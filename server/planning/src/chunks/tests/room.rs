@@ -90,7 +90,7 @@ proptest! {
             let training = training(Precision::Bf16, 2);
             let costs = Costs { training, layers: model.layers().len(), needed: vec![500, 900, 100], seconds: vec![1.0], kept: vec![200] };
             let question = ChunkQuestion {
-                model, training, rates: RATES, ranks,
+                model, training, rates: RATES, ranks, shards: 1,
                 capacity: Bytes(capacity),
                 host_memory: Bytes(host),
                 choices: ChunkChoices { most_simulated: 1, ..ChunkChoices::default() },

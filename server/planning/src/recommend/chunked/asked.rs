@@ -62,10 +62,10 @@ impl ChunksQuestion<'_> {
             return refuse("host_memory_bytes", why);
         }
         if let Some(given) = &self.request.partitioning
-            && !matches!(given.stages(), [one] if one.tensor_degree == 1)
+            && given.stages().len() != 1
         {
-            let why = "is a pipeline or splits layers, and a training in chunks is planned as one stage of replicas: leave it \
-                       out, or `memory_mode`"
+            let why = "is a pipeline, and a training in chunks is planned as one stage of replicas and shards: leave it out, or \
+                       `memory_mode`"
                 .to_owned();
             return refuse("partitioning", why);
         }
@@ -79,16 +79,14 @@ impl ChunksQuestion<'_> {
             return refuse("chunks.host_copies", why);
         }
         let constraints = &self.request.goal.constraints;
-        let lacks_one = |degrees: &[u32]| !degrees.is_empty() && !degrees.contains(&1);
         let contradicts = [
             ("min_stages", constraints.min_stages.is_some_and(|least| least > 1)),
             ("cut_after", !constraints.cut_after.is_empty()),
-            ("tensor_degrees", lacks_one(&constraints.tensor_degrees)),
             ("pins", !constraints.pins.is_empty()),
         ];
         if let Some((field, _)) = contradicts.into_iter().find(|(_, contradicts)| *contradicts) {
-            let why = "asks for a pipeline or splits layers, and a training in chunks is planned as one stage of replicas: leave \
-                       it out, or `memory_mode`"
+            let why = "asks for a pipeline, and a training in chunks is planned as one stage of replicas and shards: leave it \
+                       out, or `memory_mode`"
                 .to_owned();
             return refuse(&format!("constraints.{field}"), why);
         }

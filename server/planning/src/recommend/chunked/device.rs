@@ -1,4 +1,5 @@
-//! The devices that train in chunks: replicas of the whole model on like devices of one node, which share its chunks.
+//! The devices that train in chunks: replicas of the whole model on like devices of one node, which share its chunks, each on one
+//! device or split into shards over several.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::CPU_KIND;
@@ -9,6 +10,7 @@ use loadmaster_proto::plan::PlacedDevice;
 use super::ChunksQuestion;
 use crate::cost::{Batch, Factors};
 use crate::iteration::copies::SlotCores;
+use crate::predict::Share;
 use crate::recommend::ask::ProfiledChain;
 use crate::search::FleetNode;
 
@@ -19,6 +21,10 @@ pub(super) struct ChunkDevices<'a> {
     pub(super) names: Vec<String>,
     /// As their cluster knows them: at least one.
     pub(super) placed: Vec<PlacedDevice>,
+    /// How many replicas they are, which share chunks.
+    pub(super) replicas: u32,
+    /// How many shards each of these is.
+    pub(super) shards: u32,
     /// Bytes that a plan may take of each.
     pub(super) capacity: Bytes,
     pub(super) chain: &'a ProfiledChain,
@@ -31,12 +37,12 @@ pub(super) struct ChunkDevices<'a> {
 }
 
 impl ChunkDevices<'_> {
-    /// How many replicas share the chunks.
+    /// How many of them there are.
     pub(super) fn ranks(&self) -> u32 {
         u32::try_from(self.placed.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many times as long passes and updates take because replicas on CPU slots, all of which do the same at the same time,
+    /// How many times as long passes and updates take because ranks on CPU slots, all of which do the same at the same time,
     /// outnumber the cores of their host; 1 on other devices, and where nobody knows the cores.
     pub(super) fn slower(&self) -> f64 {
         let host = self.chain.host.filter(|_| self.kind() == CPU_KIND);
@@ -55,9 +61,9 @@ impl ChunkDevices<'_> {
 }
 
 impl<'a> ChunksQuestion<'a> {
-    /// Every choice of devices that may train one of these batches, the fewest first: all of the fleet where none may stay idle,
-    /// else as many of its largest like ones as there are, of equal nodes those of the first. Shapes are of pipelines and restrict
-    /// none of them.
+    /// Every choice of devices that may train one of these batches, the fewest first, in every split into replicas and shards: all
+    /// of the fleet where none may stay idle, else as many of its largest like ones as there are, of equal nodes those of the
+    /// first. Shapes are of pipelines and restrict none of them.
     ///
     /// # Errors
     /// Devices that must be used and are not alike, or are not as many as may share chunks or a micro-batch.
@@ -82,9 +88,16 @@ impl<'a> ChunksQuestion<'a> {
             let most = batches.iter().map(|batch| batch.micro_batch_size).max().unwrap_or(0);
             most / *ranks >= self.wish.least_share.min(most)
         };
-        let degrees: Vec<u32> = if constraints.allow_idle_devices {
-            let most = fleet.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
-            (1..=most).filter(may_be).filter(divides).filter(is_known).collect()
+        let most = fleet.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
+        let shards = self.shards(most.min(count), batches)?;
+        let split = |devices: u32| -> Vec<(u32, u32)> {
+            let shards = shards.iter().filter(|&&shards| devices.is_multiple_of(shards));
+            shards.map(|&shards| (devices / shards, shards)).collect()
+        };
+        let is_possible = |of: &&(u32, u32)| may_be(&of.0) && divides(&of.0);
+        let degrees: Vec<(u32, u32)> = if constraints.allow_idle_devices {
+            let all: Vec<(u32, u32)> = (1..=most).flat_map(split).collect();
+            all.iter().filter(is_possible).filter(|of| is_known(&of.0)).copied().collect()
         } else {
             if fleet.fleet.nodes.len() > 1 {
                 return refuse(format!(
@@ -92,7 +105,8 @@ impl<'a> ChunksQuestion<'a> {
                      of one node: name one node's, or let others stay idle with `constraints.allow_idle_devices`"
                 ));
             }
-            if !divides(&count) {
+            let all = split(count);
+            if !all.is_empty() && !all.iter().any(|(replicas, _)| divides(replicas)) {
                 let sizes: Vec<String> =
                     batches.iter().map(|batch| batch.micro_batch_size.to_string()).collect();
                 return refuse(format!(
@@ -101,13 +115,18 @@ impl<'a> ChunksQuestion<'a> {
                     sizes.join(" or ")
                 ));
             }
-            Some(count).filter(may_be).into_iter().collect()
+            all.iter().filter(is_possible).copied().collect()
         };
         if degrees.is_empty() {
-            let field = if asked.is_some() { "partitioning" } else { "constraints.data_degrees" };
+            let is_of_shards = constraints.data_degrees.is_empty() && !constraints.tensor_degrees.is_empty();
+            let field = match (asked, is_of_shards) {
+                (Some(_), _) => "partitioning",
+                (None, true) => "constraints.tensor_degrees",
+                (None, false) => "constraints.data_degrees",
+            };
             let why = format!(
-                "leaves no number of replicas that share chunks: it must divide the micro-batch, and be {} like devices of one \
-                 node",
+                "leaves no number of replicas that share chunks: it must divide the micro-batch, and with all shards of each be \
+                 {} like devices of one node",
                 if constraints.allow_idle_devices {
                     format!("at most {count}")
                 } else {
@@ -116,11 +135,49 @@ impl<'a> ChunksQuestion<'a> {
             );
             return Err(Invalid::field(field, why));
         }
-        Ok(degrees.into_iter().filter_map(|ranks| self.largest(ranks)).collect())
+        Ok(degrees.into_iter().filter_map(|split| self.largest(split)).collect())
     }
 
-    /// So many like devices of one node, those with most memory; none where no node has them.
-    fn largest(&self, ranks: u32) -> Option<ChunkDevices<'a>> {
+    /// How many shards replicas may be split into on a node of so many devices: those that are named, or all powers of two that
+    /// the profile knows the seconds of, as far as layers can be split so. A launcher's replicas are whole.
+    ///
+    /// # Errors
+    /// No layer can be split into a number that is named.
+    fn shards(&self, most: u32, batches: &[Batch]) -> Result<Vec<u32>, Invalid> {
+        let constraints = &self.request.goal.constraints;
+        let chain = self.writer.chain;
+        let check = |shards: u32| {
+            let mut layers = chain.model.iter().flat_map(|model| model.layers());
+            layers.try_for_each(|layer| layer.kind.check_tensor_degree(shards))
+        };
+        let given = self.request.partitioning.as_ref().and_then(|given| given.stages().first());
+        let (named, field) = match given {
+            Some(stage) => (vec![stage.tensor_degree.max(1)], "partitioning"),
+            None => (constraints.tensor_degrees.clone(), "constraints.tensor_degrees"),
+        };
+        if named.is_empty() {
+            let powers = (0..=most.max(1).ilog2()).map(|power| 1_u32 << power);
+            let knows = |shards: u32| {
+                let share =
+                    |batch: &Batch| Share { micro_batch_size: batch.micro_batch_size, tensor_degree: shards };
+                let mut costs = batches.iter().map(|batch| chain.predictor.layer_costs(share(batch)));
+                costs.any(|costs| costs.iter().all(Option::is_some))
+            };
+            let is_open = |&shards: &u32| {
+                shards == 1 || (self.wish.rules.is_none() && check(shards).is_ok() && knows(shards))
+            };
+            return Ok(powers.filter(is_open).collect());
+        }
+        let can: Vec<u32> = named.iter().copied().filter(|&shards| check(shards).is_ok()).collect();
+        match named.iter().find_map(|&shards| check(shards).err()).filter(|_| can.is_empty()) {
+            Some(why) => Err(Invalid::field(field, format!("splits layers as they cannot be: {why}"))),
+            None => Ok(can),
+        }
+    }
+
+    /// So many replicas of so many shards each, on like devices of one node, those with most memory; none where no node has them.
+    fn largest(&self, (replicas, shards): (u32, u32)) -> Option<ChunkDevices<'a>> {
+        let ranks = replicas.checked_mul(shards)?;
         let fleet = self.writer.fleet;
         let capacity = |node: &FleetNode| fleet.fleet.kinds.get(node.kind).map(|kind| kind.capacity);
         let begins = fleet.fleet.begins();
@@ -142,6 +199,8 @@ impl<'a> ChunksQuestion<'a> {
             node: fleet.described(&first.node),
             inside: node.inside,
             placed,
+            replicas,
+            shards,
         })
     }
 }

@@ -106,7 +106,7 @@ impl ChunksQuestion<'_> {
     }
 
     fn scene<'a>(&'a self, devices: ChunkDevices<'a>) -> Result<Scene<'a>, QuestionError> {
-        let ranks = devices.ranks();
+        let (ranks, replicas) = (devices.ranks(), devices.replicas);
         let batches = self.wish.batches.iter().copied();
         Ok(Scene {
             question: self,
@@ -114,7 +114,7 @@ impl ChunksQuestion<'_> {
             rates: self.rates(&devices)?,
             choices: self.choices(),
             host_memory: Bytes(self.host_memory().0 / u64::from(ranks.max(1))),
-            batches: batches.filter(|batch| batch.micro_batch_size.is_multiple_of(ranks)).collect(),
+            batches: batches.filter(|batch| batch.micro_batch_size.is_multiple_of(replicas)).collect(),
             devices,
         })
     }
@@ -172,7 +172,8 @@ impl Scene<'_> {
             question: ChunkQuestion {
                 model: self.model.clone(),
                 training,
-                ranks: self.devices.ranks(),
+                ranks: self.devices.replicas,
+                shards: self.devices.shards,
                 capacity,
                 host_memory: self.host_memory,
                 rates: self.rates.rates,
@@ -182,7 +183,8 @@ impl Scene<'_> {
                 predictor: &*self.devices.chain.predictor,
                 model: self.model,
                 training,
-                ranks: self.devices.ranks(),
+                ranks: self.devices.replicas,
+                shards: self.devices.shards,
                 margin: self.question.writer.margin,
                 factors: [self.devices.factors.bytes, self.devices.factors.seconds * self.devices.slower()],
             },

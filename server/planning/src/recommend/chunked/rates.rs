@@ -43,7 +43,7 @@ impl ChunksQuestion<'_> {
             collective_seconds: devices.inside.latency_seconds,
         };
         let mut told = format!("{}; updates on the host at {}", or_other_rates(&links), updates.told);
-        if devices.ranks() > 1 {
+        if devices.replicas > 1 {
             let inside = quantity::show_bytes_per_second(rates.gather);
             told = format!("{told}; between ranks {inside} ({})", devices.inside.origin.as_str());
         }
@@ -86,6 +86,7 @@ impl ChunksQuestion<'_> {
             model: self.model()?,
             training: self.writer.training,
             ranks: 1,
+            shards: 1,
             margin: self.writer.margin,
             factors: [1.0; 2],
         };

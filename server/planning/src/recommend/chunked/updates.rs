@@ -106,7 +106,7 @@ mod tests {
                 prop_assert!(given.is_none() && profiled.is_none() && alone.is_none());
                 return Ok(());
             };
-            let says = given.or(profiled.as_ref().map(|of| of.update_rate)).or(alone).unwrap();
+            let says = given.or_else(|| profiled.as_ref().map(|of| of.update_rate)).or(alone).unwrap();
             let seconds = |parameters: f64| parameters / rate.each;
             let longer = seconds(1e6) / (1e6 / says);
             let near = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-9;

@@ -25,7 +25,7 @@ impl Scene<'_> {
         let training = TrainingSpec { recompute: plan.recompute, ..trained.question.training };
         // Each rank of a run claims what it takes, and no more.
         let stage = ChunkedStage { host_memory: plan.host_bytes, ..plan.stage.clone() };
-        let chunks = stage.lay_out_shared(self.model, &training, self.devices.ranks())?;
+        let chunks = stage.lay_out_split(self.model, &training, &trained.question.stage())?;
         let moments = trained.passes.moments(&chunks, plan.recompute, &plan.actions)?;
         let other: Vec<u64> =
             moments.curve.iter().map(|step| trained.passes.corrected(step.most.total())).collect();

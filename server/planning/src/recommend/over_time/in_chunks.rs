@@ -67,7 +67,7 @@ impl LanesOfPlan {
             return Err(Untold::TooLarge { steps: all });
         }
         let rates = plan.found.lane_rates.ok_or(Untold::NoRates)?;
-        let chunks = own.lay_out_shared(model, &plan.training, stage.config.data_degree)?;
+        let chunks = own.lay_out_split(model, &plan.training, &stage.config)?;
         let passes = passes(plan, stage, chain, model);
         let seconds = seconds(plan, stage, passes.seconds(&chunks.steps)?)?;
         let training = TrainingSpec { recompute: stage.recompute, ..plan.training };
@@ -143,6 +143,7 @@ fn passes<'a>(
         model,
         training: plan.training,
         ranks: stage.config.data_degree,
+        shards: stage.config.tensor_degree,
         margin: Margin::Share(0.0),
         factors: [1.0; 2],
     }

@@ -1,7 +1,8 @@
 //! Stages in chunks as they are printed.
 
 use loadmaster_proto::wire::v1::{
-    ChunkLayout, ChunkOrder, ChunkPaging, ChunkUpdate, ChunkVisit, ChunkVisits, Eviction, StepKernel,
+    ChunkLayout, ChunkOrder, ChunkOwners, ChunkPaging, ChunkUpdate, ChunkVisit, ChunkVisits, Eviction,
+    StepKernel,
 };
 
 use super::*;
@@ -14,6 +15,7 @@ fn stage() -> ChunkedStage {
     ChunkedStage {
         layout: ChunkLayout::Aligned.into(),
         chunk_elements: 4 << 20,
+        owners: ChunkOwners::Parts.into(),
         order: ChunkOrder::MicroBatch.into(),
         host_copy: HostCopy::Made.into(),
         staging: 2,
@@ -99,6 +101,14 @@ fn measured_amounts_stand_beside_predicted_ones() {
     assert_eq!(row("parameters from other ranks"), ["0 B", "5.00 MiB", "-100.0 %"]);
     assert_eq!(row("most of both"), ["456.00 MiB in step 2", "-", "-"]);
     assert!(!text.contains("gradients to other ranks") && text.ends_with(REPLANNED), "{text}");
+}
+
+/// Whole chunks of one owner each are told where chunks are counted.
+#[test]
+fn owners_of_whole_chunks_are_told() {
+    let whole = ChunkedStage { owners: ChunkOwners::Whole.into(), ..stage() };
+    assert!(table(&whole, Some(&run()), None).contains("aligned, each with one owner of all ranks; M:"));
+    assert!(!table(&stage(), Some(&run()), None).contains("owner"));
 }
 
 /// Of a table on the host it is said where it is, and what of it moves.

@@ -98,7 +98,7 @@ class _MemoryModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """On the devices, all the time."""
     MEMORY_MODE_CHUNKS: _MemoryMode.ValueType  # 2
     """In chunks that come to the device and leave it: one stage with the whole model, on one device or on like devices of one
-    node that share the chunks, each with its part of every micro-batch. Shapes say nothing of it.
+    node: replicas that share the chunks, each with its part of every micro-batch, and shards of each. Shapes say nothing of it.
     """
     MEMORY_MODE_BEST: _MemoryMode.ValueType  # 3
     """Whichever of the two is better by the objective."""
@@ -112,7 +112,7 @@ MEMORY_MODE_PLAIN: MemoryMode.ValueType  # 1
 """On the devices, all the time."""
 MEMORY_MODE_CHUNKS: MemoryMode.ValueType  # 2
 """In chunks that come to the device and leave it: one stage with the whole model, on one device or on like devices of one
-node that share the chunks, each with its part of every micro-batch. Shapes say nothing of it.
+node: replicas that share the chunks, each with its part of every micro-batch, and shards of each. Shapes say nothing of it.
 """
 MEMORY_MODE_BEST: MemoryMode.ValueType  # 3
 """Whichever of the two is better by the objective."""

@@ -526,6 +526,8 @@ fn no_room(lack: &NoRoomInChunks, device: String) -> [(&'static str, String); 4]
 
 #[cfg(test)]
 mod tests {
+    use loadmaster_planning::recommend::StageLack;
+
     use super::*;
 
     /// Settings from which no campaign follows, of an imported profile say, are not the store's failure, and nobody
@@ -541,5 +543,23 @@ mod tests {
             (Reason::ProfileUnusable.as_str(), "profiles/p")
         );
         assert!(status.message().contains("9 devices for 6 layers"), "{status}");
+    }
+
+    /// Errors travel in headers: of a plan of many stages the first ones are listed, and how many more there are.
+    #[test]
+    fn violations_of_many_stages_are_counted() {
+        let listed = |stages: usize| {
+            let lack = |stage| StageLack { stage: Some(stage), why: "lacks devices".to_owned() };
+            let error = BindError { stages: (0..stages).map(lack).collect() };
+            let status = Status::from(ApiError::NotBindable(error));
+            let violations = status.get_details_precondition_failure().unwrap().violations;
+            violations.into_iter().map(|of| (of.subject, of.description)).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(MOST_STAGES).len(), MOST_STAGES);
+        let many = listed(MOST_STAGES + 7);
+        assert_eq!(many.len(), MOST_STAGES + 1);
+        assert_eq!(many[0], ("stages[0]".to_owned(), "lacks devices".to_owned()));
+        let (subject, told) = many.last().unwrap();
+        assert!(subject == "plan" && told.contains("7 more"), "{subject} {told}");
     }
 }

@@ -211,8 +211,8 @@ mod tests {
             listed,
             [
                 "step       for one device alone  for all devices at once  origin",
-                "sgd-fp32     400.0 M parameters/s     200.0 M parameters/s  measured",
-                "adam-bf16    200.0 M parameters/s     200.0 M parameters/s  measured",
+                "sgd-fp32   400.0 M parameters/s     200.0 M parameters/s  measured",
+                "adam-bf16  200.0 M parameters/s     200.0 M parameters/s  measured",
                 "run r",
             ]
         );

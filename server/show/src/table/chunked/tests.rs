@@ -28,7 +28,6 @@ fn stage() -> ChunkedStage {
             visits: vec![visit(1, 0), visit(2, 1), visit(1, 4)],
         })),
         host_memory_bytes: 1 << 30,
-        ..ChunkedStage::default()
     }
 }
 

@@ -271,7 +271,7 @@ class Prediction:
     def fits(self) -> bool | None:
         """Whether all stages fit with their margins; None where no capacity was given."""
         verdict = self.message.verdict
-        return None if verdict == plan_pb2.VERDICT_UNSPECIFIED else verdict == plan_pb2.VERDICT_FITS
+        return None if verdict == memory_pb2.VERDICT_UNSPECIFIED else verdict == memory_pb2.VERDICT_FITS
 
     @property
     def stages(self) -> list[Stage]:

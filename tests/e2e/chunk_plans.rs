@@ -13,12 +13,19 @@ use crate::over_time::{follow, is_same, plan as stored, simulated, total};
 const ASK: [&str; 8] =
     ["plan", "recommend", "--profile", "gpt", "--host-memory", "256MiB", "--copy-rates", "host=1GB/s"];
 
-/// A planner and a worker with a paced link to its host, and a profile that has trained in chunks, too.
-fn scene() -> (Planner, Worker) {
+/// A planner and a worker with these slots, so much memory of the host and a paced link to it.
+fn linked(slots: &str, host_memory: &str) -> (Planner, Worker) {
     let planner = Planner::start();
-    let arguments = ["--host-memory", "512MiB", "--cpu-links", "host=1GB/s"].map(ToOwned::to_owned).to_vec();
-    let options = WorkerOptions { arguments, slots: "2x512MiB".to_owned(), ..WorkerOptions::default() };
+    let arguments =
+        ["--host-memory", host_memory, "--cpu-links", "host=1GB/s"].map(ToOwned::to_owned).to_vec();
+    let options = WorkerOptions { arguments, slots: slots.to_owned(), ..WorkerOptions::default() };
     let worker = Worker::start(&planner, &options);
+    (planner, worker)
+}
+
+/// The same with a profile that has trained in chunks, too.
+fn scene() -> (Planner, Worker) {
+    let (planner, worker) = linked("2x512MiB", "512MiB");
     let options = [
         "--id",
         "gpt",
@@ -439,10 +446,7 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
 /// Where the profile has not trained in chunks, the cluster says how fast hosts update, and of two ranks at once how much slower.
 #[test]
 fn a_measured_cluster_says_how_fast_its_hosts_update() {
-    let planner = Planner::start();
-    let arguments = ["--host-memory", "512MiB", "--cpu-links", "host=1GB/s"].map(ToOwned::to_owned).to_vec();
-    let options = WorkerOptions { arguments, slots: "2x512MiB".to_owned(), ..WorkerOptions::default() };
-    let _worker = Worker::start(&planner, &options);
+    let (planner, _worker) = linked("2x512MiB", "512MiB");
     let unprofiled =
         ["--id", "bare", "--micro-batch-size", "2", "--micro-batches", "1", "--optimizer", "adam"];
     profile(&planner, &SMALL_GPT2, &unprofiled);
@@ -506,10 +510,7 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
 /// of its own tensors, and four two replicas of two. They are trained as predicted.
 #[test]
 fn shards_in_chunks_are_planned_and_trained_as_predicted() {
-    let planner = Planner::start();
-    let arguments = ["--host-memory", "1GiB", "--cpu-links", "host=1GB/s"].map(ToOwned::to_owned).to_vec();
-    let options = WorkerOptions { arguments, slots: "4x256MiB".to_owned(), ..WorkerOptions::default() };
-    let _worker = Worker::start(&planner, &options);
+    let (planner, _worker) = linked("4x256MiB", "1GiB");
     let options = [
         "--id",
         "gpt",

@@ -22,6 +22,11 @@ pub trait Choice: Copy + Default + Send + Sync + fmt::Debug + 'static {
             words => words.to_ascii_lowercase().replace('_', "-"),
         }
     }
+
+    /// The value of a word; none of another one.
+    fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().map(|&(value, _)| value).find(|value| value.word() == word)
+    }
 }
 
 macro_rules! choices {

@@ -7,8 +7,5 @@ use loadmaster_show::choice::Choice;
 /// Reads one of the words of a choice.
 pub(crate) fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {
     let values = T::ALL.iter().map(|&(value, help)| PossibleValue::new(value.word()).help(help));
-    PossibleValuesParser::new(values).try_map(|word| {
-        let chosen = T::ALL.iter().find(|(value, _)| value.word() == word);
-        chosen.map(|&(value, _)| value).ok_or("is no such value")
-    })
+    PossibleValuesParser::new(values).try_map(|word| T::of_word(&word).ok_or("is no such value"))
 }

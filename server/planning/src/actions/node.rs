@@ -92,16 +92,6 @@ impl NodeDevices {
         self.pairs.get(from)?.get(to).copied().flatten()
     }
 
-    /// Whether it matters which of two devices a third one sends to.
-    pub fn has_unlike_pairs(&self) -> bool {
-        let rows = self.pairs.iter().enumerate();
-        let mut links = rows.flat_map(|(from, row)| {
-            row.iter().enumerate().filter(move |(to, _)| from != *to).map(|(_, link)| link)
-        });
-        let first = links.next();
-        links.any(|link| Some(link) != first)
-    }
-
     /// The devices in another order: number n is the one that is named n-th, each once.
     #[must_use]
     pub fn mapped(&self, order: &[usize]) -> Self {

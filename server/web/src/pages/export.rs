@@ -235,8 +235,7 @@ fn named<T: Choice>(what: &str, word: &str) -> Result<T, Fault> {
     if word.is_empty() {
         return Ok(T::default());
     }
-    let found = T::ALL.iter().find(|(value, _)| value.word() == word).map(|&(value, _)| value);
-    found.ok_or_else(|| {
+    T::of_word(word).ok_or_else(|| {
         let words: Vec<String> = T::ALL.iter().map(|(value, _)| value.word()).collect();
         Fault::new(StatusCode::BAD_REQUEST, format!("{what}: {word:?} is none of {}", words.join(", ")))
     })

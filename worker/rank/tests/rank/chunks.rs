@@ -101,6 +101,31 @@ fn models_become_the_same_in_chunks() {
     }
 }
 
+/// A model of each family.
+fn families() -> [Model; 7] {
+    [
+        small_gpt(true),
+        small_bert(),
+        small_llama(),
+        small_qwen3(),
+        small_amoebanet(),
+        small_transgan(),
+        small_vgg(),
+    ]
+}
+
+/// Settings of a training that 2, 3 or 4 replicas share.
+fn of_several_ranks(random: &mut Random) -> TrainingSpec {
+    TrainingSpec {
+        precision: random.of(&[Precision::Fp32, Precision::Bf16]),
+        optimizer: random.of(&[ADAM, SGD]),
+        micro_batch_size: 12,
+        micro_batches: 1 + random.below(3) as u32,
+        recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
+        ..training()
+    }
+}
+
 /// All that a step does not need leaves at its boundaries: as many copies as there can be.
 fn at_every_boundary(spec: &RankSpec, chunks: &ChunkedStage) -> ChunkResidency {
     let told = chunks.lay_out(&spec.model, &spec.training).unwrap();
@@ -119,16 +144,7 @@ fn at_every_boundary(spec: &RankSpec, chunks: &ChunkedStage) -> ChunkResidency {
 #[test]
 fn whatever_leaves_at_every_boundary_comes_back_the_same() {
     let mut random = Random::new(3);
-    let families = [
-        small_gpt(true),
-        small_bert(),
-        small_llama(),
-        small_qwen3(),
-        small_amoebanet(),
-        small_transgan(),
-        small_vgg(),
-    ];
-    for model in families {
+    for model in families() {
         let training = TrainingSpec {
             schedule: random.of(&[Schedule::Gpipe, Schedule::OneFOneB]),
             precision: random.of(&[Precision::Fp32, Precision::Bf16]),
@@ -176,14 +192,7 @@ fn ranks_that_share_chunks_train_the_same() {
     let mut random = Random::new(9);
     for (model, ranks) in [(small_gpt(true), 2), (small_bert(), 4), (small_llama(), 2), (small_gpt(true), 3)]
     {
-        let training = TrainingSpec {
-            precision: random.of(&[Precision::Fp32, Precision::Bf16]),
-            optimizer: random.of(&[ADAM, SGD]),
-            micro_batch_size: 12,
-            micro_batches: 1 + random.below(3) as u32,
-            recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
-            ..training()
-        };
+        let training = of_several_ranks(&mut random);
         let replicas = Replicas::new(model, training, ranks);
         let (mut plain, _) = replicas.train(None);
         // Nobody has whole gradients in chunks.
@@ -227,14 +236,7 @@ fn ranks_that_share_chunks_train_the_same() {
 fn ranks_that_own_whole_chunks_train_the_same() {
     let mut random = Random::new(31);
     for (model, ranks) in [(small_gpt(true), 2), (small_llama(), 3), (small_bert(), 4)] {
-        let training = TrainingSpec {
-            precision: random.of(&[Precision::Fp32, Precision::Bf16]),
-            optimizer: random.of(&[ADAM, SGD]),
-            micro_batch_size: 12,
-            micro_batches: 1 + random.below(3) as u32,
-            recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
-            ..training()
-        };
+        let training = of_several_ranks(&mut random);
         let largest = largest_atom(&model, ChunkLayout::Patrickstar);
         let replicas = Replicas::new(model, training, ranks);
         let (mut plain, _) = replicas.train(None);
@@ -290,14 +292,7 @@ fn shards_in_chunks_train_what_shards_train() {
         (small_llama(), 2, 2),
         (small_vgg(), 1, 4),
     ] {
-        let training = TrainingSpec {
-            precision: random.of(&[Precision::Fp32, Precision::Bf16]),
-            optimizer: random.of(&[ADAM, SGD]),
-            micro_batch_size: 4,
-            micro_batches: 1 + random.below(3) as u32,
-            recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
-            ..training()
-        };
+        let training = TrainingSpec { micro_batch_size: 4, ..of_several_ranks(&mut random) };
         let split = Replicas { shards, ..Replicas::new(model, training, replicas) };
         let (mut plain, _) = split.train(None);
         if replicas > 1 {

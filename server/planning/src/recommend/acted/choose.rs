@@ -113,31 +113,32 @@ impl Writer<'_> {
         let mut error = None;
         let has_several = |of: &Candidate| of.stages.iter().any(|stage| stage.devices.len() > 1);
         let is_several = stages.candidates.iter().any(has_several);
-        let mut begun: Vec<(f64, Asked<'_>, Begun)> = Vec::with_capacity(stages.candidates.len());
-        let mut candidates: Vec<&Candidate> = stages.candidates.iter().chain(&stages.mapped).collect();
+        let mut begun: Vec<(bool, Asked<'_>, Begun)> = Vec::with_capacity(stages.candidates.len());
+        let own = stages.candidates.iter().map(|of| (false, of));
+        let mut candidates: Vec<(bool, &Candidate)> =
+            own.chain(stages.mapped.iter().map(|of| (true, of))).collect();
         if is_several {
             // Those that need least come last: should time run out, they are likely to fit.
             candidates.reverse();
         }
-        for candidate in candidates {
+        for (is_mapped, candidate) in candidates {
             match self.begun_for(candidate, choice, stop) {
-                Ok((asked, of)) => begun.push((of.seconds(), asked, of)),
+                Ok((asked, of)) => begun.push((is_mapped, asked, of)),
                 Err(failed) => error = Some(nearer(error, failed)),
             }
             if !begun.is_empty() && stop.is_requested() {
                 break;
             }
         }
-        begun.sort_by(|a, b| a.0.total_cmp(&b.0));
+        begun.sort_by(|(_, _, a), (_, _, b)| a.seconds().total_cmp(&b.seconds()));
         let mut best: Option<Fastest<'_>> = None;
         let mut pursued = 0;
         let most = if is_several { MOST_OF_SEVERAL } else { MOST_PURSUED };
-        for (_, asked, of) in begun {
+        for (is_mapped, asked, of) in begun {
             // Actions only add to what its stages do.
             let least = asked.candidate.simulated.unwrap_or(0.0);
             let is_slower = best.as_ref().is_some_and(|best| least >= seconds(&best.plan));
             // On other devices stages are a question of their own: nothing was found there soon that says how they compare.
-            let is_mapped = stages.mapped.iter().any(|mapped| std::ptr::eq(mapped, asked.candidate));
             let is_enough = pursued >= most && !is_mapped;
             if is_slower || best.is_some() && (is_enough || stop.is_requested()) {
                 continue;

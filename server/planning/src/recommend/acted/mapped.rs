@@ -28,15 +28,13 @@ impl Writer<'_> {
     }
 
     fn on_other_devices(&self, candidate: &Candidate, choice: Choice<'_>, stop: &Stop) -> Option<Candidate> {
-        if stop.is_requested() || !self.is_on_one_node(candidate) {
+        let are_unlike = || self.copy_links(candidate, choice.pace).has_unlike_pairs();
+        if stop.is_requested() || !self.is_on_one_node(candidate) || !are_unlike() {
             return None;
         }
         let untouched = self.plan(candidate, choice.chooser.solver()).ok()?;
         let asked = self.asked(candidate, untouched, choice.pace).ok()?;
         let node = asked.node_within(choice.allowed);
-        if !node.has_unlike_pairs() {
-            return None;
-        }
         // No plan is faster than its stages untouched: where that is reached no other mapping is looked at.
         let bound = candidate.simulated.unwrap_or(0.0);
         let found = mapping::best(

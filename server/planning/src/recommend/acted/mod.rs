@@ -72,10 +72,7 @@ impl Writer<'_> {
     ) -> Result<Plan, QuestionError> {
         let mut plan = self.plan(candidate, solver)?;
         let settings = settings(&plan);
-        for (index, of) in actions.iter().enumerate() {
-            nodes::check(&nodes::devices_of(&plan), index, of)
-                .map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
-        }
+        nodes::check_peers(&nodes::devices_of(&plan), actions)?;
         let stages = ActedStages::of(&*self.chain.predictor, self.chain.model.as_ref(), &settings, actions)?;
         for (index, stage) in plan.stages.iter_mut().enumerate() {
             if let Some(prediction) = stages.prediction(index) {
@@ -124,10 +121,7 @@ impl Writer<'_> {
         let placed = |of: &&[u32]| of.iter().map(|&device| self.fleet.placed(device)).collect();
         let placed: Vec<Vec<PlacedDevice>> = devices.iter().map(placed).collect();
         let placed: Vec<&[PlacedDevice]> = placed.iter().map(Vec::as_slice).collect();
-        for (index, of) in stages.actions.iter().enumerate() {
-            nodes::check(&placed, index, of)
-                .map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
-        }
+        nodes::check_peers(&placed, &stages.actions)?;
         nodes::check_hosts(self.fleet, &placed, stages.acted.iter().map(|of| of.host_peak()))
     }
 

@@ -63,15 +63,18 @@ pub(super) fn devices_of(plan: &Plan) -> Vec<&[PlacedDevice]> {
     plan.stages.iter().map(|stage| stage.devices.as_slice()).collect()
 }
 
-/// Checks that each device of a stage is on the node of the peer that it sends to.
+/// Checks that each device of a stage is on the node of the peer that it sends to, stage by stage.
 ///
 /// # Errors
-/// Names the stripe.
-pub(super) fn check(
-    devices: &[&[PlacedDevice]],
-    stage: usize,
-    actions: &StageActions,
-) -> Result<(), Invalid> {
+/// Names the stripe, by its path in a request.
+pub(super) fn check_peers(devices: &[&[PlacedDevice]], actions: &[StageActions]) -> Result<(), Invalid> {
+    let mut stages = actions.iter().enumerate();
+    stages.try_for_each(|(stage, of)| {
+        check_stage(devices, stage, of).map_err(|invalid| invalid.under(&format!("stage_actions[{stage}]")))
+    })
+}
+
+fn check_stage(devices: &[&[PlacedDevice]], stage: usize, actions: &StageActions) -> Result<(), Invalid> {
     let Some(own) = devices.get(stage) else { return Ok(()) };
     for (action, stripe, position) in stripes(actions) {
         let Some(peers) = devices.get(stripe.stage as usize) else { continue };

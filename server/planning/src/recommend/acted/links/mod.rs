@@ -249,6 +249,13 @@ impl CopyLinks {
         self.peers.iter().map(row).collect()
     }
 
+    /// Whether it matters which of two stages a third one sends to.
+    pub(super) fn has_unlike_pairs(&self) -> bool {
+        let mut links = self.peers.iter().flatten().flatten().map(|of| of.link.out);
+        let first = links.next();
+        links.any(|link| Some(link) != first)
+    }
+
     /// What ways share, whether it slows them down or not.
     pub(in crate::recommend) fn shared(&self) -> Vec<Shared> {
         self.shared.iter().map(|(shared, _)| shared.clone()).collect()

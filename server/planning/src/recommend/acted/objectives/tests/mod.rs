@@ -5,6 +5,7 @@ mod mapped;
 mod on_cores;
 mod scene;
 mod several;
+mod small_blocks;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;

@@ -13,7 +13,7 @@ use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::LinkWork;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::measure::rank::{Edges, HUGE_PAGES, LinkSpec, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
@@ -211,7 +211,8 @@ fn slot(capacity: Bytes) -> RankDevice {
 
 fn start(command: &str, spec: &impl Serialize) -> Result<Child> {
     let mut rank = Command::new(binary("loadmaster-rank"));
-    rank.arg(command).env("OMP_NUM_THREADS", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
+    rank.arg(command).env("OMP_NUM_THREADS", "1").envs([HUGE_PAGES]);
+    rank.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = rank.stderr(Stdio::null()).spawn().context("the rank cannot be started")?;
     if let Some(mut input) = child.stdin.take() {
         input.write_all(&serde_json::to_vec(spec)?).context("the rank reads no specification")?;

@@ -33,6 +33,11 @@ pub const EXIT_LOST_NEIGHBOUR: i32 = 76;
 /// Exit code of a rank that found another libtorch than it was built for.
 pub const EXIT_WRONG_LIBTORCH: i32 = 78;
 
+/// A variable of a rank's environment that has its C library ask for huge pages (`MADV_HUGEPAGE`), where the kernel gives
+/// any. Of small ones each process gets others, and how long the same passes take depends on which: in one process a third
+/// longer than in the next.
+pub const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+
 /// All that a rank needs to know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

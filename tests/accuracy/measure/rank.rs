@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::rank::{EXIT_LOST_NEIGHBOUR, RankEvent, RankSpec};
+use loadmaster_proto::measure::rank::{EXIT_LOST_NEIGHBOUR, HUGE_PAGES, RankEvent, RankSpec};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -57,6 +57,7 @@ fn start(program: &Path) -> Result<Child> {
         .env("CUDA_VISIBLE_DEVICES", "")
         .env("OMP_NUM_THREADS", "1")
         .env("MKL_NUM_THREADS", "1")
+        .envs([HUGE_PAGES])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -1,12 +1,13 @@
 //! One rank: feeds it its specification, listens to it, and waits for its end.
 
+use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::measure::rank::RankEvent;
+use loadmaster_proto::measure::rank::{HUGE_PAGES, RankEvent};
 use loadmaster_proto::phase::Phase;
 use tokio::io::{AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
@@ -41,11 +42,22 @@ pub(super) fn command(program: &Path, device: &Device, threads: u32, folder: &Pa
         .env("CUDA_VISIBLE_DEVICES", &device.uuid)
         .env("OMP_NUM_THREADS", &threads)
         .env("MKL_NUM_THREADS", &threads)
+        .env(HUGE_PAGES.0, huge_pages(std::env::var_os(HUGE_PAGES.0)))
         .env("TMPDIR", folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     command
+}
+
+/// The value of [`HUGE_PAGES`], before what this process was given: the C library heeds the last of what says the same.
+fn huge_pages(given: Option<OsString>) -> OsString {
+    let mut value = OsString::from(HUGE_PAGES.1);
+    if let Some(given) = given.filter(|given| !given.is_empty()) {
+        value.push(":");
+        value.push(given);
+    }
+    value
 }
 
 /// Waits for a rank's end. Never waits for anything but the process.

@@ -42,7 +42,7 @@ write() {
 if [ -n "$FAKE_DIR" ]; then
     printf %s "$spec" | write "spec-$rank.json"
     echo "$TMPDIR" | write "folder-$rank"
-    printf '%s %s' "$OMP_NUM_THREADS" "$CUDA_VISIBLE_DEVICES" | write "env-$rank"
+    printf '%s %s %s' "$OMP_NUM_THREADS" "$CUDA_VISIBLE_DEVICES" "$GLIBC_TUNABLES" | write "env-$rank"
     echo $$ | write "pid-$rank"
 fi
 

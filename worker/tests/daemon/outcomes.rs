@@ -1,7 +1,7 @@
 //! Pins that each way in which a run can end is reported as what it is, and that nothing of it stays.
 
 use loadmaster_proto::measure::collectives::Collectives;
-use loadmaster_proto::measure::rank::{Edges, RankSpec};
+use loadmaster_proto::measure::rank::{Edges, HUGE_PAGES, RankSpec};
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 use v1::run_failure::Kind;
@@ -47,7 +47,8 @@ async fn a_pipeline_is_measured_in_order_of_its_stages() {
     assert_eq!((spec.position.stage_index, spec.position.stage_count), (1, 2));
     assert_eq!(spec.device.capacity.0, 64 << 20);
     assert!(spec.threads >= 1 && spec.neighbour_timeout_seconds > 120.0);
-    assert_eq!(daemon.written("env-1").await, format!("{} ", spec.threads), "threads, and no GPU in sight");
+    let environment = format!("{}  {}", spec.threads, HUGE_PAGES.1);
+    assert_eq!(daemon.written("env-1").await, environment, "threads, no GPU in sight, and pages");
     assert!(!std::path::Path::new(folder.trim()).exists(), "the folder of the run is left");
     connection.acknowledge("one", 7).await;
 }

@@ -176,23 +176,55 @@ fn work(jobs: &Receiver<Job>, bytes_per_second: Option<f64>) {
         if after.is_some_and(|after| !after.is_done_at_last()) {
             continue;
         }
-        let begin = Instant::now();
-        let chunk = bytes_per_second.map_or(CHUNK, |pace| CHUNK.min((pace * CHUNK_SECONDS) as usize).max(1));
-        let mut copied = 0_u64;
+        let mut pace = Pace::begin(bytes_per_second);
         for transfer in &mut transfers {
             let mut done = 0;
             while done < transfer.bytes() {
-                let count = transfer.advance(done, chunk);
+                let count = transfer.advance(done, pace.chunk - pace.ahead);
                 done += count;
-                copied += count as u64;
-                if let Some(pace) = bytes_per_second {
-                    let due = Duration::try_from_secs_f64(copied as f64 / pace).unwrap_or(Duration::MAX);
-                    std::thread::sleep(due.saturating_sub(begin.elapsed()));
-                }
+                pace.goes_on(count);
             }
         }
+        pace.holds();
         // They hold memory, which must not outlive what is waited for.
         drop(transfers);
         end.complete();
+    }
+}
+
+/// Keeps a copy from being faster than its way.
+struct Pace {
+    begin: Instant,
+    bytes_per_second: Option<f64>,
+    /// Bytes between two looks at the clock. A block may be hundreds of small tensors, and who sleeps for each of them
+    /// sleeps longer than all of them take.
+    chunk: usize,
+    /// Bytes since the last look.
+    ahead: usize,
+    copied: u64,
+}
+
+impl Pace {
+    fn begin(bytes_per_second: Option<f64>) -> Self {
+        let chunk = bytes_per_second.map_or(CHUNK, |pace| CHUNK.min((pace * CHUNK_SECONDS) as usize).max(1));
+        Self { begin: Instant::now(), bytes_per_second, chunk, ahead: 0, copied: 0 }
+    }
+
+    /// So many bytes more are copied.
+    fn goes_on(&mut self, bytes: usize) {
+        self.ahead += bytes;
+        self.copied += bytes as u64;
+        if self.ahead >= self.chunk {
+            self.holds();
+        }
+    }
+
+    /// Waits until the way would have let all of it through.
+    fn holds(&mut self) {
+        self.ahead = 0;
+        if let Some(pace) = self.bytes_per_second {
+            let due = Duration::try_from_secs_f64(self.copied as f64 / pace).unwrap_or(Duration::MAX);
+            std::thread::sleep(due.saturating_sub(self.begin.elapsed()));
+        }
     }
 }

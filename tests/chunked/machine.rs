@@ -187,6 +187,7 @@ impl Machine {
             iterations: self.setting.iterations,
             device: slot(self.setting.device),
             threads: 1,
+            crowd: None,
             neighbour_timeout_seconds: 60.0,
             actions: StageActions::default(),
             chunks: None,

@@ -38,7 +38,7 @@ pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u3
     };
     let alone = profile.rates();
     let cores = u32::try_from(std::thread::available_parallelism()?.get())?;
-    let slower = SlotCores::of(Host { cores, threads: 1 }).slower(ranks);
+    let slower = SlotCores::of(Host { cores, threads: 1, crowded_ratio: 1.0 }).slower(ranks);
     let question = ChunkQuestion {
         model: model.clone(),
         training: training(RecomputePolicy::None),

@@ -73,6 +73,7 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
         program,
         folder: WorkFolder::create(settings.work_dir.as_deref())?,
         threads: (host::cores() / slots.max(1)).max(1),
+        slots_at_once: host::cores().min(slots),
         hang_timeout: settings.hang_timeout,
         copy_pace,
     };

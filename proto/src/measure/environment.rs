@@ -49,9 +49,16 @@ pub struct Environment {
     /// The run's ranks had more threads than there are cores, on CPU slots: they waited for each other.
     #[serde(default)]
     pub oversubscribed: bool,
+    /// How many times as long a core was busy with an iteration while the host's other slots computed the same, at least 1: they
+    /// share caches and memory. Of a stage that was trained alone on a CPU slot beside which others have room; none of others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crowded_ratio: Option<f64>,
 }
 
 impl Environment {
+    /// No cores slow each other down as much as this.
+    pub const MOST_CROWDED: f64 = 1e3;
+
     /// What of it must be the same for numbers to be comparable: all but what happened during one run.
     #[must_use]
     pub fn lasting(&self) -> Self {
@@ -61,6 +68,7 @@ impl Environment {
             contended: false,
             others_share: None,
             oversubscribed: false,
+            crowded_ratio: None,
             ..self.clone()
         }
     }
@@ -87,27 +95,44 @@ pub struct DeviceSample {
 }
 
 /// A host that CPU slots were profiled on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// Cores; of different hosts the fewest.
     pub cores: u32,
     /// Threads that each slot computed with; of different ones the most.
     pub threads: u32,
+    /// How many times as long passes take while all slots that have room compute, 1 where that was not measured. What was is
+    /// noisy, as one run's is of a moment: the median.
+    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    pub crowded_ratio: f64,
+}
+
+fn alone() -> f64 {
+    1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_alone(ratio: &f64) -> bool {
+    *ratio == alone()
 }
 
 impl Host {
     /// Of what was measured; none where one of the measurements does not say how many cores there were.
     pub fn of<'a>(environments: impl IntoIterator<Item = &'a Environment>) -> Option<Self> {
+        let mut ratios = Vec::new();
         let mut hosts = environments.into_iter().map(|environment| {
+            ratios.extend(environment.crowded_ratio);
+            let (cores, threads) = (environment.cores, environment.threads.max(1));
             // Not every version has counted them.
-            (environment.cores > 0)
-                .then(|| Self { cores: environment.cores, threads: environment.threads.max(1) })
+            (cores > 0).then_some(Self { cores, threads, crowded_ratio: alone() })
         });
         let first = hosts.next()??;
-        hosts.try_fold(first, |all, host| {
-            let Self { cores, threads } = host?;
-            Some(Self { cores: all.cores.min(cores), threads: all.threads.max(threads) })
-        })
+        let all = hosts.try_fold(first, |all, host| {
+            let Self { cores, threads, .. } = host?;
+            Some(Self { cores: all.cores.min(cores), threads: all.threads.max(threads), ..all })
+        })?;
+        ratios.sort_by(f64::total_cmp);
+        Some(Self { crowded_ratio: ratios.get(ratios.len() / 2).copied().unwrap_or_else(alone), ..all })
     }
 }
 
@@ -128,6 +153,7 @@ message! {
         cores,
         others_share,
         oversubscribed,
+        crowded_ratio,
     } check Environment::checked
 }
 
@@ -144,6 +170,9 @@ impl Environment {
     fn checked(self) -> Result<Self, Invalid> {
         if let Some(share) = self.others_share {
             in_range("others_share", share, 0.0..=1.0)?;
+        }
+        if let Some(ratio) = self.crowded_ratio {
+            in_range("crowded_ratio", ratio, 1.0..=Self::MOST_CROWDED)?;
         }
         Ok(self)
     }
@@ -168,8 +197,14 @@ mod tests {
         assert_eq!(Host::of(&[Environment { threads: 2, ..Environment::default() }]), None);
         assert_eq!(Host::of(&[]), None);
         let counted = Environment { threads: 2, cores: 6, ..Environment::default() };
-        assert_eq!(Host::of(std::slice::from_ref(&counted)), Some(Host { cores: 6, threads: 2 }));
-        assert_eq!(Host::of(&[counted, Environment::default()]), None);
+        assert_eq!(
+            Host::of(std::slice::from_ref(&counted)),
+            Some(Host { cores: 6, threads: 2, crowded_ratio: 1.0 })
+        );
+        assert_eq!(Host::of(&[counted.clone(), Environment::default()]), None);
+        let crowded = |ratio| Environment { crowded_ratio: Some(ratio), ..counted.clone() };
+        let host = Host::of(&[crowded(1.25), counted.clone(), crowded(9.0), crowded(1.0)]);
+        assert_eq!(host.map(|host| host.crowded_ratio), Some(1.25), "the median of those that say");
     }
 
     #[test]
@@ -196,6 +231,7 @@ mod tests {
             cores: 8,
             others_share: Some(0.1 + 0.2),
             oversubscribed: true,
+            crowded_ratio: Some(1.125),
         };
         let wire = v1::Environment::from(environment.clone());
         assert_eq!(Environment::try_from(wire.clone()), Ok(environment));
@@ -209,6 +245,11 @@ mod tests {
             let bent = v1::Environment { others_share: Some(share), ..v1::Environment::default() };
             let error = Environment::try_from(bent).unwrap_err();
             assert_eq!(error.violations()[0].field, "others_share");
+        }
+        for ratio in [0.5, f64::INFINITY, f64::NAN] {
+            let bent = v1::Environment { crowded_ratio: Some(ratio), ..v1::Environment::default() };
+            let error = Environment::try_from(bent).unwrap_err();
+            assert_eq!(error.violations()[0].field, "crowded_ratio");
         }
     }
 }

@@ -38,6 +38,16 @@ pub const EXIT_WRONG_LIBTORCH: i32 = 78;
 /// longer than in the next.
 pub const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
+/// The other slots of a rank's host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Crowd {
+    /// How many may compute at the same time, each on cores of its own.
+    pub companions: u32,
+    /// A file that a rank locks while it times what it trains alone: of those on the same cores one at a time.
+    pub turns: PathBuf,
+}
+
 /// All that a rank needs to know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +74,10 @@ pub struct RankSpec {
     pub device: RankDevice,
     /// Threads that libtorch computes with.
     pub threads: u32,
+    /// The other slots of its host, beside which a stage that is trained alone finds out what they would cost it; none where there
+    /// are none, or nobody wants to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crowd: Option<Crowd>,
     /// Seconds to wait for a neighbour before giving up.
     pub neighbour_timeout_seconds: f64,
     /// What it does so that it holds less.

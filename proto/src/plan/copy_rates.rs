@@ -57,6 +57,9 @@ pub struct SharedRate {
 pub struct SharedCores {
     /// The stages that compute on them, each as often as it has slots there.
     pub stages: Vec<u32>,
-    /// How many slots compute at once as fast as each does alone.
+    /// How many slots compute at once, each with cores of its own.
     pub slots: f64,
+    /// How many times as long as alone a step takes while that many compute.
+    #[serde(default = "all", skip_serializing_if = "is_all")]
+    pub crowded_ratio: f64,
 }

@@ -94,6 +94,7 @@ impl Job {
                 driver_version: String::new(),
             },
             threads: 1,
+            crowd: None,
             neighbour_timeout_seconds: NEIGHBOUR_TIMEOUT_SECONDS,
             actions: StageActions::default(),
             chunks: None,

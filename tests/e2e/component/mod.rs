@@ -104,6 +104,7 @@ impl Run {
                 driver_version: String::new(),
             },
             threads: 1,
+            crowd: None,
             neighbour_timeout_seconds: 60.0,
             actions: StageActions::default(),
             chunks: None,

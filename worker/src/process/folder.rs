@@ -86,6 +86,11 @@ impl WorkFolder {
         private_temp(RUN, self.folder.path())
     }
 
+    /// The file that ranks on CPU slots lock while they time passes.
+    pub(crate) fn turns(&self) -> PathBuf {
+        self.folder.path().join("turns")
+    }
+
     pub(crate) fn remove(self) {
         let path = self.folder.path().to_owned();
         remove(self.folder, &path);

@@ -8,7 +8,7 @@ use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::LinkWork;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankSpec};
+use loadmaster_proto::measure::rank::{Crowd, Edges, LinkSpec, RankDevice, RankSpec};
 use loadmaster_proto::measure::run::{RankPosition, RunSpec, Task, Work};
 
 use super::Supervisor;
@@ -80,6 +80,7 @@ impl Supervisor {
             iterations: spec.iterations,
             device: rank_device(device),
             threads: self.threads,
+            crowd: self.crowd(device),
             neighbour_timeout_seconds: self.patience(),
             actions: spec.stage_actions(&place.position),
             chunks: spec.chunks.clone(),
@@ -101,6 +102,13 @@ impl Supervisor {
             neighbour_timeout_seconds: self.patience(),
             pace: self.pace(device),
         }
+    }
+
+    /// Nobody computes on a GPU's own cores besides.
+    fn crowd(&self, device: &Device) -> Option<Crowd> {
+        let companions = self.slots_at_once.saturating_sub(1);
+        let has_others = device.backend == Backend::Cpu && companions > 0;
+        has_others.then(|| Crowd { companions, turns: self.folder.turns() })
     }
 
     /// Copies of a GPU are as fast as its links.

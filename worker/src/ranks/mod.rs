@@ -43,6 +43,8 @@ pub(crate) struct Supervisor {
     pub(crate) folder: WorkFolder,
     /// Threads of each rank.
     pub(crate) threads: u32,
+    /// Ranks on CPU slots that have cores of their own at the same time.
+    pub(crate) slots_at_once: u32,
     /// A rank that says nothing for this long hangs.
     pub(crate) hang_timeout: Duration,
     /// How fast the copies of CPU slots may be.

@@ -20,6 +20,7 @@ fn supervisor(base: &TempDir) -> Supervisor {
         program: "/does/not/exist".into(),
         folder: WorkFolder::create(Some(base.path())).unwrap(),
         threads: 1,
+        slots_at_once: 1,
         hang_timeout: Duration::from_secs(60),
         copy_pace: CopyPace { host: Some(1e9), peer: None },
     }

@@ -9,7 +9,7 @@ use loadmaster_proto::plan::Plan;
 
 /// What to know of seconds on so many CPU slots of a host; none where each has cores of its own.
 fn note(slots: u32, host: Option<Host>) -> Option<String> {
-    let Some(Host { cores, threads }) = host.filter(|_| slots > 0) else {
+    let Some(Host { cores, threads, .. }) = host.filter(|_| slots > 0) else {
         return (slots > 0).then(|| {
             "the devices are CPU slots, which share the cores of their host, and how many those are is not known: \
              seconds hold for one run per core only"
@@ -60,7 +60,7 @@ pub fn of_stages(device_kind: &str, devices: usize, stages: u32, host: Option<Ho
 mod tests {
     use super::*;
 
-    const HOST: Host = Host { cores: 4, threads: 1 };
+    const HOST: Host = Host { cores: 4, threads: 1, crowded_ratio: 1.0 };
 
     /// Slots with cores of their own need no word; what shares cores, or may, is told.
     #[test]

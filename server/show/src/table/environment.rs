@@ -18,6 +18,7 @@ pub fn grid(measurements: &[Measurement], look: Look) -> Grid {
         ("driver", Left),
         ("loadmaster", Left),
         ("threads", Right),
+        ("beside others", Right),
         ("SM clock (MHz)", Right),
         ("memory clock (MHz)", Right),
         ("temperature (°C)", Right),
@@ -36,6 +37,8 @@ pub fn grid(measurements: &[Measurement], look: Look) -> Grid {
             or_none(&of.driver_version, look),
             or_none(&of.loadmaster_version, look),
             number(of.threads),
+            of.crowded_ratio
+                .map_or_else(|| look.none().to_owned(), |ratio| format!("{ratio:.2}{}", look.times())),
             samples(of, look, |sample| sample.sm_clock_mhz),
             samples(of, look, |sample| sample.memory_clock_mhz),
             samples(of, look, |sample| sample.temperature_celsius),
@@ -77,6 +80,7 @@ mod tests {
             before: Some(sample(1_980)),
             after: Some(sample(1_755)),
             contended: true,
+            crowded_ratio: Some(1.25),
             ..Environment::default()
         };
         let measurement = Measurement {
@@ -85,7 +89,7 @@ mod tests {
             ..Measurement::default()
         };
         let text = grid(&[measurement], Look::PLAIN).render();
-        for told in ["2.11.0", "1980 - 1755", "other programs"] {
+        for told in ["2.11.0", "1980 - 1755", "other programs", "1.25x"] {
             assert!(text.contains(told), "{told}:\n{text}");
         }
     }

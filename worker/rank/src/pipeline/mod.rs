@@ -6,6 +6,7 @@
 //! as micro-batches in flight went forward with.
 
 mod build;
+mod companion;
 mod passes;
 mod record;
 mod segment;

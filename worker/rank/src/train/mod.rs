@@ -3,13 +3,16 @@
 //! Under PipeDream iterations are no more than as many micro-batches, and nothing is flushed between them: those that are
 //! measured begin once the pipeline is as full as in the long run, and end before it runs dry.
 
+mod crowd;
 mod record;
 mod trainer;
+mod turn;
 
 use std::rc::Rc;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use loadmaster_proto::measure::run::SoloStage;
@@ -32,6 +35,7 @@ use crate::progress;
 use crate::spec::is_alone;
 use crate::transport::Forms;
 use trainer::Trainer;
+use turn::Turn;
 
 /// Trains a stage for one warm-up iteration and the measured ones.
 ///
@@ -75,6 +79,12 @@ fn are_too_short(seconds: &[f64]) -> bool {
 fn may_go_on(spec: &RankSpec, memory: &Memory) -> bool {
     let flushes = !spec.training.schedule.updates_always();
     is_alone(spec) && flushes && memory.gpu().is_none() && spec.dump_parameters.is_none()
+}
+
+/// Whether a rank may find out by itself what others on its host's cores would cost it: what it trains is as it was when all is
+/// measured.
+fn may_be_crowded(spec: &RankSpec, memory: &Memory) -> bool {
+    may_go_on(spec, memory) && spec.actions.is_empty() && spec.chunks.is_none()
 }
 
 /// Iterations before the measured ones: one, and under PipeDream as many as fill the pipeline.
@@ -138,6 +148,8 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     chunks::reset();
     trainer.restart_times(Timer::Host);
 
+    let crowd = spec.crowd.as_ref().filter(|_| may_be_crowded(spec, memory));
+    let turn = crowd.map(|crowd| Turn::wait(&crowd.turns)).transpose()?;
     let mut losses = Vec::new();
     let mut seconds = Vec::new();
     for iteration in 0..spec.iterations {
@@ -178,6 +190,14 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     chunks::end();
     let (step_seconds, layers) = (median(&trainer.step_seconds), trainer.stage.times().typical());
     let static_bytes = trainer.static_bytes();
+    let crowded_ratio = match crowd {
+        Some(crowd) => {
+            let next = warm_up + u32::try_from(seconds.len()).unwrap_or(0);
+            crowd::ratio(&mut trainer, next, crowd.companions)?
+        }
+        None => None,
+    };
+    drop(turn);
     let tape = if is_recorded(spec) { Some(Box::new(record::record(&mut trainer, memory)?)) } else { None };
     // Each replica has the loss of its samples.
     if let Some(replicas) = trainer.share.replicas().filter(|_| !losses.is_empty()) {
@@ -211,7 +231,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         tape,
         layers,
         losses,
-        environment: library::environment(&spec.device, spec.threads),
+        environment: Environment { crowded_ratio, ..library::environment(&spec.device, spec.threads) },
     })
 }
 

@@ -9,6 +9,7 @@ mod actions;
 mod arithmetic;
 mod chunks;
 mod correctness;
+mod crowd;
 mod cuda;
 mod failures;
 mod families;

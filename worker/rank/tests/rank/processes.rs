@@ -75,6 +75,7 @@ pub(crate) fn solo(model: &Model, training: TrainingSpec, position: SoloStage) -
         iterations: 3,
         device: cpu(8 << 30),
         threads: 1,
+        crowd: None,
         neighbour_timeout_seconds: 60.0,
         actions: StageActions::default(),
         chunks: None,

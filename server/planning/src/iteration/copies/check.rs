@@ -139,6 +139,11 @@ impl Stepped<'_> {
                     range: "at least 0.001, and finite",
                 });
             }
+            if !(of.crowded_ratio.is_finite() && of.crowded_ratio >= 1.0) {
+                let what = format!("cores[{index}].crowded_ratio");
+                let (number, range) = (of.crowded_ratio, "at least 1, and finite");
+                return Err(CopiesError::Number { what, number, range });
+            }
             for &device in &of.devices {
                 within(|| format!("cores[{index}].devices"), device, self.devices.len())?;
             }

@@ -46,6 +46,9 @@ pub struct Cores {
     pub devices: Vec<u32>,
     /// How many there are, counted in what a step takes.
     pub cores: f64,
+    /// How many times as long as alone a step takes while steps compute on all of them, at least 1. With fewer it is less, in
+    /// proportion to how many there are besides.
+    pub crowded_ratio: f64,
 }
 
 /// Over which ways an edge's activations, or their gradients, go, which copies use, too.

@@ -21,7 +21,11 @@ impl Links {
             ways: of.ways.iter().filter_map(place).collect(),
             bytes_per_second: of.bytes_per_second,
         };
-        let cores = |of: &Cores| SharedCores { stages: of.devices.clone(), slots: of.cores };
+        let cores = |of: &Cores| SharedCores {
+            stages: of.devices.clone(),
+            slots: of.cores,
+            crowded_ratio: of.crowded_ratio,
+        };
         CopyRates {
             ways: ways.iter().map(rate).collect(),
             shared: self.shared.iter().map(shared).filter(|of| !of.ways.is_empty()).collect(),
@@ -44,7 +48,11 @@ impl Links {
             bytes_per_second: of.bytes_per_second,
         };
         links.shared = rates.shared.iter().map(shared).collect();
-        let cores = |of: &SharedCores| Cores { devices: of.stages.clone(), cores: of.slots };
+        let cores = |of: &SharedCores| Cores {
+            devices: of.stages.clone(),
+            cores: of.slots,
+            crowded_ratio: of.crowded_ratio,
+        };
         links.cores = rates.cores.iter().map(cores).collect();
         links
     }
@@ -98,7 +106,7 @@ mod tests {
         let used = BTreeSet::from([Way::ToHost(0), Way::FromHost(0), Way::ToHost(1), between]);
         let mut links = links;
         links.ways.values_mut().for_each(|rate| rate.core_share = 0.25);
-        links.cores.push(Cores { devices: vec![0, 1, 1], cores: 2.5 });
+        links.cores.push(Cores { devices: vec![0, 1, 1], cores: 2.5, crowded_ratio: 1.25 });
         let again = Links::of_rates(&links.rates_of(&used));
         assert_eq!(again.cores, links.cores);
         assert_eq!(again.ways.keys().copied().collect::<BTreeSet<_>>(), used);

@@ -230,11 +230,24 @@ impl Walk<'_> {
             who.push(index);
             wants.push(Want { of_slot: want, slots: tables.devices[device as usize].slots });
         }
-        let level = level(wants, tables.cores[node as usize]);
+        let (cores, crowded_ratio) = tables.cores[node as usize];
+        let level = level(wants, cores);
+        let is_step = |index: usize| matches!(jobs[index].work, Work::Step { .. });
+        let computing = who.iter().zip(wants.iter()).filter(|(index, _)| is_step(**index));
+        let crowded = crowded(computing.map(|(_, want)| want.slots).sum(), cores, crowded_ratio);
         for (&index, &want) in who.iter().zip(wants.iter()) {
             if want.of_slot > level {
                 speeds[index] *= level / want.of_slot;
             }
+            if is_step(index) {
+                speeds[index] /= crowded;
+            }
         }
     }
+}
+
+/// How many times as long as alone each of so many steps takes on these cores while all of them compute.
+pub(super) fn crowded(steps: f64, cores: f64, ratio: f64) -> f64 {
+    let others = (steps.min(cores) - 1.0).max(0.0);
+    if others > 0.0 { 1.0 + (ratio - 1.0) * others / (cores - 1.0) } else { 1.0 }
 }

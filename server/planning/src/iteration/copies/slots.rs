@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use loadmaster_proto::measure::environment::Host;
 
+use super::sharing::crowded;
 use super::{Cores, Links, Way};
 
 /// Bytes that one core of a server copies in a second.
@@ -12,22 +13,25 @@ pub const CORE_COPIES: f64 = 5e9;
 /// The cores of a host, and what uses them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SlotCores {
-    /// How many slots compute at once as fast as each does alone; one in any case.
+    /// How many slots compute at once, each with cores of its own; one in any case.
     pub slots: f64,
     /// Threads of each: a copy has one.
     pub threads: f64,
+    /// How many times as long as alone each takes while that many compute, at least 1: they share caches and memory.
+    pub crowded_ratio: f64,
 }
 
 impl SlotCores {
     /// Those of a host that slots were profiled on.
     pub fn of(host: Host) -> Self {
         let threads = f64::from(host.threads.max(1));
-        Self { slots: (f64::from(host.cores) / threads).max(1.0), threads }
+        Self { slots: (f64::from(host.cores) / threads).max(1.0), threads, crowded_ratio: host.crowded_ratio }
     }
 
     /// How many times as long so many slots take that do the same at the same time.
     pub fn slower(self, slots: u32) -> f64 {
-        (f64::from(slots) / self.slots).max(1.0)
+        let slots = f64::from(slots);
+        (slots / self.slots).max(1.0) * crowded(slots, self.slots, self.crowded_ratio)
     }
 
     /// What of a slot's cores a copy at this pace takes: where the pace is less than what a core copies, its thread sleeps
@@ -37,7 +41,7 @@ impl SlotCores {
     }
 
     /// Has these devices share the cores, each named as often as it stands for a slot, with the copies that may go over `used`
-    /// ways. Where there are enough cores for all of it at once, nothing is shared.
+    /// ways. Where there are enough cores for all of it at once, and none slows another down, nothing is shared.
     pub fn share_among(self, devices: Vec<u32>, used: impl IntoIterator<Item = Way>, links: &mut Links) {
         let slots = |device: u32| devices.iter().filter(|&&own| own == device).count();
         let used: BTreeSet<Way> = used.into_iter().collect();
@@ -51,8 +55,8 @@ impl SlotCores {
                 most += if used.contains(way) { own as f64 * rate.core_share } else { 0.0 };
             }
         }
-        if most > self.slots {
-            links.cores.push(Cores { devices, cores: self.slots });
+        if most > self.slots || (self.crowded_ratio > 1.0 && devices.len() > 1) {
+            links.cores.push(Cores { devices, cores: self.slots, crowded_ratio: self.crowded_ratio });
         }
     }
 }
@@ -65,9 +69,9 @@ mod tests {
     /// Slots of several threads need as many cores each, and one computes however few there are.
     #[test]
     fn as_many_slots_compute_at_once_as_have_cores_for_their_threads() {
-        let slots = |cores, threads| SlotCores::of(Host { cores, threads }).slots;
+        let slots = |cores, threads| SlotCores::of(Host { cores, threads, crowded_ratio: 1.0 }).slots;
         assert_eq!([slots(2, 1), slots(8, 4), slots(2, 4)], [2.0, 2.0, 1.0]);
-        let of_two = SlotCores::of(Host { cores: 4, threads: 2 });
+        let of_two = SlotCores::of(Host { cores: 4, threads: 2, crowded_ratio: 1.0 });
         assert_eq!([of_two.share(1e9), of_two.share(1e11)], [0.1, 0.5], "a copy has one thread of two");
     }
 
@@ -88,34 +92,45 @@ mod tests {
                         }
                         moments += 1;
                     }
-                    let of = SlotCores { slots: at_once as f64, threads: 1.0 };
+                    let of = SlotCores { slots: at_once as f64, threads: 1.0, crowded_ratio: 1.0 };
                     let told = 600.0 * of.slower(slots);
                     assert!(
                         (told - f64::from(moments)).abs() <= 1.0,
                         "{slots} on {cores}: {told}, not {moments}"
                     );
                     // Cores that are no whole slots are some help.
-                    let shared = SlotCores::of(Host { cores, threads }).slower(slots);
+                    let shared = SlotCores::of(Host { cores, threads, crowded_ratio: 1.0 }).slower(slots);
                     assert!((1.0..=of.slower(slots)).contains(&shared));
                 }
             }
         }
     }
 
+    /// Those that have cores of their own slow each other down; more of them do so no further, but take turns.
+    #[test]
+    fn slots_with_cores_of_their_own_slow_each_other_down() {
+        let of = SlotCores::of(Host { cores: 3, threads: 1, crowded_ratio: 1.5 });
+        assert_eq!([of.slower(1), of.slower(2), of.slower(3), of.slower(6)], [1.0, 1.25, 1.5, 3.0]);
+        assert_eq!(SlotCores::of(Host { cores: 1, threads: 2, crowded_ratio: 1.5 }).slower(3), 3.0);
+    }
+
     /// Cores are shared where steps and copies together may want more than there are, and nowhere else.
     #[test]
     fn what_can_never_be_short_is_not_shared() {
-        let cores = |devices: &[u32], used: &[Way]| {
+        let cores = |devices: &[u32], used: &[Way], crowded_ratio: f64| {
             let rate = Rate::new(1e9, 0.0);
             let mut links = Links::default().host(0, rate, rate).host(1, rate, rate);
-            let of = SlotCores { slots: 2.3, threads: 1.0 };
+            let of = SlotCores { slots: 2.3, threads: 1.0, crowded_ratio };
             of.share_among(devices.to_vec(), used.iter().copied(), &mut links);
             assert!(links.ways.values().all(|rate| rate.core_share == 0.2));
             links.cores
         };
-        assert_eq!(cores(&[0, 1], &[Way::ToHost(0)]), []);
+        assert_eq!(cores(&[0, 1], &[Way::ToHost(0)], 1.0), []);
         let both = [Way::ToHost(0), Way::FromHost(1)];
-        assert_eq!(cores(&[0, 1], &both), [Cores { devices: vec![0, 1], cores: 2.3 }]);
-        assert_eq!(cores(&[0, 1, 1], &[]).len(), 1, "a stage of two slots");
+        let shared = |crowded_ratio| [Cores { devices: vec![0, 1], cores: 2.3, crowded_ratio }];
+        assert_eq!(cores(&[0, 1], &both, 1.0), shared(1.0));
+        assert_eq!(cores(&[0, 1, 1], &[], 1.0).len(), 1, "a stage of two slots");
+        assert_eq!(cores(&[0, 1], &[], 1.5), shared(1.5), "each slows the other down");
+        assert_eq!(cores(&[1, 0], &[Way::ToHost(0)], 1.5).len(), 1, "whatever is copied");
     }
 }

@@ -708,6 +708,7 @@ class Environment(google.protobuf.message.Message):
     CORES_FIELD_NUMBER: builtins.int
     OTHERS_SHARE_FIELD_NUMBER: builtins.int
     OVERSUBSCRIBED_FIELD_NUMBER: builtins.int
+    CROWDED_RATIO_FIELD_NUMBER: builtins.int
     device_kind: builtins.str
     """Kind of device, for example `cpu` or `NVIDIA H200`."""
     libtorch_version: builtins.str
@@ -740,6 +741,10 @@ class Environment(google.protobuf.message.Message):
     """The run's ranks had more threads than there are cores, on CPU slots: they waited for each other, so times
     are longer than on devices of their own.
     """
+    crowded_ratio: builtins.float
+    """How many times as long a core was busy with an iteration while the host's other slots computed the same, at least
+    1: they share caches and memory. Of stages that were trained alone on a CPU slot beside which others have room.
+    """
     @property
     def before(self) -> global___DeviceSample:
         """The GPU just before the run. Unset on CPU slots."""
@@ -766,9 +771,13 @@ class Environment(google.protobuf.message.Message):
         cores: builtins.int = ...,
         others_share: builtins.float | None = ...,
         oversubscribed: builtins.bool = ...,
+        crowded_ratio: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_others_share", b"_others_share", "after", b"after", "before", b"before", "others_share", b"others_share"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_others_share", b"_others_share", "after", b"after", "before", b"before", "command", b"command", "contended", b"contended", "cores", b"cores", "cuda_version", b"cuda_version", "device_kind", b"device_kind", "driver_version", b"driver_version", "framework", b"framework", "framework_version", b"framework_version", "libtorch_version", b"libtorch_version", "loadmaster_version", b"loadmaster_version", "others_share", b"others_share", "oversubscribed", b"oversubscribed", "threads", b"threads"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_crowded_ratio", b"_crowded_ratio", "_others_share", b"_others_share", "after", b"after", "before", b"before", "crowded_ratio", b"crowded_ratio", "others_share", b"others_share"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_crowded_ratio", b"_crowded_ratio", "_others_share", b"_others_share", "after", b"after", "before", b"before", "command", b"command", "contended", b"contended", "cores", b"cores", "crowded_ratio", b"crowded_ratio", "cuda_version", b"cuda_version", "device_kind", b"device_kind", "driver_version", b"driver_version", "framework", b"framework", "framework_version", b"framework_version", "libtorch_version", b"libtorch_version", "loadmaster_version", b"loadmaster_version", "others_share", b"others_share", "oversubscribed", b"oversubscribed", "threads", b"threads"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_crowded_ratio", b"_crowded_ratio"]) -> typing.Literal["crowded_ratio"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_others_share", b"_others_share"]) -> typing.Literal["others_share"] | None: ...
 
 global___Environment = Environment

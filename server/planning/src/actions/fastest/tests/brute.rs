@@ -239,7 +239,8 @@ struct Instance {
     /// What links to the host share, as a multiple of one: all of them one way, and the first both ways.
     uplink: Option<(f64, f64)>,
     /// That all devices share, and threads of each.
-    cores: Option<(f64, f64)>,
+    /// Slots, threads, and how much slower all of them are together.
+    cores: Option<(f64, f64, f64)>,
     allowed: Allowed,
     /// Of each stage, its devices on two hosts, and as much of these hosts' memory as this part of what all hold.
     spread: Option<(Vec<[u32; 2]>, f64)>,
@@ -263,7 +264,8 @@ fn instance() -> impl Strategy<Value = Instance> {
         prop_oneof![Just([1, 0]), Just([2, 0]), Just([0, 1]), Just([1, 1]), Just([2, 2]), Just([3, 1]),];
     let spread = proptest::option::of((proptest::collection::vec(devices, 4), 0.0..2.0_f64));
     // From less than a device's to more than all of them want.
-    let cores = proptest::option::of((0.4..4.0_f64, 1.0..3.0_f64));
+    let ratio = prop_oneof![Just(1.0), 1.0..1.5_f64];
+    let cores = proptest::option::of((0.4..4.0_f64, 1.0..3.0_f64, ratio));
     let uplink = proptest::option::of((0.3..2.0_f64, 0.5..3.0_f64));
     // Devices that are alone share links and cores.
     let shared = prop_oneof![(uplink, cores, Just(None)), (Just(None), Just(None), spread)];
@@ -306,7 +308,11 @@ proptest! {
     fn nothing_is_faster_than_the_bound_or_than_what_is_proven(instance in instance()) {
         let of = |layers: &Vec<(u64, u32)>| layers.iter().map(|&(kept, forward)| layer(kept, forward)).collect();
         let stages = stages(&instance.layers.iter().map(of).collect::<Vec<_>>());
-        let cores = instance.cores.map(|(slots, threads)| SlotCores { slots, threads });
+        let cores = instance.cores.map(|(slots, threads, crowded_ratio)| SlotCores {
+            slots,
+            threads,
+            crowded_ratio,
+        });
         let mut shared = Vec::new();
         if let Some((all, both)) = instance.uplink {
             let ways = (0..stages.len() as u32).map(Way::ToHost).collect();

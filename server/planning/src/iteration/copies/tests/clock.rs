@@ -269,7 +269,12 @@ fn speeds(
             let middle = (low + high) / 2.0;
             if wants(middle) <= node.cores { low = middle } else { high = middle }
         }
-        (0..doing.len()).filter(|&device| works(device)).for_each(|device| working[device] = low);
+        // Each worker besides is one of those that slow down, as long as there is a core for it.
+        let beside = workers.min(node.cores) - 1.0;
+        let longer =
+            if beside > 0.0 { (node.crowded_ratio - 1.0) * beside / (node.cores - 1.0) } else { 0.0 };
+        let slow = low / (1.0 + longer);
+        (0..doing.len()).filter(|&device| works(device)).for_each(|device| working[device] = slow);
         for way in own {
             let wanted = want(&way, copying[&way]);
             if wanted > low {

@@ -124,13 +124,32 @@ fn copies_stand_back_for_activations() {
     }
 }
 
+/// Two slots that slow each other down to two thirds do so as long as both compute; a third one, for which there is no core, adds
+/// nothing to that.
+#[test]
+fn slots_slow_each_other_down_while_both_compute() {
+    let on = |seconds: &[f64]| {
+        let devices: Vec<DeviceSteps> =
+            seconds.iter().map(|&seconds| device(&[seconds], Vec::new())).collect();
+        let cores = Cores { devices: (0..devices.len() as u32).collect(), cores: 2.0, crowded_ratio: 1.5 };
+        let copied = of(&devices, &Links { cores: vec![cores], ..Links::default() });
+        copied.devices.iter().map(|device| device.end).collect::<Vec<f64>>()
+    };
+    assert_eq!(on(&[2.0]), [2.0]);
+    assert_eq!(on(&[2.0, 4.0]), [3.0, 5.0]);
+    // Each has two thirds of a core, on which it is as slow.
+    let three = on(&[2.0, 2.0, 2.0]);
+    assert!(three.iter().all(|end| (end - 4.5).abs() < 1e-12), "{three:?}");
+}
+
 /// Three slots on two cores take half as long again, a copy counts as one, and what stands still does not.
 #[test]
 fn slots_share_their_cores_equally() {
     let steps = |seconds: f64| device(&[seconds], Vec::new());
     let on = |devices: &[DeviceSteps], cores: f64, links: Links| {
         let all = (0..devices.len() as u32).collect();
-        let copied = of(devices, &Links { cores: vec![Cores { devices: all, cores }], ..links });
+        let copied =
+            of(devices, &Links { cores: vec![Cores { devices: all, cores, crowded_ratio: 1.0 }], ..links });
         copied.devices.iter().map(|device| device.end).collect::<Vec<f64>>()
     };
     let three = on(&[steps(2.0), steps(2.0), steps(2.0)], 2.0, Links::default());
@@ -138,7 +157,7 @@ fn slots_share_their_cores_equally() {
     assert_eq!(on(&[steps(2.0), steps(4.0)], 1.0, Links::default()), [4.0, 6.0]);
     assert_eq!(on(&[steps(2.0), steps(4.0)], 2.0, Links::default()), [2.0, 4.0]);
     // A device that stands for two slots takes two cores.
-    let two = Cores { devices: vec![0, 1, 1], cores: 2.0 };
+    let two = Cores { devices: vec![0, 1, 1], cores: 2.0, crowded_ratio: 1.0 };
     let copied = of(&[steps(2.0), steps(2.0)], &Links { cores: vec![two], ..Links::default() });
     assert!(copied.devices.iter().all(|device| (device.end - 3.0).abs() < 1e-12), "{copied:?}");
     // The copy from 2 on takes half of the only core for 4 seconds, and the step that goes on beside it, too.
@@ -210,8 +229,10 @@ fn wrong_numbers_are_named() {
     assert!(refused(to(Place::Peer(7)), &links).contains("trips[0].peer is 7"));
     assert!(refused(right.clone(), &Links::default()).contains("ToHost(0), which the links do not have"));
     assert!(refused(right.clone(), &links.clone().half_duplex(0, 0.0)).contains("shared[0] is 0"));
-    let cores =
-        |cores, device| Links { cores: vec![Cores { devices: vec![device], cores }], ..links.clone() };
+    let cores = |cores, device| Links {
+        cores: vec![Cores { devices: vec![device], cores, crowded_ratio: 1.0 }],
+        ..links.clone()
+    };
     assert!(refused(right.clone(), &cores(0.0, 0)).contains("cores[0] is 0"));
     assert!(refused(right.clone(), &cores(1.0, 3)).contains("cores[0].devices is 3"));
     let mut waiting = right;

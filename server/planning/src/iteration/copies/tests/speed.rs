@@ -21,7 +21,10 @@ fn eight_stages_of_twelve_layers_and_sixty_four_micro_batches() {
     let hosts = (0..8).fold(Links::default(), |links, device| links.host(device, rate, rate));
     let switches = (0..4).fold(hosts.clone(), |links, pair| links.uplink(&[2 * pair, 2 * pair + 1], 1.5e6));
     let one_switch = hosts.clone().uplink(&[0, 1, 2, 3, 4, 5, 6, 7], 6e6);
-    let slots = Links { cores: vec![Cores { devices: (0..8).collect(), cores: 6.0 }], ..hosts.clone() };
+    let slots = Links {
+        cores: vec![Cores { devices: (0..8).collect(), cores: 6.0, crowded_ratio: 1.0 }],
+        ..hosts.clone()
+    };
     for (name, links, overlap) in [
         ("nothing shared", &hosts, Overlap::Computing),
         ("nothing shared, transfers block", &hosts, Overlap::Nothing),

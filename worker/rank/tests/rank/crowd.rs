@@ -1,0 +1,79 @@
+//! A stage that is trained alone finds out what others on its host's cores would cost it, and measures what it measures without.
+
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::rank::{Crowd, RankSpec};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+
+use crate::models::small_amoebanet;
+use crate::processes::{positions, run, small_gpt, small_vgg, solo, training};
+
+/// A stage, one of several, alone beside so many others.
+fn beside(model: &Model, sizes: &[usize], stage: usize, companions: u32) -> Measurement {
+    let turns = std::env::temp_dir().join(format!("loadmaster-turns-{}", std::process::id()));
+    let crowd = (companions > 0).then_some(Crowd { companions, turns });
+    let spec = RankSpec { crowd, ..solo(model, training(), positions(sizes)[stage]) };
+    run(&spec).measurement()
+}
+
+/// But for what is timed, and what others cost.
+fn lasting(of: Measurement) -> Measurement {
+    let environment = Environment { crowded_ratio: None, ..of.environment };
+    Measurement { environment, iteration_seconds: 0.0, step_seconds: 0.0, layers: Vec::new(), ..of }
+}
+
+/// Losses, peaks and tapes are the same with companions and without, for embeddings, blocks, a tied head with a copy of its weights,
+/// convolutions, and layers with two inputs and running statistics.
+#[test]
+fn companions_change_nothing_but_what_they_cost() {
+    let gpt = |dropout| {
+        let of = Gpt2 {
+            blocks: 1,
+            hidden_size: 16,
+            heads: 2,
+            sequence_length: 12,
+            positions: 20,
+            ..Gpt2::default()
+        };
+        Zoo::Gpt2(Gpt2 { vocabulary_size: 50, dropout, ..of }).build().unwrap()
+    };
+    let amoeba = small_amoebanet();
+    let (whole, vgg) = (gpt(0.0), small_vgg());
+    let layers = whole.layers().len();
+    let alone = vec![1; layers];
+    let rest = |model: &Model, first: usize| vec![first, model.layers().len() - first];
+    for (model, sizes, stage) in [
+        (&whole, alone.clone(), 0),
+        (&whole, alone.clone(), 1),
+        (&whole, alone, layers - 1),
+        (&vgg, rest(&vgg, 5), 0),
+        (&amoeba, rest(&amoeba, 2), 1),
+    ] {
+        let (with, without) = (beside(model, &sizes, stage, 2), beside(model, &sizes, stage, 0));
+        let ratio = with.environment.crowded_ratio.unwrap();
+        assert!((1.0..=Environment::MOST_CROWDED).contains(&ratio), "{ratio}");
+        assert_eq!(without.environment.crowded_ratio, None, "there is nobody else");
+        assert_eq!(lasting(with), lasting(without), "{} {sizes:?} {stage}", model.family());
+    }
+}
+
+/// Random numbers come from one source, for which threads would wait; and a tied head beside its embedding has no weights of its own.
+#[test]
+fn what_cannot_be_computed_twice_at_once_is_not() {
+    let gpt = small_gpt(true);
+    let alone = vec![1; gpt.layers().len()];
+    assert_eq!(beside(&gpt, &alone, 1, 1).environment.crowded_ratio, None, "a block with dropout");
+    let tied = Zoo::Gpt2(Gpt2 {
+        blocks: 1,
+        hidden_size: 16,
+        heads: 2,
+        sequence_length: 12,
+        positions: 20,
+        vocabulary_size: 50,
+        dropout: 0.0,
+        ..Gpt2::default()
+    });
+    let tied = tied.build().unwrap();
+    assert_eq!(beside(&tied, &[tied.layers().len()], 0, 1).environment.crowded_ratio, None);
+}

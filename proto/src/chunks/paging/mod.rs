@@ -180,10 +180,11 @@ fn until_next(accesses: &[Access]) -> Vec<Vec<u64>> {
     for position in (0..2 * accesses.len()).rev() {
         let access = position % accesses.len();
         let used = &accesses[access].used;
-        until[access] = used
-            .iter()
-            .map(|&chunk| next[chunk].map_or(u64::MAX, |later| (later - position) as u64))
-            .collect();
+        // The first time, which is the next iteration's, is for what comes next alone.
+        if position == access {
+            let later = |&chunk: &usize| next[chunk].map_or(u64::MAX, |later| (later - position) as u64);
+            until[access] = used.iter().map(later).collect();
+        }
         used.iter().for_each(|&chunk| next[chunk] = Some(position));
     }
     until

@@ -256,7 +256,10 @@ impl Steps {
 
     /// The run that a layer is in, for a slot.
     pub fn run(&self, layer: usize, slot: u32) -> Option<&Run> {
-        self.runs(slot).iter().find(|run| run.layers.contains(&layer))
+        let runs = self.runs(slot);
+        // They follow each other.
+        let run = runs.get(runs.partition_point(|run| *run.layers.end() < layer));
+        run.filter(|run| run.layers.contains(&layer))
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! | file | question |
 //! |---|---|
+//! | [`tensors`] | which steps use which tensors, whatever chunks these are in? |
 //! | [`uses`] | which payloads does a step need, and where do gradients go? |
 //! | [`visits`] | from when to when is each of them there, and how much is moved? |
 //! | [`paged`] | what does a rule make of the room that there is? |
@@ -22,6 +23,7 @@
 //! When all its gradients are in it, a payload leaves, and what comes next time is what the optimizer has made of it.
 
 pub mod paged;
+pub mod tensors;
 pub mod uses;
 pub mod visits;
 

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::Payload;
+use super::tensors::TensorUses;
 use crate::chunks::embedding::{EmbeddingPlace, HostTable};
 use crate::chunks::groups::Sharing;
 use crate::chunks::layout::Layout;
@@ -45,7 +46,7 @@ pub struct PayloadUses {
 }
 
 impl PayloadUses {
-    fn new(payload: Payload, steps: Vec<usize>, gradients: Vec<usize>) -> Self {
+    pub(super) fn new(payload: Payload, steps: Vec<usize>, gradients: Vec<usize>) -> Self {
         let changed = gradients.first().copied().zip(gradients.last().copied());
         Self { payload, steps, gradients, changed }
     }
@@ -54,47 +55,24 @@ impl PayloadUses {
     /// unfinished, to somewhere.
     pub fn is_interrupted(&self) -> bool {
         let Some((first, last)) = self.changed else { return false };
-        let within = self.steps.iter().filter(|&&step| (first..=last).contains(&step));
-        within.count() < last - first + 1
+        // Uses ascend.
+        let before = |end: usize| self.steps.partition_point(|&step| step < end);
+        before(last + 1) - before(first) < last - first + 1
     }
-}
-
-/// When a trained tensor's value is read and its gradient found.
-#[derive(Debug, Clone, Default)]
-struct TensorUses {
-    reads: Vec<usize>,
-    /// Steps that end with a gradient of it in the chunk.
-    gradients: Vec<usize>,
 }
 
 impl Uses {
     /// Those of a model that is trained whole on one device, in these steps of [`Steps::of_chunks`], with its table of tokens
     /// there.
     pub fn of(model: &Model, layout: &Layout, steps: &Steps, embedding: EmbeddingPlace) -> Self {
-        let delivers = deliveries(model.layers().len(), steps);
-        let of_layers = layer_tensors(model, embedding);
-        let tensors = tensor_uses(&of_layers, layout.tensors().len(), steps, &delivers);
-        let mut payloads = Vec::with_capacity(layout.chunks().len());
-        let mut gradients = vec![None; layout.chunks().len()];
-        let mut own = Vec::new();
-        for (chunk, of) in layout.chunks().iter().enumerate() {
-            let tensors = tensors.get(of.tensors.clone()).unwrap_or_default();
-            let reads = sorted(tensors.iter().flat_map(|tensor| &tensor.reads));
-            let found = sorted(tensors.iter().flat_map(|tensor| &tensor.gradients));
-            let meets = |tensor: &TensorUses| {
-                tensor.gradients.first().zip(tensor.reads.last()).is_some_and(|(found, read)| found < read)
-            };
-            let parameters = Payload { chunk, is_gradients: false };
-            if tensors.iter().any(meets) {
-                payloads.push(PayloadUses::new(parameters, reads, Vec::new()));
-                let payload = Payload { chunk, is_gradients: true };
-                own.push(PayloadUses::new(payload, found.clone(), found));
-            } else {
-                let uses = sorted(reads.iter().chain(&found));
-                payloads.push(PayloadUses::new(parameters, uses, found));
-            }
-        }
-        for of in own {
+        TensorUses::new(layer_tensors(model, embedding).into(), steps).in_chunks(layout)
+    }
+
+    /// The parameters of each chunk in order, gradients that are apart, and which steps deliver.
+    pub(super) fn new(parameters: Vec<PayloadUses>, apart: Vec<PayloadUses>, delivers: Vec<bool>) -> Self {
+        let (mut payloads, mut gradients) = (parameters, Vec::new());
+        gradients.resize(payloads.len(), None);
+        for of in apart {
             gradients[of.payload.chunk] = Some(payloads.len());
             payloads.push(of);
         }
@@ -133,9 +111,20 @@ impl Uses {
         self.on_device.iter().filter(completed).map(|(&chunk, _)| chunk)
     }
 
+    /// The chunks on the device whose gradients are all there behind some step, ascending, and that step.
+    pub fn completions_on_device(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.on_device.iter().filter_map(|(&chunk, &step)| Some((chunk, step?)))
+    }
+
     /// All payloads: the parameters of each chunk in order, then gradients that are apart.
     pub fn payloads(&self) -> &[PayloadUses] {
         &self.payloads
+    }
+
+    /// Where a payload is among them, if it is one.
+    pub fn position(&self, of: Payload) -> Option<usize> {
+        let apart = *self.gradients.get(of.chunk)?;
+        if of.is_gradients { apart } else { Some(of.chunk) }
     }
 
     /// Where the gradients of a chunk are added up: its position among the payloads, the parameters' own where they take
@@ -193,7 +182,7 @@ impl Uses {
 }
 
 /// Which steps end with gradients in chunks.
-fn deliveries(layers: usize, steps: &Steps) -> Vec<bool> {
+pub(super) fn deliveries(layers: usize, steps: &Steps) -> Vec<bool> {
     let backward = |step: &Step| match *step {
         Step::Backward { layer, .. } => Some(layer),
         _ => None,
@@ -208,32 +197,6 @@ fn deliveries(layers: usize, steps: &Steps) -> Vec<bool> {
         !follow_each_other || left[layer] == 0
     };
     steps.all().iter().map(&mut delivers).collect()
-}
-
-fn tensor_uses(
-    of_layers: &[Vec<LayerTensor>],
-    count: usize,
-    steps: &Steps,
-    delivers: &[bool],
-) -> Vec<TensorUses> {
-    let mut tensors = vec![TensorUses::default(); count];
-    for (at, step) in steps.all().iter().enumerate() {
-        let (layer, is_backward) = match *step {
-            Step::Forward { layer, .. } | Step::Again { layer, .. } => (layer, false),
-            Step::Backward { layer, .. } => (layer, true),
-            Step::Renew | Step::Exchange | Step::Update { .. } => continue,
-        };
-        for &LayerTensor { tensor, is_read_back } in of_layers.get(layer).into_iter().flatten() {
-            let Some(of) = tensors.get_mut(tensor) else { continue };
-            if is_read_back || !is_backward {
-                of.reads.push(at);
-            }
-            if delivers.get(at).copied().unwrap_or(false) {
-                of.gradients.push(at);
-            }
-        }
-    }
-    tensors
 }
 
 /// A tensor that a layer computes with.
@@ -272,11 +235,4 @@ pub fn layer_tensors(model: &Model, embedding: EmbeddingPlace) -> Vec<Vec<LayerT
 /// Whether a backward pass reads a parameter: tables that rows are taken from, or that are added, it does not.
 fn is_read_back(parameter: &Parameter) -> bool {
     parameter.module() != parameter.name
-}
-
-fn sorted<'a>(steps: impl IntoIterator<Item = &'a usize>) -> Vec<usize> {
-    let mut steps: Vec<usize> = steps.into_iter().copied().collect();
-    steps.sort_unstable();
-    steps.dedup();
-    steps
 }

@@ -1,7 +1,5 @@
 //! From when to when payloads are on the device.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::Payload;
@@ -123,13 +121,11 @@ impl<'a> Visits<'a> {
         visits: &[Visit],
         spills: impl Fn(&PayloadUses) -> bool,
     ) -> Result<Self, Invalid> {
-        let at: BTreeMap<Payload, usize> =
-            uses.payloads().iter().enumerate().map(|(position, of)| (of.payload, position)).collect();
         let mut of_payloads = vec![Vec::new(); uses.payloads().len()];
         for (index, visit) in visits.iter().enumerate() {
             let refuse = |why: String| Err(Invalid::field(format!("[{index}]"), why));
             let Payload { chunk, is_gradients } = visit.payload;
-            let Some(&position) = at.get(&visit.payload) else {
+            let Some(position) = uses.position(visit.payload) else {
                 let what = if is_gradients { "has no gradients apart" } else { "does not exist" };
                 return refuse(format!("is of chunk {chunk}, which {what}"));
             };

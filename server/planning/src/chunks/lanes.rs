@@ -247,8 +247,8 @@ impl<'a, W: Witness> LaneRun<'a, W> {
         seconds.resize(steps, 0.0);
         let due_kept = DueKept::all(scene.away, steps);
         let clocks = Clocks::new(scene.chunks, scene.away.len(), witness);
-        let completed: Vec<Vec<usize>> =
-            (0..steps).map(|step| uses.completed_on_device(step).collect()).collect();
+        let mut completed = vec![Vec::new(); steps];
+        uses.completions_on_device().for_each(|(chunk, step)| completed[step].push(chunk));
         Self { scene, due, due_kept, seconds, completed, clocks }
     }
 

@@ -112,10 +112,24 @@ impl<'a> Packing<'a> {
                 layout.tensors.push(Place { chunk, offset: end, elements });
                 end = (end + elements).next_multiple_of(self.alignment);
             }
-            let capacity = if atoms.start < self.apart { end } else { chunk_elements.max(end) };
+            let capacity = self.capacity(&atoms, end, chunk_elements);
             layout.chunks.push(Chunk { capacity, extent: end, tensors });
         }
         Ok(layout)
+    }
+
+    /// Capacity and extent of each chunk of this size, one of [`Self::checked_size`], as [`Self::lay_out`] makes them, for who
+    /// needs to know of no tensor where it is.
+    pub fn chunk_sizes(&self, chunk_elements: u64) -> impl Iterator<Item = (u64, u64)> {
+        self.next_fit(chunk_elements).map(move |atoms| {
+            let extent = self.starts[atoms.end] - self.starts[atoms.start];
+            (self.capacity(&atoms, extent, chunk_elements), extent)
+        })
+    }
+
+    /// Elements that a chunk of these atoms, which take so many, has room for.
+    fn capacity(&self, atoms: &Range<usize>, extent: u64, chunk_elements: u64) -> u64 {
+        if atoms.start < self.apart { extent } else { chunk_elements.max(extent) }
     }
 
     /// A chunk size that these atoms can have: rounded up to the alignment.
@@ -128,8 +142,9 @@ impl<'a> Packing<'a> {
         if !(1..=MAX_ELEMENTS).contains(&chunk_elements) {
             return refuse(format!("must be 1 to {MAX_ELEMENTS}"));
         }
-        let largest = self.largest_atom();
-        if self.layout == ChunkLayout::Patrickstar && chunk_elements < largest {
+        let has_outliers = self.layout == ChunkLayout::Aligned;
+        let largest = if has_outliers { 0 } else { self.largest_atom() };
+        if chunk_elements < largest {
             return refuse(format!(
                 "but the largest atom has {}: name at least that, or choose the layout {}, which gives it a chunk of its own",
                 mebi(largest),

@@ -88,6 +88,12 @@ proptest! {
         prop_assert_eq!(found.chunk_elements(), size);
         let made: Vec<(usize, u64)> = found.tensors().iter().map(|of| (of.chunk, of.offset)).collect();
         prop_assert_eq!(made, places);
+        // Told without tensors, too, whether or not a table is apart.
+        for packing in [packing.clone(), packing.with_table_apart()] {
+            let chunks = packing.lay_out(size).unwrap();
+            let sizes: Vec<(u64, u64)> = chunks.chunks().iter().map(|of| (of.capacity, of.extent)).collect();
+            prop_assert_eq!(packing.chunk_sizes(size).collect::<Vec<_>>(), sizes);
+        }
         let capacities: Vec<u64> = found.chunks().iter().map(|of| of.capacity).collect();
         prop_assert_eq!(capacities, chunks.iter().map(|of| of.0).collect::<Vec<u64>>());
 

@@ -24,7 +24,7 @@ impl TriedSizes {
         };
         match self {
             Self::Named(named) => named.iter().for_each(|&size| add(size)),
-            Self::Spread => spread(packing)?.into_iter().for_each(&mut add),
+            Self::Spread => spread(packing).into_iter().for_each(&mut add),
         }
         sizes.sort_unstable_by(|one, other| other.cmp(one));
         sizes.dedup();
@@ -37,30 +37,29 @@ impl TriedSizes {
 
 /// All of it in one chunk, and of each octave below that what the fullest chunk of its power of two holds, and of some sizes
 /// between its ends the one that wastes least.
-fn spread(packing: &Packing<'_>) -> Result<Vec<u64>, Invalid> {
+fn spread(packing: &Packing<'_>) -> Vec<u64> {
     let all: u64 = packing.extents().sum();
     let mut sizes = vec![all, packing.largest_atom()];
     for halvings in 0..=MOST_HALVINGS {
         let power = (all.next_power_of_two() >> (halvings + 1)).max(1);
         let tried: Vec<(u64, u64)> = (0..PER_OCTAVE)
             .filter_map(|part| power.checked_sub(power / 2 / PER_OCTAVE * part))
-            .filter(|&size| packing.checked_size(size).is_ok())
-            .map(|size| shrunk(packing, size))
-            .collect::<Result<_, _>>()?;
+            .filter_map(|size| shrunk(packing, size))
+            .collect();
         sizes.extend(tried.first().map(|of| of.0));
         sizes.extend(tried.iter().min_by_key(|of| of.1).map(|of| of.0));
     }
-    Ok(sizes)
+    sizes
 }
 
 /// What the fullest chunk of a size holds, and what all chunks of this have room for: the same atoms are in the same chunks,
-/// with less room beside them.
-fn shrunk(packing: &Packing<'_>, size: u64) -> Result<(u64, u64), Invalid> {
-    let layout = packing.lay_out(size)?;
+/// with less room beside them. None of a size that cannot be.
+fn shrunk(packing: &Packing<'_>, size: u64) -> Option<(u64, u64)> {
+    let chunk_elements = packing.checked_size(size).ok()?;
     // A table that is a chunk of its own by itself has no room beside it.
-    let shared = || layout.chunks().iter().filter(|chunk| chunk.capacity >= layout.chunk_elements());
-    let extents = || shared().map(|chunk| chunk.extent);
-    let fullest = extents().filter(|&extent| extent <= size).max().unwrap_or(size);
-    let capacity = extents().fold(0_u64, |sum, extent| sum.saturating_add(extent.max(fullest)));
-    Ok((fullest, capacity))
+    let shared = packing.chunk_sizes(chunk_elements).filter(|&(capacity, _)| capacity >= chunk_elements);
+    let extents: Vec<u64> = shared.map(|(_, extent)| extent).collect();
+    let fullest = extents.iter().copied().filter(|&extent| extent <= size).max().unwrap_or(size);
+    let capacity = extents.iter().fold(0_u64, |sum, &extent| sum.saturating_add(extent.max(fullest)));
+    Some((fullest, capacity))
 }

@@ -95,75 +95,120 @@ pub fn may_leave_unfinished(copy: HostCopy, sharing: &Sharing, is_on_device: boo
     !is_on_device && spills(copy, of) && has_whole
 }
 
-impl HostMemory {
-    /// Gives out the places of a layout's chunks, with so many buffers for gradients on their way where they need any, and those
-    /// of a table that is on the host.
+/// What takes memory of the host.
+#[derive(Debug, Clone, Copy)]
+pub struct HostDemand<'a> {
+    /// Chunks.
+    pub layout: &'a Layout,
+    /// What the optimizer keeps of each element.
+    pub lists: &'a Lists,
+    /// What steps do with chunks, and which of them are on the device.
+    pub uses: &'a Uses,
+    /// Which part of a chunk a rank owns.
+    pub sharing: &'a Sharing,
+    /// What the host holds of the parameters.
+    pub copy: HostCopy,
+    /// Buffers for gradients on their way, where as many are needed.
+    pub staging: usize,
+    /// A table that is on the host.
+    pub table: Option<&'a HostTable>,
+}
+
+/// What a part of the host's memory is given to.
+#[derive(Debug, Clone, Copy)]
+enum Taker {
+    /// What the optimizer keeps of a chunk, list by list.
+    State(usize),
+    Parameters(usize),
+    Gradients(usize),
+    Staging,
+    /// A table's gradient, rows on their way up, and down.
+    Table,
+}
+
+impl HostDemand<'_> {
+    /// The bytes that all of it takes where the state of other chunks is on the device than [`Self::uses`] says.
     ///
     /// # Errors
     /// More bytes than can be counted.
-    pub fn new(
-        layout: &Layout,
-        lists: &Lists,
-        uses: &Uses,
-        sharing: &Sharing,
-        (copy, staging): (HostCopy, usize),
-        table: Option<&HostTable>,
-    ) -> Result<Self, Invalid> {
+    pub fn bytes_with(&self, is_on_device: impl Fn(usize) -> bool) -> Result<u64, Invalid> {
+        self.give_out(is_on_device, |_, _| ()).ok_or_else(super::packing::too_many)
+    }
+
+    /// Gives out the places of chunks, those of gradients on their way, where they need any, and those of a table that is on the
+    /// host, and returns the end of the last. None where that is more than can be counted.
+    fn give_out(
+        &self,
+        is_on_device: impl Fn(usize) -> bool,
+        mut given: impl FnMut(Taker, HostPart),
+    ) -> Option<u64> {
+        let Self { layout, lists, uses, sharing, copy, staging, table } = *self;
         let mut end = 0_u64;
-        let mut take = |elements: u64, list: List| {
+        let mut take = |taker: Taker, elements: u64, list: List| {
             let bytes = elements.checked_mul(lists.scalar_bytes(list))?;
             let start = end.checked_next_multiple_of(ALIGNMENT_BYTES)?;
             end = start.checked_add(bytes)?;
-            Some(HostPart { start, bytes })
+            given(taker, HostPart { start, bytes });
+            Some(())
         };
-        let mut given_out = || {
-            let mut chunks = Vec::with_capacity(layout.chunks().len());
-            for (index, chunk) in layout.chunks().iter().enumerate() {
-                let is_here = !uses.is_on_device(index);
-                let states = lists.all().iter().filter(|&&list| is_here && list != List::Parameters);
-                let part = sharing.part(chunk);
-                let state = states.map(|&list| take(part, list)).collect::<Option<_>>()?;
-                chunks.push(HostChunk { state, parameters: None, gradients: None });
+        for (index, chunk) in layout.chunks().iter().enumerate().filter(|(index, _)| !is_on_device(*index)) {
+            for &list in lists.all().iter().filter(|&&list| list != List::Parameters) {
+                take(Taker::State(index), sharing.part(chunk), list)?;
             }
-            let mut passing = Vec::new();
-            for of in uses.payloads() {
-                let index = of.payload.chunk;
-                let (Some(chunk), Some(place)) = (layout.chunks().get(index), chunks.get_mut(index)) else {
-                    continue;
-                };
-                // What no step needs is read where its state is.
-                if uses.is_on_device(index) || of.steps.is_empty() {
-                    continue;
-                }
-                // What leaves unfinished is each rank's own, all of it.
-                let (part, whole) = (sharing.part(chunk), sharing.payload(chunk));
-                if of.payload.is_gradients {
-                    place.gradients = Some(take(whole, List::Parameters)?);
-                } else if spills(copy, of) {
-                    let elements = if of.is_interrupted() { whole } else { part };
-                    place.parameters = Some(take(elements, List::Parameters)?);
-                } else if of.changed.is_some() {
-                    passing.push(part);
-                }
-            }
-            passing.sort_unstable();
-            let largest = passing.last().copied().unwrap_or(0);
-            let staging = staging.min(passing.len());
-            let staging = (0..staging).map(|_| take(largest, List::Parameters)).collect::<Option<_>>()?;
-            let table = match table {
-                None => None,
-                Some(table) => Some(HostTableParts {
-                    gradients: take(table.elements(layout), List::Parameters)?,
-                    up: take(table.taken(), List::Parameters)?,
-                    down: take(table.taken(), List::Parameters)?,
-                }),
-            };
-            Some((chunks, staging, table))
-        };
-        let given_out = given_out();
-        match given_out {
-            Some((chunks, staging, table)) => Ok(Self { chunks, staging, table, bytes: end }),
-            None => Err(super::packing::too_many()),
         }
+        let (mut passing, mut largest) = (0, 0);
+        for of in uses.payloads() {
+            let index = of.payload.chunk;
+            let Some(chunk) = layout.chunks().get(index) else { continue };
+            // What no step needs is read where its state is.
+            if is_on_device(index) || of.steps.is_empty() {
+                continue;
+            }
+            // What leaves unfinished is each rank's own, all of it.
+            let (part, whole) = (sharing.part(chunk), sharing.payload(chunk));
+            if of.payload.is_gradients {
+                take(Taker::Gradients(index), whole, List::Parameters)?;
+            } else if spills(copy, of) {
+                let elements = if of.is_interrupted() { whole } else { part };
+                take(Taker::Parameters(index), elements, List::Parameters)?;
+            } else if of.changed.is_some() {
+                (passing, largest) = (passing + 1, part.max(largest));
+            }
+        }
+        for _ in 0..staging.min(passing) {
+            take(Taker::Staging, largest, List::Parameters)?;
+        }
+        if let Some(table) = table {
+            for elements in [table.elements(layout), table.taken(), table.taken()] {
+                take(Taker::Table, elements, List::Parameters)?;
+            }
+        }
+        Some(end)
+    }
+}
+
+impl HostMemory {
+    /// The place of everything.
+    ///
+    /// # Errors
+    /// More bytes than can be counted.
+    pub fn new(demand: &HostDemand<'_>) -> Result<Self, Invalid> {
+        let empty = HostChunk { state: Vec::new(), parameters: None, gradients: None };
+        let mut chunks = vec![empty; demand.layout.chunks().len()];
+        let (mut staging, mut table) = (Vec::new(), Vec::new());
+        let given = |taker, part| match taker {
+            Taker::State(chunk) => chunks[chunk].state.push(part),
+            Taker::Parameters(chunk) => chunks[chunk].parameters = Some(part),
+            Taker::Gradients(chunk) => chunks[chunk].gradients = Some(part),
+            Taker::Staging => staging.push(part),
+            Taker::Table => table.push(part),
+        };
+        let bytes = demand.give_out(|chunk| demand.uses.is_on_device(chunk), given);
+        let bytes = bytes.ok_or_else(super::packing::too_many)?;
+        let table = match *table {
+            [gradients, up, down] => Some(HostTableParts { gradients, up, down }),
+            _ => None,
+        };
+        Ok(Self { chunks, staging, table, bytes })
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::embedding::{EmbeddingPlace, HostTable};
 use super::groups::{ChunkOwners, Sharing};
-use super::host::{HostCopy, HostMemory, may_leave_unfinished};
+use super::host::{HostCopy, HostDemand, HostMemory, may_leave_unfinished};
 use super::layout::{Chunk, Layout};
 use super::lists::{List, Lists};
 use super::packing::{ChunkLayout, Packing};
@@ -229,8 +229,15 @@ impl ChunkedStage {
         }
         let sharing = Sharing::new(ranks, lists.alignment_elements(), self.owners)?;
         let uses = Uses::of(model, &layout, &steps, self.embedding).with_on_device(&self.on_device, &sharing);
-        let copies = (self.host_copy, self.staging);
-        let host = HostMemory::new(&layout, &lists, &uses, &sharing, copies, table.as_ref())?;
+        let host = HostMemory::new(&HostDemand {
+            layout: &layout,
+            lists: &lists,
+            uses: &uses,
+            sharing: &sharing,
+            copy: self.host_copy,
+            staging: self.staging,
+            table: table.as_ref(),
+        })?;
         if host.bytes > self.host_memory.0 {
             let why = format!(
                 "is {}, but the chunks take {} of the host: give more, or choose `{}` copies",

@@ -7,6 +7,8 @@
 //!
 //! Both keep a low-precision copy of the parameters on the host.
 
+use std::rc::Rc;
+
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::groups::{ChunkOwners, Groups, Sharing};
 use loadmaster_proto::chunks::host::HostCopy;
@@ -22,7 +24,10 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
-use super::laid::{Ground, Laid};
+use super::course::Courses;
+use super::ground::Ground;
+use super::laid::Laid;
+use super::placed::Placed;
 use super::plan::ChunkPlan;
 use super::question::{ChunkQuestion, PassChoice, Passes};
 use super::refusal::NoChunks;
@@ -75,7 +80,7 @@ impl Baseline {
             Self::PatrickStar(_) => (ChunkLayout::Patrickstar, ChunkOrder::MicroBatch),
         };
         let of = PassChoice { order, recompute, embedding: EmbeddingPlace::Chunk, activations: None };
-        let ground = Ground::of(question, passes, of)?;
+        let ground = Ground::of(question, passes, of, &mut Courses::default())?;
         let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
         let sequence = question.sequence();
         let packing = Packing::new(&sequence, layout, lists)?;
@@ -83,7 +88,8 @@ impl Baseline {
         // PatrickStar with memory-saving communication, which gives each other one chunk at a time: in parts these are as many
         // bytes of each device, and as many between ranks.
         let sharing = Sharing::new(question.ranks, lists.alignment_elements(), ChunkOwners::Parts)?;
-        let laid = Laid { sharing, ..Laid::new(question, &ground, (layout, lists), places)? };
+        let placed = Placed { sharing, ..Placed::new(question, &ground, (layout, lists), &places)? };
+        let laid = Laid::new(&ground, Rc::new(placed));
         match self {
             Self::Static(_) => {
                 let chunks = laid.chunks(HostCopy::Kept, 0)?;
@@ -105,13 +111,13 @@ impl PatrickStar {
         loop {
             // In list order.
             let on_device: Vec<usize> = (0..count).collect();
-            let uses = laid.uses.clone().with_on_device(&on_device, &laid.sharing);
+            let uses = laid.placed.uses.clone().with_on_device(&on_device, &laid.placed.sharing);
             let chunks = laid.chunks_of(uses, HostCopy::Kept)?;
             let stage = ChunkedStage { moves: ChunkMoves::Exclusive, ..published_stage(laid, on_device) };
             match (stage.paged(paging, &chunks, &room), count) {
                 (Ok(visits), _) => return finish(laid, overall, stage, (&chunks, visits)),
                 (Err(why), 0) => {
-                    let least = laid.least_chunk_bytes(HostCopy::Kept, 0);
+                    let least = laid.placed.least_chunk_bytes(0);
                     let lack = laid.told(HostCopy::Kept, 0, (laid.lack_of(&least, overall), 0));
                     return Err(lack.map_or_else(|| why.into(), |lack| NoChunks::NoRoom(Box::new(lack))));
                 }
@@ -141,15 +147,15 @@ pub(super) struct Margin {
 
 impl Margin {
     fn of(laid: &Laid<'_>, overall: u64) -> Self {
-        let scalar = laid.lists.scalar_bytes(List::Parameters);
+        let scalar = laid.placed.lists.scalar_bytes(List::Parameters);
         Self {
             overall: overall as f64,
-            most: laid.ground.costs.needed.iter().copied().max().unwrap_or(0) as f64,
-            ranks: usize::try_from(laid.sharing.ranks()).unwrap_or(usize::MAX),
-            chunks: laid.count(),
-            chunk_elements: laid.places.chunk_elements() as f64,
+            most: laid.ground.most_needed() as f64,
+            ranks: usize::try_from(laid.placed.sharing.ranks()).unwrap_or(usize::MAX),
+            chunks: laid.placed.count(),
+            chunk_elements: laid.placed.places.chunk_elements() as f64,
             scalar_bytes: scalar as f64,
-            state_bytes: (laid.lists.parameter_bytes() - scalar) as f64,
+            state_bytes: (laid.placed.lists.parameter_bytes() - scalar) as f64,
         }
     }
 

@@ -24,10 +24,10 @@
 //! addition and the table's update, since the embedding is the first and the last that computes.
 
 use loadmaster_proto::chunks::embedding::HostTable;
-use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::List;
 
-use super::laid::{Laid, completed};
+use super::laid::Laid;
+use super::placed::completed;
 use crate::predict::Away;
 
 /// Moments of an iteration at which what does not fit is counted.
@@ -72,33 +72,46 @@ struct Cycle {
 impl Laid<'_> {
     /// The least seconds of an iteration with these chunks on the device, however large that is.
     pub(super) fn bound(&self, on_device: usize) -> f64 {
-        let rates = &self.question.rates;
-        let are = self.are_on_device(on_device);
+        let trips = self.trips();
+        if trips.is_empty() {
+            return self.chunk_bound(on_device);
+        }
+        self.least_seconds.of(on_device, || self.bound_with(on_device, trips))
+    }
+
+    /// The same without what micro-batches have on the host: as all choices have it that are like each other but for that.
+    pub(super) fn chunk_bound(&self, on_device: usize) -> f64 {
+        self.placed.least_seconds.of(on_device, || self.bound_with(on_device, Vec::new()))
+    }
+
+    fn bound_with(&self, on_device: usize, trips: Vec<Trip>) -> f64 {
+        let (placed, rates) = (&self.placed, &self.question.rates);
+        let are = placed.are_on_device(on_device);
         let mut seconds = self.ground.costs.seconds.clone();
         let table = self.table_seconds(&mut seconds);
-        let mut rounds = Vec::with_capacity(self.count());
+        let mut rounds = Vec::with_capacity(placed.count());
         // Chunks on the device, of their parameters: anywhere before their first use.
         let mut gathers = 0.0;
         for (chunk, is_on_device) in are.into_iter().enumerate() {
-            let (first, last) = (self.uses.payloads()[chunk].steps.first(), completed(&self.uses, chunk));
+            let (first, last) = (placed.uses.payloads()[chunk].steps.first(), completed(&placed.uses, chunk));
             let (Some(&first), Some(last)) = (first, last) else { continue };
             if is_on_device {
-                let exchange = self.exchange_seconds(chunk);
-                seconds[last] += exchange + self.elements(chunk) as f64 / rates.device_update;
+                let exchange = placed.exchange_seconds(chunk);
+                seconds[last] += exchange + placed.elements(chunk) as f64 / rates.device_update;
                 gathers += exchange;
                 continue;
             }
-            let bytes = self.copied_bytes(chunk);
+            let bytes = placed.copied_bytes(chunk);
             let (up, down) = (rates.up_seconds(bytes), rates.down_seconds(bytes));
             // Of a table on the host the update is none that follows its round.
             let is_table = table.is_some() && chunk == HostTable::CHUNK;
-            let update = if is_table { 0.0 } else { rates.update_seconds(self.elements(chunk)) };
-            let exchange = self.exchange_seconds(chunk);
-            let position = self.uses.gradients_of(chunk);
+            let update = if is_table { 0.0 } else { rates.update_seconds(placed.elements(chunk)) };
+            let exchange = placed.exchange_seconds(chunk);
+            let position = placed.uses.gradients_of(chunk);
             rounds.push(Round { first, last, position, up, down, update, exchange });
         }
         let round = table.map_or(0.0, |table| seconds.iter().sum::<f64>() + table);
-        Cycle::new(rounds, self.trips(), seconds).least_seconds(gathers).max(round)
+        Cycle::new(rounds, trips, seconds).least_seconds(gathers).max(round)
     }
 
     /// What micro-batches have on the host between two steps.
@@ -119,42 +132,44 @@ impl Laid<'_> {
     /// Adds to the seconds of steps those in which passes stop for rows of a table on the host; returns the seconds from the last
     /// of them to the table's update. None where there is none.
     fn table_seconds(&self, seconds: &mut [f64]) -> Option<f64> {
-        let (table, rates) = (self.ground.table?, &self.question.rates);
-        let bytes = table.taken().saturating_mul(self.lists.scalar_bytes(List::Parameters));
+        let (table, rates) = (self.ground.course.table?, &self.question.rates);
+        let bytes = table.taken().saturating_mul(self.placed.lists.scalar_bytes(List::Parameters));
         let worked = rates.update_seconds(table.taken());
-        for (seconds, &step) in seconds.iter_mut().zip(self.ground.steps.all()) {
+        for (seconds, &step) in seconds.iter_mut().zip(self.ground.course.steps.all()) {
             if HostTable::gathers_in(step) {
                 *seconds += worked + rates.up_seconds(bytes);
             } else if HostTable::scatters_in(step) {
                 *seconds += rates.down_seconds(bytes);
             }
         }
-        Some(worked + rates.update_seconds(self.elements(HostTable::CHUNK)))
+        Some(worked + rates.update_seconds(self.placed.elements(HostTable::CHUNK)))
     }
 
     /// The same where only what fits beside the rest is kept between uses.
-    pub(super) fn bound_of_room(&self, host_copy: HostCopy, on_device: usize) -> f64 {
-        let are = self.are_on_device(on_device);
+    pub(super) fn bound_of_room(&self, on_device: usize) -> f64 {
+        let placed = &self.placed;
+        let are = placed.are_on_device(on_device);
         // What no step needs never comes.
-        let comes = |chunk: &usize| !are[*chunk] && !self.uses.payloads()[*chunk].steps.is_empty();
-        let here = (0..self.count()).filter(comes);
-        let once: f64 = here.map(|chunk| self.question.rates.up_seconds(self.copied_bytes(chunk))).sum();
+        let comes = |chunk: &usize| !are[*chunk] && !placed.uses.payloads()[*chunk].steps.is_empty();
+        let here = (0..placed.count()).filter(comes);
+        let once: f64 = here.map(|chunk| self.question.rates.up_seconds(placed.copied_bytes(chunk))).sum();
         let trips: f64 = self.trips().iter().map(|trip| trip.up).sum();
-        once + trips + self.again_bytes(host_copy, on_device) as f64 / self.question.rates.up
+        once + trips + self.again_bytes(on_device) as f64 / self.question.rates.up
     }
 
     /// Bytes that come more than once, at least. A payload that is away between two uses comes again; of what is between
     /// uses at a moment, no more stays than there is room for. Each such gap is counted at one moment.
-    fn again_bytes(&self, host_copy: HostCopy, on_device: usize) -> u64 {
-        let are = self.are_on_device(on_device);
-        let least = self.least_chunk_bytes(host_copy, on_device);
+    fn again_bytes(&self, on_device: usize) -> u64 {
+        let placed = &self.placed;
+        let are = placed.are_on_device(on_device);
+        let least = placed.least_chunk_bytes(on_device);
         let steps = least.len();
         let stride = steps.div_ceil(MOMENTS).max(1);
         let moments: Vec<usize> = (0..steps).step_by(stride).collect();
         // Bytes of gaps that are open at a moment, by the first moment that is not before the gap.
         let mut open = vec![vec![0_u64; moments.len() + 1]; moments.len()];
-        for of in self.uses.payloads().iter().filter(|of| !are[of.payload.chunk]) {
-            let stays = of.changed.filter(|_| !self.may_leave_unfinished(host_copy, of));
+        for of in placed.uses.payloads().iter().filter(|of| !are[of.payload.chunk]) {
+            let stays = of.changed.filter(|_| !placed.may_leave_unfinished(false, of));
             for pair in of.steps.windows(2) {
                 let [from, to] = *pair else { continue };
                 // What may not leave is part of the least.
@@ -164,7 +179,7 @@ impl Laid<'_> {
                 let begin = from / stride + 1;
                 let end = to.div_ceil(stride);
                 for open in open.iter_mut().take(end).skip(begin) {
-                    open[begin] += self.copied_bytes(of.payload.chunk);
+                    open[begin] += placed.copied_bytes(of.payload.chunk);
                 }
             }
         }
@@ -173,7 +188,7 @@ impl Laid<'_> {
         for (at, &step) in moments.iter().enumerate() {
             let taken = least[step].saturating_add(self.ground.costs.needed[step]);
             // A payload on the device is as long as the parts of all ranks, and its copy as one of them.
-            let free = self.question.capacity.0.saturating_sub(taken) / u64::from(self.sharing.ranks());
+            let free = self.question.capacity.0.saturating_sub(taken) / u64::from(placed.sharing.ranks());
             let mut sum = 0_u64;
             for begin in (0..=at).rev() {
                 sum += open[at][begin];

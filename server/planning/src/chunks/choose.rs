@@ -7,34 +7,26 @@
 
 use std::cmp::Ordering;
 
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 
-use super::laid::{Ground, Laid};
+use super::course::Courses;
+use super::ground::Ground;
+use super::group::ChoiceGroup;
+use super::laid::Laid;
 use super::lanes::TakesMore;
 use super::plan::{Certificate, ChunkPlan};
 use super::question::{ChunkQuestion, Passes};
 use super::refusal::NoChunks;
 use super::remedies::no_room;
 use super::room::{TriedLayout, layouts};
+use super::soonest::Soonest;
 
 /// Bounds are sums in another order than simulated seconds.
-const ROUNDING: f64 = 1e-9;
-
-/// Choices that differ in visits alone.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ChoiceGroup<'a> {
-    pub(super) laid: &'a Laid<'a>,
-    pub(super) host_copy: HostCopy,
-    pub(super) on_device: usize,
-    /// No visits take fewer seconds.
-    pub(super) bound: f64,
-}
+pub(super) const ROUNDING: f64 = 1e-9;
 
 /// The plan whose simulated iteration is shortest, of all choices that there is room for.
 ///
@@ -57,21 +49,22 @@ pub fn choose_until(
     let mut search = Search { question, best: None, simulated: 0, left: f64::INFINITY, is_over };
     let (mut choices, mut any_visits_seconds) = (0, f64::INFINITY);
     let mut pass_seconds = f64::INFINITY;
-    let places = question.places();
+    let (places, mut courses) = (question.places(), Courses::default());
     for &place in &places {
         // Where activations are changes nothing of passes: where these alone take as long as the best, nobody asks what it costs.
         if search.is_done_with(pass_seconds) {
             any_visits_seconds = any_visits_seconds.min(pass_seconds);
             continue;
         }
-        let grounds = match Ground::all(question, passes, &[place]) {
+        let grounds = match Ground::all(question, passes, &[place], &mut courses) {
             Ok(grounds) => grounds,
             // What is known of the other place is an answer.
             Err(_) if places.len() > 1 => continue,
             Err(why) => return Err(why),
         };
         for embedding in question.embeddings() {
-            let of: Vec<&Ground> = grounds.iter().filter(|ground| ground.embedding == embedding).collect();
+            let of: Vec<&Ground> =
+                grounds.iter().filter(|ground| ground.course.embedding == embedding).collect();
             // What a table is elsewhere for is copies: where passes alone take as long, nothing is gained.
             let least = of.iter().map(|ground| ground.pass_seconds()).fold(f64::INFINITY, f64::min);
             pass_seconds = pass_seconds.min(least);
@@ -80,11 +73,12 @@ pub fn choose_until(
                 continue;
             }
             // Named sizes may not go with a table apart; where none goes with anything, `no_room` says so.
-            let Ok(laid) = all_laid(question, (embedding, &of)) else { continue };
-            let groups = search.look_at(groups(&laid));
+            let Ok(layouts) = layouts(question, &[embedding]) else { continue };
+            let Ok(laid) = all_laid(question, &layouts, &of) else { continue };
+            let groups = ChoiceGroup::all(&laid);
             choices += groups.len() * pagings(question).count();
-            any_visits_seconds =
-                groups.first().map_or(any_visits_seconds, |of| any_visits_seconds.min(of.bound));
+            let least = search.look_at(Soonest::of(groups));
+            any_visits_seconds = least.map_or(any_visits_seconds, |least| any_visits_seconds.min(least));
         }
     }
     let Some(mut best) = search.best else {
@@ -105,51 +99,17 @@ pub fn choose_until(
     Ok(best)
 }
 
-/// Every one of these grounds, whose embedding is there, with every layout that has room beside what its steps need.
+/// Every one of these grounds with every one of these layouts, whose embedding is where theirs is.
 pub(super) fn all_laid<'a>(
     question: &'a ChunkQuestion,
-    (embedding, grounds): (EmbeddingPlace, &[&'a Ground]),
-) -> Result<Vec<Laid<'a>>, NoChunks> {
-    let layouts = layouts(question, &[embedding])?;
-    let of = |TriedLayout { how, places, .. }: &TriedLayout| {
-        let (how, places) = (*how, places.clone());
-        grounds.iter().map(move |ground| Laid::new(question, ground, how, places.clone()))
-    };
-    Ok(layouts.iter().flat_map(of).collect::<Result<_, _>>()?)
-}
-
-/// All that there is room for.
-pub(super) fn groups<'a>(laid: &'a [Laid<'a>]) -> Vec<ChoiceGroup<'a>> {
-    let mut groups = Vec::new();
-    for laid in laid {
-        let mut bounds: Vec<(usize, f64)> = Vec::new();
-        for &host_copy in &laid.question.choices.host_copies {
-            let most = laid.most_that_fit(host_copy);
-            let Some((fewest, most)) = laid.fewest_for_host(host_copy).zip(most) else { continue };
-            for on_device in counts(laid.question, (fewest, most)) {
-                let known = bounds.iter().find(|(count, _)| *count == on_device).map(|of| of.1);
-                let bound = known.unwrap_or_else(|| laid.bound(on_device));
-                bounds.extend(known.is_none().then_some((on_device, bound)));
-                groups.push(ChoiceGroup { laid, host_copy, on_device, bound });
-            }
-        }
+    layouts: &'a [TriedLayout],
+    grounds: &[&'a Ground],
+) -> Result<Vec<Laid<'a>>, Invalid> {
+    let mut all = Vec::new();
+    for TriedLayout { how, places, .. } in layouts {
+        all.extend(Laid::all(question, grounds.iter().copied(), *how, places)?);
     }
-    groups
-}
-
-/// How many chunks' state may be on the device: the fewest and the most that there is room for, and powers of two between.
-fn counts(question: &ChunkQuestion, (fewest, most): (usize, usize)) -> Vec<usize> {
-    if fewest > most {
-        return Vec::new();
-    }
-    if question.choices.on_device.is_some() {
-        return vec![most];
-    }
-    let powers = (0..usize::BITS).map(|power| 1 << power).take_while(|&count: &usize| count < most);
-    let powers = powers.filter(|&count| count > fewest);
-    let mut counts: Vec<usize> = [fewest].into_iter().chain(powers).chain([most]).collect();
-    counts.dedup();
-    counts
+    Ok(all)
 }
 
 /// The rules for visits, those that fetch and leave earliest first.
@@ -172,13 +132,20 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Looks at groups twice. Returns them in the order of their bounds.
-    fn look_at<'b>(&mut self, mut groups: Vec<ChoiceGroup<'b>>) -> Vec<ChoiceGroup<'b>> {
-        groups.sort_by(|one, other| one.bound.total_cmp(&other.bound));
-        let mut looks: Vec<Look<'_>> = groups.iter().filter_map(|group| self.look_into(group)).collect();
+    /// Looks at groups twice. Returns the least of their bounds.
+    fn look_at(&mut self, groups: Soonest<'_>) -> Option<f64> {
+        let (mut least, mut looks) = (None, Vec::new());
+        for (group, bound) in groups {
+            least.get_or_insert(bound);
+            // Bounds of all others are no lower.
+            if self.is_done_with(bound) {
+                break;
+            }
+            looks.extend(self.look_into(group, bound));
+        }
         looks.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
         looks.into_iter().for_each(|look| self.look_closer(look));
-        groups
+        least
     }
 
     /// Whether there is an answer, and no time for a better one.
@@ -209,13 +176,10 @@ impl Search<'_> {
         is_over
     }
 
-    /// Looks at a group by the first rule for visits: none where nothing is left to look at.
-    fn look_into<'b>(&mut self, group: &'b ChoiceGroup<'b>) -> Option<Look<'b>> {
-        let ChoiceGroup { laid, host_copy, on_device, bound } = *group;
-        if self.is_done_with(bound) {
-            return None;
-        }
-        let bound = bound.max(laid.bound_of_room(host_copy, on_device));
+    /// Looks at a group with this bound by the first rule for visits: none where nothing is left to look at.
+    fn look_into<'b>(&mut self, group: ChoiceGroup<'b>, bound: f64) -> Option<Look<'b>> {
+        let ChoiceGroup { laid, host_copy, on_device } = group;
+        let bound = bound.max(laid.bound_of_room(on_device));
         if self.is_done_with(bound) {
             return None;
         }
@@ -228,7 +192,7 @@ impl Search<'_> {
 
     /// Looks at a group by the other rules.
     fn look_closer(&mut self, Look { group, bound, .. }: Look<'_>) {
-        let ChoiceGroup { laid, host_copy, on_device, .. } = *group;
+        let ChoiceGroup { laid, host_copy, on_device } = group;
         if self.is_done_with(bound) {
             return;
         }
@@ -278,7 +242,7 @@ impl Search<'_> {
 /// A group that was looked at by the first rule for visits.
 #[derive(Debug)]
 struct Look<'a> {
-    group: &'a ChoiceGroup<'a>,
+    group: ChoiceGroup<'a>,
     /// No visits take fewer seconds.
     bound: f64,
     /// What the first visits came to, at least.

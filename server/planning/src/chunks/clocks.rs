@@ -5,8 +5,8 @@ use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::training::actions::Step;
 
-use super::laid::most_updated;
 use super::lanes::{LaneScene, LaneSeconds, Lanes};
+use super::placed::most_updated;
 use super::spans::{LaneWork, Witness};
 
 /// A visit, and its payload's position.

@@ -8,10 +8,14 @@
 //! | `kept` | what do micro-batches have on the host? |
 //! | `forecast` | does a stage in given chunks fit? |
 //! | `profiled`, `remembered` | what do steps cost by a profile? |
+//! | `known`, `first` | what was found out, and where does something begin to be true? |
 //! | `sizes` | which chunk sizes are tried? |
-//! | `laid` | what is where, before visits are planned? |
+//! | `course`, `ground` | what are the steps, and what do they cost? |
+//! | `placed`, `laid` | what is where, before visits are planned? |
+//! | `group` | which choices differ in visits alone? |
 //! | `room` | which choices is there room for, and what lacks for the others? |
 //! | `bound` | how long does an iteration take at least, whatever its visits? |
+//! | `soonest` | which choices are bounded lowest? |
 //! | `lanes` | how long does it take, and who waits for what? |
 //! | `spans` | what do lanes do when? |
 //! | `choose` | which choice is fastest? |
@@ -27,12 +31,18 @@ mod bound;
 mod check;
 mod choose;
 mod clocks;
+mod course;
+mod first;
 mod forecast;
+mod ground;
+mod group;
 mod held;
 mod kept;
+mod known;
 mod laid;
 mod lanes;
 mod largest;
+mod placed;
 mod plan;
 mod profiled;
 mod question;
@@ -41,6 +51,7 @@ mod remedies;
 mod remembered;
 mod room;
 mod sizes;
+mod soonest;
 mod spans;
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::StageActions;
 
+use super::ground::Ground;
 use super::held::resident;
 use super::kept::offload;
-use super::laid::Ground;
 use super::lanes::{LaneScene, Lanes, TakesMore};
 
 /// How a model is trained in chunks, and what that takes.
@@ -114,7 +114,7 @@ impl ChunkPlan {
         (ground, lanes): (&Ground, Lanes),
     ) -> Self {
         Self {
-            recompute: ground.recompute,
+            recompute: ground.course.recompute,
             actions: ground.actions.clone(),
             offload: offload(
                 &ground.actions,

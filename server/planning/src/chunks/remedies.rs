@@ -9,7 +9,8 @@ use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
-use super::laid::Ground;
+use super::course::Courses;
+use super::ground::Ground;
 use super::laid::Laid;
 use super::question::{ChunkQuestion, Passes, TriedSizes};
 use super::refusal::{NoChunks, NoRoom};
@@ -90,7 +91,7 @@ impl ChunkRemedy {
 /// # Errors
 /// The question makes no sense, or what steps cost is not known.
 pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<Option<NoRoom>, NoChunks> {
-    let grounds = Ground::all(question, passes, &question.places())?;
+    let grounds = Ground::all(question, passes, &question.places(), &mut Courses::default())?;
     let layouts = layouts(question, &question.embeddings())?;
     let mut least: Option<NoRoom> = None;
     let mut more: [Option<Bytes>; 2] = [None; 2];
@@ -99,17 +100,16 @@ pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<
     };
     for tried in &layouts {
         let TriedLayout { how, places, .. } = tried;
-        for ground in tried.of(&grounds) {
-            let laid = Laid::new(question, ground, *how, places.clone())?;
+        for laid in Laid::all(question, tried.of(&grounds), *how, places)? {
             for &copy in &question.choices.host_copies {
                 let Some(lack) = laid.lack(copy) else { return Ok(None) };
                 let [device, host] = &mut more;
                 // A device alone helps where some choice suffices the host, and the other way around.
-                let enough = laid.fewest_for_host(copy).and_then(|count| laid.device_lack(copy, count));
+                let enough = laid.fewest_for_host(copy).and_then(|count| laid.device_lack(count));
                 if let Some((_, bytes)) = enough {
                     less(device, Bytes(bytes));
                 }
-                let fit = laid.most_that_fit(copy).and_then(|count| laid.lack_with(copy, count)?.host);
+                let fit = laid.most_that_fit().and_then(|count| laid.lack_with(copy, count)?.host);
                 if let Some(bytes) = fit {
                     less(host, bytes);
                 }

@@ -7,8 +7,12 @@ use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::{Chunk, Layout};
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::chunks::sequence::Sequence;
 
-use super::laid::{Ground, Laid};
+use super::course::Courses;
+use super::first::first_where;
+use super::ground::Ground;
+use super::laid::Laid;
 use super::question::{ChunkQuestion, Passes};
 use super::refusal::{ChunkChoice, NoChunks, NoRoom};
 
@@ -56,9 +60,18 @@ pub(super) fn layouts(
 /// # Errors
 /// The question makes no sense, or what steps cost is not known.
 pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoChunks> {
+    question.check()?;
+    let (sequence, mut courses) = (question.sequence(), Courses::default());
+    let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
+    let rooms = (question.capacity.0, question.host_memory.0);
+    let may_hold = has_room_for_state(lists, sequence.elements() / u64::from(question.ranks.max(1)), rooms);
     let (mut refused, mut is_any) = (None, false);
     for place in question.places() {
-        match fits_with(question, passes, place) {
+        // What has no room for its state alone has none wherever activations are.
+        if is_any && !may_hold {
+            break;
+        }
+        match fits_with(question, passes, (place, &sequence, lists), &mut courses) {
             Ok(true) => return Ok(true),
             Ok(false) => is_any = true,
             Err(why) => refused = Some(why),
@@ -74,17 +87,16 @@ pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoCh
 fn fits_with(
     question: &ChunkQuestion,
     passes: &impl Passes,
-    place: ActivationPlace,
+    (place, sequence, lists): (ActivationPlace, &Sequence, Lists),
+    courses: &mut Courses,
 ) -> Result<bool, NoChunks> {
-    let mut grounds = Ground::all(question, passes, &[place])?;
+    let mut grounds = Ground::all(question, passes, &[place], courses)?;
     let capacity = question.capacity.0;
-    grounds.retain(|ground| ground.costs.needed.iter().all(|&needed| needed <= capacity));
-    let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
-    let sequence = question.sequence();
+    grounds.retain(|ground| ground.most_needed() <= capacity);
     let (mut refused, mut is_any) = (None, false);
     for embedding in question.embeddings() {
         for how in question.choices.layouts.iter().map(|&layout| (layout, lists)) {
-            let places = match Laid::lay_out(question, &sequence, how, embedding) {
+            let places = match Laid::lay_out(question, sequence, how, embedding) {
                 Ok(places) => places,
                 Err(why) => {
                     refused = Some(why);
@@ -111,19 +123,15 @@ impl TriedLayout {
     /// The grounds that it is for.
     pub(super) fn of<'a>(&self, grounds: &'a [Ground]) -> impl Iterator<Item = &'a Ground> + use<'a> {
         let embedding = self.embedding;
-        grounds.iter().filter(move |ground| ground.embedding == embedding)
+        grounds.iter().filter(move |ground| ground.course.embedding == embedding)
     }
 
     /// Whether there is room for any choice of this layout.
     fn fits(&self, question: &ChunkQuestion, grounds: &[Ground]) -> Result<bool, NoChunks> {
         let Self { how, places, .. } = self;
-        for ground in self.of(grounds).filter(|ground| may_fit(question, ground, how.1, places)) {
-            let laid = Laid::new(question, ground, *how, places.clone())?;
-            if question.choices.host_copies.iter().any(|&copy| laid.lack(copy).is_none()) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let able = self.of(grounds).filter(|ground| may_fit(question, ground, how.1, places));
+        let laid = Laid::all(question, able, *how, places)?;
+        Ok(laid.iter().any(Laid::has_room))
     }
 }
 
@@ -135,25 +143,38 @@ fn may_fit(question: &ChunkQuestion, ground: &Ground, lists: Lists, places: &Lay
     // Each has its part.
     let elements =
         places.chunks().iter().map(of).fold(0_u64, u64::saturating_add) / u64::from(question.ranks.max(1));
-    let state = lists.parameter_bytes() - lists.scalar_bytes(List::Parameters);
-    let most = ground.costs.needed.iter().copied().max().unwrap_or(0);
-    let on_device = question.capacity.0.saturating_sub(most) / lists.parameter_bytes();
+    let device = question.capacity.0.saturating_sub(ground.most_needed());
     let host = question.host_memory.0.saturating_sub(ground.costs.pool.0);
-    elements.saturating_sub(on_device).saturating_mul(state) <= host
+    has_room_for_state(lists, elements, (device, host))
+}
+
+/// Whether so many bytes of the device and of the host hold the state of so many elements.
+fn has_room_for_state(lists: Lists, elements: u64, (device, host): (u64, u64)) -> bool {
+    let state = lists.parameter_bytes() - lists.scalar_bytes(List::Parameters);
+    elements.saturating_sub(device / lists.parameter_bytes()).saturating_mul(state) <= host
 }
 
 impl Laid<'_> {
-    /// The most chunks that may have their state on the device, if there is room for any choice.
-    pub(super) fn most_that_fit(&self, host_copy: HostCopy) -> Option<usize> {
+    /// Whether there is room for any choice.
+    fn has_room(&self) -> bool {
+        // The host never needs more where one more of them is on the device.
+        let suffices = |count: usize| {
+            self.question.choices.host_copies.iter().any(|&copy| self.host_lack(copy, count) == 0)
+        };
+        self.most_that_fit().is_some_and(suffices)
+    }
+
+    /// The most chunks that may have their state on the device, as far as that has room.
+    pub(super) fn most_that_fit(&self) -> Option<usize> {
         match self.fixed_on_device() {
-            Some(count) => self.device_lack(host_copy, count).is_none().then_some(count),
-            None => self.most_on_device(host_copy),
+            Some(count) => self.device_lack(count).is_none().then_some(count),
+            None => self.most_on_device(),
         }
     }
 
     /// How many chunks must have their state on the device; none where that is open.
     fn fixed_on_device(&self) -> Option<usize> {
-        self.question.choices.on_device.map(|count| count.min(self.most_choosable()))
+        self.question.choices.on_device.map(|count| count.min(self.placed.most_choosable()))
     }
 
     /// Bytes of the host that lack.
@@ -168,26 +189,26 @@ impl Laid<'_> {
         if let Some(count) = self.fixed_on_device() {
             return suffices(count).then_some(count);
         }
-        if suffices(0) {
-            return Some(0);
-        }
-        let all = self.most_choosable();
-        if !suffices(all) {
-            return None;
-        }
         // The host never needs more where one more of them is on the device.
-        let (mut not, mut fewest) = (0, all);
-        while not + 1 < fewest {
-            let middle = not + (fewest - not) / 2;
-            if suffices(middle) { fewest = middle } else { not = middle }
-        }
-        Some(fewest)
+        first_where(self.fewest_by_state()..=self.placed.most_choosable(), suffices)
+    }
+
+    /// The fewest chunks on the device without which the host has room for the state of the others, let alone all else.
+    fn fewest_by_state(&self) -> usize {
+        let all = self.placed.state_bytes().fold(0, u64::saturating_add);
+        let host = self.question.host_memory.0.saturating_sub(self.ground.costs.pool.0);
+        let left = self.placed.state_bytes().scan(all, |left, bytes| {
+            let before = *left;
+            *left = left.saturating_sub(bytes);
+            Some(before)
+        });
+        left.take_while(|&left| left > host).count()
     }
 
     /// What lacks with so many chunks on the device; nothing where it fits.
     pub(super) fn lack_with(&self, host_copy: HostCopy, on_device: usize) -> Option<NoRoom> {
         let host = self.host_lack(host_copy, on_device);
-        self.told(host_copy, on_device, (self.device_lack(host_copy, on_device), host))
+        self.told(host_copy, on_device, (self.device_lack(on_device), host))
     }
 
     /// A choice that lacks so much of the device, in a step, and of the host; none that lacks nothing.
@@ -200,12 +221,12 @@ impl Laid<'_> {
         let device = device.map(|(step, bytes)| (step, Bytes(bytes)));
         let host = (host > 0).then_some(Bytes(host));
         let choice = ChunkChoice {
-            order: self.ground.order,
-            recompute: self.ground.recompute,
-            embedding: self.ground.embedding,
+            order: self.ground.course.order,
+            recompute: self.ground.course.recompute,
+            embedding: self.ground.course.embedding,
             activations: place_of(&self.ground.actions),
-            layout: self.layout,
-            chunk_elements: self.places.chunk_elements(),
+            layout: self.placed.layout,
+            chunk_elements: self.placed.places.chunk_elements(),
             host_copy,
             on_device,
         };
@@ -218,7 +239,7 @@ impl Laid<'_> {
         let counts = match self.fixed_on_device() {
             Some(count) => vec![count],
             None => {
-                let most = self.most_on_device(host_copy);
+                let most = self.most_on_device();
                 most.into_iter().chain(self.fewest_for_host(host_copy)).chain([0]).collect()
             }
         };

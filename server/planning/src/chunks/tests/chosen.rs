@@ -11,8 +11,14 @@ use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
 use super::draw::{Case, SharedChunk, cases, simulate, weighed};
-use crate::chunks::choose::{all_laid, groups};
-use crate::chunks::laid::{Ground, Laid};
+use crate::chunks::choose::all_laid;
+use crate::chunks::course::Courses;
+use crate::chunks::ground::Ground;
+use crate::chunks::group::ChoiceGroup;
+use crate::chunks::held::resident;
+use crate::chunks::laid::Laid;
+use crate::chunks::room::layouts;
+use crate::chunks::soonest::Soonest;
 use crate::chunks::{ChunkPlan, Lanes, NoChunks, PassChoice, Passes, choose};
 
 /// A plan is what it says that it is, by the contract alone.
@@ -161,26 +167,54 @@ proptest! {
         eviction in prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)],
     ) {
         let question = &case.question;
-        let Ok(grounds) = Ground::all(question, &case.costs, &question.choices.activations) else { return Ok(()) };
-        let of = |embedding| {
-            let grounds: Vec<&Ground> = grounds.iter().filter(|ground| ground.embedding == embedding).collect();
-            all_laid(question, (embedding, &grounds)).unwrap_or_default()
-        };
-        let laid: Vec<Laid<'_>> = question.embeddings().into_iter().flat_map(of).collect();
-        for group in groups(&laid) {
+        let Ok(grounds) = Ground::all(question, &case.costs, &question.choices.activations, &mut Courses::default()) else { return Ok(()) };
+        let layouts = layouts(question, &question.embeddings()).unwrap_or_default();
+        let mut laid = Vec::new();
+        for tried in &layouts {
+            let grounds: Vec<&Ground> = tried.of(&grounds).collect();
+            laid.extend(all_laid(question, std::slice::from_ref(tried), &grounds).unwrap());
+        }
+        for group in ChoiceGroup::all(&laid) {
             let laid = group.laid;
             let chunks = laid.chunks(group.host_copy, group.on_device).unwrap();
             let stage = laid.stage(group.host_copy, group.on_device);
             let visits = stage.paged(Paging { eviction, ahead, behind }, &chunks, &laid.room()).unwrap();
+            // What there is room for is told of chunks that nobody has placed.
+            prop_assert_eq!(laid.placed.host_bytes(group.host_copy, group.on_device).unwrap(), chunks.host.bytes);
+            let bare = stage.bare_visits(&chunks).unwrap();
+            let least = resident(&chunks, &stage.told(&chunks, &bare).unwrap());
+            prop_assert_eq!(laid.placed.least_chunk_bytes(group.on_device), least);
             let checked = stage.told(&chunks, &visits).unwrap();
             let up = chunks.moved(&checked).up as f64 / question.rates.up;
             let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage };
             let lanes = simulate(question, &stage, &chunks, &laid.ground.costs);
-            let bound = group.bound;
+            let bound = group.bound();
             prop_assert!(not_below(lanes.iteration_seconds, bound), "{} below {}, {}", lanes.iteration_seconds, bound, lanes.is_steady);
-            let of_room = laid.bound_of_room(group.host_copy, group.on_device);
+            let of_room = laid.bound_of_room(group.on_device);
             prop_assert!(not_below(lanes.busy.up, of_room), "{} below {}", lanes.busy.up, of_room);
             prop_assert!(lanes.busy.up >= up * (1.0 - 1e-9));
+        }
+    }
+
+    /// Groups come as if all of them had been bounded and sorted, each laid out by itself.
+    #[test]
+    fn groups_come_in_the_order_of_their_bounds(case in cases()) {
+        let question = &case.question;
+        let places = &question.choices.activations;
+        let Ok(grounds) = Ground::all(question, &case.costs, places, &mut Courses::default()) else { return Ok(()) };
+        for tried in layouts(question, &question.embeddings()).unwrap_or_default() {
+            let grounds: Vec<&Ground> = tried.of(&grounds).collect();
+            let laid = |grounds| all_laid(question, std::slice::from_ref(&tried), grounds).unwrap();
+            let alone: Vec<Laid<'_>> = grounds.chunks(1).flat_map(laid).collect();
+            let together = laid(&grounds);
+            let named = |group: &ChoiceGroup<'_>, bound: f64| {
+                let ground: *const Ground = group.laid.ground;
+                (ground, group.host_copy, group.on_device, bound)
+            };
+            let mut sorted: Vec<_> = ChoiceGroup::all(&alone).iter().map(|group| named(group, group.bound())).collect();
+            sorted.sort_by(|one, other| one.3.total_cmp(&other.3));
+            let came: Vec<_> = Soonest::of(ChoiceGroup::all(&together)).map(|(group, bound)| named(&group, bound)).collect();
+            prop_assert_eq!(came, sorted);
         }
     }
 }

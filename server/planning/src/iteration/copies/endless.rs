@@ -170,13 +170,14 @@ pub fn long_run(
 }
 
 /// Seconds between two updates in the long run: as soon as the same recurs after c of them, their mean over c is exact;
-/// otherwise that over the second half.
+/// otherwise that over the second half. What recurs does so over a quarter of them: of three in turn two may be the same.
 fn between(updates: &[f64]) -> Option<f64> {
     let last = updates.len().checked_sub(1)?;
     for recurs in 1..=last / 3 {
         let over = |at: usize| updates[at] - updates[at - recurs];
         let all = over(last);
-        if (0..recurs * 2).all(|back| (over(last - back) - all).abs() <= SAME * all) {
+        let seen = (recurs * 2).max(last / 4);
+        if (0..seen).all(|back| (over(last - back) - all).abs() <= SAME * all) {
             return Some(all / recurs as f64);
         }
     }
@@ -197,5 +198,25 @@ impl Done {
             Pass::Forward(of) => Pass::Forward(number.unwrap_or(of)),
             Pass::Backward(of) => Pass::Backward(number.unwrap_or(of)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What recurs after three updates is no shorter cycle because two of them are alike, wherever the last one is.
+    #[test]
+    fn a_cycle_is_seen_as_a_whole() {
+        let cycle = [5.0, 5.0, 4.75];
+        for count in 30..40 {
+            let mut updates = vec![0.0];
+            updates.extend((0..count).scan(0.0, |at, index| {
+                *at += cycle[index % 3];
+                Some(*at)
+            }));
+            let found = between(&updates).unwrap();
+            assert!((found - 14.75 / 3.0).abs() < 1e-9, "{count}: {found}");
+        }
     }
 }

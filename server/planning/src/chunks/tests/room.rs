@@ -80,7 +80,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// The largest model is where a scan from below finds it.
+    /// The largest model has room, and one of a block more has none.
     #[test]
     fn the_largest_model_is_found(
         capacity in 2_000_u64..30_000, host in 2_000_u64..100_000, hidden in 1_i64..4, ranks in 1_u32..4,
@@ -98,10 +98,12 @@ proptest! {
             (question, costs)
         };
         let found = largest(1..=6, |blocks| Some(question(blocks))).unwrap();
-        let scanned = (1..=6).take_while(|&blocks| {
+        let has_room = |blocks: u64| {
             let (question, costs) = question(blocks);
             choose(&question, &costs).is_ok()
-        });
-        prop_assert_eq!(found, scanned.last());
+        };
+        // Of models this small a larger one may have room where the next smaller one has none: its chunks have other sizes.
+        let next = found.map_or(1, |found| found + 1);
+        prop_assert!(found.is_none_or(has_room) && (next > 6 || !has_room(next)), "{found:?}");
     }
 }

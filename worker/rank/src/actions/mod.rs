@@ -161,15 +161,19 @@ pub fn end_iteration() -> Result<(), RankError> {
 /// # Errors
 /// When libtorch refuses.
 pub fn entered(micro_batch: u32, layer: usize, inputs: &[Tensor]) -> Result<(), RankError> {
-    with(|mover| if mover.finds() { mover.blocks().entered(micro_batch, layer, inputs) } else { Ok(()) })
+    with(
+        |mover| {
+            if mover.watches(layer) { mover.blocks().entered(micro_batch, layer, inputs) } else { Ok(()) }
+        },
+    )
 }
 
-/// Looks at what autograd saves, if anybody asks.
+/// Looks at what autograd saves in a layer, if anybody asks.
 ///
 /// # Errors
 /// When libtorch refuses.
-pub fn find() -> Result<Option<Finder>, RankError> {
-    with(|mover| Ok(if mover.finds() { Some(Finder::begin()?) } else { None }))
+pub fn find(layer: usize) -> Result<Option<Finder>, RankError> {
+    with(|mover| Ok(if mover.watches(layer) { Some(Finder::begin()?) } else { None }))
 }
 
 /// A micro-batch has gone forward through a layer, for the first time.
@@ -183,11 +187,9 @@ pub fn passed(
     outputs: &[Tensor],
 ) -> Result<(), RankError> {
     let saved = finder.map_or(Vec::new(), Finder::found);
-    with(
-        |mover| {
-            if mover.finds() { mover.blocks().passed(micro_batch, layer, saved, outputs) } else { Ok(()) }
-        },
-    )
+    with(|mover| {
+        if mover.watches(layer) { mover.blocks().passed(micro_batch, layer, saved, outputs) } else { Ok(()) }
+    })
 }
 
 /// The optimizer has updated a tensor of a layer and keeps these.

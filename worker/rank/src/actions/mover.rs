@@ -58,8 +58,9 @@ pub(super) struct Mover {
     storages: HashSet<u64>,
     /// Bytes that are missing from the device.
     missing: u64,
-    /// Whether anybody asks which storages micro-batches hold.
-    finds: bool,
+    /// Layers of which it must be known which storages micro-batches hold: of which some leave, and those above, which may hold
+    /// the same. To look costs each saved tensor some time.
+    watched: HashSet<usize>,
     /// Whether others tell of boundaries, part by part.
     is_told: bool,
 }
@@ -97,8 +98,9 @@ impl Mover {
             due[absence.fetched % count].fetched.push(index);
             due[absence.needed % count].needed.push(index);
         }
-        let finds =
-            absences.iter().any(|absence| matches!(absence.block, Block::Activations | Block::Inputs));
+        let leave = |absence: &&Absence| matches!(absence.block, Block::Activations | Block::Inputs);
+        let watched = absences.iter().filter(leave).flat_map(|absence| [absence.layer, absence.layer + 1]);
+        let watched = watched.collect();
         Ok(Self {
             steps,
             away: absences.iter().map(|_| None).collect(),
@@ -110,7 +112,7 @@ impl Mover {
             places,
             storages: HashSet::new(),
             missing: 0,
-            finds,
+            watched,
             is_told,
         })
     }
@@ -119,9 +121,9 @@ impl Mover {
         &mut self.blocks
     }
 
-    /// Whether anybody asks which storages micro-batches hold.
-    pub(super) fn finds(&self) -> bool {
-        self.finds
+    /// Whether anybody asks which storages micro-batches hold of a layer.
+    pub(super) fn watches(&self, layer: usize) -> bool {
+        self.watched.contains(&layer)
     }
 
     /// Whether others tell of boundaries, part by part.

@@ -201,7 +201,7 @@ impl Segment {
                 start = passes.times.timer().now()?;
             }
             let is_first = kind == ForwardKind::First;
-            let finder = if is_first { actions::find()? } else { None };
+            let finder = if is_first { actions::find(index)? } else { None };
             if layer.is_random() {
                 let MicroBatch { iteration, index: micro_batch, .. } = micro_batch;
                 let replica = passes.replica;

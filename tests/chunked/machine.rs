@@ -13,7 +13,7 @@ use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::LinkWork;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::rank::{Edges, HUGE_PAGES, LinkSpec, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::measure::rank::{Crowd, Edges, HUGE_PAGES, LinkSpec, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
@@ -187,7 +187,7 @@ impl Machine {
             iterations: self.setting.iterations,
             device: slot(self.setting.device),
             threads: 1,
-            crowd: None,
+            crowd: Some(Crowd { companions: cores().saturating_sub(1), turns: folder.join("turns") }),
             neighbour_timeout_seconds: 60.0,
             actions: StageActions::default(),
             chunks: None,
@@ -196,6 +196,12 @@ impl Machine {
             dump_parameters: None,
         }
     }
+}
+
+/// Of this machine, which ranks share.
+pub(crate) fn cores() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
 /// A slot of so many bytes.

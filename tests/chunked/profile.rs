@@ -14,6 +14,7 @@ use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
+use loadmaster_proto::measure::environment::{Environment, Host};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::LayerContent;
 use loadmaster_proto::model::Model;
@@ -23,7 +24,7 @@ use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
-use crate::machine::{Ended, Machine};
+use crate::machine::{Ended, Machine, cores};
 
 /// As much memory as recording wants.
 const PLENTY: Bytes = Bytes(8 << 30);
@@ -57,6 +58,12 @@ fn roomy() -> ChunkedStage {
 }
 
 impl Profile {
+    /// What computes, and how layers slowed each other down.
+    pub(crate) fn host(&self) -> Option<Host> {
+        let of = |of: &Measurement| Environment { cores: cores(), ..of.environment.clone() };
+        Host::of(&self.measured.values().map(of).collect::<Vec<_>>())
+    }
+
     /// Trains each distinct layer alone, and a small model in chunks.
     pub(crate) fn record(machine: &Machine) -> Result<Self> {
         let model = machine.model(3)?;

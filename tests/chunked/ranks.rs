@@ -5,7 +5,6 @@ use loadmaster_planning::chunks::{ChunkChoices, ChunkPlan, ChunkQuestion, PassCh
 use loadmaster_planning::iteration::copies::SlotCores;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::Link;
-use loadmaster_proto::measure::environment::Host;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
@@ -37,8 +36,7 @@ pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u3
         TrainingSpec { micro_batch_size: ranks * one.micro_batch_size, ..one }
     };
     let alone = profile.rates();
-    let cores = u32::try_from(std::thread::available_parallelism()?.get())?;
-    let slower = SlotCores::of(Host { cores, threads: 1, crowded_ratio: 1.0 }).slower(ranks);
+    let slower = profile.host().map_or(1.0, |host| SlotCores::of(host).slower(ranks));
     let question = ChunkQuestion {
         model: model.clone(),
         training: training(RecomputePolicy::None),

@@ -34,8 +34,7 @@ pub const EXIT_LOST_NEIGHBOUR: i32 = 76;
 pub const EXIT_WRONG_LIBTORCH: i32 = 78;
 
 /// A variable of a rank's environment that has its C library ask for huge pages (`MADV_HUGEPAGE`), where the kernel gives
-/// any. Of small ones each process gets others, and how long the same passes take depends on which: in one process a third
-/// longer than in the next.
+/// any. Of small ones each process gets others, and how long the same passes take depends on which.
 pub const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
 /// The other slots of a rank's host.

@@ -42,8 +42,8 @@ impl ChunkDevices<'_> {
         u32::try_from(self.placed.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many times as long passes and updates take because ranks on CPU slots, all of which do the same at the same time,
-    /// outnumber the cores of their host; 1 on other devices, and where nobody knows the cores.
+    /// How many times as long passes and updates take because ranks on CPU slots, all of which do the same at the same time, share
+    /// the cores of their host; 1 on other devices, and where nobody knows the cores.
     pub(super) fn slower(&self) -> f64 {
         let host = self.chain.host.filter(|_| self.kind() == CPU_KIND);
         host.map_or(1.0, |host| SlotCores::of(host).slower(self.ranks()))

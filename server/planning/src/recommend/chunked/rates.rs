@@ -51,7 +51,7 @@ impl ChunksQuestion<'_> {
             let ranks = devices.ranks();
             let what = if updates.knows_shares { "passes" } else { "passes and updates" };
             told = format!(
-                "{told}; {what} take {slower:.2} times as long, since {ranks} ranks share fewer cores"
+                "{told}; {what} take {slower:.2} times as long, since {ranks} ranks share their host's cores"
             );
         }
         Ok(SourcedRates { rates, told })

@@ -34,6 +34,7 @@ pub mod name;
 pub mod phase;
 pub mod plan;
 pub mod profile;
+mod ratio;
 pub mod reason;
 pub mod training;
 pub mod wire;

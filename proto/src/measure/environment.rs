@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Invalid, in_range};
 use crate::message;
+use crate::ratio::{is_one, one};
 use crate::wire::v1;
 
 /// What a measurement depends on besides what was measured. Texts are empty where nobody knows.
@@ -103,17 +104,8 @@ pub struct Host {
     pub threads: u32,
     /// How many times as long passes take while all slots that have room compute, 1 where that was not measured. What was is
     /// noisy, as one run's is of a moment: the median.
-    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub crowded_ratio: f64,
-}
-
-fn alone() -> f64 {
-    1.0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_alone(ratio: &f64) -> bool {
-    *ratio == alone()
 }
 
 impl Host {
@@ -124,7 +116,7 @@ impl Host {
             ratios.extend(environment.crowded_ratio);
             let (cores, threads) = (environment.cores, environment.threads.max(1));
             // Not every version has counted them.
-            (cores > 0).then_some(Self { cores, threads, crowded_ratio: alone() })
+            (cores > 0).then_some(Self { cores, threads, crowded_ratio: one() })
         });
         let first = hosts.next()??;
         let all = hosts.try_fold(first, |all, host| {
@@ -132,7 +124,7 @@ impl Host {
             Some(Self { cores: all.cores.min(cores), threads: all.threads.max(threads), ..all })
         })?;
         ratios.sort_by(f64::total_cmp);
-        Some(Self { crowded_ratio: ratios.get(ratios.len() / 2).copied().unwrap_or_else(alone), ..all })
+        Some(Self { crowded_ratio: ratios.get(ratios.len() / 2).copied().unwrap_or_else(one), ..all })
     }
 }
 
@@ -171,10 +163,14 @@ impl Environment {
         if let Some(share) = self.others_share {
             in_range("others_share", share, 0.0..=1.0)?;
         }
-        if let Some(ratio) = self.crowded_ratio {
-            in_range("crowded_ratio", ratio, 1.0..=Self::MOST_CROWDED)?;
-        }
+        self.check_crowded_ratio()?;
         Ok(self)
+    }
+
+    /// Whether the ratio is one, where there is any.
+    pub(crate) fn check_crowded_ratio(&self) -> Result<(), Invalid> {
+        let Some(ratio) = self.crowded_ratio else { return Ok(()) };
+        in_range("crowded_ratio", ratio, 1.0..=Self::MOST_CROWDED).map(drop)
     }
 }
 

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ratio::{is_one, one};
+
 /// The ways that copies go.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CopyRates {
@@ -30,17 +32,8 @@ pub struct CopyRate {
     /// Seconds before its first byte.
     pub latency_seconds: f64,
     /// What a copy takes of the cores of a slot meanwhile, where these are shared.
-    #[serde(default = "all", skip_serializing_if = "is_all")]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub core_share: f64,
-}
-
-fn all() -> f64 {
-    1.0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_all(share: &f64) -> bool {
-    *share == all()
 }
 
 /// What ways share.
@@ -60,6 +53,6 @@ pub struct SharedCores {
     /// How many slots compute at once, each with cores of its own.
     pub slots: f64,
     /// How many times as long as alone a step takes while that many compute.
-    #[serde(default = "all", skip_serializing_if = "is_all")]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub crowded_ratio: f64,
 }

@@ -140,7 +140,7 @@ fn check_environment(environment: &Environment) -> Result<(), Invalid> {
         cores,
         others_share: _,
         oversubscribed: _,
-        crowded_ratio,
+        crowded_ratio: _,
     } = environment;
     if !device_kind.is_empty() {
         checked_kind("device_kind", device_kind)?;
@@ -158,9 +158,7 @@ fn check_environment(environment: &Environment) -> Result<(), Invalid> {
     }
     in_range("threads", *threads, 0..=MAX_THREADS)?;
     in_range("cores", *cores, 0..=MAX_THREADS)?;
-    if let Some(ratio) = *crowded_ratio {
-        in_range("crowded_ratio", ratio, 1.0..=Environment::MOST_CROWDED)?;
-    }
+    environment.check_crowded_ratio()?;
     for (field, sample) in [("before", before), ("after", after)] {
         let reasons = sample.iter().flat_map(|sample| &sample.throttle_reasons);
         in_range(&format!("{field}.throttle_reasons"), reasons.clone().count(), 0..=MAX_REASONS)?;

@@ -1,5 +1,6 @@
 //! How far copies and steps come whose speed changes.
 
+use super::Cores;
 use super::fair::{Flow, MaxMin, Want, level};
 use super::lanes::{Parceled, What};
 use super::walk::Walk;
@@ -230,7 +231,7 @@ impl Walk<'_> {
             who.push(index);
             wants.push(Want { of_slot: want, slots: tables.devices[device as usize].slots });
         }
-        let (cores, crowded_ratio) = tables.cores[node as usize];
+        let Cores { cores, crowded_ratio, .. } = tables.of.links.cores[node as usize];
         let level = level(wants, cores);
         let is_step = |index: usize| matches!(jobs[index].work, Work::Step { .. });
         let computing = who.iter().zip(wants.iter()).filter(|(index, _)| is_step(**index));

@@ -16,8 +16,6 @@ pub(super) struct Tables<'a> {
     pub(super) ways: Vec<WayTable>,
     /// Rates that ways share.
     pub(super) groups: Vec<f64>,
-    /// Cores of each node of CPU slots, and how many times as long steps take there while all are busy.
-    pub(super) cores: Vec<(f64, f64)>,
     /// Lanes that must be looked at together, because one changes the speed of another.
     pub(super) components: usize,
     /// By component: nodes of CPU slots whose cores its jobs share.
@@ -89,7 +87,6 @@ impl<'a> Tables<'a> {
             components: ways.components,
             nodes,
             groups: links.shared.iter().map(|shared| shared.bytes_per_second).collect(),
-            cores: links.cores.iter().map(|of| (of.cores, of.crowded_ratio)).collect(),
             takers: vec![NOBODY; work],
             routes,
             micro_batches,

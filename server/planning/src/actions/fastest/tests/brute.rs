@@ -238,8 +238,7 @@ struct Instance {
     peer: f64,
     /// What links to the host share, as a multiple of one: all of them one way, and the first both ways.
     uplink: Option<(f64, f64)>,
-    /// That all devices share, and threads of each.
-    /// Slots, threads, and how much slower all of them are together.
+    /// Slots with cores of their own, of all devices, threads of each, and how much slower they are together.
     cores: Option<(f64, f64, f64)>,
     allowed: Allowed,
     /// Of each stage, its devices on two hosts, and as much of these hosts' memory as this part of what all hold.

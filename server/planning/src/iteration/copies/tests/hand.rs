@@ -235,6 +235,9 @@ fn wrong_numbers_are_named() {
     };
     assert!(refused(right.clone(), &cores(0.0, 0)).contains("cores[0] is 0"));
     assert!(refused(right.clone(), &cores(1.0, 3)).contains("cores[0].devices is 3"));
+    let mut faster = cores(1.0, 0);
+    faster.cores[0].crowded_ratio = 0.5;
+    assert!(refused(right.clone(), &faster).contains("cores[0].crowded_ratio is 0.5"));
     let mut waiting = right;
     waiting.steps[2].takes = Some(Handed { edge: 0, is_backward: true, micro_batch: 0 });
     let edges = [Edge::default()];

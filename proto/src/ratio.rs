@@ -1,0 +1,10 @@
+//! Ratios that JSON leaves out where they are one, which is what documents mean that were written before there were any.
+
+pub(crate) fn one() -> f64 {
+    1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+pub(crate) fn is_one(ratio: &f64) -> bool {
+    *ratio == one()
+}

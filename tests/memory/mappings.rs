@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use loadmaster_planning::actions::mapping::{LinkGraph, Promise, best};
+use loadmaster_planning::fleet::mapping::{LinkGraph, Promise, best};
 
 use crate::models::STAGES;
 use crate::nodes::{CUBE_MESH, Server};

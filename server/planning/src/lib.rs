@@ -9,8 +9,8 @@
 //! | [`predict`] | what does a stage need that nobody ran, and does it fit? | III-A1, III-A3, III-B |
 //! | [`iteration`] | how long does an iteration take: in closed form, at least, and exactly? | AMP, 3.2, 3.3 |
 //! | [`cost`] | what does a stage cost a search: bytes and seconds? | AMP, 3.3 |
-//! | [`fleet`] | which devices does a search see, and which ones are they? | |
-//! | [`actions`] | what do stages do so that they hold less, and on which device of a node is each? | MPress, III |
+//! | [`fleet`] | which devices does a search see, which ones are they, and which stage may be on which? | MPress, III-C |
+//! | [`actions`] | what do stages do so that they hold less? | MPress, III |
 //! | [`chunks`] | what is where, step by step, in a training whose state is larger than its device? | PatrickStar |
 //! | [`search`] | which plan is best, of all that there are? | III-C; AMP, 3.4 |
 //! | [`recommend`] | which plan is best by what was asked for, and what proves it? | III-C; AMP, 3 |

@@ -9,7 +9,6 @@
 //! | `ran` | how long does an iteration take then, and who waits for what? | III-B, simulator |
 //! | `saved` | by what does a stage hold less? | Table IV |
 //! | `question` | what is asked of whoever chooses actions? | |
-//! | `mapping` | which stage is on which device of a node, of all ways that its links tell apart? | III-C |
 //! | `striping` | how is a block split over the links to its peers? | III-C |
 //! | `rule` | keep a block by host, by a peer, or by computing it again? | III-D, Table III |
 //! | `paper` | what does MPress's own planner do? | III-D |
@@ -20,7 +19,6 @@
 mod blocks;
 pub mod fastest;
 mod held;
-pub mod mapping;
 mod node;
 pub mod paper;
 mod question;

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::cluster::{Link, Node};
 
-use super::mapping::LinkGraph;
+use crate::fleet::mapping::LinkGraph;
 use crate::iteration::Edge;
 use crate::iteration::copies::{Shared, SlotCores};
 

@@ -14,6 +14,7 @@ mod choose;
 mod discover;
 mod given;
 mod groups;
+pub mod mapping;
 mod order;
 mod placed;
 mod subset;

@@ -7,7 +7,7 @@ use super::peers::to_peers;
 use super::prices::Prices;
 use super::replace::is_on_peers;
 use super::{Decided, PlanError, Question};
-use crate::actions::mapping::{self, Promise};
+use crate::fleet::mapping::{self, Promise};
 use crate::iteration::copies::Keep;
 
 /// The best mapping that was found, with blocks split over the links that it has.

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::actions::LayerBlocks;
-use crate::actions::mapping::tests::CUBE_MESH;
 use crate::actions::{Allowed, NodeDevices, StageBlocks};
+use crate::fleet::mapping::tests::CUBE_MESH;
 use crate::iteration::Order;
 use crate::iteration::copies::LayerSeconds;
 use crate::search::Stop;

@@ -109,6 +109,7 @@ fn recommended(predicted: &StagePeaks, devices: usize) -> Option<Vec<usize>> {
         inside: link,
         outside: link,
         domains: Vec::new(),
+        unlike: None,
     };
     let fleet =
         Fleet { kinds: vec![kind], nodes: vec![node], tiers: Vec::new(), is_one_node: false, may_grow: true };
@@ -147,6 +148,10 @@ impl StageCosts for StagePeaks {
     }
 
     fn cut_seconds(&self, _: usize, _: LinkId, _: usize) -> f64 {
+        0.0
+    }
+
+    fn cut_seconds_over(&self, _: usize, _: Link, _: usize) -> f64 {
         0.0
     }
 }

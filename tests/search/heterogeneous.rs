@@ -85,6 +85,7 @@ fn node(index: usize, kind: usize, inside: f64, outside: f64) -> FleetNode {
         inside: link(inside),
         outside: link(outside),
         domains: Vec::new(),
+        unlike: None,
     }
 }
 
@@ -327,9 +328,13 @@ impl StageCosts for Costs<'_> {
         Some(Peak { bytes: bytes as u64, needed: bytes as u64 })
     }
 
-    fn cut_seconds(&self, layer: usize, link: LinkId, _: usize) -> f64 {
+    fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
+        self.cut_seconds_over(layer, self.links[usize::from(link)], choice)
+    }
+
+    fn cut_seconds_over(&self, layer: usize, link: Link, _: usize) -> f64 {
         let bytes = self.setup.layers[layer].output * f64::from(self.grid.micro_batch);
-        2.0 * bytes / self.links[usize::from(link)].bytes_per_second
+        2.0 * bytes / link.bytes_per_second
     }
 }
 

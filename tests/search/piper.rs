@@ -6,7 +6,7 @@
 use anyhow::Result;
 use loadmaster_planning::search::time::{Limits, PerLayer, Saving, Savings, fastest};
 use loadmaster_planning::search::{
-    Choice, Cuts, LinkId, Peak, Places, Question, Seconds, Spanning, StageAt, StageCosts, Stop,
+    Choice, Cuts, Link, LinkId, Peak, Places, Question, Seconds, Spanning, StageAt, StageCosts, Stop,
 };
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
@@ -98,6 +98,10 @@ impl StageCosts for Costs {
     }
 
     fn cut_seconds(&self, layer: usize, _link: LinkId, _choice: usize) -> f64 {
+        2.0 * 1e7 * self.chain.boundary_volume[layer] / BANDWIDTH
+    }
+
+    fn cut_seconds_over(&self, layer: usize, _link: Link, _choice: usize) -> f64 {
         2.0 * 1e7 * self.chain.boundary_volume[layer] / BANDWIDTH
     }
 }

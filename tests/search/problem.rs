@@ -57,6 +57,7 @@ impl Devices {
             inside: link,
             outside: link,
             domains: Vec::new(),
+            unlike: None,
         };
         Fleet {
             kinds: vec![Kind {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::search::{Choice, KindSet, LinkId, Peak, Seconds, StageAt, StageCosts};
+use crate::search::{Choice, KindSet, Link, LinkId, Peak, Seconds, StageAt, StageCosts};
 
 /// Factors on the predictions for one kind of device; 1 where nothing was learnt.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,6 +41,11 @@ impl<C> Corrected<C> {
             .map(of)
             .fold(None, |most, factor| Some(most.map_or(factor, |most: f64| most.max(factor))))
             .unwrap_or(1.0)
+    }
+
+    /// What is sent between stages is multiplied with, whatever devices these are on.
+    fn factor_of_cuts(&self) -> f64 {
+        self.factors.iter().map(|factors| factors.seconds).reduce(f64::max).unwrap_or(1.0)
     }
 }
 
@@ -88,11 +93,10 @@ impl<C: StageCosts> StageCosts for Corrected<C> {
     }
 
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
-        let factor = self
-            .factors
-            .iter()
-            .map(|factors| factors.seconds)
-            .fold(None, |most, factor| Some(most.map_or(factor, |most: f64| most.max(factor))));
-        self.costs.cut_seconds(layer, link, choice) * factor.unwrap_or(1.0)
+        self.costs.cut_seconds(layer, link, choice) * self.factor_of_cuts()
+    }
+
+    fn cut_seconds_over(&self, layer: usize, link: Link, choice: usize) -> f64 {
+        self.costs.cut_seconds_over(layer, link, choice) * self.factor_of_cuts()
     }
 }

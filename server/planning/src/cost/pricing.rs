@@ -340,11 +340,12 @@ impl StageCosts for Pricing<'_> {
     }
 
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
+        self.link(link).map_or(0.0, |link| self.cut_seconds_over(layer, link, choice))
+    }
+
+    fn cut_seconds_over(&self, layer: usize, link: Link, choice: usize) -> f64 {
         // Every kind of device sends the same bytes.
         let way = self.kinds.first().and_then(|kind| kind.ways.get(choice)?.as_ref());
-        match (way, self.link(link)) {
-            (Some(way), Some(link)) => 2.0 * point_to_point(way.sums.output_bytes(layer) as f64, link),
-            _ => 0.0,
-        }
+        way.map_or(0.0, |way| 2.0 * point_to_point(way.sums.output_bytes(layer) as f64, link))
     }
 }

@@ -67,6 +67,7 @@ pub fn of_groups(
                 inside: link,
                 outside: link,
                 domains: Vec::new(),
+                unlike: None,
             }),
         }
     }

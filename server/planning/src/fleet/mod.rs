@@ -4,7 +4,8 @@
 //! |---|---|
 //! | a kind | devices of one name *and* of one capacity: shares of a GPU are a kind of their own |
 //! | a node | the chosen devices of one kind of a node: a node with two kinds is two of them |
-//! | its inside link | the slowest between two of those devices |
+//! | its inside link | the slowest between two of those devices: rings of a stage go over it |
+//! | its unlike links | those of all pairs, where they are not alike: edges between stages go over the very pair's |
 //! | its outside link | the node's network, and no faster than the links to its node's devices of other kinds |
 //! | the order of nodes | domains stand together, of every level, and equal nodes beside each other |
 //!
@@ -27,12 +28,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, Node};
 
-use super::search::{Fleet, FleetNode, Kind, KindSet};
+use super::search::{Fleet, FleetNode, Kind, KindSet, UnlikeLinks};
 pub use discover::{DiscoveredWorker, discover};
 pub use given::{GivenFleet, UsualKinds, described, of_given};
 pub use groups::{DeviceGroup, MAX_DEVICES, of_groups};
 pub use subset::Subset;
 pub(crate) use subsets::Subsets;
+
+/// With how many nodes before it a node may share its links.
+const NEWEST: usize = 8;
 
 /// Which devices of a cluster a plan may use.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -201,14 +205,24 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<Pl
         // Those that may not be used count too: a further node like this one has them.
         let all = node.devices.iter().filter(|device| device.kind == part.kind);
         let whole = all.filter(|device| cluster.usable(device) == part.capacity).count() as u32;
+        let inside = slowest(node, &part.devices, &part.devices).unwrap_or(FleetNode::ALONE);
+        let mut unlike = unlike(node, &part.devices, inside);
+        // Most nodes are like one of the last: they share what is known of them.
+        let known = nodes.iter().rev().take(NEWEST).filter_map(|node| node.unlike.as_ref());
+        for known in known {
+            if let Some(unlike) = &mut unlike {
+                unlike.share(known);
+            }
+        }
         nodes.push(FleetNode {
             name: node.name.clone(),
             kind,
             devices: part.devices.len() as u32,
             whole,
-            inside: slowest(node, &part.devices, &part.devices).unwrap_or(FleetNode::ALONE),
+            inside,
             outside: network.into_iter().chain(beside).reduce(Link::slower).unwrap_or(FleetNode::ALONE),
             domains,
+            unlike,
         });
         devices.extend(part.devices.iter().map(|device| DeviceRef {
             node: node.name.clone(),
@@ -253,8 +267,24 @@ fn slowest(node: &Node, some: &[&ClusterDevice], others: &[&ClusterDevice]) -> O
         let is_pair = some.iter().any(|a| others.iter().any(|b| a.index != b.index));
         return node.link.filter(|_| is_pair);
     }
-    let known: BTreeMap<(u32, u32), Link> = node.links.iter().map(|of| ((of.a, of.b), of.link)).collect();
-    let between = |a: u32, b: u32| known.get(&(a.min(b), a.max(b))).copied().or(node.link);
+    let between = between(node);
     let pairs = some.iter().flat_map(|a| others.iter().map(move |b| (a.index, b.index)));
     pairs.filter(|(a, b)| a != b).filter_map(|(a, b)| between(a, b)).reduce(Link::slower)
+}
+
+/// The links between these devices, where they are unlike; of pairs of which nobody knows one it is the slowest.
+fn unlike(node: &Node, devices: &[&ClusterDevice], slowest: Link) -> Option<UnlikeLinks> {
+    if node.links.is_empty() {
+        return None;
+    }
+    let between = between(node);
+    let index = |place: u32| devices.get(place as usize).map(|device| device.index);
+    let link = |a: u32, b: u32| index(a).zip(index(b)).and_then(|(a, b)| between(a, b)).unwrap_or(slowest);
+    UnlikeLinks::of(u32::try_from(devices.len()).ok()?, link)
+}
+
+/// What two devices of a node are linked with, by their indices.
+fn between(node: &Node) -> impl Fn(u32, u32) -> Option<Link> {
+    let known: BTreeMap<(u32, u32), Link> = node.links.iter().map(|of| ((of.a, of.b), of.link)).collect();
+    move |a, b| known.get(&(a.min(b), a.max(b))).copied().or(node.link)
 }

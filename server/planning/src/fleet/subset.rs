@@ -1,6 +1,6 @@
 //! Some devices of a fleet: what a plan on fewer devices than there are takes.
 
-use crate::search::{Cuts, Fleet, FleetNode, Pin};
+use crate::search::{Cuts, Fleet, Pin, UnlikeLinks, UnlikeNodes};
 
 /// Some devices of a fleet, as a fleet of their own.
 #[derive(Debug, Clone)]
@@ -14,7 +14,12 @@ pub struct Subset {
 impl Subset {
     /// All of it.
     pub fn whole(fleet: &Fleet) -> Self {
-        Self { fleet: fleet.clone(), origin: (0..fleet.devices()).collect() }
+        let mut fleet = fleet.clone();
+        // Devices that it does not have are nobody's.
+        for node in fleet.nodes.iter_mut().filter(|node| node.unlike.is_some()) {
+            node.unlike = node.unlike.as_ref().map(UnlikeLinks::alone);
+        }
+        Self { origin: (0..fleet.devices()).collect(), fleet }
     }
 
     /// So many devices of each node, pinned ones before others; nodes of none are left out.
@@ -30,17 +35,30 @@ impl Subset {
             }
             let mut chosen: Vec<u32> = pinned(pins, &own);
             chosen.truncate(devices as usize);
+            let first = own.start;
             let others: Vec<u32> = own.filter(|device| !chosen.contains(device)).collect();
             chosen.extend(others.into_iter().take(devices as usize - chosen.len()));
             chosen.sort_unstable();
+            let places: Vec<u32> = chosen.iter().map(|device| device - first).collect();
             subset.origin.extend(chosen);
-            subset.fleet.nodes.push(FleetNode { devices, ..node.clone() });
+            subset.fleet.nodes.push(node.taking(&places));
         }
         subset
     }
 
     pub fn devices(&self) -> u32 {
         self.fleet.devices()
+    }
+
+    /// Its nodes whose links are unlike, by the places of their devices in the whole fleet.
+    pub fn unlike(&self) -> UnlikeNodes<'_> {
+        UnlikeNodes::of(&self.fleet, |device| self.origin.get(device as usize).copied())
+    }
+
+    /// The same devices with edges at their best: see [`Fleet::with_fastest_edges`].
+    #[must_use]
+    pub fn with_fastest_edges(&self) -> Self {
+        Self { fleet: self.fleet.with_fastest_edges(), origin: self.origin.clone() }
     }
 
     /// Price of an hour of its devices; none where the price of one is not known.

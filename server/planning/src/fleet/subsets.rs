@@ -300,6 +300,7 @@ mod tests {
             inside: link,
             outside: link,
             domains: Vec::new(),
+            unlike: None,
         };
         Fleet {
             kinds: vec![kind("a", 2.0), kind("b", 3.0)],

@@ -281,7 +281,8 @@ proptest! {
         }
     }
 
-    /// What a search takes a link to be is never faster than it is, and between different nodes exactly it.
+    /// What a search takes a link to be is never faster than it is; between different nodes, and where links of a node are unlike,
+    /// exactly it. Where nothing is kept of them, they are all as fast.
     #[test]
     fn no_link_is_taken_to_be_faster_than_it_is(cluster in clusters()) {
         let planned = fleet(&cluster, &Selection::default()).unwrap();
@@ -299,6 +300,13 @@ proptest! {
                 prop_assert!(seen.bytes_per_second <= real.bytes_per_second, "{one:?} {other:?} {seen:?} {real:?}");
                 prop_assert!(seen.latency_seconds >= real.latency_seconds);
                 let is_whole = |name: &String| planned.fleet.nodes.iter().filter(|of| of.name == *name).count() == 1;
+                let node = &planned.fleet.nodes[place[a]];
+                if place[a] == place[b] {
+                    let begin = place.partition_point(|&of| of < place[a]);
+                    let pair = [a - begin, b - begin].map(|own| own as u32);
+                    let between = node.unlike.as_ref().map(|unlike| unlike.between(pair[0], pair[1]));
+                    prop_assert_eq!(between.unwrap_or(Some(Link { origin: real.origin, ..seen })), Some(real));
+                }
                 if one.node != other.node && is_whole(&one.node) && is_whole(&other.node) {
                     prop_assert_eq!(seen, real);
                 }

@@ -55,3 +55,5 @@ pub use question::PlanQuestion;
 mod brute;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unlike;

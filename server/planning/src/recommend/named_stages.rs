@@ -5,7 +5,7 @@ use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::answer::RecommendError;
 use super::ask::{Variant, Wish};
-use super::find::{Asked, Candidate, Effort, Inquiry, Job};
+use super::find::{Asked, Candidate, Effort, Inquiry, Job, KnownOrders};
 use crate::cost::Market;
 use crate::fleet::Subset;
 use crate::search::{Choice, Cuts};
@@ -75,7 +75,9 @@ pub(super) fn untouched<M: Market>(
     let variant = Variant { batch, schedule, choices, stages: stages.len()..=stages.len() };
     let (whole, anywhere) = (Subset::whole(job.fleet), Cuts::anywhere(layers));
     let effort = Effort::last_look();
-    let inquiry = Inquiry { market, job, subset: &whole, wish, cuts: &anywhere, effort: &effort };
+    let orders = KnownOrders::default();
+    let inquiry =
+        Inquiry { market, job, subset: &whole, wish, cuts: &anywhere, effort: &effort, orders: &orders };
     let sizes: Vec<u32> = partitioning.stages().iter().map(StageConfig::devices).collect();
     let asked = Asked::along(inquiry, &variant, &sizes);
     let Some(mut plan) = asked.given(&stages) else {

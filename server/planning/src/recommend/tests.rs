@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::answer::broken_rules;
 use super::brute::{Plan, every_plan, highest};
-use super::find::{BestNodes, Effort, Inquiry, least, on_any_subset, value};
+use super::find::{BestNodes, Effort, Inquiry, KnownOrders, least, on_any_subset, value};
 use super::*;
 use crate::cost::{Batch, LayerFacts, Market};
 use crate::fleet::Subset;
@@ -52,6 +52,10 @@ impl Casino {
         Self { facts: (0..layers).map(fact).collect(), ..casino }
     }
 
+    pub(super) fn with_slowness(self, slowness: u64) -> Self {
+        Self { slowness, ..self }
+    }
+
     /// The finalizer of `SplitMix64` over the words.
     fn throw(&self, words: &[u64]) -> u64 {
         let mixed = words.iter().fold(self.seed, |state, word| {
@@ -76,8 +80,11 @@ impl Thrown {
     }
 
     fn over(&self, link: LinkId) -> u64 {
-        let speed = self.links.get(usize::from(link)).map_or(1.0, |link| link.bytes_per_second);
-        4_u64.saturating_sub(speed as u64) * self.casino.slowness
+        self.links.get(usize::from(link)).map_or(3 * self.casino.slowness, |link| self.over_link(*link))
+    }
+
+    fn over_link(&self, link: Link) -> u64 {
+        4_u64.saturating_sub(link.bytes_per_second as u64) * self.casino.slowness
     }
 }
 
@@ -114,6 +121,11 @@ impl StageCosts for Thrown {
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
         let data = self.choices.get(choice).map_or(1, |choice| u64::from(choice.data));
         (self.over(link) * (1 + self.casino.throw(&[7, layer as u64])) / data) as f64
+    }
+
+    fn cut_seconds_over(&self, layer: usize, link: Link, choice: usize) -> f64 {
+        let data = self.choices.get(choice).map_or(1, |choice| u64::from(choice.data));
+        (self.over_link(link) * (1 + self.casino.throw(&[7, layer as u64])) / data) as f64
     }
 }
 
@@ -278,6 +290,7 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
                             inside: link(3),
                             outside,
                             domains: Vec::new(),
+                            unlike: None,
                         })
                     });
                 let fleet = Fleet {
@@ -628,6 +641,7 @@ fn simple(objective: Objective, shape: PlanShape, capacity: u64) -> Case {
             inside: link(3),
             outside: link(3),
             domains: Vec::new(),
+            unlike: None,
         }],
         tiers: Vec::new(),
         is_one_node: false,
@@ -673,7 +687,9 @@ fn a_search_that_cannot_list_all_places_ends_by_its_effort() {
     case.wish.constraints.allow_idle_devices = true;
     let (effort, subset, job) = (Effort::usual(&Stop::default()), Subset::whole(&case.fleet), case.job());
     let (market, wish, cuts) = (&case.casino, &case.wish, &case.wish.cuts);
-    let inquiry = Inquiry { market, job: &job, subset: &subset, wish, cuts, effort: &effort };
+    let orders = KnownOrders::default();
+    let inquiry =
+        Inquiry { market, job: &job, subset: &subset, wish, cuts, effort: &effort, orders: &orders };
     let whole = on_any_subset(inquiry);
     effort.list(u64::MAX);
     assert!(effort.is_short());
@@ -692,7 +708,9 @@ fn a_look_at_many_devices_is_work_whatever_comes_of_it() {
     case.wish.keeps_order = false;
     let (effort, subset, job) = (Effort::usual(&Stop::default()), Subset::whole(&case.fleet), case.job());
     let (market, wish, cuts) = (&case.casino, &case.wish, &case.wish.cuts);
-    let inquiry = Inquiry { market, job: &job, subset: &subset, wish, cuts, effort: &effort };
+    let orders = KnownOrders::default();
+    let inquiry =
+        Inquiry { market, job: &job, subset: &subset, wish, cuts, effort: &effort, orders: &orders };
     effort.list(45_000_000);
     let nodes = BestNodes::of(&case.fleet);
     let mut looks = 0;

@@ -1,6 +1,6 @@
 //! What stages cost at best, wherever they are: what bounds all orders of a fleet's nodes and all parts of it.
 
-use super::{Choice, Fleet, KindSet, LinkId, Peak, Seconds, StageAt, StageCosts};
+use super::{Choice, Fleet, KindSet, Link, LinkId, Peak, Seconds, StageAt, StageCosts};
 
 /// Costs on the best of some kinds, whatever kind is asked about.
 #[derive(Debug)]
@@ -52,5 +52,9 @@ impl<C: StageCosts> StageCosts for Best<'_, C> {
 
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
         self.costs.cut_seconds(layer, link, choice)
+    }
+
+    fn cut_seconds_over(&self, layer: usize, link: Link, choice: usize) -> f64 {
+        self.costs.cut_seconds_over(layer, link, choice)
     }
 }

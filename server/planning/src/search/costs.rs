@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::choice::Choice;
-use super::fleet::KindSet;
+use super::fleet::{KindSet, Link};
 use super::places::LinkId;
 
 /// A stage on devices.
@@ -88,6 +88,9 @@ pub trait StageCosts {
     ///
     /// [`Question::edge_seconds`]: super::Question::edge_seconds
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64;
+
+    /// The same over a link that need not be one of those which are known by number: no longer over a faster one.
+    fn cut_seconds_over(&self, layer: usize, link: Link, choice: usize) -> f64;
 
     /// Whether a stage's passes take what its layers' take one by one, added up.
     fn adds_up(&self) -> bool {

@@ -3,6 +3,8 @@
 use loadmaster_proto::bytes::Bytes;
 pub use loadmaster_proto::cluster::{Link, LinkOrigin};
 
+use super::pairs::UnlikeLinks;
+
 /// A kind of device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kind {
@@ -50,7 +52,7 @@ impl KindSet {
     }
 }
 
-/// A node: devices of one kind that reach each other over one kind of link.
+/// A node: devices of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetNode {
     /// As the scheduler names it.
@@ -61,12 +63,14 @@ pub struct FleetNode {
     pub devices: u32,
     /// How many the whole node has: a part of a fleet may have fewer.
     pub whole: u32,
-    /// Slowest link between two of its devices.
+    /// Slowest link between two of its devices: what rings over them go over.
     pub inside: Link,
     /// Its link to the outside: a pair of nodes is no faster than the slower of the two.
     pub outside: Link,
     /// Which domain of each tier it is in, nearest tier first (leaf switch, then spine, …).
     pub domains: Vec<u32>,
+    /// The links between its devices where they are unlike.
+    pub unlike: Option<UnlikeLinks>,
 }
 
 /// All devices, in the order in which a pipeline takes them.
@@ -150,5 +154,6 @@ impl FleetNode {
     pub fn is_like(&self, other: &Self) -> bool {
         (self.kind, self.devices, self.whole, self.inside, self.outside)
             == (other.kind, other.devices, other.whole, other.inside, other.outside)
+            && self.unlike == other.unlike
     }
 }

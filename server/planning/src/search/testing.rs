@@ -159,6 +159,12 @@ impl StageCosts for Dice {
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
         (self.link(link) * (1 + self.throw(&[7, layer as u64, choice as u64]) % 3)) as f64
     }
+
+    fn cut_seconds_over(&self, layer: usize, link: Link, choice: usize) -> f64 {
+        // A unit takes 4 s at no speed at all.
+        let unit = 4_u64.saturating_sub(link.bytes_per_second as u64);
+        (unit * (1 + self.throw(&[7, layer as u64, choice as u64]) % 3)) as f64
+    }
 }
 
 /// The ways to run a stage that instances know.
@@ -197,6 +203,7 @@ fn fleets(unit: u32, most: u32) -> impl Strategy<Value = Fleet> {
                 inside: link(inside + 1),
                 outside: link(outside),
                 domains: vec![domain, 0],
+                unlike: None,
             })
         });
         let nodes = nodes.collect();
@@ -395,6 +402,7 @@ mod tests {
             inside: link,
             outside: link,
             domains: Vec::new(),
+            unlike: None,
         };
         let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(u64::MAX), hourly_price: None }];
         let fleet =

@@ -32,6 +32,7 @@ fn wide(schedule: Schedule, stages: RangeInclusive<usize>, capacity: u64) -> Ins
         inside: link(2.0),
         outside: link(1.0),
         domains: Vec::new(),
+        unlike: None,
     };
     let kind =
         |capacity| Kind { name: format!("of {capacity}"), capacity: Bytes(capacity), hourly_price: None };

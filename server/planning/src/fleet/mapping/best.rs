@@ -22,7 +22,7 @@ pub struct Found {
 pub struct Promise {
     /// Its value is at least this.
     pub bound: f64,
-    /// Of equal bounds, that with less of this is looked at first.
+    /// That with less of this is looked at first.
     pub guess: f64,
 }
 
@@ -39,19 +39,19 @@ pub fn best(
     mut promise: impl FnMut(&[usize]) -> Promise,
     mut value: impl FnMut(&[usize]) -> Option<f64>,
 ) -> Option<Found> {
-    let Some(all) = graph.classes(stages) else { return improved(graph.devices(), stages, most, value) };
+    let Some(all) = graph.classes(stages) else { return exchanged(graph.devices(), stages, most, value) };
     let classes = all.len();
     let mut promised: Vec<(Promise, Vec<usize>)> =
         all.into_iter().map(|mapping| (promise(&mapping), mapping)).collect();
     // The first of all is in order; what is likely to be best comes next, so that the rest is soon left out.
     if let Some((_, others)) = promised.split_first_mut() {
-        others.sort_by(|(a, _), (b, _)| a.bound.total_cmp(&b.bound).then(a.guess.total_cmp(&b.guess)));
+        others.sort_by(|(a, _), (b, _)| a.guess.total_cmp(&b.guess));
     }
     let mut found: Option<Found> = None;
     let (mut valued, mut is_exact) = (0, true);
     for (promise, mapping) in promised {
         if found.as_ref().is_some_and(|found| promise.bound >= found.value) {
-            break;
+            continue;
         }
         if valued == most {
             is_exact = false;
@@ -66,8 +66,9 @@ pub fn best(
     found.map(|found| Found { valued, is_exact, ..found })
 }
 
-/// Exchanges the devices of two places, used or not, as long as that makes the value smaller.
-pub(super) fn improved(
+/// Exchanges the devices of two places, used or not, as long as that makes the value smaller and at most so many are asked for;
+/// from the order of the devices on.
+pub fn exchanged(
     devices: usize,
     stages: usize,
     most: usize,

@@ -6,17 +6,20 @@
 //! | `symmetries` | which renumberings of the devices leave the links as they are? |
 //! | `classes` | which mappings are there, when those are told apart that the links tell apart? |
 //! | `best` | which mapping is best? |
+//! | `orders` | which mappings may be best where neighbours alone send each other something? |
 //!
 //! On a hybrid cube mesh of 8 devices 4 renumberings change nothing, so that 8! mappings are 10,080 different ones; on
 //! a switch all are the same.
 
 mod best;
 mod classes;
+mod orders;
 mod symmetries;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use best::{Found, Promise, best};
+pub use best::{Found, Promise, best, exchanged};
+pub use orders::{DeviceOrder, Orders};
 
 /// Devices of a node and the links between them, as far as they can be told apart.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -61,7 +61,7 @@ fn more_devices_than_can_be_listed_and_too_few_have_none() {
 }
 
 /// All ways to give so many stages different devices.
-fn every_mapping(devices: usize, stages: usize) -> Vec<Vec<usize>> {
+pub(crate) fn every_mapping(devices: usize, stages: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for _ in 0..stages {
         let longer = |mapping: &Vec<usize>| {
@@ -136,7 +136,7 @@ proptest! {
         prop_assert!(found.is_exact && Some(found.valued) <= found.classes);
         let hasty = best(&graph, devices, 1, promise, |of| Some(value(of))).unwrap();
         prop_assert!(hasty.valued == 1 && (!hasty.is_exact || hasty.value == values));
-        let exchanged = best::improved(devices, devices, 1_000, |of| Some(value(of))).unwrap();
+        let exchanged = exchanged(devices, devices, 1_000, |of| Some(value(of))).unwrap();
         prop_assert!(exchanged.value >= values && !exchanged.is_exact);
         prop_assert!(exchanged.value <= value(&(0..devices).collect::<Vec<_>>()));
     }

@@ -20,8 +20,11 @@ use crate::recommend::plan::Writer;
 use crate::search::Stop;
 
 /// What is asked of a candidate.
+#[derive(Clone)]
 pub(super) struct Asked<'a> {
     pub(super) candidate: &'a Candidate,
+    /// The same stages as if edges were over the best links of their nodes: wherever they are, nothing is faster.
+    at_best: Candidate,
     pub(super) untouched: Plan,
     pub(super) settings: Vec<StageSetting>,
     pub(super) stages: Vec<StageBlocks>,
@@ -56,6 +59,28 @@ impl Asked<'_> {
     /// Its stages with edges that are known, of which this must be absent.
     pub(super) fn known_within<'a>(&'a self, needs: &'a [i128]) -> Known<'a> {
         Known { needs: Some(needs), edges: Some(&self.edges), recipes: None }
+    }
+
+    /// By stage: bytes that must be absent; below 0 what is free.
+    pub(super) fn needs(&self) -> &[i128] {
+        &self.needs
+    }
+
+    /// Between each stage and the next one, wherever they are on their nodes, at least.
+    pub(super) fn least_edges(&self) -> Vec<Edge> {
+        self.at_best.edges.iter().map(|&both| Edge::halves(both)).collect()
+    }
+
+    /// Seconds of an iteration of its stages untouched, wherever they are on their nodes, at least; none without times.
+    pub(super) fn least_seconds(&self) -> Option<f64> {
+        self.at_best.simulated
+    }
+
+    /// The same stages on each other's devices: `candidate` is these, `node` these devices in the order of the stages.
+    pub(super) fn on<'b>(&'b self, candidate: &'b Candidate, node: NodeDevices) -> Asked<'b> {
+        let edge_bytes = bytes_of_edges(candidate, &node);
+        let edges = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
+        Asked { candidate, node, edge_bytes, edges, ..self.clone() }
     }
 
     /// Its devices with as much memory of each host as may be taken.
@@ -138,15 +163,25 @@ impl Writer<'_> {
             shared: links.shared(),
             cores: self.cores_of_all(candidate),
         };
-        // As many as take the seconds of the edge over these links.
-        let bytes = |(edge, both): (usize, &f64)| node.bytes_in(edge, edge + 1, both / 2.0);
-        let edge_bytes = candidate.edges.iter().enumerate().map(bytes).collect();
+        let edge_bytes = bytes_of_edges(candidate, &node);
         let of_stages = settings.iter().zip(&stages).zip(&node.capacity);
         let needs = of_stages.map(|((setting, blocks), &capacity)| self.need(setting, blocks, capacity));
         let needs = needs.collect::<Result<_, _>>()?;
         let edges = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
         let bytes_factor = self.bytes_factor();
-        Ok(Asked { candidate, untouched, settings, stages, edge_bytes, edges, node, needs, bytes_factor })
+        let at_best = self.at_best_edges(candidate);
+        Ok(Asked {
+            candidate,
+            at_best,
+            untouched,
+            settings,
+            stages,
+            edge_bytes,
+            edges,
+            node,
+            needs,
+            bytes_factor,
+        })
     }
 
     /// Bytes that a stage must not have on its device in front of a backward pass that meets all in flight.
@@ -185,6 +220,12 @@ impl Writer<'_> {
         let capacity = (capacity as f64 / self.bytes_factor()).floor();
         Ok(untouched - beside - capacity as i128)
     }
+}
+
+/// Of each edge, as many bytes as take its seconds over the links of these devices.
+fn bytes_of_edges(candidate: &Candidate, node: &NodeDevices) -> Vec<u64> {
+    let bytes = |(edge, both): (usize, &f64)| node.bytes_in(edge, edge + 1, both / 2.0);
+    candidate.edges.iter().enumerate().map(bytes).collect()
 }
 
 /// Links between stages whose devices may have blocks of each other.

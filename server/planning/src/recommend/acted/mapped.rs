@@ -1,7 +1,7 @@
 //! Which stage is on which device of a node whose links are unlike (MPress, III-C).
 //!
-//! Stages that hold much belong where devices with room are near. A plan that is found soon says what a mapping is worth; the
-//! best one's stages are then asked about like any others.
+//! Stages that hold much belong where devices with room are near, and neighbours next to each other. A plan that is found soon says
+//! what a mapping is worth, edges of the pipeline included; the best one's stages are then asked about like any others.
 
 use loadmaster_proto::training::actions::Way;
 
@@ -9,54 +9,91 @@ use super::asked::Asked;
 use super::choose::{Choice, Chooser};
 use crate::actions::fastest::{self, Effort};
 use crate::actions::{NodeDevices, paper};
-use crate::fleet::mapping::{self, Promise};
+use crate::cost::Market;
+use crate::fleet::mapping::{self, LinkGraph, Promise};
 use crate::recommend::find::Candidate;
 use crate::recommend::plan::Writer;
-use crate::search::Stop;
+use crate::search::{self, Stop, UnlikeNodes};
 
 /// Of how many mappings of a candidate a plan is looked for at most.
 const MOST_VALUED: usize = 24;
 
 impl Writer<'_> {
     /// The same stages on each other's devices, of every candidate for which a faster plan is soon found there. Only devices
-    /// that are alike but for the links to each other change places: whatever bounds such stages in one order bounds them in any.
+    /// that are alike but for the links to each other change places.
     pub(super) fn mapped(&self, candidates: &[Candidate], choice: Choice<'_>, stop: &Stop) -> Vec<Candidate> {
-        if !choice.allowed.ways.contains(&Way::Peer) {
-            return Vec::new();
-        }
         candidates.iter().filter_map(|of| self.on_other_devices(of, choice, stop)).collect()
     }
 
     fn on_other_devices(&self, candidate: &Candidate, choice: Choice<'_>, stop: &Stop) -> Option<Candidate> {
-        let are_unlike = || self.copy_links(candidate, choice.pace).has_unlike_pairs();
+        let sends_to_peers = choice.allowed.ways.contains(&Way::Peer);
+        let has_unlike_edges = self.fleet.fleet.has_unlike_links();
+        let are_unlike = || {
+            sends_to_peers && self.copy_links(candidate, choice.pace).has_unlike_pairs() || has_unlike_edges
+        };
         if stop.is_requested() || !self.is_on_one_node(candidate) || !are_unlike() {
             return None;
         }
         let untouched = self.plan(candidate, choice.chooser.solver()).ok()?;
         let asked = self.asked(candidate, untouched, choice.pace).ok()?;
         let node = asked.node_within(choice.allowed);
+        let costs = self.edge_costs(candidate);
+        let nodes = UnlikeNodes::of_all(&self.fleet.fleet);
+        let placed = |mapping: &[usize]| {
+            let mut placed = candidate.clone();
+            for (stage, &device) in placed.stages.iter_mut().zip(mapping) {
+                stage.devices.clone_from(&candidate.stages.get(device)?.devices);
+            }
+            placed.price_edges(&costs, &nodes);
+            Some(placed)
+        };
         // No plan is faster than its stages untouched: where that is reached no other mapping is looked at.
-        let bound = candidate.simulated.unwrap_or(0.0);
+        let least = asked.least_seconds().unwrap_or(0.0);
+        let graph = graph(&node, |from, to| {
+            let devices = [from, to].map(|of| candidate.stages.get(of).map_or(&[][..], |of| &of.devices));
+            nodes.entry(devices[0], devices[1]).map(|link| (link.bytes_per_second, link.latency_seconds))
+        });
         let found = mapping::best(
-            &node.graph(),
+            &graph,
             candidate.stages.len(),
             MOST_VALUED,
-            |mapping| Promise { bound, guess: sending(&asked, &node, mapping) },
+            |mapping| {
+                let own = if has_unlike_edges { placed(mapping).and_then(|of| of.at_least()) } else { None };
+                let bound = own.unwrap_or(0.0).max(least);
+                let sending = if sends_to_peers { sending(&asked, &node, mapping) } else { 0.0 };
+                Promise { bound, guess: bound + sending }
+            },
             |mapping| {
                 let are_alike = mapping.iter().enumerate().all(|(stage, &own)| are_alike(&node, stage, own));
                 let may_go_on = are_alike && !stop.is_requested();
-                let node = may_go_on.then(|| node.mapped(mapping))?;
-                soon(&asked, &node, choice, stop)
+                let placed = placed(mapping).filter(|_| may_go_on)?;
+                soon(&asked.on(&placed, node.mapped(mapping)), choice, stop)
             },
         )?;
         let changes = found.mapping.iter().enumerate().any(|(stage, &device)| stage != device);
-        changes.then(|| {
-            let mut mapped = candidate.clone();
-            for (stage, &device) in mapped.stages.iter_mut().zip(&found.mapping) {
-                stage.devices.clone_from(&candidate.stages[device].devices);
+        let mut mapped = placed(&found.mapping).filter(|_| changes)?;
+        mapped.simulate();
+        Some(mapped)
+    }
+
+    /// The stages of a candidate as if edges were over the best links of their nodes.
+    pub(super) fn at_best_edges(&self, candidate: &Candidate) -> Candidate {
+        let nodes = UnlikeNodes::of_all(&self.fleet.fleet);
+        if nodes.is_empty() {
+            return candidate.clone();
+        }
+        candidate.at_best_edges(&self.edge_costs(candidate), &nodes)
+    }
+
+    /// Prices of what the stages of a candidate send each other.
+    fn edge_costs(&self, candidate: &Candidate) -> impl search::StageCosts {
+        let mut choices: Vec<search::Choice> = Vec::new();
+        for stage in &candidate.stages {
+            if !choices.contains(&stage.choice) {
+                choices.push(stage.choice);
             }
-            mapped
-        })
+        }
+        self.prices.costs(candidate.schedule, candidate.batch, &choices, &[])
     }
 
     /// Whether each stage is one device, and all are on the same node.
@@ -71,14 +108,23 @@ impl Writer<'_> {
 }
 
 /// Seconds of an iteration with actions that are soon found on these devices, or with MPress's; none where neither fit.
-fn soon(asked: &Asked<'_>, node: &NodeDevices, choice: Choice<'_>, stop: &Stop) -> Option<f64> {
-    let question = asked.question(node, &[], choice.allowed, stop);
+fn soon(asked: &Asked<'_>, choice: Choice<'_>, stop: &Stop) -> Option<f64> {
+    let question = asked.question(&asked.node, &[], choice.allowed, stop);
     let is_searched = choice.chooser == Chooser::Fastest && !asked.candidate.schedule.updates_always();
     let found = is_searched.then(|| fastest::unproven(&question, asked.known(), Effort::Few).ok()).flatten();
     match found {
         Some(plan) => Some(plan.seconds),
         None => paper::plan(&question).ok().map(|plan| plan.seconds),
     }
+}
+
+/// What a mapping depends on: what devices copy over, and what is between them for the pipeline's edges.
+fn graph<L: PartialEq>(node: &NodeDevices, edge: impl Fn(usize, usize) -> L) -> LinkGraph {
+    let speed = |link: search::Link| (link.bytes_per_second, link.latency_seconds);
+    let devices: Vec<_> = (0..node.count())
+        .map(|device| (node.capacity.get(device).copied(), node.host.get(device).copied().map(speed)))
+        .collect();
+    LinkGraph::new(&devices, |from, to| (node.link(from, to).map(speed), edge(from, to)))
 }
 
 /// Seconds of sending once what stages lack to all that have room, over all links at once.

@@ -14,7 +14,7 @@
 //! | `cores` | which cores do CPU slots share? |
 //! | `nodes` | are peers on the same node, and has its host the memory? |
 //! | `stages` | which stages are actions chosen for? |
-//! | `mapped` | which of them is on which device, where links between devices are unlike? |
+//! | `mapped` | which of them is on which device, where links between devices are unlike, edges included? |
 //! | `seconds` | how long does an iteration take with the copies? |
 //! | `objectives` | which plan with chosen actions is best at what is asked? |
 //! | `endless` | how long if it never flushes? |
@@ -47,7 +47,7 @@ pub(super) use choose::{Choice, Chooser};
 pub(super) use endless::endless_of;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
 pub(super) use objectives::{ActionsQuestion, KnownAlone};
-pub(super) use seconds::{device_of, in_proportion, mean_again, trip};
+pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, trip};
 pub(super) use stages::Stages;
 
 use super::answer::{QuestionError, RecommendError};

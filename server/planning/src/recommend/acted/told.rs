@@ -10,7 +10,7 @@ use loadmaster_proto::training::stage::Partitioning;
 use super::Stages;
 use super::asked::Asked;
 use super::choose::Choice;
-use crate::actions::fastest;
+use crate::actions::fastest::{self, Known};
 use crate::search::Stop;
 
 /// Within which share of the bound a value is as good.
@@ -39,13 +39,15 @@ pub(super) fn certificate(
     let is_endless = asked.candidate.schedule.updates_always();
     let of_stages = || {
         // Actions only add to what the stages do, so nothing of these stages is faster than they are untouched.
-        let own = asked.untouched.iteration_seconds().unwrap_or(0.0);
+        let own = asked.least_seconds().or_else(|| asked.untouched.iteration_seconds()).unwrap_or(0.0);
         if is_endless {
             return own;
         }
         let node = asked.node_within(choice.allowed);
         let question = asked.question(&node, &[], choice.allowed, stop);
-        fastest::bound(&question, asked.known(), best).ok().flatten().unwrap_or(0.0).max(own)
+        let (needs, edges) = (asked.needs(), asked.least_edges());
+        let known = Known { edges: Some(&edges), ..asked.known_within(needs) };
+        fastest::bound(&question, known, best).ok().flatten().unwrap_or(0.0).max(own)
     };
     let bound = stages.bound.unwrap_or_else(of_stages).min(best);
     let gap = if bound > 0.0 { (best - bound).max(0.0) / bound } else { 0.0 };

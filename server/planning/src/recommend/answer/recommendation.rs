@@ -13,7 +13,7 @@ use super::{baselines, runners_up};
 use crate::cost::Market;
 use crate::fleet::Subset;
 use crate::recommend::ask::Wish;
-use crate::recommend::find::{Candidate, Effort, Inquiry, Job, attempt, check_mode, solver};
+use crate::recommend::find::{Candidate, Effort, Inquiry, Job, KnownOrders, attempt, check_mode, solver};
 use crate::search::Stop;
 
 /// The answer to a wish.
@@ -57,7 +57,9 @@ pub fn recommend<M: Market>(
         return Err(RecommendError::no_plan("a layer is pinned to a device that is not there"));
     };
     let effort = Effort::usual(stop);
-    let inquiry = Inquiry { market, job, subset: &whole, wish, cuts: &cuts, effort: &effort };
+    let orders = KnownOrders::default();
+    let inquiry =
+        Inquiry { market, job, subset: &whole, wish, cuts: &cuts, effort: &effort, orders: &orders };
     let found = attempt(inquiry);
     let pool = pool(inquiry, &found);
     let Some(best) = pool.first().cloned() else {

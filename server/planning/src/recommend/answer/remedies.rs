@@ -271,6 +271,7 @@ fn grow(fleet: &mut Fleet, more: u32) {
         // Between devices that are not used nothing is known: no slower than to other nodes.
         last.inside = last.inside.slower(last.outside);
         last.devices = last.whole;
+        last.unlike = None;
     }
     fleet.nodes.extend((0..more).map(|_| last.clone()));
 }

@@ -8,7 +8,7 @@ use super::ways::{Seat, Ways};
 use crate::cost::{Factors, Prices};
 use crate::fleet::PlannedFleet;
 use crate::predict::{ActedStages, ActionsError, Margin};
-use crate::recommend::acted::{CopiesAsPlanned, settings};
+use crate::recommend::acted::{CopiesAsPlanned, Timed, settings};
 use crate::recommend::ask::{ProfiledChain, Transfers};
 use crate::recommend::find::Candidate;
 use crate::recommend::plan::Writer;
@@ -50,14 +50,14 @@ impl<'a> ActedPricer<'a> {
             transfers: Transfers { overlap, reason: String::new() },
         };
         let copies = CopiesAsPlanned::of(plan);
-        let are_uniform = are_uniform(fleet);
-        Ok(Self { plan, plain: Pricer::of(prices, plan), writer, stages, copies, are_uniform })
+        let are_uniform = are_uniform(fleet) && !fleet.fleet.has_unlike_links();
+        let plain = Pricer::of(prices, plan, fleet.devices());
+        Ok(Self { plan, plain, writer, stages, copies, are_uniform })
     }
 
     /// How fast copies are in a way, and who says so, for people; none where nothing is copied.
     pub(super) fn told(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<String> {
-        let candidate = self.candidate(ways, way)?;
-        self.writer.timed_as_planned(&candidate, &self.stages, self.copies).ok()??.told()
+        self.fastest(ways, way)?.1.told()
     }
 
     /// What of the plan's actions may not be on these nodes, in the first of their ways; none where all may.
@@ -70,23 +70,28 @@ impl<'a> ActedPricer<'a> {
         ))
     }
 
-    /// The way as a plan on the devices of the whole fleet.
-    fn candidate(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<Candidate> {
-        let mut candidate = self.plain.candidate(ways, way)?;
-        for (stage, devices) in candidate.stages.iter_mut().zip(ways.devices(way)) {
-            stage.devices = devices;
-        }
-        Some(candidate)
+    /// The fastest of the ways to put ranks on the devices of its nodes that are tried, with what an iteration takes.
+    fn fastest(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<(Candidate, Timed)> {
+        let timed = |candidate: Candidate| {
+            let devices: Vec<&[u32]> = candidate.stages.iter().map(|of| of.devices.as_slice()).collect();
+            self.writer.check_acts_on(&devices, &self.stages).ok()?;
+            let timed = self.writer.timed_as_planned(&candidate, &self.stages, self.copies).ok()??;
+            Some((candidate, timed))
+        };
+        let all = self.plain.candidates(ways, way, !self.are_uniform)?.into_iter().filter_map(timed);
+        let seconds = |of: &(Candidate, Timed)| of.1.iteration_seconds();
+        all.min_by(|one, other| seconds(one).total_cmp(&seconds(other)))
     }
 }
 
 impl Price for ActedPricer<'_> {
     fn seconds(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<f64> {
-        let candidate = self.candidate(ways, way)?;
-        let devices: Vec<&[u32]> = candidate.stages.iter().map(|stage| stage.devices.as_slice()).collect();
-        self.writer.check_acts_on(&devices, &self.stages).ok()?;
-        let timed = self.writer.timed_as_planned(&candidate, &self.stages, self.copies).ok()??;
-        Some(timed.iteration_seconds())
+        Some(self.fastest(ways, way)?.1.iteration_seconds())
+    }
+
+    fn devices(&self, ways: &Ways<'_>, way: &[Seat]) -> Vec<Vec<u32>> {
+        let stages = self.fastest(ways, way).map(|(fastest, _)| fastest.stages);
+        stages.map_or_else(|| ways.devices(way), |of| of.into_iter().map(|stage| stage.devices).collect())
     }
 
     /// Actions add seconds to those of untouched stages, and take none away.
@@ -101,7 +106,7 @@ impl Price for ActedPricer<'_> {
         steps.max(ways.ranks() as u64)
     }
 
-    /// Devices of a node are taken in order, though each may have a link of its own to the host.
+    /// Few of the ways to take the devices of a node are tried, though each may have a link of its own to the host.
     fn tells_all(&self) -> bool {
         self.are_uniform
     }

@@ -47,8 +47,13 @@ pub(super) fn fastest(
     let is_proven = are_all && pricer.tells_all() || best.is_least();
     let Best { way, seconds, least, .. } = best;
     let least = if is_proven { Some(seconds) } else { least };
-    let bound =
-        Bound { stages: ways.devices(&way), seconds: Some(seconds), least, is_proven, notes: Vec::new() };
+    let bound = Bound {
+        stages: pricer.devices(ways, &way),
+        seconds: Some(seconds),
+        least,
+        is_proven,
+        notes: Vec::new(),
+    };
     Ok(Some((way, bound)))
 }
 

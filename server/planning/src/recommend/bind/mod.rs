@@ -137,7 +137,7 @@ impl BindQuestion {
         });
         let prices = Prices::new(priced.collect(), self.plan.training, Margin::Known, chain.model.as_ref());
         if !is_stepped(&self.plan) {
-            let found = fastest::fastest(ways, &Pricer::of(&prices, &self.plan), stop)?;
+            let found = fastest::fastest(ways, &Pricer::of(&prices, &self.plan, self.fleet.devices()), stop)?;
             return Ok(found.map(|(_, bound)| (bound, None)).ok_or_else(no_seconds));
         }
         let pricer = match ActedPricer::of(&self.plan, (chain, &kinds), &prices, &self.fleet) {

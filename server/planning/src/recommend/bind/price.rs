@@ -1,13 +1,16 @@
 //! How long an iteration takes in a way, and in none of them less.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::Schedule;
 
 use super::ways::{Seat, Ways};
 use crate::cost::{Batch, Market};
-use crate::fleet::Subset;
+use crate::fleet::{DeviceRef, Subset};
 use crate::iteration::Overlap;
-use crate::recommend::find::Candidate;
+use crate::recommend::find::{Candidate, KnownOrders};
 use crate::search::{Choice, Cuts, Fleet, FleetNode, Link, Places, Question};
 
 /// What tells how long an iteration of a plan takes in its ways.
@@ -21,8 +24,14 @@ pub(super) trait Price {
     /// How much it is to price one of these ways, in ranks that are priced by their passes.
     fn work(&self, ways: &Ways<'_>) -> u64;
 
-    /// Whether ways that nothing tells apart take the same seconds, so that one of them stands for all.
+    /// Whether ways that nothing tells apart take the same seconds, so that one of them stands for all, and no way is faster than
+    /// it was found to be.
     fn tells_all(&self) -> bool;
+
+    /// By stage, in the order of its ranks: the fleet's devices in a way, for which its seconds are.
+    fn devices(&self, ways: &Ways<'_>, way: &[Seat]) -> Vec<Vec<u32>> {
+        ways.devices(way)
+    }
 }
 
 /// What prices the ways of a plan by its passes.
@@ -35,10 +44,18 @@ pub(super) struct Pricer<'a, M> {
     /// First layer, last layer and choice of each stage.
     stages: Vec<(usize, usize, usize)>,
     cuts: Cuts,
+    /// By rank, which device of its node the plan has it on.
+    planned: Vec<Option<u32>>,
+    /// Those that were given, in the fleet's order.
+    given: &'a [DeviceRef],
+    orders: KnownOrders,
+    /// Whether every way was found on devices that are proven to be the best of its nodes.
+    is_proven: Cell<bool>,
 }
 
 impl<'a, M: Market> Pricer<'a, M> {
-    pub(super) fn of(market: &'a M, plan: &Plan) -> Self {
+    /// `given` are the devices that were given, in the fleet's order.
+    pub(super) fn of(market: &'a M, plan: &Plan, given: &'a [DeviceRef]) -> Self {
         let mut choices: Vec<Choice> = Vec::new();
         let mut stages = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {
@@ -62,21 +79,107 @@ impl<'a, M: Market> Pricer<'a, M> {
             choices,
             stages,
             cuts: Cuts::anywhere(market.layers()),
+            planned: plan
+                .stages
+                .iter()
+                .flat_map(|stage| {
+                    let ranks = 0..stage.config.devices() as usize;
+                    ranks.map(|rank| stage.devices.get(rank).map(|device| device.index))
+                })
+                .collect(),
+            given,
+            orders: KnownOrders::default(),
+            is_proven: Cell::new(true),
         }
     }
 
-    /// A way as a candidate on its own nodes, not simulated yet.
-    pub(super) fn candidate(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<Candidate> {
-        let own = |seat: &Seat| ways.fleet.nodes.get(seat.node).cloned();
-        let nodes: Option<Vec<FleetNode>> =
-            way.iter().map(|seat| Some(FleetNode { devices: seat.taken, ..own(seat)? })).collect();
-        self.on(&ways.fleet.with_nodes(nodes?), ways, way)
+    /// A way as candidates, not simulated yet: ranks on a node take its devices in their order, as the plan has them if there are
+    /// such (where that is asked for, or links between devices are unlike), and then as they are fastest.
+    pub(super) fn candidates(
+        &self,
+        ways: &Ways<'_>,
+        way: &[Seat],
+        are_unlike: bool,
+    ) -> Option<Vec<Candidate>> {
+        let node = |seat: &Seat| ways.fleet.nodes.get(seat.node).map(|node| node.first(seat.taken));
+        let nodes: Option<Vec<FleetNode>> = way.iter().map(node).collect();
+        let begins = ways.fleet.begins();
+        let origin = |seat: &Seat| {
+            let begin = begins.get(seat.node).copied().unwrap_or_default();
+            begin..begin + seat.taken
+        };
+        let subset =
+            Subset { fleet: ways.fleet.with_nodes(nodes?), origin: way.iter().flat_map(origin).collect() };
+        let on = self.on(&subset, ways, way)?;
+        let nodes = subset.unlike();
+        let mut all = vec![on.candidate];
+        if are_unlike || !nodes.is_empty() {
+            all.extend(self.as_planned(ways, way).and_then(|devices| {
+                let mut planned = all.first()?.clone();
+                for (stage, devices) in planned.stages.iter_mut().zip(devices) {
+                    stage.devices = devices;
+                }
+                planned.price_edges(&on.costs, &nodes);
+                Some(planned)
+            }));
+        }
+        if !nodes.is_empty() {
+            all.iter_mut().for_each(Candidate::simulate);
+            let seconds = |of: &Candidate| of.seconds().unwrap_or(f64::INFINITY);
+            let first = all.iter().min_by(|one, other| seconds(one).total_cmp(&seconds(other)))?.clone();
+            let mapped = first.mapped(&on.costs, &nodes, &[], &self.orders);
+            self.is_proven.set(self.is_proven.get() && mapped.is_proven);
+            all.push(mapped.candidate);
+        }
+        Some(all)
     }
+
+    /// By stage: the devices with the indices that the plan has, where the nodes of a way have them.
+    fn as_planned(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<Vec<Vec<u32>>> {
+        let begins = ways.fleet.begins();
+        let device = |((position, _), planned): ((usize, u32), &Option<u32>)| {
+            let node = way.get(position)?.node;
+            let begin = *begins.get(node)?;
+            let mut own = begin..begin + ways.fleet.nodes.get(node)?.devices;
+            let index = (*planned)?;
+            own.find(|&device| self.given.get(device as usize).is_some_and(|given| given.index == index))
+        };
+        let devices: Vec<u32> =
+            ways.seated(way).into_iter().zip(&self.planned).map(device).collect::<Option<_>>()?;
+        let distinct: BTreeSet<u32> = devices.iter().copied().collect();
+        let mut left = devices.as_slice();
+        let mut stages = Vec::with_capacity(self.stages.len());
+        for &(_, _, choice) in self.stages.iter().filter(|_| distinct.len() == devices.len()) {
+            let (own, rest) = left.split_at_checked(self.choices.get(choice)?.devices() as usize)?;
+            stages.push(own.to_vec());
+            left = rest;
+        }
+        (stages.len() == self.stages.len()).then_some(stages)
+    }
+
+    /// The fastest of the candidates of a way.
+    fn fastest(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<Candidate> {
+        let mut all = self.candidates(ways, way, false)?;
+        all.iter_mut().for_each(Candidate::simulate);
+        let seconds = |of: &Candidate| of.seconds().unwrap_or(f64::INFINITY);
+        all.into_iter().min_by(|one, other| seconds(one).total_cmp(&seconds(other)))
+    }
+}
+
+/// A way as a candidate with what it was priced with.
+struct On<C> {
+    candidate: Candidate,
+    costs: C,
 }
 
 impl<M: Market> Price for Pricer<'_, M> {
     fn seconds(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<f64> {
-        simulated(self.candidate(ways, way)?)
+        self.fastest(ways, way)?.seconds()
+    }
+
+    fn devices(&self, ways: &Ways<'_>, way: &[Seat]) -> Vec<Vec<u32>> {
+        let stages = self.fastest(ways, way).map(|fastest| fastest.stages);
+        stages.map_or_else(|| ways.devices(way), |of| of.into_iter().map(|stage| stage.devices).collect())
     }
 
     /// Those of this one, were all links as fast as the fastest, if all ways take as many
@@ -87,17 +190,20 @@ impl<M: Market> Price for Pricer<'_, M> {
         let has_equal_seats = ways.have_equal_seats();
         let ideal = |seat: &Seat| {
             let node = ways.fleet.nodes.get(seat.node)?;
-            let alike = ways.of_kind(node.kind).filter(|of| of.devices >= seat.taken).map(|of| of.inside);
+            let alike = ways.of_kind(node.kind).filter(|of| of.devices >= seat.taken);
+            let alike = alike.map(FleetNode::fastest);
             let (inside, outside) =
                 if has_equal_seats { (alike.reduce(Link::faster)?, across) } else { (any, any) };
             let devices = seat.taken;
-            Some(FleetNode { devices, inside, outside, domains: Vec::new(), ..node.clone() })
+            Some(FleetNode { devices, inside, outside, domains: Vec::new(), unlike: None, ..node.clone() })
         };
         let nodes: Option<Vec<FleetNode>> = way.iter().map(ideal).collect();
         // On one machine nothing is shared with others.
         let is_one_node = !has_equal_seats;
         let fleet = Fleet { tiers: Vec::new(), is_one_node, ..ways.fleet.with_nodes(nodes?) };
-        simulated(self.on(&fleet, ways, way)?)
+        let mut candidate = self.on(&Subset::whole(&fleet), ways, way)?.candidate;
+        candidate.simulate();
+        candidate.seconds()
     }
 
     fn work(&self, ways: &Ways<'_>) -> u64 {
@@ -105,13 +211,14 @@ impl<M: Market> Price for Pricer<'_, M> {
     }
 
     fn tells_all(&self) -> bool {
-        true
+        self.is_proven.get()
     }
 }
 
 impl<M: Market> Pricer<'_, M> {
     /// The plan with the seats of a way as the nodes of a fleet, in its order.
-    fn on(&self, fleet: &Fleet, ways: &Ways<'_>, way: &[Seat]) -> Option<Candidate> {
+    fn on(&self, subset: &Subset, ways: &Ways<'_>, way: &[Seat]) -> Option<On<M::Costs>> {
+        let fleet = &subset.fleet;
         let mut begins = Vec::with_capacity(way.len());
         let mut begin = 0;
         for seat in way {
@@ -152,20 +259,15 @@ impl<M: Market> Pricer<'_, M> {
             cuts: &self.cuts,
             within_capacity: false,
         };
-        let whole = Subset::whole(fleet);
-        Candidate::given(&question, &self.stages, self.batch, self.overlap, &whole)
+        let candidate = Candidate::given(&question, &self.stages, self.batch, self.overlap, subset)?;
+        Some(On { candidate, costs })
     }
-}
-
-fn simulated(mut candidate: Candidate) -> Option<f64> {
-    candidate.simulate();
-    candidate.seconds()
 }
 
 /// The fastest link inside any node, where one has several devices, and the fastest between any two.
 fn fastest_links(fleet: &Fleet) -> (Option<Link>, Link) {
     let nodes = || fleet.nodes.iter();
-    let inside = nodes().filter(|node| node.devices > 1).map(|node| node.inside).reduce(Link::faster);
+    let inside = nodes().filter(|node| node.devices > 1).map(FleetNode::fastest).reduce(Link::faster);
     let own = nodes().map(|node| node.outside).reduce(Link::faster).unwrap_or(FleetNode::ALONE);
     // Where a tier says nothing, nodes' own links say it all.
     let is_free = fleet.tiers.is_empty() || fleet.tiers.iter().any(Option::is_none);

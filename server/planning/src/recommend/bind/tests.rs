@@ -18,9 +18,13 @@ use super::fastest::fastest;
 use super::price::{Price, Pricer};
 use super::ways::{Seat, Ways};
 use super::*;
+use crate::cost::{Batch, Market};
+use crate::iteration::{Edge, Order, Pipeline, iteration_seconds};
 use crate::recommend::tests::Casino;
 use crate::search::testing::cases;
-use crate::search::{Fleet, FleetNode, Kind, Link, LinkOrigin};
+use crate::search::{
+    Choice, Fleet, FleetNode, Kind, KindSet, Link, LinkOrigin, Seconds, StageAt, StageCosts, UnlikeLinks,
+};
 
 const KINDS: [&str; 2] = ["small", "large"];
 
@@ -111,6 +115,7 @@ fn fleet(nodes: &[DrawnNode], tiers: &[u32], spines: Option<&[u32]>) -> Fleet {
         outside: link(outside),
         // All below one top: only so a spine is another link than what is beyond it.
         domains: [domain, spine(index, domain), 0][..tiers.len()].to_vec(),
+        unlike: None,
     };
     Fleet {
         kinds,
@@ -218,7 +223,7 @@ proptest! {
         planned.extend((missing > 0).then_some((missing, 0)));
         let plan = plan(&stages, &planned, schedule);
         let casino = Casino::new(seed, stages.len(), 5);
-        let pricer = Pricer::of(&casino, &plan);
+        let pricer = Pricer::of(&casino, &plan, &[]);
         let all = |is_as_planned: bool| -> Vec<Vec<Seat>> {
             let orders = orders(fleet.nodes.len());
             orders.iter().filter_map(|order| told(&plan, &fleet, order, is_as_planned)).collect()
@@ -253,6 +258,99 @@ proptest! {
     }
 }
 
+/// Devices of a node with the speeds of all pairs, and how many ranks the plan has on one like it.
+type UnlikeNode = (u32, Vec<u32>, u32);
+
+/// Every order of distinct ones of these, so many of them.
+fn arrangements(of: &[u32], count: usize) -> Vec<Vec<u32>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..count {
+        let longer = |begun: &Vec<u32>| {
+            let left = of.iter().filter(|one| !begun.contains(one));
+            left.map(|&one| [begun.as_slice(), &[one]].concat()).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    /// Where the links of nodes are unlike no order of nodes, and no devices of them, are faster.
+    #[test]
+    fn no_devices_of_unlike_nodes_are_faster(
+        seed in any::<u64>(),
+        nodes in prop::collection::vec((2_u32..5, prop::collection::vec(1_u32..5, 6), 1_u32..5), 1..3),
+        schedule in prop::sample::select(vec![Schedule::Gpipe, Schedule::OneFOneB]),
+    ) {
+        let nodes: Vec<UnlikeNode> = nodes.into_iter().map(|(of, speeds, ranks)| (of, speeds, ranks.min(of))).collect();
+        let drawn: Vec<DrawnNode> = nodes.iter().map(|node| (node.0, 0, true, 0, 1, 0)).collect();
+        let mut fleet = fleet(&drawn, &[], None);
+        let usual = fleet.nodes[0].outside;
+        let link = |speed: u32| Link { bytes_per_second: f64::from(speed), ..usual };
+        let speed = |node: usize, a: u32, b: u32| nodes[node].1[(a.max(b) * (a.max(b) - 1) / 2 + a.min(b)) as usize];
+        let pairs = |devices: u32| (0..devices).flat_map(|b| (0..b).map(move |a| (a, b)));
+        let unlike: Vec<FleetNode> = fleet.nodes.iter().enumerate().map(|(index, node)| FleetNode {
+            inside: pairs(node.devices).map(|(a, b)| link(speed(index, a, b))).reduce(Link::slower).unwrap(),
+            unlike: UnlikeLinks::of(node.devices, |a, b| link(speed(index, a, b))),
+            ..node.clone()
+        }).collect();
+        fleet.nodes = unlike;
+        let ranks: Vec<(u32, usize)> = nodes.iter().map(|node| (node.2, 0)).collect();
+        let count: u32 = ranks.iter().map(|node| node.0).sum();
+        let plan = plan(&vec![(1, 1, 10); count as usize], &ranks, schedule);
+        let casino = Casino::new(seed, count as usize, 9);
+        let ways = Ways::of(&plan, &fleet, Vec::new()).unwrap();
+        let pricer = Pricer::of(&casino, &plan, &[]);
+        let (_, found) = fastest(&ways, &pricer, &Stop::default()).unwrap().expect("every way has seconds");
+        // By hand: each block of ranks on some node, on any of its devices in any order.
+        let links: Vec<Link> = (0..9).map(link).collect();
+        let batch = Batch { micro_batch_size: 8, micro_batches: 3 };
+        let costs = casino.costs(schedule, batch, &[Choice::SINGLE], &links);
+        let at = |layer: usize| StageAt::anywhere(layer, layer, KindSet::one(0));
+        let passes: Vec<Seconds> = (0..count as usize).map(|layer| costs.seconds(&at(layer)).unwrap()).collect();
+        let seconds = |placed: &[(usize, u32)]| {
+            let edge = |(layer, pair): (usize, &[(usize, u32)])| {
+                let is_inside = pair[0].0 == pair[1].0;
+                let speed = if is_inside { speed(pair[0].0, pair[0].1, pair[1].1) } else { 1 };
+                Edge::halves(costs.cut_seconds(layer, speed as u16, 0))
+            };
+            let edges: Vec<Edge> = placed.windows(2).enumerate().map(edge).collect();
+            let (order, overlap) = (Order::from(schedule), Default::default());
+            iteration_seconds(&Pipeline { stages: &passes, edges: &edges, micro_batches: 3, order, overlap }).unwrap()
+        };
+        let all: Vec<u32> = (0..nodes.len() as u32).collect();
+        let (mut best, alone) = (f64::INFINITY, vec![Vec::new()]);
+        for order in arrangements(&all, nodes.len()) {
+            let blocks: Vec<Vec<Vec<u32>>> = order.iter().zip(&ranks).map(|(&node, &(ranks, _))| {
+                let own: Vec<u32> = (0..nodes[node as usize].0).collect();
+                arrangements(&own, ranks as usize)
+            }).collect();
+            let first = blocks[0].iter();
+            for one in first {
+                for other in blocks.get(1).unwrap_or(&alone) {
+                    let placed = |(index, own): (usize, &Vec<u32>)| {
+                        own.iter().map(|&device| (order[index] as usize, device)).collect::<Vec<_>>()
+                    };
+                    let placed: Vec<(usize, u32)> = [one, other].into_iter().take(order.len()).enumerate().flat_map(placed).collect();
+                    best = best.min(seconds(&placed));
+                }
+            }
+        }
+        let told = found.seconds.unwrap();
+        prop_assert!((told - best).abs() <= 1e-9 * best, "{told} of {best}");
+        prop_assert!(found.is_proven);
+        let begins = fleet.begins();
+        let placed: Vec<(usize, u32)> = found.stages.iter().map(|devices| {
+            let node = begins.partition_point(|begin| *begin <= devices[0]) - 1;
+            (node, devices[0] - begins[node])
+        }).collect();
+        prop_assert!((seconds(&placed) - told).abs() <= 1e-9 * told);
+        check_devices(&plan, &fleet, &found.stages)?;
+    }
+}
+
 /// Leaves that contain as many nodes are not alike where their nodes are under spines of their own: taken to be nested, an order is
 /// missed that is faster than all others.
 #[test]
@@ -262,7 +360,7 @@ fn leaves_under_several_spines_are_told_apart() {
     let plan = plan(&[(2, 1, 10), (2, 2, 10)], &[(1, 0); 6], Schedule::Gpipe);
     let ways = Ways::of(&plan, &fleet, Vec::new()).unwrap();
     let casino = Casino::new(17_535_312_304_237_469_721, 2, 5);
-    let pricer = Pricer::of(&casino, &plan);
+    let pricer = Pricer::of(&casino, &plan, &[]);
     let every = orders(fleet.nodes.len()).into_iter().filter_map(|order| told(&plan, &fleet, &order, true));
     let best = every.filter_map(|way| pricer.seconds(&ways, &way)).reduce(f64::min);
     let (_, found) = fastest(&ways, &pricer, &Stop::default()).unwrap().unwrap();
@@ -314,7 +412,7 @@ fn what_shared_a_node_shares_one_again() {
     let fleet = fleet(&nodes, &[], None);
     let ways = Ways::of(&plan, &fleet, Vec::new()).unwrap();
     let casino = Casino::new(7, 4, 5);
-    let (_, found) = fastest(&ways, &Pricer::of(&casino, &plan), &Stop::default()).unwrap().unwrap();
+    let (_, found) = fastest(&ways, &Pricer::of(&casino, &plan, &[]), &Stop::default()).unwrap().unwrap();
     let mut by_node: BTreeMap<bool, BTreeSet<usize>> = BTreeMap::new();
     for (stage, devices) in found.stages.iter().enumerate() {
         by_node.entry(devices[0] < 3).or_default().insert(stage);
@@ -334,7 +432,7 @@ fn a_thousand_nodes_are_bound_with_a_gap() {
     let plan = plan(&stages, &planned, Schedule::OneFOneB);
     let ways = Ways::of(&plan, &fleet, Vec::new()).unwrap();
     let casino = Casino::new(3, 64, 5);
-    let (_, found) = fastest(&ways, &Pricer::of(&casino, &plan), &Stop::default()).unwrap().unwrap();
+    let (_, found) = fastest(&ways, &Pricer::of(&casino, &plan, &[]), &Stop::default()).unwrap().unwrap();
     let (seconds, least) = (found.seconds.unwrap(), found.least.unwrap());
     assert!(least > 0.0 && least <= seconds, "{least} {seconds}");
     assert!(found.gap().is_some_and(|gap| (0.0..1.0).contains(&gap)));

@@ -123,15 +123,22 @@ impl Candidate {
             simulated: None,
             hourly_price: subset.hourly_price(),
         };
-        candidate.closed_form = candidate
-            .timed()
-            .map(|(stages, edges)| iteration(&stages, &edges, candidate.batch.micro_batches, overlap));
-        if question.schedule == Schedule::PipeDream {
-            // AMP's formula has a flush; in the long run there is a closed form of its own.
-            candidate.closed_form = candidate.simulated_with(|pipeline| iteration_seconds(pipeline).ok());
-        }
         candidate.keep_pins(question, subset);
+        candidate.forget_seconds();
+        candidate.price_edges(question.costs, &subset.unlike());
         Some(candidate)
+    }
+
+    /// Takes the closed form of its stages and edges, which are not simulated.
+    pub(super) fn forget_seconds(&mut self) {
+        self.simulated = None;
+        self.closed_form = match self.schedule {
+            // AMP's formula has a flush; in the long run there is a closed form of its own.
+            Schedule::PipeDream => self.simulated_with(|pipeline| iteration_seconds(pipeline).ok()),
+            Schedule::Gpipe | Schedule::OneFOneB => self
+                .timed()
+                .map(|(stages, edges)| iteration(&stages, &edges, self.batch.micro_batches, self.overlap)),
+        };
     }
 
     /// Gives stages the very devices that their layers are pinned to: like devices of a node are interchangeable.
@@ -184,7 +191,7 @@ impl Candidate {
     }
 
     /// Seconds of the stages, and of the edges between them; none where a time is not known.
-    fn timed(&self) -> Option<(Vec<Seconds>, Vec<Edge>)> {
+    pub(in crate::recommend) fn timed(&self) -> Option<(Vec<Seconds>, Vec<Edge>)> {
         let stages: Option<Vec<Seconds>> = self.stages.iter().map(|stage| stage.seconds).collect();
         Some((stages?, self.edges.iter().map(|&both| Edge::halves(both)).collect()))
     }

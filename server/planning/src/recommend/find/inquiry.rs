@@ -5,6 +5,7 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::Optimizer;
 
 use super::effort::Effort;
+use super::mapped::KnownOrders;
 use crate::cost::Market;
 use crate::fleet::{Subset, Subsets};
 use crate::recommend::ask::{Variant, Wish, variants};
@@ -57,6 +58,8 @@ pub(in crate::recommend) struct Inquiry<'a, M> {
     pub(in crate::recommend) cuts: &'a Cuts,
     /// How much may be tried.
     pub(in crate::recommend) effort: &'a Effort,
+    /// Orders of the devices of nodes whose links are unlike: the same whatever is asked of them.
+    pub(in crate::recommend) orders: &'a KnownOrders,
 }
 
 // Derived, they would ask the market for the same.

@@ -15,19 +15,25 @@
 //! | `known_layouts` | which runs of the devices may its stages take? |
 //! | `annealed` | what does AMP's annealing come by? |
 //! | `candidate` | what is a plan weighed by? |
+//! | `edges` | what do its edges take on the devices of its stages? |
+//! | `mapped` | which of these are best for them, where links between devices are unlike? |
+//! | `on_best_devices` | which plans are wanted once they are on these? |
 //! | `value` | what is it worth? |
 
 mod annealed;
 mod any_subset;
 mod attempt;
 mod candidate;
+mod edges;
 mod effort;
 mod fewest;
 mod found;
 mod inquiry;
 mod known_layouts;
 mod largest_batch;
+mod mapped;
 mod modes;
+mod on_best_devices;
 mod rank;
 mod ranking;
 mod relaxed;
@@ -41,6 +47,7 @@ pub(super) use effort::Effort;
 pub(super) use found::Found;
 pub(super) use inquiry::Inquiry;
 pub use inquiry::Job;
+pub(super) use mapped::KnownOrders;
 pub(super) use modes::{check_mode, solver};
 pub(super) use rank::{rank, rank_by_formula};
 pub(super) use ranking::{order, simulate_best};

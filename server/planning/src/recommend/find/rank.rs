@@ -12,6 +12,7 @@ use super::known_layouts::KnownLayouts;
 use super::ranking::{Ranking, settle};
 use super::solve::Asked;
 use crate::cost::Market;
+use crate::fleet::Subset;
 use crate::recommend::ask::Variant;
 use crate::search::simulated::{self, Fastest, LowestPeaks, Outcome, SimulatedFront};
 use crate::search::time::Cap;
@@ -34,10 +35,19 @@ pub(in crate::recommend) fn rank<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking 
     }
     let variants = inquiry.variants();
     let search = Search::of(inquiry, &variants);
+    // Where links of a node are unlike, no plan is slower than with edges over the slowest of them, which is where good ones are
+    // looked for, and none faster than with edges over the best, which is where they are proven.
+    let best = inquiry.fleet().has_unlike_links().then(|| inquiry.subset.with_fastest_edges());
+    let proving = best.as_ref().map(|best| search.on(best));
+    let is_exact = inquiry.wish.mode == SearchMode::Exact;
     if inquiry.wish.objective.is_timed() {
-        let kept = search.by_formula(&mut ranking);
-        if inquiry.wish.mode == SearchMode::Exact {
-            search.by_simulation(&mut ranking, kept);
+        let mut kept = search.by_formula(&mut ranking);
+        if let Some(proving) = proving.as_ref().filter(|_| is_exact) {
+            // What is kept of the first look has other prices.
+            kept = proving.by_formula(&mut ranking);
+        }
+        if is_exact {
+            proving.as_ref().unwrap_or(&search).by_simulation(&mut ranking, kept);
         } else {
             // The papers' programs prove nothing.
             ranking.is_bounded = true;
@@ -45,8 +55,8 @@ pub(in crate::recommend) fn rank<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking 
         }
     } else {
         search.lowest_peaks(&mut ranking);
-        if inquiry.wish.mode == SearchMode::Exact {
-            search.within_limits(&mut ranking);
+        if is_exact {
+            proving.as_ref().unwrap_or(&search).within_limits(&mut ranking);
         }
     }
     settle(&mut ranking, inquiry.wish);
@@ -88,6 +98,14 @@ type Kept<'a, C> = Vec<Variety<'a, C>>;
 impl<'a, M: Market> Search<'a, M> {
     fn of(inquiry: Inquiry<'a, M>, variants: &'a [Variant]) -> Self {
         Self { inquiry, variants, layouts: KnownLayouts::default() }
+    }
+
+    /// The same variants on the same devices, priced otherwise.
+    fn on<'b>(&'b self, subset: &'b Subset) -> Search<'b, M>
+    where
+        'a: 'b,
+    {
+        Search::of(self.inquiry.on(subset, self.inquiry.cuts), self.variants)
     }
 
     fn ask(&self, variant: &'a Variant) -> Asked<'a, M::Costs> {

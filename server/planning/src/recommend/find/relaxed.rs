@@ -33,9 +33,10 @@ impl<'a> BestNodes<'a> {
         let best = |kind: usize| {
             let own = || fleet.nodes.iter().filter(|node| node.kind == kind);
             let largest = own().max_by_key(|node| node.devices)?;
-            let inside = own().flat_map(|node| [node.inside, node.outside]).reduce(Link::faster)?;
+            let inside = own().flat_map(|node| [node.fastest(), node.outside]).reduce(Link::faster)?;
             // Nobody asks what it is called, and there may be thousands like it.
-            Some(FleetNode { name: String::new(), inside, outside: inside, ..largest.clone() })
+            let unlike = None;
+            Some(FleetNode { name: String::new(), inside, outside: inside, unlike, ..largest.clone() })
         };
         Self { fleet, of_kind: (0..fleet.kinds.len()).map(best).collect() }
     }
@@ -154,6 +155,7 @@ mod tests {
             inside: link(inside),
             outside: link(outside),
             domains: Vec::new(),
+            unlike: None,
         };
         let nodes =
             vec![node(0, 2, 5.0, 9.0), node(0, 4, 6.0, 1.0), node(1, 3, 2.0, 3.0), node(1, 3, 2.0, 1.0)];

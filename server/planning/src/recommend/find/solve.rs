@@ -9,6 +9,8 @@ use super::candidate::Candidate;
 use super::effort::Effort;
 use super::inquiry::Inquiry;
 use super::known_layouts::KnownLayouts;
+use super::mapped::{KnownOrders, Mapped};
+use super::on_best_devices::OnBestDevices;
 use crate::cost::Market;
 use crate::fleet::Subset;
 use crate::recommend::ask::{Variant, Wish};
@@ -18,8 +20,8 @@ use crate::search::pareto;
 use crate::search::simulated::{self, Outcome, Terms, Wanted, Whole};
 use crate::search::time::{self, Cap, Limits, Time};
 use crate::search::{
-    Best, Cuts, Ended, Fleet, KindSet, Layouts, LinkId, PlacedStage, Places, Question, Searched, StageAt,
-    StageCosts, Stop,
+    Best, Cuts, Ended, Fleet, KindSet, Layouts, LinkId, Pin, PlacedStage, Places, Question, Searched,
+    StageAt, StageCosts, Stop,
 };
 
 /// Work of listing so many places.
@@ -84,6 +86,7 @@ pub(in crate::recommend) struct Asked<'a, C> {
     wish: &'a Wish,
     subset: &'a Subset,
     cuts: &'a Cuts,
+    orders: &'a KnownOrders,
 }
 
 impl<'a, C: StageCosts> Asked<'a, C> {
@@ -124,12 +127,12 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         variant: &'a Variant,
         layouts: Rc<Layouts>,
     ) -> Self {
-        let Inquiry { market, subset, wish, cuts, .. } = inquiry;
+        let Inquiry { market, subset, wish, cuts, orders, .. } = inquiry;
         // All orders share their links.
         let links = layouts.places.first().map_or(&[][..], Places::links);
         let costs = market.costs(variant.schedule, variant.batch, &variant.choices, links);
         let choices = (0..variant.choices.len()).collect();
-        Self { costs, layouts, choices, variant, wish, subset, cuts }
+        Self { costs, layouts, choices, variant, wish, subset, cuts, orders }
     }
 
     /// The questions, one for each order of the nodes, with or without the devices' capacities.
@@ -261,7 +264,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         let outcomes: Vec<Outcome> = self
             .questions(true)
             .map(|question| {
-                let outcome = simulated::search(&question, terms, wanted, &effort.prices(), &effort.passes);
+                let outcome = self.search(&question, terms, wanted, effort);
                 let found = wanted.found().into_iter();
                 plans.extend(found.filter_map(|plan| {
                     let candidate = self.candidate(&question, &plan.stages)?;
@@ -283,6 +286,25 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             });
         }
         (plans, all)
+    }
+
+    /// The same of one order of the nodes. Where links between devices of a node are unlike, what is handed over is first put on
+    /// the best of them.
+    fn search<W: Wanted>(
+        &self,
+        question: &Question<'_, C>,
+        terms: Terms,
+        wanted: &mut W,
+        effort: &Effort,
+    ) -> Outcome {
+        let (prices, passes) = (&effort.prices(), &effort.passes);
+        if !terms.is_timed || !self.subset.fleet.has_unlike_links() {
+            return simulated::search(question, terms, wanted, prices, passes);
+        }
+        let place = |stages: &[PlacedStage]| self.mapped(question, stages);
+        let mut placed = OnBestDevices::new(wanted, &place, passes);
+        let outcome = simulated::search(question, terms, &mut placed, prices, passes);
+        outcome.and(placed.left_out())
     }
 
     /// What every plan needs at least in whatever order of the nodes; none where it is not known.
@@ -377,13 +399,22 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         questions.find_map(|question| Candidate::given(&question, stages, batch, overlap, self.subset))
     }
 
-    /// The plan that placed stages are; none where its costs do not know one of them.
+    /// The plan that placed stages are, on the best devices of their nodes; none where its costs do not know one of them.
     pub(in crate::recommend) fn candidate(
         &self,
         question: &Question<'_, C>,
         stages: &[PlacedStage],
     ) -> Option<Candidate> {
-        Candidate::of(question, stages, self.variant.batch, self.wish.overlap, self.subset)
+        self.mapped(question, stages).map(|mapped| mapped.candidate)
+    }
+
+    fn mapped(&self, question: &Question<'_, C>, stages: &[PlacedStage]) -> Option<Mapped> {
+        let Self { subset, wish, costs, .. } = self;
+        let candidate = Candidate::of(question, stages, self.variant.batch, wish.overlap, subset)?;
+        let device = |pin: &Pin| Some(*subset.origin.get(pin.device)? as usize);
+        let pins = self.cuts.pins().iter().filter_map(|pin| Some(Pin { device: device(pin)?, ..*pin }));
+        let pins: Vec<Pin> = pins.collect();
+        Some(candidate.mapped(costs, &subset.unlike(), &pins, self.orders))
     }
 
     fn solved<V>(&self, question: &Question<'_, C>, found: Searched<V>, bound: Option<f64>) -> Solved {

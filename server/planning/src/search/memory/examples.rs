@@ -36,6 +36,10 @@ impl<F: Fn(&StageAt, u32) -> Peak> StageCosts for Costs<F> {
     fn cut_seconds(&self, _: usize, _: LinkId, _: usize) -> f64 {
         0.0
     }
+
+    fn cut_seconds_over(&self, _: usize, _: Link, _: usize) -> f64 {
+        0.0
+    }
 }
 
 fn plain(bytes: u64) -> Peak {
@@ -58,6 +62,7 @@ fn fleet(nodes: &[(u32, u64)]) -> Fleet {
         inside: link,
         outside: link,
         domains: Vec::new(),
+        unlike: None,
     });
     Fleet {
         kinds: kinds.collect(),

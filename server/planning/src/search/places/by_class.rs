@@ -215,7 +215,7 @@ impl<'a> Classes<'a> {
     fn entry(&self, state: &State, nodes: &[usize]) -> Option<Link> {
         let first = *nodes.first()?;
         match (state.begun, state.last) {
-            (Some(_), _) => Some(self.fleet.nodes[first].inside),
+            (Some(_), _) => Some(self.fleet.nodes[first].edge()),
             (None, Some(last)) => self.fleet.between(last, first),
             (None, None) => None,
         }

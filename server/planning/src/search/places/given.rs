@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::super::fleet::{Fleet, KindSet, Link};
+use super::super::pairs::{UnlikeNodes, counterparts};
 use super::in_order::push_range;
 use super::{Places, Step};
 
@@ -21,6 +22,7 @@ impl Places {
             let (one, other) = (*node_of.get(one as usize)?, *node_of.get(other as usize)?);
             if one == other { Some(fleet.nodes.get(one)?.inside) } else { fleet.between(one, other) }
         };
+        let unlike = UnlikeNodes::of_all(fleet);
         let mut places = Self::default();
         let mut before: Option<&[u32]> = None;
         for (index, (devices, tensor)) in stages.iter().enumerate() {
@@ -40,10 +42,11 @@ impl Places {
             let across = replicas.reduce(Link::slower).unwrap_or(inside);
             // Each rank gets its input from its counterpart.
             let entry = before.and_then(|before: &[u32]| {
-                let most = before.len().max(devices.len());
-                let counterpart = |of: &[u32], rank: usize| of[rank * of.len() / most];
-                let pairs = (0..most).map(|rank| (counterpart(before, rank), counterpart(devices, rank)));
-                pairs.filter_map(|(from, to)| link(from, to)).reduce(Link::slower)
+                let slowest = || {
+                    let links = counterparts(before, devices).filter_map(|(from, to)| link(from, to));
+                    links.reduce(Link::slower)
+                };
+                unlike.entry(before, devices).or_else(slowest)
             });
             let on_nodes: Vec<usize> =
                 devices.iter().filter_map(|&device| node_of.get(device as usize).copied()).collect();
@@ -110,6 +113,7 @@ mod tests {
     use loadmaster_proto::bytes::Bytes;
 
     use super::super::super::fleet::{FleetNode, Kind, LinkOrigin};
+    use super::super::super::pairs::UnlikeLinks;
     use super::*;
 
     fn link(bytes_per_second: f64) -> Link {
@@ -126,6 +130,7 @@ mod tests {
             inside: link(100.0),
             outside: link(10.0),
             domains: Vec::new(),
+            unlike: None,
         };
         let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(1), hourly_price: None }];
         Fleet {
@@ -150,13 +155,21 @@ mod tests {
         assert_eq!(inside.link(step.data_link()), Some(link(10.0)));
     }
 
-    /// A stage gets its input over the slowest of its ranks' links.
+    /// A stage gets its input over the slowest of its ranks' links, of unlike ones over the very pairs'.
     #[test]
     fn inputs_come_over_the_slowest_pair() {
         let places = Places::given(&fleet(), &[(vec![0], 1), (vec![1, 2], 1)]).expect("two stages");
         assert_eq!(places.link(places.steps(1)[0].entry), Some(link(10.0)));
         let places = Places::given(&fleet(), &[(vec![0], 1), (vec![1], 1)]).expect("two stages");
         assert_eq!(places.link(places.steps(1)[0].entry), Some(link(100.0)));
+        let mut three = fleet();
+        let faster = |one: u32, other: u32| link(100.0 * f64::from(one + other));
+        three.nodes[0] =
+            FleetNode { devices: 3, whole: 3, unlike: UnlikeLinks::of(3, faster), ..three.nodes[0].clone() };
+        let places = Places::given(&three, &[(vec![1], 1), (vec![2, 0], 1)]).expect("two stages");
+        assert_eq!(places.link(places.steps(1)[0].entry), Some(link(100.0)));
+        let places = Places::given(&three, &[(vec![1, 0], 1), (vec![2], 1)]).expect("two stages");
+        assert_eq!(places.link(places.steps(1)[0].entry), Some(link(200.0)));
     }
 
     #[test]

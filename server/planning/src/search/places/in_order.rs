@@ -132,7 +132,7 @@ impl<'a> Sequence<'a> {
         let on_each = self.on_each(from, to);
         let before = from.checked_sub(1).and_then(|device| self.slots.get(device as usize));
         let entry = match before {
-            Some(slot) if slot.node == first => Some(node(first)?.inside),
+            Some(slot) if slot.node == first => Some(node(first)?.edge()),
             Some(slot) => Some(self.fleet.between(*self.order.get(slot.node)?, taken[0])?),
             None => None,
         };
@@ -218,6 +218,7 @@ mod tests {
             inside: link(100 + speed),
             outside: link(speed),
             domains: Vec::new(),
+            unlike: None,
         };
         Fleet { nodes: nodes.iter().enumerate().map(node).collect(), ..Fleet::default() }
     }

@@ -132,7 +132,7 @@ fn permutations(kinds: usize) -> Vec<Vec<usize>> {
 
 /// All devices in one node with the best link of the fleet, each allowing what the largest allows.
 fn relaxed(fleet: &Fleet) -> Fleet {
-    let links = fleet.nodes.iter().flat_map(|node| [node.inside, node.outside]);
+    let links = fleet.nodes.iter().flat_map(|node| [node.fastest(), node.outside]);
     let Some(inside) = links.reduce(Link::faster) else { return Fleet::default() };
     let capacity = fleet.kinds.iter().map(|kind| kind.capacity).max().unwrap_or_default();
     Fleet {
@@ -145,6 +145,7 @@ fn relaxed(fleet: &Fleet) -> Fleet {
             inside,
             outside: inside,
             domains: Vec::new(),
+            unlike: None,
         }],
         tiers: Vec::new(),
         is_one_node: true,
@@ -175,6 +176,7 @@ mod tests {
             inside: link(100),
             outside: link(number),
             domains: Vec::new(),
+            unlike: None,
         };
         let layouts = |nodes: u32, most: usize| {
             let nodes = (1..=nodes).map(node).collect();

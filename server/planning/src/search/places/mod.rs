@@ -51,7 +51,8 @@ pub struct Step {
     /// How many.
     pub devices: u32,
     pub kinds: KindSet,
-    /// The link over which its input comes from the stage before it; meaningless for the first stage.
+    /// The link over which its input comes from the stage before it; meaningless for the first stage. Between unlike devices
+    /// of a node any of their links may be meant: which device has which stage is decided afterwards.
     pub entry: LinkId,
     /// Slowest link inside its nodes.
     pub inside: LinkId,

@@ -4,7 +4,7 @@
 //! that save enough bytes. Solved by branch and bound over layers in the order of seconds per byte, where the
 //! relaxation takes a fraction of the next layer.
 
-use super::super::{Choice, LinkId, Peak, Seconds, Squeezed, StageAt, StageCosts};
+use super::super::{Choice, Link, LinkId, Peak, Seconds, Squeezed, StageAt, StageCosts};
 
 /// What it means to compute a layer again in the backward pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,6 +66,10 @@ impl<C: StageCosts, S: Savings> StageCosts for PerLayer<C, S> {
 
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
         self.costs.cut_seconds(layer, link, choice)
+    }
+
+    fn cut_seconds_over(&self, layer: usize, link: Link, choice: usize) -> f64 {
+        self.costs.cut_seconds_over(layer, link, choice)
     }
 
     fn squeezes(&self) -> bool {

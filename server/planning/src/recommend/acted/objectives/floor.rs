@@ -7,7 +7,8 @@
 use super::ActionsQuestion;
 use super::alone::Way;
 use super::every::Every;
-use crate::actions::{NodeDevices, StageBlocks, fastest};
+use crate::actions::fastest::{self, Known};
+use crate::actions::{NodeDevices, StageBlocks};
 use crate::recommend::acted::asked::Asked;
 use crate::recommend::find::{Candidate, CandidateStage};
 use crate::search::{Choice, Stop};
@@ -105,7 +106,7 @@ impl<'a> Floor<'a> {
         let (Some(asked), Some(least)) = (self.asked.get(index), self.least.get(index)) else { return true };
         let ActionsQuestion { wish, choice, stop, .. } = self.question;
         let limit = wish.constraints.max_iteration_seconds.map(|limit| limit * (1.0 + SAME));
-        if limit.zip(asked.candidate.simulated).is_some_and(|(limit, seconds)| seconds > limit) {
+        if limit.zip(asked.least_seconds()).is_some_and(|(limit, seconds)| seconds > limit) {
             return false;
         }
         let capacity: Vec<u64> = asked.node.capacity.iter().map(|&own| most(own)).collect();
@@ -122,7 +123,9 @@ impl<'a> Floor<'a> {
         at_once.request();
         let stop = if limit.is_some() { *stop } else { &at_once };
         let question = asked.question(&node, &[], choice.allowed, stop);
-        match fastest::bound(&question, asked.known_within(&needs), LONG) {
+        let edges = asked.least_edges();
+        let known = Known { edges: Some(&edges), ..asked.known_within(&needs) };
+        match fastest::bound(&question, known, LONG) {
             Ok(None) => false,
             Ok(Some(seconds)) => limit.is_none_or(|limit| seconds <= limit),
             Err(_) => true,

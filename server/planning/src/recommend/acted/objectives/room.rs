@@ -144,7 +144,7 @@ impl ActionsQuestion<'_> {
         } else {
             let Fastest { asked, plan, .. } = writer.fastest(&stages, choice, stop)?;
             let candidate = asked.candidate.clone();
-            let certificate = at_least(&plan, &stages, &candidate);
+            let certificate = at_least(&plan, &stages, asked.least_seconds());
             Found { plan, candidate, certificate, bound_is: String::new() }
         };
         for (stage, of) in found.plan.stages.iter_mut().zip(&mut found.candidate.stages) {
@@ -196,9 +196,9 @@ pub(super) fn named_by(subset: &Subset, devices: &[u32]) -> Vec<u32> {
 }
 
 /// What is known of a plan's seconds without looking at any action.
-fn at_least(plan: &Plan, stages: &Stages, candidate: &Candidate) -> Certificate {
+fn at_least(plan: &Plan, stages: &Stages, untouched: Option<f64>) -> Certificate {
     let value = plan.iteration_seconds().unwrap_or(f64::INFINITY);
-    let bound = stages.bound.or(candidate.simulated).map(|bound| bound.min(value));
+    let bound = stages.bound.or(untouched).map(|bound| bound.min(value));
     Certificate {
         value,
         bound,

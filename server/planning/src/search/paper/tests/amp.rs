@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::super::super::testing::{Dice, Instance, Shape, cases, instances};
 use super::super::super::time::{Limits, Time, fastest};
 use super::super::super::{
-    Choice, Cuts, Ended, LinkId, Peak, Places, Question, Searched, Seconds, Spanning, StageAt, StageCosts,
-    Stop,
+    Choice, Cuts, Ended, Link, LinkId, Peak, Places, Question, Searched, Seconds, Spanning, StageAt,
+    StageCosts, Stop,
 };
 use super::super::{Annealing, Recursion, Strategy as Way, annealing, pipe_ast};
 
@@ -51,6 +51,10 @@ impl StageCosts for LayersAlone<'_> {
 
     fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
         self.0.cut_seconds(layer, link, choice)
+    }
+
+    fn cut_seconds_over(&self, layer: usize, link: Link, choice: usize) -> f64 {
+        self.0.cut_seconds_over(layer, link, choice)
     }
 }
 

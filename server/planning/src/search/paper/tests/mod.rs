@@ -71,6 +71,7 @@ fn pipeline() -> Instance {
         inside: link,
         outside: link,
         domains: Vec::new(),
+        unlike: None,
     };
     let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(1 << 30), hourly_price: None }];
     let fleet = Fleet { kinds, nodes: vec![node], tiers: Vec::new(), is_one_node: false, may_grow: true };

@@ -3,6 +3,7 @@
 use loadmaster_proto::plan::constraints::{Constraints, LayerPin};
 
 use super::*;
+use crate::recommend::{BindQuestion, OverTime};
 
 const DEVICES: u32 = 4;
 
@@ -16,23 +17,34 @@ fn pairs() -> impl Iterator<Item = (u32, u32)> {
 /// A node whose device number n is linked as this order's n-th one is by these rates, megabytes a second; blocks may go to
 /// peers alone.
 fn scene(rates: &Rates, order: &[u32], capacity: u64) -> Scene {
+    let mut scene = Scene::new(Objective::MinIterationTime, DEVICES, capacity);
+    scene.nodes = 1;
+    scene.node_keys = format!(", peers: {}", listed(rates, order, 1_000_000));
+    scene.request.copy_pace.peer = None;
+    scene.request.allowed.as_mut().unwrap().ways = vec![Way::Peer];
+    scene
+}
+
+/// The same where stages send each other what they compute at these rates, a hundredth as fast, so that it takes as long as their
+/// passes; what leaves goes so.
+fn scene_of_edges(rates: &Rates, order: &[u32], capacity: u64, ways: &[Way]) -> Scene {
+    let mut scene = scene(rates, order, capacity);
+    scene.node_keys += &format!(", links: {}", listed(rates, order, 10_000));
+    scene.request.allowed.as_mut().unwrap().ways = ways.to_vec();
+    scene
+}
+
+/// The rates of all pairs, in such units of bytes a second.
+fn listed(rates: &Rates, order: &[u32], unit: u32) -> String {
     let rate = |a: u32, b: u32| {
         let (a, b) = (a.min(b), a.max(b));
         pairs().zip(rates).find(|(pair, _)| *pair == (a, b)).map(|(_, rate)| *rate).unwrap()
     };
-    let peer = |(a, b): (u32, u32)| {
-        format!(
-            "{{a: {a}, b: {b}, bandwidth: {}MB/s, latency: 0}}",
-            rate(order[a as usize], order[b as usize])
-        )
+    let pair = |(a, b): (u32, u32)| {
+        let rate = unit * rate(order[a as usize], order[b as usize]);
+        format!("{{a: {a}, b: {b}, bandwidth: {rate}B/s, latency: 0}}")
     };
-    let peers: Vec<String> = pairs().map(peer).collect();
-    let mut scene = Scene::new(Objective::MinIterationTime, DEVICES, capacity);
-    scene.nodes = 1;
-    scene.node_keys = format!(", peers: [{}]", peers.join(", "));
-    scene.request.copy_pace.peer = None;
-    scene.request.allowed.as_mut().unwrap().ways = vec![Way::Peer];
-    scene
+    format!("[{}]", pairs().map(pair).collect::<Vec<_>>().join(", "))
 }
 
 /// The same where each stage is on the device of its own number: who pins a layer names a device.
@@ -102,4 +114,59 @@ fn a_switch_changes_no_places() {
     assert!(plan.stages.iter().any(|stage| !stage.actions.is_empty()));
     let used = devices(&plan);
     assert!(used.windows(2).all(|pair| pair[0] < pair[1]), "{used:?}");
+}
+
+/// The pipeline's own edges move with its stages: stages that are named come to the best of all orders, or near it, and no bound is above
+/// what any of them reaches. Bound to the same node again the plan takes no longer than it says, and over time as long.
+#[test]
+fn edges_move_with_the_stages() {
+    let mut state = 11_u64;
+    let mut below = |limit: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % limit
+    };
+    let [mut asked, mut faster, mut best_of_all] = [0_u32; 3];
+    for round in 0..6 {
+        let rates: Rates = std::array::from_fn(|_| [1, 2, 8][below(3) as usize]);
+        let capacity = 94_000 + 4_000 * below(4);
+        let ways: &[Way] = if round % 2 == 0 { &[Way::Recompute] } else { &[Way::Recompute, Way::Peer] };
+        let named = |order: &[u32]| {
+            let mut scene = scene_of_edges(&rates, order, capacity, ways);
+            scene.request.partitioning = Some(Partitioning::from_sizes(&[1, 1, 1, 2]).unwrap());
+            scene
+        };
+        let same: Vec<u32> = (0..DEVICES).collect();
+        let Some(unmapped) = in_order(&named(&same)) else { continue };
+        let question = named(&same).question();
+        let plan = named(&same).plan();
+        asked += 1;
+        assert!(seconds(&plan) <= seconds(&unmapped) * (1.0 + 1e-9), "{rates:?} at {capacity}");
+        let every = orders().into_iter().filter_map(|order| in_order(&named(&order)));
+        let best = every.map(|plan| seconds(&plan)).fold(f64::INFINITY, f64::min);
+        let bound = plan.found.certificate.as_ref().unwrap().bound.unwrap();
+        assert!(bound <= best * (1.0 + 1e-9) && bound <= seconds(&plan), "{bound} above {best}");
+        faster += u32::from(seconds(&plan) < seconds(&unmapped) * 0.99);
+        best_of_all += u32::from(seconds(&plan) <= best * 1.001);
+        let over_time = OverTime::of(&plan, &question.chain).unwrap();
+        assert!((over_time.copied.iteration_seconds - seconds(&plan)).abs() <= 1e-9 * seconds(&plan));
+        let bound = BindQuestion { plan: plan.clone(), chains: vec![question.chain], fleet: question.fleet };
+        let again = bound.answer(&Stop::default()).unwrap();
+        assert!(again.seconds.unwrap() <= seconds(&plan) * (1.0 + 1e-9), "{again:?}");
+    }
+    assert!(faster > 0 && 2 * best_of_all >= asked, "{faster} faster, {best_of_all} best, of {asked}");
+}
+
+/// Stages that nobody names are found for the best devices, too.
+#[test]
+fn pipelines_are_found_for_unlike_links() {
+    for rates in [[8, 1, 1, 1, 8, 8], [1, 8, 1, 8, 1, 8], [2, 1, 8, 8, 1, 2]] {
+        let same: Vec<u32> = (0..DEVICES).collect();
+        let plan = scene_of_edges(&rates, &same, 110_000, &[Way::Recompute]).plan();
+        let every = orders().into_iter();
+        let every =
+            every.filter_map(|order| in_order(&scene_of_edges(&rates, &order, 110_000, &[Way::Recompute])));
+        let best = every.map(|plan| seconds(&plan)).fold(f64::INFINITY, f64::min);
+        assert!(seconds(&plan) <= best * (1.0 + 1e-9), "{} of {best}", seconds(&plan));
+        assert!(plan.found.certificate.unwrap().bound.unwrap() <= best * (1.0 + 1e-9));
+    }
 }

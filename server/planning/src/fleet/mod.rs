@@ -5,7 +5,7 @@
 //! | a kind | devices of one name *and* of one capacity: shares of a GPU are a kind of their own |
 //! | a node | the chosen devices of one kind of a node: a node with two kinds is two of them |
 //! | its inside link | the slowest between two of those devices: rings of a stage go over it |
-//! | its unlike links | those of all pairs, where they are not alike: edges between stages go over the very pair's |
+//! | its unlike links | those of all pairs, where they are not alike, as far as measurements can tell: edges between stages go over the very pair's |
 //! | its outside link | the node's network, and no faster than the links to its node's devices of other kinds |
 //! | the order of nodes | domains stand together, of every level, and equal nodes beside each other |
 //!

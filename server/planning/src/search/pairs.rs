@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::fleet::{Fleet, FleetNode, Link};
+use super::fleet::{Fleet, FleetNode, Link, LinkOrigin};
 
 /// Links between each two devices of a node, which are not all as fast.
 #[derive(Debug, Clone)]
@@ -49,11 +49,10 @@ impl Table {
 }
 
 impl UnlikeLinks {
-    /// Those of so many devices; none where all of them are as fast, or too many are different.
+    /// Those of so many devices; none where all of them are as fast, as far as that can be told, or too many are different.
     pub fn of(devices: u32, link: impl Fn(u32, u32) -> Link) -> Option<Self> {
         let table = Table::of(devices, link)?;
-        let speed = |link: &Link| (link.bytes_per_second, link.latency_seconds);
-        if table.links.windows(2).all(|pair| speed(&pair[0]) == speed(&pair[1])) {
+        if is_as_fast(&table.links) {
             return None;
         }
         let edge = table.links.iter().copied().reduce(Link::slower)?;
@@ -119,6 +118,27 @@ impl UnlikeLinks {
         let table = Table::of(devices, link).map_or_else(|| Arc::clone(&self.table), Arc::new);
         Self { table, own: (0..devices).collect(), edge: self.edge }
     }
+}
+
+/// Measured bandwidths that are no further apart may be of the same link, measured again.
+const SAME_BANDWIDTH: f64 = 1.05;
+/// The same of latencies, which are microseconds.
+const SAME_LATENCY: f64 = 2.0;
+
+/// Whether all of these are as fast: those that were measured, no further apart than one that is measured again.
+fn is_as_fast(links: &[Link]) -> bool {
+    let speed = |link: &Link| (link.bytes_per_second, link.latency_seconds);
+    if links.windows(2).all(|pair| speed(&pair[0]) == speed(&pair[1])) {
+        return true;
+    }
+    let ends = |of: fn(&Link) -> f64| {
+        let all = links.iter().map(of);
+        all.fold((f64::INFINITY, 0.0_f64), |(least, most), one| (least.min(one), most.max(one)))
+    };
+    let (bandwidth, latency) = (ends(|link| link.bytes_per_second), ends(|link| link.latency_seconds));
+    links.iter().all(|link| link.origin == LinkOrigin::Measured)
+        && bandwidth.1 <= SAME_BANDWIDTH * bandwidth.0
+        && latency.1 <= SAME_LATENCY * latency.0
 }
 
 /// Tables are mostly shared, and then not looked at.
@@ -255,8 +275,6 @@ pub fn counterparts<'a>(before: &'a [u32], after: &'a [u32]) -> impl Iterator<It
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::cluster::LinkOrigin;
-
     use super::*;
 
     fn link(bytes_per_second: u32) -> Link {
@@ -299,6 +317,21 @@ mod tests {
             assert_eq!(links.between(one, other), (one != other).then(|| sum(one, other)));
         }
         assert_eq!((links.between(0, 4), links.edge, links.fastest()), (None, link(2), link(6)));
+    }
+
+    /// Who measures one link twice does not find another one; who writes numbers down means them.
+    #[test]
+    fn links_that_were_measured_nearly_as_fast_are_alike() {
+        let nearly = |origin: LinkOrigin, bandwidth: f64, latency: f64| {
+            UnlikeLinks::of(3, |one, other| match one + other {
+                1 => Link { bytes_per_second: 1e9 * bandwidth, latency_seconds: 1e-6 * latency, origin },
+                _ => Link { bytes_per_second: 1e9, latency_seconds: 1e-6, origin },
+            })
+        };
+        assert!(nearly(LinkOrigin::Measured, 1.04, 1.9).is_none());
+        assert!(nearly(LinkOrigin::Measured, 1.06, 1.0).is_some());
+        assert!(nearly(LinkOrigin::Measured, 1.0, 2.1).is_some());
+        assert!(nearly(LinkOrigin::Given, 1.04, 1.0).is_some());
     }
 
     /// Of a node some devices are known to be its third and its fourth, and the others are still there.

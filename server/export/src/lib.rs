@@ -13,6 +13,7 @@ mod envelope;
 mod exported;
 mod grid;
 mod launcher;
+mod local_order;
 mod memory;
 mod question;
 mod refusal;

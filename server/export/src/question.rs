@@ -11,6 +11,7 @@ use crate::envelope::Envelope;
 use crate::exported::Export;
 use crate::grid::Grid;
 use crate::launcher::{Exporter, Written, exporters, variants};
+use crate::local_order;
 use crate::memory;
 use crate::refusal::{Refusal, StageRefusal};
 use crate::target::{Target, Variant};
@@ -53,6 +54,7 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
         write(question).map_err(|stages| refusal(target, shape, stages))?;
     let memory = memory::of_stages(question, held.as_ref());
     warnings.extend(memory::warnings(memory.as_deref(), target.launcher));
+    warnings.extend(local_order::warning(&ranks));
     let allocation = Allocation::of(&ranks);
     Ok(Export { target, files, command, environment, ranks, allocation, warnings, verified, memory })
 }

@@ -63,14 +63,9 @@ fn descendants(pid: Pid) -> Vec<Pid> {
     children(pid).into_iter().flat_map(|child| [vec![child], descendants(child)].concat()).collect()
 }
 
-/// Whoever interrupts it gets the machine back at once: no planner, database, worker or rank stays.
-#[test]
-fn an_interruption_leaves_nothing_behind() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = arguments(folder.path());
-    command.arg("hidden");
-    let mut program = Program::start("train-memory", command, folder.path().join("log"));
-    let found = wait_until("a rank runs", || {
+/// Waits until a rank is among what a program started: all of that.
+fn with_a_rank(program: &mut Program) -> Vec<Pid> {
+    wait_until("a rank runs", || {
         let all = descendants(program.pid());
         let has_rank = |pid: &Pid| {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -78,8 +73,31 @@ fn an_interruption_leaves_nothing_behind() {
         };
         assert!(program.is_running(), "it ended early:\n{}", program.output());
         all.iter().any(has_rank).then_some(all)
-    });
+    })
+}
+
+/// Whoever interrupts it gets the machine back at once: no planner, database, worker or rank stays.
+#[test]
+fn an_interruption_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = arguments(folder.path());
+    command.arg("hidden");
+    let mut program = Program::start("train-memory", command, folder.path().join("log"));
+    let found = with_a_rank(&mut program);
     program.signal(Signal::SIGTERM);
     assert_eq!(program.wait().code(), Some(130), "{}", program.output());
+    wait_until("nothing is left", || found.iter().all(|&pid| !is_alive(pid)).then_some(()));
+}
+
+/// Neither does a test that is interrupted, which hears of it alone: what it started is in other process groups.
+#[test]
+fn an_interrupted_test_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "slice::gpt2_is_profiled_stage_by_stage_for_one_f_one_b"]);
+    let mut test = Program::start("another test", command, folder.path().join("log"));
+    let found = with_a_rank(&mut test);
+    test.signal(Signal::SIGINT);
+    assert_eq!(test.wait().code(), Some(130), "{}", test.output());
     wait_until("nothing is left", || found.iter().all(|&pid| !is_alive(pid)).then_some(()));
 }

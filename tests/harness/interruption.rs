@@ -8,8 +8,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Set by a signal: the next step is not begun, and what runs is stopped.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Whether this program hears signals, and ends in a way of its own.
+static IS_HEARD: AtomicBool = AtomicBool::new(false);
 /// Exit code after an interruption, as shells have it.
-const EXIT_INTERRUPTED: u8 = 130;
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 /// Hears signals from the moment on that it was made: before anything is started that would outlive them.
 #[derive(Debug)]
@@ -19,11 +21,17 @@ pub struct Interruption {
 }
 
 impl Interruption {
-    /// Begins to listen. Needs a runtime.
+    /// Begins to listen: whoever does so ends what it started. Needs a runtime.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn listen() -> io::Result<Self> {
+        IS_HEARD.store(true, Ordering::Relaxed);
+        Self::hear()
+    }
+
+    /// The same for those who do so only where nobody else does.
+    pub(crate) fn hear() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
@@ -34,6 +42,11 @@ impl Interruption {
             _ = self.terminate.recv() => {}
         }
     }
+}
+
+/// Whether somebody listens who ends what was started.
+pub(crate) fn is_heard_by_others() -> bool {
+    IS_HEARD.load(Ordering::Relaxed)
 }
 
 /// Lets nothing new be asked of planners.

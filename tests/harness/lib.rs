@@ -9,6 +9,7 @@ mod cli;
 mod document;
 mod interruption;
 mod kernel;
+mod leftovers;
 mod planner;
 mod process;
 mod raw;

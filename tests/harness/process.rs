@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
+use crate::leftovers;
+
 /// Longest wait for anything. Generous: a test that passes never comes near it.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -64,7 +66,9 @@ impl Program {
             .process_group(0)
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {name}: {error}"));
-        Self { name: name.to_owned(), child, log }
+        let program = Self { name: name.to_owned(), child, log };
+        leftovers::begins(program.pid());
+        program
     }
 
     /// Its process id.
@@ -123,6 +127,7 @@ impl Drop for Program {
             let _ = killpg(self.pid(), Signal::SIGKILL);
             let _ = self.child.wait();
         }
+        leftovers::ended(self.pid());
         if std::thread::panicking() {
             eprintln!("--- output of the {} ---\n{}", self.name, self.output());
         }

@@ -5,6 +5,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Hosted, StageActions, Stripe};
 
+use super::shared::Replicas;
 use super::*;
 use crate::actions::pools::{away, offload, out_of_memory};
 
@@ -78,23 +79,35 @@ fn assert_less_is_there(away: &Measurement, there: &Measurement, what: &str) {
     assert!(most <= of.host_peak.0, "{what}: {most} bytes are away, {} of them there", of.host_peak);
 }
 
-/// Ranks that share chunks each have their own activations on the host.
+/// Ranks that share chunks, shards with chunks of their own, and both: each has its own activations on the host.
 #[test]
-fn ranks_that_share_chunks_train_the_same_with_activations_on_the_host() {
-    for (order, ranks) in [(ChunkOrder::Layer, 2), (ChunkOrder::MicroBatch, 3)] {
+fn ranks_and_shards_train_the_same_with_activations_on_the_host() {
+    let cases = [
+        (ChunkOrder::Layer, 2, 1),
+        (ChunkOrder::MicroBatch, 3, 1),
+        (ChunkOrder::MicroBatch, 1, 2),
+        (ChunkOrder::Layer, 2, 2),
+    ];
+    for (order, ranks, shards) in cases {
         let training = TrainingSpec { micro_batch_size: 12, micro_batches: 2, optimizer: ADAM, ..training() };
-        let replicas = Replicas::new(small_gpt(true), training, ranks);
+        let replicas = Replicas { shards, ..Replicas::new(small_gpt(true), training, ranks) };
         let (mut plain, _) = replicas.train(None);
-        plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        if ranks > 1 {
+            // Nobody has whole gradients in chunks.
+            plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        }
         let bare = in_chunks(1200, order);
         let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
         let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
         let spec = whole(&replicas.model, training);
+        let what = format!("{order} {ranks} x {shards}");
         let (shared, measured) = replicas.train_acting(Some(&chunks), &kept_on_host(&spec, [1, 1], ROOM));
-        assert_same_bits(&shared, &plain, &format!("{order} {ranks}"));
-        for measured in measured {
-            replicas.assert_counted(&chunks, &measured, &format!("{order} {ranks}"));
-            assert!(offload(&measured).copies.iter().all(|copies| copies.out_bytes > 0));
+        assert_same_bits(&shared, &plain, &what);
+        let (_, there) = replicas.train(Some(&chunks));
+        for (away, there) in measured.iter().zip(&there) {
+            replicas.assert_counted(&chunks, away, &what);
+            assert_less_is_there(away, there, &what);
+            assert!(offload(away).copies.iter().all(|copies| copies.out_bytes > 0), "{what}");
         }
     }
 }

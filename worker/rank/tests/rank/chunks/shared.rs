@@ -1,0 +1,304 @@
+//! Ranks that share chunks, shards that each have their own, and both: what they train is what they train without.
+
+use super::*;
+
+/// Ranks that share chunks train what replicas train that hold all: the same losses and weights, to the bit. Each of them holds
+/// its part of the state, on its host or, of none, some or all chunks, on its device; and all-gathers twice and reduce-scatters
+/// once of what the others own.
+#[test]
+fn ranks_that_share_chunks_train_the_same() {
+    let mut random = Random::new(9);
+    for (model, ranks) in [(small_gpt(true), 2), (small_bert(), 4), (small_llama(), 2), (small_gpt(true), 3)]
+    {
+        let training = of_several_ranks(&mut random);
+        let replicas = Replicas::new(model, training, ranks);
+        let (mut plain, _) = replicas.train(None);
+        // Nobody has whole gradients in chunks.
+        plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        for order in ChunkOrder::ALL {
+            let mut needed = None;
+            for on_device in [OnDevice::None, OnDevice::Some, OnDevice::All] {
+                let bare = ChunkedStage {
+                    host_copy: random.of(&HostCopy::ALL),
+                    ..in_chunks(700 + 600 * random.below(3) as u64, order)
+                };
+                let count = replicas.lay_out(&bare).layout.chunks().len();
+                let bare = ChunkedStage { on_device: on_device.of(count, &mut random), ..bare };
+                let chunks = match random.below(2) {
+                    // Evicted at every boundary at which it may leave.
+                    0 => {
+                        let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
+                        ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare }
+                    }
+                    _ => {
+                        let paging = Paging { eviction: Eviction::Lru, ahead: 1, behind: 1 };
+                        ChunkedStage { residency: ChunkResidency::Paged(paging), ..bare }
+                    }
+                };
+                let (shared, measured) = replicas.train(Some(&chunks));
+                let what = format!("{} {ranks} {training:?} {chunks:?}", replicas.model.family());
+                assert_same_bits(&shared, &plain, &what);
+                for measured in measured {
+                    let other = replicas.assert_counted(&chunks, &measured, &what);
+                    let needed = needed.get_or_insert_with(|| other.clone());
+                    assert_eq!(&other, needed, "{what}: what a step needs besides is its own");
+                }
+            }
+        }
+    }
+}
+
+/// Ranks of which each owns whole chunks, as PatrickStar shares them: groups of as many as there are ranks, the last filled up with
+/// dummies, train what replicas train that hold all, to the bit, and each holds its chunk of every group, dummies too.
+#[test]
+fn ranks_that_own_whole_chunks_train_the_same() {
+    let mut random = Random::new(31);
+    for (model, ranks) in [(small_gpt(true), 2), (small_llama(), 3), (small_bert(), 4)] {
+        let training = of_several_ranks(&mut random);
+        let largest = largest_atom(&model, ChunkLayout::Patrickstar);
+        let replicas = Replicas::new(model, training, ranks);
+        let (mut plain, _) = replicas.train(None);
+        plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        for order in ChunkOrder::ALL {
+            for on_device in [OnDevice::None, OnDevice::Some, OnDevice::All] {
+                let bare = ChunkedStage {
+                    layout: ChunkLayout::Patrickstar,
+                    owners: ChunkOwners::Whole,
+                    host_copy: random.of(&HostCopy::ALL),
+                    ..in_chunks(largest + random.below(700) as u64, order)
+                };
+                let groups = replicas.lay_out(&bare);
+                let elements = bare.chunk_elements;
+                assert!(
+                    groups.layout.chunks().iter().all(|group| group.capacity == elements * u64::from(ranks)),
+                    "dummies fill up the last"
+                );
+                let bare = ChunkedStage {
+                    on_device: on_device.of(groups.layout.chunks().len(), &mut random),
+                    ..bare
+                };
+                let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
+                let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+                let (shared, measured) = replicas.train(Some(&chunks));
+                let what = format!("{} {ranks} {training:?} {chunks:?}", replicas.model.family());
+                assert_same_bits(&shared, &plain, &what);
+                let all = replicas.lay_out(&chunks);
+                for measured in measured {
+                    replicas.assert_counted(&chunks, &measured, &what);
+                    // One chunk of each group in all lists, on the host or on the device, and besides what gradients pass through.
+                    let lists = Lists::new(training.precision, &training.optimizer).unwrap();
+                    let scalar = lists.scalar_bytes(List::Parameters);
+                    let on_host = all.layout.chunks().len() - chunks.on_device.len();
+                    let state = on_host as u64 * elements * (lists.parameter_bytes() - scalar);
+                    assert!(measured.chunks.as_ref().unwrap().host_bytes.0 >= state, "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// Shards have chunks of their own tensors, and replicas of a shard share these: trained so, every device has what it has without
+/// chunks, to the bit, on evenly split layers and with classes that the degree does not divide; all devices hold and move as
+/// much, since shorter shards have the places of the first.
+#[test]
+fn shards_in_chunks_train_what_shards_train() {
+    let mut random = Random::new(47);
+    for (model, replicas, shards) in [
+        (small_gpt(true), 1, 2),
+        (small_gpt(true), 2, 2),
+        (small_bert(), 1, 2),
+        (small_llama(), 2, 2),
+        (small_vgg(), 1, 4),
+    ] {
+        let training = TrainingSpec { micro_batch_size: 4, ..of_several_ranks(&mut random) };
+        let split = Replicas { shards, ..Replicas::new(model, training, replicas) };
+        let (mut plain, _) = split.train(None);
+        if replicas > 1 {
+            // Nobody has whole gradients in chunks.
+            plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        }
+        for order in ChunkOrder::ALL {
+            for (on_device, is_whole) in
+                [(OnDevice::None, false), (OnDevice::Some, true), (OnDevice::All, false)]
+            {
+                let mut bare = ChunkedStage {
+                    host_copy: random.of(&HostCopy::ALL),
+                    ..in_chunks(700 + 600 * random.below(3) as u64, order)
+                };
+                if is_whole {
+                    let sequence = Sequence::of_stage(&split.model, &split.stage(), 0);
+                    let largest = sequence.atoms().map(|atom| atom.iter().sum()).max().unwrap();
+                    (bare.layout, bare.owners) = (ChunkLayout::Patrickstar, ChunkOwners::Whole);
+                    bare.chunk_elements = bare.chunk_elements.max(largest);
+                }
+                let count = split.lay_out(&bare).layout.chunks().len();
+                let bare = ChunkedStage { on_device: on_device.of(count, &mut random), ..bare };
+                let visits = bare.bare_visits(&split.lay_out(&bare)).unwrap();
+                let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+                let (trained, measured) = split.train(Some(&chunks));
+                let what = format!("{} {replicas} x {shards} {training:?} {chunks:?}", split.model.family());
+                assert_same_bits(&trained, &plain, &what);
+                assert_eq!(measured.len() as u32, replicas * shards);
+                // What nobody shares stays whole, which other tests count.
+                let is_counted = replicas > 1 || chunks.on_device.is_empty();
+                for measured in measured.iter().filter(|_| is_counted) {
+                    split.assert_counted(&chunks, measured, &what);
+                }
+            }
+        }
+    }
+}
+
+/// Of how many chunks the state is on the device.
+#[derive(Debug, Clone, Copy)]
+enum OnDevice {
+    None,
+    Some,
+    All,
+}
+
+impl OnDevice {
+    fn of(self, count: usize, random: &mut Random) -> Vec<usize> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Some => (0..count).filter(|_| random.below(2) == 0).collect(),
+            Self::All => (0..count).collect(),
+        }
+    }
+}
+
+/// Ranks that each train a model on their share of every micro-batch, or a shard of it.
+pub(super) struct Replicas {
+    pub(super) model: Model,
+    training: TrainingSpec,
+    ranks: u32,
+    /// Of each of them.
+    pub(super) shards: u32,
+}
+
+impl Replicas {
+    pub(super) fn new(model: Model, training: TrainingSpec, ranks: u32) -> Self {
+        Self { model, training, ranks, shards: 1 }
+    }
+
+    fn stage(&self) -> StageConfig {
+        let whole = StageConfig::single(0, self.model.layers().len() - 1);
+        StageConfig { data_degree: self.ranks, tensor_degree: self.shards, ..whole }
+    }
+
+    pub(super) fn lay_out(&self, stage: &ChunkedStage) -> Chunks {
+        stage.lay_out_split(&self.model, &self.training, &self.stage()).unwrap()
+    }
+
+    pub(super) fn train(&self, chunks: Option<&ChunkedStage>) -> (Trained, Vec<Measurement>) {
+        self.train_acting(chunks, &StageActions::default())
+    }
+
+    pub(super) fn train_acting(
+        &self,
+        chunks: Option<&ChunkedStage>,
+        actions: &StageActions,
+    ) -> (Trained, Vec<Measurement>) {
+        let partitioning = Partitioning::new(vec![self.stage()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut specs = connected(&self.model, self.training, &partitioning, folder.path());
+        for spec in &mut specs {
+            spec.chunks = chunks.map(|chunks| Box::new(chunks.clone()));
+            spec.actions = actions.clone();
+        }
+        train(specs, folder.path())
+    }
+
+    /// That a rank held and moved what its chunks say. Returns what its steps needed besides.
+    pub(super) fn assert_counted(
+        &self,
+        chunks: &ChunkedStage,
+        measured: &Measurement,
+        what: &str,
+    ) -> Vec<u64> {
+        let all = self.lay_out(chunks);
+        let told = measured.chunks.as_ref().unwrap();
+        let sums = told.other_bytes.iter().zip(&told.payload_bytes).map(|(one, other)| one + other);
+        assert_eq!(measured.peak_allocated.0, sums.max().unwrap(), "{what}");
+        assert_eq!(told.host_bytes.0, all.host.bytes, "{what}");
+        // Gradients go once to the ranks that own their parameters, parameters come once to each visit.
+        let others = |chunk| u64::from(self.ranks - 1) * all.copied_bytes(chunk, false);
+        let count = all.layout.chunks().len();
+        let each: u64 = (0..count).map(others).sum();
+        assert_eq!(told.scattered_bytes, each, "{what}");
+        let is_on_device = |chunk: usize| chunks.on_device.contains(&chunk);
+        if chunks.on_device.len() == count {
+            assert_eq!(
+                (told.up_bytes, told.down_bytes, told.host_bytes.0, told.fetches),
+                (0, 0, 0, 0),
+                "{what}"
+            );
+        }
+        let ChunkResidency::Planned(visits) = &chunks.residency else { return told.other_bytes.clone() };
+        assert!(!told.is_replanned, "{what}");
+        let moved = all.moved(&chunks.told(&all, visits).unwrap());
+        assert_eq!(
+            (told.up_bytes, told.down_bytes, told.fetches),
+            (moved.up, moved.down, moved.fetches),
+            "{what}"
+        );
+        assert_eq!(told.gathered_bytes, moved.gathered, "{what}");
+        // Twice at most in `layer` order: with the gradients 6 (W - 1)/W bytes a parameter in bf16. Tables that are computed with
+        // again leave in these visits between their micro-batches.
+        let comes_twice =
+            chunks.order == ChunkOrder::Layer && self.training.recompute == RecomputePolicy::None;
+        assert!(!comes_twice || moved.gathered <= 2 * each, "{what}");
+        // A rank's part of all lists is there always, and wholes while they visit.
+        let lists = Lists::new(self.training.precision, &self.training.optimizer).unwrap();
+        let part = |chunk: usize| all.copied_bytes(chunk, false) / lists.scalar_bytes(List::Parameters);
+        let always =
+            (0..count).filter(|&chunk| is_on_device(chunk)).map(part).sum::<u64>() * lists.parameter_bytes();
+        for (step, &payloads) in told.payload_bytes.iter().enumerate() {
+            let here = visits.iter().filter(|visit| (visit.fetched..visit.freed).contains(&step));
+            let here: u64 = here.map(|visit| all.payload_bytes(visit.payload.chunk)).sum();
+            assert_eq!(payloads, always + here, "{what}: step {step}");
+        }
+        told.other_bytes.clone()
+    }
+}
+
+/// Ranks that share a tied weight add up the gradients of both its ends in another order, wherever its state is: sums differ in
+/// their last bits alone.
+#[test]
+fn tied_weights_that_ranks_share_are_nearly_the_same() {
+    for (recompute, ranks) in [(RecomputePolicy::None, 2), (RecomputePolicy::Layer, 3)] {
+        let training =
+            TrainingSpec { recompute, optimizer: SGD, micro_batch_size: 12, micro_batches: 3, ..training() };
+        let replicas = Replicas::new(small_gpt(false), training, ranks);
+        let (plain, _) = replicas.train(None);
+        for order in ChunkOrder::ALL {
+            for on_device in [vec![0], vec![0, 1, 2]] {
+                let bare = ChunkedStage { on_device, ..in_chunks(1200, order) };
+                let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
+                let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+                let (shared, measured) = replicas.train(Some(&chunks));
+                let what = format!("{recompute} {ranks} {order} {:?}", chunks.on_device);
+                for measured in &measured {
+                    replicas.assert_counted(&chunks, measured, &what);
+                }
+                for (name, shared) in &shared.tensors {
+                    assert!(shared.allclose(&plain.tensors[name], 1e-4, 1e-6, false), "{what}: {name}");
+                }
+                let off = shared.losses.iter().zip(&plain.losses).map(|(of, plain)| (of - plain).abs());
+                assert!(off.fold(0.0, f64::max) < 1e-5, "{what}: {:?} {:?}", shared.losses, plain.losses);
+            }
+        }
+    }
+}
+
+/// Settings of a training that 2, 3 or 4 replicas share.
+fn of_several_ranks(random: &mut Random) -> TrainingSpec {
+    TrainingSpec {
+        precision: random.of(&[Precision::Fp32, Precision::Bf16]),
+        optimizer: random.of(&[ADAM, SGD]),
+        micro_batch_size: 12,
+        micro_batches: 1 + random.below(3) as u32,
+        recompute: random.of(&[RecomputePolicy::None, RecomputePolicy::Layer]),
+        ..training()
+    }
+}

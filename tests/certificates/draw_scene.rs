@@ -1,7 +1,7 @@
 //! Scenes drawn by lot: chains whose layers differ, on devices that may differ.
 
 use crate::lots::Lots;
-use crate::scene::{Cluster, Fleet, Group, Kind, Layer, Ledger, Link, Node, Row, Scene, Training};
+use crate::scene::{Cluster, Fleet, Group, Kind, Layer, Ledger, Link, Node, Pair, Row, Scene, Training};
 use crate::words::{Recompute, Schedule};
 
 /// Seconds that sums of are exact: whole parts of a second, about a microsecond.
@@ -212,6 +212,14 @@ fn link(lots: &mut Lots, low: f64, high: f64) -> Link {
     }
 }
 
+/// Links of a few classes, for most pairs of devices.
+fn pairs(lots: &mut Lots, devices: u32) -> Vec<Pair> {
+    let classes: Vec<Link> = (0..lots.whole(1, 3)).map(|_| link(lots, 1e8, 1e12)).collect();
+    let all = (0..devices).flat_map(|b| (0..b).map(move |a| (a, b)));
+    let named: Vec<(u32, u32)> = all.filter(|_| lots.percent(80)).collect();
+    named.into_iter().map(|(a, b)| Pair { a, b, link: lots.one(&classes) }).collect()
+}
+
 fn cluster(lots: &mut Lots, scene: &Scene) -> Fleet {
     let count = lots.whole(1, 3);
     let most = if scene.layers() > 4 { 5 } else { 7 };
@@ -223,14 +231,19 @@ fn cluster(lots: &mut Lots, scene: &Scene) -> Fleet {
             Some(first) if are_alike && first.devices <= room => {
                 Node { name: format!("n{index}"), ..first.clone() }
             }
-            _ => Node {
-                name: format!("n{index}"),
-                kind: lots.index(scene.kinds.len()),
-                devices: lots.whole(1, room.min(4)),
-                inside: link(lots, 1e9, 1e12),
-                network: link(lots, 1e8, 1e11),
-                rack: 0,
-            },
+            _ => {
+                let devices = lots.whole(1, room.min(4));
+                let inside = link(lots, 1e9, 1e12);
+                Node {
+                    name: format!("n{index}"),
+                    kind: lots.index(scene.kinds.len()),
+                    devices,
+                    inside,
+                    network: link(lots, 1e8, 1e11),
+                    rack: 0,
+                    pairs: if devices > 2 && lots.percent(40) { pairs(lots, devices) } else { Vec::new() },
+                }
+            }
         };
         nodes.push(Node { rack: lots.index(2), ..node });
     }

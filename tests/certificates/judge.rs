@@ -88,7 +88,7 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
                 judged.broken.push(format!("{name:?} is no device of the request"));
                 return judged;
             };
-            route.push(Device { node, class });
+            route.push(Device { node, class, index: name.1 });
             names.push(name);
         }
         stages.push(own);

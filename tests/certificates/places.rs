@@ -28,7 +28,10 @@ pub(crate) struct Slot {
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) slots: Vec<Slot>,
+    /// The slowest link between two of its devices.
     pub(crate) inside: Link,
+    /// Between devices by their indices, the smaller one first; empty where all links are alike.
+    pub(crate) unlike: BTreeMap<(i32, i32), Link>,
     pub(crate) network: Link,
     pub(crate) rack: usize,
 }
@@ -44,6 +47,8 @@ impl Node {
 pub(crate) struct Pinned {
     pub(crate) node: usize,
     pub(crate) class: usize,
+    /// Of its node.
+    pub(crate) index: i32,
     pub(crate) layers: Vec<usize>,
 }
 
@@ -59,11 +64,13 @@ pub(crate) struct Places {
     pub(crate) is_cluster: bool,
 }
 
-/// A device in the order of a pipeline: its node and class.
+/// A device in the order of a pipeline: its node and class, and which of them it is, which says something only where the node's
+/// links are unlike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) node: usize,
     pub(crate) class: usize,
+    pub(crate) index: i32,
 }
 
 impl Places {
@@ -90,7 +97,8 @@ impl Places {
                         None => slots.push(Slot { class, devices: own.collect() }),
                     }
                 }
-                let node = Node { slots, inside: ASSUMED, network: ASSUMED, rack: 0 };
+                let node =
+                    Node { slots, inside: ASSUMED, unlike: BTreeMap::new(), network: ASSUMED, rack: 0 };
                 (vec![node], None)
             }
             Fleet::Cluster(cluster) => {
@@ -103,9 +111,13 @@ impl Places {
                     let devices: Vec<(String, i32)> =
                         left.map(|index| (node.name.clone(), index as i32)).collect();
                     let class = class(node.kind, cluster.capacities[node.kind]);
+                    let links = links(node, &devices);
+                    let inside = links.values().copied().reduce(Link::slower).unwrap_or(node.inside);
+                    let are_alike = links.values().all(|link| *link == inside);
                     Node {
                         slots: vec![Slot { class, devices }],
-                        inside: node.inside,
+                        inside,
+                        unlike: if are_alike { BTreeMap::new() } else { links },
                         network: node.network,
                         rack: node.rack,
                     }
@@ -137,7 +149,7 @@ impl Places {
         }
         for (device, layers) in pins {
             if let Some((node, class)) = places.find(&device) {
-                places.pins.push(Pinned { node, class, layers });
+                places.pins.push(Pinned { node, class, index: device.1, layers });
             }
         }
         places
@@ -195,9 +207,23 @@ impl Places {
         devices.iter().map(beside).max().unwrap_or(0)
     }
 
-    /// Between two devices.
+    /// Between two devices of a ring: within a node the slowest that there is.
     fn link(&self, one: Device, other: Device) -> Link {
         if one.node == other.node { self.nodes[one.node].inside } else { self.between(one.node, other.node) }
+    }
+
+    /// Between two devices that send each other something.
+    fn way(&self, one: Device, other: Device) -> Link {
+        let pair = (one.index.min(other.index), one.index.max(other.index));
+        let unlike = (one.node == other.node).then(|| self.nodes[one.node].unlike.get(&pair)).flatten();
+        unlike.copied().unwrap_or_else(|| self.link(one, other))
+    }
+
+    /// Whether two stages are on one node whose links are unlike, and nowhere else.
+    pub(crate) fn are_unlike(&self, before: &[Device], after: &[Device]) -> bool {
+        let node = before[0].node;
+        let is_here = |device: &Device| device.node == node;
+        !self.nodes[node].unlike.is_empty() && before.iter().all(is_here) && after.iter().all(is_here)
     }
 
     /// The slowest link of the rings that each shard's replicas make, rank by rank.
@@ -215,7 +241,7 @@ impl Places {
     pub(crate) fn counterparts(&self, before: &[Device], after: &[Device]) -> Link {
         let most = before.len().max(after.len());
         let of = |devices: &[Device], rank: usize| devices[rank * devices.len() / most];
-        let links = (0..most).map(|rank| self.link(of(before, rank), of(after, rank)));
+        let links = (0..most).map(|rank| self.way(of(before, rank), of(after, rank)));
         links.reduce(Link::slower).expect("stages have devices")
     }
 
@@ -234,12 +260,17 @@ impl Places {
     }
 
     /// Whether each pinned device is of the stage that has its layers. Like devices of a node may change places, so a
-    /// stage needs as many as are pinned to it. `stage_of` says which stage a layer is in.
+    /// stage needs as many as are pinned to it; where links tell them apart, the very ones. `stage_of` says which stage a layer
+    /// is in.
     pub(crate) fn keeps_pins(&self, stage_of: impl Fn(usize) -> usize, stages: &[&[Device]]) -> bool {
         let mut wanted: BTreeMap<(usize, usize, usize), usize> = BTreeMap::new();
         for pin in &self.pins {
             let stage = stage_of(pin.layers[0]);
             if pin.layers.iter().any(|&layer| stage_of(layer) != stage) {
+                return false;
+            }
+            let is_it = |device: &Device| (device.node, device.index) == (pin.node, pin.index);
+            if !self.nodes[pin.node].unlike.is_empty() && !stages[stage].iter().any(is_it) {
                 return false;
             }
             *wanted.entry((stage, pin.node, pin.class)).or_default() += 1;
@@ -273,13 +304,26 @@ impl Places {
             let signature =
                 taken.iter().map(|(node, slots)| (self.first_like(*node), slots.clone())).collect();
             if is_even && seen.insert(signature) {
-                let mut route = Vec::new();
+                let mut all: Vec<Vec<Device>> = vec![Vec::new()];
                 for (node, slots) in taken.iter() {
-                    for (slot, &count) in self.nodes[*node].slots.iter().zip(slots) {
-                        route.extend(std::iter::repeat_n(Device { node: *node, class: slot.class }, count));
+                    let own = &self.nodes[*node];
+                    for (slot, &count) in own.slots.iter().zip(slots) {
+                        let indices: Vec<i32> = slot.devices.iter().map(|(_, index)| *index).collect();
+                        let orders = if own.unlike.is_empty() {
+                            vec![indices[..count].to_vec()]
+                        } else {
+                            orders(&indices, count)
+                        };
+                        let with = |(route, order): (&Vec<Device>, &Vec<i32>)| {
+                            let device = |&index| Device { node: *node, class: slot.class, index };
+                            route.iter().copied().chain(order.iter().map(device)).collect()
+                        };
+                        let both =
+                            all.iter().flat_map(|route| orders.iter().map(move |order| (route, order)));
+                        all = both.map(with).collect();
                     }
                 }
-                routes.push(route);
+                routes.extend(all);
             }
         }
         for node in 0..self.nodes.len() {
@@ -307,10 +351,34 @@ impl Places {
             let own = &self.nodes[node];
             let slots: Vec<(usize, usize)> =
                 own.slots.iter().map(|slot| (slot.class, slot.devices.len())).collect();
-            (slots, own.inside, own.network, self.tiers.map(|_| own.rack))
+            (slots, own.inside, own.unlike.clone(), own.network, self.tiers.map(|_| own.rack))
         };
         (0..node).find(|&other| !is_pinned(other) && key(other) == key(node)).unwrap_or(node)
     }
+}
+
+/// Between each two of these devices of a node.
+fn links(node: &crate::scene::Node, devices: &[(String, i32)]) -> BTreeMap<(i32, i32), Link> {
+    let indices = || devices.iter().map(|(_, index)| *index);
+    let pairs = indices().flat_map(|b| indices().filter(move |a| *a < b).map(move |a| (a, b)));
+    let own = |(a, b): (i32, i32)| {
+        let named = node.pairs.iter().find(|pair| (pair.a as i32, pair.b as i32) == (a, b));
+        ((a, b), named.map_or(node.inside, |pair| pair.link))
+    };
+    pairs.map(own).collect()
+}
+
+/// Every choice of so many of these, in every order.
+fn orders(all: &[i32], count: usize) -> Vec<Vec<i32>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let beginning = |first: &i32| {
+        let others: Vec<i32> = all.iter().copied().filter(|other| other != first).collect();
+        let behind = |order: Vec<i32>| [&[*first][..], &order].concat();
+        orders(&others, count - 1).into_iter().map(behind).collect::<Vec<_>>()
+    };
+    all.iter().flat_map(beginning).collect()
 }
 
 /// All lists of numbers up to these.

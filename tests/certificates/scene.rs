@@ -94,9 +94,22 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) kind: usize,
     pub(crate) devices: u32,
+    /// Between devices that have no link of their own.
     pub(crate) inside: Link,
     pub(crate) network: Link,
     pub(crate) rack: usize,
+    /// Links of devices of their own; those that are not there count for nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) pairs: Vec<Pair>,
+}
+
+/// Two devices of a node with a link of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Pair {
+    pub(crate) a: u32,
+    /// Larger than the first.
+    pub(crate) b: u32,
+    pub(crate) link: Link,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -224,6 +237,14 @@ impl Scene {
                 })
                 .collect(),
             link: Some(speed(node.inside)),
+            links: (node.pairs.iter().filter(|pair| pair.b < node.devices))
+                .map(|pair| v1::DeviceLink {
+                    a: pair.a as i32,
+                    b: pair.b as i32,
+                    speed: Some(speed(pair.link)),
+                    ..Default::default()
+                })
+                .collect(),
             network: Some(speed(node.network)),
             ..Default::default()
         });

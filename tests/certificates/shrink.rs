@@ -82,6 +82,13 @@ pub(crate) fn smaller(instance: &Instance) -> Vec<Instance> {
                     all.push(other);
                 }
             }
+            if cluster.nodes.iter().any(|node| !node.pairs.is_empty()) {
+                let mut other = instance.clone();
+                if let Fleet::Cluster(cluster) = &mut other.scene.fleet {
+                    cluster.nodes.iter_mut().for_each(|node| node.pairs.clear());
+                }
+                all.push(other);
+            }
             if cluster.tiers.is_some() {
                 let mut other = instance.clone();
                 if let Fleet::Cluster(cluster) = &mut other.scene.fleet {

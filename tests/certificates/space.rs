@@ -247,8 +247,9 @@ impl Space<'_> {
 
     /// Seconds of a transfer between two stages.
     pub(crate) fn edge(&self, ways: &[Way], route: &[Device], before: &Placed, after: &Placed) -> f64 {
-        let link = match self.by_ranks {
-            true => self.places.counterparts(&route[before.from..before.to], &route[after.from..after.to]),
+        let (sends, receives) = (&route[before.from..before.to], &route[after.from..after.to]);
+        let link = match self.by_ranks || self.places.are_unlike(sends, receives) {
+            true => self.places.counterparts(sends, receives),
             false => self.places.entry(route[before.to - 1], route[after.from]),
         };
         let of = |placed: &Placed| transfer(ways[placed.way].shares.output(before.stage.last), link);

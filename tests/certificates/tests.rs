@@ -3,7 +3,7 @@
 use crate::asked::Asked;
 use crate::places::Places;
 use crate::question::Question;
-use crate::scene::{Cluster, Fleet, Kind, Layer, Ledger, Link, Node, Row, Scene, Training};
+use crate::scene::{Cluster, Fleet, Kind, Layer, Ledger, Link, Node, Pair, Row, Scene, Training};
 use crate::space::Space;
 use crate::truth::{Terms, Truth, front};
 use crate::words::{Objective, Recompute, Schedule, Shape, Spanning};
@@ -36,6 +36,7 @@ fn scene(seconds: &[f64], nodes: &[u32]) -> Scene {
         inside: link(1e12),
         network: link(1e3),
         rack: 0,
+        pairs: Vec::new(),
     };
     Scene {
         id: "by hand".to_owned(),
@@ -171,6 +172,29 @@ fn rings_that_run_at_once_share_a_network() {
         by_ranks: false,
     };
     assert!(space.may_be_stage(0, 0));
+}
+
+/// Devices whose links differ are told apart: two stages are where the fast one is, three have it between two of them.
+#[test]
+fn stages_are_tried_on_every_device_of_a_node_whose_links_are_unlike() {
+    let seconds = |layers: usize, pins: &[(usize, &str)]| {
+        let mut scene = scene(&vec![1.0; layers], &[3]);
+        let Fleet::Cluster(cluster) = &mut scene.fleet else { unreachable!("it is one") };
+        let node = &mut cluster.nodes[0];
+        let link = |bytes_per_second| Link { bytes_per_second, latency_seconds: 0.0 };
+        // 10, 1 and 1/2 seconds for a thousand bytes.
+        (node.inside, node.pairs) = (link(100.0), vec![Pair { a: 0, b: 2, link: link(1e3) }]);
+        node.pairs.push(Pair { a: 1, b: 2, link: link(2e3) });
+        let mut asked = question(Objective::MinIterationTime, Shape::SinglePipeline);
+        asked.data_degrees = vec![1];
+        asked.pins = pins.iter().map(|&(layer, device)| (layer, device.to_owned())).collect();
+        let truth = truth(&scene, &asked);
+        (truth.plans, truth.best.unwrap())
+    };
+    let (every, free) = seconds(3, &[]);
+    let (pinned, slow) = seconds(3, &[(0, "n0/0"), (1, "n0/1")]);
+    assert_eq!((every, pinned), (6, 1), "three stages, in every order; and in one");
+    assert!(free < slow - 10.0, "{free} {slow}: in the best one nothing goes over the slow link");
 }
 
 /// Points that differ by rounding only are one.

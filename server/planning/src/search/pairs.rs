@@ -254,6 +254,12 @@ impl<'a> UnlikeNodes<'a> {
         devices.iter().all(|&device| node.place(device).is_some()).then_some(node)
     }
 
+    /// The nodes that some of these devices are on, and whose links are unlike.
+    pub fn of_some(&self, devices: &[u32]) -> impl Iterator<Item = UnlikeNode<'a>> {
+        let has_some = |node: &&UnlikeNode<'a>| devices.iter().any(|&device| node.place(device).is_some());
+        self.nodes.iter().filter(has_some).copied()
+    }
+
     /// The slowest link over which a stage on the second devices gets its input from one on the first: none unless both are on
     /// one of these nodes.
     pub fn entry(&self, before: &[u32], after: &[u32]) -> Option<Link> {

@@ -19,7 +19,7 @@ mod symmetries;
 pub(crate) mod tests;
 
 pub use best::{Found, Promise, best, exchanged};
-pub use orders::{DeviceOrder, Orders};
+pub use orders::{DeviceOrder, DevicesWanted, Orders};
 
 /// Devices of a node and the links between them, as far as they can be told apart.
 #[derive(Debug, Clone, PartialEq, Eq)]

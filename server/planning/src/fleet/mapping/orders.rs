@@ -3,18 +3,29 @@
 use std::collections::HashSet;
 
 use super::LinkGraph;
-use crate::search::{Link, UnlikeLinks};
+use crate::search::{Link, UnlikeLinks, counterparts};
 
 /// Most orders that are kept of a node: measured links are all different, and few orders of them beat no other one.
 const MOST_KEPT: usize = 2_048;
 
+/// What a stage of a row takes of the node's devices.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DevicesWanted {
+    /// How many.
+    pub count: usize,
+    /// Which of the node's are among them in any case.
+    pub pinned: Vec<u32>,
+    /// Whether it has devices of other nodes, too: what it sends and receives does not depend on those that it has here.
+    pub is_torn: bool,
+}
+
 /// Stages in a row on the devices of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceOrder {
-    /// By stage, its device.
-    pub devices: Vec<u32>,
-    /// Between each stage and the next one.
-    pub links: Vec<Link>,
+    /// By stage, its devices in the order of its ranks.
+    pub devices: Vec<Vec<u32>>,
+    /// Between each stage and the next one the slowest that ranks send over; none where one of both is torn.
+    pub links: Vec<Option<Link>>,
 }
 
 /// The orders that are no slower than another one whatever stages send.
@@ -26,33 +37,19 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Those of as many stages as there are entries in `fixed`: a stage is on the device that is named there, if any. None
-    /// where the node has more devices than can be listed.
-    pub fn of(links: &UnlikeLinks, fixed: &[Option<u32>]) -> Option<Self> {
-        let pinned = |device: u32| fixed.iter().position(|fixed| *fixed == Some(device));
+    /// Those of these stages. None where the node has more devices than can be listed.
+    pub fn of(links: &UnlikeLinks, stages: &[DevicesWanted]) -> Option<Self> {
+        let pinned = |device: u32| stages.iter().position(|stage| stage.pinned.contains(&device));
         let devices: Vec<Option<usize>> = (0..links.devices()).map(pinned).collect();
         let link = |one: usize, other: usize| between(links, one, other).map(speed);
-        let classes = LinkGraph::new(&devices, link).classes(fixed.len())?;
-        let keeps = |mapping: &Vec<usize>| {
-            mapping
-                .iter()
-                .zip(fixed)
-                .all(|(&device, fixed)| fixed.is_none_or(|fixed| fixed as usize == device))
-        };
-        let order = |mapping: Vec<usize>| {
-            let links =
-                mapping.windows(2).map(|pair| between(links, pair[0], pair[1])).collect::<Option<_>>();
-            Some(DeviceOrder {
-                devices: mapping.iter().map(|&device| device as u32).collect(),
-                links: links?,
-            })
-        };
-        let orders = classes.into_iter().filter(keeps).filter_map(order);
+        let taken = stages.iter().map(|stage| stage.count).sum();
+        let classes = LinkGraph::new(&devices, link).classes(taken)?;
+        let orders = classes.into_iter().filter_map(|mapping| DeviceOrder::of(links, stages, &mapping));
         // Most have the same links as another one.
         let mut seen = HashSet::new();
         let bits = |link: &Link| [link.bytes_per_second.to_bits(), link.latency_seconds.to_bits()];
         let mut orders: Vec<(f64, DeviceOrder)> = orders
-            .filter(|order| seen.insert(order.links.iter().flat_map(bits).collect::<Vec<u64>>()))
+            .filter(|order| seen.insert(order.links.iter().flatten().flat_map(bits).collect::<Vec<u64>>()))
             .map(|order| (usual_seconds(&order), order))
             .collect();
         // Whoever beats another one comes before it.
@@ -71,6 +68,29 @@ impl Orders {
     }
 }
 
+impl DeviceOrder {
+    /// Stages on these devices, one after another; none where one is not on those that it is pinned to.
+    fn of(links: &UnlikeLinks, stages: &[DevicesWanted], mapping: &[usize]) -> Option<Self> {
+        let mut left = mapping.iter().filter_map(|&device| u32::try_from(device).ok());
+        let devices: Vec<Vec<u32>> =
+            stages.iter().map(|stage| left.by_ref().take(stage.count).collect()).collect();
+        let keeps = |(stage, own): (&DevicesWanted, &Vec<u32>)| {
+            stage.pinned.iter().all(|device| own.contains(device))
+        };
+        if !stages.iter().zip(&devices).all(keeps) {
+            return None;
+        }
+        let link = |(stages, devices): (&[DevicesWanted], &[Vec<u32>])| {
+            let is_torn = stages.iter().any(|stage| stage.is_torn);
+            let pairs = counterparts(&devices[0], &devices[1]);
+            let links = pairs.map(|(from, to)| links.between(from, to)).collect::<Option<Vec<Link>>>()?;
+            links.into_iter().reduce(Link::slower).filter(|_| !is_torn)
+        };
+        let links = stages.windows(2).zip(devices.windows(2)).map(link).collect();
+        Some(Self { devices, links })
+    }
+}
+
 fn between(links: &UnlikeLinks, one: usize, other: usize) -> Option<Link> {
     links.between(u32::try_from(one).ok()?, u32::try_from(other).ok()?)
 }
@@ -81,11 +101,12 @@ fn speed(link: Link) -> (f64, f64) {
 
 /// Seconds of a mebibyte over every link.
 fn usual_seconds(order: &DeviceOrder) -> f64 {
-    order.links.iter().map(|link| link.latency_seconds + f64::from(1 << 20) / link.bytes_per_second).sum()
+    let of = |link: &Link| link.latency_seconds + f64::from(1 << 20) / link.bytes_per_second;
+    order.links.iter().flatten().map(of).sum()
 }
 
 fn is_no_slower(one: &DeviceOrder, other: &DeviceOrder) -> bool {
-    one.links.iter().zip(&other.links).all(|(one, other)| {
+    one.links.iter().flatten().zip(other.links.iter().flatten()).all(|(one, other)| {
         one.bytes_per_second >= other.bytes_per_second && one.latency_seconds <= other.latency_seconds
     })
 }
@@ -106,53 +127,82 @@ mod tests {
         }
     }
 
+    fn single() -> DevicesWanted {
+        DevicesWanted { count: 1, ..DevicesWanted::default() }
+    }
+
     /// A ring over two links everywhere goes through all devices of a hybrid cube mesh, so that no other order is needed.
     #[test]
     fn a_hybrid_cube_mesh_has_one_order() {
         let mesh = |a: u32, b: u32| link(1 + 2 * CUBE_MESH[a as usize][b as usize]);
         let links = UnlikeLinks::of(8, mesh).unwrap();
         for stages in 2..=8 {
-            let orders = Orders::of(&links, &vec![None; stages]).unwrap();
+            let orders = Orders::of(&links, &vec![single(); stages]).unwrap();
             assert_eq!((orders.all.len(), orders.is_complete), (1, true));
-            assert_eq!(orders.all[0].links, vec![link(5); stages - 1]);
+            assert_eq!(orders.all[0].links, vec![Some(link(5)); stages - 1]);
         }
         let nine = UnlikeLinks::of(9, |a, b| link(1 + a + b)).unwrap();
-        assert_eq!(Orders::of(&nine, &[None, None]), None);
+        assert_eq!(Orders::of(&nine, &[single(), single()]), None);
     }
 
     proptest! {
-        /// Brute force: of every order some one that is kept is no slower over any edge, and keeps what is fixed.
+        /// Brute force: of every order some one that is kept is no slower over any edge, and keeps what is pinned; also where
+        /// stages have several devices, or some elsewhere.
         #[test]
         fn no_order_beats_those_that_are_kept(
-            (devices, stages) in (2_u32..=5).prop_flat_map(|devices| (Just(devices), 1..=devices as usize)),
+            devices in 2_u32..=5,
+            counts in proptest::collection::vec((1_usize..=3, 0_u32..8), 1..5),
             speeds in proptest::collection::vec(1_u32..5, 10),
             pin in proptest::option::of((0_usize..5, 0_u32..5)),
         ) {
             let speed = |a: u32, b: u32| speeds[(a.max(b) * (a.max(b) - 1) / 2 + a.min(b)) as usize];
             let Some(links) = UnlikeLinks::of(devices, |a, b| link(speed(a, b))) else { return Ok(()) };
-            let mut fixed = vec![None; stages];
-            if let Some((stage, device)) = pin.filter(|&(stage, device)| stage < stages && device < devices) {
-                fixed[stage] = Some(device);
+            let mut left = devices as usize;
+            let mut stages: Vec<DevicesWanted> = Vec::new();
+            for (count, torn) in counts {
+                if count <= left {
+                    stages.push(DevicesWanted { count, is_torn: torn == 0, ..DevicesWanted::default() });
+                    left -= count;
+                }
             }
-            let keeps = |order: &[u32]| {
-                order.iter().zip(&fixed).all(|(device, fixed)| fixed.is_none_or(|fixed| fixed == *device))
+            if let Some((stage, device)) = pin.filter(|&(stage, device)| stage < stages.len() && device < devices) {
+                stages[stage].pinned.push(device);
+            }
+            let taken = stages.iter().map(|stage| stage.count).sum();
+            let parted = |order: &[u32]| -> Vec<Vec<u32>> {
+                let mut left = order.iter().copied();
+                stages.iter().map(|stage| left.by_ref().take(stage.count).collect()).collect()
             };
-            let speeds_of = |order: &[u32]| -> Vec<u32> {
-                order.windows(2).map(|pair| speed(pair[0], pair[1])).collect()
+            let keeps = |parts: &[Vec<u32>]| {
+                parts.iter().zip(&stages).all(|(own, stage)| stage.pinned.iter().all(|pin| own.contains(pin)))
             };
-            let orders = Orders::of(&links, &fixed).unwrap();
+            // Of two stages the larger one's ranks each have one of the other's: as many follow each other.
+            let slowest = |parts: &[Vec<u32>], edge: usize| -> u32 {
+                if stages[edge].is_torn || stages[edge + 1].is_torn {
+                    return 0;
+                }
+                let (a, b) = (&parts[edge], &parts[edge + 1]);
+                let most = a.len().max(b.len());
+                (0..most).map(|rank| speed(a[rank * a.len() / most], b[rank * b.len() / most])).min().unwrap()
+            };
+            let speeds_of = |parts: &[Vec<u32>]| -> Vec<u32> {
+                (0..parts.len() - 1).map(|edge| slowest(parts, edge)).collect()
+            };
+            let orders = Orders::of(&links, &stages).unwrap();
             prop_assert!(orders.is_complete);
             let kept: Vec<Vec<u32>> = orders.all.iter().map(|order| speeds_of(&order.devices)).collect();
             for order in &orders.all {
                 prop_assert!(keeps(&order.devices));
-                let links: Vec<Link> = speeds_of(&order.devices).into_iter().map(link).collect();
+                let own = speeds_of(&order.devices);
+                let links: Vec<Option<Link>> = own.into_iter().map(|own| (own > 0).then(|| link(own))).collect();
                 prop_assert_eq!(&order.links, &links);
             }
-            for mapping in every_mapping(devices as usize, stages) {
+            for mapping in every_mapping(devices as usize, taken) {
                 let order: Vec<u32> = mapping.iter().map(|&device| device as u32).collect();
-                let own = speeds_of(&order);
+                let parts = parted(&order);
+                let own = speeds_of(&parts);
                 let is_covered = kept.iter().any(|kept| kept.iter().zip(&own).all(|(kept, own)| kept >= own));
-                prop_assert!(!keeps(&order) || is_covered, "{order:?}");
+                prop_assert!(!keeps(&parts) || is_covered, "{order:?}");
             }
         }
     }

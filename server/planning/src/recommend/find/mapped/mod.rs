@@ -3,9 +3,9 @@
 //! Devices of a node are alike but for these links, so stages change places as long as that makes the iteration shorter; a device
 //! that would be idle may take a stage over. What a stage needs does not depend on it, so memory stays as it is.
 //!
-//! Where each stage of a node has one device, all orders are told apart by the links between neighbours, and most are no faster
-//! over any edge than some other one: the few that are left ([`Orders`]) are simulated, those first that take least at least. On
-//! nodes with more devices, or with stages of several, devices are exchanged.
+//! On nodes of up to 8 devices all orders are told apart by the links between neighbours, and most are no faster over any edge than
+//! some other one: the few that are left ([`Orders`]) are simulated, those first that take least at least. On nodes with more
+//! devices, these are exchanged.
 //!
 //! | file | question |
 //! |---|---|
@@ -21,13 +21,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::candidate::Candidate;
-use crate::fleet::mapping::Orders;
+use crate::fleet::mapping::{DevicesWanted, Orders};
 use crate::search::{Pin, StageCosts, UnlikeLinks, UnlikeNodes};
 use rows::Rows;
 use search::Search;
 
 /// Nodes of which orders are listed.
-const MOST_LISTED: usize = 32;
+const MOST_LISTED: usize = 128;
 
 /// A plan on the best devices that were found for its stages.
 #[derive(Debug, Clone)]
@@ -46,22 +46,22 @@ pub(in crate::recommend) struct KnownOrders(RefCell<Vec<Known>>);
 #[derive(Debug)]
 struct Known {
     links: UnlikeLinks,
-    fixed: Vec<Option<u32>>,
+    stages: Vec<DevicesWanted>,
     orders: Option<Rc<Orders>>,
 }
 
 impl KnownOrders {
-    fn orders(&self, links: &UnlikeLinks, fixed: &[Option<u32>]) -> Option<Rc<Orders>> {
+    fn orders(&self, links: &UnlikeLinks, stages: &[DevicesWanted]) -> Option<Rc<Orders>> {
         let mut known = self.0.borrow_mut();
-        let is_it = |of: &&Known| of.links.is_shared_with(links) && of.fixed == fixed;
+        let is_it = |of: &&Known| of.links.is_shared_with(links) && of.stages == stages;
         if let Some(of) = known.iter().find(is_it) {
             return of.orders.clone();
         }
         if known.len() >= MOST_LISTED {
             return None;
         }
-        let orders = Orders::of(links, fixed).map(Rc::new);
-        known.push(Known { links: links.clone(), fixed: fixed.to_vec(), orders: orders.clone() });
+        let orders = Orders::of(links, stages).map(Rc::new);
+        known.push(Known { links: links.clone(), stages: stages.to_vec(), orders: orders.clone() });
         orders
     }
 }

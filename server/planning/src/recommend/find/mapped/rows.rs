@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::fleet::mapping::DevicesWanted;
 use crate::recommend::find::Candidate;
 use crate::search::{Pin, UnlikeNode, UnlikeNodes};
 
@@ -10,8 +11,30 @@ use crate::search::{Pin, UnlikeNode, UnlikeNodes};
 pub(super) struct Row<'a> {
     pub(super) stages: Range<usize>,
     pub(super) node: UnlikeNode<'a>,
-    /// By stage, the devices of the node that its layers are pinned to.
-    pub(super) pinned: Vec<Vec<u32>>,
+    /// By stage, what it takes of the node.
+    pub(super) wanted: Vec<DevicesWanted>,
+}
+
+impl Row<'_> {
+    /// By stage, its devices on the node.
+    pub(super) fn on_node(&self, devices: &[Vec<u32>]) -> Vec<Vec<u32>> {
+        let here =
+            |own: &Vec<u32>| own.iter().copied().filter(|&own| self.node.place(own).is_some()).collect();
+        devices.get(self.stages.clone()).unwrap_or_default().iter().map(here).collect()
+    }
+
+    /// Gives stages these devices of the node; those that they have elsewhere stay.
+    pub(super) fn put(&self, devices: &mut [Vec<u32>], placed: &[Vec<u32>]) {
+        for (own, placed) in devices.get_mut(self.stages.clone()).into_iter().flatten().zip(placed) {
+            let here = own.iter_mut().filter(|own| self.node.place(**own).is_some());
+            here.zip(placed).for_each(|(own, placed)| *own = *placed);
+        }
+    }
+
+    /// Whether what goes over the edge behind this stage depends on the devices.
+    fn is_within(&self, stage: usize) -> bool {
+        self.wanted.get(stage..stage + 2).is_some_and(|pair| pair.iter().all(|stage| !stage.is_torn))
+    }
 }
 
 /// The rows of a plan of which devices may change.
@@ -26,29 +49,25 @@ impl<'a> Rows<'a> {
 
     pub(super) fn of(candidate: &Candidate, nodes: &UnlikeNodes<'a>, pins: &[Pin]) -> Self {
         let mut rows: Vec<Row<'a>> = Vec::new();
-        let mut elsewhere: Vec<u32> = Vec::new();
         for (index, stage) in candidate.stages.iter().enumerate() {
-            let Some(node) = nodes.node(&stage.devices) else {
-                elsewhere.extend(&stage.devices);
-                continue;
-            };
-            let own = pins.iter().filter(|pin| (stage.first..=stage.last).contains(&pin.layer));
-            let own = own.filter_map(|pin| node.place(u32::try_from(pin.device).ok()?)).collect();
-            match rows.iter_mut().find(|row| row.node.begin == node.begin) {
-                Some(row) if row.stages.end == index => {
-                    row.stages.end = index + 1;
-                    row.pinned.push(own);
+            for node in nodes.of_some(&stage.devices) {
+                let count = stage.devices.iter().filter(|&&device| node.place(device).is_some()).count();
+                let own = pins.iter().filter(|pin| (stage.first..=stage.last).contains(&pin.layer));
+                let pinned = own.filter_map(|pin| node.place(u32::try_from(pin.device).ok()?)).collect();
+                let wanted = DevicesWanted { count, pinned, is_torn: count < stage.devices.len() };
+                match rows.iter_mut().find(|row| row.node.begin == node.begin) {
+                    Some(row) if row.stages.end == index => {
+                        row.stages.end = index + 1;
+                        row.wanted.push(wanted);
+                    }
+                    // Only annealing comes to a node twice.
+                    Some(_) => return Self { are_all: false, ..Self::NONE },
+                    None => rows.push(Row { stages: index..index + 1, node, wanted: vec![wanted] }),
                 }
-                // Only annealing comes to a node twice.
-                Some(_) => return Self { are_all: false, ..Self::NONE },
-                None => rows.push(Row { stages: index..index + 1, node, pinned: vec![own] }),
             }
         }
-        // Alone on its node a stage sends nothing within it. What one on several nodes has of them stays as it is.
-        let is_alone = |row: &Row<'_>| row.stages.len() == 1;
-        let is_torn = |row: &Row<'_>| elsewhere.iter().any(|&device| row.node.place(device).is_some());
-        let are_all = !rows.iter().any(is_torn);
-        rows.retain(|row| !is_alone(row) && !is_torn(row));
-        Self { rows, are_all }
+        // Alone on its node a stage sends nothing within it.
+        rows.retain(|row| (0..row.stages.len()).any(|stage| row.is_within(stage)));
+        Self { rows, are_all: true }
     }
 }

@@ -7,7 +7,7 @@ use super::clock::Clock;
 use super::rows::Row;
 use crate::fleet::mapping::{DeviceOrder, Orders, exchanged};
 use crate::recommend::find::Candidate;
-use crate::search::{StageCosts, UnlikeNodes};
+use crate::search::{Link, StageCosts, UnlikeNodes};
 
 /// Fewer pipelines than this are no search: devices are exchanged by the closed form instead.
 const LEAST_SIMULATED: usize = 64;
@@ -50,13 +50,7 @@ impl<'a, C: StageCosts> Search<'a, C> {
             edges: candidate.edges.clone(),
             seconds: clock.seconds(&candidate.edges)?,
         };
-        let orders = rows.iter().map(|row| {
-            let are_single =
-                candidate.stages.get(row.stages.clone())?.iter().all(|stage| stage.devices.len() == 1);
-            let fixed: Vec<Option<u32>> = row.pinned.iter().map(|pinned| pinned.first().copied()).collect();
-            known.orders(row.node.links, &fixed).filter(|_| are_single)
-        });
-        let orders = orders.collect();
+        let orders = rows.iter().map(|row| known.orders(row.node.links, &row.wanted)).collect();
         Some(Self { candidate, costs, rows, orders, clock, best })
     }
 
@@ -161,9 +155,9 @@ impl<'a, C: StageCosts> Search<'a, C> {
     /// By order, seconds of its edges.
     fn priced(&self, row: usize, orders: &Orders) -> Vec<Vec<f64>> {
         let begin = self.rows[row].stages.start;
-        let price = |(edge, link)| {
+        let price = |(edge, link): (usize, Option<Link>)| {
             let own = self.candidate.edges.get(edge).copied().unwrap_or_default();
-            self.candidate.edge_over(self.costs, edge, link).unwrap_or(own)
+            link.and_then(|link| self.candidate.edge_over(self.costs, edge, link)).unwrap_or(own)
         };
         let of = |order: &DeviceOrder| (begin..).zip(order.links.iter().copied()).map(price).collect();
         orders.all.iter().map(of).collect()
@@ -172,19 +166,22 @@ impl<'a, C: StageCosts> Search<'a, C> {
     /// Puts the stages of rows on the devices of these orders.
     fn take(&mut self, rows: &[usize], lists: &[Rc<Orders>], chosen: Option<Vec<usize>>) {
         for ((&row, orders), own) in rows.iter().zip(lists).zip(chosen.into_iter().flatten()) {
-            let Row { stages, node, .. } = &self.rows[row];
-            for (stage, &place) in stages.clone().zip(&orders.all[own].devices) {
-                self.best.devices[stage] = vec![node.begin + place];
-            }
+            let row = &self.rows[row];
+            let of_fleet = |places: &Vec<u32>| places.iter().map(|place| row.node.begin + place).collect();
+            let placed: Vec<Vec<u32>> = orders.all[own].devices.iter().map(of_fleet).collect();
+            row.put(&mut self.best.devices, &placed);
         }
     }
 
     /// Lets stages of a row change devices by twos, and with idle ones, as long as that helps.
     fn exchange(&mut self, row: usize) {
-        let Row { stages, node, pinned } = &self.rows[row];
-        let (stages, node, pinned) = (stages.clone(), *node, pinned.concat());
-        let sizes: Vec<usize> = self.best.devices[stages.clone()].iter().map(Vec::len).collect();
-        let used: Vec<u32> = self.best.devices[stages.clone()].concat();
+        let row = &self.rows[row];
+        let Row { stages, node, wanted } = row;
+        let (stages, node) = (stages.clone(), *node);
+        let pinned: Vec<u32> = wanted.iter().flat_map(|stage| stage.pinned.iter().copied()).collect();
+        let own = row.on_node(&self.best.devices);
+        let sizes: Vec<usize> = own.iter().map(Vec::len).collect();
+        let used: Vec<u32> = own.concat();
         let places = node.begin..node.begin.saturating_add(node.links.devices());
         let idle = places.filter(|device| !used.contains(device));
         let devices: Vec<u32> = used.iter().copied().chain(idle).collect();
@@ -205,8 +202,9 @@ impl<'a, C: StageCosts> Search<'a, C> {
         let before = &self.best.edges;
         let edges_of = |placed: &[Vec<u32>]| {
             let mut edges = before.clone();
-            for (edge, pair) in (stages.start..).zip(placed.windows(2)) {
-                let link = nodes.entry(&pair[0], &pair[1]);
+            for ((edge, pair), wanted) in (stages.start..).zip(placed.windows(2)).zip(wanted.windows(2)) {
+                let is_torn = wanted.iter().any(|stage| stage.is_torn);
+                let link = nodes.entry(&pair[0], &pair[1]).filter(|_| !is_torn);
                 if let Some(seconds) = link.and_then(|link| candidate.edge_over(costs, edge, link)) {
                     edges[edge] = seconds;
                 }
@@ -228,7 +226,7 @@ impl<'a, C: StageCosts> Search<'a, C> {
         if let Some(seconds) = seconds.filter(|&seconds| seconds < self.best.seconds) {
             self.best.seconds = seconds;
             self.best.edges = edges;
-            self.best.devices.splice(stages, placed);
+            row.put(&mut self.best.devices, &placed);
         }
     }
 }

@@ -186,7 +186,7 @@ fn stages_are_tried_on_every_device_of_a_node_whose_links_are_unlike() {
         (node.inside, node.pairs) = (link(100.0), vec![Pair { a: 0, b: 2, link: link(1e3) }]);
         node.pairs.push(Pair { a: 1, b: 2, link: link(2e3) });
         let mut asked = question(Objective::MinIterationTime, Shape::SinglePipeline);
-        asked.data_degrees = vec![1];
+        asked.micro_batch_size = Some(1);
         asked.pins = pins.iter().map(|&(layer, device)| (layer, device.to_owned())).collect();
         let truth = truth(&scene, &asked);
         (truth.plans, truth.best.unwrap())

@@ -170,8 +170,8 @@ impl OnDevice {
 /// Ranks that each train a model on their share of every micro-batch, or a shard of it.
 pub(super) struct Replicas {
     pub(super) model: Model,
-    training: TrainingSpec,
-    ranks: u32,
+    pub(super) training: TrainingSpec,
+    pub(super) ranks: u32,
     /// Of each of them.
     pub(super) shards: u32,
 }

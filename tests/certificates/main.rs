@@ -8,7 +8,7 @@
 //! | `lots`, `draw_scene`, `draw_question` | what is asked? |
 //! | `scene`, `question`, `words` | how is it said in a request? |
 //! | `asked`, `launchers` | what does it ask for, with all defaults filled in? |
-//! | `places` | which devices may a pipeline go through, in which order? |
+//! | `places`, `routes` | which devices may a pipeline go through, in which order? |
 //! | `prices`, `simulate` | what does a stage need, how long does an iteration take? |
 //! | `space` | which plans are there? |
 //! | `truth` | which of them is best, and what lacks where none fits? |
@@ -31,6 +31,7 @@ mod places;
 mod prices;
 mod question;
 mod remedies;
+mod routes;
 mod scene;
 mod shrink;
 mod simulate;

@@ -119,11 +119,16 @@ impl NodeDevices {
 
     /// What a mapping depends on.
     pub fn graph(&self) -> LinkGraph {
+        self.graph_with(|_, _| ())
+    }
+
+    /// The same where something else between devices tells mappings apart, too.
+    pub fn graph_with<L: PartialEq>(&self, between: impl Fn(usize, usize) -> L) -> LinkGraph {
         let of = |link: Option<Link>| link.map(|link| (link.bytes_per_second, link.latency_seconds));
         let devices: Vec<_> = (0..self.count())
             .map(|device| (self.capacity[device], of(self.host.get(device).copied())))
             .collect();
-        LinkGraph::new(&devices, |from, to| of(self.link(from, to)))
+        LinkGraph::new(&devices, |from, to| (of(self.link(from, to)), between(from, to)))
     }
 
     /// Seconds of so many bytes between two devices, by way of the host where they have no link.

@@ -49,7 +49,7 @@ pub use costs::{Peak, Seconds, Squeezed, StageAt, StageCosts};
 pub use cuts::{Cuts, Pin};
 pub use fleet::{Fleet, FleetNode, Kind, KindSet, Link, LinkOrigin};
 pub use outcome::{Assignment, Ended, Searched};
-pub use pairs::{UnlikeLinks, UnlikeNode, UnlikeNodes, counterparts};
+pub use pairs::{UnlikeLinks, UnlikeNode, UnlikeNodes};
 pub use places::{Layouts, LinkId, PlaceId, PlacedStage, Places, Spanning, Step};
 pub use stop::Stop;
 pub use unit::Unit;

@@ -86,6 +86,12 @@ impl UnlikeLinks {
         self.table.link(one, other)
     }
 
+    /// The slowest link over which a stage on the second of these devices gets its input from one on the first.
+    pub fn entry(&self, before: &[u32], after: &[u32]) -> Option<Link> {
+        let links = counterparts(before, after).map(|(from, to)| self.between(from, to));
+        links.collect::<Option<Vec<Link>>>()?.into_iter().reduce(Link::slower)
+    }
+
     /// The best of all of them in every respect: no edge takes less.
     pub fn fastest(&self) -> Link {
         self.table.links.iter().copied().reduce(Link::faster).unwrap_or(self.edge)
@@ -264,16 +270,13 @@ impl<'a> UnlikeNodes<'a> {
     /// one of these nodes.
     pub fn entry(&self, before: &[u32], after: &[u32]) -> Option<Link> {
         let node = self.node(before)?;
-        let pairs = counterparts(before, after).map(|(from, to)| {
-            let (from, to) = (node.place(from)?, node.place(to)?);
-            node.links.between(from, to)
-        });
-        pairs.collect::<Option<Vec<Link>>>()?.into_iter().reduce(Link::slower)
+        let places = |of: &[u32]| of.iter().map(|&device| node.place(device)).collect::<Option<Vec<u32>>>();
+        node.links.entry(&places(before)?, &places(after)?)
     }
 }
 
 /// Who sends to whom between two stages, as ranks do it: each gets its input from its counterpart.
-pub fn counterparts<'a>(before: &'a [u32], after: &'a [u32]) -> impl Iterator<Item = (u32, u32)> + 'a {
+pub(super) fn counterparts<'a>(before: &'a [u32], after: &'a [u32]) -> impl Iterator<Item = (u32, u32)> + 'a {
     let most = if before.is_empty() || after.is_empty() { 0 } else { before.len().max(after.len()) };
     let of = move |of: &[u32], rank: usize| of.get(rank * of.len() / most).copied();
     (0..most).filter_map(move |rank| of(before, rank).zip(of(after, rank)))

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::LinkGraph;
-use crate::search::{Link, UnlikeLinks, counterparts};
+use crate::search::{Link, UnlikeLinks};
 
 /// Most orders that are kept of a node: measured links are all different, and few orders of them beat no other one.
 const MOST_KEPT: usize = 2_048;
@@ -17,6 +17,13 @@ pub struct DevicesWanted {
     pub pinned: Vec<u32>,
     /// Whether it has devices of other nodes, too: what it sends and receives does not depend on those that it has here.
     pub is_torn: bool,
+}
+
+impl DevicesWanted {
+    /// Whether what these stages send each other depends on the devices that they have of the node.
+    pub fn are_within(stages: &[Self]) -> bool {
+        stages.iter().all(|stage| !stage.is_torn)
+    }
 }
 
 /// Stages in a row on the devices of a node.
@@ -81,10 +88,8 @@ impl DeviceOrder {
             return None;
         }
         let link = |(stages, devices): (&[DevicesWanted], &[Vec<u32>])| {
-            let is_torn = stages.iter().any(|stage| stage.is_torn);
-            let pairs = counterparts(&devices[0], &devices[1]);
-            let links = pairs.map(|(from, to)| links.between(from, to)).collect::<Option<Vec<Link>>>()?;
-            links.into_iter().reduce(Link::slower).filter(|_| !is_torn)
+            let is_within = DevicesWanted::are_within(stages);
+            links.entry(&devices[0], &devices[1]).filter(|_| is_within)
         };
         let links = stages.windows(2).zip(devices.windows(2)).map(link).collect();
         Some(Self { devices, links })

@@ -10,7 +10,7 @@ use super::choose::{Choice, Chooser};
 use crate::actions::fastest::{self, Effort};
 use crate::actions::{NodeDevices, paper};
 use crate::cost::Market;
-use crate::fleet::mapping::{self, LinkGraph, Promise};
+use crate::fleet::mapping::{self, Promise};
 use crate::recommend::find::Candidate;
 use crate::recommend::plan::Writer;
 use crate::search::{self, Stop, UnlikeNodes};
@@ -49,7 +49,7 @@ impl Writer<'_> {
         };
         // No plan is faster than its stages untouched: where that is reached no other mapping is looked at.
         let least = asked.least_seconds().unwrap_or(0.0);
-        let graph = graph(&node, |from, to| {
+        let graph = node.graph_with(|from, to| {
             let devices = [from, to].map(|of| candidate.stages.get(of).map_or(&[][..], |of| &of.devices));
             nodes.entry(devices[0], devices[1]).map(|link| (link.bytes_per_second, link.latency_seconds))
         });
@@ -116,15 +116,6 @@ fn soon(asked: &Asked<'_>, choice: Choice<'_>, stop: &Stop) -> Option<f64> {
         Some(plan) => Some(plan.seconds),
         None => paper::plan(&question).ok().map(|plan| plan.seconds),
     }
-}
-
-/// What a mapping depends on: what devices copy over, and what is between them for the pipeline's edges.
-fn graph<L: PartialEq>(node: &NodeDevices, edge: impl Fn(usize, usize) -> L) -> LinkGraph {
-    let speed = |link: search::Link| (link.bytes_per_second, link.latency_seconds);
-    let devices: Vec<_> = (0..node.count())
-        .map(|device| (node.capacity.get(device).copied(), node.host.get(device).copied().map(speed)))
-        .collect();
-    LinkGraph::new(&devices, |from, to| (node.link(from, to).map(speed), edge(from, to)))
 }
 
 /// Seconds of sending once what stages lack to all that have room, over all links at once.

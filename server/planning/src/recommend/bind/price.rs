@@ -124,9 +124,7 @@ impl<'a, M: Market> Pricer<'a, M> {
             }));
         }
         if !nodes.is_empty() {
-            all.iter_mut().for_each(Candidate::simulate);
-            let seconds = |of: &Candidate| of.seconds().unwrap_or(f64::INFINITY);
-            let first = all.iter().min_by(|one, other| seconds(one).total_cmp(&seconds(other)))?.clone();
+            let first = fastest_of(&mut all)?.clone();
             let mapped = first.mapped(&on.costs, &nodes, &[], &self.orders);
             self.is_proven.set(self.is_proven.get() && mapped.is_proven);
             all.push(mapped.candidate);
@@ -159,11 +157,15 @@ impl<'a, M: Market> Pricer<'a, M> {
 
     /// The fastest of the candidates of a way.
     fn fastest(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<Candidate> {
-        let mut all = self.candidates(ways, way, false)?;
-        all.iter_mut().for_each(Candidate::simulate);
-        let seconds = |of: &Candidate| of.seconds().unwrap_or(f64::INFINITY);
-        all.into_iter().min_by(|one, other| seconds(one).total_cmp(&seconds(other)))
+        fastest_of(&mut self.candidates(ways, way, false)?).cloned()
     }
+}
+
+/// The fastest of these, once they are simulated.
+fn fastest_of(all: &mut [Candidate]) -> Option<&Candidate> {
+    all.iter_mut().for_each(Candidate::simulate);
+    let seconds = |of: &Candidate| of.seconds().unwrap_or(f64::INFINITY);
+    all.iter().min_by(|one, other| seconds(one).total_cmp(&seconds(other)))
 }
 
 /// A way as a candidate with what it was priced with.

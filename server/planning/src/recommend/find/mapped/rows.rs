@@ -31,9 +31,9 @@ impl Row<'_> {
         }
     }
 
-    /// Whether what goes over the edge behind this stage depends on the devices.
-    fn is_within(&self, stage: usize) -> bool {
-        self.wanted.get(stage..stage + 2).is_some_and(|pair| pair.iter().all(|stage| !stage.is_torn))
+    /// Whether what goes over the edge behind this one of its stages depends on the devices.
+    pub(super) fn is_within(&self, stage: usize) -> bool {
+        self.wanted.get(stage..stage + 2).is_some_and(DevicesWanted::are_within)
     }
 }
 

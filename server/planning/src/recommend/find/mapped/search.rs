@@ -88,9 +88,11 @@ impl<'a, C: StageCosts> Search<'a, C> {
         let mut edges = self.best.edges.clone();
         for row in &self.rows {
             let fastest = row.node.links.fastest();
-            let own = row.stages.start..row.stages.end.saturating_sub(1);
-            for (edge, seconds) in own.clone().zip(edges.get_mut(own).into_iter().flatten()) {
-                *seconds = self.candidate.edge_over(self.costs, edge, fastest).unwrap_or(*seconds);
+            for stage in (0..row.stages.len()).filter(|&stage| row.is_within(stage)) {
+                let edge = row.stages.start + stage;
+                if let Some(seconds) = self.candidate.edge_over(self.costs, edge, fastest) {
+                    edges[edge] = seconds;
+                }
             }
         }
         // Where nobody knows, nothing bounds it.
@@ -202,9 +204,9 @@ impl<'a, C: StageCosts> Search<'a, C> {
         let before = &self.best.edges;
         let edges_of = |placed: &[Vec<u32>]| {
             let mut edges = before.clone();
-            for ((edge, pair), wanted) in (stages.start..).zip(placed.windows(2)).zip(wanted.windows(2)) {
-                let is_torn = wanted.iter().any(|stage| stage.is_torn);
-                let link = nodes.entry(&pair[0], &pair[1]).filter(|_| !is_torn);
+            for (stage, pair) in placed.windows(2).enumerate().filter(|(stage, _)| row.is_within(*stage)) {
+                let edge = stages.start + stage;
+                let link = nodes.entry(&pair[0], &pair[1]);
                 if let Some(seconds) = link.and_then(|link| candidate.edge_over(costs, edge, link)) {
                     edges[edge] = seconds;
                 }

@@ -109,10 +109,16 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>>
 }
 
 /// `loadmaster ARGUMENTS` against a planner.
+///
+/// Searches give way to everything else on their machine, and where that is busy take twenty times as long. What is found must
+/// not depend on it: unless it says otherwise a search may take as long as any.
 pub(crate) fn command(planner: &Planner, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("loadmaster"));
     command.args(arguments).env("LOADMASTER_ADDRESS", planner.address());
     command.env("NO_COLOR", "1").env("LC_ALL", "C.UTF-8");
+    if arguments.starts_with(&["plan", "recommend"]) && !arguments.contains(&"--deadline") {
+        command.args(["--deadline", "50s"]).env("LOADMASTER_TIMEOUT", "3m");
+    }
     command
 }
 

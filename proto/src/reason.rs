@@ -64,8 +64,8 @@ reasons! {
     MixedSoftware = "MIXED_SOFTWARE", FailedPrecondition, "drain all but one kind of workers, or run a new profile";
     /// No worker is connected.
     NoWorker = "NO_WORKER", FailedPrecondition, "start `loadmaster-worker`";
-    /// No connected worker has two devices of a kind.
-    NothingToMeasure = "NOTHING_TO_MEASURE", FailedPrecondition, "start a worker with more devices";
+    /// No connected worker takes runs and has as many devices of a kind.
+    NothingToMeasure = "NOTHING_TO_MEASURE", FailedPrecondition, "start a worker with as many devices, or name fewer";
     /// Workers of the plan's kind are connected, and none could hold it; `stages` lists what could be trained alone.
     NoWorkerFits = "NO_WORKER_FITS", FailedPrecondition, "one of the `remedies`, or a larger worker";
     /// Another process is connected under this `worker`'s name; `host` and `heartbeat_time` tell which.

@@ -40,6 +40,10 @@ struct Options {
     #[arg(long, value_name = "LINKS", default_value = "host=250MB/s")]
     pace: CopyPace,
 
+    /// A slower pace, at which static and ours are compared once more: what a link cannot hide behind passes shows.
+    #[arg(long, value_name = "LINKS", default_value = "host=125MB/s")]
+    slower: CopyPace,
+
     /// Hidden size of the models.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(i64).range(16..=8192))]
     hidden_size: i64,
@@ -113,6 +117,13 @@ fn run(options: &Options) -> Result<ExitCode> {
         let attempt = |&rule: &Rule| rule::attempt(rule, &machine, &profile, blocks, setting.micro_batches);
         let attempts: Vec<Attempt> = rules.iter().map(attempt).collect::<Result<_>>()?;
         print!("{}", report::compared(&attempts, &setting));
+        if let Some(pace) = options.slower.host {
+            let slower = Machine::new(Setting { pace, ..setting });
+            let attempt =
+                |rule| rule::attempt(rule, &slower, &profile, blocks, slower.setting.micro_batches);
+            let attempts = [Rule::Static, Rule::Ours].map(attempt).into_iter().collect::<Result<Vec<_>>>()?;
+            print!("{}", report::compared(&attempts, &slower.setting));
+        }
         print!("{}", shared(&machine, &profile, blocks)?);
     }
     println!("{:.0} s", begin.elapsed().as_secs_f64());

@@ -35,7 +35,6 @@ pub(crate) struct Profile {
     measured: BTreeMap<String, Measurement>,
     /// Updates of the host and of the slot, parameters per second.
     pub(crate) update: f64,
-    pace: f64,
 }
 
 /// Chunks in which nothing lacks room.
@@ -95,22 +94,22 @@ impl Profile {
             }
             Ended::Not(why) => bail!("the check run in chunks failed: {why}"),
         };
-        Ok(Self { measured, update, pace: machine.setting.pace })
+        Ok(Self { measured, update })
     }
 
     pub(crate) fn layers(&self) -> usize {
         self.measured.len()
     }
 
-    /// How fast all is that is not a pass, of one rank.
-    pub(crate) fn rates(&self) -> LaneRates {
+    /// How fast all is that is not a pass, of one rank with copies at this pace.
+    pub(crate) fn rates(&self, pace: f64) -> LaneRates {
         LaneRates {
-            up: self.pace,
-            down: self.pace,
+            up: pace,
+            down: pace,
             copy_seconds: 0.0,
             update: self.update,
             device_update: self.update,
-            gather: self.pace,
+            gather: pace,
             collective_seconds: 0.0,
         }
     }

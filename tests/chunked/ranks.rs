@@ -35,7 +35,7 @@ pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u3
         let one = machine.training(setting.micro_batches, recompute);
         TrainingSpec { micro_batch_size: ranks * one.micro_batch_size, ..one }
     };
-    let alone = profile.rates();
+    let alone = profile.rates(machine.setting.pace);
     let slower = profile.host().map_or(1.0, |host| SlotCores::of(host).slower(ranks));
     let question = ChunkQuestion {
         model: model.clone(),

@@ -71,12 +71,14 @@ pub(crate) fn ratios(all: &[Largest]) -> String {
 pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
     let blocks = all.first().map_or(0, |of| of.blocks);
     let mut text = format!(
-        "\n{blocks} blocks, {} micro-batches        device      predicted   measured  error    up         down       waits for\n",
-        setting.micro_batches
+        "\n{blocks} blocks, {} micro-batches, {:.0} MB/s\n{:<30}device      predicted   measured  error    up         down       \
+         waits for\n",
+        setting.micro_batches,
+        setting.pace / 1e6,
+        ""
     );
-    let seconds = |rule: Rule| {
-        all.iter().find(|of| of.rule == rule).map_or(f64::NAN, |of| of.measured.iteration_seconds)
-    };
+    let seconds =
+        |rule: Rule| all.iter().find(|of| of.rule == rule).map(|of| of.measured.iteration_seconds);
     for of in all {
         let (Some(plan), Some(told)) = (&of.plan, &of.measured.chunks) else { continue };
         let (predicted, measured) = (plan.lanes.iteration_seconds, of.measured.iteration_seconds);
@@ -98,13 +100,11 @@ pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
             plan.recompute,
         );
     }
-    let ours = seconds(Rule::Ours);
-    let _ = writeln!(
-        text,
-        "PatrickStar mode takes {:.2} × the seconds of ours (goal 2), static {:.2} × (goal 1.3)",
-        seconds(Rule::Belady) / ours,
-        seconds(Rule::Static) / ours
-    );
+    for (rule, goal) in [(Rule::Belady, 2.0), (Rule::Static, 1.3)] {
+        if let Some((own, ours)) = seconds(rule).zip(seconds(Rule::Ours)) {
+            let _ = writeln!(text, "{} takes {:.2} × the seconds of ours (goal {goal})", rule.name(), own / ours);
+        }
+    }
     text
 }
 

@@ -187,7 +187,7 @@ fn question(machine: &Machine, profile: &Profile, model: Model, micro_batches: u
         shards: 1,
         capacity: machine.setting.device,
         host_memory: machine.setting.host,
-        rates: profile.rates(),
+        rates: profile.rates(machine.setting.pace),
         choices: ChunkChoices::default(),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
-use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json};
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
 use tonic::Code;
 use tonic_types::StatusExt;
 
@@ -182,6 +182,41 @@ fn workers_are_discovered_and_their_links_measured() {
     assert_eq!(unknown.code, 3, "{unknown:?}");
     let many = cli(&planner, &["cluster", "measure", "--workers", "one", "--devices", "4"]);
     assert!(many.code == 2 && many.stderr.contains("fewer than 4 devices"), "{many:?}");
+}
+
+/// A worker with one device has a link to its host, and a host that updates parameters: plans in chunks on it need both.
+#[test]
+fn a_device_alone_is_measured_with_its_host() {
+    let planner = Planner::start();
+    let paced = ["--host-memory", "1GiB", "--cpu-links", "host=400MB/s"].map(ToOwned::to_owned).to_vec();
+    let options =
+        WorkerOptions { slots: "1x512MiB".to_owned(), arguments: paced, ..WorkerOptions::default() };
+    let _worker = Worker::start(&planner, &options);
+    let none = cli(&planner, &["cluster", "measure", "--devices", "2"]);
+    assert!(none.code == 1 && none.stderr.contains("as many devices"), "{none:?}");
+
+    let measured = json(&planner, &["cluster", "measure"]);
+    let measurement = &measured["measurements"][0]["measurement"];
+    assert!(measurement["pairs"].as_array().unwrap().is_empty(), "{measured}");
+    let host = &measurement["copies"]["devices"][0]["host"];
+    assert!(measurement["copies"]["devices"][0].get("allNext").is_none(), "{measured}");
+    let cluster = json(&planner, &["cluster", "discover", "--id", "alone"]);
+    let node = &cluster["nodes"][0];
+    let link = &node["copies"]["hostLinks"][0]["link"];
+    for way in ["out", "back"] {
+        assert_eq!(link[way]["origin"], "LINK_ORIGIN_MEASURED", "{cluster}");
+        assert_eq!(link[way]["bytesPerSecond"], host[way]["bytesPerSecond"], "{cluster}");
+    }
+    assert!(!node["updates"].as_array().unwrap().is_empty(), "{cluster}");
+
+    let profiled = ["--id", "bare", "--micro-batch-size", "2", "--micro-batches", "1", "--optimizer", "adam"];
+    profile(&planner, &SMALL_GPT2, &profiled);
+    let ask = ["--memory", "chunks", "--host-memory", "256MiB", "--cluster", "alone", "--brief"];
+    let plan = json(&planner, &[&["plan", "recommend", "--profile", "bare"][..], &ask].concat());
+    let links = plan["iteration"]["links"].as_str().unwrap();
+    assert!(links.contains("M parameters/s (cluster, measured)"), "{links}");
+    let listed = cli(&planner, &["cluster", "links"]).stdout;
+    assert!(listed.contains("cpu0 – host") && listed.contains("adam-fp32"), "{listed}");
 }
 
 /// A retried call has the first answer, and a request id is for one request.

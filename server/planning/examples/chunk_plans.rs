@@ -118,7 +118,8 @@ struct Machine {
     hidden: u64,
 }
 
-const TERA: u64 = 1_000_000_000_000;
+/// Memory comes in powers of two: the slides' 32, 40 and 240 GB are as many GiB, and their 1 TB is this.
+const TIB: u64 = 1024 * GIB;
 
 const MACHINES: [Machine; 5] = [
     Machine {
@@ -136,24 +137,24 @@ const MACHINES: [Machine; 5] = [
         hidden: 8192,
     },
     Machine {
-        name: "8 x 40 GiB with 1 TB of host",
+        name: "8 x 40 GiB with 1 TiB of host",
         ranks: 8,
         device: 40 * GIB,
-        host: TERA / 8,
-        hidden: 8192,
+        host: TIB / 8,
+        hidden: 9216,
     },
     Machine {
-        name: "24 x 40 GiB on 3 hosts of 1 TB",
+        name: "24 x 40 GiB on 3 hosts of 1 TiB",
         ranks: 24,
         device: 40 * GIB,
-        host: TERA / 8,
+        host: TIB / 8,
         hidden: 12_288,
     },
     Machine {
-        name: "32 x 40 GiB on 4 hosts of 1 TB",
+        name: "32 x 40 GiB on 4 hosts of 1 TiB",
         ranks: 32,
         device: 40 * GIB,
-        host: TERA / 8,
+        host: TIB / 8,
         hidden: 12_288,
     },
 ];

@@ -64,10 +64,8 @@ pub enum ApiError {
     /// There is nobody to look at.
     #[error("no worker is connected: start loadmaster-worker on the nodes of the cluster")]
     NoConnectedWorker,
-    /// No worker has two devices.
-    #[error(
-        "no connected worker that takes runs has two devices of one kind, so there is no link to measure"
-    )]
+    /// No worker takes runs and has as many devices.
+    #[error("no connected worker takes runs and has as many devices of one kind, so there is no link to measure")]
     NothingToMeasure,
     /// Measurements of different software must not be mixed in one profile.
     #[error(

@@ -2,7 +2,7 @@
 //!
 //! A run of this kind trains nothing. Its ranks exchange tensors of several sizes over the transports
 //! that training uses: each pair of devices back and forth, one pair at a time, and then groups of 2, 4,
-//! 8, … devices in all-reduces. A straight line through the seconds over the sizes gives bandwidth and
+//! 8, … devices in all-reduces. A device alone exchanges with nobody. A straight line through the seconds over the sizes gives bandwidth and
 //! latency; the points that it was drawn through are kept. Then devices copy as memory actions do ([`copies`]), and the host
 //! updates parameters as it does for trainings in chunks ([`updates`]).
 
@@ -64,7 +64,7 @@ impl LinkWork {
     /// # Errors
     /// Names the field that is out of range.
     pub fn checked(self) -> Result<Self, Invalid> {
-        in_range("devices", self.devices, 2..=Self::MAX_DEVICES)?;
+        in_range("devices", self.devices, 1..=Self::MAX_DEVICES)?;
         in_range("repeats", self.repeats, 1..=Self::MAX_REPEATS)?;
         in_range("payload_bytes", self.payload_bytes.len(), 2..=Self::MAX_PAYLOADS)?;
         let mut last = 0;
@@ -81,8 +81,11 @@ impl LinkWork {
         Ok(self)
     }
 
-    /// The groups that all-reduce: the first 2, 4, 8, … devices, and all.
+    /// The groups that all-reduce: the first 2, 4, 8, … devices, and all; none of one alone.
     pub fn groups(&self) -> Vec<u32> {
+        if self.devices < 2 {
+            return Vec::new();
+        }
         let mut sizes: Vec<u32> =
             (1..).map(|power| 1_u32 << power).take_while(|&size| size < self.devices).collect();
         sizes.push(self.devices);
@@ -244,7 +247,7 @@ impl LinkMeasurement {
     /// Names the field that is missing or wrong.
     pub fn checked(self) -> Result<Self, Invalid> {
         let devices = u32::try_from(self.device_ids.len()).unwrap_or(u32::MAX);
-        in_range("device_ids", devices, 2..=LinkWork::MAX_DEVICES)?;
+        in_range("device_ids", devices, 1..=LinkWork::MAX_DEVICES)?;
         let mut ids = BTreeSet::new();
         for (index, id) in self.device_ids.iter().enumerate() {
             if id.is_empty() || id.len() > Self::MAX_DEVICE_ID || !ids.insert(id) {
@@ -263,7 +266,11 @@ impl LinkMeasurement {
         for (index, pair) in self.pairs.iter().enumerate() {
             check(&pair.link, &pair.points).map_err(|invalid| invalid.under(&format!("pairs[{index}]")))?;
         }
-        in_range("groups", self.groups.len(), 1..=LinkWork::MAX_DEVICES as usize)?;
+        let fewest = usize::from(devices > 1);
+        in_range("groups", self.groups.len(), fewest..=fewest * LinkWork::MAX_DEVICES as usize)?;
+        if devices == 1 && self.copies.is_none() && self.updates.is_empty() {
+            return Err(Invalid::field("copies", "are missing: of one device there is nothing else to measure"));
+        }
         for (index, group) in self.groups.iter().enumerate() {
             let path = format!("groups[{index}]");
             let ascends = group.devices.windows(2).all(|pair| pair[0] < pair[1]);

@@ -57,6 +57,7 @@ proptest! {
 #[test]
 fn groups_double_up_to_all_devices() {
     let groups = |devices| LinkWork::standard(devices, 1 << 30).groups();
+    assert!(groups(1).is_empty());
     assert_eq!(groups(2), [2]);
     assert_eq!(groups(3), [2, 3]);
     assert_eq!(groups(8), [2, 4, 8]);
@@ -76,7 +77,7 @@ fn payloads_follow_the_capacity() {
 fn what_cannot_be_measured_is_named() {
     let work = LinkWork::standard(4, 1 << 30);
     let field = |work: LinkWork| work.checked().unwrap_err().violations()[0].field.clone();
-    assert_eq!(field(LinkWork { devices: 1, ..work.clone() }), "devices");
+    assert_eq!(field(LinkWork { devices: 0, ..work.clone() }), "devices");
     assert_eq!(field(LinkWork { repeats: 0, ..work.clone() }), "repeats");
     assert_eq!(field(LinkWork { payload_bytes: vec![4096], ..work }), "payload_bytes");
     assert_eq!(field(LinkWork { payload_bytes: vec![4096, 4096], ..work }), "payload_bytes[1]");
@@ -97,6 +98,28 @@ fn a_measurement_has_every_pair_and_possible_numbers() {
     assert_eq!(field(|of| of.pairs[0].link.bytes_per_second = 0.0), "pairs[0].bandwidth");
     assert_eq!(field(|of| of.pairs[2].points[1].seconds = f64::NAN), "pairs[2].points[1].seconds");
     assert_eq!(field(|of| of.groups[0].devices = vec![0, 3]), "groups[0].devices");
+}
+
+/// A device alone has a link to its host, and exchanges with nobody.
+#[test]
+fn of_a_device_alone_copies_are_measured() {
+    let alone = || LinkMeasurement {
+        copies: Some(CopyMeasurement { pairs: Vec::new(), ..copies(1) }),
+        pairs: Vec::new(),
+        groups: Vec::new(),
+        ..measurement(1)
+    };
+    assert!(alone().checked().is_ok());
+    let field = |change: fn(&mut LinkMeasurement)| {
+        let mut changed = alone();
+        change(&mut changed);
+        changed.checked().unwrap_err().violations()[0].field.clone()
+    };
+    assert_eq!(field(|of| of.copies = None), "copies");
+    assert_eq!(field(|of| of.groups = measurement(2).groups), "groups");
+    assert_eq!(field(|of| of.pairs = measurement(2).pairs), "pairs");
+    assert_eq!(field(|of| of.device_ids.clear()), "device_ids");
+    assert_eq!(copies(1).shared_by(&[0]), None);
 }
 
 fn copies(devices: u32) -> CopyMeasurement {

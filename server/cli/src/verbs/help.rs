@@ -392,9 +392,10 @@ Examples:
   loadmaster cluster discover --device-kind 'NVIDIA H200' --dry-run";
 
 pub(crate) const CLUSTER_MEASURE: &str = "\
-Each worker with two devices of a kind exchanges tensors between them: every pair, then groups of 2, 4, 8, ... in
-all-reduces. Then each device copies as memory actions do: to the host's memory and back, and into the memory of each
-other CPU slot, alone, both ways at once and all at once. Runs wait for the devices as those of profiles do. Ctrl-C detaches; the measuring goes on.
+Each worker's devices of a kind exchange tensors: every pair, then groups of 2, 4, 8, ... in all-reduces. Then each
+device, one alone too, copies as memory actions do: to the host's memory and back, and into the memory of each other
+CPU slot, alone, both ways at once and all at once; and the host updates parameters as it does for trainings in chunks.
+Runs wait for the devices as those of profiles do. Ctrl-C detaches; the measuring goes on.
 
 Examples:
   loadmaster cluster measure

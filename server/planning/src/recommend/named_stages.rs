@@ -1,4 +1,4 @@
-//! What a plan needs that its caller names: its stages on all devices in their order.
+//! What a plan needs that its caller names: its stages on all devices, in the order of nodes.
 
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
@@ -13,7 +13,8 @@ use crate::search::{Choice, Cuts};
 /// Solver of plans whose partitioning was named by their caller.
 pub(super) const GIVEN: &str = "given";
 
-/// The plan of a partitioning on all devices, in order. Batch, schedule and recompute policy are the first that
+/// The plan of a partitioning on all devices, in the order of nodes; where links within one are unlike, on the best of its
+/// devices for each stage. Batch, schedule and recompute policy are the first that
 /// the wish names.
 ///
 /// # Errors
@@ -24,7 +25,8 @@ pub(super) fn named_stages<M: Market>(
     wish: &Wish,
     partitioning: &Partitioning,
 ) -> Result<Candidate, RecommendError> {
-    let plan = untouched(market, job, wish, partitioning)?;
+    // Whoever pins layers says where they are.
+    let plan = untouched_on(market, job, wish, partitioning, wish.cuts.pins().is_empty())?;
     if let Some((stage, missing)) = plan.stages.iter().find_map(|stage| Some((stage, stage.lacks()?))) {
         let device = stage.devices.first().copied().unwrap_or_default();
         return Err(RecommendError::GivenDoesNotFit {
@@ -39,7 +41,7 @@ pub(super) fn named_stages<M: Market>(
     Ok(plan)
 }
 
-/// The same, whether it fits or not.
+/// The same in the order of devices, whether it fits or not.
 ///
 /// # Errors
 /// Another number of layers or devices, or a stage that cannot be predicted.
@@ -48,6 +50,16 @@ pub(super) fn untouched<M: Market>(
     job: &Job<'_>,
     wish: &Wish,
     partitioning: &Partitioning,
+) -> Result<Candidate, RecommendError> {
+    untouched_on(market, job, wish, partitioning, false)
+}
+
+fn untouched_on<M: Market>(
+    market: &M,
+    job: &Job<'_>,
+    wish: &Wish,
+    partitioning: &Partitioning,
+    best_devices: bool,
 ) -> Result<Candidate, RecommendError> {
     let (covered, layers) = (partitioning.layer_count(), market.layers());
     if covered != layers {
@@ -88,6 +100,9 @@ pub(super) fn untouched<M: Market>(
             "a stage of the partitioning cannot be predicted from this profile".to_owned()
         })));
     };
+    if best_devices {
+        plan = asked.on_best_devices(plan).candidate;
+    }
     plan.simulate();
     Ok(plan)
 }

@@ -5,8 +5,11 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use proptest::prelude::*;
+use proptest::sample::Index;
 
+use super::named_stages::named_stages;
 use super::tests::Casino;
 use super::*;
 use crate::cost::{Batch, Market};
@@ -104,6 +107,15 @@ impl Scene {
     }
 
     fn recommend(&self) -> Result<Recommendation, RecommendError> {
+        self.asked(|job| recommend(&self.casino, job, &self.wish, &Stop::default()))
+    }
+
+    /// The plan of a partitioning that its caller names.
+    fn named(&self, partitioning: &Partitioning) -> Result<Candidate, RecommendError> {
+        self.asked(|job| named_stages(&self.casino, job, &self.wish, partitioning))
+    }
+
+    fn asked<T>(&self, ask: impl FnOnce(&Job<'_>) -> T) -> T {
         let names: Vec<String> = (0..self.casino.layers()).map(|layer| format!("layer{layer}")).collect();
         let devices: Vec<String> = (0..self.devices()).map(|device| format!("device {device}")).collect();
         let job = Job {
@@ -113,7 +125,7 @@ impl Scene {
             devices: &devices,
             optimizer: &Optimizer::Sgd { learning_rate: 0.1, momentum: 0.0, weight_decay: 0.0 },
         };
-        recommend(&self.casino, &job, &self.wish, &Stop::default())
+        ask(&job)
     }
 
     /// Every plan that fits: on all devices, or where they may be idle on any of them.
@@ -370,6 +382,36 @@ proptest! {
             }
             Err(error) => prop_assert!(plans.is_empty(), "{error:?}"),
         }
+    }
+
+    /// A partitioning that is named is on the devices that are best for it, of those orders that take nodes one by one.
+    #[test]
+    fn named_stages_are_on_the_best_devices(
+        mut scene in scenes(Objective::MinIterationTime), are_several in any::<bool>(), which in any::<Index>(),
+    ) {
+        scene.wish.constraints.allow_idle_devices = false;
+        scene.wish.schedules.truncate(1);
+        if are_several {
+            scene.wish.shape = PlanShape::PerStageReplicas;
+            scene.wish.batches = vec![Batch { micro_batch_size: 4, micro_batches: 2 }];
+        }
+        let node = |device: &u32| scene.place(*device).0;
+        let mut plans = scene.every_plan();
+        plans.retain(|plan| plan.stages.iter().flat_map(|stage| &stage.2).is_sorted_by_key(node));
+        if plans.is_empty() {
+            return Ok(());
+        }
+        let sizes = |plan: &Plan| plan.stages.iter().map(|of| (of.0, of.1, of.2.len())).collect::<Vec<_>>();
+        let named = sizes(which.get(&plans));
+        plans.retain(|plan| sizes(plan) == named);
+        let stage = |&(first_layer, last_layer, devices): &(usize, usize, usize)| StageConfig {
+            first_layer, last_layer, data_degree: devices as u32, tensor_degree: 1,
+        };
+        let found = scene.named(&Partitioning::new(named.iter().map(stage).collect()).unwrap()).unwrap();
+        let seconds = found.simulated.expect("it was simulated");
+        prop_assert!(!differ(seconds, scene.weighed(&found).seconds), "{found:?}");
+        let least = fastest(&plans);
+        prop_assert!(!differ(seconds, least), "{seconds} of {least}: {found:?}");
     }
 
     /// Less time for less memory, on the best devices everywhere.

@@ -167,7 +167,7 @@ fn between_two(
     met: &BTreeMap<Appointment, UnixStream>,
     pairs: Pairs,
 ) -> Result<BetweenTwo, RankError> {
-    if spec.collectives == Collectives::Host {
+    if spec.collectives == Collectives::Host || spec.work.devices < 2 {
         return Ok(BetweenTwo::Host(pairs));
     }
     Ok(match join::nccl(everybody, &mut copies(met)?)? {

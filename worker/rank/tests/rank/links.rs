@@ -111,6 +111,24 @@ fn copies_of_slots_are_measured_at_their_pace() {
     whole.pairs.iter().for_each(|pair| speeds(&pair.copies, 40e6));
 }
 
+/// A device alone copies to its host and has its parameters updated there: there is nobody to exchange with.
+#[test]
+fn a_device_alone_has_a_link_to_its_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let work = work(1);
+    let mut specs = specs(&work, folder.path());
+    specs[0].pace = CopyPace { host: Some(20e6), peer: None };
+    let parts: Vec<RankLinks> = run(&specs).into_iter().map(measured).collect();
+    let whole = LinkMeasurement::of_ranks(parts).unwrap();
+    assert!(whole.pairs.is_empty() && whole.groups.is_empty(), "{whole:?}");
+    let copies = whole.copies.unwrap();
+    let [device] = copies.devices.as_slice() else { panic!("{copies:?}") };
+    assert!(copies.pairs.is_empty() && device.all_next.is_none(), "{copies:?}");
+    let host = device.host.link();
+    assert!(host.out.bytes_per_second > 0.0 && host.back.bytes_per_second > 0.0, "{host:?}");
+    assert_eq!(host_updates(&whole.updates).len(), StepKind::ALL.len());
+}
+
 /// Each rank times each kind of step alone and beside the others, over lists as large as the largest payload; a cluster has all of
 /// them, in parameters per second.
 #[test]

@@ -11,7 +11,7 @@ REMEDIES: dict[str, str] = {
     'PROFILE_UNUSABLE': 'run a new profile',
     'MIXED_SOFTWARE': 'drain all but one kind of workers, or run a new profile',
     'NO_WORKER': 'start `loadmaster-worker`',
-    'NOTHING_TO_MEASURE': 'start a worker with more devices',
+    'NOTHING_TO_MEASURE': 'start a worker with as many devices, or name fewer',
     'NO_WORKER_FITS': 'one of the `remedies`, or a larger worker',
     'WORKER_NAME_TAKEN': 'start it with another `--name`, or stop the other one',
     'WORKER_IN_USE': 'drain it and stop it first',

@@ -118,12 +118,12 @@ pub(crate) struct Discover {
 /// See [`ClusterVerb::Measure`].
 #[derive(Debug, Args)]
 pub(crate) struct Measure {
-    /// Only these workers: `workers/ID` or the id alone [default: all with two devices of a kind].
+    /// Only these workers: `workers/ID` or the id alone [default: all].
     #[arg(long, value_name = "WORKER,WORKER", value_delimiter = ',', value_parser = parse::worker)]
     workers: Vec<String>,
 
     /// How many devices of a worker take part [default: all of its commonest kind, at most 64].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(2..=64))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=64))]
     devices: Option<i32>,
 
     /// Hard limit of one attempt, for example 10m.

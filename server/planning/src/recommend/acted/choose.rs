@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
-use loadmaster_proto::training::actions::{Allowed, Way};
+use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 
 use super::Stages;
 use super::asked::Asked;
@@ -77,7 +77,8 @@ impl Writer<'_> {
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Result<Chosen<'a>, QuestionError> {
-        let Fastest { asked, mut plan, recipes } = self.fastest(stages, choice, stop)?;
+        let found = self.fastest(stages, choice, stop)?;
+        let Fastest { asked, mut plan, recipes } = self.or_with_fewer_ways(found, stages, choice, stop);
         let others = self.others(&asked, (&plan, &recipes), choice, stop);
         if choice.chooser == Chooser::Fastest {
             // Fewer ways are fewer to lose one's way among.
@@ -162,6 +163,42 @@ impl Writer<'_> {
         best.ok_or_else(|| error.unwrap_or_else(|| RecommendError::Stopped.into()))
     }
 
+    /// A plan, or a faster one that is found where fewer ways are allowed, or by MPress's planner, on stages that are better for
+    /// these than those of the plan: fewer ways are fewer to lose one's way among.
+    fn or_with_fewer_ways<'a>(
+        &self,
+        mut best: Fastest<'a>,
+        stages: &'a Stages,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Fastest<'a> {
+        if choice.chooser != Chooser::Fastest || stages.candidates.len() + stages.mapped.len() < 2 {
+            return best;
+        }
+        for (_, chooser, allowed) in fewer_ways(choice) {
+            let is_as_asked = chooser == choice.chooser && allowed.ways == choice.allowed.ways;
+            if is_as_asked || stop.is_requested() {
+                continue;
+            }
+            let of = Choice { chooser, allowed: &allowed, ..choice };
+            let Ok(Fastest { asked, plan, recipes }) = self.fastest(stages, of, stop) else { continue };
+            if seconds(&plan) >= seconds(&best.plan) {
+                continue;
+            }
+            // From there all ways may lead further.
+            let own = plan.stages.iter().map(|stage| stage.actions.actions.clone());
+            let own = own.map(|actions| StageActions { actions, ..StageActions::default() }).collect();
+            let more = self.actions(&asked, choice, &recipes, stop).ok();
+            let solver = choice.chooser.solver();
+            let plans = [Some(own), more].into_iter().flatten();
+            let plans = plans.filter_map(|of| self.acted(asked.candidate, &of, choice.pace, solver).ok());
+            if let Some(plan) = plans.min_by(|a, b| seconds(a).total_cmp(&seconds(b))) {
+                best = Fastest { asked, plan, recipes };
+            }
+        }
+        best
+    }
+
     fn begun_for<'a>(
         &self,
         candidate: &'a Candidate,
@@ -183,18 +220,11 @@ impl Writer<'_> {
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Vec<(String, Result<Plan, QuestionError>)> {
-        let only = |way: &Way| {
-            (format!("{way}-only"), choice.chooser, Allowed { ways: vec![*way], ..choice.allowed.clone() })
-        };
-        let mut asked_for: Vec<(String, Chooser, Allowed)> = choice.allowed.ways.iter().map(only).collect();
-        if choice.chooser == Chooser::Fastest {
-            asked_for.push(("mpress".to_owned(), Chooser::Mpress, choice.allowed.clone()));
-        }
         let ways: BTreeSet<Way> =
             best.stages.iter().flat_map(|of| &of.actions.actions).map(|of| of.deed.way()).collect();
         let is_fastest = told::is_as_fast_as_untouched(asked, best);
         let mut others = Vec::new();
-        for (name, chooser, allowed) in asked_for {
+        for (name, chooser, allowed) in fewer_ways(choice) {
             let has_all = ways.iter().all(|way| allowed.ways.contains(way));
             if is_fastest && has_all && chooser == Chooser::Fastest {
                 others.push((name, Ok(best.clone())));
@@ -211,6 +241,16 @@ impl Writer<'_> {
         }
         others
     }
+}
+
+/// What plans are compared with: one way alone, each in turn, and all of them as MPress's planner chooses; by their names.
+fn fewer_ways(choice: Choice<'_>) -> impl Iterator<Item = (String, Chooser, Allowed)> {
+    let only = move |way: &Way| {
+        (format!("{way}-only"), choice.chooser, Allowed { ways: vec![*way], ..choice.allowed.clone() })
+    };
+    let mpress = (choice.chooser == Chooser::Fastest)
+        .then(|| ("mpress".to_owned(), Chooser::Mpress, choice.allowed.clone()));
+    choice.allowed.ways.iter().map(only).chain(mpress)
 }
 
 /// Of two errors the one that lacks less memory, the first one of equals.

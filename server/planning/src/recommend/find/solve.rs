@@ -409,12 +409,18 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     }
 
     fn mapped(&self, question: &Question<'_, C>, stages: &[PlacedStage]) -> Option<Mapped> {
-        let Self { subset, wish, costs, .. } = self;
-        let candidate = Candidate::of(question, stages, self.variant.batch, wish.overlap, subset)?;
+        let candidate =
+            Candidate::of(question, stages, self.variant.batch, self.wish.overlap, self.subset)?;
+        Some(self.on_best_devices(candidate))
+    }
+
+    /// The same stages on the best devices of their nodes.
+    pub(in crate::recommend) fn on_best_devices(&self, candidate: Candidate) -> Mapped {
+        let Self { subset, costs, .. } = self;
         let device = |pin: &Pin| Some(*subset.origin.get(pin.device)? as usize);
         let pins = self.cuts.pins().iter().filter_map(|pin| Some(Pin { device: device(pin)?, ..*pin }));
         let pins: Vec<Pin> = pins.collect();
-        Some(candidate.mapped(costs, &subset.unlike(), &pins, self.orders))
+        candidate.mapped(costs, &subset.unlike(), &pins, self.orders)
     }
 
     fn solved<V>(&self, question: &Question<'_, C>, found: Searched<V>, bound: Option<f64>) -> Solved {

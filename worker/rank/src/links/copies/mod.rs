@@ -20,7 +20,7 @@ use scene::Scene;
 
 /// How many passes of progress this is.
 pub(super) fn passes(work: &LinkWork) -> usize {
-    work.devices as usize + 3 + work.pairs().count()
+    work.devices as usize + 2 + usize::from(work.devices > 1) + work.pairs().count()
 }
 
 const OUT: &[Direction] = &[Direction::Out];
@@ -50,8 +50,9 @@ pub(super) fn measure(rank: &mut Rank<'_>, spec: &LinkSpec) -> Result<CopyMeasur
         }
         progress::pass_done();
     }
-    let next = (spec.index + 1) % spec.work.devices;
-    let all_next = Some(while_all_do(rank, spec, &mut scene, (Some(next), OUT))?);
+    // A device alone has none to copy into.
+    let next = (spec.work.devices > 1).then(|| (spec.index + 1) % spec.work.devices);
+    let all_next = next.map(|next| while_all_do(rank, spec, &mut scene, (Some(next), OUT))).transpose()?;
     // Nobody takes away what another one still copies into.
     rank.mesh.wait_for_all()?;
     let host = host.ok_or_else(|| defect("a rank is not among the devices"))?;

@@ -8,6 +8,7 @@ mod several;
 mod small_blocks;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::environment::Host;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
 use loadmaster_proto::training::actions::{Allowed, Way};
@@ -71,6 +72,40 @@ fn fewer_devices_are_not_enough() {
         }
     }
     assert!(proven > 0, "{proven} numbers of devices are proven too few, {unproven} are not");
+}
+
+/// With all ways nothing is slower than with fewer of them, or with MPress's planner, whatever stages are best for these.
+#[test]
+fn fewer_ways_find_nothing_faster() {
+    let on_cores = Some(Host { cores: 2, threads: 1, crowded_ratio: 1.2 });
+    let mut compared = 0;
+    for capacity in [60_000, 80_000, 92_500, 111_500, 140_000] {
+        for ((devices, host), pace) in [(3, None), (4, None), (4, on_cores)]
+            .into_iter()
+            .flat_map(|scene| [1e6, 4e6, 16e6].map(|pace| (scene, pace)))
+        {
+            let asked = Scene::on(host, Objective::MinIterationTime, devices, capacity);
+            let asked = asked.with(|scene| scene.request.copy_pace.host = Some(pace));
+            let Ok(((_, plan), _)) = asked.answer() else { continue };
+            let mpress = asked.with(|scene| scene.request.mode = SearchMode::Mpress);
+            let alone = Way::ALL
+                .map(|way| asked.with(|scene| scene.request.allowed.as_mut().unwrap().ways = vec![way]));
+            for fewer in [mpress].iter().chain(&alone) {
+                let Ok(((_, other), _)) = fewer.answer() else { continue };
+                compared += 1;
+                assert!(
+                    seconds(&plan) <= seconds(&other),
+                    "{capacity} of {devices}, {host:?}, {pace}: {} as {}, {} as {} by {}",
+                    seconds(&plan),
+                    plan.partition(),
+                    seconds(&other),
+                    other.partition(),
+                    other.solver
+                );
+            }
+        }
+    }
+    assert!(compared > 50, "{compared}");
 }
 
 /// What costs least is counted in money, and without prices it is not asked for.

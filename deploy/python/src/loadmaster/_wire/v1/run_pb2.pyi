@@ -115,7 +115,7 @@ class LinkWork(google.protobuf.message.Message):
     PAYLOAD_BYTES_FIELD_NUMBER: builtins.int
     REPEATS_FIELD_NUMBER: builtins.int
     devices: builtins.int
-    """Devices, 2 to 64."""
+    """Devices, 1 to 64."""
     repeats: builtins.int
     """Timed exchanges of each size, 1 to 100, after one that is not timed."""
     @property

@@ -119,8 +119,7 @@ fn run(options: &Options) -> Result<ExitCode> {
         print!("{}", report::compared(&attempts, &setting));
         if let Some(pace) = options.slower.host {
             let slower = Machine::new(Setting { pace, ..setting });
-            let attempt =
-                |rule| rule::attempt(rule, &slower, &profile, blocks, slower.setting.micro_batches);
+            let attempt = |rule| rule::attempt(rule, &slower, &profile, blocks, slower.setting.micro_batches);
             let attempts = [Rule::Static, Rule::Ours].map(attempt).into_iter().collect::<Result<Vec<_>>>()?;
             print!("{}", report::compared(&attempts, &slower.setting));
         }

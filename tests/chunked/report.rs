@@ -77,8 +77,7 @@ pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
         setting.pace / 1e6,
         ""
     );
-    let seconds =
-        |rule: Rule| all.iter().find(|of| of.rule == rule).map(|of| of.measured.iteration_seconds);
+    let seconds = |rule: Rule| all.iter().find(|of| of.rule == rule).map(|of| of.measured.iteration_seconds);
     for of in all {
         let (Some(plan), Some(told)) = (&of.plan, &of.measured.chunks) else { continue };
         let (predicted, measured) = (plan.lanes.iteration_seconds, of.measured.iteration_seconds);
@@ -102,7 +101,7 @@ pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
     }
     for (rule, goal) in [(Rule::Belady, 2.0), (Rule::Static, 1.3)] {
         if let Some((own, ours)) = seconds(rule).zip(seconds(Rule::Ours)) {
-            let _ = writeln!(text, "{} takes {:.2} × the seconds of ours (goal {goal})", rule.name(), own / ours);
+            let _ = writeln!(text, "as fast as {}: {:.2} times (goal {goal})", rule.name(), own / ours);
         }
     }
     text

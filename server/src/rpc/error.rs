@@ -65,7 +65,9 @@ pub enum ApiError {
     #[error("no worker is connected: start loadmaster-worker on the nodes of the cluster")]
     NoConnectedWorker,
     /// No worker takes runs and has as many devices.
-    #[error("no connected worker takes runs and has as many devices of one kind, so there is no link to measure")]
+    #[error(
+        "no connected worker takes runs and has as many devices of one kind, so there is no link to measure"
+    )]
     NothingToMeasure,
     /// Measurements of different software must not be mixed in one profile.
     #[error(

@@ -269,7 +269,10 @@ impl LinkMeasurement {
         let fewest = usize::from(devices > 1);
         in_range("groups", self.groups.len(), fewest..=fewest * LinkWork::MAX_DEVICES as usize)?;
         if devices == 1 && self.copies.is_none() && self.updates.is_empty() {
-            return Err(Invalid::field("copies", "are missing: of one device there is nothing else to measure"));
+            return Err(Invalid::field(
+                "copies",
+                "are missing: of one device there is nothing else to measure",
+            ));
         }
         for (index, group) in self.groups.iter().enumerate() {
             let path = format!("groups[{index}]");

@@ -202,7 +202,7 @@ fn published_stage(laid: &Laid<'_>, on_device: Vec<usize>) -> ChunkedStage {
 
 /// Parameters are there from the first boundary to the last. Gradients that are apart are there from the first of them, and
 /// have a step to leave in.
-fn static_visits(chunks: &Chunks) -> Vec<Visit> {
+pub(super) fn static_visits(chunks: &Chunks) -> Vec<Visit> {
     let steps = chunks.uses.steps();
     let of = |of: &PayloadUses| {
         let (&needed, &last) = of.steps.first().zip(of.steps.last())?;

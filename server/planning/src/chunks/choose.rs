@@ -4,18 +4,25 @@
 //! twice until none is left whose bound is below the best that was simulated: first by one rule for visits each, in the order of
 //! their bounds, then by the other rules, in the order of what the first came to. What groups have in common in their bounds
 //! says little of what their visits come to, so the first look finds what is fast long before the bounds prove it.
+//!
+//! Bounds of what computes nothing again are low, however long its copies take in the end: so that it does not take all that may be
+//! simulated, both looks are first at a few groups of each ground. Where all parameters have room they are also tried as ZeRO-Offload
+//! has them, there from the first step to the last.
 
 use std::cmp::Ordering;
 
+use loadmaster_proto::chunks::lists::List;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 
+use super::baseline::static_visits;
 use super::course::Courses;
 use super::ground::Ground;
 use super::group::ChoiceGroup;
+use super::held::resident;
 use super::laid::Laid;
 use super::lanes::TakesMore;
 use super::plan::{Certificate, ChunkPlan};
@@ -27,6 +34,10 @@ use super::soonest::Soonest;
 
 /// Bounds are sums in another order than simulated seconds.
 pub(super) const ROUNDING: f64 = 1e-9;
+
+/// Groups of each ground that are looked at before all others, and of those the ones that are looked at closer.
+const TRIED: usize = 64;
+const TRIED_CLOSER: usize = 16;
 
 /// The plan whose simulated iteration is shortest, of all choices that there is room for.
 ///
@@ -46,7 +57,8 @@ pub fn choose_until(
     is_over: &dyn Fn() -> bool,
 ) -> Result<ChunkPlan, NoChunks> {
     question.check()?;
-    let mut search = Search { question, best: None, simulated: 0, left: f64::INFINITY, is_over };
+    let mut search =
+        Search { question, best: None, simulated: 0, all_there: 0, left: f64::INFINITY, is_over };
     let (mut choices, mut any_visits_seconds) = (0, f64::INFINITY);
     let mut pass_seconds = f64::INFINITY;
     let (places, mut courses) = (question.places(), Courses::default());
@@ -91,7 +103,7 @@ pub fn choose_until(
         });
     };
     best.certificate = Some(Certificate {
-        choices,
+        choices: choices + search.all_there,
         simulated: search.simulated,
         bound_seconds: search.left.min(best.lanes.iteration_seconds),
         any_visits_seconds,
@@ -126,18 +138,43 @@ struct Search<'a> {
     question: &'a ChunkQuestion,
     best: Option<ChunkPlan>,
     simulated: usize,
+    /// Those of them whose parameters are there all the time, whatever rule there is for visits.
+    all_there: usize,
     /// The least bound of what nobody looked at, though it might be faster.
     left: f64,
     is_over: &'a dyn Fn() -> bool,
 }
 
 impl Search<'_> {
-    /// Looks at groups twice. Returns the least of their bounds.
+    /// Looks at groups twice: at a few of each ground, and then at all. Returns the least of their bounds.
     fn look_at(&mut self, groups: Soonest<'_>) -> Option<f64> {
-        let (mut least, mut looks) = (None, Vec::new());
+        self.look_at_all_there(groups.groups());
+        let (mut least, mut looks, mut later) = (None, Vec::new(), Vec::new());
+        let mut tried: Vec<(&Ground, usize)> = Vec::new();
         for (group, bound) in groups {
             least.get_or_insert(bound);
             // Bounds of all others are no lower.
+            if self.is_done_with(bound) {
+                break;
+            }
+            let ground = group.laid.ground;
+            let known = tried.iter().position(|(of, _)| std::ptr::eq(*of, ground));
+            let known = known.unwrap_or_else(|| {
+                tried.push((ground, 0));
+                tried.len() - 1
+            });
+            if tried[known].1 >= TRIED {
+                later.push((group, bound));
+            } else if let Some(look) = self.look_into(group, bound) {
+                tried[known].1 += 1;
+                looks.push(look);
+            }
+        }
+        looks.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        let rest = looks.split_off(TRIED_CLOSER.min(looks.len()));
+        looks.into_iter().for_each(|look| self.look_closer(look));
+        let mut looks = rest;
+        for (group, bound) in later {
             if self.is_done_with(bound) {
                 break;
             }
@@ -146,6 +183,20 @@ impl Search<'_> {
         looks.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
         looks.into_iter().for_each(|look| self.look_closer(look));
         least
+    }
+
+    /// Looks at what has room for all parameters, all the time: of each ground, layout and copy of the host the first group.
+    fn look_at_all_there(&mut self, groups: &[ChoiceGroup<'_>]) {
+        for same in groups.chunk_by(ChoiceGroup::is_like) {
+            let Some(group) = same.first().filter(|_| !self.is_over()) else { continue };
+            let ChoiceGroup { laid, host_copy, on_device } = *group;
+            let Ok(chunks) = laid.chunks(host_copy, on_device) else { continue };
+            let stage = laid.stage(host_copy, on_device);
+            if let Some(visits) = laid.all_there(&stage, &chunks) {
+                self.all_there += 1;
+                self.simulate(visits, (laid, &stage, &chunks));
+            }
+        }
     }
 
     /// Whether there is an answer, and no time for a better one.
@@ -215,6 +266,14 @@ impl Search<'_> {
             }
             before.push(visits);
         }
+        // Of the fewest chunks on the device they were looked at before all else.
+        let is_new = laid.fewest_for_host(host_copy) != Some(on_device);
+        if let Some(visits) = laid.all_there(&stage, &chunks).filter(|of| is_new && !before.contains(of))
+            && !self.is_done_with(bound)
+        {
+            self.all_there += 1;
+            self.simulate(visits, (laid, &stage, &chunks));
+        }
     }
 
     /// Returns what an iteration with these visits takes, or less where that is more than the best takes.
@@ -257,6 +316,19 @@ fn compare(one: &ChunkPlan, other: &ChunkPlan) -> Ordering {
 }
 
 impl Laid<'_> {
+    /// Visits of chunks whose parameters are there from the first step to the last, as ZeRO-Offload has them; none where that has
+    /// no room.
+    fn all_there(&self, stage: &ChunkedStage, chunks: &Chunks) -> Option<Vec<Visit>> {
+        let parameters = self.question.model.parameter_count() / u64::from(self.question.shards.max(1));
+        let least = self.placed.lists.scalar_bytes(List::Parameters).saturating_mul(parameters);
+        if least > self.question.capacity.0.saturating_sub(self.ground.most_needed()) {
+            return None;
+        }
+        let visits = static_visits(chunks);
+        let held = resident(chunks, &stage.told(chunks, &visits).ok()?);
+        self.lack_of(&held, self.question.capacity.0).is_none().then_some(visits)
+    }
+
     /// Room for chunks in each step.
     pub(super) fn room(&self) -> Vec<u64> {
         let needed = self.ground.costs.needed.iter();

@@ -107,7 +107,7 @@ impl Default for ChunkChoices {
             staging: 2,
             kernel: StepKernel::OnePass,
             tolerance: 1e-3,
-            most_simulated: 2_048,
+            most_simulated: 8_192,
         }
     }
 }

@@ -70,6 +70,11 @@ impl<'a> Soonest<'a> {
         let waiting = groups.iter().enumerate().map(of).collect();
         Self { groups, waiting }
     }
+
+    /// All of them, in no order.
+    pub(super) fn groups(&self) -> &[ChoiceGroup<'a>] {
+        &self.groups
+    }
 }
 
 impl<'a> Iterator for Soonest<'a> {

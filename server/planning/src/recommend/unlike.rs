@@ -4,8 +4,8 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
-use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule};
 use proptest::prelude::*;
 use proptest::sample::Index;
 

@@ -10,6 +10,7 @@ use loadmaster_proto::chunks::lists::List;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{
     ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
@@ -23,6 +24,7 @@ use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
 
+use crate::chunks::held::resident;
 use crate::chunks::{
     ChunkChoices, ChunkQuestion, LaneScene, Lanes, PassChoice, Passes, StepCosts, TriedSizes,
 };
@@ -463,6 +465,41 @@ pub(super) fn weighed(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
             }
         }
     }
+    all
+}
+
+/// The same choices where all parameters are on the device from the first step to the last, if there is room.
+pub(super) fn weighed_all_there(case: &Case) -> Vec<Lanes> {
+    let mut all = Vec::new();
+    stages(case, |stage, _, chunks, costs, has_room| {
+        if !has_room {
+            return;
+        }
+        let steps = costs.needed.len();
+        let visits: Vec<Visit> = chunks
+            .uses
+            .payloads()
+            .iter()
+            .filter(|of| !of.steps.is_empty())
+            .map(|of| {
+                let [first, last] = [of.steps[0], of.steps[of.steps.len() - 1]];
+                let apart = of.payload.is_gradients;
+                Visit {
+                    payload: of.payload,
+                    fetched: if apart { first } else { 0 },
+                    needed: first,
+                    leaves: last + 1,
+                    freed: if apart { steps.min(last + 2) } else { steps },
+                }
+            })
+            .collect();
+        let Ok(told) = stage.told(chunks, &visits) else { return };
+        let held = resident(chunks, &told);
+        if held.iter().zip(&costs.needed).all(|(held, needed)| held + needed <= case.question.capacity.0) {
+            let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage.clone() };
+            all.push(simulate(&case.question, &stage, chunks, costs));
+        }
+    });
     all
 }
 

@@ -409,8 +409,7 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     }
 
     fn mapped(&self, question: &Question<'_, C>, stages: &[PlacedStage]) -> Option<Mapped> {
-        let candidate =
-            Candidate::of(question, stages, self.variant.batch, self.wish.overlap, self.subset)?;
+        let candidate = Candidate::of(question, stages, self.variant.batch, self.wish.overlap, self.subset)?;
         Some(self.on_best_devices(candidate))
     }
 

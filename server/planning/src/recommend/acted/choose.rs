@@ -22,6 +22,9 @@ const MOST_PURSUED: usize = 2;
 /// The same where stages have several devices, so that candidates differ in more than where they are cut.
 const MOST_OF_SEVERAL: usize = 4;
 
+/// What a plan may be slower than its stages untouched and is not held against other plans any more, as a share of its seconds.
+const NEAR: f64 = 1e-3;
+
 /// Who chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::recommend) enum Chooser {
@@ -111,6 +114,17 @@ impl Writer<'_> {
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Result<Fastest<'a>, QuestionError> {
+        self.fastest_of(stages, choice, stop, &|_| true)
+    }
+
+    /// The same of those candidates alone that may be worth it.
+    fn fastest_of<'a>(
+        &self,
+        stages: &'a Stages,
+        choice: Choice<'_>,
+        stop: &Stop,
+        is_worth_it: &dyn Fn(&Candidate) -> bool,
+    ) -> Result<Fastest<'a>, QuestionError> {
         let mut error = None;
         let has_several = |of: &Candidate| of.stages.iter().any(|stage| stage.devices.len() > 1);
         let is_several = stages.candidates.iter().any(has_several);
@@ -118,6 +132,7 @@ impl Writer<'_> {
         let own = stages.candidates.iter().map(|of| (false, of));
         let mut candidates: Vec<(bool, &Candidate)> =
             own.chain(stages.mapped.iter().map(|of| (true, of))).collect();
+        candidates.retain(|(_, of)| is_worth_it(of));
         if is_several {
             // Those that need least come last: should time run out, they are likely to fit.
             candidates.reverse();
@@ -181,7 +196,11 @@ impl Writer<'_> {
                 continue;
             }
             let of = Choice { chooser, allowed: &allowed, ..choice };
-            let Ok(Fastest { asked, plan, recipes }) = self.fastest(stages, of, stop) else { continue };
+            // Actions only add to what stages do.
+            let least = seconds(&best.plan) * (1.0 - NEAR);
+            let may_be_faster = |of: &Candidate| of.simulated.is_none_or(|untouched| untouched < least);
+            let found = self.fastest_of(stages, of, stop, &may_be_faster);
+            let Ok(Fastest { asked, plan, recipes }) = found else { continue };
             if seconds(&plan) >= seconds(&best.plan) {
                 continue;
             }

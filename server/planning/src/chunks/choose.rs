@@ -187,9 +187,10 @@ impl Search<'_> {
 
     /// Looks at what has room for all parameters, all the time: of each ground, layout and copy of the host the first group.
     fn look_at_all_there(&mut self, groups: &[ChoiceGroup<'_>]) {
-        for same in groups.chunk_by(ChoiceGroup::is_like) {
-            let Some(group) = same.first().filter(|_| !self.is_over()) else { continue };
-            let ChoiceGroup { laid, host_copy, on_device } = *group;
+        for &ChoiceGroup { laid, host_copy, on_device, .. } in groups.iter().filter(|of| of.is_first) {
+            if self.is_over() {
+                return;
+            }
             let Ok(chunks) = laid.chunks(host_copy, on_device) else { continue };
             let stage = laid.stage(host_copy, on_device);
             if let Some(visits) = laid.all_there(&stage, &chunks) {
@@ -229,7 +230,7 @@ impl Search<'_> {
 
     /// Looks at a group with this bound by the first rule for visits: none where nothing is left to look at.
     fn look_into<'b>(&mut self, group: ChoiceGroup<'b>, bound: f64) -> Option<Look<'b>> {
-        let ChoiceGroup { laid, host_copy, on_device } = group;
+        let ChoiceGroup { laid, host_copy, on_device, .. } = group;
         let bound = bound.max(laid.bound_of_room(on_device));
         if self.is_done_with(bound) {
             return None;
@@ -243,7 +244,7 @@ impl Search<'_> {
 
     /// Looks at a group by the other rules.
     fn look_closer(&mut self, Look { group, bound, .. }: Look<'_>) {
-        let ChoiceGroup { laid, host_copy, on_device } = group;
+        let ChoiceGroup { laid, host_copy, on_device, is_first } = group;
         if self.is_done_with(bound) {
             return;
         }
@@ -266,9 +267,10 @@ impl Search<'_> {
             }
             before.push(visits);
         }
-        // Of the fewest chunks on the device they were looked at before all else.
-        let is_new = laid.fewest_for_host(host_copy) != Some(on_device);
-        if let Some(visits) = laid.all_there(&stage, &chunks).filter(|of| is_new && !before.contains(of))
+        // Of the first this was looked at before all else.
+        if !is_first
+            && let Some(visits) = laid.all_there(&stage, &chunks)
+            && !before.contains(&visits)
             && !self.is_done_with(bound)
         {
             self.all_there += 1;

@@ -11,6 +11,8 @@ pub(super) struct ChoiceGroup<'a> {
     pub(super) laid: &'a Laid<'a>,
     pub(super) host_copy: HostCopy,
     pub(super) on_device: usize,
+    /// Whether none of those that differ in nothing else has fewer on the device.
+    pub(super) is_first: bool,
 }
 
 impl<'a> ChoiceGroup<'a> {
@@ -21,16 +23,16 @@ impl<'a> ChoiceGroup<'a> {
             let Some(most) = laid.most_that_fit() else { continue };
             for &host_copy in &laid.question.choices.host_copies {
                 let Some(fewest) = laid.fewest_for_host(host_copy) else { continue };
-                let counts = counts(laid.question, (fewest, most)).into_iter();
-                groups.extend(counts.map(|on_device| Self { laid, host_copy, on_device }));
+                let counts = counts(laid.question, (fewest, most)).into_iter().enumerate();
+                groups.extend(counts.map(|(index, on_device)| Self {
+                    laid,
+                    host_copy,
+                    on_device,
+                    is_first: index == 0,
+                }));
             }
         }
         groups
-    }
-
-    /// Whether another differs in nothing but how many chunks' state is on the device.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        std::ptr::eq(self.laid, other.laid) && self.host_copy == other.host_copy
     }
 
     /// No visits take fewer seconds.

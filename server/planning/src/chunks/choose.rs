@@ -148,7 +148,8 @@ struct Search<'a> {
 impl Search<'_> {
     /// Looks at groups twice: at a few of each ground, and then at all. Returns the least of their bounds.
     fn look_at(&mut self, groups: Soonest<'_>) -> Option<f64> {
-        self.look_at_all_there(groups.groups());
+        let first: Vec<ChoiceGroup<'_>> =
+            groups.groups().iter().filter(|group| group.is_first).copied().collect();
         let (mut least, mut looks, mut later) = (None, Vec::new(), Vec::new());
         let mut tried: Vec<(&Ground, usize)> = Vec::new();
         for (group, bound) in groups {
@@ -170,6 +171,7 @@ impl Search<'_> {
                 looks.push(look);
             }
         }
+        self.look_at_all_there(&first);
         looks.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
         let rest = looks.split_off(TRIED_CLOSER.min(looks.len()));
         looks.into_iter().for_each(|look| self.look_closer(look));
@@ -186,11 +188,15 @@ impl Search<'_> {
     }
 
     /// Looks at what has room for all parameters, all the time: of each ground, layout and copy of the host the first group.
-    fn look_at_all_there(&mut self, groups: &[ChoiceGroup<'_>]) {
-        for &ChoiceGroup { laid, host_copy, on_device, .. } in groups.iter().filter(|of| of.is_first) {
+    fn look_at_all_there(&mut self, first: &[ChoiceGroup<'_>]) {
+        for group in first {
             if self.is_over() {
                 return;
             }
+            if self.is_beaten(group.bound()) {
+                continue;
+            }
+            let ChoiceGroup { laid, host_copy, on_device, .. } = *group;
             let Ok(chunks) = laid.chunks(host_copy, on_device) else { continue };
             let stage = laid.stage(host_copy, on_device);
             if let Some(visits) = laid.all_there(&stage, &chunks) {
@@ -267,7 +273,7 @@ impl Search<'_> {
             }
             before.push(visits);
         }
-        // Of the first this was looked at before all else.
+        // Of the first this was looked at before.
         if !is_first
             && let Some(visits) = laid.all_there(&stage, &chunks)
             && !before.contains(&visits)

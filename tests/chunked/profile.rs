@@ -59,8 +59,11 @@ fn roomy() -> ChunkedStage {
 impl Profile {
     /// What computes, and how layers slowed each other down.
     pub(crate) fn host(&self) -> Option<Host> {
-        let of = |of: &Measurement| Environment { cores: cores(), ..of.environment.clone() };
-        Host::of(&self.measured.values().map(of).collect::<Vec<_>>())
+        let of = |of: &Measurement| {
+            (Environment { cores: cores(), ..of.environment.clone() }, of.iteration_seconds)
+        };
+        let measured: Vec<_> = self.measured.values().map(of).collect();
+        Host::of(measured.iter().map(|(of, seconds)| (of, *seconds)))
     }
 
     /// Trains each distinct layer alone, and a small model in chunks.

@@ -102,18 +102,20 @@ pub struct Host {
     pub cores: u32,
     /// Threads that each slot computed with; of different ones the most.
     pub threads: u32,
-    /// How many times as long passes take while all slots that have room compute, 1 where that was not measured. What was is
-    /// noisy, as one run's is of a moment: the median.
+    /// How many times as long passes take while all slots that have room compute, 1 where that was not measured. Layers differ
+    /// in that, and what was measured is of a moment: the median of the time that was measured, not of the runs, most of which
+    /// are of layers that hardly compute.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub crowded_ratio: f64,
 }
 
 impl Host {
-    /// Of what was measured; none where one of the measurements does not say how many cores there were.
-    pub fn of<'a>(environments: impl IntoIterator<Item = &'a Environment>) -> Option<Self> {
+    /// Of what was measured, each with the seconds of an iteration there; none where one of the measurements does not say how
+    /// many cores there were.
+    pub fn of<'a>(measured: impl IntoIterator<Item = (&'a Environment, f64)>) -> Option<Self> {
         let mut ratios = Vec::new();
-        let mut hosts = environments.into_iter().map(|environment| {
-            ratios.extend(environment.crowded_ratio);
+        let mut hosts = measured.into_iter().map(|(environment, seconds)| {
+            ratios.extend(environment.crowded_ratio.map(|ratio| (ratio, seconds)));
             let (cores, threads) = (environment.cores, environment.threads.max(1));
             // Not every version has counted them.
             (cores > 0).then_some(Self { cores, threads, crowded_ratio: one() })
@@ -123,9 +125,20 @@ impl Host {
             let Self { cores, threads, .. } = host?;
             Some(Self { cores: all.cores.min(cores), threads: all.threads.max(threads), ..all })
         })?;
-        ratios.sort_by(f64::total_cmp);
-        Some(Self { crowded_ratio: ratios.get(ratios.len() / 2).copied().unwrap_or_else(one), ..all })
+        Some(Self { crowded_ratio: median_by_weight(ratios).unwrap_or_else(one), ..all })
     }
+}
+
+/// The first value up to which half of the weights come; none of none.
+fn median_by_weight(mut weighed: Vec<(f64, f64)>) -> Option<f64> {
+    weighed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let half = weighed.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    let mut reaches_half = |&(_, weight): &(f64, f64)| {
+        below += weight;
+        below >= half
+    };
+    weighed.iter().find(|of| reaches_half(of)).map(|(value, _)| *value)
 }
 
 message! {
@@ -190,17 +203,23 @@ mod tests {
     /// A measurement of a version that did not count cores tells nothing about the host.
     #[test]
     fn hosts_are_known_where_all_measurements_tell() {
-        assert_eq!(Host::of(&[Environment { threads: 2, ..Environment::default() }]), None);
-        assert_eq!(Host::of(&[]), None);
+        let of =
+            |measured: &[(Environment, f64)]| Host::of(measured.iter().map(|(of, seconds)| (of, *seconds)));
+        assert_eq!(of(&[(Environment { threads: 2, ..Environment::default() }, 1.0)]), None);
+        assert_eq!(of(&[]), None);
         let counted = Environment { threads: 2, cores: 6, ..Environment::default() };
-        assert_eq!(
-            Host::of(std::slice::from_ref(&counted)),
-            Some(Host { cores: 6, threads: 2, crowded_ratio: 1.0 })
-        );
-        assert_eq!(Host::of(&[counted.clone(), Environment::default()]), None);
+        assert_eq!(of(&[(counted.clone(), 1.0)]), Some(Host { cores: 6, threads: 2, crowded_ratio: 1.0 }));
+        assert_eq!(of(&[(counted.clone(), 1.0), (Environment::default(), 1.0)]), None);
         let crowded = |ratio| Environment { crowded_ratio: Some(ratio), ..counted.clone() };
-        let host = Host::of(&[crowded(1.25), counted.clone(), crowded(9.0), crowded(1.0)]);
-        assert_eq!(host.map(|host| host.crowded_ratio), Some(1.25), "the median of those that say");
+        let measured = |seconds: [f64; 4]| {
+            let environments = [crowded(1.25), counted.clone(), crowded(9.0), crowded(1.0)];
+            let measured: Vec<_> = environments.into_iter().zip(seconds).collect();
+            of(&measured).map(|host| host.crowded_ratio)
+        };
+        assert_eq!(measured([1.0; 4]), Some(1.25), "the median of those that say");
+        assert_eq!(measured([1.0, 100.0, 1.0, 3.0]), Some(1.0), "of the time that they took");
+        assert_eq!(measured([1.0, 100.0, 5.0, 3.0]), Some(9.0));
+        assert_eq!(measured([0.0; 4]), Some(1.0), "whatever that was");
     }
 
     #[test]

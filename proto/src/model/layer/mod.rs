@@ -212,6 +212,19 @@ impl LayerKind {
             _ => false,
         }
     }
+
+    /// The same layer without dropout.
+    #[must_use]
+    pub fn without_dropout(self) -> Self {
+        match self {
+            Self::Dropout { .. } => Self::Dropout { probability: 0.0 },
+            Self::TokenEmbedding(of) => Self::TokenEmbedding(TokenEmbedding { dropout: 0.0, ..of }),
+            Self::TransformerBlock(of) => {
+                Self::TransformerBlock(TransformerBlock { dropout: 0.0, attention_dropout: None, ..of })
+            }
+            other => other,
+        }
+    }
 }
 
 fn default_epsilon() -> f64 {

@@ -9,7 +9,8 @@ use loadmaster_planning::predict::choose::{
 };
 use loadmaster_planning::recommend::{Family, ProfiledChain};
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::measure::environment::{Environment, Host};
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::profile::document::ProfileDocument;
@@ -99,7 +100,7 @@ fn of_document(
         predictor,
         known: Arc::default(),
         chunk_check: chunk_check_of(document),
-        host: Host::of(document.measurements.iter().map(|of| &of.measurement.environment)),
+        host: Host::of(document.measurements.iter().map(|of| timed(&of.measurement))),
     };
     Ok((chain, json_bytes(document)))
 }
@@ -128,7 +129,7 @@ fn of_measurements(
         framework,
         predictor,
         known: Arc::default(),
-        host: Host::of(evidence.iter().map(|of| &of.measurement.environment)),
+        host: Host::of(evidence.iter().map(|of| timed(&of.measurement))),
         chunk_check,
     };
     Ok((chain, evidence.iter().map(|of| json_bytes(&of.measurement)).sum()))
@@ -137,6 +138,11 @@ fn of_measurements(
 fn chunk_check_of(document: &ProfileDocument) -> Option<ChunkCheck> {
     let parameters = document.model.model().ok()?.parameter_count();
     ChunkCheck::last_of(document.measurements.iter().map(|of| (of.name(), &of.measurement)), parameters)
+}
+
+/// Where something was measured, and how long an iteration took there.
+fn timed(of: &Measurement) -> (&Environment, f64) {
+    (&of.environment, of.iteration_seconds)
 }
 
 fn evidence(record: MeasurementRecord) -> Evidence {

@@ -1,17 +1,19 @@
-//! What stands for the stage of another slot while a stage is timed: its own layers, computed forward by another thread.
+//! What stands for the stage of another slot while a stage is timed: its own layers, computed forward and backward by another thread
+//! with a copy of their weights, since another slot has weights of its own in the caches that both share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use loadmaster_proto::model::layer::LayerKind;
-use tch::Tensor;
+use tch::{TchError, Tensor};
 
 use super::stage::Stage;
 use super::version::Frame;
 use crate::error::RankError;
 use crate::ffi;
 use crate::layers::{ForwardKind, Layer, LayerTensors};
+use crate::tensor::copy_of;
 
-/// The layers of a stage, for another thread. Their tensors are the stage's own.
+/// The layers of a stage, for another thread. Their tensors are the stage's own until it computes.
 #[derive(Debug)]
 pub struct Companion {
     layers: Vec<Layered>,
@@ -28,8 +30,8 @@ struct Layered {
 }
 
 impl Stage {
-    /// A companion that takes what the stage takes: the previous stage's outputs, or samples on the first. None where a layer draws
-    /// random numbers, of which there is one source for all threads, or computes with another one's weights.
+    /// A companion that takes what the stage takes: the previous stage's outputs, or samples on the first. It leaves dropout out, as
+    /// all threads have one source of random numbers. None where a layer computes with another one's weights.
     ///
     /// # Errors
     /// What libtorch says.
@@ -39,9 +41,10 @@ impl Stage {
             let own = self.trained().iter().filter(|own| own.layer == index);
             let parameters = handles(own.map(|own| &own.value));
             let needed = kind.parameters().len() + usize::from(kind.shared_parameter().is_some());
-            if kind.is_random() || parameters.len() != needed {
+            if parameters.len() != needed {
                 return Ok(None);
             }
+            let kind = kind.without_dropout();
             layers.push(Layered { index, kind, parameters, buffers: handles(buffers.iter()) });
         }
         let inputs = match inputs {
@@ -72,12 +75,13 @@ impl Companion {
     pub fn compute(self, threads: u32, begun: impl FnOnce(), ended: &AtomicBool) -> Result<(), RankError> {
         tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
         ffi::aside(|| {
-            let _no_grad = tch::no_grad_guard();
-            let layers: Vec<Layer> = self.layers.into_iter().map(Layered::layer).collect::<Result<_, _>>()?;
-            go_through(&layers, &self.inputs)?;
+            let layers: Vec<Layer> =
+                self.layers.into_iter().map(Layered::of_its_own).collect::<Result<_, _>>()?;
+            let inputs: Vec<Tensor> = self.inputs.iter().map(of_its_own).collect::<Result<_, _>>()?;
+            there_and_back(&layers, &inputs)?;
             begun();
             while !ended.load(Ordering::Relaxed) {
-                go_through(&layers, &self.inputs)?;
+                there_and_back(&layers, &inputs)?;
             }
             Ok(())
         })
@@ -85,19 +89,31 @@ impl Companion {
 }
 
 impl Layered {
-    fn layer(self) -> Result<Layer, RankError> {
+    /// The layer with tensors that nobody else has.
+    fn of_its_own(self) -> Result<Layer, RankError> {
         let Self { index, kind, parameters, buffers } = self;
+        let parameters = parameters.iter().map(of_its_own).collect::<Result<_, _>>()?;
+        let buffers = buffers.iter().map(copy_of).collect::<Result<_, _>>()?;
         Layer::new(index, kind, LayerTensors { parameters, buffers, ..LayerTensors::default() })
     }
 }
 
-/// What is done again changes no running statistics.
-fn go_through(layers: &[Layer], inputs: &[Tensor]) -> Result<(), RankError> {
+/// A copy that has a gradient where numbers of its kind can have one.
+fn of_its_own(tensor: &Tensor) -> Result<Tensor, TchError> {
+    let copy = copy_of(&tensor.f_detach()?)?;
+    if copy.is_floating_point() { copy.f_set_requires_grad(true) } else { Ok(copy) }
+}
+
+/// Forward and backward, gradients on top of the last ones. What is done again changes no running statistics.
+fn there_and_back(layers: &[Layer], inputs: &[Tensor]) -> Result<(), RankError> {
     let mut values = handles(inputs.iter());
     for layer in layers {
         values = layer.forward(&values, ForwardKind::Again)?;
     }
-    Ok(())
+    let mut sums = values.iter().map(|of| of.f_sum(None));
+    let Some(first) = sums.next() else { return Ok(()) };
+    let all = sums.try_fold(first?, |all, of| all.f_add(&of?))?;
+    Ok(all.f_backward()?)
 }
 
 fn handles<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Vec<Tensor> {

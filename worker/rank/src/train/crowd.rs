@@ -1,8 +1,8 @@
 //! How much longer the passes of a CPU slot take while the other slots of its host compute, too.
 //!
 //! Cores share caches and the way to memory, and stages of a pipeline compute at the same time. Companions stand for the others:
-//! threads that go forward through the stage's own layers, again and again. What is compared is the time that the rank's thread
-//! had a core for: who takes turns with it on a busy machine has no part in that.
+//! threads that go through the stage's own layers, forward and backward, again and again. What is compared is the time that the
+//! rank's thread had a core for: who takes turns with it on a busy machine has no part in that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;

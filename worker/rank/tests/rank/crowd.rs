@@ -7,7 +7,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 
 use crate::models::small_amoebanet;
-use crate::processes::{positions, run, small_gpt, small_vgg, solo, training};
+use crate::processes::{positions, run, small_vgg, solo, training};
 
 /// A stage, one of several, alone beside so many others.
 fn beside(model: &Model, sizes: &[usize], stage: usize, companions: u32) -> Measurement {
@@ -23,8 +23,8 @@ fn lasting(of: Measurement) -> Measurement {
     Measurement { environment, iteration_seconds: 0.0, step_seconds: 0.0, layers: Vec::new(), ..of }
 }
 
-/// Losses, peaks and tapes are the same with companions and without, for embeddings, blocks, a tied head with a copy of its weights,
-/// convolutions, and layers with two inputs and running statistics.
+/// Losses, peaks and tapes are the same with companions and without, for embeddings, blocks, with dropout, too, a tied head with a
+/// copy of its weights, convolutions, and layers with two inputs and running statistics.
 #[test]
 fn companions_change_nothing_but_what_they_cost() {
     let gpt = |dropout| {
@@ -39,14 +39,16 @@ fn companions_change_nothing_but_what_they_cost() {
         Zoo::Gpt2(Gpt2 { vocabulary_size: 50, dropout, ..of }).build().unwrap()
     };
     let amoeba = small_amoebanet();
-    let (whole, vgg) = (gpt(0.0), small_vgg());
+    let (whole, dropped, vgg) = (gpt(0.0), gpt(0.1), small_vgg());
     let layers = whole.layers().len();
     let alone = vec![1; layers];
     let rest = |model: &Model, first: usize| vec![first, model.layers().len() - first];
     for (model, sizes, stage) in [
         (&whole, alone.clone(), 0),
         (&whole, alone.clone(), 1),
-        (&whole, alone, layers - 1),
+        (&whole, alone.clone(), layers - 1),
+        (&dropped, alone.clone(), 0),
+        (&dropped, alone, 1),
         (&vgg, rest(&vgg, 5), 0),
         (&amoeba, rest(&amoeba, 2), 1),
     ] {
@@ -58,12 +60,9 @@ fn companions_change_nothing_but_what_they_cost() {
     }
 }
 
-/// Random numbers come from one source, for which threads would wait; and a tied head beside its embedding has no weights of its own.
+/// A tied head beside its embedding has no weights of its own.
 #[test]
 fn what_cannot_be_computed_twice_at_once_is_not() {
-    let gpt = small_gpt(true);
-    let alone = vec![1; gpt.layers().len()];
-    assert_eq!(beside(&gpt, &alone, 1, 1).environment.crowded_ratio, None, "a block with dropout");
     let tied = Zoo::Gpt2(Gpt2 {
         blocks: 1,
         hidden_size: 16,

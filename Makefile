@@ -131,7 +131,7 @@ quality: binaries ## Train the plans of all searches and well-known rules, and c
 	@$(target)/debug/quality
 
 # Keeps what it measured in $(target)/train-memory. More: $(target)/debug/train-memory --help
-train-memory: binaries ## Train with memory actions: the largest models, and seconds side by side (30 to 40 minutes)
+train-memory: binaries ## Train with memory actions: the largest models, and seconds side by side (half an hour)
 	@$(target)/debug/train-memory
 
 fmt: ## Format the code

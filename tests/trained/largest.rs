@@ -34,11 +34,29 @@ pub(crate) struct Largest {
     pub(crate) really: Option<String>,
 }
 
+/// Where a search begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Begin {
+    blocks: u32,
+    /// The first step up.
+    step: u32,
+}
+
 /// Blocks with a plan, and why one more has none.
 pub(crate) struct Found {
     pub(crate) blocks: u32,
     pub(crate) plan: Option<Value>,
     pub(crate) beyond: String,
+}
+
+impl Begin {
+    /// Where nothing is known.
+    pub(crate) const NOTHING: Self = Self::blocks(FIRST);
+
+    /// Such a number, from which it may be far.
+    const fn blocks(blocks: u32) -> Self {
+        Self { blocks, step: if blocks < 4 { 1 } else { blocks / 2 } }
+    }
 }
 
 impl Largest {
@@ -64,7 +82,9 @@ pub(crate) fn all(scene: &Scene<'_>, options: &Options) -> Result<Vec<Largest>> 
             Rule::Mpress | Rule::Ours => all.iter().map(|of| of.blocks).max().unwrap_or(FIRST),
             _ => FIRST,
         };
-        let found = search(scene, rule.name(), start, |blocks| {
+        // Ours trains little more than all others, and to find that much more does not fit takes long.
+        let from = if rule == Rule::Ours { Begin { blocks: start, step: 1 } } else { Begin::blocks(start) };
+        let found = search(scene, rule.name(), from, |blocks| {
             let answer = rule.plan(scene, blocks, scene.setting.slots(SLOTS), Care::First)?;
             Ok(answer.map_err(|refused| refused.reason().to_owned()))
         })?;
@@ -72,7 +92,7 @@ pub(crate) fn all(scene: &Scene<'_>, options: &Options) -> Result<Vec<Largest>> 
         all.push(train(scene, Some(rule), found, really, options)?);
     }
     let most = all.last().map_or(0, |ours| ours.blocks);
-    let found = search(scene, "by hand", most.max(FIRST), |blocks| {
+    let found = search(scene, "by hand", Begin::blocks(most.max(FIRST)), |blocks| {
         let plan = by_hand::plan(scene, blocks, scene.setting.slots(SLOTS))?;
         Ok(plan.ok_or_else(|| "does not fit with all away".to_owned()))
     })?;
@@ -82,36 +102,36 @@ pub(crate) fn all(scene: &Scene<'_>, options: &Options) -> Result<Vec<Largest>> 
     Ok(all)
 }
 
-/// The most blocks with a plan: steps up that grow, then halves. Begins at `start`.
+/// The most blocks with a plan: steps up, each twice as long as the last one, then halves.
 ///
 /// # Errors
 /// `plan` fails.
 pub(crate) fn search(
     scene: &Scene<'_>,
     name: &str,
-    start: u32,
+    Begin { blocks: start, mut step }: Begin,
     mut plan: impl FnMut(u32) -> Result<Result<Value, String>>,
 ) -> Result<Found> {
     let most = scene.setting.most_blocks;
     let mut found = Found { blocks: 0, plan: None, beyond: "no larger one was tried".to_owned() };
     let mut too_many = most + 1;
     let mut asked = start.clamp(FEWEST, most);
-    let mut step = (asked / 4).max(1);
     loop {
         let answer = plan(asked)?;
         eprintln!("{name}: {asked} blocks {}", if answer.is_ok() { "fit" } else { "do not fit" });
         match answer {
-            Ok(plan) => {
-                (found.blocks, found.plan) = (asked, Some(plan));
-                step *= 2;
-            }
+            Ok(plan) => (found.blocks, found.plan) = (asked, Some(plan)),
             Err(why) => (too_many, found.beyond) = (asked, why),
         }
         asked = match (found.blocks, too_many) {
             (0, FEWEST) => break,
             (0, _) => (asked / 2).max(FEWEST),
             (fit, too_many) if too_many - fit == 1 => break,
-            (fit, too_many) if too_many > most => (fit + step).min(most),
+            (fit, too_many) if too_many > most => {
+                let next = (fit + step).min(most);
+                step *= 2;
+                next
+            }
             (fit, too_many) => fit.midpoint(too_many),
         };
     }

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// How often plans whose seconds are compared are trained, by turns [default: 3; 1 with --quick].
+    /// How often plans whose seconds are compared are trained, by turns [default: 4; 1 with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
 
@@ -61,7 +61,7 @@ impl Options {
     }
 
     pub(crate) fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.quick { 1 } else { 3 })
+        self.rounds.unwrap_or(if self.quick { 1 } else { 4 })
     }
 
     pub(crate) fn iterations(&self) -> u32 {

@@ -5,7 +5,7 @@ use loadmaster_tests::{NO_PLAN, Trial};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::largest::search;
+use crate::largest::{Begin, search};
 use crate::options::Options;
 use crate::scene::{SLOTS, Scene};
 
@@ -47,7 +47,7 @@ fn row(scene: &Scene<'_>, way: &'static str, more: &[&str], options: &Options) -
         arguments.extend(["--shape", "single-pipeline"]);
     }
     let mut refused = None;
-    let found = search(scene, &format!("pipedream, {way}"), 4, |blocks| {
+    let found = search(scene, &format!("pipedream, {way}"), Begin::NOTHING, |blocks| {
         let answer = scene.recommend(blocks, scene.setting.slots(SLOTS), &arguments)?;
         Ok(answer.map_err(|error| {
             let why = error.reason().to_owned();

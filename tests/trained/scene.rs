@@ -60,7 +60,7 @@ impl Setting {
             capacity_bytes,
             host_bytes: 3 * SLOTS as u64 * capacity_bytes,
             rates: "host=1GB/s,peer=4GB/s",
-            deadline: "30s",
+            deadline: "20s",
             most_blocks: 128,
             sized_by: &[Rule::PeerOnly, Rule::RecomputeOnly],
             hidden_blocks: 4,

@@ -5,7 +5,7 @@ use loadmaster_tests::Trial;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::largest::{Largest, search};
+use crate::largest::{Begin, Largest, search};
 use crate::options::Options;
 use crate::rule::{Care, Rule};
 use crate::scene::{SLOTS, Scene};
@@ -82,7 +82,7 @@ pub(crate) fn all(scene: &Scene<'_>, known: &[Largest], options: &Options) -> Re
 }
 
 fn largest_on(scene: &Scene<'_>, rule: Rule, count: usize) -> Result<u32> {
-    let found = search(scene, &format!("{} on {count} slots", rule.name()), 4, |blocks| {
+    let found = search(scene, &format!("{} on {count} slots", rule.name()), Begin::NOTHING, |blocks| {
         let answer = rule.plan(scene, blocks, scene.setting.slots(count), Care::First)?;
         Ok(answer.map_err(|refused| refused.reason().to_owned()))
     })?;

@@ -323,6 +323,14 @@ impl ChunkedStage {
     /// # Errors
     /// Names the visit, or the step and the chunk that lacks one.
     pub fn told<'a>(&self, chunks: &'a Chunks, visits: &[Visit]) -> Result<Visits<'a>, Invalid> {
+        let is_updated_late = |visit: &Visit| {
+            let is_table = chunks.table.is_some() && visit.payload.chunk == HostTable::CHUNK;
+            is_table || self.update == UpdateTime::AfterBackward
+        };
+        if let Some(index) = visits.iter().position(|of| of.is_over_end() && is_updated_late(of)) {
+            let why = "begins in the iteration before, but its chunk is updated behind the end of that: fetch it in its own";
+            return Err(Invalid::field(format!("[{index}]"), why));
+        }
         let told = Visits::new(&chunks.uses, visits, |of| self.may_leave_unfinished(chunks, of))?;
         Ok(match self.moves {
             ChunkMoves::Dropped => told,

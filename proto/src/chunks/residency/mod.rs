@@ -3,7 +3,8 @@
 //! A chunk is in the host's memory, and is on the device from one boundary between steps to another, which is a *visit*.
 //! Boundary b lies before step b, as with [memory actions](crate::training::actions); nothing comes or leaves within a step,
 //! which is one pass of one layer. So the bytes of the device in a step are those that it would need without chunks, and
-//! those of the payloads that are there: `N(t) + R(t)`.
+//! those of the payloads that are there: `N(t) + R(t)`. The first visit of a chunk's parameters may begin in the iteration before,
+//! once that has updated the chunk, and goes over its end.
 //!
 //! | file | question |
 //! |---|---|

@@ -1,5 +1,7 @@
 //! From when to when payloads are on the device.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::Payload;
@@ -9,7 +11,8 @@ use crate::error::Invalid;
 /// A payload on the device, from one boundary of an iteration to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Visit {
-    /// Where it gets memory, and its copy begins unless there is nothing to copy.
+    /// Where it gets memory, and its copy begins unless there is nothing to copy. Behind the boundary where it must be there, it
+    /// is one of the iteration before, whose end the visit goes over.
     pub fetched: usize,
     /// Where it must be there: before the first step that uses it.
     pub needed: usize,
@@ -69,6 +72,25 @@ impl VisitCopies {
 impl Visit {
     /// Most visits of an iteration.
     pub const MAX: usize = 1 << 20;
+
+    /// Whether it begins in the iteration before.
+    pub fn is_over_end(&self) -> bool {
+        self.fetched > self.needed
+    }
+
+    /// Where it must be there, counted from the beginning of the iteration in which it is fetched, whose steps are so many.
+    pub fn awaited(&self, steps: usize) -> usize {
+        self.needed + if self.is_over_end() { steps } else { 0 }
+    }
+
+    /// The steps of an iteration in which it has memory, of so many.
+    pub fn held(&self, steps: usize) -> [Range<usize>; 2] {
+        if self.is_over_end() {
+            [0..self.freed, self.fetched..steps]
+        } else {
+            [self.fetched..self.freed, 0..0]
+        }
+    }
 
     /// What is copied where the state is on the host, given the uses of its payload.
     pub fn copies(&self, uses: &PayloadUses) -> VisitCopies {
@@ -135,18 +157,26 @@ impl<'a> Visits<'a> {
                 ));
             }
             let Visit { fetched, needed, leaves, freed, .. } = *visit;
-            if !(fetched <= needed && needed < leaves && leaves <= freed && freed <= uses.steps()) {
+            let comes_in_time = fetched <= needed || (freed..=uses.steps()).contains(&fetched);
+            if !(comes_in_time && needed < leaves && leaves <= freed && freed <= uses.steps()) {
                 return refuse(format!(
                     "is from boundary {fetched} over {needed} and {leaves} to {freed}: they must follow each other up to {}, \
-                     with a step between the second and the third",
+                     with a step between the second and the third; where it begins in the iteration before, the first is no \
+                     less than the last",
                     uses.steps()
                 ));
             }
             of_payloads[position].push(*visit);
         }
         for (of, visits) in uses.payloads().iter().zip(&mut of_payloads) {
-            visits.sort_unstable();
-            check_payload(of, visits, spills(of), uses.is_on_device(of.payload.chunk))?;
+            visits.sort_unstable_by_key(|visit| (visit.needed, visit.fetched));
+            let is_on_device = uses.is_on_device(of.payload.chunk);
+            check_payload(of, visits, spills(of), is_on_device)?;
+            if let Some(first) = visits.first().filter(|visit| visit.is_over_end()) {
+                let gone = visits.last().map_or(0, |visit| visit.freed);
+                let gradients = uses.payloads().get(uses.gradients_of(of.payload.chunk));
+                check_over_end(first, gone, gradients.and_then(|of| of.changed), is_on_device)?;
+            }
         }
         Ok(Self { uses, of_payloads, are_exclusive: false })
     }
@@ -179,11 +209,14 @@ impl<'a> Visits<'a> {
 
     /// Bytes of payloads on the device in each step: `R(t)`, where a payload takes `bytes` of its chunk.
     pub fn resident(&self, bytes: impl Fn(usize) -> u64) -> Vec<u64> {
-        let mut changes = vec![0_i128; self.uses.steps() + 1];
+        let steps = self.uses.steps();
+        let mut changes = vec![0_i128; steps + 1];
         for (_, visit, _) in self.all() {
             let bytes = i128::from(bytes(visit.payload.chunk));
-            changes[visit.fetched] += bytes;
-            changes[visit.freed] -= bytes;
+            for held in visit.held(steps) {
+                changes[held.start] += bytes;
+                changes[held.end] -= bytes;
+            }
         }
         changes.pop();
         let mut sum = 0_i128;
@@ -223,6 +256,12 @@ fn check_payload(
     let chunk = of.payload.chunk;
     let what = if of.payload.is_gradients { "the gradients of chunk" } else { "chunk" };
     let refuse = |why: String| Err(Invalid::field("", format!("{what} {chunk} {why}")));
+    if let Some(visit) = visits.iter().skip(1).find(|visit| visit.is_over_end()) {
+        return refuse(format!(
+            "comes at boundary {} of the iteration before to be there at {}, but visits before that: only the first may",
+            visit.fetched, visit.needed
+        ));
+    }
     if let Some(pair) = visits.windows(2).find(|pair| pair[0].freed > pair[1].fetched) {
         return refuse(format!(
             "comes at boundary {} before it is gone at {}",
@@ -260,4 +299,35 @@ fn check_payload(
         }
     }
     Ok(())
+}
+
+/// Of the first visit of a payload, which begins in the iteration before, when the last one is gone: what comes is what the
+/// optimizer makes of gradients that were put into the chunk from one step to another.
+fn check_over_end(
+    visit: &Visit,
+    gone: usize,
+    changed: Option<(usize, usize)>,
+    is_on_device: bool,
+) -> Result<(), Invalid> {
+    let Visit { fetched, payload: Payload { chunk, is_gradients }, .. } = *visit;
+    let refuse = |why: String| {
+        let what = if is_gradients { "the gradients of chunk" } else { "chunk" };
+        Err(Invalid::field("", format!("{what} {chunk} {why}")))
+    };
+    if gone > fetched {
+        return refuse(format!("comes at boundary {fetched} before it is gone at {gone}"));
+    }
+    if is_gradients || is_on_device {
+        let why = if is_gradients { "there are none" } else { "its parts are on the devices" };
+        return refuse(format!(
+            "comes at boundary {fetched} of the iteration before, where {why}: fetch it in its own"
+        ));
+    }
+    match changed {
+        Some((_, last)) if fetched <= last => refuse(format!(
+            "comes at boundary {fetched} for the next iteration, but all its gradients are there at {}",
+            last + 1
+        )),
+        _ => Ok(()),
+    }
 }

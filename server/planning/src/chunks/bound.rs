@@ -1,11 +1,10 @@
 //! Seconds that no visits of a choice go below, whatever rule plans them.
 //!
-//! A chunk whose state is on the host comes at least once in an iteration, within it, and its gradients leave once, within it;
-//! between the two iterations it is updated. So an iteration takes at least
+//! A chunk whose state is on the host comes at least once for an iteration, within it or before it, and its gradients leave once,
+//! within it; behind that it is updated, and then it may come again. So an iteration takes at least
 //!
 //! * what passes and updates on the device take, what any lane does, and
-//! * from any step to any later one: what comes for the steps up to the first, the passes between them, and what leaves behind
-//!   the last;
+//! * from any step on: the passes up to it, and what leaves behind it;
 //! * from a first use of a chunk to a chunk's last: the passes between them, and then, until the former is there again, all
 //!   that leaves and is updated from the latter on to the former, one after the other in the order in which gradients are
 //!   complete. What was updated last is what the next iteration needs first.
@@ -226,10 +225,7 @@ impl Cycle {
         let Self { rounds, trips, before, seconds } = self;
         let steps = seconds.len();
         let (mut come, mut leave) = (vec![0.0; steps], vec![0.0; steps]);
-        for round in rounds {
-            come[round.first] += round.up;
-            leave[round.last] += round.down;
-        }
+        rounds.iter().for_each(|round| leave[round.last] += round.down);
         // What is gone before a step, and what begins to come back before it.
         let (mut gone, mut back) = (vec![0.0; steps], vec![0.0; steps]);
         for trip in trips {
@@ -254,8 +250,9 @@ impl Cycle {
             until = until.max(came - before[step]);
             most = most.max(until + before[step] + seconds[step] + left[step]);
         }
-        let updates: f64 = rounds.iter().map(|round| round.update).sum();
-        most.max(updates)
+        let sum = |of: fn(&Round) -> f64| rounds.iter().map(of).sum::<f64>();
+        let up = sum(|round| round.up) + trips.iter().map(|trip| trip.up).sum::<f64>();
+        most.max(up).max(sum(|round| round.update))
     }
 
     /// From an iteration to the next.

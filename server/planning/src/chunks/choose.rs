@@ -8,6 +8,9 @@
 //! Bounds of what computes nothing again are low, however long its copies take in the end: so that it does not take all that may be
 //! simulated, both looks are first at a few groups of each ground. Where all parameters have room they are also tried as ZeRO-Offload
 //! has them, there from the first step to the last.
+//!
+//! Visits of a rule that an iteration begins with begin in the one before ([`over_end`]). Of each group that is looked at closer the
+//! rule that comes to least is also tried without that, and with less and more haste.
 
 use std::cmp::Ordering;
 
@@ -25,6 +28,7 @@ use super::group::ChoiceGroup;
 use super::held::resident;
 use super::laid::Laid;
 use super::lanes::TakesMore;
+use super::over_end::{Haste, over_end, renewed};
 use super::plan::{Certificate, ChunkPlan};
 use super::question::{ChunkQuestion, Passes};
 use super::refusal::NoChunks;
@@ -38,6 +42,19 @@ pub(super) const ROUNDING: f64 = 1e-9;
 /// Groups of each ground that are looked at before all others, and of those the ones that are looked at closer.
 const TRIED: usize = 64;
 const TRIED_CLOSER: usize = 16;
+
+/// What is tried besides the usual haste, where that is not none: nothing comes before its iteration.
+const OTHER_HASTE: [Option<Haste>; 5] = [None, haste(4, 0), haste(4, 3), haste(2, 1), haste(1, 1)];
+/// The same of chunks whose parameters are there all the time.
+const RENEWED: [Option<Haste>; 8] =
+    [None, haste(4, 1), haste(4, 2), haste(4, 6), haste(2, 1), haste(2, 3), haste(1, 1), haste(1, 2)];
+
+/// What comes to so many times the best is not looked at in other haste.
+const MUCH_SLOWER: f64 = 1.2;
+
+const fn haste(quarters: usize, completions: usize) -> Option<Haste> {
+    Some(Haste { quarters, completions })
+}
 
 /// The plan whose simulated iteration is shortest, of all choices that there is room for.
 ///
@@ -57,8 +74,7 @@ pub fn choose_until(
     is_over: &dyn Fn() -> bool,
 ) -> Result<ChunkPlan, NoChunks> {
     question.check()?;
-    let mut search =
-        Search { question, best: None, simulated: 0, all_there: 0, left: f64::INFINITY, is_over };
+    let mut search = Search { question, best: None, simulated: 0, besides: 0, left: f64::INFINITY, is_over };
     let (mut choices, mut any_visits_seconds) = (0, f64::INFINITY);
     let mut pass_seconds = f64::INFINITY;
     let (places, mut courses) = (question.places(), Courses::default());
@@ -103,7 +119,7 @@ pub fn choose_until(
         });
     };
     best.certificate = Some(Certificate {
-        choices: choices + search.all_there,
+        choices: choices + search.besides,
         simulated: search.simulated,
         bound_seconds: search.left.min(best.lanes.iteration_seconds),
         any_visits_seconds,
@@ -138,8 +154,8 @@ struct Search<'a> {
     question: &'a ChunkQuestion,
     best: Option<ChunkPlan>,
     simulated: usize,
-    /// Those of them whose parameters are there all the time, whatever rule there is for visits.
-    all_there: usize,
+    /// Those of them that are no rule's, or are a rule's with other haste.
+    besides: usize,
     /// The least bound of what nobody looked at, though it might be faster.
     left: f64,
     is_over: &'a dyn Fn() -> bool,
@@ -199,10 +215,25 @@ impl Search<'_> {
             let ChoiceGroup { laid, host_copy, on_device, .. } = *group;
             let Ok(chunks) = laid.chunks(host_copy, on_device) else { continue };
             let stage = laid.stage(host_copy, on_device);
-            if let Some(visits) = laid.all_there(&stage, &chunks) {
-                self.all_there += 1;
-                self.simulate(visits, (laid, &stage, &chunks));
+            self.look_besides(laid.all_there(&stage, &chunks), (laid, &stage, &chunks));
+        }
+    }
+
+    /// Looks at visits that are no rule's, which differ in haste: at all of them where one of the first two is not much slower than the
+    /// best of all.
+    fn look_besides(
+        &mut self,
+        all: Vec<Vec<Visit>>,
+        (laid, stage, chunks): (&Laid<'_>, &ChunkedStage, &Chunks),
+    ) {
+        let mut least = f64::INFINITY;
+        for (index, visits) in all.into_iter().enumerate() {
+            let best = self.best.as_ref().map_or(f64::INFINITY, |best| best.lanes.iteration_seconds);
+            if self.is_over() || index >= 2 && least > best * MUCH_SLOWER {
+                return;
             }
+            self.besides += 1;
+            least = least.min(self.simulate(visits, (laid, stage, chunks)).unwrap_or(f64::INFINITY));
         }
     }
 
@@ -244,12 +275,13 @@ impl Search<'_> {
         let chunks = laid.chunks(host_copy, on_device).ok()?;
         let stage = laid.stage(host_copy, on_device);
         let visits = stage.paged(pagings(self.question).next()?, &chunks, &laid.room()).ok()?;
+        let visits = over_end(&visits, &chunks, &laid.room(), Haste::USUAL);
         let seconds = self.simulate(visits, (laid, &stage, &chunks))?;
         Some(Look { group, bound, seconds })
     }
 
     /// Looks at a group by the other rules.
-    fn look_closer(&mut self, Look { group, bound, .. }: Look<'_>) {
+    fn look_closer(&mut self, Look { group, bound, seconds }: Look<'_>) {
         let ChoiceGroup { laid, host_copy, on_device, is_first } = group;
         if self.is_done_with(bound) {
             return;
@@ -258,6 +290,7 @@ impl Search<'_> {
         let stage = laid.stage(host_copy, on_device);
         let room = laid.room();
         let mut before = Vec::new();
+        let mut least: Option<(f64, Vec<Visit>)> = None;
         for paging in pagings(self.question) {
             let Ok(visits) = stage.paged(paging, &chunks, &room) else { continue };
             // Where there is no room for more, fetching earlier changes nothing.
@@ -265,22 +298,28 @@ impl Search<'_> {
                 continue;
             }
             // The first have been simulated.
+            let mut found = Some(seconds);
             if !before.is_empty() {
                 if self.is_done_with(bound) {
                     return;
                 }
-                self.simulate(visits.clone(), (laid, &stage, &chunks));
+                let visits = over_end(&visits, &chunks, &room, Haste::USUAL);
+                found = self.simulate(visits, (laid, &stage, &chunks));
+            }
+            if let Some(found) = found.filter(|found| least.as_ref().is_none_or(|least| *found < least.0)) {
+                least = Some((found, visits.clone()));
             }
             before.push(visits);
         }
+        if let Some((_, visits)) = least.filter(|_| !self.is_done_with(bound)) {
+            let with = |haste: Haste| over_end(&visits, &chunks, &room, haste);
+            let tried = with(Haste::USUAL);
+            let others = OTHER_HASTE.map(|of| of.map_or_else(|| visits.clone(), with)).into_iter();
+            self.look_besides(others.filter(|of| *of != tried).collect(), (laid, &stage, &chunks));
+        }
         // Of the first this was looked at before.
-        if !is_first
-            && let Some(visits) = laid.all_there(&stage, &chunks)
-            && !before.contains(&visits)
-            && !self.is_done_with(bound)
-        {
-            self.all_there += 1;
-            self.simulate(visits, (laid, &stage, &chunks));
+        if !is_first && !self.is_done_with(bound) {
+            self.look_besides(laid.all_there(&stage, &chunks), (laid, &stage, &chunks));
         }
     }
 
@@ -324,9 +363,17 @@ fn compare(one: &ChunkPlan, other: &ChunkPlan) -> Ordering {
 }
 
 impl Laid<'_> {
-    /// Visits of chunks whose parameters are there from the first step to the last, as ZeRO-Offload has them; none where that has
-    /// no room.
-    fn all_there(&self, stage: &ChunkedStage, chunks: &Chunks) -> Option<Vec<Visit>> {
+    /// Visits of chunks whose parameters are there from the first step to the last, as ZeRO-Offload has them, and the same where they
+    /// are renewed before the next iteration, in more and less haste; none where that has no room.
+    fn all_there(&self, stage: &ChunkedStage, chunks: &Chunks) -> Vec<Vec<Visit>> {
+        let Some(visits) = self.statically(stage, chunks) else { return Vec::new() };
+        let with = |haste: Haste| renewed(&visits, chunks, haste);
+        let mut all: Vec<Vec<Visit>> = RENEWED.map(|of| of.map_or_else(|| visits.clone(), with)).into();
+        all.dedup();
+        all
+    }
+
+    fn statically(&self, stage: &ChunkedStage, chunks: &Chunks) -> Option<Vec<Visit>> {
         let parameters = self.question.model.parameter_count() / u64::from(self.question.shards.max(1));
         let least = self.placed.lists.scalar_bytes(List::Parameters).saturating_mul(parameters);
         if least > self.question.capacity.0.saturating_sub(self.ground.most_needed()) {

@@ -24,6 +24,8 @@ pub(super) struct Clocks<W> {
     pub(super) added: f64,
     /// When each payload's copy is over.
     copied: Vec<f64>,
+    /// Payloads that come in the iteration before the one that needs them.
+    over_end: Vec<usize>,
     /// When the copy of each thing that micro-batches have on the host is over.
     kept: Vec<f64>,
     /// When each chunk is updated.
@@ -35,8 +37,9 @@ pub(super) struct Clocks<W> {
 }
 
 impl<W: Witness> Clocks<W> {
-    /// Everything is free. Micro-batches have so many things on the host.
-    pub(super) fn new(chunks: &Chunks, kept: usize, witness: W) -> Self {
+    /// Everything is free, and those payloads are there that come in the iteration before. Micro-batches have so many things on
+    /// the host.
+    pub(super) fn new(chunks: &Chunks, kept: usize, over_end: Vec<usize>, witness: W) -> Self {
         Self {
             now: 0.0,
             up: 0.0,
@@ -45,6 +48,7 @@ impl<W: Witness> Clocks<W> {
             rows: 0.0,
             added: 0.0,
             copied: vec![0.0; chunks.uses.payloads().len()],
+            over_end,
             kept: vec![0.0; kept],
             updated: vec![0.0; chunks.host.chunks.len()],
             passed: vec![0.0; chunks.host.staging.len()],
@@ -58,7 +62,8 @@ impl<W: Witness> Clocks<W> {
     pub(super) fn waiting(&self) -> Vec<f64> {
         let (behind, first) = self.passed.split_at(self.next_passed);
         let lanes = [self.up, self.down, self.update, self.rows];
-        let all = lanes.iter().chain(&self.updated).chain(first).chain(behind);
+        let coming = self.over_end.iter().map(|&payload| &self.copied[payload]);
+        let all = lanes.iter().chain(&self.updated).chain(first).chain(behind).chain(coming);
         all.map(|at| (at - self.now).max(0.0)).collect()
     }
 

@@ -242,11 +242,13 @@ impl<'a, W: Witness> LaneRun<'a, W> {
             due[visit.needed].are_needed.extend((copies.comes || copies.is_gathered).then_some(told));
         }
         // Copies of one boundary in the order in which they are waited for.
-        due.iter_mut().for_each(|due| due.come.sort_by_key(|(_, visit, _)| visit.needed));
+        due.iter_mut().for_each(|due| due.come.sort_by_key(|(_, visit, _)| visit.awaited(steps)));
         let mut seconds = scene.seconds.to_vec();
         seconds.resize(steps, 0.0);
         let due_kept = DueKept::all(scene.away, steps);
-        let clocks = Clocks::new(scene.chunks, scene.away.len(), witness);
+        let over_end = scene.visits.all().filter(|(_, visit, _)| visit.is_over_end());
+        let over_end = over_end.map(|(payload, ..)| payload).collect();
+        let clocks = Clocks::new(scene.chunks, scene.away.len(), over_end, witness);
         let mut completed = vec![Vec::new(); steps];
         uses.completions_on_device().for_each(|(chunk, step)| completed[step].push(chunk));
         Self { scene, due, due_kept, seconds, completed, clocks }

@@ -18,6 +18,7 @@
 //! | `soonest` | which choices are bounded lowest? |
 //! | `lanes` | how long does it take, and who waits for what? |
 //! | `spans` | what do lanes do when? |
+//! | `over_end` | which visits begin in the iteration before? |
 //! | `choose` | which choice is fastest? |
 //! | `plan` | what comes of it, and what is known of the others? |
 //! | `refusal`, `remedies` | why is there no plan, and what would help? |
@@ -42,6 +43,7 @@ mod known;
 mod laid;
 mod lanes;
 mod largest;
+mod over_end;
 mod placed;
 mod plan;
 mod profiled;

@@ -389,6 +389,18 @@ impl Payloads {
         Ok(())
     }
 
+    /// Gives back the memory of a payload that is on its way and that nobody needs, once nothing is copied there.
+    ///
+    /// # Errors
+    /// When its copy failed.
+    pub(super) fn abandon(&mut self, told: Told) -> Result<(), RankError> {
+        let at = &mut self.all[told.payload].at;
+        if let Whereabouts::Coming(Some(ticket)) = std::mem::replace(at, Whereabouts::Away) {
+            ticket.wait()?;
+        }
+        self.free(told)
+    }
+
     /// An iteration is over: what waited for its end is updated.
     ///
     /// # Errors

@@ -319,15 +319,21 @@ impl ChunkRun {
             self.adopt(&visits)?;
             self.is_replanned = true;
         }
-        Ok(())
+        // What would have come in the iteration that is over.
+        let over_end = self.visiting.over_end.clone();
+        over_end.into_iter().try_for_each(|told| self.payloads.fetch(told))
     }
 
-    /// Waits until all updates are done.
+    /// Waits until all updates are done, and gives back what came for an iteration that nobody begins.
     ///
     /// # Errors
     /// When one failed.
-    pub(super) fn finish(&self) -> Result<(), RankError> {
-        self.payloads.host.settle()
+    pub(super) fn finish(&mut self) -> Result<(), RankError> {
+        self.payloads.host.settle()?;
+        for told in self.visiting.over_end.drain(..) {
+            self.payloads.abandon(told)?;
+        }
+        Ok(())
     }
 
     /// The ways on which chunks leave and come.
@@ -385,7 +391,9 @@ impl ChunkRun {
 
     /// Bytes of the device between iterations.
     pub(super) fn resting_bytes(&self) -> u64 {
-        self.chunks.on_device_bytes()
+        let over_end = self.visiting.over_end.iter();
+        let over_end = over_end.map(|told| self.chunks.payload_bytes(told.visit.payload.chunk));
+        over_end.fold(self.chunks.on_device_bytes(), u64::saturating_add)
     }
 
     /// What was moved and held.

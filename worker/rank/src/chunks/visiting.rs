@@ -23,13 +23,15 @@ pub(super) struct DueVisits {
 #[derive(Debug, Default)]
 pub(super) struct Visiting {
     due: Vec<DueVisits>,
+    /// Those that begin in the iteration before.
+    pub(super) over_end: Vec<Told>,
     /// Visits that begin with a copy.
     pub(super) fetches: u64,
 }
 
 impl Visiting {
     pub(super) fn new(visits: &Visits<'_>, steps: usize) -> Self {
-        let mut visiting = Self { due: vec![DueVisits::default(); steps + 1], fetches: 0 };
+        let mut visiting = Self { due: vec![DueVisits::default(); steps + 1], ..Self::default() };
         for (payload, &visit, copies) in visits.all() {
             let told = Told { payload, visit, copies };
             let due = &mut visiting.due;
@@ -37,10 +39,11 @@ impl Visiting {
             due[visit.freed].are_gone.push(told);
             due[visit.fetched].come.push(told);
             due[visit.needed].are_needed.push(told);
+            visiting.over_end.extend(visit.is_over_end().then_some(told));
             visiting.fetches += u64::from(copies.comes);
         }
         // Copies of one boundary in the order in which they are waited for.
-        visiting.due.iter_mut().for_each(|due| due.come.sort_by_key(|told| told.visit.needed));
+        visiting.due.iter_mut().for_each(|due| due.come.sort_by_key(|told| told.visit.awaited(steps)));
         visiting
     }
 

@@ -36,6 +36,33 @@ fn split(steps: usize, needs: &[(Payload, Need)], numbers: &[usize]) -> Vec<Visi
     visits
 }
 
+/// The same, of which some first visits begin in the iteration before: where all gradients of their chunks are there, or later.
+fn split_over_end(case: &Case, numbers: &[usize]) -> Vec<Visit> {
+    let (needs, steps) = (case.needs(), case.steps());
+    let mut visits = split(steps, &needs, numbers);
+    let mut numbers = numbers.iter().rev().cycle().copied();
+    let mut draw = |below: usize| numbers.next().unwrap() % below;
+    for (payload, _) in needs.iter().filter(|(of, _)| !of.is_gradients && !case.has_parts(of.chunk)) {
+        let earliest = gone(&visits, *payload).max(complete(&needs, payload.chunk));
+        let own = visits.iter_mut().filter(|visit| visit.payload == *payload);
+        if let Some(first) = own.min_by_key(|visit| visit.needed).filter(|_| draw(2) == 0) {
+            first.fetched = earliest + draw(steps + 1 - earliest);
+        }
+    }
+    visits
+}
+
+/// The boundary where the last visit of a payload is over.
+fn gone(visits: &[Visit], payload: Payload) -> usize {
+    visits.iter().filter(|visit| visit.payload == payload).map(|visit| visit.freed).max().unwrap_or(0)
+}
+
+/// The boundary where all gradients of a chunk are there.
+fn complete(needs: &[(Payload, Need)], chunk: usize) -> usize {
+    let own = needs.iter().filter(|(payload, _)| payload.chunk == chunk);
+    own.filter_map(|(_, need)| need.last_gradient()).max().map_or(0, |last| last + 1)
+}
+
 /// Goes through an iteration boundary by boundary with what is there, and whether the host has it as it is.
 fn walked(
     needs: &[(Payload, Need)],
@@ -45,7 +72,10 @@ fn walked(
     is_copied: impl Fn(Payload) -> bool,
 ) -> (Moved, Vec<u64>) {
     let (mut moved, mut resident) = (Moved::default(), Vec::new());
-    let mut there = vec![false; needs.len()];
+    let is_there_before = |payload: &Payload| {
+        visits.iter().any(|visit| visit.payload == *payload && visit.fetched > visit.needed)
+    };
+    let mut there: Vec<bool> = needs.iter().map(|(payload, _)| is_there_before(payload)).collect();
     let mut is_changed = vec![false; needs.len()];
     let mut has_gradients = vec![false; needs.len()];
     for boundary in 0..=steps {
@@ -93,7 +123,7 @@ proptest! {
     #[test]
     fn moved_bytes_are_those_of_a_walk(case in cases(), numbers in numbers()) {
         let (uses, needs) = (&case.chunks.uses, case.needs());
-        let visits = split(case.steps(), &needs, &numbers);
+        let visits = split_over_end(&case, &numbers);
         let checked = Visits::new(uses, &visits, |_| true).unwrap();
         let (moved, resident) = walked(
             &needs, &visits, case.steps(), |payload| case.bytes(payload), |payload| !case.has_parts(payload.chunk),
@@ -138,8 +168,11 @@ proptest! {
         if let Some(&there) = case.stage.on_device.first().filter(|_| case.ranks == 1) {
             refused(&case, &stranger(there, false), true, &at, &[&format!("chunk {there}"), "always there"])?;
         }
+        if of.freed > of.needed + 1 {
+            let wrong = Visit { fetched: of.needed + 1, ..of };
+            refused(&case, &with(wrong), true, &at, &["must follow each other"])?;
+        }
         for wrong in [
-            Visit { fetched: of.needed + 1, ..of },
             Visit { needed: of.leaves, ..of },
             Visit { leaves: of.needed, ..of },
             Visit { freed: of.leaves - 1, ..of },
@@ -180,6 +213,39 @@ proptest! {
                 refused(&case, &visits, true, "", &[&own, &says])?;
             }
         }
+    }
+
+    /// What begins in the iteration before is the first visit of parameters, behind their last one and all of their gradients.
+    #[test]
+    fn what_begins_too_early_is_refused_by_name(case in cases(), numbers in numbers(), chosen: prop::sample::Index) {
+        let (needs, steps) = (case.needs(), case.steps());
+        let visits = split(steps, &needs, &numbers);
+        prop_assume!(!visits.is_empty());
+        let index = chosen.index(visits.len());
+        let Visit { payload, needed, freed, .. } = visits[index];
+        let at = |fetched: usize| {
+            let mut visits = visits.clone();
+            visits[index].fetched = fetched;
+            visits
+        };
+        let is_first = !visits.iter().any(|of| of.payload == payload && of.needed < needed);
+        if !is_first {
+            return refused(&case, &at(steps), true, "", &["only the first may"]);
+        }
+        if payload.is_gradients {
+            return refused(&case, &at(steps), true, "", &["the gradients of chunk", "there are none"]);
+        }
+        if case.has_parts(payload.chunk) {
+            return refused(&case, &at(steps), true, "", &["its parts are on the devices"]);
+        }
+        let (gone, complete) = (gone(&visits, payload), complete(&needs, payload.chunk));
+        if gone > freed {
+            refused(&case, &at(gone - 1), true, "", &["before it is gone at", &gone.to_string()])?;
+        }
+        if complete > gone {
+            refused(&case, &at(complete - 1), true, "", &["all its gradients are there at", &complete.to_string()])?;
+        }
+        prop_assert!(Visits::new(&case.chunks.uses, &at(gone.max(complete)), |_| true).is_ok());
     }
 
     /// Only what a host has no place for must be there until it is complete.

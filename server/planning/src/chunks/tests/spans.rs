@@ -10,7 +10,7 @@ use loadmaster_proto::plan::lane_rates::LaneRates;
 use proptest::prelude::*;
 
 use super::clock::{ITERATIONS, clock, found, jobs, some_stage};
-use super::draw::{Case, SharedChunk, cases};
+use super::draw::{Case, SharedChunk, begun_before, cases, hastes};
 use crate::chunks::lanes::LaneRun;
 use crate::chunks::spans::Witness;
 use crate::chunks::{LaneScene, LaneSpan, LaneWork, StepCosts};
@@ -49,13 +49,19 @@ fn of_lane(spans: &[LaneSpan], of: usize) -> Vec<LaneSpan> {
 /// A stage of a case that has room, with visits, and the steps that find the last gradients of chunks.
 type Staged = (ChunkedStage, Chunks, StepCosts, Vec<Visit>, Vec<Option<usize>>);
 
-fn staged(case: &Case, which: usize, after_backward: bool, paging: Paging) -> Option<Staged> {
+fn staged(
+    case: &Case,
+    which: usize,
+    after_backward: bool,
+    (paging, haste): (Paging, Option<(usize, usize)>),
+) -> Option<Staged> {
     let (mut stage, recompute, chunks, costs) = some_stage(case, which)?;
     if after_backward && stage.host_copy == HostCopy::Kept {
         stage.update = UpdateTime::AfterBackward;
     }
     let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
     let visits = stage.paged(paging, &chunks, &room).unwrap();
+    let visits = begun_before(case, (&stage, &chunks, &costs), &visits, haste);
     let found = found(case, &stage, recompute);
     Some((stage, chunks, costs, visits, found))
 }
@@ -92,7 +98,7 @@ proptest! {
     /// From when to when lanes do each thing is as a clock says that goes from event to event.
     #[test]
     fn spans_are_where_a_clock_has_them(
-        case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in pagings(),
+        case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in (pagings(), hastes()),
     ) {
         let Some((stage, chunks, costs, visits, found)) = staged(&case, which, after_backward, paging) else { return Ok(()) };
         let rates = case.question.rates;
@@ -116,7 +122,7 @@ proptest! {
     /// leaves are the visits.
     #[test]
     fn chunks_are_updated_between_arrival_and_return(
-        case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in pagings(),
+        case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in (pagings(), hastes()),
     ) {
         let Some((stage, chunks, costs, visits, _)) = staged(&case, which, after_backward, paging) else { return Ok(()) };
         let rates = case.question.rates;
@@ -156,7 +162,7 @@ proptest! {
     /// The iteration that is shown takes the seconds that are told, and no lane does two things at once.
     #[test]
     fn spans_of_a_steady_iteration_add_up(
-        case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in pagings(),
+        case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in (pagings(), hastes()),
     ) {
         let Some((stage, chunks, costs, visits, _)) = staged(&case, which, after_backward, paging) else { return Ok(()) };
         let rates = case.question.rates;
@@ -172,8 +178,8 @@ proptest! {
         for (lane, busy) in all.into_iter().enumerate() {
             let own = of_lane(&spans, lane);
             prop_assert!(own.windows(2).all(|pair| pair[0].end <= pair[1].start), "{:?}", own);
-            // Of iterations that differ, each ends with other updates to do.
-            if lane < 3 || (lanes.is_steady && lanes.cycle == 1) {
+            // Of iterations that differ, each ends with other copies to the device and other updates to do.
+            if [0, 2].contains(&lane) || (lanes.is_steady && lanes.cycle == 1) {
                 prop_assert!((seconds(&own) - busy).abs() <= 1e-7 * (1.0 + busy), "lane {}: {} of {}", lane, seconds(&own), busy);
             }
         }

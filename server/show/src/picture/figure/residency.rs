@@ -138,8 +138,11 @@ impl Residency {
             .into();
         let all = || bands.iter().flat_map(|band| &band.visits);
         let number = all().map(|visit| visit.chunk).chain(for_good.iter().copied()).max()?.saturating_add(1);
-        let steps =
-            all().map(|visit| visit.freed).chain(listed_steps(stage)).max().filter(|&steps| steps > 0)?;
+        let steps = all()
+            .map(|visit| visit.freed.max(visit.fetched))
+            .chain(listed_steps(stage))
+            .max()
+            .filter(|&steps| steps > 0)?;
         let drawn = all().count();
         bands.retain(|band| !band.is_gradients || !band.visits.is_empty());
 
@@ -188,7 +191,12 @@ impl Residency {
             }
         };
         for visit in &band.visits {
-            add(visit.chunk, visit.fetched..visit.needed, Place::Coming);
+            if visit.fetched > visit.needed {
+                add(visit.chunk, visit.fetched..self.steps, Place::Coming);
+                add(visit.chunk, 0..visit.needed, Place::Coming);
+            } else {
+                add(visit.chunk, visit.fetched..visit.needed, Place::Coming);
+            }
             add(visit.chunk, visit.needed..visit.leaves, Place::There);
             add(visit.chunk, visit.leaves..visit.freed, Place::Leaving);
         }
@@ -215,8 +223,9 @@ impl Visit {
     /// One that makes sense.
     fn of(visit: &ChunkVisit) -> Option<Self> {
         let number = |value: i32| usize::try_from(value).ok();
-        let ordered =
-            visit.fetched <= visit.needed && visit.needed <= visit.leaves && visit.leaves <= visit.freed;
+        // It is in time, or begins in the iteration before.
+        let comes = visit.fetched <= visit.needed || visit.fetched >= visit.freed;
+        let ordered = comes && visit.needed <= visit.leaves && visit.leaves <= visit.freed;
         ordered.then_some(())?;
         Some(Self {
             chunk: number(visit.chunk)?,

@@ -47,7 +47,7 @@ fn models_become_the_same_with_activations_on_the_host() {
                 ..in_chunks(700 + 600 * random.below(3) as u64, order)
             };
             let residency = match random.below(2) {
-                0 => at_every_boundary(&spec, &bare),
+                0 => at_every_boundary(&spec, &bare, &mut random),
                 _ => ChunkResidency::Paged(Paging { eviction: Eviction::Belady, ahead: 2, behind: 1 }),
             };
             let chunks = ChunkedStage { residency, ..bare };

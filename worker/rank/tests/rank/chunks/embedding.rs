@@ -63,7 +63,7 @@ fn an_embedding_on_the_host_becomes_the_same() {
                     ..in_chunks(700 + 600 * random.below(3) as u64, order)
                 });
                 let residency = if is_kept {
-                    at_every_boundary(&spec, &bare)
+                    at_every_boundary(&spec, &bare, &mut random)
                 } else {
                     let all = bare.lay_out(&model, &training).unwrap();
                     ChunkResidency::Planned(bare.bare_visits(&all).unwrap())
@@ -105,7 +105,7 @@ fn a_tied_table_on_the_host_becomes_the_same_or_nearly() {
                         ..in_chunks(900, order)
                     });
                     let residency = if is_kept {
-                        at_every_boundary(&spec, &bare)
+                        at_every_boundary(&spec, &bare, &mut random)
                     } else {
                         ChunkResidency::Paged(Paging { eviction: Eviction::Lru, ahead: 2, behind: 1 })
                     };

@@ -27,7 +27,8 @@ fn ranks_that_share_chunks_train_the_same() {
                 let chunks = match random.below(2) {
                     // Evicted at every boundary at which it may leave.
                     0 => {
-                        let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
+                        let all = replicas.lay_out(&bare);
+                        let visits = begun_before(&bare, bare.bare_visits(&all).unwrap(), &all, &mut random);
                         ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare }
                     }
                     _ => {
@@ -254,7 +255,11 @@ impl Replicas {
         let always =
             (0..count).filter(|&chunk| is_on_device(chunk)).map(part).sum::<u64>() * lists.parameter_bytes();
         for (step, &payloads) in told.payload_bytes.iter().enumerate() {
-            let here = visits.iter().filter(|visit| (visit.fetched..visit.freed).contains(&step));
+            let is_here = |of: &&Visit| match (step >= of.fetched, step < of.freed) {
+                (comes, stays) if of.fetched > of.needed => comes || stays,
+                (comes, stays) => comes && stays,
+            };
+            let here = visits.iter().filter(is_here);
             let here: u64 = here.map(|visit| all.payload_bytes(visit.payload.chunk)).sum();
             assert_eq!(payloads, always + here, "{what}: step {step}");
         }

@@ -664,7 +664,9 @@ class ChunkVisit(google.protobuf.message.Message):
     gradients: builtins.bool
     """It is for gradients alone; otherwise for parameters, whose space gradients take where they may."""
     fetched: builtins.int
-    """Where it gets memory, and its copy begins unless there is nothing to copy."""
+    """Where it gets memory, and its copy begins unless there is nothing to copy. Behind `needed`, and no less than `freed`, it
+    is a boundary of the iteration before, whose end the visit goes over.
+    """
     needed: builtins.int
     """Where it must be there: before the first step that uses it."""
     leaves: builtins.int

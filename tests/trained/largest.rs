@@ -55,7 +55,7 @@ impl Begin {
 
     /// Such a number, from which it may be far.
     const fn blocks(blocks: u32) -> Self {
-        Self { blocks, step: if blocks < 4 { 1 } else { blocks / 2 } }
+        Self { blocks, step: if blocks < 2 { 1 } else { blocks / 2 } }
     }
 }
 

@@ -324,8 +324,7 @@ impl ChunkedStage {
     /// Names the visit, or the step and the chunk that lacks one.
     pub fn told<'a>(&self, chunks: &'a Chunks, visits: &[Visit]) -> Result<Visits<'a>, Invalid> {
         let is_updated_late = |visit: &Visit| {
-            let is_table = chunks.table.is_some() && visit.payload.chunk == HostTable::CHUNK;
-            is_table || self.update == UpdateTime::AfterBackward
+            chunks.is_host_table(visit.payload.chunk) || self.update == UpdateTime::AfterBackward
         };
         if let Some(index) = visits.iter().position(|of| of.is_over_end() && is_updated_late(of)) {
             let why = "begins in the iteration before, but its chunk is updated behind the end of that: fetch it in its own";
@@ -382,6 +381,11 @@ impl ChunkedStage {
 }
 
 impl Chunks {
+    /// Whether a chunk is a table on the host, whose gradients are complete there alone.
+    pub fn is_host_table(&self, chunk: usize) -> bool {
+        self.table.is_some() && chunk == HostTable::CHUNK
+    }
+
     /// Bytes of a chunk's payload on the device.
     pub fn payload_bytes(&self, chunk: usize) -> u64 {
         self.bytes(chunk, |of| self.sharing.payload(of))

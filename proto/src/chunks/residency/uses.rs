@@ -85,8 +85,8 @@ impl Uses {
     pub fn with_on_device(mut self, chunks: &[usize], sharing: &Sharing) -> Self {
         self.are_shared = sharing.ranks() > 1;
         for &chunk in chunks {
-            let completed = self.payloads.get(self.gradients_of(chunk)).and_then(|of| of.changed);
-            self.on_device.insert(chunk, completed.map(|(_, last)| last));
+            let completed = self.completed(chunk);
+            self.on_device.insert(chunk, completed);
         }
         let stays = |chunk| !self.are_shared && self.on_device.contains_key(&chunk);
         for of in self.payloads.iter_mut().filter(|of| stays(of.payload.chunk)) {
@@ -131,6 +131,12 @@ impl Uses {
     /// their space.
     pub fn gradients_of(&self, chunk: usize) -> usize {
         self.gradients.get(chunk).copied().flatten().unwrap_or(chunk)
+    }
+
+    /// The step behind which all gradients of a chunk are there, which has visits; none where there are none.
+    pub fn completed(&self, chunk: usize) -> Option<usize> {
+        let gradients = self.payloads.get(self.gradients_of(chunk))?;
+        gradients.changed.map(|(_, last)| last)
     }
 
     /// Whether the gradients of a chunk are a payload of their own.

@@ -174,8 +174,7 @@ impl<'a> Visits<'a> {
             check_payload(of, visits, spills(of), is_on_device)?;
             if let Some(first) = visits.first().filter(|visit| visit.is_over_end()) {
                 let gone = visits.last().map_or(0, |visit| visit.freed);
-                let gradients = uses.payloads().get(uses.gradients_of(of.payload.chunk));
-                check_over_end(first, gone, gradients.and_then(|of| of.changed), is_on_device)?;
+                check_over_end(first, gone, uses.completed(of.payload.chunk), is_on_device)?;
             }
         }
         Ok(Self { uses, of_payloads, are_exclusive: false })
@@ -209,24 +208,7 @@ impl<'a> Visits<'a> {
 
     /// Bytes of payloads on the device in each step: `R(t)`, where a payload takes `bytes` of its chunk.
     pub fn resident(&self, bytes: impl Fn(usize) -> u64) -> Vec<u64> {
-        let steps = self.uses.steps();
-        let mut changes = vec![0_i128; steps + 1];
-        for (_, visit, _) in self.all() {
-            let bytes = i128::from(bytes(visit.payload.chunk));
-            for held in visit.held(steps) {
-                changes[held.start] += bytes;
-                changes[held.end] -= bytes;
-            }
-        }
-        changes.pop();
-        let mut sum = 0_i128;
-        changes
-            .iter()
-            .map(|change| {
-                sum += change;
-                u64::try_from(sum).unwrap_or(u64::MAX)
-            })
-            .collect()
+        resident(self.all().map(|(_, visit, _)| visit), self.uses.steps(), bytes)
     }
 
     /// What copies of an iteration move, where one of a chunk has so many bytes; told whether it is unfinished, which each rank
@@ -247,15 +229,44 @@ impl<'a> Visits<'a> {
     }
 }
 
+/// Bytes of payloads on the device in each of so many steps, by visits that end there and where a payload takes `bytes` of its chunk.
+pub fn resident<'a>(
+    visits: impl IntoIterator<Item = &'a Visit>,
+    steps: usize,
+    bytes: impl Fn(usize) -> u64,
+) -> Vec<u64> {
+    let mut changes = vec![0_i128; steps + 1];
+    for visit in visits {
+        let bytes = i128::from(bytes(visit.payload.chunk));
+        for held in visit.held(steps) {
+            changes[held.start] += bytes;
+            changes[held.end] -= bytes;
+        }
+    }
+    changes.pop();
+    let mut sum = 0_i128;
+    changes
+        .iter()
+        .map(|change| {
+            sum += change;
+            u64::try_from(sum).unwrap_or(u64::MAX)
+        })
+        .collect()
+}
+
+/// A refusal of a payload's visits.
+fn refused(payload: Payload, why: String) -> Result<(), Invalid> {
+    let what = if payload.is_gradients { "the gradients of chunk" } else { "chunk" };
+    Err(Invalid::field("", format!("{what} {} {why}", payload.chunk)))
+}
+
 fn check_payload(
     of: &PayloadUses,
     visits: &[Visit],
     spills: bool,
     is_on_device: bool,
 ) -> Result<(), Invalid> {
-    let chunk = of.payload.chunk;
-    let what = if of.payload.is_gradients { "the gradients of chunk" } else { "chunk" };
-    let refuse = |why: String| Err(Invalid::field("", format!("{what} {chunk} {why}")));
+    let refuse = |why: String| refused(of.payload, why);
     if let Some(visit) = visits.iter().skip(1).find(|visit| visit.is_over_end()) {
         return refuse(format!(
             "comes at boundary {} of the iteration before to be there at {}, but visits before that: only the first may",
@@ -302,32 +313,31 @@ fn check_payload(
 }
 
 /// Of the first visit of a payload, which begins in the iteration before, when the last one is gone: what comes is what the
-/// optimizer makes of gradients that were put into the chunk from one step to another.
+/// optimizer makes of gradients that are all in the chunk behind a step.
 fn check_over_end(
     visit: &Visit,
     gone: usize,
-    changed: Option<(usize, usize)>,
+    completed: Option<usize>,
     is_on_device: bool,
 ) -> Result<(), Invalid> {
-    let Visit { fetched, payload: Payload { chunk, is_gradients }, .. } = *visit;
-    let refuse = |why: String| {
-        let what = if is_gradients { "the gradients of chunk" } else { "chunk" };
-        Err(Invalid::field("", format!("{what} {chunk} {why}")))
-    };
+    let Visit { fetched, payload, .. } = *visit;
     if gone > fetched {
-        return refuse(format!("comes at boundary {fetched} before it is gone at {gone}"));
+        return refused(payload, format!("comes at boundary {fetched} before it is gone at {gone}"));
     }
-    if is_gradients || is_on_device {
-        let why = if is_gradients { "there are none" } else { "its parts are on the devices" };
-        return refuse(format!(
-            "comes at boundary {fetched} of the iteration before, where {why}: fetch it in its own"
-        ));
+    if payload.is_gradients || is_on_device {
+        let why = if payload.is_gradients { "there are none" } else { "its parts are on the devices" };
+        let says =
+            format!("comes at boundary {fetched} of the iteration before, where {why}: fetch it in its own");
+        return refused(payload, says);
     }
-    match changed {
-        Some((_, last)) if fetched <= last => refuse(format!(
-            "comes at boundary {fetched} for the next iteration, but all its gradients are there at {}",
-            last + 1
-        )),
+    match completed {
+        Some(last) if fetched <= last => {
+            let there = last + 1;
+            let says = format!(
+                "comes at boundary {fetched} for the next iteration, but all its gradients are there at {there}"
+            );
+            refused(payload, says)
+        }
         _ => Ok(()),
     }
 }

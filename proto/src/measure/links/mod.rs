@@ -3,8 +3,9 @@
 //! A run of this kind trains nothing. Its ranks exchange tensors of several sizes over the transports
 //! that training uses: each pair of devices back and forth, one pair at a time, and then groups of 2, 4,
 //! 8, … devices in all-reduces; a device alone exchanges with nobody. A straight line through the seconds
-//! over the sizes gives bandwidth and latency; the points that it was drawn through are kept. Then devices copy as memory actions do ([`copies`]), and the host
-//! updates parameters as it does for trainings in chunks ([`updates`]).
+//! over the sizes gives bandwidth and latency; the points that it was drawn through are kept. Then devices
+//! copy as memory actions do ([`copies`]), and the host updates parameters as it does for trainings in
+//! chunks ([`updates`]).
 
 pub mod copies;
 mod fit;

@@ -26,7 +26,6 @@ use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::lists::List;
 
 use super::laid::Laid;
-use super::placed::completed;
 use crate::predict::Away;
 
 /// Moments of an iteration at which what does not fit is counted.
@@ -92,7 +91,7 @@ impl Laid<'_> {
         // Chunks on the device, of their parameters: anywhere before their first use.
         let mut gathers = 0.0;
         for (chunk, is_on_device) in are.into_iter().enumerate() {
-            let (first, last) = (placed.uses.payloads()[chunk].steps.first(), completed(&placed.uses, chunk));
+            let (first, last) = (placed.uses.payloads()[chunk].steps.first(), placed.uses.completed(chunk));
             let (Some(&first), Some(last)) = (first, last) else { continue };
             if is_on_device {
                 let exchange = placed.exchange_seconds(chunk);

@@ -7,7 +7,7 @@
 //!
 //! Bounds of what computes nothing again are low, however long its copies take in the end: so that it does not take all that may be
 //! simulated, both looks are first at a few groups of each ground. Where all parameters have room they are also tried as ZeRO-Offload
-//! has them, there from the first step to the last.
+//! has them, there from the first step to the last, and renewed before the next iteration in more and less haste.
 //!
 //! Visits of a rule that an iteration begins with begin in the one before ([`over_end`]). Of each group that is looked at closer the
 //! rule that comes to least is also tried without that, and with less and more haste.
@@ -215,25 +215,38 @@ impl Search<'_> {
             let ChoiceGroup { laid, host_copy, on_device, .. } = *group;
             let Ok(chunks) = laid.chunks(host_copy, on_device) else { continue };
             let stage = laid.stage(host_copy, on_device);
-            self.look_besides(laid.all_there(&stage, &chunks), (laid, &stage, &chunks));
+            self.look_renewed((laid, &stage, &chunks));
         }
+    }
+
+    /// Looks at parameters that are there all the time, if there is room for them, and that are renewed in more and less haste.
+    fn look_renewed(&mut self, (laid, stage, chunks): (&Laid<'_>, &ChunkedStage, &Chunks)) {
+        let Some(visits) = laid.all_there(stage, chunks) else { return };
+        let with = |haste: Haste| renewed(&visits, chunks, haste);
+        let all = RENEWED.iter().map(|of| of.map_or_else(|| visits.clone(), with));
+        self.look_besides(all, (laid, stage, chunks));
     }
 
     /// Looks at visits that are no rule's, which differ in haste: at all of them where one of the first two is not much slower than the
     /// best of all.
     fn look_besides(
         &mut self,
-        all: Vec<Vec<Visit>>,
+        all: impl Iterator<Item = Vec<Visit>>,
         (laid, stage, chunks): (&Laid<'_>, &ChunkedStage, &Chunks),
     ) {
-        let mut least = f64::INFINITY;
-        for (index, visits) in all.into_iter().enumerate() {
+        let (mut least, mut looked, mut before) = (f64::INFINITY, 0, None);
+        for visits in all {
+            // With few chunks another haste changes nothing.
+            if before.as_ref() == Some(&visits) {
+                continue;
+            }
             let best = self.best.as_ref().map_or(f64::INFINITY, |best| best.lanes.iteration_seconds);
-            if self.is_over() || index >= 2 && least > best * MUCH_SLOWER {
+            if self.is_over() || looked >= 2 && least > best * MUCH_SLOWER {
                 return;
             }
-            self.besides += 1;
-            least = least.min(self.simulate(visits, (laid, stage, chunks)).unwrap_or(f64::INFINITY));
+            (self.besides, looked) = (self.besides + 1, looked + 1);
+            least = least.min(self.simulate(visits.clone(), (laid, stage, chunks)).unwrap_or(f64::INFINITY));
+            before = Some(visits);
         }
     }
 
@@ -274,8 +287,9 @@ impl Search<'_> {
         }
         let chunks = laid.chunks(host_copy, on_device).ok()?;
         let stage = laid.stage(host_copy, on_device);
-        let visits = stage.paged(pagings(self.question).next()?, &chunks, &laid.room()).ok()?;
-        let visits = over_end(&visits, &chunks, &laid.room(), Haste::USUAL);
+        let room = laid.room();
+        let visits = stage.paged(pagings(self.question).next()?, &chunks, &room).ok()?;
+        let visits = over_end(&visits, &chunks, &room, Haste::USUAL);
         let seconds = self.simulate(visits, (laid, &stage, &chunks))?;
         Some(Look { group, bound, seconds })
     }
@@ -314,12 +328,12 @@ impl Search<'_> {
         if let Some((_, visits)) = least.filter(|_| !self.is_done_with(bound)) {
             let with = |haste: Haste| over_end(&visits, &chunks, &room, haste);
             let tried = with(Haste::USUAL);
-            let others = OTHER_HASTE.map(|of| of.map_or_else(|| visits.clone(), with)).into_iter();
-            self.look_besides(others.filter(|of| *of != tried).collect(), (laid, &stage, &chunks));
+            let others = OTHER_HASTE.iter().map(|of| of.map_or_else(|| visits.clone(), with));
+            self.look_besides(others.filter(|of| *of != tried), (laid, &stage, &chunks));
         }
         // Of the first this was looked at before.
         if !is_first && !self.is_done_with(bound) {
-            self.look_besides(laid.all_there(&stage, &chunks), (laid, &stage, &chunks));
+            self.look_renewed((laid, &stage, &chunks));
         }
     }
 
@@ -363,17 +377,9 @@ fn compare(one: &ChunkPlan, other: &ChunkPlan) -> Ordering {
 }
 
 impl Laid<'_> {
-    /// Visits of chunks whose parameters are there from the first step to the last, as ZeRO-Offload has them, and the same where they
-    /// are renewed before the next iteration, in more and less haste; none where that has no room.
-    fn all_there(&self, stage: &ChunkedStage, chunks: &Chunks) -> Vec<Vec<Visit>> {
-        let Some(visits) = self.statically(stage, chunks) else { return Vec::new() };
-        let with = |haste: Haste| renewed(&visits, chunks, haste);
-        let mut all: Vec<Vec<Visit>> = RENEWED.map(|of| of.map_or_else(|| visits.clone(), with)).into();
-        all.dedup();
-        all
-    }
-
-    fn statically(&self, stage: &ChunkedStage, chunks: &Chunks) -> Option<Vec<Visit>> {
+    /// Visits of chunks whose parameters are there from the first step to the last, as ZeRO-Offload has them; none where that has
+    /// no room.
+    fn all_there(&self, stage: &ChunkedStage, chunks: &Chunks) -> Option<Vec<Visit>> {
         let parameters = self.question.model.parameter_count() / u64::from(self.question.shards.max(1));
         let least = self.placed.lists.scalar_bytes(List::Parameters).saturating_mul(parameters);
         if least > self.question.capacity.0.saturating_sub(self.ground.most_needed()) {

@@ -87,7 +87,7 @@ impl<W: Witness> Clocks<W> {
         self.copied[payload] = self.down;
         self.witness.saw(LaneWork::Down(visit, copies), start, self.down);
         busy.down += seconds;
-        if copies.is_complete && scene.chunks.table.is_some() && chunk == HostTable::CHUNK {
+        if copies.is_complete && scene.chunks.is_host_table(chunk) {
             // It is added to that of the table, which is updated when its rows have theirs, too.
             self.work_on_rows(scene.elements(chunk), self.down, scene, busy);
             if passes {

@@ -12,7 +12,6 @@
 //! What micro-batches have on the host goes over the same two ways as chunks, in the order in which
 //! [`loadmaster_proto::chunks::activations`] has it at boundaries.
 
-use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::plan::lane_rates::LaneRates;
@@ -297,8 +296,7 @@ impl<'a, W: Witness> LaneRun<'a, W> {
         }
         let now = clocks.now;
         for &chunk in &later {
-            let is_table = scene.chunks.table.is_some() && chunk == HostTable::CHUNK;
-            let there = if is_table { now.max(clocks.added) } else { now };
+            let there = if scene.chunks.is_host_table(chunk) { now.max(clocks.added) } else { now };
             told.busy.update += clocks.update_chunk(scene, chunk, there);
         }
         told.iteration_seconds = clocks.now - begin;

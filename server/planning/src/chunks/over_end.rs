@@ -3,8 +3,7 @@
 //! A chunk is updated while backward passes of others still go on, and what these leave behind makes room. So parameters come for
 //! the next iteration when the lane up has little else to do, instead of when all layers ask for theirs at once.
 
-use loadmaster_proto::chunks::embedding::HostTable;
-use loadmaster_proto::chunks::residency::visits::Visit;
+use loadmaster_proto::chunks::residency::visits::{Visit, resident};
 use loadmaster_proto::chunks::stage::Chunks;
 
 /// How much of what an iteration begins with comes in the one before, and how soon.
@@ -31,15 +30,13 @@ impl Haste {
 /// of each step for all chunks.
 pub(super) fn over_end(visits: &[Visit], chunks: &Chunks, room: &[u64], haste: Haste) -> Vec<Visit> {
     let steps = chunks.uses.steps();
-    let ends = completed(chunks);
+    let completions = Completions::of(chunks);
     let mut free = left(visits, chunks, room);
     let mut visits = visits.to_vec();
     for First { index, gone } in haste.of(firsts(&visits, chunks)) {
         let Visit { fetched: before, payload, .. } = visits[index];
-        let behind = match completed_at(chunks, payload.chunk) {
-            Some(end) => {
-                ends.get(ends.partition_point(|&of| of < end) + haste.completions).copied().unwrap_or(steps)
-            }
+        let behind = match chunks.uses.completed(payload.chunk) {
+            Some(last) => completions.behind(last, haste.completions).unwrap_or(steps),
             None => 0,
         };
         let bytes = chunks.payload_bytes(payload.chunk);
@@ -58,11 +55,11 @@ pub(super) fn over_end(visits: &[Visit], chunks: &Chunks, room: &[u64], haste: H
 /// moment at which what the optimizer made of them takes the place of their gradients, which have left by then. Those that are
 /// complete last wait for the next iteration.
 pub(super) fn renewed(visits: &[Visit], chunks: &Chunks, haste: Haste) -> Vec<Visit> {
-    let ends = completed(chunks);
+    let completions = Completions::of(chunks);
     let mut visits = visits.to_vec();
     for First { index, .. } in haste.of(firsts(&visits, chunks)) {
-        let Some(end) = completed_at(chunks, visits[index].payload.chunk) else { continue };
-        if let Some(&at) = ends.get(ends.partition_point(|&of| of < end) + haste.completions) {
+        let completed = chunks.uses.completed(visits[index].payload.chunk);
+        if let Some(at) = completed.and_then(|last| completions.behind(last, haste.completions)) {
             (visits[index].freed, visits[index].fetched) = (at, at);
         }
     }
@@ -71,20 +68,9 @@ pub(super) fn renewed(visits: &[Visit], chunks: &Chunks, haste: Haste) -> Vec<Vi
 
 /// Bytes of each step that these visits, and what is always there, leave of the room.
 fn left(visits: &[Visit], chunks: &Chunks, room: &[u64]) -> Vec<u64> {
-    let steps = chunks.uses.steps();
-    let mut changes = vec![0_i128; steps + 1];
-    for visit in visits {
-        let bytes = i128::from(chunks.payload_bytes(visit.payload.chunk));
-        changes[visit.fetched] += bytes;
-        changes[visit.freed] -= bytes;
-    }
-    let mut held = i128::from(chunks.on_device_bytes());
-    let of = |(step, change): (usize, i128)| {
-        held += change;
-        let room = room.get(step).copied().unwrap_or(0);
-        u64::try_from(i128::from(room) - held).unwrap_or(0)
-    };
-    changes.into_iter().take(steps).enumerate().map(of).collect()
+    let always = chunks.on_device_bytes();
+    let held = resident(visits, chunks.uses.steps(), |chunk| chunks.payload_bytes(chunk));
+    room.iter().zip(held).map(|(room, held)| room.saturating_sub(held.saturating_add(always))).collect()
 }
 
 /// The first visit of a chunk's parameters, and when the last one is gone.
@@ -99,8 +85,7 @@ fn firsts(visits: &[Visit], chunks: &Chunks) -> Vec<First> {
     let mut of_chunks: Vec<Option<First>> = vec![None; chunks.layout.chunks().len()];
     for (index, visit) in visits.iter().enumerate() {
         let chunk = visit.payload.chunk;
-        let is_table = chunks.table.is_some() && chunk == HostTable::CHUNK;
-        if is_table || visit.payload.is_gradients || chunks.uses.is_on_device(chunk) {
+        if chunks.is_host_table(chunk) || visit.payload.is_gradients || chunks.uses.is_on_device(chunk) {
             continue;
         }
         let Some(of) = of_chunks.get_mut(chunk) else { continue };
@@ -113,17 +98,22 @@ fn firsts(visits: &[Visit], chunks: &Chunks) -> Vec<First> {
     firsts
 }
 
-/// The boundary at which all gradients of a chunk are there; none where it has none.
-fn completed_at(chunks: &Chunks, chunk: usize) -> Option<usize> {
-    let gradients = chunks.uses.payloads().get(chunks.uses.gradients_of(chunk))?;
-    gradients.changed.map(|(_, last)| last + 1)
-}
+/// The steps behind which all gradients of some chunk are there whose state is on the host, ascending.
+struct Completions(Vec<usize>);
 
-/// The same of all chunks whose state is on the host, ascending.
-fn completed(chunks: &Chunks) -> Vec<usize> {
-    let here = (0..chunks.layout.chunks().len()).filter(|&chunk| !chunks.uses.is_on_device(chunk));
-    let mut ends: Vec<usize> = here.filter_map(|chunk| completed_at(chunks, chunk)).collect();
-    ends.sort_unstable();
-    ends.dedup();
-    ends
+impl Completions {
+    fn of(chunks: &Chunks) -> Self {
+        let uses = &chunks.uses;
+        let here = (0..chunks.layout.chunks().len()).filter(|&chunk| !uses.is_on_device(chunk));
+        let mut all: Vec<usize> = here.filter_map(|chunk| uses.completed(chunk)).collect();
+        all.sort_unstable();
+        all.dedup();
+        Self(all)
+    }
+
+    /// The boundary behind so many of them after one; none where there are fewer.
+    fn behind(&self, one: usize, others: usize) -> Option<usize> {
+        let position = self.0.partition_point(|&step| step < one) + others;
+        self.0.get(position).map(|step| step + 1)
+    }
 }

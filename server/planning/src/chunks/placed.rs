@@ -50,7 +50,7 @@ impl<'a> Placed<'a> {
         let first = if table.is_some() { HostTable::CHUNK + 1 } else { 0 };
         let mut ranked: Vec<usize> = (first..places.chunks().len()).collect();
         ranked.sort_by_key(|&chunk| {
-            (Reverse(completed(&uses, chunk)), uses.payloads()[chunk].steps.first().copied())
+            (Reverse(uses.completed(chunk)), uses.payloads()[chunk].steps.first().copied())
         });
         let least_seconds = Known::default();
         Ok(Self { question, table, layout, lists, places, sharing, uses, ranked, least_seconds })
@@ -171,10 +171,4 @@ impl<'a> Placed<'a> {
 /// The most elements of a chunk that a rank updates: those that it owns.
 pub(super) fn most_updated(sharing: &Sharing, chunk: &Chunk) -> u64 {
     sharing.part(chunk).min(chunk.extent)
-}
-
-/// The step behind which all gradients of a chunk are there, where nobody's state is on the device.
-pub(super) fn completed(uses: &Uses, chunk: usize) -> Option<usize> {
-    let of: Option<&PayloadUses> = uses.payloads().get(uses.gradients_of(chunk));
-    of.and_then(|of| of.changed).map(|(_, last)| last)
 }

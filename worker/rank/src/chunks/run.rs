@@ -195,7 +195,7 @@ impl ChunkRun {
             actions::at_boundary(boundary, BoundaryPart::Leave)?;
             for told in leave {
                 let chunk = told.visit.payload.chunk;
-                if told.copies.is_complete && !self.is_host_table(chunk) {
+                if told.copies.is_complete && !self.chunks.is_host_table(chunk) {
                     self.note_gradients(told.payload, chunk)?;
                 }
                 self.payloads.leave(told, &self.tensors)?;
@@ -209,11 +209,6 @@ impl ChunkRun {
             self.trace.step_begins()?;
         }
         Ok(())
-    }
-
-    /// Whether a chunk is a table on the host, whose gradients are complete there alone.
-    fn is_host_table(&self, chunk: usize) -> bool {
-        self.chunks.table.is_some() && chunk == HostTable::CHUNK
     }
 
     /// The rows of tokens, where their table is on the host, and the tokens as its thread knows them.

@@ -5,7 +5,7 @@ mod embedding;
 mod shared;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::{List, Lists};
@@ -128,8 +128,7 @@ fn at_every_boundary(spec: &RankSpec, chunks: &ChunkedStage, random: &mut Random
     ChunkResidency::Planned(begun_before(chunks, visits, &told, random))
 }
 
-/// Visits of which half of those that a payload's others follow begin in the iteration before, as soon as its chunk's gradients are
-/// complete or later.
+/// Visits of which half of the first ones begin in the iteration before, as soon as their chunk's gradients are complete or later.
 fn begun_before(
     stage: &ChunkedStage,
     mut visits: Vec<Visit>,
@@ -141,8 +140,7 @@ fn begun_before(
     }
     for of in chunks.uses.payloads().iter().filter(|of| !of.payload.is_gradients) {
         let chunk = of.payload.chunk;
-        let is_table = chunks.table.is_some() && chunk == HostTable::CHUNK;
-        if is_table || chunks.uses.is_on_device(chunk) || random.below(2) == 0 {
+        if chunks.is_host_table(chunk) || chunks.uses.is_on_device(chunk) || random.below(2) == 0 {
             continue;
         }
         let gradients = &chunks.uses.payloads()[chunks.uses.gradients_of(chunk)].gradients;
@@ -158,8 +156,8 @@ fn begun_before(
 }
 
 /// Every family, with chunks of any size, in either layout and order, evicted at every boundary and fetched again, for some before
-/// the iteration that needs them: the same bits. What is counted is what was planned: bytes each way, and a peak that is the highest sum of what a step needs and the
-/// chunks that are there.
+/// the iteration that needs them: the same bits. What is counted is what was planned: bytes each way, and a peak that is the highest
+/// sum of what a step needs and the chunks that are there.
 #[test]
 fn whatever_leaves_at_every_boundary_comes_back_the_same() {
     let mut random = Random::new(3);

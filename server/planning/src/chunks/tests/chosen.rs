@@ -10,9 +10,8 @@ use loadmaster_proto::training::actions::{Deed, Swap};
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
-use super::draw::{
-    Case, SharedChunk, begun_before, cases, hastes, simulate, weighed, weighed_all_there, weighed_otherwise,
-};
+use super::draw::{Case, SharedChunk, cases, simulate};
+use super::weighed::{begun_before, hastes, is_held, weighed, weighed_all_there, weighed_otherwise};
 use crate::chunks::choose::all_laid;
 use crate::chunks::course::Courses;
 use crate::chunks::ground::Ground;
@@ -39,12 +38,9 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     let mut resident = vec![chunks.on_device_bytes(); plan.needed.len()];
     for visit in visits {
         let of_chunk = SharedChunk::of(&chunks, visit.payload.chunk, ranks);
-        let is_over_end = visit.fetched > visit.needed;
-        let is_held = |step: usize| {
-            let (comes, stays) = (step >= visit.fetched, step < visit.freed);
-            if is_over_end { comes || stays } else { comes && stays }
-        };
-        (0..resident.len()).filter(|&step| is_held(step)).for_each(|step| resident[step] += of_chunk.whole);
+        (0..resident.len())
+            .filter(|&step| is_held(visit, step))
+            .for_each(|step| resident[step] += of_chunk.whole);
         let uses = chunks.uses.payloads().iter().find(|of| of.payload == visit.payload).unwrap();
         let made = visit.payload.is_gradients && uses.gradients[0] >= visit.needed;
         let changed = uses.gradients.iter().any(|step| (visit.needed..visit.leaves).contains(step));

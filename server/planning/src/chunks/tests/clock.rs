@@ -13,7 +13,8 @@ use loadmaster_proto::training::actions::{Absence, Step};
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
-use super::draw::{Case, SharedChunk, begun_before, cases, hastes, stages};
+use super::draw::{Case, SharedChunk, cases, stages};
+use super::weighed::{begun_before, hastes};
 use crate::chunks::lanes::{LaneRun, TakesMore};
 use crate::chunks::{LaneScene, LaneSeconds, StepCosts};
 

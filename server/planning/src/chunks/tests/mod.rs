@@ -7,3 +7,4 @@ mod draw;
 mod room;
 mod spans;
 mod tight;
+mod weighed;

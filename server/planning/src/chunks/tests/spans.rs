@@ -10,7 +10,8 @@ use loadmaster_proto::plan::lane_rates::LaneRates;
 use proptest::prelude::*;
 
 use super::clock::{ITERATIONS, clock, found, jobs, some_stage};
-use super::draw::{Case, SharedChunk, begun_before, cases, hastes};
+use super::draw::{Case, SharedChunk, cases};
+use super::weighed::{begun_before, hastes};
 use crate::chunks::lanes::LaneRun;
 use crate::chunks::spans::Witness;
 use crate::chunks::{LaneScene, LaneSpan, LaneWork, StepCosts};

@@ -191,11 +191,8 @@ impl Residency {
             }
         };
         for visit in &band.visits {
-            if visit.fetched > visit.needed {
-                add(visit.chunk, visit.fetched..self.steps, Place::Coming);
-                add(visit.chunk, 0..visit.needed, Place::Coming);
-            } else {
-                add(visit.chunk, visit.fetched..visit.needed, Place::Coming);
+            for coming in visit.coming(self.steps) {
+                add(visit.chunk, coming, Place::Coming);
             }
             add(visit.chunk, visit.needed..visit.leaves, Place::There);
             add(visit.chunk, visit.leaves..visit.freed, Place::Leaving);
@@ -234,6 +231,15 @@ impl Visit {
             leaves: number(visit.leaves)?,
             freed: number(visit.freed)?,
         })
+    }
+
+    /// The steps in which it is on its way, of so many: those at the end, too, where it begins in the iteration before.
+    fn coming(&self, steps: usize) -> [Range<usize>; 2] {
+        if self.fetched > self.needed {
+            [0..self.needed, self.fetched..steps]
+        } else {
+            [self.fetched..self.needed, 0..0]
+        }
     }
 }
 

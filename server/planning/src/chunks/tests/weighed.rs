@@ -1,0 +1,198 @@
+//! Every choice that there is, simulated: what chosen plans are held against.
+
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::paging::Eviction;
+use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::visits::Visit;
+use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks, UpdateTime};
+use loadmaster_proto::training::RecomputePolicy;
+use proptest::prelude::*;
+
+use super::draw::{Case, simulate, stages};
+use crate::chunks::held::resident;
+use crate::chunks::{Lanes, StepCosts};
+
+/// Whether a visit has memory in a step.
+pub(super) fn is_held(visit: &Visit, step: usize) -> bool {
+    let (comes, stays) = (step >= visit.fetched, step < visit.freed);
+    if visit.fetched > visit.needed { comes || stays } else { comes && stays }
+}
+
+/// Visits of which those that an iteration begins with begin in the one before, as early as there is room: one after the other, in
+/// the order in which they are needed, so many quarters of them, where so many other chunks have all their gradients behind their
+/// own. None do so where chunks are updated behind the backward pass.
+pub(super) fn begun_before(
+    case: &Case,
+    (stage, chunks, costs): (&ChunkedStage, &Chunks, &StepCosts),
+    visits: &[Visit],
+    haste: Option<(usize, usize)>,
+) -> Vec<Visit> {
+    let mut visits = visits.to_vec();
+    let Some((quarters, completions)) = haste.filter(|_| stage.update == UpdateTime::OnArrival) else {
+        return visits;
+    };
+    let steps = costs.needed.len();
+    let is_away = |chunk: usize| !stage.on_device.contains(&chunk);
+    let fits = |visits: &[Visit]| {
+        (0..steps).all(|step| {
+            let there = visits.iter().filter(|of| is_held(of, step));
+            let there = there.map(|of| chunks.payload_bytes(of.payload.chunk));
+            let all = there.sum::<u64>() + chunks.on_device_bytes() + costs.needed[step];
+            all <= case.question.capacity.0
+        })
+    };
+    let mut order: Vec<usize> = (0..visits.len())
+        .filter(|&index| {
+            let Visit { payload, needed, .. } = visits[index];
+            let is_first = visits.iter().all(|of| of.payload != payload || of.needed >= needed);
+            let is_table = stage.embedding == EmbeddingPlace::Host && payload.chunk == 0;
+            is_first && is_away(payload.chunk) && !payload.is_gradients && !is_table
+        })
+        .collect();
+    order.sort_by_key(|&index| (visits[index].needed, visits[index].payload));
+    for &index in &order[..(order.len() * quarters).div_ceil(4)] {
+        let Visit { payload, .. } = visits[index];
+        let own = completion(chunks, payload.chunk);
+        let later = later_completions(stage, chunks, payload.chunk);
+        let may_be = |fetched: usize| {
+            let is_gone = visits.iter().all(|of| of.payload != payload || of.freed <= fetched);
+            let others = later.iter().filter(|&&of| of <= fetched).count();
+            is_gone && fetched >= own && others >= completions
+        };
+        let with = |fetched: usize| {
+            let mut visits = visits.clone();
+            visits[index].fetched = fetched;
+            visits
+        };
+        if let Some(earliest) = (0..steps).find(|&fetched| may_be(fetched) && fits(&with(fetched))) {
+            visits = with(earliest);
+        }
+    }
+    visits
+}
+
+/// The boundary at which all gradients of a chunk are there.
+fn completion(chunks: &Chunks, chunk: usize) -> usize {
+    let own = chunks.uses.payloads().iter().filter(|of| of.payload.chunk == chunk);
+    own.flat_map(|of| &of.gradients).max().map_or(0, |last| last + 1)
+}
+
+/// The boundaries behind that of a chunk at which all gradients of others are there whose state is on the host.
+fn later_completions(stage: &ChunkedStage, chunks: &Chunks, chunk: usize) -> Vec<usize> {
+    let others = (0..chunks.layout.chunks().len()).filter(|of| !stage.on_device.contains(of));
+    let mut later: Vec<usize> = others.map(|of| completion(chunks, of)).collect();
+    later.retain(|&of| of > completion(chunks, chunk));
+    later.sort_unstable();
+    later.dedup();
+    later
+}
+
+pub(super) fn hastes() -> impl Strategy<Value = Option<(usize, usize)>> {
+    proptest::option::of((1_usize..5, 0_usize..4))
+}
+
+/// How visits of choices begin before their iteration, and how they may where that is faster.
+const HASTE: Option<(usize, usize)> = Some((4, 1));
+const OTHER_HASTE: [Option<(usize, usize)>; 5] =
+    [None, Some((4, 0)), Some((4, 3)), Some((2, 1)), Some((1, 1))];
+const RENEWED: [(usize, usize); 8] = [(0, 0), (4, 1), (4, 2), (4, 6), (2, 1), (2, 3), (1, 1), (1, 2)];
+
+/// Every choice that there is room for, with as few chunks on the device as the host needs, as many as there is room for, or a
+/// power of two between.
+pub(super) fn weighed(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
+    weighed_with(case, &[HASTE])
+}
+
+/// The same choices, whose visits begin earlier, later, or in their iteration alone.
+pub(super) fn weighed_otherwise(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
+    weighed_with(case, &OTHER_HASTE)
+}
+
+fn weighed_with(case: &Case, hastes: &[Option<(usize, usize)>]) -> Vec<(EmbeddingPlace, Lanes)> {
+    let mut all = Vec::new();
+    let mut fit: Vec<(ChunkedStage, RecomputePolicy, Chunks, StepCosts)> = Vec::new();
+    stages(case, |stage, recompute, chunks, costs, has_room| {
+        if has_room {
+            fit.push((stage.clone(), recompute, chunks.clone(), costs.clone()));
+        }
+    });
+    for (stage, recompute, chunks, costs) in &fit {
+        let is_like = |other: &&(ChunkedStage, RecomputePolicy, Chunks, StepCosts)| {
+            let bare = |stage: &ChunkedStage| ChunkedStage { on_device: Vec::new(), ..stage.clone() };
+            other.1 == *recompute && other.3 == *costs && bare(&other.0) == bare(stage)
+        };
+        let counts: Vec<usize> = fit.iter().filter(is_like).map(|of| of.0.on_device.len()).collect();
+        let count = stage.on_device.len();
+        let is_end = counts.iter().min() == Some(&count) || counts.iter().max() == Some(&count);
+        if !(is_end || count.is_power_of_two()) {
+            continue;
+        }
+        let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
+        for ahead in case.question.choices.ahead.clone() {
+            for behind in case.question.choices.behind.clone() {
+                let paging = Paging { eviction: Eviction::Belady, ahead, behind };
+                let paged = stage.paged(paging, chunks, &room).unwrap();
+                for &haste in hastes {
+                    let visits = begun_before(case, (stage, chunks, costs), &paged, haste);
+                    let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage.clone() };
+                    all.push((stage.embedding, simulate(&case.question, &stage, chunks, costs)));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The same choices where all parameters are on the device from the first step to the last, if there is room.
+pub(super) fn weighed_all_there(case: &Case) -> Vec<Lanes> {
+    let mut all = Vec::new();
+    stages(case, |stage, _, chunks, costs, has_room| {
+        if !has_room {
+            return;
+        }
+        let steps = costs.needed.len();
+        let visits: Vec<Visit> = chunks
+            .uses
+            .payloads()
+            .iter()
+            .filter(|of| !of.steps.is_empty())
+            .map(|of| {
+                let [first, last] = [of.steps[0], of.steps[of.steps.len() - 1]];
+                let apart = of.payload.is_gradients;
+                Visit {
+                    payload: of.payload,
+                    fetched: if apart { first } else { 0 },
+                    needed: first,
+                    leaves: last + 1,
+                    freed: if apart { steps.min(last + 2) } else { steps },
+                }
+            })
+            .collect();
+        let Ok(told) = stage.told(chunks, &visits) else { return };
+        let held = resident(chunks, &told);
+        if !held.iter().zip(&costs.needed).all(|(held, needed)| held + needed <= case.question.capacity.0) {
+            return;
+        }
+        // What the optimizer made of a chunk comes when the gradients of so many others are complete; or in the next iteration.
+        let may_be = |of: &Visit| {
+            let is_table = stage.embedding == EmbeddingPlace::Host && of.payload.chunk == 0;
+            !(is_table || of.payload.is_gradients || stage.on_device.contains(&of.payload.chunk))
+        };
+        let mut order: Vec<&Visit> = visits.iter().filter(|of| may_be(of)).collect();
+        order.sort_by_key(|of| (of.needed, of.payload));
+        for (quarters, completions) in RENEWED {
+            let early = &order[..(order.len() * quarters).div_ceil(4)];
+            let renewed = |of: &Visit| {
+                let later = later_completions(stage, chunks, of.payload.chunk);
+                match later.get(completions.wrapping_sub(1)) {
+                    Some(&at) if early.contains(&of) => Visit { fetched: at, freed: at, ..*of },
+                    _ => *of,
+                }
+            };
+            let visits = visits.iter().map(renewed).collect();
+            let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage.clone() };
+            all.push(simulate(&case.question, &stage, chunks, costs));
+        }
+    });
+    all
+}

@@ -46,6 +46,8 @@ pub struct LaneSpan {
     pub work: LaneWork,
     pub start: f64,
     pub end: f64,
+    /// It is what is left of something that began in the iteration before.
+    pub is_rest: bool,
 }
 
 /// Who is told what lanes do. Nobody is while plans are searched: then it costs nothing.
@@ -75,7 +77,7 @@ impl Witness for LastIteration {
     fn saw(&mut self, work: LaneWork, start: f64, end: f64) {
         // Steps are seen however short they are: bytes are told by step.
         if start < end || matches!(work, LaneWork::Step(_)) {
-            self.spans.push(LaneSpan { work, start, end });
+            self.spans.push(LaneSpan { work, start, end, is_rest: false });
         }
     }
 }
@@ -83,10 +85,11 @@ impl Witness for LastIteration {
 impl LastIteration {
     /// What happens in the iteration that began last and ends now, from its own start on.
     fn spans_until(self, now: f64) -> Vec<LaneSpan> {
-        let whole = self.spans.into_iter().map(|LaneSpan { work, start, end }| LaneSpan {
+        let whole = self.spans.into_iter().map(|LaneSpan { work, start, end, .. }| LaneSpan {
             work,
             start: (start - self.begin).max(0.0),
             end: end.min(now) - self.begin,
+            is_rest: start < self.begin,
         });
         let is_within = |span: &LaneSpan| span.start < span.end || matches!(span.work, LaneWork::Step(_));
         whole.filter(is_within).collect()

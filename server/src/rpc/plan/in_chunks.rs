@@ -22,22 +22,20 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunksOverTime, 
     let lists = Lists::of(of);
     answer.iteration_seconds = of.lanes.iteration_seconds;
     answer.bubble_ratio = plan.found.iteration.as_ref().map_or(answer.bubble_ratio, |of| of.bubble);
-    let [up, down] = [lists.up.len(), lists.down.len()];
+    let [up, down] = [lists.up.copies.len(), lists.down.copies.len()];
     let longest = [lists.waits.len(), lists.updates.len(), up, down].into_iter().max().unwrap_or(0);
     answer.truncated = lists.passes.len() > listed || longest > each;
-    let moved = |copies: &[v1::CopySpan]| copies.iter().map(|copy| copy.bytes).fold(0, i64::saturating_add);
-    let way = |mut copies: Vec<v1::CopySpan>, is_back: bool| {
+    let way = |CopyList { mut copies, begun, bytes }: CopyList, is_back: bool| {
         let (busy, waited) = match is_back {
             true => (of.lanes.busy.up, of.lanes.fetch_seconds + of.lanes.kept_fetch_seconds),
             false => (of.lanes.busy.down, of.lanes.leave_seconds + of.lanes.kept_leave_seconds),
         };
-        let (copy_count, bytes) = (copies.len(), moved(&copies));
         copies.truncate(each);
         v1::CopyLane {
             from_stage: (!is_back).then_some(0),
             to_stage: is_back.then_some(0),
             copies,
-            copy_count: i64::try_from(copy_count).unwrap_or(i64::MAX),
+            copy_count: begun,
             bytes,
             busy_seconds: busy,
             waited_seconds: waited,
@@ -88,8 +86,26 @@ struct Lists {
     passes: Vec<v1::PassSpan>,
     waits: Vec<v1::WaitSpan>,
     updates: Vec<v1::UpdateSpan>,
-    up: Vec<v1::CopySpan>,
-    down: Vec<v1::CopySpan>,
+    up: CopyList,
+    down: CopyList,
+}
+
+/// Copies that go one way in an iteration, and how many of them begin there with how many bytes.
+#[derive(Default)]
+struct CopyList {
+    copies: Vec<v1::CopySpan>,
+    begun: i64,
+    bytes: i64,
+}
+
+impl CopyList {
+    fn push(&mut self, span: &LaneSpan, copy: v1::CopySpan) {
+        if !span.is_rest {
+            self.begun += 1;
+            self.bytes = self.bytes.saturating_add(copy.bytes);
+        }
+        self.copies.push(copy);
+    }
 }
 
 impl Lists {
@@ -101,7 +117,7 @@ impl Lists {
 
     fn add(&mut self, of: &ChunksOverTime, span: &LaneSpan) {
         use v1::pass_span::Kind;
-        let LaneSpan { work, start: start_seconds, end: end_seconds } = *span;
+        let LaneSpan { work, start: start_seconds, end: end_seconds, .. } = *span;
         let about = |kind: Kind, chunk: usize| v1::PassSpan {
             kind: kind.into(),
             parameter_chunk: Some(number(chunk)),
@@ -133,12 +149,16 @@ impl Lists {
                 start_seconds,
                 end_seconds,
             }),
-            LaneWork::Up(visit, copies) => self.up.push(copy(of, span, &visit, copies, true)),
-            LaneWork::Down(visit, copies) => self.down.push(copy(of, span, &visit, copies, false)),
-            LaneWork::Out(index) => self.down.extend(kept(of, span, index, false)),
-            LaneWork::Back(index) => self.up.extend(kept(of, span, index, true)),
-            LaneWork::RowsUp(step) => self.up.push(rows(of, span, step, true)),
-            LaneWork::RowsDown(step) => self.down.push(rows(of, span, step, false)),
+            LaneWork::Up(visit, copies) => self.up.push(span, copy(of, span, &visit, copies, true)),
+            LaneWork::Down(visit, copies) => self.down.push(span, copy(of, span, &visit, copies, false)),
+            LaneWork::Out(index) => {
+                kept(of, span, index, false).into_iter().for_each(|copy| self.down.push(span, copy));
+            }
+            LaneWork::Back(index) => {
+                kept(of, span, index, true).into_iter().for_each(|copy| self.up.push(span, copy));
+            }
+            LaneWork::RowsUp(step) => self.up.push(span, rows(of, span, step, true)),
+            LaneWork::RowsDown(step) => self.down.push(span, rows(of, span, step, false)),
             // Copies of rows begin when these are gathered, and no pass waits for their addition.
             LaneWork::Rows(_) => {}
         }

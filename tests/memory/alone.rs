@@ -24,6 +24,10 @@ const RUNS: usize = 5;
 /// Bytes of what a layer hands on.
 const EDGE: u64 = 4_000_000;
 
+/// Exact, and within so long.
+const MOST_GAP: f64 = 1e-9;
+const MOST_TIME: Duration = Duration::from_millis(10);
+
 /// A layer that keeps so many bytes and goes forward in so many seconds.
 fn layer(kept: u64, forward: f64) -> LayerBlocks {
     LayerBlocks {
@@ -49,6 +53,14 @@ fn unlike(index: usize) -> LayerBlocks {
     layer((100e6 * by(17)) as u64, 0.01 * by(29))
 }
 
+/// Layers of which some are nine times as large or slow as others, and inputs are any part of what layers keep.
+fn nine_times(index: usize) -> LayerBlocks {
+    let by = |step: usize| ((index * step) % LAYERS) as f64 / LAYERS as f64;
+    let kept = 100e6 * (0.2 + 1.6 * by(17));
+    let layer = layer(kept as u64, 0.01 * (0.2 + 1.6 * by(29)));
+    LayerBlocks { input: (kept * (0.02 + 0.4 * by(11))) as u64, ..layer }
+}
+
 /// Layers by their place in a stage.
 type Kind = fn(usize) -> LayerBlocks;
 
@@ -66,9 +78,14 @@ fn stages(of: Kind) -> Vec<StageBlocks> {
 /// Each of them once where it should be quick.
 pub(crate) fn cells(quick: bool) -> Vec<Cell> {
     let runs = if quick { 1 } else { RUNS };
-    let kinds: [(&str, Kind); 2] = [("equal layers", equal), ("no two layers alike", unlike)];
+    // Of models that people train, no two layers of a stage differ by nine times: that is shown besides.
+    let kinds: [(&str, Kind, bool); 3] = [
+        ("equal layers", equal, true),
+        ("no two layers alike", unlike, true),
+        ("layers that differ by nine times", nine_times, false),
+    ];
     let mut cells = Vec::new();
-    for (name, of) in kinds {
+    for (name, of, is_goal) in kinds {
         let stages = stages(of);
         for lacks in LACKS {
             let kept: u64 = stages[0].layers.iter().map(|layer| layer.activations).sum();
@@ -100,31 +117,31 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
                 mappings: 0,
                 stop: &stop,
             };
-            let mut times = Vec::new();
+            let (mut times, mut gap) = (Vec::new(), f64::INFINITY);
             let mut ours = String::new();
             for _ in 0..runs {
                 let began = Instant::now();
                 let found = fastest::plan(&question, Known::default(), Effort::All);
                 times.push(began.elapsed());
                 ours = match found {
-                    Ok(plan) => format!(
-                        "{:.2} % over untouched, gap {:.3} %, {} simulated",
-                        100.0 * (plan.seconds / plan.untouched_seconds - 1.0),
-                        100.0 * (plan.seconds / plan.bound - 1.0),
-                        plan.simulated,
-                    ),
+                    Ok(plan) => {
+                        gap = plan.seconds / plan.bound - 1.0;
+                        let over = plan.seconds / plan.untouched_seconds - 1.0;
+                        let [over, gap] = [100.0 * over, 100.0 * gap];
+                        format!("{over:.2} % over untouched, gap {gap:.3} %, {} simulated", plan.simulated)
+                    }
                     Err(error) => error.to_string(),
                 };
             }
             times.sort_unstable();
             let took: Duration = times[runs / 2];
-            cells.push(Cell {
-                what: format!("{name}, lacking {:.0} %", 100.0 * lacks),
-                ours,
-                published: "Checkmate: under an hour; goal exact, 10 ms".to_owned(),
-                claim: Claim::Shown(true),
-                took,
-            });
+            let is_met = gap <= MOST_GAP && took <= MOST_TIME;
+            let (published, claim) = match is_goal {
+                true => ("Checkmate: under an hour; goal exact, 10 ms", Claim::Goal(is_met)),
+                false => ("", Claim::Shown(true)),
+            };
+            let what = format!("{name}, lacking {:.0} %", 100.0 * lacks);
+            cells.push(Cell { what, ours, published: published.to_owned(), claim, took });
         }
     }
     cells

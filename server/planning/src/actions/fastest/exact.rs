@@ -3,7 +3,7 @@
 //! For each limit on by how much a micro-batch needs more than it keeps, what it may keep is a program (`limited`), and so is
 //! which micro-batches keep what (`slots`). Between two limits no choice is better than one within the looser limit that has
 //! the bytes which the tighter one leaves: ranges of limits where that is no better than what is known are left out, and the
-//! others are halved. Where slots are all alike, a price of bytes tells more (`priced`).
+//! others are halved. Where slots are all alike, a price of bytes tells more, and mostly all (`priced`).
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -50,22 +50,19 @@ pub(super) fn fewest(
     stop: &Stop,
 ) -> Option<Fewest> {
     let &(away, weight) = slots.first()?;
-    let limited = Limited { layers, away, bytes };
-    let alike = Alike { limited, count: slots.len(), weight };
-    let by_price = || priced::fewest(alike, stop);
     if slots.iter().any(|of| *of != (away, weight)) {
         return by_limits(layers, slots, bytes, stop);
     }
-    if are_of_many_kinds(layers) {
-        return by_price().or_else(|| by_limits(layers, slots, bytes, stop));
+    let limited = Limited { layers, away, bytes };
+    let priced = priced::fewest(Alike { limited, count: slots.len(), weight }, stop);
+    let is_proven = |of: &Fewest| of.at_least >= of.plan.seconds * (1.0 - SAME);
+    if priced.as_ref().is_some_and(is_proven) || are_of_many_kinds(layers) {
+        return priced;
     }
-    let Some(known) = by_limits(layers, slots, bytes, stop) else { return by_price() };
-    if known.at_least >= known.plan.seconds * (1.0 - SAME) {
-        return Some(known);
-    }
-    let Some(priced) = by_price() else { return Some(known) };
-    let at_least = priced.at_least.max(known.at_least);
-    let better = if known.plan.seconds < priced.plan.seconds { known } else { priced };
+    let Some(limited) = by_limits(layers, slots, bytes, stop) else { return priced };
+    let Some(priced) = priced else { return Some(limited) };
+    let at_least = priced.at_least.max(limited.at_least);
+    let better = if limited.plan.seconds < priced.plan.seconds { limited } else { priced };
     Some(Fewest { at_least, ..better })
 }
 

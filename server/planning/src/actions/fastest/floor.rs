@@ -8,10 +8,10 @@ use super::limited::Limited;
 
 /// Steps of what is kept above that are as far apart as the smallest input is large, and by what part of themselves later ones
 /// are.
-const EVEN_STEPS: u64 = 96;
+const EVEN_STEPS: u64 = 192;
 const PART: u64 = 24;
 /// Parts of all that may be kept that are told apart at most.
-const MOST_PARTS: u64 = 1024;
+const MOST_PARTS: u64 = 2048;
 
 /// What the layers below a position cost at least.
 #[derive(Debug, Clone, Copy, Default)]

@@ -6,7 +6,7 @@
 //! difference has inputs in it, which makes up for it. Then some of the best choices also have what equal layers keep above
 //! what they compute again, and no run that could take a layer from the one below: only these are looked at.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::slot::{SlotChoice, SlotChoices};
 use crate::actions::LayerBlocks;
@@ -26,14 +26,20 @@ pub(super) struct Limited<'a> {
     pub(super) bytes: u64,
 }
 
+/// A way down through the layers to a position.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    pub(super) kept: u64,
+    /// In parts of all seconds, so that equal sums are equal.
+    pub(super) parts: u64,
+    /// The position above and the number of the label that it came from.
+    pub(super) from: (usize, usize),
+    pub(super) is_run: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Label {
-    kept: u64,
-    /// In parts of all seconds, so that equal sums are equal.
-    parts: u64,
-    /// The position above and the number of the label that it came from.
-    from: (usize, usize),
-    is_run: bool,
+    way: Way,
     next: Next,
 }
 
@@ -53,7 +59,7 @@ impl Limited<'_> {
     }
 
     /// What any run below a position needs at most, and what each layer alone does.
-    fn needs(&self, position: usize) -> (u64, u64) {
+    pub(super) fn needs(&self, position: usize) -> (u64, u64) {
         let (mut below, mut most, mut alone) = (0_u64, 0, 0);
         for (index, layer) in self.layers.iter().enumerate().take(position) {
             let working = if self.is_away(index) { 0 } else { layer.working };
@@ -64,6 +70,21 @@ impl Limited<'_> {
         (most, alone)
     }
 
+    /// The input of all layers but the lowest, where they are as large.
+    pub(super) fn even_input(&self) -> Option<u64> {
+        let mut inputs = self.layers.iter().skip(1).map(|layer| layer.input);
+        let input = inputs.next().unwrap_or(0);
+        inputs.all(|other| other == input).then_some(input)
+    }
+
+    /// Seconds of a part, and by layer the parts that computing it again takes.
+    pub(super) fn parts(&self) -> (f64, Vec<u64>) {
+        let again = || self.layers.iter().map(|layer| layer.seconds.again);
+        let all: f64 = again().sum();
+        let part = if all > 0.0 { all / PARTS } else { 1.0 };
+        (part, again().map(|seconds| (seconds / part).round() as u64).collect())
+    }
+
     /// The most that any choice needs above what it keeps, and the most of single layers.
     pub(super) fn most(&self) -> (u64, u64) {
         self.needs(self.layers.len())
@@ -71,44 +92,27 @@ impl Limited<'_> {
 
     /// All choices within a limit that no other one beats; none where there are too many labels, or it was stopped.
     pub(super) fn within(&self, excess: u64, stop: &Stop) -> Option<Vec<SlotChoice>> {
-        self.within_if(excess, MOST_LABELS, stop, |_, _, _| true)
-    }
-
-    /// The same of those that are wanted, by a position, the bytes that are kept from there up and their seconds of
-    /// computing again; with at most so many labels of a layer.
-    pub(super) fn within_if(
-        &self,
-        excess: u64,
-        most_labels: usize,
-        stop: &Stop,
-        is_wanted: impl Fn(usize, u64, f64) -> bool,
-    ) -> Option<Vec<SlotChoice>> {
         let count = self.layers.len();
-        let mut inputs = self.layers.iter().skip(1).map(|layer| layer.input);
-        let input = inputs.next().unwrap_or(0);
-        let input = inputs.all(|other| other == input).then_some(input);
-        let all: f64 = self.layers.iter().map(|layer| layer.seconds.again).sum();
-        let part = if all > 0.0 { all / PARTS } else { 1.0 };
+        let input = self.even_input();
+        let (part, parts) = self.parts();
         let mut labels: Vec<Vec<Label>> = vec![Vec::new(); count + 1];
-        let start = Label { kept: 0, parts: 0, from: (count, 0), is_run: false, next: Next::Any };
-        labels[count].push(start);
+        labels[count].push(Label { way: Way::above(count), next: Next::Any });
         for position in (0..=count).rev() {
             let mut own = std::mem::take(&mut labels[position]);
-            own.retain(|label| is_wanted(position, label.kept, label.parts as f64 * part));
             let (any, alone) = self.needs(position);
             let [any, alone] = [any, alone].map(|needs| needs.saturating_sub(excess));
             let free = if input == Some(0) { alone } else { any };
             retain_unbeaten(&mut own, Worse { free, alone, input });
-            if own.len() > most_labels || stop.is_requested() {
+            if own.len() > MOST_LABELS || stop.is_requested() {
                 return None;
             }
             if position > 0 {
-                self.extend(&own, position, (excess, part, input.is_some()), &mut labels);
+                self.extend(&own, position, (excess, &parts, input.is_some()), &mut labels);
             }
             labels[position] = own;
         }
-        let choice = |index| traced(&labels, index, excess, part);
-        Some((0..labels[0].len()).filter_map(choice).collect())
+        let way = |position: usize, number: usize| Some(labels.get(position)?.get(number)?.way);
+        Some((0..labels[0].len()).filter_map(|number| traced(way, number, excess, part)).collect())
     }
 
     /// Keeps the layer below a position, or computes it again with some of those below it.
@@ -116,37 +120,37 @@ impl Limited<'_> {
         &self,
         own: &[Label],
         position: usize,
-        (excess, part, is_even): (u64, f64, bool),
+        (excess, parts, is_even): (u64, &[u64], bool),
         labels: &mut [Vec<Label>],
     ) {
         let top = position - 1;
         let layer = self.layers[top];
-        for (index, label) in own.iter().enumerate() {
-            let room = excess.saturating_add(label.kept);
+        for (index, &Label { way, next: may }) in own.iter().enumerate() {
+            let room = excess.saturating_add(way.kept);
             let from = (position, index);
             if self.is_away(top) {
                 if layer.activations <= room {
-                    labels[top].push(Label { from, is_run: false, next: Next::Any, ..*label });
+                    labels[top].push(Label { way: Way { from, is_run: false, ..way }, next: Next::Any });
                 }
                 continue;
             }
-            let kept = label.kept.saturating_add(layer.activations);
-            if kept <= self.bytes && label.next != Next::NotKept {
-                labels[top].push(Label { kept, from, is_run: false, next: Next::Any, ..*label });
+            let kept = way.kept.saturating_add(layer.activations);
+            if kept <= self.bytes && may != Next::NotKept {
+                labels[top].push(Label { way: Way { kept, from, is_run: false, ..way }, next: Next::Any });
             }
-            if label.next == Next::NotRun {
+            if may == Next::NotRun {
                 continue;
             }
-            let (mut needs, mut parts, mut is_alike) = (0_u64, label.parts, true);
+            let (mut needs, mut again, mut is_alike) = (0_u64, way.parts, true);
             for first in (0..=top).rev() {
                 let below = self.layers[first];
                 needs = needs.max(below.working).saturating_add(below.activations);
                 if needs > room {
                     break;
                 }
-                parts += (below.seconds.again / part).round() as u64;
+                again += parts[first];
                 is_alike &= below == layer;
-                let kept = label.kept.saturating_add(below.input);
+                let kept = way.kept.saturating_add(below.input);
                 let under = first.checked_sub(1).filter(|&under| !self.is_away(under));
                 let more = under.map(|under| self.layers[under]);
                 let is_longest =
@@ -159,7 +163,7 @@ impl Limited<'_> {
                     (false, false) => None,
                 };
                 if let Some(next) = next.filter(|_| kept <= self.bytes) {
-                    labels[first].push(Label { kept, parts, from, is_run: true, next });
+                    labels[first].push(Label { way: Way { kept, parts: again, from, is_run: true }, next });
                 }
                 if under.is_none() {
                     break;
@@ -192,10 +196,10 @@ struct Worse {
 /// Labels so far, those of fewest seconds first.
 #[derive(Debug, Default)]
 struct Known {
-    kept: HashSet<u64>,
+    kept: FxHashSet<u64>,
     least_free: Option<u64>,
     /// By what is left over of whole inputs.
-    least: HashMap<u64, u64>,
+    least: FxHashMap<u64, u64>,
 }
 
 impl Known {
@@ -221,7 +225,7 @@ impl Known {
 
 /// Labels that no other one beats that leaves as much open.
 fn retain_unbeaten(labels: &mut Vec<Label>, worse: Worse) {
-    labels.sort_unstable_by_key(|label| (label.parts, label.kept));
+    labels.sort_unstable_by_key(|label| (label.way.parts, label.way.kept));
     let [mut any, mut not_kept, mut not_run] = [(); 3].map(|()| Known::default());
     labels.retain(|label| {
         let own = match label.next {
@@ -229,26 +233,37 @@ fn retain_unbeaten(labels: &mut Vec<Label>, worse: Worse) {
             Next::NotKept => Some(&mut not_kept),
             Next::NotRun => Some(&mut not_run),
         };
-        let is_beaten =
-            any.beats(label.kept, worse) || own.as_ref().is_some_and(|own| own.beats(label.kept, worse));
+        let is_beaten = any.beats(label.way.kept, worse)
+            || own.as_ref().is_some_and(|own| own.beats(label.way.kept, worse));
         if !is_beaten {
-            own.unwrap_or(&mut any).insert(label.kept, worse);
+            own.unwrap_or(&mut any).insert(label.way.kept, worse);
         }
         !is_beaten
     });
 }
 
-/// The choice that a label below all layers stands for.
-fn traced(labels: &[Vec<Label>], index: usize, excess: u64, part: f64) -> Option<SlotChoice> {
-    let last = *labels.first()?.get(index)?;
-    let (mut runs, mut label, mut position) = (Vec::new(), last, 0);
-    while position + 1 < labels.len() {
-        let (above, number) = label.from;
-        if label.is_run {
+impl Way {
+    /// Where so many layers are all below.
+    pub(super) fn above(count: usize) -> Self {
+        Self { kept: 0, parts: 0, from: (count, 0), is_run: false }
+    }
+}
+
+/// The choice that a label below all layers stands for, by its number, and the ways that labels went by position and number.
+pub(super) fn traced(
+    way: impl Fn(usize, usize) -> Option<Way>,
+    number: usize,
+    excess: u64,
+    part: f64,
+) -> Option<SlotChoice> {
+    let last = way(0, number)?;
+    let (mut runs, mut at, mut position) = (Vec::new(), last, 0);
+    while at.from.0 > position {
+        let (above, number) = at.from;
+        if at.is_run {
             runs.push(position..=above - 1);
         }
-        label = *labels.get(above)?.get(number)?;
-        position = above;
+        (at, position) = (way(above, number)?, above);
     }
     let (kept, seconds) = (last.kept, last.parts as f64 * part);
     Some(SlotChoice { runs, kept, most: kept.saturating_add(excess), seconds })

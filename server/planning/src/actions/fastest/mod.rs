@@ -9,6 +9,7 @@
 //! | `limited` | what may a micro-batch keep of many layers of few kinds? |
 //! | `exact` | which seconds does no choice of slots get below? |
 //! | `priced` | the same where all of them are alike? |
+//! | `cheap` | which choices cost little more than the cheapest where bytes have a price? |
 //! | `floor` | what does a slot cost at least where bytes have a price? |
 //! | `recipe` | what does a stage do of which so much leaves? |
 //! | `remembered` | what is known of a stage from before? |
@@ -29,6 +30,7 @@
 mod alike;
 mod bound;
 mod chain;
+mod cheap;
 mod draft;
 mod ends;
 mod exact;

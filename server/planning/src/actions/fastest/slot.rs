@@ -114,9 +114,14 @@ impl SlotChoices {
             labels.push(thinned(best, MOST_LABELS / layers.len().max(1)));
         }
         let count = labels.last().map_or(0, Vec::len);
-        let mut all: Vec<SlotChoice> = (0..count).filter_map(|index| traced(&labels, index)).collect();
+        let all = (0..count).filter_map(|index| traced(&labels, index)).collect();
+        Self::with_levels(all, grains.level)
+    }
+
+    /// Choices, with levels of their limits that are so far apart; 0 tells all apart.
+    pub(super) fn with_levels(mut all: Vec<SlotChoice>, apart: u64) -> Self {
         all.sort_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
-        let levels = excesses(&all, grains.level).into_iter().map(|excess| Level::of(&all, excess)).collect();
+        let levels = excesses(&all, apart).into_iter().map(|excess| Level::of(&all, excess)).collect();
         Self { all, levels }
     }
 

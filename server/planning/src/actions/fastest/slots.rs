@@ -56,10 +56,15 @@ fn best_rounded(levels: &[(f64, Within<'_>)]) -> Option<SlotPlan> {
 
 /// The fewest seconds, as far as the slots' choices are told apart; none where none fit.
 pub(super) fn fewest_seconds(slots: &[Slot<'_>], bytes: u64) -> Option<SlotPlan> {
+    fewest_seconds_below(slots, bytes, f64::INFINITY)
+}
+
+/// The same if they are fewer than these.
+pub(super) fn fewest_seconds_below(slots: &[Slot<'_>], bytes: u64, below: f64) -> Option<SlotPlan> {
     let levels = levels(slots, bytes);
-    let mut best = best_rounded(&levels);
+    let mut best = best_rounded(&levels).filter(|best| best.seconds < below);
     for (at_least, within) in &levels {
-        let most = best.as_ref().map_or(f64::INFINITY, |best| best.seconds);
+        let most = best.as_ref().map_or(below, |best| best.seconds);
         if *at_least >= most {
             break;
         }

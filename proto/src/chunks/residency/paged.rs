@@ -58,51 +58,43 @@ struct There<'a> {
     taken: Vec<u64>,
     bytes: Vec<u64>,
     room: &'a [u64],
+    /// The steps in which payloads begin to be needed, and which, in order.
+    begins: Vec<(usize, usize)>,
 }
 
 impl<'a> There<'a> {
     fn new(uses: &Uses, bytes: Vec<u64>, room: &'a [u64], spills: impl Fn(&PayloadUses) -> bool) -> Self {
-        let held = vec![Vec::new(); uses.steps()];
-        let mut there = Self { taken: vec![0; held.len()], held, bytes, room };
+        let steps = uses.steps();
+        let (held, taken) = (vec![Vec::new(); steps], vec![0; steps]);
+        let mut there = Self { held, taken, bytes, room, begins: Vec::new() };
         for (payload, of) in uses.payloads().iter().enumerate() {
-            of.steps.iter().for_each(|&step| there.add(payload, step));
-            if let Some((first, last)) = of.changed.filter(|_| !spills(of)) {
-                (first..=last).for_each(|step| there.add(payload, step));
+            let mut before = None;
+            for step in needed(of, of.changed.filter(|_| !spills(of))) {
+                there.add(payload, step);
+                if before.is_none_or(|before| before + 1 < step) {
+                    there.begins.push((step, payload));
+                }
+                before = Some(step);
             }
         }
+        there.begins.sort_unstable();
         there
     }
 
+    /// Of a payload that is not there.
     fn add(&mut self, payload: usize, step: usize) {
-        if let Some(held) = self.held.get_mut(step)
-            && !held.contains(&payload)
-        {
-            held.push(payload);
-            self.taken[step] = self.taken[step].saturating_add(self.bytes[payload]);
-        }
+        self.held[step].push(payload);
+        self.taken[step] = self.taken[step].saturating_add(self.bytes[payload]);
     }
 
     /// Whether a payload more has room in a step in which it need not be there.
     fn has_room(&self, payload: usize, step: usize) -> bool {
         let all = self.taken[step].saturating_add(self.bytes[payload]);
-        !self.held[step].contains(&payload) && all <= self.room.get(step).copied().unwrap_or(0)
-    }
-
-    /// Where each payload begins to be needed, in order.
-    fn begins(&self) -> Vec<(usize, usize)> {
-        let mut begins = Vec::new();
-        let mut before: &[usize] = &[];
-        for (step, held) in self.held.iter().enumerate() {
-            begins.extend(
-                held.iter().filter(|payload| !before.contains(payload)).map(|&payload| (step, payload)),
-            );
-            before = held;
-        }
-        begins
+        all <= self.room.get(step).copied().unwrap_or(0) && !self.held[step].contains(&payload)
     }
 
     fn come_earlier(&mut self, uses: &Uses, ahead: usize) {
-        let mut begins = self.begins();
+        let mut begins = std::mem::take(&mut self.begins);
         // Gradients that are apart are made where the first of them is found, and what each rank has its part of on the device
         // comes from there: nothing is copied.
         begins.retain(|&(step, payload)| {
@@ -133,6 +125,14 @@ impl<'a> There<'a> {
             }
         }
     }
+}
+
+/// The steps in which a payload must be there, ascending: those that use it, and all from one to another where it may not leave.
+fn needed(of: &PayloadUses, stays: Option<(usize, usize)>) -> Vec<usize> {
+    let Some((first, last)) = stays else { return of.steps.clone() };
+    let before = of.steps.iter().copied().take_while(|&step| step < first);
+    let behind = of.steps.iter().copied().filter(|&step| step > last);
+    before.chain(first..=last).chain(behind).collect()
 }
 
 /// The visits that a rule tells of, access by access.

@@ -5,8 +5,6 @@
 //! which happens where several micro-batches pass one after the other, and to a tied weight that its lower end computes
 //! again, the chunk's gradients are a second payload, in which they are added up.
 
-use std::collections::BTreeMap;
-
 use super::Payload;
 use super::tensors::TensorUses;
 use crate::chunks::embedding::{EmbeddingPlace, HostTable};
@@ -25,10 +23,17 @@ pub struct Uses {
     gradients: Vec<Option<usize>>,
     /// Whether each step ends with its layer's gradients in their chunks.
     delivers: Vec<bool>,
-    /// Of each chunk whose state is on the device, the step behind which all its gradients are there, if any ever are.
-    on_device: BTreeMap<usize, Option<usize>>,
+    /// Of each chunk whether its state is on the device, and then the step behind which all its gradients are there, if any ever
+    /// are.
+    on_device: Vec<Option<OnDevice>>,
     /// Whether ranks share them, so that of those each has its part there alone, and payloads visit.
     are_shared: bool,
+}
+
+/// A chunk whose state is on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OnDevice {
+    completed: Option<usize>,
 }
 
 /// What the steps of an iteration do with one payload.
@@ -76,7 +81,8 @@ impl Uses {
             gradients[of.payload.chunk] = Some(payloads.len());
             payloads.push(of);
         }
-        Self { payloads, gradients, delivers, on_device: BTreeMap::new(), are_shared: false }
+        let on_device = vec![None; gradients.len()];
+        Self { payloads, gradients, delivers, on_device, are_shared: false }
     }
 
     /// The same where the state of these chunks is on the device. What nobody shares is there whole, always: nobody needs to
@@ -86,18 +92,22 @@ impl Uses {
         self.are_shared = sharing.ranks() > 1;
         for &chunk in chunks {
             let completed = self.completed(chunk);
-            self.on_device.insert(chunk, completed);
+            if let Some(of) = self.on_device.get_mut(chunk) {
+                *of = Some(OnDevice { completed });
+            }
         }
-        let stays = |chunk| !self.are_shared && self.on_device.contains_key(&chunk);
-        for of in self.payloads.iter_mut().filter(|of| stays(of.payload.chunk)) {
-            *of = PayloadUses::new(of.payload, Vec::new(), Vec::new());
+        for position in 0..self.payloads.len() {
+            let payload = self.payloads[position].payload;
+            if self.stays_whole(payload.chunk) {
+                self.payloads[position] = PayloadUses::new(payload, Vec::new(), Vec::new());
+            }
         }
         self
     }
 
     /// Whether the state of a chunk is on the device, or each rank's part of it on that rank's.
     pub fn is_on_device(&self, chunk: usize) -> bool {
-        self.on_device.contains_key(&chunk)
+        self.on_device.get(chunk).is_some_and(Option::is_some)
     }
 
     /// Whether a chunk is always on the device, whole: its state is, and no other rank shares it.
@@ -107,13 +117,13 @@ impl Uses {
 
     /// The chunks on the device all of whose gradients are there behind a step.
     pub fn completed_on_device(&self, step: usize) -> impl Iterator<Item = usize> {
-        let completed = move |(_, at): &(&usize, &Option<usize>)| **at == Some(step);
-        self.on_device.iter().filter(completed).map(|(&chunk, _)| chunk)
+        self.completions_on_device().filter(move |(_, at)| *at == step).map(|(chunk, _)| chunk)
     }
 
     /// The chunks on the device whose gradients are all there behind some step, ascending, and that step.
     pub fn completions_on_device(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.on_device.iter().filter_map(|(&chunk, &step)| Some((chunk, step?)))
+        let all = self.on_device.iter().enumerate();
+        all.filter_map(|(chunk, of)| Some((chunk, of.as_ref()?.completed?)))
     }
 
     /// All payloads: the parameters of each chunk in order, then gradients that are apart.

@@ -125,8 +125,10 @@ impl Visit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Visits<'a> {
     uses: &'a Uses,
-    /// Of each payload, at its position among the uses.
-    of_payloads: Vec<Vec<Visit>>,
+    /// In the order of their payloads among the uses.
+    visits: Vec<Visit>,
+    /// Where those of each payload end.
+    ends: Vec<usize>,
     /// Whether what leaves unchanged is copied, too.
     are_exclusive: bool,
 }
@@ -143,7 +145,7 @@ impl<'a> Visits<'a> {
         visits: &[Visit],
         spills: impl Fn(&PayloadUses) -> bool,
     ) -> Result<Self, Invalid> {
-        let mut of_payloads = vec![Vec::new(); uses.payloads().len()];
+        let mut positions = Vec::with_capacity(visits.len());
         for (index, visit) in visits.iter().enumerate() {
             let refuse = |why: String| Err(Invalid::field(format!("[{index}]"), why));
             let Payload { chunk, is_gradients } = visit.payload;
@@ -166,10 +168,10 @@ impl<'a> Visits<'a> {
                     uses.steps()
                 ));
             }
-            of_payloads[position].push(*visit);
+            positions.push(position);
         }
-        for (of, visits) in uses.payloads().iter().zip(&mut of_payloads) {
-            visits.sort_unstable_by_key(|visit| (visit.needed, visit.fetched));
+        let told = Self::of_payloads(uses, visits, &positions);
+        for (of, visits) in told.by_payload() {
             let is_on_device = uses.is_on_device(of.payload.chunk);
             check_payload(of, visits, spills(of), is_on_device)?;
             if let Some(first) = visits.first().filter(|visit| visit.is_over_end()) {
@@ -177,7 +179,36 @@ impl<'a> Visits<'a> {
                 check_over_end(first, gone, uses.completed(of.payload.chunk), is_on_device)?;
             }
         }
-        Ok(Self { uses, of_payloads, are_exclusive: false })
+        Ok(told)
+    }
+
+    /// Visits of payloads at these positions.
+    fn of_payloads(uses: &'a Uses, visits: &[Visit], positions: &[usize]) -> Self {
+        let mut ends = vec![0; uses.payloads().len()];
+        positions.iter().for_each(|&position| ends[position] += 1);
+        let mut before = 0;
+        for of in &mut ends {
+            // Where they begin, until they are in their places.
+            before += std::mem::replace(of, before);
+        }
+        let mut placed = visits.to_vec();
+        for (visit, &position) in visits.iter().zip(positions) {
+            placed[ends[position]] = *visit;
+            ends[position] += 1;
+        }
+        let mut begin = 0;
+        for &end in &ends {
+            placed[begin..end].sort_unstable_by_key(|visit| (visit.needed, visit.fetched));
+            begin = end;
+        }
+        Self { uses, visits: placed, ends, are_exclusive: false }
+    }
+
+    /// Each payload's.
+    fn by_payload(&self) -> impl Iterator<Item = (&'a PayloadUses, &[Visit])> {
+        let begins = std::iter::once(&0).chain(&self.ends);
+        let ranges = begins.zip(&self.ends).map(|(&begin, &end)| &self.visits[begin..end]);
+        self.uses.payloads().iter().zip(ranges)
     }
 
     /// The same where a payload is on one side alone (PatrickStar): what leaves unchanged is copied like all else.
@@ -190,7 +221,7 @@ impl<'a> Visits<'a> {
     pub fn all(&self) -> impl Iterator<Item = (usize, &Visit, VisitCopies)> {
         let (uses, are_exclusive) = (self.uses, self.are_exclusive);
         let of = move |(position, (of, visits)): (usize, (&'a PayloadUses, _))| {
-            let visits: &Vec<Visit> = visits;
+            let visits: &[Visit] = visits;
             let is_on_device = uses.is_on_device(of.payload.chunk);
             visits.iter().map(move |visit| {
                 let copies = visit.copies(of);
@@ -203,7 +234,7 @@ impl<'a> Visits<'a> {
                 (position, visit, copies)
             })
         };
-        self.uses.payloads().iter().zip(&self.of_payloads).enumerate().flat_map(of)
+        self.by_payload().enumerate().flat_map(of)
     }
 
     /// Bytes of payloads on the device in each step: `R(t)`, where a payload takes `bytes` of its chunk.

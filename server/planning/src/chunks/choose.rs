@@ -9,7 +9,7 @@
 //! simulated, both looks are first at a few groups of each ground. Where all parameters have room they are also tried as ZeRO-Offload
 //! has them, there from the first step to the last, and renewed before the next iteration in more and less haste.
 //!
-//! Visits of a rule that an iteration begins with begin in the one before ([`over_end`]). Of each group that is looked at closer the
+//! Visits of a rule that an iteration begins with begin in the one before ([`Early`]). Of each group that is looked at closer the
 //! rule that comes to least is also tried without that, and with less and more haste.
 
 use std::cmp::Ordering;
@@ -28,7 +28,7 @@ use super::group::ChoiceGroup;
 use super::held::resident;
 use super::laid::Laid;
 use super::lanes::TakesMore;
-use super::over_end::{Haste, over_end, renewed};
+use super::over_end::{Early, Haste};
 use super::plan::{Certificate, ChunkPlan};
 use super::question::{ChunkQuestion, Passes};
 use super::refusal::NoChunks;
@@ -222,7 +222,8 @@ impl Search<'_> {
     /// Looks at parameters that are there all the time, if there is room for them, and that are renewed in more and less haste.
     fn look_renewed(&mut self, (laid, stage, chunks): (&Laid<'_>, &ChunkedStage, &Chunks)) {
         let Some(visits) = laid.all_there(stage, chunks) else { return };
-        let with = |haste: Haste| renewed(&visits, chunks, haste);
+        let early = Early::new(chunks);
+        let with = |haste: Haste| early.renewed(&visits, haste);
         let all = RENEWED.iter().map(|of| of.map_or_else(|| visits.clone(), with));
         self.look_besides(all, (laid, stage, chunks));
     }
@@ -289,7 +290,7 @@ impl Search<'_> {
         let stage = laid.stage(host_copy, on_device);
         let room = laid.room();
         let visits = stage.paged(pagings(self.question).next()?, &chunks, &room).ok()?;
-        let visits = over_end(&visits, &chunks, &room, Haste::USUAL);
+        let visits = Early::new(&chunks).over_end(&visits, &room, Haste::USUAL);
         let seconds = self.simulate(visits, (laid, &stage, &chunks))?;
         Some(Look { group, bound, seconds })
     }
@@ -302,7 +303,7 @@ impl Search<'_> {
         }
         let Ok(chunks) = laid.chunks(host_copy, on_device) else { return };
         let stage = laid.stage(host_copy, on_device);
-        let room = laid.room();
+        let (room, early) = (laid.room(), Early::new(&chunks));
         let mut before = Vec::new();
         let mut least: Option<(f64, Vec<Visit>)> = None;
         for paging in pagings(self.question) {
@@ -317,7 +318,7 @@ impl Search<'_> {
                 if self.is_done_with(bound) {
                     return;
                 }
-                let visits = over_end(&visits, &chunks, &room, Haste::USUAL);
+                let visits = early.over_end(&visits, &room, Haste::USUAL);
                 found = self.simulate(visits, (laid, &stage, &chunks));
             }
             if let Some(found) = found.filter(|found| least.as_ref().is_none_or(|least| *found < least.0)) {
@@ -326,7 +327,7 @@ impl Search<'_> {
             before.push(visits);
         }
         if let Some((_, visits)) = least.filter(|_| !self.is_done_with(bound)) {
-            let with = |haste: Haste| over_end(&visits, &chunks, &room, haste);
+            let with = |haste: Haste| early.over_end(&visits, &room, haste);
             let tried = with(Haste::USUAL);
             let others = OTHER_HASTE.iter().map(|of| of.map_or_else(|| visits.clone(), with));
             self.look_besides(others.filter(|of| *of != tried), (laid, &stage, &chunks));

@@ -15,9 +15,9 @@
 use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::plan::lane_rates::LaneRates;
-use loadmaster_proto::training::actions::Absence;
 
-use super::clocks::{Clocks, Told};
+use super::clocks::Clocks;
+use super::due::{DueKept, DueVisits};
 use super::spans::{LaneWork, Witness};
 use crate::predict::Away;
 
@@ -172,47 +172,12 @@ fn mean(told: &[Lanes], is_steady: bool) -> Lanes {
     }
 }
 
-/// What is due at a boundary, in the order in which it happens.
-#[derive(Debug, Clone, Default)]
-struct DueVisits {
-    leave: Vec<Told>,
-    are_gone: Vec<Told>,
-    come: Vec<Told>,
-    are_needed: Vec<Told>,
-}
-
-/// The same of what micro-batches have on the host.
-#[derive(Debug, Clone, Default)]
-struct DueKept {
-    leave: Vec<usize>,
-    are_gone: Vec<usize>,
-    come: Vec<usize>,
-    are_needed: Vec<usize>,
-}
-
-impl DueKept {
-    /// Of each boundary.
-    fn all(away: &[Away], steps: usize) -> Vec<Self> {
-        let mut due = vec![Self::default(); steps + 1];
-        // What has no bytes is not copied.
-        for (index, away) in away.iter().enumerate().filter(|(_, away)| away.bytes > 0) {
-            let Absence { leaves, freed, fetched, needed, .. } = away.absence;
-            due[leaves].leave.push(index);
-            due[freed].are_gone.push(index);
-            due[fetched].come.push(index);
-            due[needed].are_needed.push(index);
-        }
-        due
-    }
-}
-
 /// Iterations one after the other.
 #[derive(Debug, Clone)]
 pub(super) struct LaneRun<'a, W = ()> {
     scene: &'a LaneScene<'a>,
-    /// Of each boundary.
-    due: Vec<DueVisits>,
-    due_kept: Vec<DueKept>,
+    due: DueVisits,
+    due_kept: DueKept,
     /// Of each step.
     seconds: Vec<f64>,
     /// The chunks whose state is on the device and whose gradients are complete behind each step.
@@ -232,19 +197,10 @@ impl<'a, W: Witness> LaneRun<'a, W> {
     pub(super) fn seen_by(scene: &'a LaneScene<'a>, witness: W) -> Self {
         let uses = &scene.chunks.uses;
         let steps = uses.steps();
-        let mut due = vec![DueVisits::default(); steps + 1];
-        for (payload, &visit, copies) in scene.visits.all() {
-            let told = (payload, visit, copies);
-            due[visit.leaves].leave.extend(copies.leaves_changed.then_some(told));
-            due[visit.freed].are_gone.extend(copies.leaves_changed.then_some(told));
-            due[visit.fetched].come.extend(copies.comes.then_some(told));
-            due[visit.needed].are_needed.extend((copies.comes || copies.is_gathered).then_some(told));
-        }
-        // Copies of one boundary in the order in which they are waited for.
-        due.iter_mut().for_each(|due| due.come.sort_by_key(|(_, visit, _)| visit.awaited(steps)));
+        let due = DueVisits::of(scene.visits, steps);
         let mut seconds = scene.seconds.to_vec();
         seconds.resize(steps, 0.0);
-        let due_kept = DueKept::all(scene.away, steps);
+        let due_kept = DueKept::of(scene.away, steps);
         let over_end = scene.visits.all().filter(|(_, visit, _)| visit.is_over_end());
         let over_end = over_end.map(|(payload, ..)| payload).collect();
         let clocks = Clocks::new(scene.chunks, scene.away.len(), over_end, witness);
@@ -265,17 +221,18 @@ impl<'a, W: Witness> LaneRun<'a, W> {
         clocks.witness.begins(begin);
         let mut told = Lanes::default();
         let mut later = Vec::new();
-        for (boundary, (due, kept)) in due.iter().zip(due_kept).enumerate() {
-            let DueVisits { leave, are_gone, come, are_needed } = due;
-            kept.leave.iter().for_each(|&of| clocks.take_away(scene, of, &mut told.busy));
-            leave.iter().for_each(|of| clocks.leave(scene, of, &mut told, &mut later));
+        for boundary in 0..=seconds.len() {
+            let [leave, are_gone, come, are_needed] = due.at(boundary);
+            let [kept_leave, kept_gone, kept_come, kept_needed] = due_kept.at(boundary);
+            kept_leave.iter().for_each(|&of| clocks.take_away(scene, of, &mut told.busy));
+            leave.for_each(|of| clocks.leave(scene, of, &mut told, &mut later));
             told.kept_leave_seconds +=
-                kept.are_gone.iter().map(|&of| clocks.wait_for_kept(of, false)).sum::<f64>();
-            told.leave_seconds += are_gone.iter().map(|of| clocks.wait(of, false)).sum::<f64>();
-            kept.come.iter().for_each(|&of| clocks.bring_back(scene, of, &mut told.busy));
-            come.iter().for_each(|of| clocks.come(scene, of, &mut told.busy));
+                kept_gone.iter().map(|&of| clocks.wait_for_kept(of, false)).sum::<f64>();
+            told.leave_seconds += are_gone.map(|of| clocks.wait(of, false)).sum::<f64>();
+            kept_come.iter().for_each(|&of| clocks.bring_back(scene, of, &mut told.busy));
+            come.for_each(|of| clocks.come(scene, of, &mut told.busy));
             told.kept_fetch_seconds +=
-                kept.are_needed.iter().map(|&of| clocks.wait_for_kept(of, true)).sum::<f64>();
+                kept_needed.iter().map(|&of| clocks.wait_for_kept(of, true)).sum::<f64>();
             for of in are_needed {
                 told.fetch_seconds += clocks.wait(of, true);
                 let (_, visit, copies) = of;

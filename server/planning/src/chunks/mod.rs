@@ -17,6 +17,7 @@
 //! | `bound` | how long does an iteration take at least, whatever its visits? |
 //! | `soonest` | which choices are bounded lowest? |
 //! | `lanes` | how long does it take, and who waits for what? |
+//! | `due` | what is due at which boundary? |
 //! | `spans` | what do lanes do when? |
 //! | `over_end` | which visits begin in the iteration before? |
 //! | `choose` | which choice is fastest? |
@@ -33,6 +34,7 @@ mod check;
 mod choose;
 mod clocks;
 mod course;
+mod due;
 mod first;
 mod forecast;
 mod ground;

@@ -26,44 +26,70 @@ impl Haste {
     }
 }
 
-/// The same visits, of which those that an iteration begins with begin in the one before, as early as there is room. `room` are bytes
-/// of each step for all chunks.
-pub(super) fn over_end(visits: &[Visit], chunks: &Chunks, room: &[u64], haste: Haste) -> Vec<Visit> {
-    let steps = chunks.uses.steps();
-    let completions = Completions::of(chunks);
-    let mut free = left(visits, chunks, room);
-    let mut visits = visits.to_vec();
-    for First { index, gone } in haste.of(firsts(&visits, chunks)) {
-        let Visit { fetched: before, payload, .. } = visits[index];
-        let behind = match chunks.uses.completed(payload.chunk) {
-            Some(last) => completions.behind(last, haste.completions).unwrap_or(steps),
-            None => 0,
-        };
-        let bytes = chunks.payload_bytes(payload.chunk);
-        let earliest = gone.max(behind).min(steps);
-        let has_room = |step: &usize| free[*step] >= bytes;
-        let Some(fetched) = (earliest..steps).rev().take_while(has_room).last() else { continue };
-        if (0..before).all(|step| has_room(&step)) {
+/// What visits of these chunks become that begin early.
+#[derive(Debug)]
+pub(super) struct Early<'a> {
+    chunks: &'a Chunks,
+    completions: Completions,
+}
+
+impl<'a> Early<'a> {
+    pub(super) fn new(chunks: &'a Chunks) -> Self {
+        Self { chunks, completions: Completions::of(chunks) }
+    }
+
+    /// The same visits, of which those that an iteration begins with begin in the one before, as early as there is room. `room` are
+    /// bytes of each step for all chunks.
+    pub(super) fn over_end(&self, visits: &[Visit], room: &[u64], haste: Haste) -> Vec<Visit> {
+        let Self { chunks, completions } = self;
+        let steps = chunks.uses.steps();
+        let mut free = left(visits, chunks, room);
+        let mut visits = visits.to_vec();
+        let firsts = haste.of(firsts(&visits, chunks));
+        let bytes = |index: usize| chunks.payload_bytes(visits[index].payload.chunk);
+        let least = firsts.iter().map(|of| bytes(of.index)).min().unwrap_or(0);
+        // A step without room for any of them.
+        let mut full = None;
+        for First { index, gone } in firsts {
+            let Visit { fetched: before, payload, .. } = visits[index];
+            if full.is_some_and(|step| step < before) {
+                continue;
+            }
+            let behind = match chunks.uses.completed(payload.chunk) {
+                Some(last) => completions.behind(last, haste.completions).unwrap_or(steps),
+                None => 0,
+            };
+            let bytes = chunks.payload_bytes(payload.chunk);
+            let earliest = gone.max(behind).min(steps);
+            let has_room = |step: &usize| free[*step] >= bytes;
+            let Some(fetched) = (earliest..steps).rev().take_while(has_room).last() else { continue };
+            if let Some(lacks) = (0..before).find(|step| !has_room(step)) {
+                // It comes before the one that was known.
+                if free[lacks] < least {
+                    full = Some(lacks);
+                }
+                continue;
+            }
             (0..before).chain(fetched..steps).for_each(|step| free[step] -= bytes);
             visits[index].fetched = fetched;
         }
+        visits
     }
-    visits
-}
 
-/// Visits of chunks whose parameters are on the device from the first step to the last, as ZeRO-Offload has them, but for the
-/// moment at which what the optimizer made of them takes the place of their gradients, which have left by then. Those that are
-/// complete last wait for the next iteration.
-pub(super) fn renewed(visits: &[Visit], chunks: &Chunks, haste: Haste) -> Vec<Visit> {
-    let completions = Completions::of(chunks);
-    let mut visits = visits.to_vec();
-    for First { index, .. } in haste.of(firsts(&visits, chunks)) {
-        let completed = chunks.uses.completed(visits[index].payload.chunk);
-        if let Some(at) = completed.and_then(|last| completions.behind(last, haste.completions)) {
-            (visits[index].freed, visits[index].fetched) = (at, at);
+    /// Visits of chunks whose parameters are on the device from the first step to the last, as ZeRO-Offload has them, but for the
+    /// moment at which what the optimizer made of them takes the place of their gradients, which have left by then. Those that are
+    /// complete last wait for the next iteration.
+    pub(super) fn renewed(&self, visits: &[Visit], haste: Haste) -> Vec<Visit> {
+        let Self { chunks, completions } = self;
+        let mut visits = visits.to_vec();
+        for First { index, .. } in haste.of(firsts(&visits, chunks)) {
+            let completed = chunks.uses.completed(visits[index].payload.chunk);
+            if let Some(at) = completed.and_then(|last| completions.behind(last, haste.completions)) {
+                (visits[index].freed, visits[index].fetched) = (at, at);
+            }
         }
+        visits
     }
-    visits
 }
 
 /// Bytes of each step that these visits, and what is always there, leave of the room.
@@ -99,6 +125,7 @@ fn firsts(visits: &[Visit], chunks: &Chunks) -> Vec<First> {
 }
 
 /// The steps behind which all gradients of some chunk are there whose state is on the host, ascending.
+#[derive(Debug)]
 struct Completions(Vec<usize>);
 
 impl Completions {

@@ -12,6 +12,7 @@
 //! | [`uses`] | which payloads does a step need, and where do gradients go? |
 //! | [`visits`] | from when to when is each of them there, and how much is moved? |
 //! | [`paged`] | what does a rule make of the room that there is? |
+//! | [`grouped`] | which things are of which step, boundary or payload? |
 //!
 //! At boundary b, in this order:
 //!
@@ -23,6 +24,7 @@
 //!
 //! When all its gradients are in it, a payload leaves, and what comes next time is what the optimizer has made of it.
 
+pub mod grouped;
 pub mod paged;
 pub mod tensors;
 pub mod uses;

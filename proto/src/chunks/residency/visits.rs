@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::Payload;
+use super::grouped::Grouped;
 use super::uses::{PayloadUses, Uses};
 use crate::error::Invalid;
 
@@ -184,24 +185,12 @@ impl<'a> Visits<'a> {
 
     /// Visits of payloads at these positions.
     fn of_payloads(uses: &'a Uses, visits: &[Visit], positions: &[usize]) -> Self {
-        let mut ends = vec![0; uses.payloads().len()];
-        positions.iter().for_each(|&position| ends[position] += 1);
-        let mut before = 0;
-        for of in &mut ends {
-            // Where they begin, until they are in their places.
-            before += std::mem::replace(of, before);
-        }
-        let mut placed = visits.to_vec();
-        for (visit, &position) in visits.iter().zip(positions) {
-            placed[ends[position]] = *visit;
-            ends[position] += 1;
-        }
-        let mut begin = 0;
-        for &end in &ends {
-            placed[begin..end].sort_unstable_by_key(|visit| (visit.needed, visit.fetched));
-            begin = end;
-        }
-        Self { uses, visits: placed, ends, are_exclusive: false }
+        let payloads = uses.payloads().len();
+        let grouped = Grouped::of(visits.len(), payloads, |index| positions.get(index).copied());
+        let grouped = grouped.sorted_by_key(|index| (visits[index].needed, visits[index].fetched));
+        let ends = (0..payloads).map(|position| grouped.range(position).end).collect();
+        let visits = grouped.all().iter().map(|&index| visits[index]).collect();
+        Self { uses, visits, ends, are_exclusive: false }
     }
 
     /// Each payload's.

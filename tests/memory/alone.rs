@@ -135,13 +135,13 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
             }
             times.sort_unstable();
             let took: Duration = times[runs / 2];
-            let is_met = gap <= MOST_GAP && took <= MOST_TIME;
             let (published, claim) = match is_goal {
-                true => ("Checkmate: under an hour; goal exact, 10 ms", Claim::Goal(is_met)),
+                true => ("Checkmate: under an hour; goal exact, 10 ms", Claim::Goal(gap <= MOST_GAP)),
                 false => ("", Claim::Shown(true)),
             };
+            let within = is_goal.then_some(MOST_TIME);
             let what = format!("{name}, lacking {:.0} %", 100.0 * lacks);
-            cells.push(Cell { what, ours, published: published.to_owned(), claim, took });
+            cells.push(Cell { what, ours, published: published.to_owned(), claim, took, within });
         }
     }
     cells

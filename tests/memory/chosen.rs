@@ -160,6 +160,7 @@ pub(crate) fn random(count: u64) -> Vec<Cell> {
             // Both are sums of the same seconds.
             claim: Claim::Goal(slowest >= 1.0 - 1e-9),
             took: Duration::from_secs_f64(quantile(&mut millis, 0.5) / 1e3),
+            within: None,
         });
     }
     let [median, p90] = [0.5, 0.9].map(|share| quantile(&mut gaps, share));
@@ -169,6 +170,7 @@ pub(crate) fn random(count: u64) -> Vec<Cell> {
         published: format!("goal {:.0} %, {:.0} %", 100.0 * MEDIAN_GAP, 100.0 * P90_GAP),
         claim: Claim::Goal(median <= MEDIAN_GAP && p90 <= P90_GAP),
         took: Duration::ZERO,
+        within: None,
     });
     cells
 }
@@ -202,6 +204,7 @@ pub(crate) fn published(micro_batches: u32) -> Vec<Cell> {
             published: "flat over sizes".to_owned(),
             claim: Claim::Goal(is_met),
             took,
+            within: None,
         }
     };
     names.into_iter().map(of).collect()

@@ -19,6 +19,7 @@ pub(crate) fn cells() -> Vec<Cell> {
         published,
         claim,
         took: Duration::ZERO,
+        within: None,
     };
     vec![
         cell(

@@ -37,6 +37,7 @@ pub(crate) fn cells() -> Vec<Cell> {
             published: format!("{published:?}"),
             claim: Claim::Goal(ours == Some(published)),
             took: Duration::ZERO,
+            within: None,
         }
     };
     let mut cells: Vec<Cell> = TENSORS.iter().map(of).collect();
@@ -47,6 +48,7 @@ pub(crate) fn cells() -> Vec<Cell> {
         published: "7.6".to_owned(),
         claim: Claim::Goal((ratio - 7.6).abs() < 0.1),
         took: Duration::ZERO,
+        within: None,
     });
     cells
 }

@@ -57,6 +57,7 @@ pub(crate) fn cells() -> Vec<Cell> {
             published: published.into_iter().flatten().collect::<Vec<_>>().join(", "),
             claim: if published_largest.is_some() { Claim::Goal(is_near) } else { Claim::Shown(true) },
             took: Duration::ZERO,
+            within: None,
         }
     };
     BERT.iter().chain(&GPT).map(of).collect()

@@ -23,7 +23,14 @@ pub(crate) fn cells(micro_batches: u32, mappings: usize) -> Vec<Cell> {
             let what = format!("{name} on {}, {}", server.name(), ways.name());
             let [Ok(default), Ok(mapped), Ok(striped)] = plans.map(|plan| plan.0) else {
                 let ours = "needs stripes to fit".to_owned();
-                cells.push(Cell { what, ours, published: String::new(), claim: Claim::Shown(true), took });
+                cells.push(Cell {
+                    what,
+                    ours,
+                    published: String::new(),
+                    claim: Claim::Shown(true),
+                    took,
+                    within: None,
+                });
                 continue;
             };
             let gain = |of: f64, to: f64| 100.0 * (of / to - 1.0);
@@ -43,6 +50,7 @@ pub(crate) fn cells(micro_batches: u32, mappings: usize) -> Vec<Cell> {
                 published: format!("mapping {mapping}, striping {striping}"),
                 claim: Claim::Goal(is_as_claimed && by_striping >= 0.0),
                 took,
+                within: None,
             });
         }
         if server == Server::Dgx1 {
@@ -52,6 +60,7 @@ pub(crate) fn cells(micro_batches: u32, mappings: usize) -> Vec<Cell> {
                 published: "yes".to_owned(),
                 claim: Claim::Goal(is_gain),
                 took: std::time::Duration::ZERO,
+                within: None,
             });
         }
     }

@@ -25,6 +25,7 @@ pub(crate) fn cells() -> Vec<Cell> {
                 published: published.to_owned(),
                 claim: Claim::Goal(found == classes),
                 took,
+                within: None,
             }
         })
         .collect();
@@ -41,6 +42,7 @@ pub(crate) fn cells() -> Vec<Cell> {
         published: String::new(),
         claim: Claim::Goal(found == (40_320, true)),
         took,
+        within: None,
     });
     cells
 }

@@ -21,18 +21,26 @@ pub(crate) struct Cell {
     pub(crate) claim: Claim,
     /// What finding it took; nothing where it is a sum.
     pub(crate) took: Duration,
+    /// What it may take at most, where that is a goal, too.
+    pub(crate) within: Option<Duration>,
 }
 
 impl Cell {
-    /// Whether a goal is missed.
+    /// Whether it is not what it must be. That is the same on every machine, unlike how late it is.
     pub(crate) fn is_missed(&self) -> bool {
         self.claim == Claim::Goal(false)
     }
 
+    /// Whether finding it took longer than it may.
+    pub(crate) fn is_late(&self) -> bool {
+        self.within.is_some_and(|within| self.took > within)
+    }
+
     pub(crate) fn line(&self) -> String {
         let mark = match self.claim {
-            Claim::Goal(true) => "ok",
             Claim::Goal(false) => "MISSED",
+            _ if self.is_late() => "LATE",
+            Claim::Goal(true) => "ok",
             Claim::Shown(true) => "",
             Claim::Shown(false) => "differs",
         };

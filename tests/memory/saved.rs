@@ -30,6 +30,7 @@ pub(crate) fn shares(micro_batches: u32, mappings: usize, quick: bool) -> Vec<Ce
             published: published.to_owned(),
             claim: Claim::Goal(is_whole),
             took,
+            within: None,
         }
     };
     PUBLISHED.iter().filter(|row| !quick || row.0 != "BERT-6.2B").map(of).collect()
@@ -68,6 +69,7 @@ pub(crate) fn ratios(micro_batches: u32) -> Vec<Cell> {
             published: published.to_owned(),
             claim: Claim::Shown(true),
             took: took + also,
+            within: None,
         }
     };
     RATIOS.iter().map(of).collect()

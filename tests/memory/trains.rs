@@ -68,5 +68,6 @@ fn cell(model: PaperModel, server: Server, ways: Ways, published: char, micro_ba
         published: if published.eq_ignore_ascii_case(&'y') { "trains" } else { "no" }.to_owned(),
         claim: if published.is_ascii_uppercase() { Claim::Shown(is_same) } else { Claim::Goal(is_same) },
         took,
+        within: None,
     }
 }

@@ -48,6 +48,14 @@ pub(super) struct Begun {
 }
 
 impl Begun {
+    /// What must be left free most likely, by stage: a plan that leaves nothing free needs as much besides as this one.
+    pub(super) fn likely(self) -> Vec<u64> {
+        let Self { fitting, mut reserve } = self;
+        let besides = fitting.map(|found| found.besides).unwrap_or_default();
+        reserve.iter_mut().zip(besides).for_each(|(reserve, besides)| *reserve = besides.max(*reserve));
+        reserve
+    }
+
     /// Seconds of an iteration; endless where nothing was found.
     pub(super) fn seconds(&self) -> f64 {
         self.fitting.as_ref().map_or(f64::INFINITY, |found| found.seconds)

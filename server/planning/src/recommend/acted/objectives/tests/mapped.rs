@@ -51,7 +51,8 @@ fn listed(rates: &Rates, order: &[u32], unit: u32) -> String {
 fn in_order(scene: &Scene) -> Option<Plan> {
     let pinned = scene.with(|scene| {
         let pin = LayerPin { layer: 0, device: "n0/0".to_owned() };
-        scene.request.goal.constraints = Constraints { pins: vec![pin], ..Constraints::default() };
+        let own = &mut scene.request.goal.constraints;
+        own.pins = vec![pin];
     });
     pinned.answer().ok().map(|((_, plan), _)| plan)
 }
@@ -103,6 +104,50 @@ fn stages_are_where_their_peers_are_near() {
         best_of_all += u32::from(seconds(&plan) <= best * 1.001);
     }
     assert!(faster > 0 && 2 * best_of_all >= asked, "{faster} faster, {best_of_all} best, of {asked}");
+}
+
+/// Devices that would be idle take stages over where their links are better: three stages on four devices come to the best of
+/// all orders, or near it, whether all devices may be taken or as few as are enough.
+#[test]
+fn idle_devices_take_stages_over() {
+    let [mut asked, mut taken, mut best_of_all] = [0_u32; 3];
+    // The first device is far from all others, or from all but one.
+    let unlike = [[1, 1, 1, 16, 16, 16], [1, 1, 4, 1, 16, 16], [1, 16, 1, 4, 1, 4]];
+    let objectives = [Objective::MinIterationTime, Objective::MinDevices];
+    let capacities = [112_000, 116_000, 120_000, 124_000];
+    let asked_for = unlike.into_iter().flat_map(|rates| capacities.map(|capacity| (rates, capacity)));
+    for (number, (rates, capacity)) in asked_for.enumerate() {
+        let named = |order: &[u32]| {
+            let mut scene = scene(&rates, order, capacity);
+            scene.request.goal.objective = Some(objectives[number % 2]);
+            scene.request.goal.constraints = Constraints {
+                allow_idle_devices: true,
+                min_stages: Some(3),
+                max_stages: Some(3),
+                ..Constraints::default()
+            };
+            scene
+        };
+        let same: Vec<u32> = (0..DEVICES).collect();
+        let Some(unmapped) = in_order(&named(&same)) else { continue };
+        assert_eq!(devices(&unmapped), [0, 1, 2]);
+        let plan = named(&same).plan();
+        asked += 1;
+        let mut used = devices(&plan);
+        let scene = format!("{rates:?} at {capacity}: {used:?}, {} s", seconds(&plan));
+        assert!(seconds(&plan) <= seconds(&unmapped) * (1.0 + 1e-9), "{scene}");
+        let every = orders().into_iter().filter_map(|order| in_order(&named(&order)));
+        let best = every.map(|plan| seconds(&plan)).fold(f64::INFINITY, f64::min);
+        assert!(seconds(&plan) >= best * (1.0 - 1e-9), "{scene} of {best}");
+        best_of_all += u32::from(seconds(&plan) <= best * 1.001);
+        taken += u32::from(used.contains(&3) && seconds(&plan) < seconds(&unmapped) * 0.99);
+        used.sort_unstable();
+        assert!(used.windows(2).all(|pair| pair[0] < pair[1]), "{used:?}");
+        let certificate = plan.found.certificate.unwrap();
+        let reached = if number % 2 == 0 { best } else { 3.0 };
+        assert!(certificate.bound.unwrap() <= reached * (1.0 + 1e-9), "{scene}: {certificate:?}");
+    }
+    assert!(taken > 1 && 2 * best_of_all >= asked, "{taken} taken over, {best_of_all} best, of {asked}");
 }
 
 /// On a switch no order is better than another, so stages stay where they are.

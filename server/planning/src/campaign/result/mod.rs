@@ -123,13 +123,14 @@ fn of_rank(leased: &Leased<'_>, (rank, laid): OfRank<'_>, measured: &Measurement
 }
 
 /// Whether a rank's device has blocks of another stage: number n of that one sends to `n mod devices` of this one, so that it
-/// has one of that number, if any.
+/// has one of that number, if any. What takes no bytes, such as the state that plain SGD does not have, is nowhere.
 fn hosts(spec: &RunSpec, rank: &RankPosition, actions: &StageActions) -> bool {
     let ranks = spec.ranks();
     let sends = |stage: u32| {
         ranks.iter().any(|other| other.position.stage_index == stage && other.shard == rank.shard)
     };
-    actions.hosted.iter().any(|hosted| matches!(spec.work, Work::Solo(_)) || sends(hosted.stage))
+    let mut with_bytes = actions.hosted.iter().filter(|hosted| hosted.bytes.0 > 0);
+    with_bytes.any(|hosted| matches!(spec.work, Work::Solo(_)) || sends(hosted.stage))
 }
 
 /// The worker's device that it can have been measured on.

@@ -345,7 +345,8 @@ fn what_actions_moved_is_what_they_ask_for() {
     );
 }
 
-/// A stage's second device has nothing of a stage that has only one: it says nothing, and the first one has to.
+/// A stage's second device has nothing of a stage that has only one: it says nothing, and the first one has to, unless what it has
+/// takes no bytes.
 #[test]
 fn only_devices_that_others_send_to_tell_what_they_host() {
     let typed: StagedAction = "0/0=activations:1:1,1".parse().unwrap();
@@ -363,8 +364,12 @@ fn only_devices_that_others_send_to_tell_what_they_host() {
     measurements[0].offload = Some(Box::new(out));
     assert_eq!(refused(&spec, &measurements), "measurements[1].offload");
     let hosts = Offload { host_peak: Bytes(0), hosted_peak: Bytes(1 << 20), copies: Vec::new() };
+    let without = measurements.clone();
     measurements[1].offload = Some(Box::new(hosts));
     assert_eq!(check(&leased(&spec, &devices()), &measurements), Ok(()));
+    let mut empty = spec;
+    empty.stage_actions[1].hosted[0].bytes = Bytes(0);
+    assert_eq!(check(&leased(&empty, &devices()), &without), Ok(()));
 }
 
 /// A stage may hold less at once than it trains, where that leaves its device; then the device may be smaller than it, too.

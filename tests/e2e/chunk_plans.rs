@@ -209,14 +209,20 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
     for fixed in [
         ["--chunk-order", "micro-batch", "--host-copy", "kept"],
         ["--chunk-order", "layer", "--host-copy", "made"],
+        ["--chunk-embedding", "host", "--host-copy", "made"],
+        ["--chunk-embedding", "host", "--chunk-order", "micro-batch"],
     ] {
-        train_as_predicted(&planner, &of(&two, &fixed));
+        let plan = of(&two, &fixed);
+        let is_on_host = stage(&plan)["chunks"]["embedding"] == "EMBEDDING_PLACE_HOST";
+        assert!(is_on_host || fixed[0] != "--chunk-embedding", "{plan}");
+        train_as_predicted(&planner, &plan);
     }
 
     // Each has its part of some chunks, or of all, on its device: then there is nothing on its host, and nothing to fetch.
     let roomy = devices(&planner, 2, 80);
     for count in [2, 10_000] {
-        let plan = of(&roomy, &["--chunks-on-device", &count.to_string()]);
+        let options = ["--chunks-on-device", &count.to_string(), "--chunk-embedding", "chunk"];
+        let plan = of(&roomy, &options);
         let on_device = stage(&plan)["chunks"]["onDevice"].as_array().unwrap().len();
         // How many there are follows from the size that is fastest by what was measured.
         let visits = stage(&plan)["chunks"]["planned"]["visits"].as_array().unwrap().clone();
@@ -420,7 +426,16 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         ("3x512MiB", &[][..], ["--devices", "--allow-idle-devices"]),
         ("1x512MiB,1x256MiB", &[], ["--devices", "--allow-idle-devices"]),
         ("2x512MiB", &["--data-degrees", "1"], ["--data-degrees", "divide"]),
-        ("2x512MiB", &["--chunk-embedding", "host"], ["--chunk-embedding", "train on one device"]),
+        (
+            "2x512MiB",
+            &["--chunk-embedding", "host", "--tensor-degrees", "2"],
+            ["--chunk-embedding", "each of 2 shards has its own rows"],
+        ),
+        (
+            "2x512MiB",
+            &["--chunk-embedding", "host", "--chunk-layout", "patrickstar", "--tensor-degrees", "1"],
+            ["--chunk-embedding", "choose chunk, or the layout aligned"],
+        ),
         ("2x512MiB", &["--partition", "4-3"], ["--partition", "one stage"]),
     ] {
         let host = ["--devices", devices, "--host-memory", "256MiB"];

@@ -17,16 +17,25 @@
 //!   begins when the last micro-batch's rows are added, and, of a tied weight, the upper end's gradient before.
 //!
 //! The table is a chunk of its own, so that nothing else waits for it; positions and whatever else the layer has stay in chunks.
+//!
+//! Several replicas share it like any chunk: of its state each owns a part. A micro-batch's rows may be of any part, so the host of
+//! each has the whole table besides, as layers compute with it, and rows are made of that; and a gradient of the whole table, in
+//! which its own micro-batches' are added up. Behind the last of them ranks stop and add these up, each those of its part, in the
+//! order in which replicas add up gradients anyway; each part is updated, and before the first rows of the next iteration ranks
+//! stop again and give each other their new parts.
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::Layout;
+use super::groups::{ChunkOwners, Sharing};
+use super::layout::{Chunk, Layout};
+use super::packing::ChunkLayout;
 use crate::choice;
 use crate::error::Invalid;
 use crate::model::layer::{LayerKind, TokenEmbedding};
 use crate::model::{Model, ModelInput};
 use crate::training::TrainingSpec;
 use crate::training::actions::{Step, Steps};
+use crate::training::stage::StageConfig;
 use crate::wire::v1;
 
 /// Where the token table of a model's embedding is when its layer computes.
@@ -61,7 +70,7 @@ pub struct HostTable {
     pub rows: u64,
     /// Elements of a row.
     pub width: u64,
-    /// Rows that a micro-batch takes: its tokens.
+    /// Rows that a rank takes for a micro-batch: the tokens of its samples.
     pub tokens: u64,
     /// Forward passes of its layer in an iteration, those that are done again included.
     pub gathers: u64,
@@ -77,7 +86,7 @@ impl HostTable {
     /// Its place among the tensors that are laid out: the first of the first layer.
     pub const TENSOR: usize = 0;
 
-    /// That of a model, trained in these steps, if it is on the host.
+    /// That of a model which such a stage trains in these steps, if it is on the host.
     ///
     /// # Errors
     /// Those of [`Self::check`].
@@ -85,16 +94,17 @@ impl HostTable {
         place: EmbeddingPlace,
         model: &Model,
         training: &TrainingSpec,
-        ranks: u32,
+        stage: &StageConfig,
         steps: &Steps,
     ) -> Result<Option<Self>, Invalid> {
-        let Some((kind, sequence_length)) = Self::check(place, model, ranks)? else { return Ok(None) };
+        let Some((kind, sequence_length)) = Self::check(place, model, stage)? else { return Ok(None) };
+        let samples = stage.per_device_micro_batch(training.micro_batch_size);
         let of = |number: i64| u64::try_from(number).unwrap_or(0);
         let count = |is: fn(&Step) -> bool| steps.all().iter().filter(|step| is(step)).count() as u64;
         Ok(Some(Self {
             rows: of(kind.vocabulary_size),
             width: of(kind.hidden_size),
-            tokens: of(sequence_length).saturating_mul(training.micro_batch_size.into()),
+            tokens: of(sequence_length).saturating_mul(samples.into()),
             gathers: count(|step| Self::gathers_in(*step)),
             scatters: count(|step| Self::scatters_in(*step)),
             last: steps.all().iter().rposition(|step| Self::scatters_in(*step)),
@@ -111,14 +121,14 @@ impl HostTable {
         matches!(step, Step::Backward { layer: 0, .. })
     }
 
-    /// The embedding of a model that so many ranks train, and the tokens of a sample, where its table is on the host.
+    /// The embedding of a model that such a stage trains, and the tokens of a sample, where its table is on the host.
     ///
     /// # Errors
-    /// Names the field: the model has no table of tokens, or more than one rank trains it.
+    /// Names the field: the model has no table of tokens, or shards compute each layer.
     pub fn check(
         place: EmbeddingPlace,
         model: &Model,
-        ranks: u32,
+        stage: &StageConfig,
     ) -> Result<Option<(TokenEmbedding, i64)>, Invalid> {
         if place == EmbeddingPlace::Chunk {
             return Ok(None);
@@ -133,15 +143,32 @@ impl HostTable {
                 EmbeddingPlace::Chunk
             ));
         };
-        if ranks > 1 {
-            // Each would find gradients of rows that others own.
+        if stage.tensor_degree > 1 {
+            // What tokens of others' rows become is added up on the device, between the shards.
             return refuse(format!(
-                "is {place}, but {ranks} ranks share chunks, and each would take rows that others own: choose {}, or train \
-                 on one device",
+                "is {place}, but each of {} shards has its own rows of the table: choose {}, or replicas alone",
+                stage.tensor_degree,
                 EmbeddingPlace::Chunk
             ));
         }
         Ok(Some((kind, sequence_length)))
+    }
+
+    /// Whether ranks may own such parts of chunks with a table there.
+    ///
+    /// # Errors
+    /// They own whole chunks, in which a group has other tensors besides the table.
+    pub fn check_owners(place: EmbeddingPlace, owners: ChunkOwners, ranks: u32) -> Result<(), Invalid> {
+        if place == EmbeddingPlace::Chunk || owners == ChunkOwners::Parts || ranks == 1 {
+            return Ok(());
+        }
+        let why = format!(
+            "is {place}, but of {ranks} ranks each owns whole chunks, and the table is none that they could share: choose {}, or \
+             the layout {}, in which they own parts",
+            EmbeddingPlace::Chunk,
+            ChunkLayout::Aligned
+        );
+        Err(Invalid::field("embedding", why))
     }
 
     /// Elements of what a micro-batch takes.
@@ -149,8 +176,12 @@ impl HostTable {
         self.tokens.saturating_mul(self.width)
     }
 
-    /// Elements of the table.
-    pub fn elements(&self, layout: &Layout) -> u64 {
-        layout.chunks().get(Self::CHUNK).map_or(0, |chunk| chunk.extent)
+    /// Elements of the table, where ranks share it the parts of all.
+    pub fn elements(&self, layout: &Layout, sharing: &Sharing) -> u64 {
+        let all = |chunk: &Chunk| match sharing.ranks() {
+            1 => chunk.extent,
+            ranks => sharing.part(chunk).saturating_mul(ranks.into()),
+        };
+        layout.chunks().get(Self::CHUNK).map_or(0, all)
     }
 }

@@ -61,12 +61,15 @@ pub struct HostChunk {
 /// What a table on the host has besides what the optimizer keeps of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostTableParts {
-    /// Its gradient, in which those of rows are added up, and that of a tied weight's upper end.
+    /// Its gradient, in which those of rows are added up, and that of a tied weight's upper end; where ranks share the table all of
+    /// it, too.
     pub gradients: HostPart,
     /// The rows of a micro-batch, on their way to the device.
     pub up: HostPart,
     /// Gradients of the rows of a micro-batch, from the device.
     pub down: HostPart,
+    /// All of the table, as layers compute with it, where ranks own parts of it: rows are taken from there.
+    pub whole: Option<HostPart>,
 }
 
 /// What a rank's chunks take of the host.
@@ -122,7 +125,7 @@ enum Taker {
     Parameters(usize),
     Gradients(usize),
     Staging,
-    /// A table's gradient, rows on their way up, and down.
+    /// A table's gradient, rows on their way up, and down; where ranks share it the table.
     Table,
 }
 
@@ -179,7 +182,9 @@ impl HostDemand<'_> {
             take(Taker::Staging, largest, List::Parameters)?;
         }
         if let Some(table) = table {
-            for elements in [table.elements(layout), table.taken(), table.taken()] {
+            let all = table.elements(layout, sharing);
+            let whole = (sharing.ranks() > 1).then_some(all);
+            for elements in [all, table.taken(), table.taken()].into_iter().chain(whole) {
                 take(Taker::Table, elements, List::Parameters)?;
             }
         }
@@ -206,7 +211,8 @@ impl HostMemory {
         let bytes = demand.give_out(|chunk| demand.uses.is_on_device(chunk), given);
         let bytes = bytes.ok_or_else(super::packing::too_many)?;
         let table = match *table {
-            [gradients, up, down] => Some(HostTableParts { gradients, up, down }),
+            [gradients, up, down] => Some(HostTableParts { gradients, up, down, whole: None }),
+            [gradients, up, down, whole] => Some(HostTableParts { gradients, up, down, whole: Some(whole) }),
             _ => None,
         };
         Ok(Self { chunks, staging, table, bytes })

@@ -206,7 +206,8 @@ impl ChunkedStage {
         let lists = Lists::new(training.precision, &training.optimizer)?;
         let sequence = Sequence::of_stage(model, stage, 0);
         let steps = Steps::of_chunks(training, model.layers().len(), self.order);
-        let table = HostTable::of(self.embedding, model, training, stage.devices(), &steps)?;
+        let table = HostTable::of(self.embedding, model, training, stage, &steps)?;
+        HostTable::check_owners(self.embedding, self.owners, ranks)?;
         let packing = Packing::new(&sequence, self.layout, lists)?;
         let packing = if table.is_some() { packing.with_table_apart() } else { packing };
         let layout = packing.lay_out(self.chunk_elements).map_err(|of| of.under("chunk_elements"))?;
@@ -423,7 +424,7 @@ impl Chunks {
     }
 
     /// Bytes of what these visits copy in an iteration, of rows that are gathered on the host, and of what ranks give each
-    /// other: a chunk's parts whenever it comes, and its gradients when all of them are there.
+    /// other: a chunk's parts whenever it comes, and its gradients when all of them are there; of a table on the host both once.
     pub fn moved(&self, visits: &Visits<'_>) -> Moved {
         let mut moved = visits.moved(|chunk, is_unfinished| self.copied_bytes(chunk, is_unfinished));
         for (_, visit, copies) in visits.all() {
@@ -433,6 +434,9 @@ impl Chunks {
             moved.scattered = moved.scattered.saturating_add(of(copies.is_complete));
         }
         if let Some(HostTable { gathers, scatters, .. }) = self.table {
+            let others = self.others_bytes(HostTable::CHUNK);
+            moved.gathered = moved.gathered.saturating_add(others);
+            moved.scattered = moved.scattered.saturating_add(others);
             moved.rows_up = gathers.saturating_mul(self.row_bytes());
             moved.rows_down = scatters.saturating_mul(self.row_bytes());
             moved.up = moved.up.saturating_add(moved.rows_up);

@@ -115,14 +115,14 @@ fn assert_as_predicted(
     };
     let run = whole(model, training, degrees);
     let SoloStage { stage: config, stage_count, stage_index } = run.position;
-    let (ranks, devices) = (degrees.0, config.devices());
+    let ranks = degrees.0;
     let lay_out = |stage: &ChunkedStage| stage.lay_out_split(model, &training, &config).unwrap();
     let mut stage = chunked(dice);
     let has_table = matches!(model.input(), ModelInput::Tokens { .. });
-    if devices == 1 && has_table {
+    if config.tensor_degree == 1 && has_table {
         stage.embedding = pick(dice, &EmbeddingPlace::ALL);
     }
-    if ranks > 1 && dice.below(2) == 0 {
+    if ranks > 1 && stage.embedding == EmbeddingPlace::Chunk && dice.below(2) == 0 {
         // As PatrickStar shares them.
         (stage.layout, stage.owners) = (ChunkLayout::Patrickstar, ChunkOwners::Whole);
         let largest =

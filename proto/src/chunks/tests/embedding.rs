@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::bytes::Bytes;
 use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::groups::ChunkOwners;
-use crate::chunks::host::HostCopy;
+use crate::chunks::host::{HostCopy, HostPart};
 use crate::chunks::lists::Lists;
 use crate::chunks::packing::{ChunkLayout, Packing};
 use crate::chunks::residency::paged::Paging;
@@ -14,6 +14,7 @@ use crate::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel,
 use crate::model::Model;
 use crate::model::zoo::{Gpt2, Vgg, Zoo};
 use crate::training::chunk_order::ChunkOrder;
+use crate::training::stage::StageConfig;
 use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 fn gpt(untied_head: bool) -> Model {
@@ -88,6 +89,34 @@ fn rows_move_instead_of_the_table() {
     }
 }
 
+/// Of a table that ranks share each host has the optimizer's part, and besides what one alone has all of the table and of its
+/// gradient, and places for the rows of its own samples.
+#[test]
+fn every_host_has_all_of_a_table_that_ranks_share() {
+    let stage = stage(EmbeddingPlace::Host, ChunkOrder::Layer);
+    let lay_out = |ranks| {
+        let chunks = stage.lay_out_shared(&gpt(true), &training(RecomputePolicy::None), ranks).unwrap();
+        (chunks.host.chunks[0].clone(), chunks.host.table.unwrap())
+    };
+    let bytes = |place: &HostPart| place.bytes;
+    let (alone, table) = lay_out(1);
+    assert_eq!(alone.state.iter().map(bytes).collect::<Vec<_>>(), [4 * 50 * 16; 3]);
+    assert_eq!(
+        [table.gradients, table.up, table.down].map(|of| of.bytes),
+        [2 * 50 * 16, 2 * 3 * 8 * 16, 2 * 3 * 8 * 16]
+    );
+    assert_eq!(table.whole, None);
+    // A third of 800 elements, in lines of 32.
+    let (shared, table) = lay_out(3);
+    assert_eq!(shared.state.iter().map(bytes).collect::<Vec<_>>(), [4 * 288; 3]);
+    assert_eq!(
+        [table.gradients, table.up, table.down].map(|of| of.bytes),
+        [2 * 3 * 288, 2 * 8 * 16, 2 * 8 * 16]
+    );
+    assert_eq!(table.whole.map(|of| of.bytes), Some(2 * 3 * 288));
+    assert_eq!(shared.parameters, None, "rows need no more");
+}
+
 /// What cannot be is refused by the name of its field, with what can be.
 #[test]
 fn tables_that_are_not_there_are_refused() {
@@ -100,7 +129,8 @@ fn tables_that_are_not_there_are_refused() {
     };
     let vgg = Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 16 }).build().unwrap();
     assert_eq!(field(host.lay_out(&vgg, &training).unwrap_err()), "embedding");
-    assert_eq!(field(host.lay_out_shared(&gpt(true), &training, 3).unwrap_err()), "embedding");
+    let shards = StageConfig { tensor_degree: 2, ..StageConfig::single(0, gpt(true).layers().len() - 1) };
+    assert_eq!(field(host.lay_out_split(&gpt(true), &training, &shards).unwrap_err()), "embedding");
     let on_device = ChunkedStage { on_device: vec![0], ..host };
     assert_eq!(field(on_device.lay_out(&gpt(true), &training).unwrap_err()), "on_device");
     assert!(stage(EmbeddingPlace::Chunk, ChunkOrder::Layer).lay_out(&vgg, &training).is_ok());

@@ -19,8 +19,9 @@
 //! copies take that must be over before it; and behind a step as many as those take that begin there, or later.
 //!
 //! Where a table of tokens is on the host, passes stop for its rows in every step of the embedding: for what is gathered and
-//! comes, and for what leaves. From the first rows of an iteration to those of the next lie all passes, and then the last rows'
-//! addition and the table's update, since the embedding is the first and the last that computes.
+//! comes, and for what leaves; where ranks share it they stop for both exchanges as well. From the first rows of an iteration to
+//! those of the next lie all passes, and then the last rows' addition and the table's update, since the embedding is the first and
+//! the last that computes.
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::lists::List;
@@ -133,11 +134,16 @@ impl Laid<'_> {
         let (table, rates) = (self.ground.course.table?, &self.question.rates);
         let bytes = table.taken().saturating_mul(self.placed.lists.scalar_bytes(List::Parameters));
         let worked = rates.update_seconds(table.taken());
-        for (seconds, &step) in seconds.iter_mut().zip(self.ground.course.steps.all()) {
-            if HostTable::gathers_in(step) {
-                *seconds += worked + rates.up_seconds(bytes);
-            } else if HostTable::scatters_in(step) {
+        let mut parts = Some(self.placed.exchange_seconds(HostTable::CHUNK));
+        for (step, seconds) in seconds.iter_mut().enumerate() {
+            let Some(&of) = self.ground.course.steps.all().get(step) else { continue };
+            if HostTable::gathers_in(of) {
+                *seconds += worked + rates.up_seconds(bytes) + parts.take().unwrap_or(0.0);
+            } else if HostTable::scatters_in(of) {
                 *seconds += rates.down_seconds(bytes);
+            }
+            if table.last == Some(step) {
+                *seconds += self.placed.exchange_seconds(HostTable::CHUNK);
             }
         }
         Some(worked + rates.update_seconds(self.placed.elements(HostTable::CHUNK)))

@@ -22,6 +22,8 @@ pub(super) struct Clocks<W> {
     rows: f64,
     /// When the last rows were added.
     pub(super) added: f64,
+    /// Whether each rank that shares a table on the host has all of it as it was last updated.
+    has_table: bool,
     /// When each payload's copy is over.
     copied: Vec<f64>,
     /// Payloads that come in the iteration before the one that needs them.
@@ -47,6 +49,7 @@ impl<W: Witness> Clocks<W> {
             update: 0.0,
             rows: 0.0,
             added: 0.0,
+            has_table: false,
             copied: vec![0.0; chunks.uses.payloads().len()],
             over_end,
             kept: vec![0.0; kept],
@@ -118,9 +121,16 @@ impl<W: Witness> Clocks<W> {
         busy.rows += seconds;
     }
 
-    /// Before a pass that takes rows of a table on the host they come, behind its last update.
+    /// Before a pass that takes rows of a table on the host they come, behind its last update. Ranks that share the table give
+    /// each other their parts before the first of an iteration.
     pub(super) fn gather(&mut self, scene: &LaneScene<'_>, step: usize, told: &mut Lanes) {
         let Some(table) = scene.table_in(step, HostTable::gathers_in) else { return };
+        if scene.is_shared() && !self.has_table {
+            let updated = self.updated[HostTable::CHUNK];
+            told.fetch_seconds += self.wait_until(updated, LaneWork::WaitForRows(true));
+            self.exchange(scene, HostTable::CHUNK, LaneWork::Gather, told);
+            self.has_table = true;
+        }
         let there = self.now.max(self.updated[HostTable::CHUNK]);
         self.work_on_rows(table.taken(), there, scene, &mut told.busy);
         let seconds = scene.rates.up_seconds(scene.chunks.row_bytes());
@@ -132,7 +142,7 @@ impl<W: Witness> Clocks<W> {
     }
 
     /// Behind a pass that finds gradients of rows they leave, where the last ones were added, and are added. The table is updated
-    /// behind the last of an iteration.
+    /// behind the last of an iteration; ranks that share it add up its gradients before.
     pub(super) fn scatter(
         &mut self,
         scene: &LaneScene<'_>,
@@ -151,6 +161,13 @@ impl<W: Witness> Clocks<W> {
         self.added = self.rows;
         if table.last != Some(step) {
             return;
+        }
+        if scene.is_shared() {
+            told.leave_seconds += self.wait_until(self.added, LaneWork::WaitForRows(false));
+            self.exchange(scene, HostTable::CHUNK, LaneWork::Scatter, told);
+            // They are complete on the host from now on.
+            self.added = self.now;
+            self.has_table = false;
         }
         match scene.update {
             UpdateTime::OnArrival => {
@@ -249,6 +266,11 @@ impl LaneScene<'_> {
     /// Elements that an update of a chunk goes over.
     pub(super) fn elements(&self, chunk: usize) -> u64 {
         self.chunks.layout.chunks().get(chunk).map_or(0, |chunk| most_updated(&self.chunks.sharing, chunk))
+    }
+
+    /// Whether several ranks own the chunks.
+    fn is_shared(&self) -> bool {
+        self.chunks.sharing.ranks() > 1
     }
 
     /// The table on the host, if a step does this with it.

@@ -47,7 +47,7 @@ impl Courses {
         }
         let (model, training) = (&question.model, question.training(recompute));
         let steps = Steps::of_chunks(&training, model.layers().len(), order);
-        let table = HostTable::of(embedding, model, &training, question.stage().devices(), &steps)?;
+        let table = HostTable::of(embedding, model, &training, &question.stage(), &steps)?;
         let tensors = TensorUses::new(self.layers(question, embedding), &steps);
         let course = Rc::new(Course { order, recompute, embedding, table, steps, tensors });
         self.known.push(Rc::clone(&course));

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::{HostCopy, HostMemory};
 use loadmaster_proto::chunks::layout::Layout;
@@ -66,6 +66,7 @@ impl<'a> Laid<'a> {
         (layout, lists): (ChunkLayout, Lists),
         embedding: EmbeddingPlace,
     ) -> Result<impl DoubleEndedIterator<Item = Result<Layout, Invalid>>, Invalid> {
+        HostTable::check_owners(embedding, ChunkOwners::of_layout(layout), question.ranks)?;
         let packing = Packing::new(sequence, layout, lists)?;
         let packing = match embedding {
             EmbeddingPlace::Chunk => packing,

@@ -55,7 +55,7 @@ pub struct ChunkChoices {
     pub recomputes: Vec<RecomputePolicy>,
     /// What the host holds of the parameters.
     pub host_copies: Vec<HostCopy>,
-    /// Where the table of tokens is when the embedding computes. On the host where one rank trains a model that has one.
+    /// Where the table of tokens is when the embedding computes. On the host where no shards compute the embedding of a model that has one.
     pub embeddings: Vec<EmbeddingPlace>,
     /// Where what layers keep of a micro-batch is between its passes.
     pub activations: Vec<ActivationPlace>,
@@ -174,7 +174,7 @@ impl ChunkQuestion {
     /// Where the table of tokens may be: of the choices those that the model and its ranks can do, or all where they can do none.
     pub fn embeddings(&self) -> Vec<EmbeddingPlace> {
         let mut able = self.choices.embeddings.clone();
-        able.retain(|&place| HostTable::check(place, &self.model, self.stage().devices()).is_ok());
+        able.retain(|&place| HostTable::check(place, &self.model, &self.stage()).is_ok());
         if able.is_empty() { self.choices.embeddings.clone() } else { able }
     }
 

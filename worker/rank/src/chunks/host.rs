@@ -34,7 +34,7 @@ pub(super) struct Update {
     /// Where its gradients are, and its new parameters will be.
     pub(super) gradients: HostPart,
     /// Where its parameters are to be besides.
-    pub(super) parameters: Option<HostPart>,
+    pub(super) copies: Vec<HostPart>,
     /// What the optimizer keeps, the fp32 copy first.
     pub(super) state: Vec<HostPart>,
     /// Whether its gradients are zero again behind it: those of a table on the host, which are added up there.
@@ -127,8 +127,8 @@ impl Update {
                 }
                 StepKernel::TensorWise => tensor_step::step(lists, updating.rule, self.steps)?,
             }
-            if let Some(kept) = &self.parameters {
-                own(kept)?.all().copy_from_slice(parameters.all());
+            for copy in &self.copies {
+                own(copy)?.all().copy_from_slice(parameters.all());
             }
             if self.clears {
                 parameters.all().fill(L::round(0.0));

@@ -13,7 +13,7 @@ use tch::{Kind, Tensor};
 
 use super::device::DeviceState;
 use super::host::{HostChunks, Update, Updating};
-use super::rows::HostRows;
+use super::rows::{HostRows, TablePlace};
 use super::tensors::{ChunkBlock, Tensors};
 use super::trace::Counts;
 use super::visiting::Told;
@@ -116,9 +116,14 @@ impl Payloads {
         }
         let host = HostChunks::new(mapping, chunks.host.clone(), updating)?;
         let weights = host.memory.chunks.get(HostTable::CHUNK).and_then(|chunk| chunk.state.first());
-        let rows = match (chunks.table.zip(host.memory.table), weights) {
-            (Some(table), Some(&weights)) => {
-                Some(HostRows::start(host.mapping.clone(), table, weights, precision)?)
+        let rows = match (chunks.table.zip(host.memory.table), weights, chunks.layout.chunks().first()) {
+            (Some((table, parts)), Some(&weights), Some(chunk)) => {
+                let owned = match &group {
+                    Some(_) => chunks.sharing.owned(chunk, rank),
+                    None => 0..table.rows.saturating_mul(table.width),
+                };
+                let place = TablePlace { memory: host.mapping.clone(), table, parts, weights, owned };
+                Some(HostRows::start(place, precision)?)
             }
             _ => None,
         };
@@ -234,7 +239,7 @@ impl Payloads {
             after: ticket.completion()?,
             gradients,
             // Of parameters whose gradients are apart nothing leaves unfinished.
-            parameters: places.parameters.filter(|_| is_apart),
+            copies: places.parameters.filter(|_| is_apart).into_iter().collect(),
             state: places.state.clone(),
             clears: false,
             tensors: tensors.with_gradients(&layout.tensors, owned),

@@ -5,6 +5,7 @@
 //! the order of its tokens, each sum rounded to the number format, and that is added to the gradient of the table. On a GPU
 //! libtorch adds up in fp32 and in any order, so there sums differ in their last bits.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
@@ -31,6 +32,8 @@ pub(super) struct HostRows {
     pub(super) copied: Option<Completion>,
     /// The last addition of a micro-batch to the table's gradient, behind which are all before it.
     pub(super) added: Option<Completion>,
+    /// Whether the host has all of a table that ranks share as it was last updated.
+    pub(super) has_whole: bool,
 }
 
 /// Something to do with the table.
@@ -40,7 +43,7 @@ enum Work {
     Gather(Tokens),
     /// Gradients of the rows of these tokens, of one micro-batch.
     Add(Tokens),
-    /// A gradient of all rows.
+    /// A gradient of all rows that this rank owns.
     AddAll(HostPart),
 }
 
@@ -52,33 +55,31 @@ struct Asked {
     end: Doing,
 }
 
-/// Where the thread works.
+/// A table, and where it is in the host's memory.
 #[derive(Debug)]
-struct Place {
-    memory: Arc<Mapping>,
-    table: HostTable,
-    parts: HostTableParts,
-    weights: HostPart,
+pub(super) struct TablePlace {
+    pub(super) memory: Arc<Mapping>,
+    pub(super) table: HostTable,
+    pub(super) parts: HostTableParts,
+    /// Its fp32 copy, or what this rank owns of that.
+    pub(super) weights: HostPart,
+    /// Which elements those are.
+    pub(super) owned: Range<u64>,
 }
 
 impl HostRows {
-    /// Starts the thread, which ends when nobody can ask any more. The table's fp32 copy is at `weights`.
+    /// Starts the thread, which ends when nobody can ask any more.
     ///
     /// # Errors
     /// When there can be no more threads.
-    pub(super) fn start(
-        memory: Arc<Mapping>,
-        (table, parts): (HostTable, HostTableParts),
-        weights: HostPart,
-        precision: Precision,
-    ) -> Result<Self, RankError> {
+    pub(super) fn start(place: TablePlace, precision: Precision) -> Result<Self, RankError> {
         let (asked, works) = mpsc::channel();
-        let place = Place { memory, table, parts, weights };
+        let (table, parts) = (place.table, place.parts);
         std::thread::Builder::new()
             .name("gathers rows".to_owned())
             .spawn(move || work(&works, &place, precision))
             .map_err(|error| RankError::Other(format!("cannot start a thread that gathers rows: {error}")))?;
-        Ok(Self { table, parts, asked, copied: None, added: None })
+        Ok(Self { table, parts, asked, copied: None, added: None, has_whole: false })
     }
 
     fn ask(&self, after: Vec<Completion>, work: Work) -> Completion {
@@ -99,13 +100,13 @@ impl HostRows {
         self.added = Some(self.ask(vec![copied], Work::Add(tokens)));
     }
 
-    /// Adds a gradient of the whole table, once it is on the host.
+    /// Adds a gradient of the whole table, or of what this rank owns of it, once it is on the host.
     pub(super) fn add_all(&self, gradient: HostPart, copied: Completion, end: Doing) {
         drop(self.asked.send(Asked { after: vec![copied], work: Work::AddAll(gradient), end }));
     }
 }
 
-fn work(works: &Receiver<Asked>, place: &Place, precision: Precision) {
+fn work(works: &Receiver<Asked>, place: &TablePlace, precision: Precision) {
     for Asked { after, work, end } in works {
         // Sums that lack something are nobody's: with it fails all that comes behind.
         if !after.iter().all(Completion::is_done_at_last) {
@@ -123,7 +124,7 @@ fn work(works: &Receiver<Asked>, place: &Place, precision: Precision) {
     }
 }
 
-impl Place {
+impl TablePlace {
     fn run<L: Scalar + Number>(&self, work: &Work) -> Result<(), RankError> {
         let lacks = || defect("a table is not in the host's memory");
         let own =
@@ -133,8 +134,11 @@ impl Place {
         let row = usize::try_from(width).map_err(|_| lacks())?;
         match work {
             Work::Gather(tokens) => {
-                let weights = self.memory.numbers::<f32>(self.weights.start, elements);
                 let mut taken = own(self.parts.up, tokens.len() as u64 * width)?;
+                if let Some(whole) = self.parts.whole {
+                    return gather(own(whole, elements)?.all(), tokens, taken.all(), row);
+                }
+                let weights = self.memory.numbers::<f32>(self.weights.start, elements);
                 gather(weights.ok_or_else(lacks)?.all(), tokens, taken.all(), row)
             }
             Work::Add(tokens) => {
@@ -142,7 +146,10 @@ impl Place {
                 add_rows(own(self.parts.gradients, elements)?.all(), tokens, gradients.all(), row)
             }
             Work::AddAll(part) => {
-                let (mut sum, mut other) = (own(self.parts.gradients, elements)?, own(*part, elements)?);
+                let (start, elements) = (self.owned.start, self.owned.end - self.owned.start);
+                let owned = self.parts.gradients.start + size_of::<L>() as u64 * start;
+                let sum = self.memory.numbers::<L>(owned, elements);
+                let (mut sum, mut other) = (sum.ok_or_else(lacks)?, own(*part, elements)?);
                 add(sum.all(), other.all());
                 Ok(())
             }
@@ -151,11 +158,16 @@ impl Place {
 }
 
 /// Rows of a table with rows of so many elements, rounded to what layers compute with.
-fn gather<L: Scalar>(weights: &[f32], tokens: &[i64], to: &mut [L], row: usize) -> Result<(), RankError> {
+fn gather<W: Scalar, L: Scalar>(
+    weights: &[W],
+    tokens: &[i64],
+    to: &mut [L],
+    row: usize,
+) -> Result<(), RankError> {
     for (&token, to) in tokens.iter().zip(to.chunks_exact_mut(row)) {
         let from = usize::try_from(token).ok().and_then(|token| weights.chunks_exact(row).nth(token));
         let from = from.ok_or_else(|| unknown(token))?;
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = L::round(from));
+        to.iter_mut().zip(from).for_each(|(to, &from)| *to = L::round(from.read()));
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::layer_tensors;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::chunked;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::training::actions::{Step, Steps};
@@ -68,6 +69,10 @@ impl ChunkRun {
         let devices = &spec.position.stage;
         let chunks = stage.lay_out_split(&spec.model, &spec.training, devices);
         let chunks = chunks.map_err(|of| of.under("chunks"))?;
+        if chunks.table.is_some() && group.is_some() && memory.gpu().is_some() {
+            let why = "is host, but several GPUs exchange what is in their own memory alone: choose chunk, or train on one device";
+            return Err(Invalid::field("embedding", why).under("chunks").into());
+        }
         let chunks = Arc::new(chunks);
         let mut run = Self {
             capacity: spec.device.capacity.0,
@@ -146,6 +151,9 @@ impl ChunkRun {
             let values = start.f_reshape([-1])?.f_narrow(0, skip, count)?;
             return state.start(from - owned.start, &values, self.payloads.block(place.chunk));
         }
+        // Others give theirs before the first rows.
+        let whole =
+            host.memory.table.and_then(|table| table.whole).filter(|_| place.chunk == HostTable::CHUNK);
         let write = |part: HostPart, tensor: &Tensor| {
             let size = tensor.kind().elt_size_in_bytes() as u64;
             // A place for the whole chunk begins with its first element, one for a part with the part's.
@@ -161,10 +169,8 @@ impl ChunkRun {
             if let Some(&weights) = chunk.state.first() {
                 write(weights, start)?;
             }
-            match chunk.parameters {
-                Some(kept) => write(kept, &start.f_to_kind(self.kind)?),
-                None => Ok(()),
-            }
+            let computed = chunk.parameters.into_iter().chain(whole);
+            computed.into_iter().try_for_each(|place| write(place, &start.f_to_kind(self.kind)?))
         })
     }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::naive::{Case, cases};
-use crate::chunks::host::{HostChunk, HostCopy, HostPart};
+use crate::chunks::host::{HostChunk, HostCopy, HostPart, HostTableParts};
 
 /// Most bytes in front of a part.
 const PADDING: u64 = 63;
@@ -37,6 +37,12 @@ fn places(case: &Case) -> Vec<[u64; 3]> {
     (0..case.chunks.layout.chunks().len()).map(of).collect()
 }
 
+/// What a table on the host has besides its chunk.
+fn table(case: &Case) -> impl Iterator<Item = HostPart> {
+    let of = |HostTableParts { gradients, up, down, whole }| [gradients, up, down].into_iter().chain(whole);
+    case.chunks.host.table.into_iter().flat_map(of)
+}
+
 /// Whether no step computes with the first chunk.
 fn needs_nothing(case: &Case) -> bool {
     case.needs()[0].1.steps.is_empty()
@@ -48,8 +54,7 @@ proptest! {
     #[test]
     fn every_byte_of_the_host_is_given_out_once(case in cases()) {
         let host = &case.chunks.host;
-        let table = host.table.map(|table| [table.gradients, table.up, table.down]);
-        let table: Vec<HostPart> = table.into_iter().flatten().collect();
+        let table: Vec<HostPart> = table(&case).collect();
         let chunks = host.chunks.iter().flat_map(parts).chain(host.staging.iter().copied());
         let mut all: Vec<HostPart> = chunks.chain(table.iter().copied()).collect();
         all.sort_by_key(|part| part.start);
@@ -65,8 +70,13 @@ proptest! {
         let layout = case.chunks.layout.chunks();
         prop_assert_eq!(host.chunks.len(), layout.len());
         let sizes: Vec<u64> = table.iter().map(|part| part.bytes).collect();
-        // Fifty tokens, each a row of sixteen; samples of eight of them, one in each micro-batch.
-        let expected = if case.is_on_host() { vec![50 * 16, 8 * 16, 8 * 16] } else { Vec::new() };
+        // Fifty tokens, each a row of sixteen; samples of eight of them, one for each rank in each micro-batch. Of what ranks share
+        // each has all, with what fills up their parts, and the table besides.
+        let expected = match (case.is_on_host(), u64::from(case.ranks)) {
+            (false, _) => Vec::new(),
+            (true, 1) => vec![50 * 16, 8 * 16, 8 * 16],
+            (true, ranks) => vec![ranks * case.part(0), 8 * 16, 8 * 16, ranks * case.part(0)],
+        };
         prop_assert_eq!(sizes, expected.iter().map(|elements| scalar * elements).collect::<Vec<_>>());
         for (index, chunk) in host.chunks.iter().enumerate() {
             let [kept, apart, _] = places[index];
@@ -107,9 +117,9 @@ proptest! {
         let unfinished = case.scalar() * (whole + none - kept);
         let staging: u64 = host.staging.iter().map(|part| part.bytes).sum();
         let count = host.chunks.iter().flat_map(parts).count() + host.staging.len();
-        let table = host.table.map_or(0, |table| table.gradients.bytes + table.up.bytes + table.down.bytes);
+        let table: u64 = table(&case).map(|part| part.bytes).sum();
         let taken = host.bytes - unfinished - staging - table;
-        prop_assert!(taken * u64::from(case.ranks) >= each * parameters - unkept, "{taken} for {parameters}");
-        prop_assert!(taken + unkept <= each * owned + PADDING * (count + 3) as u64, "{taken} for {owned}");
+        prop_assert!((taken + unkept) * u64::from(case.ranks) >= each * parameters, "{taken} for {parameters}");
+        prop_assert!(taken + unkept <= each * owned + PADDING * (count + 4) as u64, "{taken} for {owned}");
     }
 }

@@ -100,11 +100,16 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
             let chunk_elements = (model.parameter_count() * share / 100).max(least);
             let mut stage =
                 ChunkedStage { layout, owners, staging: staging + 1, ..stage(chunk_elements, order, copy) };
-            if is_on_host && ranks == 1 && matches!(model.input(), ModelInput::Tokens { .. }) {
+            if is_on_host
+                && (ranks == 1 || owners == ChunkOwners::Parts)
+                && matches!(model.input(), ModelInput::Tokens { .. })
+            {
                 stage.embedding = EmbeddingPlace::Host;
             }
             let lay_out = |stage: &ChunkedStage| {
+                // One sample for each.
                 let training = training((schedule, micro_batches), recompute, precision);
+                let training = training.with_micro_batch_size(ranks);
                 stage.lay_out_shared(&model, &training, ranks).unwrap()
             };
             let count = lay_out(&stage).layout.chunks().len();

@@ -7,6 +7,7 @@ use super::{stage, training};
 use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::groups::ChunkOwners;
 use crate::chunks::host::HostCopy;
+use crate::chunks::packing::ChunkLayout;
 use crate::chunks::paging::Eviction;
 use crate::chunks::residency::Payload;
 use crate::chunks::residency::paged::Paging;
@@ -79,7 +80,7 @@ proptest! {
             sum.scattered += scattered;
         }
         if case.is_on_host() {
-            // Samples of eight tokens, one in each micro-batch, a row of sixteen each.
+            // Samples of eight tokens, one for each rank in each micro-batch, a row of sixteen each.
             let bytes = 8 * 16 * case.scalar();
             let steps = case.chunks.steps.all().iter();
             let of_rows = |is: fn(&&Step) -> bool| steps.clone().filter(is).count() as u64 * bytes;
@@ -87,6 +88,9 @@ proptest! {
             sum.rows_down = of_rows(|of| matches!(of, Step::Backward { layer: 0, .. }));
             sum.up += sum.rows_up;
             sum.down += sum.rows_down;
+            // Ranks give each other the table once, and its gradients.
+            let others = u64::from(case.ranks - 1) * case.scalar() * case.part(0);
+            (sum.gathered, sum.scattered) = (sum.gathered + others, sum.scattered + others);
         }
         let told = case.stage.told(&case.chunks, &visits).unwrap();
         prop_assert_eq!(case.chunks.moved(&told), sum);
@@ -156,7 +160,8 @@ fn every_shard_has_room_in_the_places_of_the_first() {
     }
 }
 
-/// A table on the host is of one device: neither replicas nor shards have one, and pipelines have no chunks.
+/// A table on the host is of whole layers and no part of a group: shards have none, ranks that own whole chunks have none, and
+/// pipelines have no chunks.
 #[test]
 fn what_stages_cannot_have_in_chunks_is_named() {
     let (model, training) =
@@ -168,17 +173,22 @@ fn what_stages_cannot_have_in_chunks_is_named() {
         stage.lay_out_stage(&model, &training, (&of, count)).unwrap_err().violations()[0].field.clone()
     };
     assert!(on_host.lay_out_stage(&model, &training, (&whole, 1)).is_ok());
-    for (data_degree, tensor_degree) in [(2, 1), (1, 2)] {
-        assert_eq!(
-            field(&on_host, StageConfig { data_degree, tensor_degree, ..whole }, 1),
-            "chunks.embedding"
-        );
+    let of_two = StageConfig { data_degree: 2, ..whole };
+    assert!(on_host.lay_out_stage(&model, &training, (&of_two, 1)).is_ok());
+    let paper = ChunkedStage {
+        layout: ChunkLayout::Patrickstar,
+        owners: ChunkOwners::Whole,
+        chunk_elements: 20_000,
+        ..on_host.clone()
+    };
+    assert!(paper.lay_out_stage(&model, &training, (&whole, 1)).is_ok());
+    for (stage, of) in [(&on_host, StageConfig { tensor_degree: 2, ..whole }), (&paper, of_two)] {
+        assert_eq!(field(stage, of, 1), "chunks.embedding");
     }
     let bare = stage(512, ChunkOrder::Layer, HostCopy::Kept);
     assert_eq!(field(&bare, whole, 2), "chunks");
     assert_eq!(field(&bare, StageConfig::single(0, 1), 1), "chunks");
     // Whole chunks are of equal size.
     let whole_chunks = ChunkedStage { owners: ChunkOwners::Whole, ..bare };
-    let of_two = StageConfig { data_degree: 2, ..whole };
     assert_eq!(field(&whole_chunks, of_two, 1), "chunks.owners");
 }

@@ -68,11 +68,20 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
         let times = if plan.recompute == RecomputePolicy::Layer { 2 } else { 1 };
         prop_assert_eq!((plan.moved.rows_up, plan.moved.rows_down), (times * rows, rows));
         (up, down) = (up + times * rows, down + rows);
+        // Ranks give each other the table, and its gradients.
+        let others = u64::from(ranks - 1) * SharedChunk::of(&chunks, 0, ranks).part;
+        (gathered, scattered) = (gathered + others, scattered + others);
     }
     prop_assert_eq!((plan.moved.up, plan.moved.down), (up, down));
     prop_assert_eq!((plan.moved.gathered, plan.moved.scattered), (gathered, scattered));
-    // Gradients of all chunks go to their owners once.
-    let chunks_of = |chunk| u64::from(ranks - 1) * SharedChunk::of(&chunks, chunk, ranks).part;
+    // Gradients of all chunks go to their owners once; of a tied weight that is on the host those of rows and those of its upper
+    // end.
+    let times = |chunk| {
+        let is_tied = plan.stage.embedding == EmbeddingPlace::Host
+            && visits.iter().any(|visit| visit.payload.chunk == 0);
+        if is_tied && chunk == 0 { 2 } else { 1 }
+    };
+    let chunks_of = |chunk| times(chunk) * u64::from(ranks - 1) * SharedChunk::of(&chunks, chunk, ranks).part;
     prop_assert_eq!(
         scattered,
         (0..chunks.layout.chunks().len()).map(chunks_of).sum::<u64>() * u64::from(ranks > 1)

@@ -69,6 +69,8 @@ pub(super) fn jobs(
     let mut over_end: Vec<(Visit, usize, bool)> = Vec::new();
     for iteration in 0..ITERATIONS {
         let mut copies = std::mem::take(&mut over_end);
+        // Ranks have a part of the table each until the first rows.
+        let mut is_in_parts = chunks.sharing.ranks() > 1;
         let mut later = Vec::new();
         let mut kept: Vec<(usize, usize)> = vec![(0, 0); costs.away.len()];
         for boundary in 0..=uses.steps() {
@@ -159,6 +161,11 @@ pub(super) fn jobs(
             let seconds = costs.seconds.get(boundary).copied().unwrap_or(0.0);
             let step = chunks.steps.all().get(boundary).filter(|_| table.is_some());
             if let Some(Step::Forward { layer: 0, .. } | Step::Again { layer: 0, .. }) = step {
+                if std::mem::take(&mut is_in_parts) {
+                    after.extend(updated[0]);
+                    jobs.push(Job { lane: 0, seconds: exchange(0), after: after.clone() });
+                    after.push(jobs.len() - 1);
+                }
                 let work = rows / rates.update;
                 jobs.push(Job {
                     lane: 4,
@@ -188,6 +195,11 @@ pub(super) fn jobs(
                 jobs.push(Job { lane: 4, seconds: rows / rates.update, after: last.into_iter().collect() });
                 added = Some(jobs.len() - 1);
                 let is_last = boundary + 1 == uses.steps();
+                if is_last && chunks.sharing.ranks() > 1 {
+                    let after = last.into_iter().chain(added).collect();
+                    jobs.push(Job { lane: 0, seconds: exchange(0), after });
+                    (last, added) = (Some(jobs.len() - 1), Some(jobs.len() - 1));
+                }
                 let update = shares[0].updated as f64 / rates.update;
                 if is_last && stage.update == UpdateTime::OnArrival {
                     jobs.push(Job { lane: 3, seconds: update, after: added.into_iter().collect() });

@@ -260,13 +260,19 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
             device,
             host,
         )| {
-            let training = training(precision, micro_batches);
+            // One sample for each.
+            let training = training(precision, micro_batches).with_micro_batch_size(ranks);
             let all = 18 * model.parameter_count() + 500;
             let most = needed.iter().copied().max().unwrap();
             let costs = Costs { training, layers: model.layers().len(), needed, seconds, kept };
-            let has_table = ranks * shards == 1 && matches!(model.input(), ModelInput::Tokens { .. });
-            choices(model.parameter_count(), has_table).prop_map(move |choices| Case {
-                question: ChunkQuestion {
+            let has_table = shards == 1 && matches!(model.input(), ModelInput::Tokens { .. });
+            choices(model.parameter_count(), has_table).prop_map(move |mut choices| {
+                // Ranks that own whole chunks have no table on the host, so it need not be.
+                if ranks > 1 && choices.layouts == [ChunkLayout::Patrickstar] {
+                    choices.embeddings.insert(0, EmbeddingPlace::Chunk);
+                    choices.embeddings.dedup();
+                }
+                let question = ChunkQuestion {
                     model: model.clone(),
                     training,
                     ranks,
@@ -275,8 +281,8 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
                     host_memory: Bytes(all * host / 100),
                     rates,
                     choices,
-                },
-                costs: costs.clone(),
+                };
+                Case { question, costs: costs.clone() }
             })
         },
     )

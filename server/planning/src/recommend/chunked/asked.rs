@@ -103,8 +103,8 @@ impl ChunksQuestion<'_> {
         Invalid::field("objective", why)
     }
 
-    /// What may be chosen.
-    pub(super) fn choices(&self) -> ChunkChoices {
+    /// What may be chosen for so many replicas.
+    pub(super) fn choices(&self, replicas: u32) -> ChunkChoices {
         let default = ChunkChoices::default();
         let FixedChunks {
             layouts,
@@ -127,7 +127,11 @@ impl ChunksQuestion<'_> {
             orders: or_all(orders, default.orders),
             recomputes: or_all(self.asked.recomputes.clone(), default.recomputes),
             host_copies: or_all(host_copies, self.trained_copies()),
-            embeddings: or_all(embeddings, self.trained_embeddings()),
+            embeddings: {
+                let mut able = or_all(embeddings, self.trained_embeddings());
+                able.retain(|place| *place == EmbeddingPlace::Chunk || self.may_share_table(replicas));
+                able
+            },
             activations: or_all(activations, self.trained_activations()),
             ahead: or(ahead, default.ahead),
             behind: or(behind, default.behind),
@@ -147,6 +151,17 @@ impl ChunksQuestion<'_> {
     fn trained_embeddings(&self) -> Vec<EmbeddingPlace> {
         let is_cpu = self.writer.chain.device_kind == CPU_KIND;
         if is_cpu { ChunkChoices::default().embeddings } else { vec![EmbeddingPlace::Chunk] }
+    }
+
+    /// Whether so many replicas can train with the table of tokens on the host: GPUs exchange what is in their own memory alone.
+    fn may_share_table(&self, replicas: u32) -> bool {
+        replicas == 1 || self.writer.chain.device_kind == CPU_KIND
+    }
+
+    /// Whether so many replicas can train with the table of tokens in any of the places that are asked for.
+    pub(super) fn may_place_table(&self, replicas: u32) -> bool {
+        let named = &self.asked.fixed.embeddings;
+        named.is_empty() || named.contains(&EmbeddingPlace::Chunk) || self.may_share_table(replicas)
     }
 
     /// Where activations may be unless it is said: of no launcher nobody has trained with them on the host, nor of chunks on a

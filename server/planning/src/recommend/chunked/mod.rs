@@ -27,6 +27,8 @@ mod with_plain;
 mod written;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::chunked::AskedChunks;
@@ -101,8 +103,19 @@ impl ChunksQuestion<'_> {
     /// One for each number of devices that may train, with the batches that these split evenly. At least one.
     fn scenes(&self) -> Result<Vec<Scene<'_>>, QuestionError> {
         self.check()?;
+        let mut devices = self.devices(&self.wish.batches)?;
+        devices.retain(|of| self.may_place_table(of.replicas));
+        if devices.is_empty() {
+            let why = format!(
+                "is {}, and several GPUs, which exchange what is in their own memory alone, would share the table: choose {}, or \
+                 one device",
+                EmbeddingPlace::Host,
+                EmbeddingPlace::Chunk
+            );
+            return Err(Invalid::field("chunks.embeddings", why).into());
+        }
         let scene = |devices| self.scene(devices);
-        self.devices(&self.wish.batches)?.into_iter().map(scene).collect()
+        devices.into_iter().map(scene).collect()
     }
 
     fn scene<'a>(&'a self, devices: ChunkDevices<'a>) -> Result<Scene<'a>, QuestionError> {
@@ -112,7 +125,7 @@ impl ChunksQuestion<'_> {
             question: self,
             model: self.model()?,
             rates: self.rates(&devices)?,
-            choices: self.choices(),
+            choices: self.choices(replicas),
             host_memory: Bytes(self.host_memory().0 / u64::from(ranks.max(1))),
             batches: batches.filter(|batch| batch.micro_batch_size.is_multiple_of(replicas)).collect(),
             devices,

@@ -1,4 +1,4 @@
-//! A table of tokens on the host: how its rows come and leave, and when it is updated.
+//! A table of tokens on the host: how its rows come and leave, when it is updated, and how ranks share it.
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::HostPart;
@@ -19,6 +19,7 @@ impl Payloads {
     /// # Errors
     /// When one of them is not there.
     pub(in crate::chunks) fn gather(&mut self, tokens: Tokens, to: &Tensor) -> Result<(), RankError> {
+        self.share_table()?;
         let rows = self.rows.as_ref().ok_or_else(no_table)?;
         let gathered = rows.gather(tokens, self.host.updated[HostTable::CHUNK].clone());
         let ticket = self.copy_rows(to, rows.parts.up, Direction::Back, Some(gathered))?;
@@ -56,25 +57,104 @@ impl Payloads {
         self.begin(transfer, place.bytes, direction, after)
     }
 
-    /// Asks for the update of a table on the host, whose gradients are all there or on their way.
+    /// Asks for the update of a table on the host, whose gradients are all there or on their way; of what this rank owns of it,
+    /// where others share it, once all have added up theirs.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none, or a rank is gone.
     pub(in crate::chunks) fn update_table(&mut self) -> Result<(), RankError> {
-        let rows = self.rows.as_ref().ok_or_else(no_table)?;
+        self.reduce_table()?;
+        let rows = self.rows.as_mut().ok_or_else(no_table)?;
+        rows.has_whole = false;
         let places = &self.host.memory.chunks[HostTable::CHUNK];
+        let elements = rows.table.rows.saturating_mul(rows.table.width);
+        let (after, parts) = (rows.added.clone().ok_or_else(no_table)?, rows.parts);
+        let owned = match &self.group {
+            Some(_) => self.chunks.sharing.owned(&self.chunks.layout.chunks()[HostTable::CHUNK], self.rank),
+            None => 0..elements,
+        };
+        let kept = places.parameters.map(|place| self.own_part(HostTable::CHUNK, place));
         let (updated, end) = Completion::begun();
         let update = Update {
-            after: rows.added.clone().ok_or_else(no_table)?,
-            gradients: rows.parts.gradients,
-            parameters: places.parameters,
+            after,
+            gradients: self.owned_of(parts.gradients),
+            copies: kept.into_iter().chain(parts.whole.map(|whole| self.owned_of(whole))).collect(),
             state: places.state.clone(),
             clears: true,
-            tensors: vec![(0, rows.table.rows.saturating_mul(rows.table.width))],
+            // The last parts may end behind the table, or begin there.
+            tensors: vec![(0, owned.end.min(elements).saturating_sub(owned.start))],
             steps: self.steps,
             end,
         };
         self.ask_for(HostTable::CHUNK, update, updated);
+        Ok(())
+    }
+
+    /// What this rank owns of a list of all of the table.
+    fn owned_of(&self, list: HostPart) -> HostPart {
+        if self.group.is_none() {
+            return list;
+        }
+        let bytes = self.chunks.copied_bytes(HostTable::CHUNK, false);
+        HostPart { start: list.start + u64::from(self.rank) * bytes, bytes }
+    }
+
+    /// Ranks that share a table add up their gradients of it, each those of its part.
+    fn reduce_table(&mut self) -> Result<(), RankError> {
+        let (Some(group), Some(rows)) = (self.group.clone(), &self.rows) else { return Ok(()) };
+        rows.added.as_ref().map_or(Ok(()), Completion::wait)?;
+        let own = usize::try_from(self.rank).unwrap_or(usize::MAX);
+        self.exchange_table(rows.parts.gradients, |slices| {
+            group.reduce_scatter(slices)?;
+            // The next iteration adds up again; what this rank owns is zero behind its update.
+            let others = slices.iter().enumerate().filter(|(rank, _)| *rank != own);
+            others
+                .map(|(_, slice)| slice)
+                .try_for_each(|slice| Ok(slice.shallow_clone().f_zero_().map(drop)?))
+        })?;
+        self.counts.scattered(self.chunks.others_bytes(HostTable::CHUNK));
+        Ok(())
+    }
+
+    /// Ranks that share a table give each other their parts of it, unless nothing changed since they did.
+    fn share_table(&mut self) -> Result<(), RankError> {
+        let (Some(group), Some(rows)) = (self.group.clone(), &self.rows) else { return Ok(()) };
+        let Some(whole) = rows.parts.whole.filter(|_| !rows.has_whole) else { return Ok(()) };
+        self.host.updated[HostTable::CHUNK].as_ref().map_or(Ok(()), Completion::wait)?;
+        self.exchange_table(whole, |slices| group.all_gather(slices))?;
+        self.counts.gathered(self.chunks.others_bytes(HostTable::CHUNK));
+        self.rows.iter_mut().for_each(|rows| rows.has_whole = true);
+        Ok(())
+    }
+
+    /// Exchanges a list of all of the table, of whose parts each rank owns one: slice by slice, so that what is on its way takes
+    /// little of the host.
+    fn exchange_table(
+        &self,
+        list: HostPart,
+        exchange: impl Fn(&[Tensor]) -> Result<(), RankError>,
+    ) -> Result<(), RankError> {
+        let part = self.chunks.copied_bytes(HostTable::CHUNK, false);
+        let ranks = u64::from(self.chunks.sharing.ranks());
+        let size = self.kind.elt_size_in_bytes() as u64;
+        let mut at = 0;
+        while at < part {
+            let bytes = (part - at).min(SLICE_BYTES);
+            let place = |rank: u64| {
+                let numbers = self.host.mapping.numbers::<u8>(list.start + rank * part + at, bytes);
+                numbers.ok_or_else(no_table)
+            };
+            ffi::aside(|| {
+                let shape = [i64::try_from(bytes / size).unwrap_or(i64::MAX)];
+                let slice = |rank| Ok(Tensor::f_from_data_size(place(rank)?.all(), &shape, self.kind)?);
+                let slices: Vec<Tensor> = (0..ranks).map(slice).collect::<Result<_, RankError>>()?;
+                exchange(&slices)?;
+                (0..ranks).zip(&slices).try_for_each(|(rank, slice)| {
+                    Ok::<_, RankError>(slice.f_copy_data_u8(place(rank)?.all(), slice.numel())?)
+                })
+            })?;
+            at += bytes;
+        }
         Ok(())
     }
 
@@ -91,6 +171,9 @@ impl Payloads {
         Ok(ffi::aside(|| Tensor::f_from_data_size(numbers.all(), shape, self.kind))?)
     }
 }
+
+/// Bytes of each rank's part of a table that are exchanged at once: whole numbers.
+const SLICE_BYTES: u64 = 4 << 20;
 
 fn no_table() -> RankError {
     defect("no table is on the host")

@@ -5,6 +5,7 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::actions::Step;
 
+use super::shared::{Replicas, of_several_ranks};
 use super::*;
 use crate::models::llama;
 
@@ -134,6 +135,101 @@ fn a_tied_table_on_the_host_becomes_the_same_or_nearly() {
     }
 }
 
+/// Chunks of every kind for ranks that share them, with the table on the host.
+fn shared_chunks(
+    replicas: &Replicas,
+    order: ChunkOrder,
+    host_copy: HostCopy,
+    random: &mut Random,
+) -> ChunkedStage {
+    let is_kept = host_copy == HostCopy::Kept;
+    let bare = on_host(ChunkedStage {
+        host_copy,
+        staging: 1,
+        update: if is_kept { random.of(&UpdateTime::ALL) } else { UpdateTime::OnArrival },
+        on_device: [vec![], vec![1]][random.below(2)].clone(),
+        ..in_chunks(700 + 600 * random.below(3) as u64, order)
+    });
+    let all = replicas.lay_out(&bare);
+    let residency = match random.below(3) {
+        0 => ChunkResidency::Paged(Paging { eviction: Eviction::Lru, ahead: 1, behind: 1 }),
+        _ => {
+            let visits = bare.bare_visits(&all).unwrap();
+            ChunkResidency::Planned(begun_before(&bare, visits, &all, random))
+        }
+    };
+    ChunkedStage { residency, ..bare }
+}
+
+/// Each rank moved the rows of its own samples, of twelve tokens each and sixteen wide.
+fn assert_rows_of_own_samples(replicas: &Replicas, measured: &Measurement, what: &str) {
+    let told = measured.chunks.as_ref().unwrap();
+    let TrainingSpec { precision, micro_batch_size, micro_batches, recompute, .. } = replicas.training;
+    let scalar = if precision == Precision::Fp32 { 4 } else { 2 };
+    let rows = u64::from(micro_batch_size / replicas.ranks * micro_batches) * 12 * 16 * scalar;
+    let times = if recompute == RecomputePolicy::Layer { 2 } else { 1 };
+    assert_eq!((told.rows_up_bytes, told.rows_down_bytes), (times * rows, rows), "{what}");
+}
+
+/// Replicas that share a table on the host train what replicas train that hold all, to the bit: each adds up what its own samples
+/// find, and the sums of all are added up in the order of plain training.
+#[test]
+fn ranks_that_share_a_table_on_the_host_train_the_same() {
+    let mut random = Random::new(23);
+    for (model, ranks) in [
+        (small_gpt(true), 2),
+        (small_bert(), 4),
+        (small_llama(), 3),
+        (small_qwen3(), 2),
+        (small_gpt(true), 3),
+    ] {
+        let replicas = Replicas::new(model, of_several_ranks(&mut random), ranks);
+        let (mut plain, _) = replicas.train(None);
+        // Nobody has whole gradients in chunks.
+        plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        for order in ChunkOrder::ALL {
+            for host_copy in HostCopy::ALL {
+                let chunks = shared_chunks(&replicas, order, host_copy, &mut random);
+                let (shared, measured) = replicas.train(Some(&chunks));
+                let what = format!("{} {ranks} {:?} {chunks:?}", replicas.model.family(), replicas.training);
+                assert_same_bits(&shared, &plain, &what);
+                for measured in &measured {
+                    replicas.assert_counted(&chunks, measured, &what);
+                    assert_rows_of_own_samples(&replicas, measured, &what);
+                }
+            }
+        }
+    }
+}
+
+/// Of a tied weight ranks add up the gradients of its upper end and those of its rows apart: sums differ in their last bits alone.
+#[test]
+fn a_tied_table_that_ranks_share_becomes_nearly_the_same() {
+    let mut random = Random::new(24);
+    for (model, ranks) in [(small_gpt(false), 2), (llama(true), 3)] {
+        let training =
+            TrainingSpec { precision: Precision::Fp32, optimizer: SGD, ..of_several_ranks(&mut random) };
+        let replicas = Replicas::new(model, training, ranks);
+        let (plain, _) = replicas.train(None);
+        for order in ChunkOrder::ALL {
+            for host_copy in HostCopy::ALL {
+                let chunks = shared_chunks(&replicas, order, host_copy, &mut random);
+                let (shared, measured) = replicas.train(Some(&chunks));
+                let what = format!("{} {ranks} {training:?} {chunks:?}", replicas.model.family());
+                for measured in &measured {
+                    replicas.assert_counted(&chunks, measured, &what);
+                    assert_rows_of_own_samples(&replicas, measured, &what);
+                }
+                for (name, shared) in &shared.tensors {
+                    assert!(shared.allclose(&plain.tensors[name], 1e-4, 1e-6, false), "{what}: {name}");
+                }
+                let off = shared.losses.iter().zip(&plain.losses).map(|(of, plain)| (of - plain).abs());
+                assert!(off.fold(0.0, f64::max) < 1e-5, "{what}: {:?} {:?}", shared.losses, plain.losses);
+            }
+        }
+    }
+}
+
 /// The embedding's steps need neither the table nor a gradient of it.
 #[test]
 fn steps_of_the_embedding_do_without_the_table() {
@@ -163,7 +259,7 @@ fn steps_of_the_embedding_do_without_the_table() {
     assert!(there >= on_host + 2 * table * 9 / 10, "{there} and {on_host}");
 }
 
-/// What has no table, or shares its chunks, is refused by name.
+/// What has no table, or computes with it on the device, is refused by name.
 #[test]
 fn tables_that_cannot_be_on_the_host_are_refused() {
     let chunks = || on_host(in_chunks(1200, ChunkOrder::Layer));

@@ -836,8 +836,9 @@ class ChunkChoices(google.protobuf.message.Message):
 
     @property
     def embeddings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___EmbeddingPlace.ValueType]:
-        """Where the table of tokens is when the embedding computes. On the host only where one rank trains a model that begins with
-        such a table. Default: both on CPU slots, EMBEDDING_PLACE_CHUNK on GPUs.
+        """Where the table of tokens is when the embedding computes. On the host only where a model begins with such a table that no
+        shards compute, in the layout CHUNK_LAYOUT_ALIGNED where replicas share it, and not of several GPUs. Default: both on CPU
+        slots, EMBEDDING_PLACE_CHUNK on GPUs.
         """
 
     @property

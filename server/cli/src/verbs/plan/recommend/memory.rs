@@ -37,7 +37,7 @@ pub(super) struct Memory {
     host_copy: Vec<v1::HostCopy>,
 
     /// Where the table of tokens is when the embedding computes, or both to choose from [default: both on CPU slots,
-    /// chunk on GPUs]. On the host where one device trains a model that begins with such a table.
+    /// chunk on GPUs]. On the host where a model begins with such a table, which no shards compute, and not of several GPUs.
     #[arg(long, value_delimiter = ',', value_parser = choice::<v1::EmbeddingPlace>(), requires = "memory")]
     chunk_embedding: Vec<v1::EmbeddingPlace>,
 

@@ -3,13 +3,14 @@
 //! A row of libtorch's operations reads and writes each list several times, and what is larger than the caches comes from
 //! memory each time. Here every byte passes once: gradient, fp32 weights and moments are read, moments, weights and the
 //! parameter are written, which takes the gradient's place. That is 28 bytes for each parameter in bf16 with `Adam` and 32
-//! in fp32. Memory is what it waits for: instructions need only be wide enough, which the compiler sees to.
+//! in fp32. Memory is what it waits for: rules need only be few enough operations of wide instructions, which compilers see to
+//! where loops are of one kind and one length.
 
 use std::thread;
 
 use pulp::{Arch, NullaryFnOnce};
 
-use super::host_step::{Element, HostStep};
+use super::host_step::{Element, HostStep, Rule};
 
 /// Fewest elements that are worth a thread of their own.
 const LEAST_PER_THREAD: usize = 1 << 16;
@@ -147,32 +148,77 @@ impl<L: Scalar> NullaryFnOnce for Pass<'_, L> {
 
     #[inline(always)]
     fn call(self) {
-        let Lists { parameters, weights, first, second } = self.lists;
-        let elements = parameters.iter_mut().zip(weights);
-        match *self.step {
-            HostStep::Sgd(sgd) if sgd.has_velocity() => {
-                for ((parameter, weight), first) in elements.zip(first) {
-                    let element = Element { weight: *weight, first: *first, second: 0.0 };
-                    let next = sgd.update(element, parameter.read());
-                    (*weight, *first, *parameter) = (next.weight, next.first, L::round(next.weight));
-                }
-            }
-            HostStep::Sgd(sgd) => {
-                for (parameter, weight) in elements {
-                    let element = Element { weight: *weight, first: 0.0, second: 0.0 };
-                    *weight = sgd.update(element, parameter.read()).weight;
-                    *parameter = L::round(*weight);
-                }
-            }
-            HostStep::Adam(adam) => {
-                for (((parameter, weight), first), second) in elements.zip(first).zip(second) {
-                    let element = Element { weight: *weight, first: *first, second: *second };
-                    let next = adam.update(element, parameter.read());
-                    (*weight, *first, *second) = (next.weight, next.first, next.second);
-                    *parameter = L::round(next.weight);
-                }
-            }
+        match self.step {
+            HostStep::PlainSgd(rule) => self.lists.by(rule),
+            HostStep::Sgd(rule) => self.lists.by(rule),
+            HostStep::Adam(rule) => self.lists.by(rule),
+            HostStep::DecayingAdam(rule) => self.lists.by(rule),
+            HostStep::AdamW(rule) => self.lists.by(rule),
         }
+    }
+}
+
+/// Elements that go through a step together, in the nearest cache: first all gradients become fp32, then all elements become what
+/// they become, then all parameters are rounded. Each of the three is a loop that compilers make wide instructions of.
+const BLOCK: usize = 64;
+
+impl<L: Scalar> Lists<'_, L> {
+    #[inline(always)]
+    fn by<R: Rule>(self, rule: &R) {
+        let (parameters, last_parameters) = self.parameters.as_chunks_mut();
+        let (weights, last_weights) = self.weights.as_chunks_mut();
+        let (first, last_first) = self.first.as_chunks_mut();
+        let (second, last_second) = self.second.as_chunks_mut();
+        // Of a list that the rule keeps nothing in.
+        let mut none = [[0.0; BLOCK]; 2];
+        let [no_first, no_second] = &mut none;
+        for (index, (parameters, weights)) in parameters.iter_mut().zip(weights).enumerate() {
+            let first = first.get_mut(index).unwrap_or(no_first);
+            let second = second.get_mut(index).unwrap_or(no_second);
+            block(rule, parameters, weights, first, second);
+        }
+        // What is left goes through a block of its own.
+        let mut parameters = [L::round(0.0); BLOCK];
+        let mut lists = [[0.0; BLOCK]; 3];
+        let [weights, first, second] = &mut lists;
+        copy_into(&mut parameters, last_parameters);
+        copy_into(weights, last_weights);
+        copy_into(first, last_first);
+        copy_into(second, last_second);
+        block(rule, &mut parameters, weights, first, second);
+        copy_into(last_parameters, &parameters);
+        copy_into(last_weights, weights);
+        copy_into(last_first, first);
+        copy_into(last_second, second);
+    }
+}
+
+/// As many numbers as both have.
+fn copy_into<T: Copy>(to: &mut [T], from: &[T]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+}
+
+/// A block of each list. They are arguments and not a struct's, and loops count: so compilers see that they do not overlap, and
+/// keep nothing between in memory.
+#[inline(always)]
+fn block<L: Scalar, R: Rule>(
+    rule: &R,
+    parameters: &mut [L; BLOCK],
+    weights: &mut [f32; BLOCK],
+    first: &mut [f32; BLOCK],
+    second: &mut [f32; BLOCK],
+) {
+    let mut gradients = [0.0; BLOCK];
+    for at in 0..BLOCK {
+        gradients[at] = parameters[at].read();
+    }
+    for at in 0..BLOCK {
+        let element = Element { weight: weights[at], first: first[at], second: second[at] };
+        let next = rule.update(element, gradients[at]);
+        (weights[at], first[at], second[at]) = (next.weight, next.first, next.second);
+    }
+    for at in 0..BLOCK {
+        parameters[at] = L::round(weights[at]);
     }
 }
 

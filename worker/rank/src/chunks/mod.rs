@@ -16,6 +16,7 @@
 //! | `rows` | who gathers rows of a table on the host, and adds up their gradients? |
 //! | `trace` | what does each step need, and what was moved? |
 //! | `host_step` | what does the optimizer do to one element? |
+//! | `pairs` | how does it compute to more bits than fp32 has? |
 //! | `lists` | how does it go over the lists of a chunk: in one pass, with which instructions, on which cores? |
 //! | `tensor_step` | the same as plain training does it |
 //!
@@ -26,6 +27,7 @@ mod device;
 mod host;
 pub mod host_step;
 pub mod lists;
+mod pairs;
 mod payloads;
 mod rows;
 mod run;

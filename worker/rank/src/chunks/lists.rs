@@ -160,7 +160,7 @@ impl<L: Scalar> NullaryFnOnce for Pass<'_, L> {
 
 /// Elements that go through a step together, in the nearest cache: first all gradients become fp32, then all elements become what
 /// they become, then all parameters are rounded. Each of the three is a loop that compilers make wide instructions of.
-const BLOCK: usize = 64;
+const BLOCK: usize = 128;
 
 impl<L: Scalar> Lists<'_, L> {
     #[inline(always)]

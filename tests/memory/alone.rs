@@ -7,7 +7,7 @@ use loadmaster_planning::actions::{Allowed, LayerBlocks, NodeDevices, Question, 
 use loadmaster_planning::iteration::copies::LayerSeconds;
 use loadmaster_planning::iteration::{Order, Overlap};
 use loadmaster_planning::search::Stop;
-use loadmaster_proto::cluster::{Link, LinkOrigin};
+use loadmaster_proto::cluster::{CopyLink, Link, LinkOrigin};
 use loadmaster_proto::training::actions::Block;
 
 use crate::report::{Cell, Claim};
@@ -94,7 +94,7 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
             let link = Link { bytes_per_second: 1e9, latency_seconds: 1e-5, origin: LinkOrigin::Given };
             let node = NodeDevices {
                 capacity: vec![capacity; STAGES],
-                host: vec![link; STAGES],
+                host: vec![CopyLink::full_duplex(link); STAGES],
                 pairs: vec![vec![None; STAGES]; STAGES],
                 host_bytes: 0,
                 hosts: Vec::new(),

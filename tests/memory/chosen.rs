@@ -9,7 +9,7 @@ use loadmaster_planning::actions::{
 use loadmaster_planning::iteration::copies::LayerSeconds;
 use loadmaster_planning::iteration::{Order, Overlap};
 use loadmaster_planning::search::Stop;
-use loadmaster_proto::cluster::{Link, LinkOrigin};
+use loadmaster_proto::cluster::{CopyLink, Link, LinkOrigin};
 use loadmaster_proto::training::actions::Block;
 
 use crate::ask::{Case, Ways};
@@ -81,7 +81,7 @@ impl Random {
         let row = |from: usize| (0..STAGES).map(|to| (from != to).then(|| link(4.0 * rate))).collect();
         let node = NodeDevices {
             capacity: vec![capacity; STAGES],
-            host: vec![link(rate); STAGES],
+            host: vec![CopyLink::full_duplex(link(rate)); STAGES],
             pairs: (0..STAGES).map(row).collect(),
             host_bytes: 1 << 50,
             hosts: Vec::new(),

@@ -1,7 +1,7 @@
 //! The paper's servers.
 
 use loadmaster_planning::actions::NodeDevices;
-use loadmaster_proto::cluster::{Link, LinkOrigin};
+use loadmaster_proto::cluster::{CopyLink, Link, LinkOrigin};
 
 use crate::models::{STAGES, System};
 
@@ -62,7 +62,7 @@ impl Server {
         let row = |from: usize| (0..STAGES).map(|to| (from != to).then(|| link(pair(from, to)))).collect();
         NodeDevices {
             capacity: vec![capacity; STAGES],
-            host: vec![link(HOST); STAGES],
+            host: vec![CopyLink::full_duplex(link(HOST)); STAGES],
             pairs: (0..STAGES).map(row).collect(),
             host_bytes,
             hosts: Vec::new(),

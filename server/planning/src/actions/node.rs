@@ -1,6 +1,6 @@
 //! The devices that stages are on, and what copies between them go over.
 
-use loadmaster_proto::cluster::{Link, Node};
+use loadmaster_proto::cluster::{CopyLink, Link, Node};
 
 use crate::fleet::mapping::LinkGraph;
 use crate::iteration::Edge;
@@ -11,8 +11,8 @@ use crate::iteration::copies::{Shared, SlotCores};
 pub struct NodeDevices {
     /// Bytes that training may use on each.
     pub capacity: Vec<u64>,
-    /// From each to the memory of the host, and as fast back at the same time.
-    pub host: Vec<Link>,
+    /// From each to the memory of the host, and back at the same time; what slows both down together is shared.
+    pub host: Vec<CopyLink>,
     /// From each to each, row by row; none where there is no way but the host's.
     pub pairs: Vec<Vec<Option<Link>>>,
     /// Memory of a host that blocks may take, of all of its devices together.
@@ -31,13 +31,11 @@ const ALONE: &[u32] = &[1];
 
 impl NodeDevices {
     /// Devices of a node of a cluster, by their indices, with bytes that training may use on each; what their links share is
-    /// left out. No pair is faster than the cluster says, whichever way its copies go; `host` is the link to the host's memory of those devices of which it
-    /// says nothing.
+    /// left out. `host` is the link to the host's memory of those devices of which it says nothing.
     pub fn of_node(node: &Node, devices: &[(u32, u64)], host: Link, host_bytes: u64) -> Self {
         let between =
             |from: u32, to: u32| node.copies_between(from, to).filter(|_| from != to).map(|link| link.out);
-        // What is as fast back as there is no faster than the slower way.
-        let to_host = |device: u32| node.host_link_of(device).map_or(host, |link| link.out.slower(link.back));
+        let to_host = |device: u32| node.host_link_of(device).unwrap_or_else(|| CopyLink::full_duplex(host));
         let row = |from: u32| devices.iter().map(|&(to, _)| between(from, to)).collect();
         Self {
             capacity: devices.iter().map(|&(_, capacity)| capacity).collect(),
@@ -87,6 +85,17 @@ impl NodeDevices {
         of_hosts.into_iter().all(|sum| sum <= self.host_bytes)
     }
 
+    /// From a device to the host or back, whichever is slower.
+    pub fn host_link(&self, device: usize) -> Option<Link> {
+        self.host.get(device).map(|link| link.out.slower(link.back))
+    }
+
+    /// From a device to the host in front of another one, and from there to that.
+    fn by_host(&self, from: usize, to: usize) -> impl Iterator<Item = Link> {
+        let out = self.host.get(from).map(|link| link.out);
+        out.into_iter().chain(self.host.get(to).map(|link| link.back))
+    }
+
     /// From one device to another.
     pub fn link(&self, from: usize, to: usize) -> Option<Link> {
         self.pairs.get(from)?.get(to).copied().flatten()
@@ -126,16 +135,19 @@ impl NodeDevices {
     pub fn graph_with<L: PartialEq>(&self, between: impl Fn(usize, usize) -> L) -> LinkGraph {
         let of = |link: Option<Link>| link.map(|link| (link.bytes_per_second, link.latency_seconds));
         let devices: Vec<_> = (0..self.count())
-            .map(|device| (self.capacity[device], of(self.host.get(device).copied())))
+            .map(|device| {
+                let host = self.host.get(device);
+                (self.capacity[device], of(host.map(|link| link.out)), of(host.map(|link| link.back)))
+            })
             .collect();
         LinkGraph::new(&devices, |from, to| (of(self.link(from, to)), between(from, to)))
     }
 
     /// Seconds of so many bytes between two devices, by way of the host where they have no link.
     pub fn seconds(&self, from: usize, to: usize, bytes: u64) -> f64 {
-        let takes = |link: &Link| link.latency_seconds + bytes as f64 / link.bytes_per_second;
-        let by_host = || [from, to].iter().filter_map(|&device| self.host.get(device)).map(takes).sum();
-        self.link(from, to).as_ref().map_or_else(by_host, takes)
+        let takes = |link: Link| link.latency_seconds + bytes as f64 / link.bytes_per_second;
+        let by_host = || self.by_host(from, to).map(takes).sum();
+        self.link(from, to).map_or_else(by_host, takes)
     }
 
     /// As many bytes as take so long between two devices.
@@ -143,9 +155,8 @@ impl NodeDevices {
         if let Some(link) = self.link(from, to) {
             return ((seconds - link.latency_seconds).max(0.0) * link.bytes_per_second) as u64;
         }
-        let hosts = || [from, to].into_iter().filter_map(|device| self.host.get(device));
-        let latency: f64 = hosts().map(|link| link.latency_seconds).sum();
-        let per_byte: f64 = hosts().map(|link| 1.0 / link.bytes_per_second).sum();
+        let latency: f64 = self.by_host(from, to).map(|link| link.latency_seconds).sum();
+        let per_byte: f64 = self.by_host(from, to).map(|link| 1.0 / link.bytes_per_second).sum();
         if per_byte > 0.0 { ((seconds - latency).max(0.0) / per_byte) as u64 } else { 0 }
     }
 

@@ -62,8 +62,9 @@ impl<'a> Scene<'a> {
         for stage in 0..question.stages.len() {
             let place = question.place(stage).0;
             if let Some(host) = node.host.get(device(stage)) {
-                let rate = Rate::new(host.bytes_per_second, host.latency_seconds);
-                links = links.host(place, rate, rate);
+                let [out, back] =
+                    [host.out, host.back].map(|link| Rate::new(link.bytes_per_second, link.latency_seconds));
+                links = links.host(place, out, back);
             }
             for other in (0..question.stages.len()).filter(|&other| other != stage) {
                 if let Some(link) = node.link(device(stage), device(other)) {

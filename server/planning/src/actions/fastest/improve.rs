@@ -210,7 +210,7 @@ fn is_possible(question: &Question<'_>, start: Start) -> bool {
 
 /// Seconds of a copy of a unit to the host.
 fn unit_seconds(question: &Question<'_>, stage: &Stage<'_>) -> f64 {
-    let link = question.node.host.get(stage.index);
+    let link = question.node.host_link(stage.index);
     link.map_or(f64::INFINITY, |link| link.latency_seconds + stage.unit_bytes() / link.bytes_per_second)
 }
 

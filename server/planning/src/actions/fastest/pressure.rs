@@ -80,7 +80,8 @@ fn pressure(question: &Question<'_>, stage: &Stage<'_>, need: f64, most: f64) ->
     let [optimizer, weights, gradients] = [Block::Optimizer, Block::Weights, Block::Gradients].map(sum);
     let of_micro_batch = sum(Block::Activations) + sum(Block::Inputs);
     let slots = stage.micro_batches.len() as f64;
-    let moved = question.node.host.get(stage.index).map_or(0.0, |link| link.bytes_per_second * most);
+    // What leaves comes back in an iteration: no more than goes the slower way.
+    let moved = question.node.host_link(stage.index).map_or(0.0, |link| link.bytes_per_second * most);
     // At one moment: what lasts has left once, and what a slot keeps as often as it has micro-batches.
     let times = f64::from(stage.micro_batches.iter().copied().min().unwrap_or(1).max(1));
     let lasting = (optimizer + weights + gradients).min(moved);

@@ -30,8 +30,8 @@ struct Traffic {
     /// Bytes that must be absent while all in flight are there, but for those that may be away without being in anybody's way.
     between: Option<Between>,
     last: Vec<Last>,
-    /// Bytes a second over its host's link, each way.
-    rate: f64,
+    /// Bytes a second to its host, and back.
+    rates: [f64; 2],
     /// Of computing its layers again: bytes of a micro-batch that are saved, and seconds; the cheapest first.
     again: Vec<(f64, f64)>,
     /// What an iteration takes at least, to whom all is extra that is in the moments between passes, and in all of them.
@@ -146,7 +146,11 @@ impl Traffic {
         Self {
             between,
             last: counts.into_iter().map(last).collect(),
-            rate: question.node.host.get(stage.index).map_or(0.0, |link| link.bytes_per_second),
+            rates: question
+                .node
+                .host
+                .get(stage.index)
+                .map_or([0.0; 2], |link| [link.out, link.back].map(|link| link.bytes_per_second)),
             again,
             middle: middle.max(passes),
             updates,
@@ -165,7 +169,7 @@ impl Traffic {
             let last = self
                 .last
                 .iter()
-                .map(|last| last.missing - self.rate * (last.seconds + to) - self.saved(last.passes, to));
+                .map(|last| last.missing - self.rates[1] * (last.seconds + to) - self.saved(last.passes, to));
             let between = self.between.iter().map(|between| self.lacking_between(between, before, to));
             fewest = fewest.min(last.chain(between).fold(f64::NEG_INFINITY, f64::max));
         }
@@ -174,11 +178,15 @@ impl Traffic {
 
     /// The same between passes, where so much is computed again, waited or idled before the last ones, and then.
     fn lacking_between(&self, between: &Between, before: f64, then: f64) -> f64 {
-        let [out, back] = between.seconds.map(|seconds| self.rate * (between.count * seconds + before));
+        let [out, back] = [0, 1].map(|way| self.rates[way] * (between.count * between.seconds[way] + before));
         let again = self.saved(between.count, before);
         let moved = match between.alone {
             Some(gradients) => back.min(out + between.count * gradients) + again,
-            None => out + back - self.rate * before + 2.0 * again + self.saved(self.ending, then),
+            // What it waits between passes is before one or the other.
+            None => {
+                let twice = self.rates[0].min(self.rates[1]) * before;
+                out + back - twice + 2.0 * again + self.saved(self.ending, then)
+            }
         };
         between.missing - moved / between.count
     }

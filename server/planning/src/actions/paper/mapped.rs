@@ -167,7 +167,7 @@ impl Traffic {
         let edges = (1..mapping.len()).map(|stage| (stage - 1, stage));
         let both = pairs.chain(edges).flat_map(|(from, to)| [link(from, to), link(to, from)].concat());
         let own = mapping.iter().flat_map(|&device| {
-            let host = node.host.get(device).map_or(0, |link| link.bytes_per_second.to_bits());
+            let host = node.host_link(device).map_or(0, |link| link.bytes_per_second.to_bits());
             [host, node.capacity.get(device).copied().unwrap_or(0)]
         });
         both.chain(own).collect()

@@ -124,7 +124,7 @@ impl Prices {
 
     fn host_seconds(&self, question: &Question<'_>, decided: &Decided, (layer, block): Of) -> f64 {
         let bytes = question.stages.get(self.stage).map_or(0, |blocks| blocks.bytes(layer, block));
-        let link = decided.mapping.get(self.stage).and_then(|&device| question.node.host.get(device));
+        let link = decided.mapping.get(self.stage).and_then(|&device| question.node.host_link(device));
         link.map_or(f64::INFINITY, |link| link.latency_seconds + bytes as f64 / link.bytes_per_second)
     }
 

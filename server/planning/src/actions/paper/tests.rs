@@ -1,7 +1,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use loadmaster_proto::cluster::{Link, LinkOrigin};
+use loadmaster_proto::cluster::{CopyLink, Link, LinkOrigin};
 use loadmaster_proto::training::actions::{Deed, Destination};
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn node(capacity: u64, host: f64, devices: usize, pair: impl Fn(usize, usize) ->
     let row = |from: usize| (0..devices).map(|to| (from != to).then(|| link(pair(from, to) * 1e9))).collect();
     NodeDevices {
         capacity: vec![capacity; devices],
-        host: vec![link(host * 1e9); devices],
+        host: vec![CopyLink::full_duplex(link(host * 1e9)); devices],
         pairs: (0..devices).map(row).collect(),
         host_bytes: 1000 * GB,
         hosts: Vec::new(),

@@ -235,6 +235,8 @@ struct Instance {
     below: f64,
     has_all_blocks: bool,
     host: f64,
+    /// How many times as fast copies come back from there.
+    back: f64,
     peer: f64,
     /// What links to the host share, as a multiple of one: all of them one way, and the first both ways.
     uplink: Option<(f64, f64)>,
@@ -268,14 +270,15 @@ fn instance() -> impl Strategy<Value = Instance> {
     let uplink = proptest::option::of((0.3..2.0_f64, 0.5..3.0_f64));
     // Devices that are alone share links and cores.
     let shared = prop_oneof![(uplink, cores, Just(None)), (Just(None), Just(None), spread)];
-    let links = (-1.0..2.0_f64, -1.0..2.0_f64, shared);
+    let back = prop_oneof![2 => Just(1.0), 1 => (-1.0..1.0_f64).prop_map(|power| 10_f64.powf(power))];
+    let links = ((-1.0..2.0_f64, back), -1.0..2.0_f64, shared);
     (shape, 1_u32..5, any::<bool>(), tight, links, ways).prop_map(
         |(
             layers,
             micro_batches,
             is_gpipe,
             (pressure, below, has_all_blocks),
-            (host, peer, (uplink, cores, spread)),
+            ((host, back), peer, (uplink, cores, spread)),
             allowed,
         )| {
             Instance {
@@ -288,6 +291,7 @@ fn instance() -> impl Strategy<Value = Instance> {
                 has_all_blocks,
                 // From a tenth to a hundred times as fast as layers are computed.
                 host: 1e10 * 10_f64.powf(host),
+                back,
                 peer: 1e10 * 10_f64.powf(peer),
                 uplink,
                 cores,
@@ -319,7 +323,8 @@ proptest! {
             let ways = vec![Way::ToHost(0), Way::FromHost(0)];
             shared.push(Shared { ways, bytes_per_second: both * instance.host });
         }
-        let roomy = NodeDevices { shared, cores, ..node(stages.len(), u64::MAX / 4, instance.host, instance.peer) };
+        let mut roomy = NodeDevices { shared, cores, ..node(stages.len(), u64::MAX / 4, instance.host, instance.peer) };
+        roomy.host.iter_mut().for_each(|link| link.back.bytes_per_second *= instance.back);
         let roomy = match &instance.spread {
             None => roomy,
             Some((devices, part)) => {

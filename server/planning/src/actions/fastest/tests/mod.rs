@@ -6,7 +6,7 @@ mod programs;
 
 use std::sync::LazyLock;
 
-use loadmaster_proto::cluster::{Link, LinkOrigin};
+use loadmaster_proto::cluster::{CopyLink, Link, LinkOrigin};
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions};
 use loadmaster_proto::training::overlap::Overlap;
 
@@ -29,7 +29,7 @@ fn node(devices: usize, capacity: u64, host: f64, peer: f64) -> NodeDevices {
     let row = |from: usize| (0..devices).map(|to| (from != to).then(|| link(peer))).collect();
     NodeDevices {
         capacity: vec![capacity; devices],
-        host: vec![link(host); devices],
+        host: vec![CopyLink::full_duplex(link(host)); devices],
         pairs: (0..devices).map(row).collect(),
         host_bytes: 1 << 50,
         hosts: Vec::new(),

@@ -231,9 +231,9 @@ impl CopyLinks {
         host.chain(peers).collect()
     }
 
-    /// From each stage's device to the host, and as fast back.
-    pub(super) fn to_host(&self) -> Vec<Link> {
-        self.host.iter().map(|of| of.link.out.slower(of.link.back)).collect()
+    /// From each stage's device to the host, and back.
+    pub(super) fn to_host(&self) -> Vec<CopyLink> {
+        self.host.iter().map(|of| of.link).collect()
     }
 
     /// How fast a stage's device and the host copy, and who says so, for people.

@@ -105,8 +105,12 @@ fn the_request_wins_over_the_cluster_and_the_cluster_over_guesses() {
         "{told}"
     );
     assert_eq!(
-        links.to_host().iter().map(|link| link.bytes_per_second / 1e9).collect::<Vec<_>>(),
-        [20.0, 20.0, 12.0]
+        links
+            .to_host()
+            .iter()
+            .map(|link| [link.out, link.back].map(|way| way.bytes_per_second / 1e9))
+            .collect::<Vec<_>>(),
+        [[24.0, 20.0], [24.0, 20.0], [12.0, 12.0]]
     );
 
     let asked = of(&node, &[&[1], &[0], &[2]], CopyPace { host: Some(2e9), peer: None });

@@ -32,6 +32,10 @@ pub enum ActionsError {
     Prediction(#[from] PredictionError),
 }
 
+/// Most passes of a stage's layers in an iteration whose actions are played, forward ones alone: each has steps, and blocks that
+/// may be away.
+const MOST_PASSES: u64 = 500_000;
+
 impl ActedStages {
     /// What these stages need with the actions that are given for them, in their order; those beyond the list do nothing.
     /// Pools that are left out are as large as needed.
@@ -44,6 +48,9 @@ impl ActedStages {
         settings: &[StageSetting],
         given: &[StageActions],
     ) -> Result<Self, ActionsError> {
+        for (setting, _) in settings.iter().zip(given).filter(|(_, actions)| !actions.is_empty()) {
+            check_size(setting)?;
+        }
         check(model, settings, given)?;
         let mut actions: Vec<StageActions> = given.to_vec();
         actions.resize(settings.len(), StageActions::default());
@@ -77,6 +84,22 @@ impl ActedStages {
             copies: copies.collect(),
         })
     }
+}
+
+/// Whether a stage's steps are few enough to be played with actions.
+///
+/// # Errors
+/// They are not; says what to change.
+fn check_size(StageSetting { stage, stage_index, training, .. }: &StageSetting) -> Result<(), Invalid> {
+    let (layers, micro_batches) = (stage.layer_count() as u64, training.micro_batches);
+    if layers.saturating_mul(micro_batches.into()) <= MOST_PASSES {
+        return Ok(());
+    }
+    let why = format!(
+        "is {micro_batches}, and stage {stage_index} has {layers} layers: of more than {MOST_PASSES} passes in an iteration \
+         actions are not played; choose fewer, larger micro-batches, or more stages"
+    );
+    Err(Invalid::field("micro_batches", why))
 }
 
 fn check(model: Option<&Model>, settings: &[StageSetting], actions: &[StageActions]) -> Result<(), Invalid> {

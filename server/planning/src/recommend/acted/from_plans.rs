@@ -86,11 +86,11 @@ impl Writer<'_> {
         let Ok(plan) = self.acted(asked.candidate, &actions, choice.pace, choice.chooser.solver()) else {
             return;
         };
-        let at_host: u64 =
-            plan.stages.iter().filter_map(|stage| stage.offload.as_ref()).map(|of| of.host_peak.0).sum();
+        let at_host = plan.stages.iter().map(|stage| stage.offload.as_ref().map_or(0, |of| of.host_peak.0));
+        let node = asked.node_within(choice.allowed);
         let seconds = seconds(&plan);
         let is_faster = best.as_ref().is_none_or(|best| seconds < best.seconds);
-        if is_faster && at_host <= choice.allowed.host_memory.0 {
+        if is_faster && node.hosts_have_room(at_host.enumerate()) {
             *best = Some(Best { actions, seconds });
         }
     }

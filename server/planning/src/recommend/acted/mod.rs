@@ -162,9 +162,9 @@ impl Writer<'_> {
         stage
     }
 
-    /// What earlier trials taught to multiply predicted bytes with.
+    /// What earlier trials taught to multiply predicted bytes with: of several kinds of devices the largest.
     fn bytes_factor(&self) -> f64 {
-        self.kinds.iter().map(|(_, factors)| factors.bytes).fold(1.0, f64::max)
+        self.kinds.iter().map(|(_, factors)| factors.bytes).reduce(f64::max).unwrap_or(1.0)
     }
 
     /// Predicted bytes as earlier trials taught to multiply them.

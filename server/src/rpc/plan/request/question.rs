@@ -52,7 +52,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     let mode = field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default();
     let chunks = super::chunks::asked(request)?;
     // With chunks it is they that take memory of the host.
-    let allowed = if chunks.is_none() { allowed(request, mode)? } else { None };
+    let allowed = if chunks.is_none() { allowed(request, mode, rules)? } else { None };
     let asked = PlanRequest {
         goal: Goal {
             // Where actions or chunks are to be chosen and no objective is named, the fastest plan is asked for.
@@ -89,8 +89,13 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     Ok(asked)
 }
 
-/// Which memory actions may be chosen; none where the request asks for none to be.
-fn allowed(request: &v1::RecommendPlanRequest, mode: SearchMode) -> Result<Option<Allowed>, Invalid> {
+/// Which memory actions may be chosen; none where the request asks for none to be. Where a launcher is to run the plan, those blocks
+/// alone that it has away.
+fn allowed(
+    request: &v1::RecommendPlanRequest,
+    mode: SearchMode,
+    rules: Option<Rules>,
+) -> Result<Option<Allowed>, Invalid> {
     let ways: Vec<Option<Way>> = field("memory_ways", request.memory_ways.clone())?;
     let blocks: Vec<Option<Block>> = field("memory_blocks", request.memory_blocks.clone())?;
     let host_memory = field("host_memory_bytes", request.host_memory_bytes)?;
@@ -102,9 +107,20 @@ fn allowed(request: &v1::RecommendPlanRequest, mode: SearchMode) -> Result<Optio
         || !blocks.is_empty()
         || host_memory != default.host_memory
         || smallest_block != default.smallest_block;
+    let offloads = rules.map(|rules| rules.offloads).filter(|offloads| !offloads.is_empty());
+    let is_away = |block: &Block| offloads.is_none_or(|offloads| offloads.contains(block));
+    if let (Some(rules), Some(block)) = (rules, blocks.iter().find(|block| !is_away(block))) {
+        let can: Vec<&str> = rules.offloads.iter().map(|block| block.as_str()).collect();
+        let why = format!(
+            "has {block}, which {} never has away: name {}, or leave the launcher out",
+            rules.launcher,
+            can.join(", ")
+        );
+        return Err(Invalid::field("memory_blocks", why));
+    }
     let allowed = Allowed {
         ways: if ways.is_empty() { default.ways } else { ways },
-        blocks: if blocks.is_empty() { default.blocks } else { blocks },
+        blocks: if blocks.is_empty() { default.blocks.into_iter().filter(is_away).collect() } else { blocks },
         host_memory,
         smallest_block,
     };
@@ -347,6 +363,11 @@ mod tests {
         ] {
             assert_eq!(field(request), wrong);
         }
+        // Megatron has activations away alone.
+        let megatron = || v1::RecommendPlanRequest { launcher: v1::Launcher::Megatron.into(), ..some() };
+        assert_eq!(asked(megatron()).allowed.unwrap().blocks, [Block::Activations]);
+        let memory_blocks = vec![v1::MemoryBlock::Optimizer.into()];
+        assert_eq!(field(v1::RecommendPlanRequest { memory_blocks, ..megatron() }), "memory_blocks");
         // Stages may have several devices where the shape says so.
         let shape = v1::PlanShape::PerStageMesh.into();
         asked(v1::RecommendPlanRequest { constraints: shards, shape, ..some() });

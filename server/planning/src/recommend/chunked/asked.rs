@@ -12,7 +12,7 @@ use loadmaster_proto::plan::objective::SearchMode;
 use loadmaster_proto::training::Precision;
 
 use super::ChunksQuestion;
-use crate::chunks::{ChunkChoices, TriedSizes};
+use crate::chunks::{ChunkChoices, ChunkRemedy, TriedSizes};
 use crate::recommend::ask::Rules;
 
 /// Where choices of a search are named in a request.
@@ -162,6 +162,15 @@ impl ChunksQuestion<'_> {
     pub(super) fn may_place_table(&self, replicas: u32) -> bool {
         let named = &self.asked.fixed.embeddings;
         named.is_empty() || named.contains(&EmbeddingPlace::Chunk) || self.may_share_table(replicas)
+    }
+
+    /// Whether something that would help can be done on these devices.
+    pub(super) fn may_help(&self, remedy: &ChunkRemedy, replicas: u32) -> bool {
+        match remedy {
+            ChunkRemedy::MadeCopies => self.may_make(),
+            ChunkRemedy::HostEmbedding => self.may_share_table(replicas),
+            _ => true,
+        }
     }
 
     /// Where activations may be unless it is said: of no launcher nobody has trained with them on the host, nor of chunks on a

@@ -209,12 +209,11 @@ impl Scene<'_> {
         match error {
             NoChunks::Invalid(invalid) => asked::by_request(invalid).into(),
             NoChunks::Unknown(error) => error.into(),
-            NoChunks::NoRoom(lack) => RecommendError::NoRoomInChunks {
-                moment: self.moment(&lack),
-                device: self.devices.told(),
-                lack,
+            NoChunks::NoRoom(mut lack) => {
+                lack.remedies.retain(|remedy| self.question.may_help(remedy, self.devices.replicas));
+                let (moment, device) = (self.moment(&lack), self.devices.told());
+                RecommendError::NoRoomInChunks { moment, device, lack }.into()
             }
-            .into(),
         }
     }
 }

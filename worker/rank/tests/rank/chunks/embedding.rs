@@ -202,6 +202,37 @@ fn ranks_that_share_a_table_on_the_host_train_the_same() {
     }
 }
 
+/// The same where a table is so small that most ranks own nothing of it, and where parts are exchanged in several slices.
+#[test]
+fn tables_of_any_size_are_shared() {
+    let mut random = Random::new(25);
+    for (vocabulary_size, ranks, precision) in [(2, 4, Precision::Bf16), (150_000, 2, Precision::Fp32)] {
+        let gpt = Gpt2 {
+            blocks: 1,
+            hidden_size: 16,
+            heads: 2,
+            sequence_length: 12,
+            positions: 20,
+            vocabulary_size,
+            untied_head: true,
+            dropout: 0.1,
+        };
+        let training = TrainingSpec { precision, ..of_several_ranks(&mut random) };
+        let replicas = Replicas::new(Zoo::Gpt2(gpt).build().unwrap(), training, ranks);
+        let (mut plain, _) = replicas.train(None);
+        plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        for (order, update) in ChunkOrder::ALL.into_iter().zip(UpdateTime::ALL) {
+            let chunks = shared_chunks(&replicas, order, HostCopy::Kept, &mut random);
+            let residency = ChunkResidency::Paged(Paging::AT_NEED);
+            let chunks = ChunkedStage { residency, update, ..chunks };
+            let (shared, measured) = replicas.train(Some(&chunks));
+            let what = format!("{vocabulary_size} {ranks} {training:?} {chunks:?}");
+            assert_same_bits(&shared, &plain, &what);
+            measured.iter().for_each(|measured| assert_rows_of_own_samples(&replicas, measured, &what));
+        }
+    }
+}
+
 /// Of a tied weight ranks add up the gradients of its upper end and those of its rows apart: sums differ in their last bits alone.
 #[test]
 fn a_tied_table_that_ranks_share_becomes_nearly_the_same() {

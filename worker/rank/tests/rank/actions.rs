@@ -72,7 +72,9 @@ fn recompute(first_layer: usize, last_layer: usize, slots: &[u32]) -> Action {
 #[test]
 fn any_mix_of_kept_and_recomputed_runs_trains_the_same() {
     let mut random = Random::new(12);
-    for model in [small_gpt(true), small_bert(), small_llama(), small_amoebanet(), small_transgan()] {
+    for model in
+        [small_gpt(true), small_bert(), small_llama(), small_amoebanet(), small_transgan(), small_vgg()]
+    {
         let schedule = if random.below(2) == 0 { Schedule::Gpipe } else { Schedule::OneFOneB };
         let precision = random.of(&[Precision::Fp32, Precision::Bf16, Precision::Bf16Fp32Gradients]);
         let training = TrainingSpec { schedule, precision, optimizer: random.of(&[ADAM, SGD]), ..training() };
@@ -143,13 +145,14 @@ fn random_actions_train_the_same() {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let mut random = Random::new(number("RANDOM_SEED").unwrap_or(1));
     for _ in 0..number("RANDOM_ACTIONS").unwrap_or(8) {
-        let model = match random.below(7) {
+        let model = match random.below(8) {
             0 => small_gpt(true),
             1 => small_gpt(false),
             2 => small_bert(),
             3 => small_llama(),
             4 => small_qwen3(),
             5 => small_transgan(),
+            6 => small_vgg(),
             _ => small_amoebanet(),
         };
         let (mut stages, degrees) =

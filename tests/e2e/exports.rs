@@ -202,7 +202,7 @@ fn what_a_launcher_cannot_run_is_refused_by_stage() {
     assert!(absent.contains("0123456789abcdef"), "{absent}");
 }
 
-/// A manifest has the launcher's files, a GPU for each rank, and what the command line said of the cluster.
+/// A manifest has the launcher's files, no GPU for ranks on CPUs, and what the command line said of the cluster.
 #[test]
 fn an_envelope_holds_what_the_launcher_needs() {
     let (planner, _worker) = scene();
@@ -230,19 +230,19 @@ fn an_envelope_holds_what_the_launcher_needs() {
     assert_eq!(made["command"], serde_json::json!(["kubectl", "apply", "-f", "job.yaml"]));
     assert_eq!(made["ranks"], plain["ranks"]);
     let manifest = fs::read_to_string(folder.path().join("job.yaml")).expect("the manifest is there");
-    let ranks = made["ranks"].as_array().expect("it has ranks").len();
     let said = [
         "kind: Job".to_owned(),
         "name: mine".to_owned(),
         "image: train:1".to_owned(),
         "kueue.x-k8s.io/queue-name: gpus".to_owned(),
         "kueue.x-k8s.io/podset-required-topology: rack".to_owned(),
-        format!("nvidia.com/gpu: {ranks}"),
         format!("exec {}", plain["command"][0].as_str().expect("it has a command")),
     ];
     for said in said {
         assert!(manifest.contains(&said), "{said} is not in {manifest}");
     }
+    // Its ranks are on CPUs.
+    assert!(!manifest.contains("nvidia.com/gpu"), "{manifest}");
     for file in plain["files"].as_array().expect("it has files") {
         assert!(
             manifest.contains(&format!("  {}: |", file["name"].as_str().expect("it has a name"))),

@@ -1,16 +1,21 @@
 //! Ranks on other devices of their node than launchers put them on by themselves.
 
 use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::plan::objective::Launcher;
 
 use crate::exported::RankPlace;
 
 /// Nodes that are named at most.
 const MOST_NAMED: usize = 4;
 
+/// A node with the devices of its ranks, in order.
+type Node<'a> = (&'a str, Vec<u32>);
+
 /// Says with which devices in sight each node starts its ranks: launchers put local rank n on the n-th one, and a plan's seconds
-/// are those of the links between the devices that it names. None where that is so anyway, or where the plan names no devices.
-pub(crate) fn warning(ranks: &[RankPlace]) -> Option<String> {
-    let mut nodes: Vec<(&str, Vec<u32>)> = Vec::new();
+/// are those of the links between the devices that it names. None where that is so anyway, where the plan names no devices, or
+/// where the launcher is told them by number.
+pub(crate) fn warning(launcher: Launcher, ranks: &[RankPlace]) -> Option<String> {
+    let mut nodes: Vec<Node<'_>> = Vec::new();
     for device in ranks.iter().filter_map(|place| place.device.as_ref()) {
         if device.node.is_empty() || device.kind == CPU_KIND {
             continue;
@@ -20,23 +25,55 @@ pub(crate) fn warning(ranks: &[RankPlace]) -> Option<String> {
             None => nodes.push((&device.node, vec![device.index])),
         }
     }
-    let others = nodes.iter().filter(|(_, devices)| !devices.iter().copied().eq(0..devices.len() as u32));
-    let visible = |(node, devices): &(&str, Vec<u32>)| {
-        let devices: Vec<String> = devices.iter().map(u32::to_string).collect();
-        format!("CUDA_VISIBLE_DEVICES={} on {node}", devices.join(","))
+    let others: Vec<&Node<'_>> =
+        nodes.iter().filter(|(_, devices)| !devices.iter().copied().eq(0..devices.len() as u32)).collect();
+    // torchgpipe's file has the numbers.
+    if others.is_empty() || launcher == Launcher::Torchgpipe {
+        return None;
+    }
+    let what = match launcher {
+        Launcher::Deepspeed if nodes.iter().all(|(_, devices)| devices.is_sorted()) => {
+            format!("in place of --num_nodes and --num_gpus tell deepspeed {}", included(&nodes))
+        }
+        Launcher::Deepspeed => format!(
+            "deepspeed sets CUDA_VISIBLE_DEVICES itself and sorts what --include names, so start train.py with torchrun in its place \
+             and set {}",
+            visible(&others)
+        ),
+        _ => format!("set {}", visible(&others)),
     };
-    let named: Vec<String> = others.clone().take(MOST_NAMED).map(visible).collect();
-    let more = match others.count().saturating_sub(MOST_NAMED) {
+    Some(format!(
+        "the plan has its ranks on other devices than launchers put them on, which is the device of the local rank's number: \
+         {what}; `loadmaster slurm exec` and the envelope ray do so by themselves"
+    ))
+}
+
+/// What torchrun and its like are to find on each of these nodes.
+fn visible(nodes: &[&Node<'_>]) -> String {
+    let visible = |(node, devices): &&Node<'_>| format!("CUDA_VISIBLE_DEVICES={} on {node}", listed(devices));
+    let named: Vec<String> = nodes.iter().take(MOST_NAMED).map(visible).collect();
+    named.join(", ") + &more(nodes.len())
+}
+
+/// DeepSpeed's flag, of all nodes: those that it does not name get no rank. A plan of one node has no hostfile, so that is `localhost`.
+fn included(nodes: &[Node<'_>]) -> String {
+    let is_one = nodes.len() == 1;
+    let of = |(node, devices): &Node<'_>| {
+        format!("{}:{}", if is_one { "localhost" } else { node }, listed(devices))
+    };
+    let named: Vec<String> = nodes.iter().take(MOST_NAMED).map(of).collect();
+    format!("--include={}{}", named.join("@"), more(nodes.len()))
+}
+
+fn listed(devices: &[u32]) -> String {
+    devices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn more(nodes: usize) -> String {
+    match nodes.saturating_sub(MOST_NAMED) {
         0 => String::new(),
         more => format!(", and so on {more} more, by the rank table"),
-    };
-    (!named.is_empty()).then(|| {
-        format!(
-            "the plan has its ranks on other devices than launchers put them on, which is the device of the local rank's number: \
-             set {}{more}; `loadmaster slurm exec` and the envelope ray do so by themselves",
-            named.join(", ")
-        )
-    })
+    }
 }
 
 #[cfg(test)]
@@ -64,10 +101,18 @@ mod tests {
     #[test]
     fn nothing_is_said_where_local_ranks_are_on_the_devices_of_their_numbers() {
         let in_order = [("a", 0, "H100"), ("a", 1, "H100"), ("b", 0, "H100"), ("b", 1, "H100")];
-        assert_eq!(warning(&ranks(&in_order)), None);
-        assert_eq!(warning(&ranks(&[("a", 1, CPU_KIND), ("a", 0, CPU_KIND)])), None, "slots are no GPUs");
-        assert_eq!(warning(&ranks(&[("", 3, "H100"), ("", 2, "H100")])), None, "places in a group");
-        assert_eq!(warning(&[]), None);
+        assert_eq!(warning(Launcher::Megatron, &ranks(&in_order)), None);
+        assert_eq!(
+            warning(Launcher::Megatron, &ranks(&[("a", 1, CPU_KIND), ("a", 0, CPU_KIND)])),
+            None,
+            "slots are no GPUs"
+        );
+        assert_eq!(
+            warning(Launcher::Megatron, &ranks(&[("", 3, "H100"), ("", 2, "H100")])),
+            None,
+            "places in a group"
+        );
+        assert_eq!(warning(Launcher::Megatron, &[]), None);
     }
 
     /// In the order of the ranks, node by node, those that are in order left out.
@@ -75,12 +120,35 @@ mod tests {
     fn each_node_is_told_which_devices_its_ranks_are_on() {
         let mapped =
             [("a", 0, "V100"), ("a", 2, "V100"), ("a", 1, "V100"), ("b", 0, "V100"), ("c", 5, "V100")];
-        let told = warning(&ranks(&mapped)).unwrap();
+        let told = warning(Launcher::Megatron, &ranks(&mapped)).unwrap();
         assert!(told.contains("CUDA_VISIBLE_DEVICES=0,2,1 on a, CUDA_VISIBLE_DEVICES=5 on c;"), "{told}");
         let many: Vec<(String, u32)> = (0..9).map(|node| (format!("n{node}"), 3)).collect();
         let many: Vec<(&str, u32, &str)> =
             many.iter().map(|(node, index)| (node.as_str(), *index, "V100")).collect();
-        let told = warning(&ranks(&many)).unwrap();
+        let told = warning(Launcher::Megatron, &ranks(&many)).unwrap();
         assert!(told.contains("on n3, and so on 5 more") && !told.contains("on n4"), "{told}");
+    }
+
+    /// Its file has them, so there is nothing to set.
+    #[test]
+    fn torchgpipe_is_told_devices_by_number() {
+        assert_eq!(warning(Launcher::Torchgpipe, &ranks(&[("a", 2, "V100"), ("a", 0, "V100")])), None);
+    }
+
+    /// Its launcher overwrites the variable with slots, which it sorts.
+    #[test]
+    fn deepspeed_is_told_slots_where_they_are_in_order() {
+        let told = |devices: &[(&str, u32, &str)]| warning(Launcher::Deepspeed, &ranks(devices)).unwrap();
+        let one = told(&[("a", 4, "V100"), ("a", 6, "V100")]);
+        assert!(one.contains("tell deepspeed --include=localhost:4,6;"), "{one}");
+        let two = told(&[("a", 0, "V100"), ("a", 1, "V100"), ("b", 2, "V100"), ("b", 3, "V100")]);
+        assert!(two.contains("tell deepspeed --include=a:0,1@b:2,3;"), "{two}");
+        let mapped = told(&[("a", 0, "V100"), ("a", 2, "V100"), ("a", 1, "V100")]);
+        assert!(
+            mapped.contains("with torchrun in its place and set CUDA_VISIBLE_DEVICES=0,2,1 on a;"),
+            "{mapped}"
+        );
+        let in_order = [("a", 0, "V100"), ("a", 1, "V100"), ("b", 0, "V100"), ("b", 1, "V100")];
+        assert_eq!(warning(Launcher::Deepspeed, &ranks(&in_order)), None);
     }
 }

@@ -54,7 +54,7 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
         write(question).map_err(|stages| refusal(target, shape, stages))?;
     let memory = memory::of_stages(question, held.as_ref());
     warnings.extend(memory::warnings(memory.as_deref(), target.launcher));
-    warnings.extend(local_order::warning(&ranks));
+    warnings.extend(local_order::warning(target.launcher, &ranks));
     let allocation = Allocation::of(&ranks);
     Ok(Export { target, files, command, environment, ranks, allocation, warnings, verified, memory })
 }

@@ -19,10 +19,17 @@ import schemas
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "envelopes"
 
 
-def found(manifest: str, node_ranks: list[int], launcher: str, queue: str, seen: set[str] | None = None) -> str | None:
+def found(
+    manifest: str,
+    node_ranks: list[int],
+    launcher: str,
+    queue: str,
+    seen: set[str] | None = None,
+    has_gpus: bool = True,
+) -> str | None:
     """What is wrong; a claim that does not hold is said, too."""
     try:
-        return judge.wrong(manifest, node_ranks, launcher, queue, seen)
+        return judge.wrong(manifest, node_ranks, launcher, queue, seen, has_gpus)
     except AssertionError as error:
         return f"assert: {error}"
 
@@ -43,14 +50,15 @@ def golden() -> list[str]:
         of = (node_ranks(asked), asked["launcher"], asked["settings"].get("queue", ""))
         name = str(path.relative_to(GOLDEN))
         count += 1
-        if wrong := found(path.read_text(), *of, seen):
+        has_gpus = asked.get("kinds") != ["cpu"]
+        if wrong := found(path.read_text(), *of, seen, has_gpus):
             failures.append(f"{name}: {wrong}")
         for manifest, old, new, says in damages.DAMAGES:
             if manifest != name:
                 continue
             text = path.read_text()
             assert old in text, f"{name} has no {old}"
-            wrong = found(text.replace(old, new), *of)
+            wrong = found(text.replace(old, new), *of, has_gpus=has_gpus)
             if wrong is None or not any(word in wrong for word in says.split("|")):
                 failures.append(f"{name} with {new} for {old} is answered with {wrong}")
     print(f"envelopes: {count} golden manifests, {len(damages.DAMAGES)} damaged, {len(failures)} differ; rules of CEL asked:")

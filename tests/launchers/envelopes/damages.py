@@ -24,6 +24,7 @@ DAMAGES = [
     ("job/megatron/job.yaml", "backoffLimit:", "backofLimit:", "backofLimit"),
     ("job/megatron/job.yaml", "completions: 2", "completions: '2'", "'2'"),
     ("job/megatron/job.yaml", "clusterIP: None", "clusterIP: ''", "service"),
+    ("job/cpu/job.yaml", "        image:", "        resources:\n          limits:\n            nvidia.com/gpu: 4\n        image:", "GPUs"),
     ("job/megatron/job.yaml", "publishNotReadyAddresses: true", "publishNotReadyAddresses: false", "service"),
     ("trainjob/megatron/trainjob.yaml", "numProcPerNode: 8", "numProcPerNode: 0", "self >= 1"),
     ("trainjob/megatron/trainjob.yaml", "name: plan-golden", "name: 1plan-golden", "RFC 1035|matches"),

@@ -13,7 +13,14 @@ KEY = re.compile(r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])
 KUEUE = "kueue.x-k8s.io/podset-"
 
 
-def wrong(manifest: str, node_ranks: list[int], launcher: str, queue: str, seen: set[str] | None = None) -> str | None:
+def wrong(
+    manifest: str,
+    node_ranks: list[int],
+    launcher: str,
+    queue: str,
+    seen: set[str] | None = None,
+    has_gpus: bool = True,
+) -> str | None:
     """What is wrong with it; None where nothing is."""
     documents = list(yaml.load_all(manifest, yaml.CSafeLoader))
     for document in documents:
@@ -23,7 +30,7 @@ def wrong(manifest: str, node_ranks: list[int], launcher: str, queue: str, seen:
     (workload,) = (document for document in documents if document["kind"] not in ("ConfigMap", "Service"))
     sets = [of for of in pods.sets(workload) if of]
     every = [pod for of in sets for pod in of]
-    if [pod.gpus for pod in every] != node_ranks:
+    if [pod.gpus for pod in every] != [ranks if has_gpus else 0 for ranks in node_ranks]:
         return f"pods have {[pod.gpus for pod in every]} GPUs, and the plan's nodes {node_ranks} ranks"
     if workload["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name", "") != queue:
         return f"the queue is not {queue}"
@@ -141,7 +148,8 @@ def numbers(
     if words[0] == "deepspeed":
         if nodes == 1:
             return 1, 0, found.num_gpus, "", ""
-        slots = [int(line.partition("slots=")[2]) for line in files[found.hostfile].splitlines()]
+        lines = [line for line in files[found.hostfile].splitlines() if not line.startswith("#")]
+        slots = [int(line.partition("slots=")[2]) for line in lines]
         assert found.no_ssh and len(slots) == found.num_nodes and slots[found.node_rank] == found.num_gpus
         return found.num_nodes, found.node_rank, found.num_gpus, found.master_addr, found.master_port
     assert words[:2] == ["accelerate", "launch"], words

@@ -30,7 +30,8 @@ class Pod:
 def of(template: dict[str, Any], first: str, **variables: str) -> Pod:
     container = template["spec"]["containers"][0]
     own = {variable["name"]: variable["value"] for variable in container.get("env", [])}
-    gpus = container["resources"]["limits"]["nvidia.com/gpu"]
+    # Ranks on CPUs need none.
+    gpus = container.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0)
     annotations = template.get("metadata", {}).get("annotations", {})
     return Pod(gpus, annotations, own | variables, container, first)
 
@@ -85,7 +86,7 @@ def trained(name: str, spec: dict[str, Any]) -> list[Pod]:
         "command": trainer["command"],
         "args": trainer["args"],
         "env": trainer.get("env", []),
-        "resources": trainer["resourcesPerNode"],
+        "resources": trainer.get("resourcesPerNode", {}),
     }
     template = template | {"spec": template["spec"] | {"containers": [container]}}
     first, count = f"{name}-node-0-0.{name}", trainer["numNodes"]

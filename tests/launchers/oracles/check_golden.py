@@ -104,6 +104,7 @@ def expected(launcher: Launcher, case: expectation.Case) -> dict[str, Any]:
         "precision": case.computes_in,
         "gradients": case.gradients_in,
         "zero_stage": 0,
+        "hosts": [[host, case.world // case.nodes] for host in hosts(case)],
         "tied": case.model.tied,
         "dropout": [case.model.dropout, case.model.dropout],
     }
@@ -111,6 +112,11 @@ def expected(launcher: Launcher, case: expectation.Case) -> dict[str, Any]:
     if not launcher.counts_parameters:
         ranks = [rank | {"parameters": None} for rank in ranks]
     return {"ranks": ranks, "facts": {name: facts[name] for name in launcher.facts}}
+
+
+def hosts(case: expectation.Case) -> list[str]:
+    """Nodes have names where there are several."""
+    return [f"node{node}" for node in range(case.nodes)] if case.nodes > 1 else ["localhost"]
 
 
 def difference(answer: dict[str, Any], wanted: dict[str, Any]) -> str | None:

@@ -83,6 +83,13 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage('"stage": 0', '"stage": 1', "ZeRO Optimizer"),
         Damage("--deepspeed_config", "--deepspeed_configuration", "unrecognized arguments"),
         Damage("--num_gpus=8", "--num_gpus=4", "8 ranks"),
+        Damage("--hostfile=hostfile", "--hostfile=hosts", "no extra nodes available via hostfile"),
+        Damage("node1 slots", "node0 slots", "multiple entries for node0"),
+        Damage("node1 slots", "# node1 slots", "8 ranks"),
+        Damage("slots=8", "slots: 8", "bad entry"),
+        # What --num_gpus asks for is started all the same.
+        Damage("slots=8", "slots=4", "hosts is [['node0', 4]"),
+        Damage("node1 slots", "node2 slots", "['node2', 8]"),
     ],
     "deepspeed@0.19/gpt-chain": [
         Damage('"gradient_clipping": 0.0', '"gradient_clipping": 0.1', "uncut model", mode="train"),

@@ -27,34 +27,49 @@ PIPELINE = "loadmaster_pipeline.py"
 
 
 def answer(request: Request) -> serving.Answer:
-    local_world, config = start(request)
+    hosts, local_world, config = start(request)
     model = Model(**request.model)
 
     def engine_of() -> Any:
         return engine(request, config, model)
 
     if request.mode == "build":
-        return serving.each_rank(lambda rank: describe(engine_of(), model, rank), request.world, local_world)
+        ranks, facts = serving.each_rank(lambda rank: describe(engine_of(), model, rank), request.world, local_world)
+        return ranks, facts | {"hosts": hosts}
     trained = serving.real_ranks(lambda rank: train(engine_of(), model, rank), request.world)
     uncut = models.train(model, trained[0][1]["global_batch"])
     for rank, (_, _, losses) in enumerate(trained):
         if not models.agree(losses, uncut):
             raise Refused(f"rank {rank} has losses {losses}, and the uncut model {uncut}")
-    return [rank for rank, _, _ in trained], trained[0][1]
+    return [rank for rank, _, _ in trained], trained[0][1] | {"hosts": hosts}
 
 
-def start(request: Request) -> tuple[int, str]:
-    """What DeepSpeed's launcher makes of the command: ranks of a node, and the configuration's file."""
+def start(request: Request) -> tuple[list[list[Any]], int, str]:
+    """What DeepSpeed's launcher makes of the command: hosts with their slots, ranks of each, and the configuration's file."""
     if request.command[0] != "deepspeed":
         raise Refused(f"the command starts {request.command[0]}, not deepspeed")
     args = runner.parse_args(request.command[1:])
-    world = max(args.num_nodes, 1) * args.num_gpus
+    hosts, started = resources(args)
+    world = sum(map(len, started.values()))
     if world != request.world:
         raise Refused(f"deepspeed starts {world} ranks, and the plan has {request.world}")
     own = deepspeed.add_config_arguments(argparse.ArgumentParser()).parse_args(args.user_args)
     if not own.deepspeed or own.deepspeed_config not in request.files:
         raise Refused(f"{args.user_script} is given no configuration of DeepSpeed")
-    return args.num_gpus, own.deepspeed_config
+    return hosts, args.num_gpus, own.deepspeed_config
+
+
+def resources(args: argparse.Namespace) -> tuple[list[list[Any]], dict[str, list[int]]]:
+    """The hosts that the launcher finds, and the slots of each that it starts ranks in: main() asks so before it starts them."""
+    pool = runner.fetch_hostfile(args.hostfile)
+    if pool is None and args.num_nodes > 1:
+        # main()'s own words.
+        raise Refused("Num nodes is >1 but no extra nodes available via hostfile")
+    # Without a hostfile it counts the GPUs here, and there are none.
+    pool = pool or {"localhost": args.num_gpus}
+    active = runner.parse_inclusion_exclusion(pool, args.include, args.exclude)
+    started = runner.apply_num_nodes_and_gpus(active, args.num_nodes, args.num_gpus)
+    return [[host, slots] for host, slots in pool.items()], started
 
 
 def engine(request: Request, config: str, model: Model) -> Any:

@@ -73,7 +73,7 @@ LAUNCHERS = {
         "deepspeed_oracle.py",
         "TRAINED",
         padding=deepspeed_tie,
-        facts=(*TRAINING, "zero_stage"),
+        facts=(*TRAINING, "zero_stage", "hosts"),
         trains=("gpt-chain", "gpt-chain-recompute"),
     ),
     "torch-pipelining@2": Launcher(

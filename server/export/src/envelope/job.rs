@@ -43,7 +43,7 @@ fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": queued(settings),
-        "spec": spec(workload, run.count, Template { container: "train", gpus: run.ranks, pod, ..Template::default() }),
+        "spec": spec(workload, run.count, Template { container: "train", gpus: run.gpus(), pod, ..Template::default() }),
     });
     Ok(vec![service, job])
 }

@@ -6,6 +6,7 @@ use super::job;
 use super::kubernetes::{Kind, Workload};
 use super::manifest::{PORT, Template, queued};
 use super::pods::{Pod, PodRun, runs};
+use super::products::{PRODUCT, products};
 use crate::question::Refused;
 use crate::refusal::StageRefusal;
 
@@ -51,16 +52,17 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
 
 fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
     let runs = runs(&workload.pods);
-    let kinds = workload.pods.windows(2).any(|pair| pair[0].kind != pair[1].kind);
+    let has_kinds = workload.pods.windows(2).any(|pair| pair[0].kind != pair[1].kind);
+    let products = if has_kinds { products(&workload.pods)? } else { Default::default() };
     let mut jobs = Vec::new();
     for (at, run) in runs.iter().enumerate() {
-        let mut of = Template { container: "train", gpus: run.ranks, ..Template::default() };
+        let mut of = Template { container: "train", gpus: run.gpus(), ..Template::default() };
         if runs.len() > 1 {
             of.variables.push((FIRST_NODE, run.first.to_string()));
             of.variables.push(("PET_NPROC_PER_NODE", run.ranks.to_string()));
         }
-        if kinds {
-            of.pod = selector(&run.kind);
+        if let Some(product) = products.get(run.kind.as_str()) {
+            of.pod = selector(product);
         }
         jobs.push(json!({
             "name": called(&runs, at),
@@ -78,8 +80,7 @@ fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
     })])
 }
 
-/// Nodes whose GPUs are of a kind, by the label that NVIDIA's feature discovery gives them: hyphens stand for spaces.
-fn selector(kind: &str) -> Map<String, Value> {
-    let selector = json!({ "nvidia.com/gpu.product": kind.replace(' ', "-") });
-    Map::from_iter([("nodeSelector".to_owned(), selector)])
+/// Nodes whose GPUs are of a kind.
+fn selector(product: &str) -> Map<String, Value> {
+    Map::from_iter([("nodeSelector".to_owned(), json!({ PRODUCT: product }))])
 }

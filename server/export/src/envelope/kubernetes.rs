@@ -1,9 +1,11 @@
 //! What all envelopes of Kubernetes do: pods of a plan, a script that starts the launcher in each, and a manifest of it all.
 
+use loadmaster_proto::cluster::device::CPU_KIND;
 use serde_json::Value;
 
 use super::manifest::{self, config_map};
 use super::pods::{Pod, pods};
+use super::products;
 use super::settings::Wrapping;
 use super::start;
 use super::topology::{Annotations, annotations};
@@ -50,7 +52,7 @@ impl Workload<'_> {
         &self.wrapping.settings().name
     }
 
-    /// Whether pods have unequal numbers of GPUs, so that each set of them is told its own.
+    /// Whether pods have unequal numbers of ranks, so that each set of them is told its own.
     pub(super) fn is_unequal(&self) -> bool {
         self.pods.windows(2).any(|pair| pair[0].ranks != pair[1].ranks)
     }
@@ -66,7 +68,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     let (annotations, warning) = annotations(wrapping.settings(), &pods, &sets)?;
     let workload = Workload { wrapping, export: &export, pods, annotations };
     let mut files = export.files.clone();
-    files.extend(start::files(&workload, &(kind.rendezvous)(&workload), kind.ends)?);
+    files.push(start::file(&workload, &(kind.rendezvous)(&workload), kind.ends)?);
     let bytes: usize = files.iter().map(|file| file.name.len() + file.contents.len()).sum();
     if bytes > MAX_FILES {
         let why = format!(
@@ -80,7 +82,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     let mut warnings = export.warnings.clone();
     warnings.extend(kind.warnings.iter().map(|&warning| warning.to_owned()));
     warnings.extend(warning);
-    warnings.extend(devices(&workload));
+    warnings.extend(devices(&workload)?);
     warnings.push(
         "the image's working folder is the program's, and must be writable: the plan's files are copied into it".to_owned(),
     );
@@ -88,15 +90,22 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     Ok(Export { files: vec![file], command, environment: Default::default(), warnings, ..export })
 }
 
-/// Which GPUs the plan counts on: a request names their number alone.
-fn devices(workload: &Workload<'_>) -> Option<String> {
+/// Which devices the plan counts on: a request names the number of GPUs alone.
+///
+/// # Errors
+/// Of several kinds, some cannot be told apart.
+fn devices(workload: &Workload<'_>) -> Result<Option<String>, Refused> {
     let mut kinds: Vec<&str> = workload.pods.iter().map(|pod| pod.kind.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    match kinds[..] {
+    Ok(match kinds[..] {
+        [CPU_KIND] => Some(
+            "the plan is for CPUs, and pods ask for no cores and no memory: say in the manifest what each needs".to_owned(),
+        ),
         [kind] if !kind.is_empty() => Some(format!(
             "the plan is for GPUs called {kind:?}, and pods ask for GPUs of any kind: name a queue or a namespace that has such alone"
         )),
-        _ => None,
-    }
+        [_] => None,
+        _ => products::warning(&products::products(&workload.pods)?),
+    })
 }

@@ -35,7 +35,7 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
 
 fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
     let run = uniform(&workload.pods, "a LeaderWorkerSet", REMEDY)?;
-    let of = Template { container: "train", gpus: run.ranks, ..Template::default() };
+    let of = Template { container: "train", gpus: run.gpus(), ..Template::default() };
     Ok(vec![json!({
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",

@@ -57,7 +57,7 @@ pub(super) fn queued(settings: &EnvelopeSettings) -> Value {
 pub(super) struct Template<'a> {
     /// What the container is called, where its controller looks for a name.
     pub(super) container: &'a str,
-    /// GPUs of each pod.
+    /// GPUs of each pod; none where its ranks are on CPUs.
     pub(super) gpus: usize,
     /// More variables than the launcher's.
     pub(super) variables: Vec<(&'a str, String)>,
@@ -75,9 +75,11 @@ pub(super) fn template(workload: &Workload<'_>, of: Template<'_>) -> Value {
         "command": command(),
         // What is written behind the plan's own arguments.
         "args": [],
-        "resources": resources(of.gpus),
         "volumeMounts": mounts(),
     });
+    if let Some(resources) = resources(of.gpus) {
+        container["resources"] = resources;
+    }
     let launcher = workload.export.environment.iter().map(|(name, value)| (name.as_str(), value.clone()));
     let variables: Vec<Value> =
         launcher.chain(of.variables).map(|(name, value)| json!({ "name": name, "value": value })).collect();
@@ -102,9 +104,9 @@ pub(super) fn command() -> Value {
     json!(["bash", format!("{FILES}/{START}")])
 }
 
-/// What a pod asks for: GPUs cannot be shared out, so the limit is the request.
-pub(super) fn resources(gpus: usize) -> Value {
-    json!({ "limits": { "nvidia.com/gpu": gpus } })
+/// What a pod asks for: GPUs cannot be shared out, so the limit is the request. None where it needs no GPU.
+pub(super) fn resources(gpus: usize) -> Option<Value> {
+    (gpus > 0).then(|| json!({ "limits": { "nvidia.com/gpu": gpus } }))
 }
 
 /// The plan's files, and memory that processes of a pod share: NCCL and data loaders need more than the 64 MiB that pods have.

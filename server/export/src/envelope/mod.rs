@@ -7,6 +7,7 @@ mod leaderworkerset;
 mod manifest;
 mod names;
 mod pods;
+mod products;
 mod pytorchjob;
 mod ray;
 mod settings;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use loadmaster_proto::cluster::device::CPU_KIND;
+
 use crate::exported::RankPlace;
 use crate::question::{Refused, all_or};
 use crate::refusal::StageRefusal;
@@ -9,9 +11,9 @@ use crate::refusal::StageRefusal;
 /// A node of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pod {
-    /// Its ranks, one behind the other, each with a GPU.
+    /// Its ranks, one behind the other, each with a device.
     pub(super) ranks: usize,
-    /// What its GPUs are called; empty where the plan says nothing of them.
+    /// What its devices are called; empty where the plan says nothing of them.
     pub(super) kind: String,
     /// Stages with ranks on it.
     pub(super) stages: BTreeSet<usize>,
@@ -26,8 +28,15 @@ pub(super) struct PodRun {
     pub(super) count: usize,
     /// Ranks of each.
     pub(super) ranks: usize,
-    /// GPUs of each.
+    /// What their devices are called.
     pub(super) kind: String,
+}
+
+impl PodRun {
+    /// GPUs of each: one for each rank, but for those on CPUs.
+    pub(super) fn gpus(&self) -> usize {
+        if self.kind == CPU_KIND { 0 } else { self.ranks }
+    }
 }
 
 /// The pods of ranks. Where nodes have no names, all ranks are taken to be on one.
@@ -98,14 +107,16 @@ pub(super) fn uniform(pods: &[Pod], what: &str, remedy: &str) -> Result<PodRun, 
     let Some(first) = pods.first() else {
         return Err(vec![StageRefusal::of_plan("has no rank")]);
     };
-    let gpus = |pod: &Pod| {
-        format!("{} GPUs{}", pod.ranks, if pod.kind.is_empty() { "" } else { " " }.to_owned() + &pod.kind)
+    let devices = |pod: &Pod| match pod.kind.as_str() {
+        "" => format!("{} GPUs", pod.ranks),
+        CPU_KIND => format!("{} slots of its CPU", pod.ranks),
+        kind => format!("{} GPUs {kind}", pod.ranks),
     };
     let unlike = pods.iter().filter(|pod| (pod.ranks, &pod.kind) != (first.ranks, &first.kind));
     let mut stages: BTreeSet<(usize, String)> = BTreeSet::new();
     for pod in unlike {
         for &stage in &pod.stages {
-            stages.insert((stage, gpus(pod)));
+            stages.insert((stage, devices(pod)));
         }
     }
     let mut refused: Vec<StageRefusal> = stages
@@ -113,7 +124,7 @@ pub(super) fn uniform(pods: &[Pod], what: &str, remedy: &str) -> Result<PodRun, 
         .map(|(stage, has)| {
             let why = format!(
                 "is on a node with {has}, and the first node has {}: {what} has pods of one kind; {remedy}",
-                gpus(first)
+                devices(first)
             );
             StageRefusal::of_stage(stage, why)
         })

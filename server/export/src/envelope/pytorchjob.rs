@@ -32,7 +32,7 @@ fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
         // Both names are the operator's.
         let of = Template {
             container: "pytorch",
-            gpus: run.ranks,
+            gpus: run.gpus(),
             port: Some("pytorchjob-port"),
             ..Template::default()
         };

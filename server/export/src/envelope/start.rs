@@ -8,23 +8,16 @@ use crate::exported::{Export, ExportedFile};
 use crate::question::Refused;
 use crate::refusal::StageRefusal;
 
-/// DeepSpeed's list of nodes.
-const HOSTS: &str = "hostfile";
-
 /// Whether pods can start a launcher's processes.
 pub(super) fn is_started(launcher: Launcher) -> bool {
     launcher != Launcher::Alpa
 }
 
-/// The script, and what it reads besides the export.
+/// The script.
 ///
 /// # Errors
 /// The launcher starts no processes in pods.
-pub(super) fn files(
-    workload: &Workload<'_>,
-    rendezvous: &str,
-    ends: bool,
-) -> Result<Vec<ExportedFile>, Refused> {
+pub(super) fn file(workload: &Workload<'_>, rendezvous: &str, ends: bool) -> Result<ExportedFile, Refused> {
     let Workload { wrapping, export, pods, .. } = workload;
     if !is_started(export.target.launcher) {
         let why = "is driven by one program on a cluster of Ray, which Alpa's workers join: start Ray in the pods, and the program there";
@@ -52,14 +45,7 @@ pub(super) fn files(
             )
         },
     );
-    let mut files = vec![ExportedFile::new(START, body)];
-    if export.target.launcher == Launcher::Deepspeed && pods.len() > 1 {
-        // Names stand for the nodes' places alone: nothing is reached through them.
-        let lines: Vec<String> =
-            pods.iter().enumerate().map(|(at, pod)| format!("node-{at} slots={}\n", pod.ranks)).collect();
-        files.push(ExportedFile::new(HOSTS, lines.concat()));
-    }
-    Ok(files)
+    Ok(ExportedFile::new(START, body))
 }
 
 /// The command of a pod, with the container's arguments behind the plan's.
@@ -70,8 +56,9 @@ fn start(workload: &Workload<'_>) -> String {
     match export.target.launcher {
         // Its own script has the command, and names what is missing.
         _ if export.files.iter().any(|file| file.name == "train.sh") => "bash ./train.sh \"$@\"".to_owned(),
+        // Its hostfile is the export's: names stand for the nodes' places alone, and nothing is reached through them.
         Launcher::Deepspeed if !is_one => format!(
-            "deepspeed --hostfile={HOSTS} --no_ssh --node_rank=\"$PET_NODE_RANK\" \\\n    \
+            "deepspeed --no_ssh --node_rank=\"$PET_NODE_RANK\" \\\n    \
              --master_addr=\"$PET_MASTER_ADDR\" --master_port=\"$PET_MASTER_PORT\" \\\n    {} \"$@\"",
             words[1..].join(" ")
         ),
@@ -115,7 +102,7 @@ pub(super) fn program(export: &Export) -> Option<Vec<String>> {
     };
     match export.target.launcher {
         Launcher::Accelerate | Launcher::Alpa | Launcher::Torchgpipe => None,
-        Launcher::Deepspeed => skipped(&["--num_nodes=", "--num_gpus="]),
+        Launcher::Deepspeed => skipped(&["--hostfile=", "--num_nodes=", "--num_gpus="]),
         Launcher::Pipedream => skipped(&[]),
         _ if export.command.is_empty() => Some(vec!["train.py".to_owned()]),
         _ => skipped(&["--nnodes=", "--nproc-per-node=", "--standalone"]),

@@ -43,8 +43,10 @@ fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
         "args": [],
         "numNodes": run.count,
         "numProcPerNode": run.ranks,
-        "resourcesPerNode": resources(run.ranks),
     });
+    if let Some(resources) = resources(run.gpus()) {
+        trainer["resourcesPerNode"] = resources;
+    }
     if !settings.image.is_empty() {
         trainer["image"] = json!(settings.image);
     }

@@ -4,6 +4,8 @@ mod documents;
 mod enveloped;
 mod envelopes;
 mod golden;
+mod hosts;
+mod kinds;
 mod memory;
 mod random;
 mod reasons;

@@ -2,7 +2,7 @@
 
 Blocks of the stages: 2, 4, 5, 1. In train.py, which starts with
 
-    deepspeed --num_nodes=2 --num_gpus=8 train.py --deepspeed --deepspeed_config=ds_config.json
+    deepspeed --hostfile=hostfile --num_nodes=2 --num_gpus=8 train.py --deepspeed --deepspeed_config=ds_config.json
 
 hand your model over as DeepSpeed takes it, one entry for each layer of the plan (embedding, 12 blocks, norm, head):
 

@@ -2,6 +2,8 @@
 //!
 //! It has no argument for a cut, so the file that is written overrides the one method that decides it.
 
+mod hosts;
+
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
@@ -19,7 +21,7 @@ use crate::word::listed;
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Deepspeed, 0, 19),
     shape: PlanShape::UniformGrid,
-    writes: "ds_config.json, and loadmaster_pipeline.py, which cuts your PipelineModule",
+    writes: "ds_config.json, loadmaster_pipeline.py, which cuts your PipelineModule, and hostfile for several nodes",
     verified: Verified::Trained,
     write,
 };
@@ -82,7 +84,9 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let (nodes, per_node) = nodes(&ranks)?;
     let mut command = vec!["deepspeed".to_owned()];
-    command.extend((nodes > 1).then(|| format!("--num_nodes={nodes}")));
+    if nodes > 1 {
+        command.extend([hosts::flag(), format!("--num_nodes={nodes}")]);
+    }
     command.push(format!("--num_gpus={per_node}"));
     command.extend(["train.py", "--deepspeed", "--deepspeed_config=ds_config.json"].map(str::to_owned));
     // Numbers and names alone: that they are JSON does not fail.
@@ -94,7 +98,11 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         let text = pipeline(question, &grid, &command.join(" "));
         files.push(ExportedFile::new("loadmaster_pipeline.py", text));
     }
-    let warnings = warnings(question, &grid, is_pipeline);
+    let mut warnings = warnings(question, &grid, is_pipeline);
+    if nodes > 1 {
+        files.push(hosts::file(question, &ranks));
+        warnings.push(hosts::WARNING.to_owned());
+    }
     let held = if is_pipeline { held(question, &grid) } else { Held::default() };
     Ok(Written { files, command, ranks, warnings, held: Some(held), ..Written::default() })
 }

@@ -1,0 +1,58 @@
+//! `hostfile`: DeepSpeed's list of nodes, without which it starts none but its own.
+
+use std::fmt::Write as _;
+
+use crate::exported::{ExportedFile, RankPlace};
+use crate::question::ExportQuestion;
+
+const FILE: &str = "hostfile";
+
+/// What to know of it.
+pub(super) const WARNING: &str = "outside an envelope deepspeed is run on the first node alone, and reaches every node over ssh by its \
+                                  name in hostfile: put yours there where the plan has others, or export a binding";
+
+/// The flag that names the file.
+pub(super) fn flag() -> String {
+    format!("--hostfile={FILE}")
+}
+
+/// The file for ranks that follow each other on several nodes.
+pub(super) fn file(question: &ExportQuestion<'_>, ranks: &[RankPlace]) -> ExportedFile {
+    let nodes = nodes(ranks);
+    // One that cannot be said leaves the others out, too: a placeholder might be the name of another.
+    let is_said = nodes.iter().all(|(name, _)| is_host(name));
+    let mut text = format!(
+        "# The nodes of {} in the order of its ranks. Unless it is told --no_ssh, deepspeed reaches them by these names.\n",
+        question.name
+    );
+    if !is_said {
+        text.push_str("# The plan has no such names for them: put yours in.\n");
+    }
+    for (at, (name, slots)) in nodes.iter().enumerate() {
+        let name = if is_said { (*name).to_owned() } else { format!("node-{at}") };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name} slots={slots}");
+    }
+    ExportedFile::new(FILE, text)
+}
+
+/// Nodes in order, each with as many slots as `--include` needs to name its devices; `--num_gpus` takes of them what the plan does.
+fn nodes(ranks: &[RankPlace]) -> Vec<(&str, usize)> {
+    let mut nodes: Vec<(&str, usize, usize)> = Vec::new();
+    for device in ranks.iter().map(|place| place.device.as_ref()) {
+        let (name, slots) =
+            device.map_or(("", 0), |device| (device.node.as_str(), device.index as usize + 1));
+        match nodes.last_mut() {
+            Some((of, count, most)) if *of == name => (*count, *most) = (*count + 1, slots.max(*most)),
+            _ => nodes.push((name, 1, slots)),
+        }
+    }
+    nodes.into_iter().map(|(name, count, most)| (name, count.max(most))).collect()
+}
+
+/// Whether DeepSpeed reads a name back: its lines end names at spaces, and `--include` at `:` and `@`.
+fn is_host(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with('#')
+        && !name.contains(|c: char| c.is_whitespace() || ":@".contains(c))
+}

@@ -1,0 +1,65 @@
+//! The list of nodes that DeepSpeed starts its ranks on.
+
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::Launcher;
+
+use super::case;
+use crate::{Export, ExportQuestion, Target, Variant, export};
+use loadmaster_samples::CutTransformer;
+
+/// Two nodes of two devices each.
+fn exported(bend: impl Fn(&mut Plan)) -> Export {
+    let case = case(vec![2, 2], 1.into(), 2.into());
+    let case = CutTransformer { nodes: 2, devices_per_node: 2, ..case };
+    let (mut plan, model) = (case.plan(), case.model());
+    bend(&mut plan);
+    let name = PlanName::from_id("some").unwrap();
+    let target = Target::of(Launcher::Deepspeed, "").unwrap();
+    let (model, variant) = (Some(&model), Variant::Usual);
+    export(&ExportQuestion { name: &name, plan: &plan, model, target, variant }).unwrap()
+}
+
+fn named(names: [&'static str; 2], first: u32) -> impl Fn(&mut Plan) {
+    move |plan| {
+        for (stage, name) in plan.stages.iter_mut().zip(names) {
+            for (device, index) in stage.devices.iter_mut().zip(first..) {
+                (device.node, device.index) = (name.to_owned(), index);
+            }
+        }
+    }
+}
+
+fn lines(made: &Export) -> Vec<&str> {
+    let file = made.files.iter().find(|file| file.name == "hostfile").unwrap();
+    file.contents.lines().filter(|line| !line.starts_with('#')).collect()
+}
+
+#[test]
+fn nodes_are_listed_in_the_order_of_the_ranks() {
+    let made = exported(named(["gpu002", "gpu001"], 0));
+    assert_eq!(lines(&made), ["gpu002 slots=2", "gpu001 slots=2"]);
+    assert_eq!(made.command[..4], ["deepspeed", "--hostfile=hostfile", "--num_nodes=2", "--num_gpus=2"]);
+    assert!(made.warnings.iter().any(|warning| warning.contains("over ssh by its name in hostfile")));
+    let one = exported(named(["gpu001", "gpu001"], 0));
+    assert!(!one.command.iter().any(|word| word.contains("host")));
+    assert!(!one.files.iter().any(|file| file.name == "hostfile"));
+}
+
+/// `--include` names slots that there must be.
+#[test]
+fn slots_reach_to_the_last_device_of_the_plan() {
+    let made = exported(named(["a", "b"], 4));
+    assert_eq!(lines(&made), ["a slots=6", "b slots=6"]);
+    assert!(made.warnings.iter().any(|warning| warning.contains("--include=a:4,5@b:4,5")));
+}
+
+#[test]
+fn names_that_no_line_can_hold_are_to_be_put_in() {
+    for names in [["node-1", "my node"], ["a", "b:1"], ["#a", "b"], ["", "a"]] {
+        let made = exported(named(names, 0));
+        assert_eq!(lines(&made), ["node-0 slots=2", "node-1 slots=2"]);
+        let file = made.files.iter().find(|file| file.name == "hostfile").unwrap();
+        assert!(file.contents.contains("put yours in"), "{}", file.contents);
+    }
+}

@@ -1,0 +1,112 @@
+//! What pods ask for of each kind of device.
+
+use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::objective::Launcher;
+use proptest::prelude::*;
+use serde_yaml_ng::Value;
+
+use super::case;
+use super::envelopes::place;
+use crate::{
+    Envelope, EnvelopeSettings, Export, ExportQuestion, Refusal, Target, Variant, Wrapping, export, wrap,
+};
+
+/// A node of a rank for each kind, in an envelope.
+fn wrapped(kinds: &[&str], envelope: Envelope) -> Result<Export, Box<Refusal>> {
+    let case = case(vec![1; kinds.len()], 1.into(), 1.into());
+    let (mut plan, model) = (case.plan(), case.model());
+    let kinds: Vec<String> = kinds.iter().map(|&kind| kind.to_owned()).collect();
+    place(&mut plan, &vec![1; kinds.len()], &kinds);
+    let name = PlanName::from_id("some").unwrap();
+    let target = Target::of(Launcher::Other, "").unwrap();
+    let (model, variant) = (Some(&model), Variant::Usual);
+    let settings = EnvelopeSettings { image: "train:1".to_owned(), ..EnvelopeSettings::default() };
+    let wrapping = Wrapping::of(envelope, &name, settings).unwrap();
+    wrap(export(&ExportQuestion { name: &name, plan: &plan, model, target, variant })?, &wrapping)
+}
+
+/// What each replicated job's nodes are labelled with.
+fn products(made: &Export) -> Vec<Option<String>> {
+    let documents = serde_yaml_ng::Deserializer::from_str(&made.files[0].contents);
+    let documents: Vec<Value> =
+        documents.map(|document| serde::Deserialize::deserialize(document).unwrap()).collect();
+    let jobs = documents[1]["spec"]["replicatedJobs"].as_sequence().unwrap().iter();
+    let product = |job: &Value| {
+        let pod = &job["template"]["spec"]["template"]["spec"];
+        pod["nodeSelector"]["nvidia.com/gpu.product"].as_str().map(str::to_owned)
+    };
+    jobs.map(product).collect()
+}
+
+#[test]
+fn nodes_are_selected_by_values_that_labels_can_have() {
+    let long = format!("NVIDIA {}", "x".repeat(70));
+    let made = wrapped(&["A100 (40GB)", "NVIDIA H100 80GB HBM3", &long], Envelope::Jobset).unwrap();
+    let cut = format!("NVIDIA-{}", "x".repeat(56));
+    let wanted = ["A100-40GB", "NVIDIA-H100-80GB-HBM3", &cut].map(|product| Some(product.to_owned()));
+    assert_eq!(products(&made), wanted);
+    let told = made.warnings.iter().find(|warning| warning.contains("discovery does not give")).unwrap();
+    assert!(
+        told.contains("nvidia.com/gpu.product=A100-40GB where GPUs are called \"A100 (40GB)\""),
+        "{told}"
+    );
+    assert!(told.contains(&cut) && !told.contains("H100"), "{told}");
+    // Of one kind there is nothing to select, and discovery has labelled the usual ones.
+    let one = wrapped(&["A100 (40GB)", "A100 (40GB)"], Envelope::Jobset).unwrap();
+    assert_eq!(products(&one), [None]);
+    let usual = wrapped(&["NVIDIA A100", "NVIDIA H100"], Envelope::Jobset).unwrap();
+    assert!(!usual.warnings.iter().any(|warning| warning.contains("discovery")));
+}
+
+#[test]
+fn kinds_that_labels_cannot_tell_apart_are_refused_by_name() {
+    let refused = |kinds: &[&str]| wrapped(kinds, Envelope::Jobset).unwrap_err().to_string();
+    let same = refused(&["A100 (40GB)", "A100 [40GB]"]);
+    assert!(same.contains("\"A100 (40GB)\" and others called \"A100 [40GB]\""), "{same}");
+    let long = "x".repeat(63);
+    let same = refused(&[&format!("{long}y"), &format!("{long}z")]);
+    assert!(same.contains(&format!("{long}z")), "{same}");
+    let empty = refused(&["A100", "(?)"]);
+    assert!(empty.contains("called \"(?)\", of which no letter"), "{empty}");
+}
+
+#[test]
+fn ranks_on_cpus_ask_for_no_gpu() {
+    for envelope in Envelope::ALL.into_iter().filter(|envelope| envelope.is_kubernetes()) {
+        let made = wrapped(&[CPU_KIND; 2], envelope).unwrap();
+        let manifest = &made.files[0].contents;
+        assert!(!manifest.contains("nvidia.com/gpu") && !manifest.contains("limits"), "{manifest}");
+        let told = made.warnings.join("\n");
+        assert!(told.contains("the plan is for CPUs") && !told.contains("GPUs called"), "{told}");
+        let gpus = wrapped(&["A100"; 2], envelope).unwrap();
+        assert!(gpus.files[0].contents.contains("nvidia.com/gpu: 1"), "{envelope}");
+    }
+    let mixed = wrapped(&["A100", CPU_KIND], Envelope::Jobset).unwrap();
+    assert_eq!(products(&mixed), [Some("A100".to_owned()), None]);
+    assert_eq!(mixed.files[0].contents.matches("nvidia.com/gpu: 1").count(), 1);
+    let unlike = wrapped(&["A100", CPU_KIND], Envelope::Job).unwrap_err().to_string();
+    assert!(unlike.contains("1 slots of its CPU"), "{unlike}");
+}
+
+proptest! {
+    /// Whatever they are called: each kind has a value of its own that the API takes, or a refusal names one.
+    #[test]
+    fn every_kind_has_a_label_of_its_own(kinds in proptest::collection::btree_set("[ A-Ca-c0-1()._-]{1,4}|.{60,70}", 2..5)) {
+        let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+        match wrapped(&kinds, Envelope::Jobset) {
+            Ok(made) => {
+                let mut products: Vec<String> = products(&made).into_iter().flatten().collect();
+                let value = regex::Regex::new("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$").unwrap();
+                prop_assert!(products.iter().all(|product| product.len() <= 63 && value.is_match(product)), "{:?}", products);
+                products.sort_unstable();
+                products.dedup();
+                prop_assert_eq!(products.len(), kinds.len());
+            }
+            Err(refusal) => {
+                let why = refusal.to_string();
+                prop_assert!(kinds.iter().any(|kind| why.contains(&format!("{kind:?}"))), "{}", why);
+            }
+        }
+    }
+}

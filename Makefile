@@ -77,7 +77,7 @@ accuracy: binaries ## Compare predictions with measured stages: a sample (10 to 
 accuracy-full: binaries ## Compare predictions with measured stages: all of them (hours)
 	@$(target)/debug/accuracy --full
 
-launchers: setup ## Hand exported plans to the launchers' own code: golden ones, 1,000 random ones each (installs 6.6 GB once)
+launchers: setup ## Hand exported plans to the launchers' own code: golden ones, 1,000 random ones each (hours; installs 6.6 GB once)
 	tests/launchers/install.sh
 	tests/launchers/envelopes/install.sh
 	$(CARGO) build --locked -p loadmaster-tests --bin draw-exports

@@ -8,6 +8,9 @@ use crate::models::STAGES;
 use crate::nodes::{CUBE_MESH, Server};
 use crate::report::{Cell, Claim};
 
+/// The goal for listing all mappings, and for finding the best.
+const MOST_TIME: Duration = Duration::from_millis(50);
+
 /// Runs of which the median counts.
 const RUNS: usize = 5;
 
@@ -25,7 +28,7 @@ pub(crate) fn cells() -> Vec<Cell> {
                 published: published.to_owned(),
                 claim: Claim::Goal(found == classes),
                 took,
-                within: None,
+                within: Some(MOST_TIME),
             }
         })
         .collect();
@@ -42,7 +45,7 @@ pub(crate) fn cells() -> Vec<Cell> {
         published: String::new(),
         claim: Claim::Goal(found == (40_320, true)),
         took,
-        within: None,
+        within: Some(MOST_TIME),
     });
     cells
 }

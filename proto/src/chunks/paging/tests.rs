@@ -113,6 +113,8 @@ fn cycles() -> impl Strategy<Value = (Vec<usize>, Vec<u64>)> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
     /// Belady's rule fetches as little as any choice could, over any number of iterations, and the others as their
     /// lists say; what it says of each access can be done.
     #[test]
@@ -141,7 +143,9 @@ proptest! {
             prop_assert!(there.len() as u64 <= room);
         }
     }
+}
 
+proptest! {
     /// The steady state is what many iterations come to.
     #[test]
     fn a_steady_iteration_is_one_of_many((accesses, room) in cycles()) {

@@ -20,6 +20,9 @@ use crate::fault::Fault;
 use crate::planner::answer;
 use crate::rows::Rows;
 
+/// Most pairs that are drawn, the newest: a page has at most 150 KB, and a point with what it says takes 200 bytes.
+const DRAWN: usize = 400;
+
 /// What an address asks.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -65,7 +68,12 @@ fn sections(answer: &v1::ListPredictionErrorsResponse) -> Vec<Section> {
     }
     sections.push(Section::text("learnt", "What was learnt", &learnt(answer)));
     let mut subjects: BTreeMap<(&str, &str, i32, i32), Vec<&PredictionPair>> = BTreeMap::new();
-    for pair in &answer.pairs {
+    if answer.pairs.len() > DRAWN {
+        let told =
+            format!("The newest {DRAWN} of {} pairs are drawn: a filter draws others.\n", answer.pairs.len());
+        sections.push(Section::text("drawn", "", &told));
+    }
+    for pair in answer.pairs.iter().take(DRAWN) {
         let subject = (pair.device_kind.as_str(), pair.predictor.as_str(), pair.quantity, pair.ledger);
         subjects.entry(subject).or_default().push(pair);
     }
@@ -91,4 +99,32 @@ fn named(quantity: i32, ledger: i32) -> String {
     let bytes = || format!(" ({} ledger)", table::ledger(ledger));
     let of = if quantity == Quantity::PeakBytes { bytes() } else { String::new() };
     format!("{}{of}", word(quantity.as_str_name(), "QUANTITY_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many trainings were measured, a page stays as small as pages are.
+    #[test]
+    fn a_page_of_many_pairs_is_small() {
+        let pair = |number: usize| PredictionPair {
+            source: format!("runs/01a217d4-b7c3-7198-8e39-{number:012}"),
+            plan: format!("plans/{number:040}"),
+            device_kind: ["cpu", "NVIDIA H100 80GB HBM3"][number % 2].to_owned(),
+            predictor: "component".to_owned(),
+            quantity: Quantity::IterationSeconds.into(),
+            predicted: 1.0 + number as f64 / 7.0,
+            measured: 1.1 + number as f64 / 7.0,
+            measure_time: Some(prost_types::Timestamp { seconds: 1_764_000_000 + number as i64, nanos: 0 }),
+            ..PredictionPair::default()
+        };
+        let errors = vec![v1::PredictionErrors { device_kind: "cpu".to_owned(), ..Default::default() }];
+        let answer = v1::ListPredictionErrorsResponse { errors, pairs: (0..2_000).map(pair).collect() };
+        let (page, filter) = (Page::live("Prediction error", "runs"), String::new());
+        let page = ErrorsPage { page, filter, fault: None, sections: sections(&answer) }.render().unwrap();
+        assert_eq!(page.matches("<circle").count(), DRAWN, "{page}");
+        assert!(page.contains("The newest 400 of 2000 pairs are drawn"), "{page}");
+        assert!(page.len() <= 150_000, "{}", page.len());
+    }
 }

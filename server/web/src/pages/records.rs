@@ -13,8 +13,8 @@ use crate::fault::Fault;
 use crate::planner::answer;
 use crate::rows::Rows;
 
-/// Measurements of a page.
-const MEASUREMENTS: i32 = 200;
+/// Measurements of a page, each a row of two wide tables: a page has at most 150 KB.
+const MEASUREMENTS: i32 = 100;
 /// Other rows of a page.
 const ROWS: i32 = 50;
 

@@ -271,11 +271,16 @@ impl Payloads {
     fn own_part(&self, payload: usize, place: HostPart) -> HostPart {
         let of = &self.chunks.uses.payloads()[payload];
         let is_whole = of.payload.is_gradients || of.is_interrupted();
-        if self.group.is_none() || !is_whole {
-            return place;
+        if is_whole { self.owned_of(of.payload.chunk, place) } else { place }
+    }
+
+    /// What this rank owns of a list of all of a chunk: all, where nobody shares it.
+    fn owned_of(&self, chunk: usize, list: HostPart) -> HostPart {
+        if self.group.is_none() {
+            return list;
         }
-        let bytes = self.chunks.copied_bytes(of.payload.chunk, false);
-        HostPart { start: place.start + u64::from(self.rank) * bytes, bytes }
+        let bytes = self.chunks.copied_bytes(chunk, false);
+        HostPart { start: list.start + u64::from(self.rank) * bytes, bytes }
     }
 
     /// Begins to copy a payload one way, to or from a place on the host: unfinished as a whole, else what this rank owns, which

@@ -27,6 +27,8 @@ pub(super) type Tokens = Arc<[i64]>;
 pub(super) struct HostRows {
     pub(super) table: HostTable,
     pub(super) parts: HostTableParts,
+    /// The elements that this rank owns.
+    pub(super) owned: Range<u64>,
     asked: Sender<Asked>,
     /// The last copy of rows to the device: others take their place on the host behind it.
     pub(super) copied: Option<Completion>,
@@ -74,12 +76,12 @@ impl HostRows {
     /// When there can be no more threads.
     pub(super) fn start(place: TablePlace, precision: Precision) -> Result<Self, RankError> {
         let (asked, works) = mpsc::channel();
-        let (table, parts) = (place.table, place.parts);
+        let (table, parts, owned) = (place.table, place.parts, place.owned.clone());
         std::thread::Builder::new()
             .name("gathers rows".to_owned())
             .spawn(move || work(&works, &place, precision))
             .map_err(|error| RankError::Other(format!("cannot start a thread that gathers rows: {error}")))?;
-        Ok(Self { table, parts, asked, copied: None, added: None, has_whole: false })
+        Ok(Self { table, parts, owned, asked, copied: None, added: None, has_whole: false })
     }
 
     fn ask(&self, after: Vec<Completion>, work: Work) -> Completion {

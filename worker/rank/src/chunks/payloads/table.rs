@@ -68,17 +68,17 @@ impl Payloads {
         rows.has_whole = false;
         let places = &self.host.memory.chunks[HostTable::CHUNK];
         let elements = rows.table.rows.saturating_mul(rows.table.width);
-        let (after, parts) = (rows.added.clone().ok_or_else(no_table)?, rows.parts);
-        let owned = match &self.group {
-            Some(_) => self.chunks.sharing.owned(&self.chunks.layout.chunks()[HostTable::CHUNK], self.rank),
-            None => 0..elements,
-        };
+        let (after, parts, owned) =
+            (rows.added.clone().ok_or_else(no_table)?, rows.parts, rows.owned.clone());
         let kept = places.parameters.map(|place| self.own_part(HostTable::CHUNK, place));
         let (updated, end) = Completion::begun();
         let update = Update {
             after,
-            gradients: self.owned_of(parts.gradients),
-            copies: kept.into_iter().chain(parts.whole.map(|whole| self.owned_of(whole))).collect(),
+            gradients: self.owned_of(HostTable::CHUNK, parts.gradients),
+            copies: kept
+                .into_iter()
+                .chain(parts.whole.map(|whole| self.owned_of(HostTable::CHUNK, whole)))
+                .collect(),
             state: places.state.clone(),
             clears: true,
             // The last parts may end behind the table, or begin there.
@@ -88,15 +88,6 @@ impl Payloads {
         };
         self.ask_for(HostTable::CHUNK, update, updated);
         Ok(())
-    }
-
-    /// What this rank owns of a list of all of the table.
-    fn owned_of(&self, list: HostPart) -> HostPart {
-        if self.group.is_none() {
-            return list;
-        }
-        let bytes = self.chunks.copied_bytes(HostTable::CHUNK, false);
-        HostPart { start: list.start + u64::from(self.rank) * bytes, bytes }
     }
 
     /// Ranks that share a table add up their gradients of it, each those of its part.

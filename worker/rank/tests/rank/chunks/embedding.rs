@@ -135,6 +135,21 @@ fn a_tied_table_on_the_host_becomes_the_same_or_nearly() {
     }
 }
 
+/// A GPT-2 whose table has so many rows.
+fn gpt_with(vocabulary_size: i64) -> Model {
+    let gpt = Gpt2 {
+        blocks: 1,
+        hidden_size: 16,
+        heads: 2,
+        sequence_length: 12,
+        positions: 20,
+        vocabulary_size,
+        untied_head: true,
+        dropout: 0.1,
+    };
+    Zoo::Gpt2(gpt).build().unwrap()
+}
+
 /// Chunks of every kind for ranks that share them, with the table on the host.
 fn shared_chunks(
     replicas: &Replicas,
@@ -207,18 +222,8 @@ fn ranks_that_share_a_table_on_the_host_train_the_same() {
 fn tables_of_any_size_are_shared() {
     let mut random = Random::new(25);
     for (vocabulary_size, ranks, precision) in [(2, 4, Precision::Bf16), (150_000, 2, Precision::Fp32)] {
-        let gpt = Gpt2 {
-            blocks: 1,
-            hidden_size: 16,
-            heads: 2,
-            sequence_length: 12,
-            positions: 20,
-            vocabulary_size,
-            untied_head: true,
-            dropout: 0.1,
-        };
         let training = TrainingSpec { precision, ..of_several_ranks(&mut random) };
-        let replicas = Replicas::new(Zoo::Gpt2(gpt).build().unwrap(), training, ranks);
+        let replicas = Replicas::new(gpt_with(vocabulary_size), training, ranks);
         let (mut plain, _) = replicas.train(None);
         plain.tensors.retain(|name, _| !name.contains("gradient of"));
         for (order, update) in ChunkOrder::ALL.into_iter().zip(UpdateTime::ALL) {
@@ -264,17 +269,7 @@ fn a_tied_table_that_ranks_share_becomes_nearly_the_same() {
 /// The embedding's steps need neither the table nor a gradient of it.
 #[test]
 fn steps_of_the_embedding_do_without_the_table() {
-    let gpt = Gpt2 {
-        blocks: 1,
-        hidden_size: 16,
-        heads: 2,
-        sequence_length: 12,
-        positions: 20,
-        vocabulary_size: 2_000,
-        untied_head: true,
-        dropout: 0.1,
-    };
-    let model = Zoo::Gpt2(gpt).build().unwrap();
+    let model = gpt_with(2_000);
     let spec = RankSpec { iterations: 1, ..whole(&model, training()) };
     let held = |chunks: ChunkedStage| {
         let told = run(&spec, Some(chunks.clone())).1.chunks.unwrap();

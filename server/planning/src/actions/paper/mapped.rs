@@ -167,8 +167,9 @@ impl Traffic {
         let edges = (1..mapping.len()).map(|stage| (stage - 1, stage));
         let both = pairs.chain(edges).flat_map(|(from, to)| [link(from, to), link(to, from)].concat());
         let own = mapping.iter().flat_map(|&device| {
-            let host = node.host_link(device).map_or(0, |link| link.bytes_per_second.to_bits());
-            [host, node.capacity.get(device).copied().unwrap_or(0)]
+            let host = node.host.get(device).map(|link| [link.out, link.back]);
+            let [out, back] = host.map_or([0; 2], |ways| ways.map(|way| way.bytes_per_second.to_bits()));
+            [out, back, node.capacity.get(device).copied().unwrap_or(0)]
         });
         both.chain(own).collect()
     }

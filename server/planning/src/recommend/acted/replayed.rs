@@ -48,17 +48,23 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// What must be left free most likely, by stage: a plan that leaves nothing free needs as much besides as this one.
+    /// What must be left free most likely, by stage.
     pub(super) fn likely(self) -> Vec<u64> {
-        let Self { fitting, mut reserve } = self;
-        let besides = fitting.map(|found| found.besides).unwrap_or_default();
-        reserve.iter_mut().zip(besides).for_each(|(reserve, besides)| *reserve = besides.max(*reserve));
-        reserve
+        let Self { fitting, reserve } = self;
+        fitting.map_or_else(|| reserve.clone(), |found| found.likely(&reserve))
     }
 
     /// Seconds of an iteration; endless where nothing was found.
     pub(super) fn seconds(&self) -> f64 {
         self.fitting.as_ref().map_or(f64::INFINITY, |found| found.seconds)
+    }
+}
+
+impl Fitting {
+    /// What must be left free where this was found with so much of it: a plan that leaves nothing free needs as much besides as
+    /// this one, most likely.
+    fn likely(&self, reserve: &[u64]) -> Vec<u64> {
+        reserve.iter().zip(&self.besides).map(|(&reserve, &besides)| reserve.max(besides)).collect()
     }
 }
 
@@ -133,8 +139,7 @@ impl Writer<'_> {
                 Err(error) => Err(error),
             };
         };
-        // A plan that leaves nothing free needs as much besides as this one, most likely.
-        let mut likely: Vec<u64> = reserve.iter().zip(&few.besides).map(|(&a, &b)| a.max(b)).collect();
+        let mut likely = few.likely(&reserve);
         let mut found = self.fitting(asked, choice, all, &mut likely, stop);
         if found.is_err() && likely != reserve {
             found = self.fitting(asked, choice, all, &mut reserve, stop);

@@ -77,7 +77,7 @@ pub struct HostTableParts {
 pub struct HostMemory {
     /// Each chunk.
     pub chunks: Vec<HostChunk>,
-    /// What gradients without a place pass through, one after the other.
+    /// What gradients without a place pass through, one after the other, and on their way to a GPU parameters that are rounded.
     pub staging: Vec<HostPart>,
     /// What a table on the host has besides its chunk.
     pub table: Option<HostTableParts>,
@@ -98,6 +98,9 @@ pub fn may_leave_unfinished(copy: HostCopy, sharing: &Sharing, is_on_device: boo
     !is_on_device && spills(copy, of) && has_whole
 }
 
+/// Bytes of a number of the fp32 copy.
+const FP32_BYTES: u64 = 4;
+
 /// What takes memory of the host.
 #[derive(Debug, Clone, Copy)]
 pub struct HostDemand<'a> {
@@ -111,7 +114,7 @@ pub struct HostDemand<'a> {
     pub sharing: &'a Sharing,
     /// What the host holds of the parameters.
     pub copy: HostCopy,
-    /// Buffers for gradients on their way, where as many are needed.
+    /// Buffers for what passes the host on its way, where as many are needed.
     pub staging: usize,
     /// A table that is on the host.
     pub table: Option<&'a HostTable>,
@@ -160,6 +163,8 @@ impl HostDemand<'_> {
             }
         }
         let (mut passing, mut largest) = (0, 0);
+        // The same on CPU slots, which round while they copy: what a plan takes of a host depends on no device.
+        let is_rounded = copy == HostCopy::Made && lists.scalar_bytes(List::Parameters) < FP32_BYTES;
         for of in uses.payloads() {
             let index = of.payload.chunk;
             let Some(chunk) = layout.chunks().get(index) else { continue };
@@ -171,10 +176,14 @@ impl HostDemand<'_> {
             let (part, whole) = (sharing.part(chunk), sharing.payload(chunk));
             if of.payload.is_gradients {
                 take(Taker::Gradients(index), whole, List::Parameters)?;
-            } else if spills(copy, of) {
+                continue;
+            }
+            let has_place = spills(copy, of);
+            if has_place {
                 let elements = if of.is_interrupted() { whole } else { part };
                 take(Taker::Parameters(index), elements, List::Parameters)?;
-            } else if of.changed.is_some() {
+            }
+            if is_rounded || of.changed.is_some() && !has_place {
                 (passing, largest) = (passing + 1, part.max(largest));
             }
         }

@@ -37,7 +37,7 @@ pub struct ChunkedStage {
     pub order: ChunkOrder,
     /// What the host holds of the parameters.
     pub host_copy: HostCopy,
-    /// Buffers of the host that gradients pass through where they have no place there.
+    /// Buffers of the host that gradients pass through where they have no place there, and parameters that are rounded for a GPU.
     pub staging: usize,
     /// What becomes of parameters that leave unchanged.
     #[serde(default)]

@@ -4,13 +4,11 @@ use std::io::Read;
 use std::path::Path;
 
 use loadmaster_proto::chunks::activations;
-use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankSpec};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage};
-use loadmaster_proto::training::Precision;
 use loadmaster_proto::training::actions::ActedStage;
 use loadmaster_proto::training::stage::StageConfig;
 use serde::de::DeserializeOwned;
@@ -124,16 +122,6 @@ fn check_actions(spec: &RankSpec) -> Result<(), Invalid> {
 
 fn check_chunks(spec: &RankSpec) -> Result<(), Invalid> {
     let Some(chunks) = &spec.chunks else { return Ok(()) };
-    let is_made = chunks.host_copy == HostCopy::Made && spec.training.precision != Precision::Fp32;
-    if is_made && spec.device.backend == Backend::Cuda {
-        let why = format!(
-            "is {}, but of a GPU's chunks in {} the host keeps a copy: choose {}",
-            HostCopy::Made,
-            spec.training.precision,
-            HostCopy::Kept
-        );
-        return Err(Invalid::field("chunks.host_copy", why));
-    }
     let position = (&spec.position.stage, spec.position.stage_count);
     chunks.lay_out_stage(&spec.model, &spec.training, position).map(drop)
 }

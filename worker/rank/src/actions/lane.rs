@@ -46,11 +46,17 @@ impl Ways {
     }
 }
 
+/// What is done before a copy, on a thread of the lane's: whether what is to be copied is there then.
+pub(crate) type First = Box<dyn FnOnce() -> bool + Send>;
+
+/// Waits for something else, whoever does that.
+pub(crate) fn behind(after: Option<Completion>) -> Option<First> {
+    after.map(|after| Box::new(move || after.is_done_at_last()) as First)
+}
+
 /// A copy that was asked for.
-#[derive(Debug)]
 pub(crate) struct Job {
-    /// What must be done before.
-    after: Option<Completion>,
+    first: Option<First>,
     transfers: Vec<Transfer>,
     end: Doing,
 }
@@ -142,27 +148,27 @@ impl Lane {
         self.ask_behind(None, transfers)
     }
 
-    /// Asks for a copy behind something else, whoever does that. Never waits.
+    /// Asks for a copy behind something else. Never waits.
     ///
     /// # Errors
     /// When a GPU refuses.
     pub(crate) fn ask_behind(
         &self,
-        after: Option<Completion>,
+        first: Option<First>,
         transfers: Vec<Transfer>,
     ) -> Result<Ticket, RankError> {
         match self {
             Self::Thread(jobs) => {
                 let (copied, end) = Completion::begun();
                 // Where its thread is gone the job comes back, is dropped, and has failed.
-                drop(jobs.send(Job { after, transfers, end }));
+                drop(jobs.send(Job { first, transfers, end }));
                 Ok(Ticket::OfThread(copied))
             }
             Self::Queue(queue) => {
-                if let Some(after) = after {
+                if let Some(first) = first {
                     // Where it failed the rank's own thread finds out.
                     queue.behind(Box::new(move || {
-                        after.is_done_at_last();
+                        first();
                     }))?;
                 }
                 Ok(Ticket::OfQueue(queue.copy(transfers)?))
@@ -172,8 +178,8 @@ impl Lane {
 }
 
 fn work(jobs: &Receiver<Job>, bytes_per_second: Option<f64>) {
-    for Job { after, mut transfers, end } in jobs {
-        if after.is_some_and(|after| !after.is_done_at_last()) {
+    for Job { first, mut transfers, end } in jobs {
+        if first.is_some_and(|first| !first()) {
             continue;
         }
         let mut pace = Pace::begin(bytes_per_second);

@@ -7,13 +7,14 @@ use loadmaster_proto::chunks::lists::{List, Lists as ListsOfChunks};
 use loadmaster_proto::chunks::stage::StepKernel;
 use tch::{Device, Kind, Tensor};
 
+use super::device_step;
 use super::host::Updating;
 use super::host_step::HostStep;
 use super::lists::{Bf16, Instructions, Lists, Scalar};
 use super::tensor_step;
 use super::tensors::ChunkBlock;
 use crate::error::RankError;
-use crate::ffi::{Number, Numbers, Storage};
+use crate::ffi::{Number, Numbers, StepKernels, StepLists, StepNumbers, Storage};
 use crate::optimizer::{OptimizerState, update};
 use crate::tape::defect;
 
@@ -60,8 +61,7 @@ impl DeviceState {
     /// # Errors
     /// What libtorch says.
     pub(super) fn weights(&self, first: u64, elements: u64) -> Result<Tensor, RankError> {
-        let lacks = || defect("a chunk has no fp32 copy");
-        part(self.state.first().ok_or_else(lacks)?, (first, elements))
+        part(self.state.first().ok_or_else(no_fp32_copy)?, (first, elements))
     }
 
     /// Writes values that a training starts with, from one of its elements on; into the payload too where that has the
@@ -90,7 +90,7 @@ impl DeviceState {
     }
 
     /// Updates its elements with the gradients in one payload, and writes the new parameters into another, which may be the
-    /// same, or among its own. On CPU slots as chunks on the host are, without a block more.
+    /// same, or among its own. In one pass without a block more: on CPU slots as chunks on the host are, on a GPU by its kernels.
     ///
     /// # Errors
     /// Out of memory, for one.
@@ -99,6 +99,7 @@ impl DeviceState {
         (gradients, payload): (&ChunkBlock, &ChunkBlock),
         spans: &[(u64, u64)],
         updating: Updating,
+        kernels: Option<&StepKernels>,
         steps: i32,
     ) -> Result<(), RankError> {
         let parameters = self.parameters.as_ref().unwrap_or(payload);
@@ -108,7 +109,13 @@ impl DeviceState {
                     self.update_here::<f32>(gradients, parameters, span, updating, steps)?
                 }
                 (Device::Cpu, _) => self.update_here::<Bf16>(gradients, parameters, span, updating, steps)?,
-                _ => self.update_there(gradients, parameters, span, updating, steps)?,
+                _ => match kernels {
+                    Some(kernels) => {
+                        let numbers = device_step::numbers(updating.rule, steps);
+                        self.update_in_one_pass(gradients, parameters, span, (kernels, numbers))?;
+                    }
+                    None => self.update_tensor_wise(gradients, parameters, span, updating, steps)?,
+                },
             }
         }
         Ok(())
@@ -153,8 +160,28 @@ impl DeviceState {
         Ok(())
     }
 
-    /// With libtorch's operations, whose results need blocks of their own.
-    fn update_there(
+    /// On a GPU, without a block more.
+    fn update_in_one_pass(
+        &self,
+        gradients: &ChunkBlock,
+        parameters: &ChunkBlock,
+        span: (u64, u64),
+        (kernels, numbers): (&StepKernels, StepNumbers),
+    ) -> Result<(), RankError> {
+        let (gradients, parameters) = (gradients.part(self.in_chunk(span))?, parameters.part(span)?);
+        let [weights, first, second] = self.state_of(span)?;
+        let lists = StepLists {
+            gradients: &gradients,
+            parameters: &parameters,
+            weights: weights.as_ref().ok_or_else(no_fp32_copy)?,
+            first: first.as_ref(),
+            second: second.as_ref(),
+        };
+        Ok(kernels.update(numbers, lists)?)
+    }
+
+    /// On a GPU with libtorch's operations, whose results need blocks of their own.
+    fn update_tensor_wise(
         &self,
         gradients: &ChunkBlock,
         parameters: &ChunkBlock,
@@ -163,18 +190,27 @@ impl DeviceState {
         steps: i32,
     ) -> Result<(), RankError> {
         let _no_grad = tch::no_grad_guard();
-        let of = |index: usize| self.state.get(index).map(|tensor| part(tensor, span)).transpose();
-        let weights = self.weights(span.0, span.1)?;
+        let [weights, first, second] = self.state_of(span)?;
+        let weights = weights.ok_or_else(no_fp32_copy)?;
         let gradient = gradients.part(self.in_chunk(span))?.f_to_kind(Kind::Float)?;
-        let mut state = OptimizerState { first: of(1)?, second: of(2)? };
-        update(updating.rule, steps, &mut state, &weights, &gradient)?;
+        update(updating.rule, steps, &mut OptimizerState { first, second }, &weights, &gradient)?;
         Ok(parameters.part(span)?.f_copy_(&weights)?)
+    }
+
+    /// What the optimizer keeps of some of its elements: the fp32 copy, then what the rule needs.
+    fn state_of(&self, span: (u64, u64)) -> Result<[Option<Tensor>; 3], RankError> {
+        let of = |index: usize| self.state.get(index).map(|tensor| part(tensor, span)).transpose();
+        Ok([of(0)?, of(1)?, of(2)?])
     }
 
     /// Where elements of its own are in the chunk.
     fn in_chunk(&self, (first, elements): (u64, u64)) -> (u64, u64) {
         (self.owned.start + first, elements)
     }
+}
+
+fn no_fp32_copy() -> RankError {
+    defect("a chunk has no fp32 copy")
 }
 
 fn part(tensor: &Tensor, (first, elements): (u64, u64)) -> Result<Tensor, RankError> {

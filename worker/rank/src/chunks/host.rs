@@ -10,8 +10,9 @@ use loadmaster_proto::chunks::stage::StepKernel;
 use loadmaster_proto::training::{Optimizer, Precision};
 
 use super::host_step::HostStep;
-use super::lists::{Bf16, Instructions, Lists, Scalar};
+use super::lists::{Bf16, Instructions, Lists, Scalar, round_all};
 use super::tensor_step;
+use crate::actions::lane::First;
 use crate::completion::{Completion, Doing};
 use crate::error::RankError;
 use crate::ffi::{Mapping, Number};
@@ -138,6 +139,41 @@ impl Update {
     }
 }
 
+/// A buffer that gradients or rounded parameters pass through.
+#[derive(Debug)]
+pub(super) struct Passage {
+    pub(super) index: usize,
+    pub(super) part: HostPart,
+    /// What must be over before anything may go there.
+    pub(super) before: Option<Completion>,
+}
+
+/// Parameters that are made of their fp32 copy, from where a GPU copies them: it does nothing else.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rounding {
+    pub(super) weights: HostPart,
+    pub(super) to: HostPart,
+    pub(super) elements: u64,
+    pub(super) threads: usize,
+}
+
+impl Rounding {
+    /// Behind all of these.
+    pub(super) fn behind(self, after: Vec<Completion>, memory: Arc<Mapping>) -> First {
+        let Self { weights, to, elements, threads } = self;
+        Box::new(move || {
+            let are_done = after.iter().all(Completion::is_done_at_last);
+            let from = memory.numbers::<f32>(weights.start, elements);
+            let to = memory.numbers::<Bf16>(to.start, elements);
+            match from.zip(to).filter(|_| are_done) {
+                Some((mut from, mut to)) => round_all(from.all(), to.all(), threads),
+                None => return false,
+            }
+            true
+        })
+    }
+}
+
 /// A rank's chunks in the host's memory.
 #[derive(Debug)]
 pub(super) struct HostChunks {
@@ -146,7 +182,7 @@ pub(super) struct HostChunks {
     pub(super) updater: Updater,
     /// The last update of each chunk.
     pub(super) updated: Vec<Option<Completion>>,
-    /// When each buffer that gradients pass through is free.
+    /// When each buffer that something passes through is free.
     passed: Vec<Option<Completion>>,
     /// The one that is next.
     next: usize,
@@ -165,17 +201,19 @@ impl HostChunks {
         })
     }
 
-    /// A buffer for gradients that have no place, and what must be over before they may go there. It is free again when
-    /// they were used.
-    pub(super) fn pass_through(
-        &mut self,
-        used: Completion,
-    ) -> Result<(HostPart, Option<Completion>), RankError> {
+    /// A buffer for what has no place: one after the other, so that each waits for what was asked for before it alone. Whoever
+    /// gets it says until when it is used.
+    pub(super) fn pass_through(&mut self) -> Result<Passage, RankError> {
         let index = self.next;
         let part = self.memory.staging.get(index).copied();
-        let part = part.ok_or_else(|| defect("gradients have no place on the host"))?;
+        let part = part.ok_or_else(|| defect("what passes the host has no place there"))?;
         self.next = (index + 1) % self.memory.staging.len();
-        Ok((part, self.passed[index].replace(used)))
+        Ok(Passage { index, part, before: self.passed[index].clone() })
+    }
+
+    /// A buffer is free again when this is over.
+    pub(super) fn is_used_until(&mut self, index: usize, used: Completion) {
+        self.passed[index] = Some(used);
     }
 
     /// Waits until all updates that were asked for are done.

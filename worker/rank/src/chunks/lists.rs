@@ -6,8 +6,6 @@
 //! in fp32. Memory is what it waits for: rules need only be few enough operations of wide instructions, which compilers see to
 //! where loops are of one kind and one length.
 
-use std::thread;
-
 use pulp::{Arch, NullaryFnOnce};
 
 use super::host_step::{Element, HostStep, Rule};
@@ -67,8 +65,31 @@ pub enum Instructions {
     Avx2,
 }
 
-/// Rounds weights to what layers compute with.
-pub fn round_all(from: &[f32], to: &mut [Bf16]) {
+/// Rounds weights to what layers compute with, on so many threads at most.
+pub fn round_all(from: &[f32], to: &mut [Bf16], threads: usize) {
+    let each = of_each_thread(from.len().min(to.len()), threads);
+    side_by_side(from.chunks(each).zip(to.chunks_mut(each)), |(from, to)| round_here(from, to));
+}
+
+/// Does something with parts of lists on a thread each: the first on this one, which waits for all. Threads stay for the next
+/// time: to start sixteen of them takes as long as a small chunk's update.
+pub(super) fn side_by_side<P: Send>(mut parts: impl Iterator<Item = P>, work: impl Fn(P) + Sync) {
+    let Some(own) = parts.next() else { return };
+    let Some(other) = parts.next() else { return work(own) };
+    let work = &work;
+    rayon::in_place_scope(|scope| {
+        [other].into_iter().chain(parts).for_each(|part| scope.spawn(move |_| work(part)));
+        work(own);
+    });
+}
+
+/// How many of so many elements each of so many threads takes, at least one.
+pub(super) fn of_each_thread(elements: usize, threads: usize) -> usize {
+    let worth = elements / LEAST_PER_THREAD;
+    elements.div_ceil(threads.min(worth).max(1)).next_multiple_of(APART).max(APART)
+}
+
+fn round_here(from: &[f32], to: &mut [Bf16]) {
     struct Rounding<'a>(&'a [f32], &'a mut [Bf16]);
     impl NullaryFnOnce for Rounding<'_> {
         type Output = ();
@@ -97,18 +118,18 @@ pub struct Lists<'a, L> {
 impl<'a, L: Scalar> Lists<'a, L> {
     /// Updates all elements, on so many threads at most.
     pub fn step(self, step: &HostStep, instructions: Instructions, threads: usize) {
-        let worth = self.weights.len() / LEAST_PER_THREAD;
-        let threads = threads.min(worth).max(1);
-        let each = self.weights.len().div_ceil(threads).next_multiple_of(APART);
-        thread::scope(|scope| {
-            let mut rest = self;
-            while rest.weights.len() > each {
-                let (part, others) = rest.split(each);
-                scope.spawn(move || part.step_here(step, instructions));
-                rest = others;
+        let each = of_each_thread(self.weights.len(), threads);
+        let mut rest = Some(self);
+        let parts = std::iter::from_fn(|| {
+            let lists = rest.take()?;
+            if lists.weights.len() <= each {
+                return Some(lists);
             }
-            rest.step_here(step, instructions);
+            let (part, others) = lists.split(each);
+            rest = Some(others);
+            Some(part)
         });
+        side_by_side(parts, |part| part.step_here(step, instructions));
     }
 
     fn split(self, at: usize) -> (Self, Self) {

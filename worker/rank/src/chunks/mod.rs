@@ -12,6 +12,7 @@
 //! | `payloads` | how do they? |
 //! | `tensors` | what is in a tensor's space, and may be read? |
 //! | `device` | what if a chunk's state is on the device? |
+//! | `device_step` | what does the optimizer do there? |
 //! | `host` | where are chunks on the host, and who updates them? |
 //! | `rows` | who gathers rows of a table on the host, and adds up their gradients? |
 //! | `trace` | what does each step need, and what was moved? |
@@ -24,6 +25,7 @@
 //! [memory actions](crate::actions).
 
 mod device;
+mod device_step;
 mod host;
 pub mod host_step;
 pub mod lists;

@@ -7,21 +7,22 @@ use std::sync::Arc;
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::{HostCopy, HostPart};
-use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, StepKernel, UpdateTime};
 use loadmaster_proto::measure::rank::RankSpec;
 use tch::{Kind, Tensor};
 
 use super::device::DeviceState;
-use super::host::{HostChunks, Update, Updating};
+use super::host::{HostChunks, Passage, Rounding, Update, Updating};
+use super::lists::Bf16;
 use super::rows::{HostRows, TablePlace};
 use super::tensors::{ChunkBlock, Tensors};
 use super::trace::Counts;
 use super::visiting::Told;
-use crate::actions::lane::{Ticket, Ways};
+use crate::actions::lane::{First, Ticket, Ways, behind};
 use crate::collective::Group;
 use crate::completion::Completion;
 use crate::error::RankError;
-use crate::ffi::{Direction, Transfer};
+use crate::ffi::{Direction, StepKernels, Transfer};
 use crate::memory::Memory;
 use crate::tape::defect;
 use crate::tensor::kind;
@@ -57,6 +58,8 @@ pub(super) struct Payloads {
     all: Vec<Payload>,
     /// What is always on the device of chunks whose state is there.
     on_device: BTreeMap<usize, DeviceState>,
+    /// What updates those of a GPU in one pass.
+    kernels: Option<StepKernels>,
     /// Who shares the chunks, and which of them this rank is.
     group: Option<Group>,
     rank: u32,
@@ -89,7 +92,7 @@ impl Payloads {
             rule: spec.training.optimizer,
             precision,
             kernel: stage.kernel,
-            threads: usize::try_from(spec.threads).unwrap_or(1),
+            threads: beside_passes(spec.threads, memory),
         };
         let mapping = memory.host_pool(loadmaster_proto::bytes::Bytes(chunks.host.bytes))?;
         let kind = kind(precision);
@@ -114,6 +117,8 @@ impl Payloads {
             }
             all.push(Payload { block, at, is_spilled: false });
         }
+        let is_in_one_pass = stage.kernel == StepKernel::OnePass && !on_device.is_empty();
+        let kernels = memory.gpu().filter(|_| is_in_one_pass).map(StepKernels::new).transpose()?;
         let host = HostChunks::new(mapping, chunks.host.clone(), updating)?;
         let weights = host.memory.chunks.get(HostTable::CHUNK).and_then(|chunk| chunk.state.first());
         let rows = match (chunks.table.zip(host.memory.table), weights, chunks.layout.chunks().first()) {
@@ -123,7 +128,7 @@ impl Payloads {
                     None => 0..table.rows.saturating_mul(table.width),
                 };
                 let place = TablePlace { memory: host.mapping.clone(), table, parts, weights, owned };
-                Some(HostRows::start(place, precision)?)
+                Some(HostRows::start(place, precision, updating.threads)?)
             }
             _ => None,
         };
@@ -134,6 +139,7 @@ impl Payloads {
             updating,
             all,
             on_device,
+            kernels,
             rank,
             group,
             host,
@@ -172,7 +178,7 @@ impl Payloads {
         let blocks = (self.block(gradients), self.block(chunk));
         let layout = &self.chunks.layout.chunks()[chunk];
         let spans = tensors.with_gradients(&layout.tensors, state.owned());
-        state.update(blocks, &spans, self.updating, self.steps)
+        state.update(blocks, &spans, self.updating, self.kernels.as_ref(), self.steps)
     }
 
     /// Ranks that share a payload's chunk add up their gradients, each those of its part.
@@ -223,9 +229,13 @@ impl Payloads {
         let (updated, end) = Completion::begun();
         let (gradients, before) = match own {
             Some(place) => (self.own_part(payload, place), None),
-            None => self.host.pass_through(updated.clone())?,
+            None => {
+                let Passage { index, part, before } = self.host.pass_through()?;
+                self.host.is_used_until(index, updated.clone());
+                (part, before)
+            }
         };
-        let ticket = self.copy(payload, gradients, Direction::Out, false, before)?;
+        let ticket = self.copy(payload, gradients, Direction::Out, false, behind(before))?;
         if let Some(rows) = self.rows.as_mut().filter(|_| chunk == HostTable::CHUNK) {
             // It is updated when its rows have their gradients, too.
             rows.add_all(gradients, ticket.completion()?, end);
@@ -291,14 +301,14 @@ impl Payloads {
         place: HostPart,
         direction: Direction,
         is_unfinished: bool,
-        after: Option<Completion>,
+        first: Option<First>,
     ) -> Result<Ticket, RankError> {
         let chunk = self.chunk_of(payload);
         let bytes = self.chunks.copied_bytes(chunk, is_unfinished);
         let from = if is_unfinished { 0 } else { u64::from(self.rank) * bytes };
         let storage = &self.all[payload].block.storage;
         let transfer = Transfer::new(storage, (from, bytes), &self.host.mapping, place.start, direction);
-        self.begin(transfer, bytes, direction, after)
+        self.begin(transfer, bytes, direction, first)
     }
 
     /// The parts of a payload, one of each rank.
@@ -315,12 +325,12 @@ impl Payloads {
         transfer: Option<Transfer>,
         bytes: u64,
         direction: Direction,
-        after: Option<Completion>,
+        first: Option<First>,
     ) -> Result<Ticket, RankError> {
         let transfer = transfer.ok_or_else(|| defect("a chunk that is to be copied is away"))?;
         self.counts.copied(direction, bytes);
         let lane = if direction == Direction::Out { &self.ways.out } else { &self.ways.back };
-        lane.ask_behind(after, vec![transfer])
+        lane.ask_behind(first, vec![transfer])
     }
 
     /// Waits until a payload has left, and gives its memory back.
@@ -358,23 +368,42 @@ impl Payloads {
                 (Some(place), _) => {
                     let is_unfinished = copies.comes_unfinished;
                     let place = if is_unfinished { place } else { self.own_part(payload, place) };
-                    self.copy(payload, place, Direction::Back, is_unfinished, after)?
+                    self.copy(payload, place, Direction::Back, is_unfinished, behind(after))?
                 }
                 (None, Some(weights)) if self.kind == Kind::Float => {
-                    self.copy(payload, weights, Direction::Back, false, after)?
+                    self.copy(payload, weights, Direction::Back, false, behind(after))?
                 }
-                (None, Some(weights)) => {
-                    let bytes = self.chunks.copied_bytes(chunk, false);
-                    let of = (u64::from(self.rank) * bytes, bytes);
-                    let storage = &self.all[payload].block.storage;
-                    let transfer = Transfer::rounding(storage, of, &self.host.mapping, weights.start);
-                    self.begin(transfer, bytes, Direction::Back, after)?
-                }
+                (None, Some(weights)) => self.make(payload, weights, after)?,
                 (None, None) => return Err(defect("a chunk has no fp32 copy")),
             });
         }
         self.all[payload].at = Whereabouts::Coming(ticket);
         Ok(())
+    }
+
+    /// Begins to make a payload's parameters of their fp32 copy, rounded on their way: by the thread that copies them, or into a
+    /// buffer from where a GPU does.
+    fn make(
+        &mut self,
+        payload: usize,
+        weights: HostPart,
+        after: Option<Completion>,
+    ) -> Result<Ticket, RankError> {
+        let bytes = self.chunks.copied_bytes(self.chunk_of(payload), false);
+        let block = &self.all[payload].block;
+        if !block.device().is_cuda() {
+            let of = (u64::from(self.rank) * bytes, bytes);
+            let transfer = Transfer::rounding(&block.storage, of, &self.host.mapping, weights.start);
+            return self.begin(transfer, bytes, Direction::Back, behind(after));
+        }
+        let Passage { index, part, before } = self.host.pass_through()?;
+        let after = after.into_iter().chain(before).collect();
+        let elements = bytes / size_of::<Bf16>() as u64;
+        let rounding = Rounding { weights, to: part, elements, threads: self.updating.threads };
+        let first = rounding.behind(after, self.host.mapping.clone());
+        let ticket = self.copy(payload, part, Direction::Back, false, Some(first))?;
+        self.host.is_used_until(index, ticket.completion()?);
+        Ok(ticket)
     }
 
     /// Waits until a payload is there, with the parts of all ranks.
@@ -421,4 +450,11 @@ impl Payloads {
         self.all.iter_mut().for_each(|payload| payload.is_spilled = false);
         self.counts.end_iteration(self.host.updater.take_seconds())
     }
+}
+
+/// How many of a rank's threads update chunks: on a CPU slot all, as passes leave them none otherwise, and beside a GPU all but that
+/// which gives it its work.
+fn beside_passes(threads: u32, memory: &Memory) -> usize {
+    let threads = usize::try_from(threads).unwrap_or(1);
+    if memory.gpu().is_some() { threads.saturating_sub(1).max(1) } else { threads }
 }

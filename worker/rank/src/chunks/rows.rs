@@ -13,7 +13,7 @@ use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::{HostPart, HostTableParts};
 use loadmaster_proto::training::Precision;
 
-use super::lists::{Bf16, Scalar};
+use super::lists::{Bf16, Scalar, of_each_thread, side_by_side};
 use crate::completion::{Completion, Doing};
 use crate::error::RankError;
 use crate::ffi::{Mapping, Number};
@@ -74,12 +74,12 @@ impl HostRows {
     ///
     /// # Errors
     /// When there can be no more threads.
-    pub(super) fn start(place: TablePlace, precision: Precision) -> Result<Self, RankError> {
+    pub(super) fn start(place: TablePlace, precision: Precision, threads: usize) -> Result<Self, RankError> {
         let (asked, works) = mpsc::channel();
         let (table, parts, owned) = (place.table, place.parts, place.owned.clone());
         std::thread::Builder::new()
             .name("gathers rows".to_owned())
-            .spawn(move || work(&works, &place, precision))
+            .spawn(move || work(&works, &place, precision, threads))
             .map_err(|error| RankError::Other(format!("cannot start a thread that gathers rows: {error}")))?;
         Ok(Self { table, parts, owned, asked, copied: None, added: None, has_whole: false })
     }
@@ -108,15 +108,15 @@ impl HostRows {
     }
 }
 
-fn work(works: &Receiver<Asked>, place: &TablePlace, precision: Precision) {
+fn work(works: &Receiver<Asked>, place: &TablePlace, precision: Precision, threads: usize) {
     for Asked { after, work, end } in works {
         // Sums that lack something are nobody's: with it fails all that comes behind.
         if !after.iter().all(Completion::is_done_at_last) {
             return;
         }
         let done = match precision {
-            Precision::Fp32 => place.run::<f32>(&work),
-            Precision::Bf16 | Precision::Bf16Fp32Gradients => place.run::<Bf16>(&work),
+            Precision::Fp32 => place.run::<f32>(&work, threads),
+            Precision::Bf16 | Precision::Bf16Fp32Gradients => place.run::<Bf16>(&work, threads),
         };
         match done {
             Ok(()) => end.complete(),
@@ -127,7 +127,7 @@ fn work(works: &Receiver<Asked>, place: &TablePlace, precision: Precision) {
 }
 
 impl TablePlace {
-    fn run<L: Scalar + Number>(&self, work: &Work) -> Result<(), RankError> {
+    fn run<L: Scalar + Number>(&self, work: &Work, threads: usize) -> Result<(), RankError> {
         let lacks = || defect("a table is not in the host's memory");
         let own =
             |part: HostPart, elements: u64| self.memory.numbers::<L>(part.start, elements).ok_or_else(lacks);
@@ -138,39 +138,44 @@ impl TablePlace {
             Work::Gather(tokens) => {
                 let mut taken = own(self.parts.up, tokens.len() as u64 * width)?;
                 if let Some(whole) = self.parts.whole {
-                    return gather(own(whole, elements)?.all(), tokens, taken.all(), row);
+                    return gather(own(whole, elements)?.all(), tokens, taken.all(), (row, threads));
                 }
                 let weights = self.memory.numbers::<f32>(self.weights.start, elements);
-                gather(weights.ok_or_else(lacks)?.all(), tokens, taken.all(), row)
+                gather(weights.ok_or_else(lacks)?.all(), tokens, taken.all(), (row, threads))
             }
             Work::Add(tokens) => {
                 let mut gradients = own(self.parts.down, tokens.len() as u64 * width)?;
-                add_rows(own(self.parts.gradients, elements)?.all(), tokens, gradients.all(), row)
+                add_rows(own(self.parts.gradients, elements)?.all(), tokens, gradients.all(), (row, threads))
             }
             Work::AddAll(part) => {
                 let (start, elements) = (self.owned.start, self.owned.end - self.owned.start);
                 let owned = self.parts.gradients.start + size_of::<L>() as u64 * start;
                 let sum = self.memory.numbers::<L>(owned, elements);
                 let (mut sum, mut other) = (sum.ok_or_else(lacks)?, own(*part, elements)?);
-                add(sum.all(), other.all());
+                let each = of_each_thread(sum.all().len(), threads);
+                let parts = sum.all().chunks_mut(each).zip(other.all().chunks(each));
+                side_by_side(parts, |(sum, other)| add(sum, other));
                 Ok(())
             }
         }
     }
 }
 
-/// Rows of a table with rows of so many elements, rounded to what layers compute with.
+/// Rows of a table with rows of so many elements, rounded to what layers compute with, on so many threads at most.
 fn gather<W: Scalar, L: Scalar>(
     weights: &[W],
     tokens: &[i64],
     to: &mut [L],
-    row: usize,
+    (row, threads): (usize, usize),
 ) -> Result<(), RankError> {
-    for (&token, to) in tokens.iter().zip(to.chunks_exact_mut(row)) {
-        let from = usize::try_from(token).ok().and_then(|token| weights.chunks_exact(row).nth(token));
-        let from = from.ok_or_else(|| unknown(token))?;
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = L::round(from.read()));
-    }
+    check(tokens, weights.len() / row)?;
+    let each = of_each_thread(to.len(), threads).div_ceil(row);
+    side_by_side(tokens.chunks(each).zip(to.chunks_mut(each * row)), |(tokens, to)| {
+        for (&token, to) in tokens.iter().zip(to.chunks_exact_mut(row)) {
+            let from = usize::try_from(token).ok().and_then(|token| weights.chunks_exact(row).nth(token));
+            to.iter_mut().zip(from.unwrap_or_default()).for_each(|(to, &from)| *to = L::round(from.read()));
+        }
+    });
     Ok(())
 }
 
@@ -179,30 +184,51 @@ fn add_rows<L: Scalar>(
     table: &mut [L],
     tokens: &[i64],
     gradients: &[L],
-    row: usize,
+    (row, threads): (usize, usize),
 ) -> Result<(), RankError> {
-    // The places of each token, one behind the other.
+    check(tokens, table.len() / row)?;
+    // The places of each token, one behind the other: each thread has those of some rows.
     let mut places: Vec<usize> = (0..tokens.len()).collect();
     places.sort_by_key(|&place| tokens[place]);
-    let mut sum = vec![L::round(0.0); row];
-    for places in places.chunk_by(|&one, &other| tokens[one] == tokens[other]) {
-        sum.fill(L::round(0.0));
-        for gradient in places.iter().filter_map(|&place| gradients.chunks_exact(row).nth(place)) {
-            add(&mut sum, gradient);
+    let row_of = |place: usize| usize::try_from(tokens[place]).unwrap_or_default();
+    let each = of_each_thread(gradients.len(), threads).div_ceil(row);
+    let (mut rest, mut rows) = (table, 0);
+    let mut left = places.as_slice();
+    let parts = std::iter::from_fn(|| {
+        let last = row_of(*left.get(each.min(left.len()).checked_sub(1)?)?);
+        let (own, others) = left.split_at(left.partition_point(|&place| row_of(place) <= last));
+        let (part, behind) = std::mem::take(&mut rest).split_at_mut((last + 1 - rows) * row);
+        let first = std::mem::replace(&mut rows, last + 1);
+        (left, rest) = (others, behind);
+        Some((own, part, first))
+    });
+    side_by_side(parts, |(places, part, first)| {
+        let mut sum = vec![L::round(0.0); row];
+        for places in places.chunk_by(|&one, &other| tokens[one] == tokens[other]) {
+            sum.fill(L::round(0.0));
+            for gradient in places.iter().filter_map(|&place| gradients.chunks_exact(row).nth(place)) {
+                add(&mut sum, gradient);
+            }
+            let own = places.first().map_or(0, |&place| row_of(place) - first);
+            part.chunks_exact_mut(row).nth(own).into_iter().for_each(|to| add(to, &sum));
         }
-        let token = places.first().map_or(-1, |&place| tokens[place]);
-        let to = usize::try_from(token).ok().and_then(|token| table.chunks_exact_mut(row).nth(token));
-        add(to.ok_or_else(|| unknown(token))?, &sum);
-    }
+    });
     Ok(())
+}
+
+/// Whether a table with so many rows has one for each token.
+fn check(tokens: &[i64], rows: usize) -> Result<(), RankError> {
+    let is_known = |&&token: &&i64| usize::try_from(token).is_ok_and(|token| token < rows);
+    match tokens.iter().find(|token| !is_known(token)) {
+        Some(token) => {
+            Err(defect(&format!("a micro-batch has token {token}, which the table has no row for")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn add<L: Scalar>(to: &mut [L], other: &[L]) {
     to.iter_mut().zip(other).for_each(|(to, other)| *to = L::round(to.read() + other.read()));
-}
-
-fn unknown(token: i64) -> RankError {
-    defect(&format!("a micro-batch has token {token}, which the table has no row for"))
 }
 
 #[cfg(test)]
@@ -238,15 +264,15 @@ mod tests {
                 let (rows, gradients) = (values(&found), values(&gradients));
                 if is_fp32 {
                     let mut taken = vec![0.0_f32; rows.len()];
-                    gather(&numbers, tokens, &mut taken, row).unwrap();
+                    gather(&numbers, tokens, &mut taken, (row, 3)).unwrap();
                     prop_assert_eq!(&taken, &rows);
-                    add_rows(&mut fp32, tokens, &gradients, row).unwrap();
+                    add_rows(&mut fp32, tokens, &gradients, (row, 3)).unwrap();
                 } else {
                     let mut taken = vec![Bf16(0); rows.len()];
-                    gather(&numbers, tokens, &mut taken, row).unwrap();
+                    gather(&numbers, tokens, &mut taken, (row, 3)).unwrap();
                     prop_assert_eq!(taken.iter().map(|of| of.read()).collect::<Vec<_>>(), rows);
                     let gradients: Vec<Bf16> = gradients.iter().map(|&of| Bf16::round(of)).collect();
-                    add_rows(&mut bf16, tokens, &gradients, row).unwrap();
+                    add_rows(&mut bf16, tokens, &gradients, (row, 3)).unwrap();
                 }
             }
             let found: Vec<f32> = Vec::try_from(leaf.grad().to_kind(Kind::Float).flatten(0, -1)).unwrap();
@@ -255,11 +281,31 @@ mod tests {
         }
     }
 
+    /// As many threads as there are find what one finds, to the bit, of tokens that come often, seldom or never.
+    #[test]
+    fn threads_change_nothing() {
+        const ROW: usize = 1 << 10;
+        let numbers = |count: usize, by: usize| -> Vec<f32> {
+            (0..count).map(|index| (index * by % 1_009) as f32 / 7.0).collect()
+        };
+        let weights = numbers(300 * ROW, 31);
+        let tokens: Vec<i64> = (0..500_i64).map(|place| place * place % 256).collect();
+        let gradients = numbers(tokens.len() * ROW, 17);
+        let found = [1, 2, 7].map(|threads| {
+            let (mut taken, mut table) = (vec![0.0_f32; gradients.len()], weights.clone());
+            gather(&weights, &tokens, &mut taken, (ROW, threads)).unwrap();
+            add_rows(&mut table, &tokens, &gradients, (ROW, threads)).unwrap();
+            (taken, table)
+        });
+        assert_ne!(found[0].1, weights);
+        assert!(found[1] == found[0] && found[2] == found[0]);
+    }
+
     #[test]
     fn tokens_without_a_row_are_refused() {
         for token in [-1, 3] {
-            assert!(gather(&[0.0; 6], &[0, token], &mut [0.0_f32; 4], 2).is_err());
-            assert!(add_rows(&mut [0.0_f32; 6], &[0, token], &[0.0; 4], 2).is_err());
+            assert!(gather(&[0.0; 6], &[0, token], &mut [0.0_f32; 4], (2, 1)).is_err());
+            assert!(add_rows(&mut [0.0_f32; 6], &[0, token], &[0.0; 4], (2, 1)).is_err());
         }
     }
 }

@@ -10,7 +10,6 @@ use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::layer_tensors;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
-use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::chunked;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::training::actions::{Step, Steps};
@@ -69,10 +68,6 @@ impl ChunkRun {
         let devices = &spec.position.stage;
         let chunks = stage.lay_out_split(&spec.model, &spec.training, devices);
         let chunks = chunks.map_err(|of| of.under("chunks"))?;
-        if chunks.table.is_some() && group.is_some() && memory.gpu().is_some() {
-            let why = "is host, but several GPUs exchange what is in their own memory alone: choose chunk, or train on one device";
-            return Err(Invalid::field("embedding", why).under("chunks").into());
-        }
         let chunks = Arc::new(chunks);
         let mut run = Self {
             capacity: spec.device.capacity.0,

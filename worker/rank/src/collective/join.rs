@@ -56,7 +56,7 @@ pub(crate) fn nccl(
 #[cfg(feature = "nccl")]
 fn between_gpus(own: Shard, mut host: Host) -> Result<Box<dyn Collective>, RankError> {
     Ok(match super::nccl::Nccl::join(own, &mut host)? {
-        Some(nccl) => Box::new(nccl),
+        Some(nccl) => Box::new(super::nccl::BetweenGpus { nccl, host }),
         None => Box::new(host),
     })
 }

@@ -5,7 +5,7 @@
 //! * [`Group`] is what the rest of the rank sees of each; all its members call the same methods in the same
 //!   order, with tensors of the same shapes.
 //! * [`host`] exchanges over sockets through the host's memory, in an order that does not change, so that
-//!   all devices get the same bits; `nccl` exchanges between different GPUs.
+//!   all devices get the same bits; `nccl` exchanges between different GPUs, but for what their hosts have.
 //! * [`join`] brings a group's members together.
 //! * [`gradients`] adds up what replicas of a data-parallel stage have found; [`operators`] are the points
 //!   where a tensor-parallel stage's passes meet, [`vocabulary`] those of its embedding and its loss.

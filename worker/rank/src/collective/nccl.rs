@@ -3,7 +3,7 @@
 //! NCCL's own buffers are in no ledger of libtorch's: the driver alone sees them.
 
 use loadmaster_proto::training::shard::Shard;
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use super::host::Host;
 use super::{Collective, Reduction};
@@ -49,18 +49,38 @@ impl Nccl {
     }
 }
 
-impl Collective for Nccl {
+/// What different GPUs have in their memory is exchanged with NCCL, and what their hosts have, a table of tokens for one, there.
+#[derive(Debug)]
+pub(super) struct BetweenGpus {
+    pub(super) nccl: Nccl,
+    pub(super) host: Host,
+}
+
+impl Collective for BetweenGpus {
     fn all_reduce(&mut self, tensor: &Tensor, reduction: Reduction) -> Result<(), RankError> {
-        Ok(self.0.all_reduce(tensor, reduction == Reduction::Sum)?)
+        if is_on_host(tensor) {
+            return self.host.all_reduce(tensor, reduction);
+        }
+        Ok(self.nccl.0.all_reduce(tensor, reduction == Reduction::Sum)?)
     }
 
     fn all_gather(&mut self, parts: &[Tensor]) -> Result<(), RankError> {
-        Ok(self.0.all_gather(parts)?)
+        if parts.iter().all(is_on_host) {
+            return self.host.all_gather(parts);
+        }
+        Ok(self.nccl.0.all_gather(parts)?)
     }
 
     fn reduce_scatter(&mut self, parts: &[Tensor]) -> Result<(), RankError> {
-        Ok(self.0.reduce_scatter(parts)?)
+        if parts.iter().all(is_on_host) {
+            return self.host.reduce_scatter(parts);
+        }
+        Ok(self.nccl.0.reduce_scatter(parts)?)
     }
+}
+
+fn is_on_host(tensor: &Tensor) -> bool {
+    tensor.device() == Device::Cpu
 }
 
 impl From<NcclFailure> for RankError {

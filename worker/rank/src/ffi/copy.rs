@@ -106,7 +106,7 @@ impl Transfer {
                 std::slice::from_raw_parts_mut(self.to.add(done).cast::<Bf16>(), count),
             )
         };
-        round_all(from, to);
+        round_all(from, to, 1);
         count * BYTES
     }
 

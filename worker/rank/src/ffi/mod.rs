@@ -16,7 +16,10 @@ use tch::Tensor;
 use torch_sys::C_tensor;
 
 pub use copy::{Direction, Transfer};
-pub use gpu::{ComputingHeld, CopyQueue, Gate, Gpu, GpuFailure, GpuMoment, QueuedCopy, SharedMemory};
+pub use gpu::{
+    ComputingHeld, CopyQueue, Gate, Gpu, GpuFailure, GpuMoment, QueuedCopy, SharedMemory, StepKernels,
+    StepLists, StepNumbers, StepRule,
+};
 pub use mapping::{Mapping, Number, Numbers};
 pub use operator::{GradientUse, fill, with_backward};
 pub use storage::{Finder, Held, Storage, offer};

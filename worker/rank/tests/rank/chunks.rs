@@ -1,6 +1,7 @@
 //! Trained in chunks, a model becomes the same, to the bit, whatever is where and when.
 
 mod activations;
+mod cuda;
 mod embedding;
 mod shared;
 

@@ -5,7 +5,7 @@ use loadmaster_proto::chunks::host::HostPart;
 use tch::Tensor;
 
 use super::Payloads;
-use crate::actions::lane::Ticket;
+use crate::actions::lane::{Ticket, behind};
 use crate::chunks::host::Update;
 use crate::chunks::rows::Tokens;
 use crate::completion::Completion;
@@ -54,7 +54,7 @@ impl Payloads {
         let storage = Storage::of(rows)?;
         let transfer = Transfer::new(&storage, (0, place.bytes), &self.host.mapping, place.start, direction);
         self.counts.copied_rows(direction, place.bytes);
-        self.begin(transfer, place.bytes, direction, after)
+        self.begin(transfer, place.bytes, direction, behind(after))
     }
 
     /// Asks for the update of a table on the host, whose gradients are all there or on their way; of what this rank owns of it,

@@ -4,9 +4,11 @@
 //! libtorch computes on the device's default stream, in order. Copies are in order in their queue, begin behind what was to
 //! be computed when they were asked for, and hold up nothing but what is told to wait for them: no thread of the host waits.
 
+mod barrier;
 mod moment;
 mod queue;
 mod shared;
+mod step;
 
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ use cudarc::driver::{CudaContext, CudaStream, sys};
 pub use moment::{Gate, GpuMoment};
 pub use queue::{ComputingHeld, CopyQueue, QueuedCopy};
 pub use shared::SharedMemory;
+pub use step::{StepKernels, StepLists, StepNumbers, StepRule};
 
 /// A failure of the GPU or its driver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::result::stream::launch_host_function;
 use cudarc::driver::{CudaEvent, CudaStream};
 
+use super::barrier::Barrier;
 use super::{Gpu, GpuFailure, GpuMoment};
 use crate::ffi::Transfer;
 
@@ -14,6 +15,7 @@ use crate::ffi::Transfer;
 pub struct CopyQueue {
     gpu: Gpu,
     stream: Arc<CudaStream>,
+    barrier: Barrier,
 }
 
 impl CopyQueue {
@@ -22,7 +24,7 @@ impl CopyQueue {
     /// # Errors
     /// What the driver says.
     pub fn new(gpu: &Gpu) -> Result<Self, GpuFailure> {
-        Ok(Self { gpu: gpu.clone(), stream: gpu.context.new_stream()? })
+        Ok(Self { gpu: gpu.clone(), stream: gpu.context.new_stream()?, barrier: Barrier::new(gpu)? })
     }
 
     /// Asks for copies, which begin behind all that is to be computed so far.
@@ -40,13 +42,13 @@ impl CopyQueue {
         begun.map(|()| queued)
     }
 
-    /// Holds up what is asked for from now on until this is over, which may ask the driver for nothing.
+    /// Holds up what is asked for from now on until this is over, which a thread of the queue's own does, in the order in which
+    /// it is asked.
     ///
     /// # Errors
     /// What the driver says.
     pub fn behind(&self, work: Work) -> Result<(), GpuFailure> {
-        self.gpu.context.bind_to_thread()?;
-        call_in(&self.stream, work)
+        self.barrier.hold(&self.stream, work)
     }
 }
 
@@ -73,7 +75,8 @@ impl QueuedCopy {
         Ok(ComputingHeld { begin, end: self.gpu.moment()? })
     }
 
-    /// Does something on a thread of the driver once they are done, which may ask the driver for nothing.
+    /// Does something on a thread of the driver once they are done, which may ask the driver for nothing and wait for nothing:
+    /// one thread may do it for all queues.
     ///
     /// # Errors
     /// What the driver says.
@@ -83,8 +86,8 @@ impl QueuedCopy {
     }
 }
 
-/// What a queue calls, in its turn.
-type Work = Box<dyn FnOnce() + Send>;
+/// What is done in its turn.
+pub(super) type Work = Box<dyn FnOnce() + Send>;
 
 /// Runs on a thread of the driver.
 unsafe extern "C" fn call(work: *mut c_void) {

@@ -9,17 +9,17 @@ use super::shared::Replicas;
 use super::*;
 use crate::actions::pools::{away, offload, out_of_memory};
 
-const ROOM: Bytes = Bytes(1 << 26);
+pub(super) const ROOM: Bytes = Bytes(1 << 26);
 
 /// What a model's layers keep goes to the host at these points, where there is so much room.
-fn kept_on_host(spec: &RankSpec, points: [u32; 2], host_pool: Bytes) -> StageActions {
+pub(super) fn kept_on_host(spec: &RankSpec, points: [u32; 2], host_pool: Bytes) -> StageActions {
     let [release_after, fetch_before] = points;
     let points = ActivationPoints { release_after, fetch_before };
     let layers = spec.model.layers().len();
     StageActions { host_pool, ..on_host(layers, spec.training.recompute, points) }
 }
 
-fn with(spec: &RankSpec, actions: StageActions) -> RankSpec {
+pub(super) fn with(spec: &RankSpec, actions: StageActions) -> RankSpec {
     RankSpec { actions, ..spec.clone() }
 }
 

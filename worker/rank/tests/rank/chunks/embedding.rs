@@ -9,7 +9,7 @@ use super::shared::{Replicas, of_several_ranks};
 use super::*;
 use crate::models::llama;
 
-fn on_host(chunks: ChunkedStage) -> ChunkedStage {
+pub(super) fn on_host(chunks: ChunkedStage) -> ChunkedStage {
     ChunkedStage { embedding: EmbeddingPlace::Host, ..chunks }
 }
 

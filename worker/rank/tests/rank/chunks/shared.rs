@@ -1,5 +1,7 @@
 //! Ranks that share chunks, shards that each have their own, and both: what they train is what they train without.
 
+use loadmaster_proto::measure::rank::RankDevice;
+
 use super::*;
 
 /// Ranks that share chunks train what replicas train that hold all: the same losses and weights, to the bit. Each of them holds
@@ -152,14 +154,14 @@ fn shards_in_chunks_train_what_shards_train() {
 
 /// Of how many chunks the state is on the device.
 #[derive(Debug, Clone, Copy)]
-enum OnDevice {
+pub(super) enum OnDevice {
     None,
     Some,
     All,
 }
 
 impl OnDevice {
-    fn of(self, count: usize, random: &mut Random) -> Vec<usize> {
+    pub(super) fn of(self, count: usize, random: &mut Random) -> Vec<usize> {
         match self {
             Self::None => Vec::new(),
             Self::Some => (0..count).filter(|_| random.below(2) == 0).collect(),
@@ -175,11 +177,13 @@ pub(super) struct Replicas {
     pub(super) ranks: u32,
     /// Of each of them.
     pub(super) shards: u32,
+    /// Of each shard.
+    pub(super) device: RankDevice,
 }
 
 impl Replicas {
     pub(super) fn new(model: Model, training: TrainingSpec, ranks: u32) -> Self {
-        Self { model, training, ranks, shards: 1 }
+        Self { model, training, ranks, shards: 1, device: cpu(8 << 30) }
     }
 
     fn stage(&self) -> StageConfig {
@@ -206,6 +210,7 @@ impl Replicas {
         for spec in &mut specs {
             spec.chunks = chunks.map(|chunks| Box::new(chunks.clone()));
             spec.actions = actions.clone();
+            spec.device = self.device.clone();
         }
         train(specs, folder.path())
     }

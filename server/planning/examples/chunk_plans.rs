@@ -164,20 +164,13 @@ const MACHINES: [Machine; 5] = [
 const SAMPLES: u32 = 4;
 const TOKENS: u64 = 1024;
 
-/// What may be chosen.
-#[derive(Debug, Clone, Copy)]
-enum Choices {
-    All,
-    OfGpus,
-}
-
 impl Machine {
     fn heads(&self) -> u64 {
         self.hidden / 128
     }
 
-    /// A GPT-2 of this many blocks, with all choices that are planned, or those that ranks have on GPUs.
-    fn question(&self, blocks: u64, of: Choices) -> Option<ChunkQuestion> {
+    /// A GPT-2 of this many blocks.
+    fn question(&self, blocks: u64) -> Option<ChunkQuestion> {
         let zoo = Gpt2 {
             blocks: i64::try_from(blocks).ok()?,
             hidden_size: i64::try_from(self.hidden).ok()?,
@@ -189,15 +182,6 @@ impl Machine {
         let asked = question(1, 1, (self.device / 100 * 95, self.host / 100 * 90))?;
         let training = TrainingSpec { micro_batch_size: SAMPLES * self.ranks, ..asked.training };
         let choices = ChunkChoices { recomputes: vec![RecomputePolicy::Layer], ..asked.choices };
-        let choices = match of {
-            Choices::All => choices,
-            Choices::OfGpus => ChunkChoices {
-                host_copies: vec![HostCopy::Kept],
-                embeddings: vec![EmbeddingPlace::Chunk],
-                activations: vec![ActivationPlace::Device],
-                ..choices
-            },
-        };
         Some(ChunkQuestion {
             model: Zoo::Gpt2(zoo).build().ok()?,
             training,
@@ -241,17 +225,17 @@ impl Machine {
         let plan = |asked: ChunkQuestion| {
             rule.plan(&asked, &self.closed_form(&asked), RecomputePolicy::Layer).is_ok()
         };
-        self.question(blocks, Choices::All).is_some_and(plan)
+        self.question(blocks).is_some_and(plan)
     }
 
     fn billions(&self, blocks: u64) -> f64 {
-        self.question(blocks, Choices::All).map_or(0.0, |asked| asked.model.parameter_count() as f64 / 1e9)
+        self.question(blocks).map_or(0.0, |asked| asked.model.parameter_count() as f64 / 1e9)
     }
 
     /// The most blocks that fit in chunks.
-    fn largest(&self, of: Choices) -> Result<u64, NoChunks> {
+    fn largest(&self) -> Result<u64, NoChunks> {
         let found = largest(1..=1000, |blocks| {
-            let asked = self.question(blocks, of)?;
+            let asked = self.question(blocks)?;
             let passes = self.closed_form(&asked);
             Some((asked, passes))
         })?;
@@ -261,7 +245,7 @@ impl Machine {
     /// What PatrickStar as published holds there, and what any chunks do.
     fn print(&self) -> Result<(), NoChunks> {
         let begin = Instant::now();
-        let ours = self.largest(Choices::All)?;
+        let ours = self.largest()?;
         let found_in = begin.elapsed().as_secs_f64();
         let (mut fit, mut not) = (0, 1000);
         while fit + 1 < not {
@@ -275,12 +259,7 @@ impl Machine {
             self.billions(fit),
             self.billions(ours),
         );
-        let on_gpus = self.largest(Choices::OfGpus)?;
-        println!(
-            "  with what ranks have on GPUs (kept copies, the table in chunks, activations on the device): {on_gpus} blocks, {:.1}B",
-            self.billions(on_gpus)
-        );
-        let Some(asked) = self.question(ours, Choices::All) else { return Ok(()) };
+        let Some(asked) = self.question(ours) else { return Ok(()) };
         let begin = Instant::now();
         let plan = choose(&asked, &self.closed_form(&asked))?;
         println!(

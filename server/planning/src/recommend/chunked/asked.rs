@@ -3,16 +3,12 @@
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::chunks::activations::ActivationPlace;
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::FixedChunks;
 use loadmaster_proto::plan::objective::SearchMode;
-use loadmaster_proto::training::Precision;
 
 use super::ChunksQuestion;
-use crate::chunks::{ChunkChoices, ChunkRemedy, TriedSizes};
+use crate::chunks::{ChunkChoices, TriedSizes};
 use crate::recommend::ask::Rules;
 
 /// Where choices of a search are named in a request.
@@ -69,15 +65,6 @@ impl ChunksQuestion<'_> {
                 .to_owned();
             return refuse("partitioning", why);
         }
-        if self.asked.fixed.host_copies.contains(&HostCopy::Made) && !self.may_make() {
-            let why = format!(
-                "has {}, and of a GPU's chunks in {} the host keeps a copy: choose {}",
-                HostCopy::Made,
-                self.writer.training.precision,
-                HostCopy::Kept
-            );
-            return refuse("chunks.host_copies", why);
-        }
         let constraints = &self.request.goal.constraints;
         let contradicts = [
             ("min_stages", constraints.min_stages.is_some_and(|least| least > 1)),
@@ -103,8 +90,8 @@ impl ChunksQuestion<'_> {
         Invalid::field("objective", why)
     }
 
-    /// What may be chosen for so many replicas.
-    pub(super) fn choices(&self, replicas: u32) -> ChunkChoices {
+    /// What may be chosen.
+    pub(super) fn choices(&self) -> ChunkChoices {
         let default = ChunkChoices::default();
         let FixedChunks {
             layouts,
@@ -126,12 +113,8 @@ impl ChunksQuestion<'_> {
             sizes: if sizes.is_empty() { default.sizes } else { TriedSizes::Named(sizes) },
             orders: or_all(orders, default.orders),
             recomputes: or_all(self.asked.recomputes.clone(), default.recomputes),
-            host_copies: or_all(host_copies, self.trained_copies()),
-            embeddings: {
-                let mut able = or_all(embeddings, self.trained_embeddings());
-                able.retain(|place| *place == EmbeddingPlace::Chunk || self.may_share_table(replicas));
-                able
-            },
+            host_copies: or_all(host_copies, default.host_copies),
+            embeddings: or_all(embeddings, default.embeddings),
             activations: or_all(activations, self.trained_activations()),
             ahead: or(ahead, default.ahead),
             behind: or(behind, default.behind),
@@ -142,48 +125,12 @@ impl ChunksQuestion<'_> {
         }
     }
 
-    /// What the host may hold of the parameters.
-    fn trained_copies(&self) -> Vec<HostCopy> {
-        if self.may_make() { ChunkChoices::default().host_copies } else { vec![HostCopy::Kept] }
-    }
-
-    /// Where the table of tokens may be unless it is said: nobody has trained on a GPU with it on the host.
-    fn trained_embeddings(&self) -> Vec<EmbeddingPlace> {
-        let is_cpu = self.writer.chain.device_kind == CPU_KIND;
-        if is_cpu { ChunkChoices::default().embeddings } else { vec![EmbeddingPlace::Chunk] }
-    }
-
-    /// Whether so many replicas can train with the table of tokens on the host: GPUs exchange what is in their own memory alone.
-    fn may_share_table(&self, replicas: u32) -> bool {
-        replicas == 1 || self.writer.chain.device_kind == CPU_KIND
-    }
-
-    /// Whether so many replicas can train with the table of tokens in any of the places that are asked for.
-    pub(super) fn may_place_table(&self, replicas: u32) -> bool {
-        let named = &self.asked.fixed.embeddings;
-        named.is_empty() || named.contains(&EmbeddingPlace::Chunk) || self.may_share_table(replicas)
-    }
-
-    /// Whether something that would help can be done on these devices.
-    pub(super) fn may_help(&self, remedy: &ChunkRemedy, replicas: u32) -> bool {
-        match remedy {
-            ChunkRemedy::MadeCopies => self.may_make(),
-            ChunkRemedy::HostEmbedding => self.may_share_table(replicas),
-            _ => true,
-        }
-    }
-
-    /// Where activations may be unless it is said: of no launcher nobody has trained with them on the host, nor of chunks on a
-    /// GPU.
+    /// Where activations may be unless it is said: of no launcher nobody has trained with them on the host.
     fn trained_activations(&self) -> Vec<ActivationPlace> {
-        let is_cpu = self.writer.chain.device_kind == CPU_KIND;
-        let is_own = self.wish.rules.is_none();
-        if is_cpu && is_own { ChunkChoices::default().activations } else { vec![ActivationPlace::Device] }
-    }
-
-    /// Whether ranks make parameters while they are fetched: nothing rounds those of a GPU on their way.
-    fn may_make(&self) -> bool {
-        self.writer.chain.device_kind == CPU_KIND || self.writer.training.precision == Precision::Fp32
+        match self.wish.rules {
+            None => ChunkChoices::default().activations,
+            Some(_) => vec![ActivationPlace::Device],
+        }
     }
 }
 

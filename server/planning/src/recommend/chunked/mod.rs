@@ -27,8 +27,6 @@ mod with_plain;
 mod written;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::chunked::AskedChunks;
@@ -103,17 +101,7 @@ impl ChunksQuestion<'_> {
     /// One for each number of devices that may train, with the batches that these split evenly. At least one.
     fn scenes(&self) -> Result<Vec<Scene<'_>>, QuestionError> {
         self.check()?;
-        let mut devices = self.devices(&self.wish.batches)?;
-        devices.retain(|of| self.may_place_table(of.replicas));
-        if devices.is_empty() {
-            let why = format!(
-                "is {}, and several GPUs, which exchange what is in their own memory alone, would share the table: choose {}, or \
-                 one device",
-                EmbeddingPlace::Host,
-                EmbeddingPlace::Chunk
-            );
-            return Err(Invalid::field("chunks.embeddings", why).into());
-        }
+        let devices = self.devices(&self.wish.batches)?;
         let scene = |devices| self.scene(devices);
         devices.into_iter().map(scene).collect()
     }
@@ -125,7 +113,7 @@ impl ChunksQuestion<'_> {
             question: self,
             model: self.model()?,
             rates: self.rates(&devices)?,
-            choices: self.choices(replicas),
+            choices: self.choices(),
             host_memory: Bytes(self.host_memory().0 / u64::from(ranks.max(1))),
             batches: batches.filter(|batch| batch.micro_batch_size.is_multiple_of(replicas)).collect(),
             devices,
@@ -209,8 +197,7 @@ impl Scene<'_> {
         match error {
             NoChunks::Invalid(invalid) => asked::by_request(invalid).into(),
             NoChunks::Unknown(error) => error.into(),
-            NoChunks::NoRoom(mut lack) => {
-                lack.remedies.retain(|remedy| self.question.may_help(remedy, self.devices.replicas));
+            NoChunks::NoRoom(lack) => {
                 let (moment, device) = (self.moment(&lack), self.devices.told());
                 RecommendError::NoRoomInChunks { moment, device, lack }.into()
             }

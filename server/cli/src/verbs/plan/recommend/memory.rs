@@ -36,13 +36,13 @@ pub(super) struct Memory {
     #[arg(long, value_delimiter = ',', value_parser = choice::<v1::HostCopy>(), requires = "memory")]
     host_copy: Vec<v1::HostCopy>,
 
-    /// Where the table of tokens is when the embedding computes, or both to choose from [default: both on CPU slots,
-    /// chunk on GPUs]. On the host where a model begins with such a table, which no shards compute, and not of several GPUs.
+    /// Where the table of tokens is when the embedding computes, or both to choose from [default: both].
+    /// On the host where a model begins with such a table, which no shards compute.
     #[arg(long, value_delimiter = ',', value_parser = choice::<v1::EmbeddingPlace>(), requires = "memory")]
     chunk_embedding: Vec<v1::EmbeddingPlace>,
 
-    /// Where what layers keep of a micro-batch is between its passes, or both to choose from [default: both on CPU slots,
-    /// device on GPUs and where --launcher is to train it].
+    /// Where what layers keep of a micro-batch is between its passes, or both to choose from [default: both; the
+    /// device where --launcher is to train it].
     #[arg(long, value_delimiter = ',', value_parser = choice::<v1::ActivationPlace>(), requires = "memory")]
     chunk_activations: Vec<v1::ActivationPlace>,
 

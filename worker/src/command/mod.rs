@@ -95,11 +95,10 @@ fn prepare(
     Ok(line)
 }
 
-/// UUIDs of the run's GPUs in the order of their ranks, each once. A GPU's place here is the index that
-/// CUDA gives it in the command.
-fn visible_devices(devices: &[Device]) -> Vec<&str> {
+/// UUIDs of GPUs in their order, each once. A GPU's place here is the index that CUDA gives it in a process that sees these.
+pub(crate) fn visible_devices<'a>(devices: impl IntoIterator<Item = &'a Device>) -> Vec<&'a str> {
     let mut uuids: Vec<&str> = Vec::new();
-    for uuid in devices.iter().map(|device| device.uuid.as_str()).filter(|uuid| !uuid.is_empty()) {
+    for uuid in devices.into_iter().map(|device| device.uuid.as_str()).filter(|uuid| !uuid.is_empty()) {
         if !uuids.contains(&uuid) {
             uuids.push(uuid);
         }

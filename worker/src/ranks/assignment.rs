@@ -128,7 +128,7 @@ fn rank_device(device: &Device) -> RankDevice {
     RankDevice {
         backend: device.backend,
         kind: device.kind.clone(),
-        // The only one that the rank sees.
+        // The first that the rank sees.
         ordinal: 0,
         capacity: device.capacity,
         physical: device.physical,

@@ -73,7 +73,7 @@ impl Supervisor {
         // No await in this loop: a leader that was reaped would leave no group to join.
         for (assignment, device) in assignments.iter().zip(&job.lease.devices) {
             let rank = assignment.rank;
-            match self.start(assignment, device, folder, &mut group) {
+            match self.start(assignment, (device, &job.lease.devices), folder, &mut group) {
                 Ok((child, input)) => ranks.push(drive(child, rank, input, heard_sender.clone())),
                 Err(error) => {
                     let exit = Exit::NotSpawned(error.to_string());
@@ -114,11 +114,11 @@ impl Supervisor {
     fn start(
         &self,
         assignment: &Assignment,
-        device: &Device,
+        devices: (&Device, &[Device]),
         folder: &Path,
         group: &mut Group,
     ) -> io::Result<(Child, Vec<u8>)> {
-        let mut command = command(&self.program, device, self.threads, folder);
+        let mut command = command(&self.program, devices, self.threads, folder);
         let input = match &assignment.spec {
             Spec::Train(spec) => {
                 command.arg("train");

@@ -18,6 +18,7 @@ use tracing::{debug, warn};
 
 use super::blame::{Exit, RankEnd, RankResult, Said};
 use super::rank_id::RankId;
+use crate::command::visible_devices;
 use crate::process::lines::read_line;
 use crate::process::tail::{LAST_WORDS, Tail};
 
@@ -33,13 +34,25 @@ pub(super) struct Heard {
     pub(super) progress: Option<(f64, Phase)>,
 }
 
-/// The command that starts a rank on `device`, without the verb that says what for.
-pub(super) fn command(program: &Path, device: &Device, threads: u32, folder: &Path) -> Command {
+/// UUIDs of the GPUs that a rank on `device` sees, its own first: a driver opens memory of another one only where it sees that.
+/// Empty on CPU slots, which hides all.
+fn visible(device: &Device, devices: &[Device]) -> String {
+    let others = devices.iter().filter(|other| other.backend == device.backend);
+    visible_devices([device].into_iter().chain(others)).join(",")
+}
+
+/// The command that starts a rank on `device`, beside others on `devices`, without the verb that says what for.
+pub(super) fn command(
+    program: &Path,
+    (device, devices): (&Device, &[Device]),
+    threads: u32,
+    folder: &Path,
+) -> Command {
     let threads = threads.to_string();
     let mut command = Command::new(program);
     command
-        // By UUID, so that no other setting changes which GPU is meant. Empty on CPU slots: hides all.
-        .env("CUDA_VISIBLE_DEVICES", &device.uuid)
+        // By UUID, so that no other setting changes which GPU is meant.
+        .env("CUDA_VISIBLE_DEVICES", visible(device, devices))
         .env("OMP_NUM_THREADS", &threads)
         .env("MKL_NUM_THREADS", &threads)
         .env(HUGE_PAGES.0, huge_pages(std::env::var_os(HUGE_PAGES.0)))
@@ -163,4 +176,34 @@ fn garbage(line: &[u8], rank: RankId, said: &mut Said) {
         said.first_garbage = start;
     }
     said.garbage += 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::bytes::Bytes;
+    use loadmaster_proto::cluster::device::Backend;
+
+    use super::*;
+
+    fn device(uuid: &str) -> Device {
+        Device {
+            id: "device".to_owned(),
+            backend: if uuid.is_empty() { Backend::Cpu } else { Backend::Cuda },
+            kind: "a kind".to_owned(),
+            uuid: uuid.to_owned(),
+            ordinal: 0,
+            capacity: Bytes(1),
+            physical: Bytes(1),
+            driver_version: String::new(),
+            pci_bus_id: String::new(),
+        }
+    }
+
+    /// A rank's own GPU is the first that it sees, those of its run come behind it, and a CPU slot sees none.
+    #[test]
+    fn a_rank_sees_its_own_gpu_first() {
+        let gpus = ["GPU-a", "GPU-b", "GPU-b", "GPU-c"].map(device);
+        assert_eq!(visible(&gpus[2], &gpus), "GPU-b,GPU-a,GPU-c");
+        assert_eq!(visible(&device(""), &gpus), "");
+    }
 }

@@ -26,8 +26,8 @@ enum Origin {
     Host,
     /// The host's, for a GPU to read and write on its own.
     Pinned(Gpu),
-    /// A GPU's, of another process, in an allocation that begins here.
-    Elsewhere { gpu: Gpu, allocation: u64 },
+    /// A GPU's, of another process, in an allocation that begins here, found in a context of this process near it.
+    Elsewhere { gpu: Gpu, near: Gpu, allocation: u64 },
 }
 
 // SAFETY: it is plain memory. Which part of it is whose is decided by pools; transfers alone touch it.
@@ -92,10 +92,10 @@ impl Mapping {
     /// Memory of a GPU that another process shares.
     ///
     /// # Errors
-    /// When this GPU cannot reach it, or there is less of it.
+    /// When this process cannot find it, or there is less of it.
     pub fn of_peer(shared: SharedMemory, bytes: u64, gpu: &Gpu) -> Result<Self, GpuFailure> {
-        let (start, allocation) = gpu.open_shared(shared, bytes)?;
-        let origin = Origin::Elsewhere { gpu: gpu.clone(), allocation };
+        let (start, allocation, near) = gpu.open_shared(shared, bytes)?;
+        let origin = Origin::Elsewhere { gpu: gpu.clone(), near, allocation };
         Ok(Self { start: start as *mut u8, bytes: usize::try_from(bytes).unwrap_or(usize::MAX), origin })
     }
 
@@ -196,7 +196,7 @@ impl<T: Number> Numbers<T> {
 impl Drop for Mapping {
     fn drop(&mut self) {
         match &self.origin {
-            Origin::Elsewhere { gpu, allocation } => return gpu.close_shared(*allocation),
+            Origin::Elsewhere { gpu, near, allocation } => return gpu.close_shared(*allocation, near),
             // SAFETY: it was pinned as it was made.
             Origin::Pinned(gpu) => unsafe { gpu.unpin(self.start) },
             Origin::Host => {}

@@ -1,8 +1,8 @@
 //! Memory of one rank's device that another one uses, handed over a connection of the two.
 //!
 //! Of a CPU slot it is a file that lies in memory alone, whose descriptor goes along. Of a GPU it is libtorch's, and the
-//! handle goes along under which the driver of the other one finds it. From then on the other one copies on its own. What
-//! is lent is freed when both are gone, however they end.
+//! handle goes along under which the driver of the other one finds it, which copies through the host where one GPU does not
+//! reach the other. From then on the other one copies on its own. What is lent is freed when both are gone, however they end.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -24,7 +24,7 @@ use crate::peers::Address;
 use crate::progress;
 
 /// Marks what is said about a pool, and the version of its layout: magic, four zeros, bytes.
-const MAGIC: u32 = 0x4c4d_5002;
+const MAGIC: u32 = 0x4c4d_5003;
 const WORD_BYTES: usize = 4 + 4 + 8;
 /// How often a waiting stage says that it lives.
 const WAITING_PAUSE: Duration = Duration::from_millis(100);
@@ -110,7 +110,7 @@ pub(super) fn take(
         read_patiently(stream, &mut shared).map_err(lost)?;
         let mapping = Mapping::of_peer(SharedMemory::from_bytes(shared), bytes, gpu).map_err(|failure| {
             RankError::Other(format!(
-                "this GPU cannot reach the memory of the one of {peer}, so nothing can wait there: let blocks \
+                "this process does not find the memory of the GPU of {peer}, so nothing can wait there: let blocks \
                  wait in the host's memory ({failure})"
             ))
         })?;

@@ -114,6 +114,7 @@ impl Profile {
             device_update: self.update,
             gather: pace,
             collective_seconds: 0.0,
+            host_memory: None,
         }
     }
 

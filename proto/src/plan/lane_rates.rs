@@ -20,6 +20,10 @@ pub struct LaneRates {
     pub gather: f64,
     /// Seconds that every all-gather and reduce-scatter takes besides its bytes'.
     pub collective_seconds: f64,
+    /// Bytes of the host's memory that it goes over in a second, of which copies of a GPU and the rounding of parameters take
+    /// theirs beside updates. None on CPU slots, where cores copy and round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory: Option<f64>,
 }
 
 impl LaneRates {

@@ -9,9 +9,7 @@ use loadmaster_planning::chunks::{
 };
 use loadmaster_planning::predict::{Away, PredictionError};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::activations::{ActivationPlace, on_host, place_of};
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::activations::{on_host, place_of};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::actions::{Absence, Part, Step, Steps};
@@ -48,6 +46,7 @@ fn question(blocks: i64, micro_batches: u32, (device, host): (u64, u64)) -> Opti
             device_update: 30e9,
             gather: 12e9,
             collective_seconds: 20e-6,
+            host_memory: None,
         },
         choices: ChunkChoices::default(),
     })

@@ -36,19 +36,31 @@ fn time(milliseconds: f64) -> String {
     if milliseconds >= 1e3 { format!("{:.2} s", milliseconds / 1e3) } else { format!("{milliseconds:.1} ms") }
 }
 
-/// Every plan that was measured is a row of the README's table, errors computed from what was measured; and each is of a
+/// Every plan that was measured is a row of the README's tables, errors computed from what was measured; and each is of a
 /// profile whose options are told.
 #[test]
 fn what_the_readme_says_of_a_gpu_is_what_was_measured() {
-    let measured: Measured = serde_json::from_str(include_str!("h100.json")).unwrap();
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
-    for of in &measured.plans {
-        let Plan { model, plan, peak_gib: peak, iteration_ms: iteration, copied_gib, waited_ms } = of;
+    for document in [include_str!("h100.json"), include_str!("h100_chunks.json")] {
+        let measured: Measured = serde_json::from_str(document).unwrap();
+        for of in &measured.plans {
+            let row = of.row();
+            assert!(readme.contains(&row), "{row}");
+            assert!(measured.profiles.contains_key(&of.model), "{}", of.model);
+        }
+        let is_of = |line: &str| measured.profiles.keys().any(|model| line.starts_with(&format!("| {model} |")));
+        assert_eq!(readme.lines().filter(|line| is_of(line)).count(), measured.plans.len());
+    }
+}
+
+impl Plan {
+    fn row(&self) -> String {
+        let Self { model, plan, peak_gib: peak, iteration_ms: iteration, copied_gib, waited_ms } = self;
         let copies = copied_gib.zip(*waited_ms).map_or_else(
             || "–".to_owned(),
             |(copied, waited)| format!("{copied:.2} GiB; {:.0}, {:.0} ms", waited.predicted, waited.measured),
         );
-        let row = format!(
+        format!(
             "| {model} | {plan} | {:.2} | {:.2} | {} | {} | {} | {} | {copies} |",
             peak.predicted,
             peak.measured,
@@ -56,12 +68,6 @@ fn what_the_readme_says_of_a_gpu_is_what_was_measured() {
             time(iteration.predicted),
             time(iteration.measured),
             iteration.error(),
-        );
-        assert!(readme.contains(&row), "{row}");
-        assert!(measured.profiles.contains_key(model), "{model}");
+        )
     }
-    let rows = readme
-        .lines()
-        .filter(|line| measured.profiles.keys().any(|model| line.starts_with(&format!("| {model} |"))));
-    assert_eq!(rows.count(), measured.plans.len());
 }

@@ -14,21 +14,20 @@ use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
-use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::minimal::CHECKED_MICRO_BATCHES;
 use super::planned::{PlannedRun, Purpose};
 
 /// Chunks of the model, where its largest atom is in one of them.
 const PARTS: u64 = 16;
-/// Buffers that gradients pass through.
+/// Buffers that gradients pass through, and parameters on their way to a GPU.
 const STAGING: usize = 4;
 
 /// The run of these settings; none where they name no memory of the host.
@@ -49,7 +48,7 @@ pub fn in_chunks(settings: &ProfileSettings, model: &Model) -> Result<Option<Pla
         chunk_elements: chunk_elements(model, lists).map_err(named)?,
         owners: ChunkOwners::Parts,
         order: ChunkOrder::Layer,
-        host_copy: host_copy(&settings.device_kind, training.precision),
+        host_copy: HostCopy::Made,
         staging: STAGING,
         moves: ChunkMoves::Dropped,
         update: UpdateTime::OnArrival,
@@ -90,16 +89,11 @@ fn chunk_elements(model: &Model, lists: Lists) -> Result<u64, Invalid> {
     packing.checked_size(packing.largest_atom().max(all / PARTS))
 }
 
-/// The leaner one, where the rank has it: a GPU's chunks are not rounded on their way.
-fn host_copy(device_kind: &str, precision: Precision) -> HostCopy {
-    if device_kind == CPU_KIND || precision == Precision::Fp32 { HostCopy::Made } else { HostCopy::Kept }
-}
-
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::measure::run::{Campaign, RunSpec};
     use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
-    use loadmaster_proto::training::{Optimizer, Schedule};
+    use loadmaster_proto::training::{Optimizer, Precision, Schedule};
 
     use super::*;
     use crate::campaign::runs::Layout;
@@ -179,19 +173,6 @@ mod tests {
         assert_eq!(field(&|of| of.schedule = Schedule::PipeDream), Err("training.schedule".to_owned()));
         assert!(field(&|of| of.recompute = RecomputePolicy::Stage).is_ok(), "layers are computed again here");
         assert!(field(&|of| of.optimizer = Optimizer::default()).is_ok());
-    }
-
-    /// A GPU's chunks in half precision are not made on their way.
-    #[test]
-    fn the_host_keeps_what_the_device_cannot_make() {
-        let copy = |kind: &str, precision| {
-            let mut settings = ProfileSettings { device_kind: kind.to_owned(), ..asked(Some(1 << 40)) };
-            settings.training.precision = precision;
-            in_chunks(&settings, &gpt2(2)).unwrap().unwrap().chunks.unwrap().host_copy
-        };
-        assert_eq!(copy("cpu", Precision::Bf16), HostCopy::Made);
-        assert_eq!(copy("NVIDIA H200", Precision::Fp32), HostCopy::Made);
-        assert_eq!(copy("NVIDIA H200", Precision::Bf16), HostCopy::Kept);
     }
 
     /// What chunks may take decides nothing that is measured; all else of them does, and what has none is what it was.

@@ -1,6 +1,7 @@
 //! When each lane of a chunked stage is free, and when what is in flight is over.
 
 use loadmaster_proto::chunks::embedding::HostTable;
+use loadmaster_proto::chunks::lists::List;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::training::actions::Step;
@@ -19,7 +20,11 @@ pub(super) struct Clocks<W> {
     up: f64,
     down: f64,
     update: f64,
+    /// Seconds that the next update takes more, as copies went over the host's memory meanwhile.
+    more: f64,
     rows: f64,
+    /// When the last parameters were rounded for a GPU.
+    rounded: f64,
     /// When the last rows were added.
     pub(super) added: f64,
     /// Whether each rank that shares a table on the host has all of it as it was last updated.
@@ -32,7 +37,7 @@ pub(super) struct Clocks<W> {
     kept: Vec<f64>,
     /// When each chunk is updated.
     updated: Vec<f64>,
-    /// When each buffer that gradients pass through is free.
+    /// When each buffer that something passes through is free.
     passed: Vec<f64>,
     next_passed: usize,
     pub(super) witness: W,
@@ -47,7 +52,9 @@ impl<W: Witness> Clocks<W> {
             up: 0.0,
             down: 0.0,
             update: 0.0,
+            more: 0.0,
             rows: 0.0,
+            rounded: 0.0,
             added: 0.0,
             has_table: false,
             copied: vec![0.0; chunks.uses.payloads().len()],
@@ -64,7 +71,7 @@ impl<W: Witness> Clocks<W> {
     /// each of them.
     pub(super) fn waiting(&self) -> Vec<f64> {
         let (behind, first) = self.passed.split_at(self.next_passed);
-        let lanes = [self.up, self.down, self.update, self.rows];
+        let lanes = [self.up, self.down, self.update, self.rows, self.rounded, self.now + self.more];
         let coming = self.over_end.iter().map(|&payload| &self.copied[payload]);
         let all = lanes.iter().chain(&self.updated).chain(first).chain(behind).chain(coming);
         all.map(|at| (at - self.now).max(0.0)).collect()
@@ -84,9 +91,11 @@ impl<W: Witness> Clocks<W> {
         let busy = &mut told.busy;
         let passes = copies.is_complete && scene.has_no_place(payload);
         let free = if passes { self.passed[self.next_passed] } else { 0.0 };
-        let seconds = scene.rates.down_seconds(scene.chunks.copied_bytes(chunk, copies.leaves_unfinished));
+        let bytes = scene.chunks.copied_bytes(chunk, copies.leaves_unfinished);
+        let seconds = scene.rates.down_seconds(bytes);
         let start = self.down.max(self.now).max(free);
         self.down = start + seconds;
+        self.goes_over_memory(scene, bytes, start);
         self.copied[payload] = self.down;
         self.witness.saw(LaneWork::Down(visit, copies), start, self.down);
         busy.down += seconds;
@@ -136,6 +145,7 @@ impl<W: Witness> Clocks<W> {
         let seconds = scene.rates.up_seconds(scene.chunks.row_bytes());
         let start = self.up.max(self.rows);
         self.up = start + seconds;
+        self.goes_over_memory(scene, scene.chunks.row_bytes(), start);
         self.witness.saw(LaneWork::RowsUp(step), start, self.up);
         told.busy.up += seconds;
         told.fetch_seconds += self.wait_until(self.up, LaneWork::WaitForRows(true));
@@ -154,6 +164,7 @@ impl<W: Witness> Clocks<W> {
         let seconds = scene.rates.down_seconds(scene.chunks.row_bytes());
         let start = self.down.max(self.now).max(self.added);
         self.down = start + seconds;
+        self.goes_over_memory(scene, scene.chunks.row_bytes(), start);
         self.witness.saw(LaneWork::RowsDown(step), start, self.down);
         told.busy.down += seconds;
         told.leave_seconds += self.wait_until(self.down, LaneWork::WaitForRows(false));
@@ -184,12 +195,37 @@ impl<W: Witness> Clocks<W> {
         busy: &mut LaneSeconds,
     ) {
         let chunk = visit.payload.chunk;
-        let seconds = scene.rates.up_seconds(scene.chunks.copied_bytes(chunk, copies.comes_unfinished));
-        let start = self.up.max(self.now).max(self.updated[chunk]);
+        let bytes = scene.chunks.copied_bytes(chunk, copies.comes_unfinished);
+        let seconds = scene.rates.up_seconds(bytes);
+        let there = self.now.max(self.updated[chunk]);
+        let rounding = scene.rounding_seconds(payload, copies, bytes);
+        let there = rounding.map_or(there, |seconds| self.round(there, seconds));
+        let start = self.up.max(there);
         self.up = start + seconds;
+        if rounding.is_some() {
+            self.free_buffer(self.up);
+        }
+        self.goes_over_memory(scene, bytes, start);
         self.copied[payload] = self.up;
         self.witness.saw(LaneWork::Up(visit, copies), start, self.up);
         busy.up += seconds;
+    }
+
+    /// Parameters are rounded into a buffer, once they are there and it is free. Returns when they are.
+    fn round(&mut self, there: f64, seconds: f64) -> f64 {
+        let start = self.rounded.max(there).max(self.passed[self.next_passed]);
+        self.rounded = start + seconds;
+        if self.update > start {
+            self.more += seconds;
+        }
+        self.rounded
+    }
+
+    /// A copy of so many bytes begins. Where that takes memory of the host from updates, the next of them takes as much longer.
+    fn goes_over_memory(&mut self, scene: &LaneScene<'_>, bytes: u64, start: f64) {
+        if let Some(rate) = scene.rates.host_memory.filter(|_| self.update > start) {
+            self.more += bytes as f64 / rate;
+        }
     }
 
     /// Waits for the copy of a payload. Returns the seconds that it takes.
@@ -209,6 +245,7 @@ impl<W: Witness> Clocks<W> {
         let seconds = scene.rates.down_seconds(scene.away[of].bytes);
         let start = self.down.max(self.now);
         self.down = start + seconds;
+        self.goes_over_memory(scene, scene.away[of].bytes, start);
         self.kept[of] = self.down;
         self.witness.saw(LaneWork::Out(of), start, self.down);
         busy.down += seconds;
@@ -219,6 +256,7 @@ impl<W: Witness> Clocks<W> {
         let seconds = scene.rates.up_seconds(scene.away[of].bytes);
         let start = self.up.max(self.now);
         self.up = start + seconds;
+        self.goes_over_memory(scene, scene.away[of].bytes, start);
         self.kept[of] = self.up;
         self.witness.saw(LaneWork::Back(of), start, self.up);
         busy.up += seconds;
@@ -253,7 +291,8 @@ impl<W: Witness> Clocks<W> {
     /// A chunk is updated once its gradients are there. Returns the seconds that it takes.
     pub(super) fn update_chunk(&mut self, scene: &LaneScene<'_>, chunk: usize, there: f64) -> f64 {
         let elements = scene.elements(chunk);
-        let seconds = scene.rates.update_seconds(elements);
+        let more = std::mem::take(&mut self.more);
+        let seconds = scene.rates.update_seconds(elements) + if self.update > there { more } else { 0.0 };
         let start = self.update.max(there);
         self.update = start + seconds;
         self.updated[chunk] = self.update;
@@ -284,5 +323,14 @@ impl LaneScene<'_> {
         let of = self.chunks.uses.payloads()[payload].payload;
         let place = &self.chunks.host.chunks[of.chunk];
         if of.is_gradients { place.gradients.is_none() } else { place.parameters.is_none() }
+    }
+    /// Seconds in which parameters are rounded that come to a GPU with this copy of so many bytes; none where nothing is.
+    fn rounding_seconds(&self, payload: usize, copies: VisitCopies, bytes: u64) -> Option<f64> {
+        let rate = self.rates.host_memory?;
+        let lists = &self.chunks.lists;
+        let (rounded, whole) = (lists.scalar_bytes(List::Parameters), lists.scalar_bytes(List::Fp32Copy));
+        let of = self.chunks.uses.payloads()[payload].payload;
+        let is_made = self.has_no_place(payload) && !of.is_gradients && !copies.comes_unfinished;
+        (is_made && rounded < whole).then(|| bytes as f64 / rounded as f64 * (rounded + whole) as f64 / rate)
     }
 }

@@ -9,6 +9,10 @@
 //! Rows of a table on the host are gathered and added up by a worker of their own, of which a row is taken to be as much work as
 //! an update of as many parameters, which touches more bytes. Passes of the embedding stop until its rows have come, or left.
 //!
+//! A GPU's copies go over the memory of its host beside updates, and parameters in bf16 that are made are rounded there before they
+//! are copied, through the buffers of gradients ([`LaneRates::host_memory`]): what of it happens while an update is on its way makes
+//! the next one longer.
+//!
 //! What micro-batches have on the host goes over the same two ways as chunks, in the order in which
 //! [`loadmaster_proto::chunks::activations`] has it at boundaries.
 

@@ -253,14 +253,23 @@ impl ChunkQuestion {
         }
         Sharing::new(self.ranks, 1, ChunkOwners::Parts)?;
         in_range("shards", self.shards, 1..=StageConfig::MAX_TENSOR_DEGREE)?;
-        let LaneRates { up, down, copy_seconds, update, device_update, gather, collective_seconds } =
-            self.rates;
+        let LaneRates {
+            up,
+            down,
+            copy_seconds,
+            update,
+            device_update,
+            gather,
+            collective_seconds,
+            host_memory,
+        } = self.rates;
         let rates = [
             ("up", up),
             ("down", down),
             ("update", update),
             ("device_update", device_update),
             ("gather", gather),
+            ("host_memory", host_memory.unwrap_or(1.0)),
         ];
         if let Some((field, rate)) = rates.into_iter().find(|(_, rate)| !(rate.is_finite() && *rate > 0.0)) {
             return Err(Invalid::field(field, format!("is {rate}, must be above 0")).under("rates"));

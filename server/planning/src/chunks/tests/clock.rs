@@ -290,7 +290,8 @@ proptest! {
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
         let visits = stage.paged(Paging { eviction, ahead, behind }, &chunks, &room).unwrap();
         let visits = begun_before(&case, (&stage, &chunks, &costs), &visits, haste);
-        let rates = case.question.rates;
+        // What the host's memory has to do with it takes as long as other things happen to be at the same time.
+        let rates = LaneRates { host_memory: None, ..case.question.rates };
         let (jobs, passes) = jobs((&chunks, &stage, &visits), &found(&case, &stage, recompute), &costs, rates);
         let ends = clock(&jobs);
         let checked = stage.told(&chunks, &visits).unwrap();
@@ -315,6 +316,30 @@ proptest! {
             prop_assert!((told - busy).abs() <= 1e-9 * (1.0 + busy));
         }
         prop_assert!(told.iteration_seconds >= told.busy.most() * (1.0 - 1e-9));
+    }
+
+    /// What copies and rounding take of the host's memory makes nothing faster, and nothing slower where there is plenty.
+    #[test]
+    fn the_hosts_memory_only_adds_seconds(
+        case in cases(), which in any::<usize>(), ahead in 0_usize..4, haste in hastes(), memory in 1_f64..1e5,
+    ) {
+        let Some((stage, _, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
+        let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
+        let visits = stage.paged(Paging { eviction: Eviction::Belady, ahead, behind: 1 }, &chunks, &room).unwrap();
+        let visits = begun_before(&case, (&stage, &chunks, &costs), &visits, haste);
+        let checked = stage.told(&chunks, &visits).unwrap();
+        let after = |host_memory: Option<f64>| {
+            let rates = LaneRates { host_memory, ..case.question.rates };
+            let scene = LaneScene {
+                chunks: &chunks, visits: &checked, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates,
+            };
+            let mut run = LaneRun::new(&scene);
+            (0..ITERATIONS).map(|_| run.iterate().iteration_seconds).sum::<f64>()
+        };
+        let [cores, some, plenty] = [None, Some(memory), Some(1e30)].map(after);
+        prop_assert!(some >= cores * (1.0 - 1e-9), "{} after {}", some, cores);
+        let is_made = stage.host_copy == HostCopy::Made;
+        prop_assert!((plenty - cores).abs() <= 1e-9 * (1.0 + cores) || is_made && plenty > cores, "{} {}", plenty, cores);
     }
 
     /// What repeats itself goes on as it was said to.

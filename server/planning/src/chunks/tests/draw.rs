@@ -36,6 +36,7 @@ pub(super) const RATES: LaneRates = LaneRates {
     device_update: 1e4,
     gather: 1e3,
     collective_seconds: 0.0,
+    host_memory: None,
 };
 
 /// Costs that repeat, begun elsewhere by each order, recomputation and place of the embedding. What is on the host is not needed.
@@ -193,12 +194,14 @@ prop_compose! {
         up in 1_u32..60, down in 1_u32..60, update in 1_u32..60, device_update in 1_u32..60,
         gather in 1_u32..60, collective_seconds in prop_oneof![Just(0.0), 0.0..0.5_f64],
         copy_seconds in prop_oneof![Just(0.0), 0.0..0.5_f64], speed in prop_oneof![Just(10.0), Just(100.0), Just(1000.0)],
+        host_memory in proptest::option::of(1_u32..200),
     ) -> LaneRates {
         let rates = [up, down, update, device_update, gather];
         let [up, down, update, device_update, gather] = rates.map(|of| f64::from(of) * speed);
         LaneRates {
             up, down, copy_seconds, update, gather, collective_seconds,
             device_update: 10.0 * device_update,
+            host_memory: host_memory.map(|of| f64::from(of) * speed),
         }
     }
 }

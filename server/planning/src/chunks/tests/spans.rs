@@ -102,7 +102,7 @@ proptest! {
         case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in (pagings(), hastes()),
     ) {
         let Some((stage, chunks, costs, visits, found)) = staged(&case, which, after_backward, paging) else { return Ok(()) };
-        let rates = case.question.rates;
+        let rates = LaneRates { host_memory: None, ..case.question.rates };
         let (jobs, _) = jobs((&chunks, &stage, &visits), &found, &costs, rates);
         let ends = clock(&jobs);
         let seen = seen((&stage, &chunks, &costs, &visits), rates);

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::chunks::activations::ActivationPlace;
+use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::FixedChunks;
 use loadmaster_proto::plan::objective::SearchMode;
@@ -119,10 +120,16 @@ impl ChunksQuestion<'_> {
             ahead: or(ahead, default.ahead),
             behind: or(behind, default.behind),
             on_device: on_device.or(default.on_device),
-            staging: staging.unwrap_or(default.staging),
+            staging: staging.unwrap_or(self.usual_staging()),
             kernel: kernel.unwrap_or(default.kernel),
             ..default
         }
+    }
+
+    /// Buffers of the host that something passes through unless it is said: on their way to a GPU so do parameters that are rounded.
+    fn usual_staging(&self) -> usize {
+        let usual = ChunkChoices::default().staging;
+        if self.writer.chain.device_kind == CPU_KIND { usual } else { 2 * usual }
     }
 
     /// Where activations may be unless it is said: of no launcher nobody has trained with them on the host.

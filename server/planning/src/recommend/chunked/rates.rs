@@ -4,6 +4,7 @@ use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::training::Precision;
 use loadmaster_proto::training::step_kind::StepKind;
 
 use super::ChunksQuestion;
@@ -41,6 +42,7 @@ impl ChunksQuestion<'_> {
             device_update: if kind == CPU_KIND { update } else { self.device_update(devices)? },
             gather: devices.inside.bytes_per_second,
             collective_seconds: devices.inside.latency_seconds,
+            host_memory: (kind != CPU_KIND).then(|| self.host_memory_rate(update)),
         };
         let mut told = format!("{}; updates on the host at {}", or_other_rates(&links), updates.told);
         if devices.replicas > 1 {
@@ -77,6 +79,14 @@ impl ChunksQuestion<'_> {
             ))
             .into()
         })
+    }
+
+    /// Bytes of the host's memory that its updates go over in a second: each reads all lists of a parameter, and writes them.
+    fn host_memory_rate(&self, update: f64) -> f64 {
+        let training = &self.writer.training;
+        let state = training.optimizer.state_scalars() + 1;
+        let bytes = training.precision.scalar_bytes() + state * Precision::Fp32.scalar_bytes();
+        2.0 * bytes as f64 * update
     }
 
     /// The same of the device, from the steps of plain training.

@@ -61,7 +61,8 @@ pub(super) struct Memory {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=16), requires = "memory")]
     leave_behind: Option<i32>,
 
-    /// Buffers of the host that gradients pass through where they have no place there, up to 64 [default: 2].
+    /// Buffers of the host that gradients pass through where they have no place there, and parameters that are rounded for a GPU,
+    /// up to 64 [default: 2, on GPUs 4].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=64), requires = "memory")]
     chunk_staging: Option<i32>,
 

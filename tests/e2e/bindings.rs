@@ -88,6 +88,24 @@ fn nodes_are_put_in_the_fastest_order(planner: &Planner, plan: &str) {
     assert_eq!(others["idleDevices"], serde_json::json!(["m1/0", "m1/1"]), "{others}");
     assert!(others["warnings"].to_string().contains("2 of the 6 devices given have no rank"), "{others}");
     assert_eq!(nodes(&others), nodes(&first));
+    // Bindings are found like everything else: the newest first unless asked otherwise, and with when they were made.
+    let found = |more: &[&str]| {
+        let listed = json(planner, &[&["plan", "bindings", plan][..], more].concat());
+        let rows = listed["bindings"].as_array().expect("there are bindings").clone();
+        rows.iter()
+            .map(|row| row["name"].as_str().expect("a binding has a name").to_owned())
+            .collect::<Vec<_>>()
+    };
+    let all = found(&["--since", "1h"]);
+    assert_eq!((all.len(), all.last().map(String::as_str)), (3, Some(name)), "{all:?}");
+    let oldest = found(&["--order-by", "create_time", "--limit", "1"]);
+    assert_eq!(oldest, [name]);
+    assert_eq!(found(&["--filter", "nodes:n4 AND create_time < 2001-01-01"]), Vec::<String>::new());
+    let table = cli(planner, &["plan", "bindings", "--filter", "nodes:n1"]);
+    assert!(table.stdout.contains("bound") && table.stdout.contains(&name["bindings/".len()..]), "{table:?}");
+    let one = cli(planner, &["plan", "bindings", name, "--filter", "nodes:n1"]);
+    assert!(one.code == 2 && one.stderr.contains("--filter"), "{one:?}");
+
     let table = cli(planner, &["plan", "bind", plan, "--nodes", "n[1-4]", "--dry-run"]);
     assert!(table.stdout.contains("no other order of these nodes is faster"), "{}", table.stdout);
 }

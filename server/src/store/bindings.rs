@@ -92,13 +92,14 @@ impl Store {
         row.ok_or_else(|| StoreError::not_found(name))?.try_into()
     }
 
-    /// Bindings of a plan, or of all, newest first.
+    /// Bindings of a plan, or of all: those that are asked for, of [`fields::BINDINGS`](super::fields::BINDINGS).
     ///
     /// # Errors
     /// When the database fails.
     pub async fn list_bindings(
         &self,
         plan: Option<&PlanName>,
+        query: &Query,
         request: &PageRequest,
     ) -> Result<Page<BindingRow>> {
         let of_plan = |sql: &mut QueryBuilder<Postgres>| {
@@ -106,6 +107,6 @@ impl Store {
                 sql.push(" AND plan_id = ").push_bind(plan.id().to_owned());
             }
         };
-        LIST.page(&self.pool, &Query::default(), request, of_plan).await
+        LIST.page(&self.pool, query, request, of_plan).await
     }
 }

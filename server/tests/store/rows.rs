@@ -13,9 +13,11 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{
-    CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
+    BindingName, ClusterName, CommandName, ModelName, OperationName, PlanName, ProfileName, RunName,
+    WorkerName,
 };
-use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::binding::Binding;
+use loadmaster_proto::plan::{PlacedDevice, Plan};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_samples::cpu_slot;
 use uuid::Uuid;
@@ -49,6 +51,69 @@ macro_rules! all_pages {
             }
         }
     }};
+}
+
+/// Bindings have no table of facts: what they are found and ordered by is read out of their content, in pages of any size.
+#[tokio::test]
+async fn bindings_are_found_by_what_they_say_in_the_order_that_is_asked_for() {
+    let store = store().await;
+    let (of, content) = plan(&store).await;
+    store.put_plan(&of, &content).await.unwrap();
+    let device = |node: &str| PlacedDevice {
+        node: node.to_owned(),
+        index: 0,
+        uuid: String::new(),
+        kind: "cpu".to_owned(),
+        capacity: 1 << 30,
+    };
+    let rows: [(&[&str], Option<f64>, Option<&str>); 5] = [
+        (&["gpu1", "gpu2"], Some(0.1 + 0.2), Some("pod1")),
+        (&["gpu2"], None, None),
+        (&["gpu3", "gpu1", "gpu4"], Some(1e-9), Some("pod10")),
+        (&["gpu4", "gpu3"], Some(0.1 + 0.2), None),
+        (&["big"], Some(2.0), Some("pod1")),
+    ];
+    let mut names = Vec::new();
+    for (nodes, seconds, cluster) in rows {
+        let binding = Binding {
+            plan: of.clone(),
+            cluster: cluster.map(|id| ClusterName::from_id(id).unwrap()),
+            stages: vec![nodes.iter().map(|node| device(node)).collect()],
+            idle: Vec::new(),
+            seconds,
+            planned: seconds,
+            least: seconds,
+            is_proven: seconds.is_some(),
+            gap: seconds.map(|_| 0.0),
+            links: "assumed".to_owned(),
+            warnings: Vec::new(),
+        };
+        let name = binding.name().unwrap();
+        names.push(store.put_binding(&name, &binding).await.unwrap().name);
+    }
+    let asked: [(&str, &str, &[usize]); 9] = [
+        ("", "", &[4, 3, 2, 1, 0]),
+        ("", "create_time", &[0, 1, 2, 3, 4]),
+        ("", "iteration_seconds", &[2, 0, 3, 4, 1]),
+        ("", "iteration_seconds desc", &[4, 3, 0, 2, 1]),
+        ("nodes:gpu1", "node_count desc", &[2, 0]),
+        ("nodes = gpu4* OR cluster = pod1", "nodes", &[4, 0, 3]),
+        ("cluster = clusters/pod1 iteration_seconds > 1s", "", &[4]),
+        ("proven_fastest = false AND NOT gap:*", "", &[1]),
+        ("plan = nobody", "", &[]),
+    ];
+    for (filter, order_by, expected) in asked {
+        let query = Query::parse(fields::BINDINGS, filter, order_by).unwrap();
+        for of in [None, Some(&of)] {
+            let found = all_pages!(2, |request| store.list_bindings(of, &query, &request));
+            let found: Vec<&BindingName> = found.iter().map(|row| &row.record.name).collect();
+            let expected: Vec<&BindingName> = expected.iter().map(|&index| &names[index]).collect();
+            assert_eq!(found, expected, "{filter} by {order_by}");
+        }
+    }
+    let nobody = PlanName::from_id("nobody").unwrap();
+    let found = store.list_bindings(Some(&nobody), &Query::default(), &page(2, None)).await.unwrap();
+    assert!(found.rows.is_empty() && found.next.is_none());
 }
 
 #[tokio::test]

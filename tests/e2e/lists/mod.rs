@@ -587,10 +587,17 @@ async fn what_nothing_rests_on_is_deleted() {
 #[test]
 fn mistakes_in_filters_are_told_by_the_option() {
     let planner = Planner::start();
-    for noun in ["cluster", "model", "operation", "plan", "profile", "run", "worker"] {
-        let told = cli(&planner, &[noun, "list", "--filter", "no_such_field = 1"]);
-        assert!(told.code == 2 && told.stderr.contains("--filter: "), "{noun}: {told:?}");
-        assert!(!told.stderr.contains(" filter: "), "{noun}: {told:?}");
+    let nouns = ["cluster", "model", "operation", "plan", "profile", "run", "worker"];
+    let lists = nouns.map(|noun| vec![noun, "list"]);
+    let more = [vec!["plan", "bindings"]];
+    for list in lists.iter().chain(&more) {
+        let told = cli(&planner, &[&list[..], &["--filter", "no_such_field = 1"]].concat());
+        assert!(told.code == 2 && told.stderr.contains("--filter: "), "{list:?}: {told:?}");
+        assert!(!told.stderr.contains(" filter: "), "{list:?}: {told:?}");
+    }
+    for list in more {
+        let told = cli(&planner, &[&list[..], &["--order-by", "no_such_field"]].concat());
+        assert!(told.code == 2 && told.stderr.contains("--order-by: "), "{list:?}: {told:?}");
     }
     for verb in ["show", "wait", "cancel", "delete"] {
         let told = cli(&planner, &["operation", verb, "none"]);

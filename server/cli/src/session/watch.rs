@@ -42,6 +42,7 @@ impl Row for v1::Model {}
 impl Row for v1::Cluster {}
 impl Row for v1::Profile {}
 impl Row for v1::Observation {}
+impl Row for v1::Binding {}
 impl Row for v1::WorkerLinks {}
 impl Row for Operation {}
 

@@ -252,6 +252,9 @@ Examples:
 pub(crate) const PLAN_BINDINGS: &str = "\
 Examples:
   loadmaster plan bindings 7f3c
+  Whatever was put on a node within a week, the slowest first:
+    loadmaster plan bindings --since 7d --filter nodes:gpu017 \\
+      --order-by 'iteration_seconds desc'
   One of them, rank by rank:
     loadmaster plan bindings bindings/12ab -o json";
 

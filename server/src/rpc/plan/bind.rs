@@ -19,6 +19,7 @@ use super::Plans;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
 use crate::rpc::page::Listing;
+use crate::store::fields;
 use crate::store::records::{BindingRecord, BindingRow};
 
 /// Seconds that nodes are put in order for, where the call allows as many.
@@ -99,9 +100,10 @@ impl Plans {
     ) -> Result<v1::ListBindingsResponse, ApiError> {
         let plan = Some(request.plan.as_str()).filter(|plan| !plan.is_empty());
         let plan = plan.map(|plan| PlanName::parse("plan", plan)).transpose()?;
-        let listing = Listing::new("ListBindings", &[&request.plan]);
+        let asked = (request.filter.as_str(), request.order_by.as_str());
+        let listing = Listing::of("ListBindings", &[&request.plan], fields::BINDINGS, asked)?;
         let page = listing.request(request.page_size, &request.page_token)?;
-        let page = self.store.list_bindings(plan.as_ref(), &page).await?;
+        let page = self.store.list_bindings(plan.as_ref(), listing.query(), &page).await?;
         let (bindings, next_page_token) = listing.answer(page, in_short);
         Ok(v1::ListBindingsResponse { bindings, next_page_token })
     }

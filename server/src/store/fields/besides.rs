@@ -5,6 +5,20 @@ use loadmaster_filter::{Field, Kind};
 use super::{always, perhaps, states};
 use crate::store::records::WorkerState;
 
+/// Of `bindings`.
+pub static BINDINGS: &[Field] = &[
+    always("name", Kind::Id("bindings/"), "id"),
+    always("plan", Kind::Id("plans/"), "plan_id"),
+    perhaps("cluster", Kind::Id("clusters/"), "substr(content ->> 'cluster', length('clusters/') + 1)"),
+    always("nodes", Kind::Text, "array_to_string(nodes, ',')"),
+    always("node_count", Kind::Count, "cardinality(nodes)::bigint"),
+    perhaps("iteration_seconds", Kind::Seconds, "(content ->> 'seconds')::double precision"),
+    perhaps("planned_iteration_seconds", Kind::Seconds, "(content ->> 'planned')::double precision"),
+    perhaps("gap", Kind::Number, "(content ->> 'gap')::double precision"),
+    always("proven_fastest", Kind::Truth, "(content ->> 'is_proven')::boolean"),
+    always("create_time", Kind::Time, "create_time"),
+];
+
 /// Of `clusters`.
 pub static CLUSTERS: &[Field] = &[
     always("name", Kind::Id("clusters/"), "id"),

@@ -12,7 +12,9 @@ use loadmaster_proto::choice::Choice;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use besides::{CLUSTERS, LINK_MEASUREMENTS, MEASUREMENTS, MODELS, OBSERVATIONS, OPERATIONS, WORKERS};
+pub use besides::{
+    BINDINGS, CLUSTERS, LINK_MEASUREMENTS, MEASUREMENTS, MODELS, OBSERVATIONS, OPERATIONS, WORKERS,
+};
 pub use pairs::PAIRS;
 pub use plans::PLANS;
 pub use profiles::PROFILES;

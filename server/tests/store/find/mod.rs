@@ -268,6 +268,7 @@ async fn every_field_of_every_list_can_be_asked_for() {
         ("plans", fields::PLANS),
         ("profiles", fields::PROFILES),
         ("runs", fields::RUNS),
+        ("bindings", fields::BINDINGS),
         ("clusters", fields::CLUSTERS),
         ("links", fields::LINK_MEASUREMENTS),
         ("models", fields::MODELS),
@@ -298,6 +299,7 @@ async fn every_field_of_every_list_can_be_asked_for() {
                     let filter = loadmaster::store::RunFilter { query, ..Default::default() };
                     store.list_runs(&filter, &page).await.map(drop)
                 }
+                "bindings" => store.list_bindings(None, &query, &page).await.map(drop),
                 "clusters" => store.list_clusters(&query, &page).await.map(drop),
                 "links" => store.list_link_measurements(None, &query, &page).await.map(drop),
                 "models" => store.list_models(&query, &page).await.map(drop),

@@ -149,7 +149,7 @@ pub(crate) const PLAN_BIND: OptionTable = &[
     ],
     DRY_RUN,
 ];
-pub(crate) const PLAN_BINDINGS: OptionTable = &[&[("name", "NAME"), ("plan", "NAME")], PAGE];
+pub(crate) const PLAN_BINDINGS: OptionTable = &[&[("name", "NAME"), ("plan", "NAME")], FOUND, PAGE];
 
 pub(crate) const SLURM_BIND: OptionTable = &[&[
     ("name", "PLAN"),

@@ -8,7 +8,8 @@ use crate::failure::Failure;
 use crate::input::parse;
 use crate::session::client::plans;
 use crate::session::context::Context;
-use crate::session::page::{self, Limit};
+use crate::session::list::{Asked, ListArgs};
+use crate::session::watch;
 
 /// See [`super::PlanVerb::Bind`].
 #[derive(Debug, Args)]
@@ -89,22 +90,34 @@ pub(crate) struct Bindings {
     name: Option<String>,
 
     #[command(flatten)]
-    limit: Limit,
+    list: ListArgs,
 }
 
 impl Bindings {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let plan = self.name.unwrap_or_default();
+        let Asked { filter, order_by, shown } = self.list.asked()?;
         if plan.starts_with("bindings/") {
+            if shown.watch || !filter.is_empty() || !order_by.is_empty() {
+                let why =
+                    "bindings never change: --filter, --order-by, --since and --watch are for lists of them";
+                return Err(Failure::Usage(why.to_owned()));
+            }
             let request = v1::GetBindingRequest { name: plan };
             let binding =
                 context.client.call(request, async |channel, q| plans(channel).get_binding(q).await).await?;
             return context.output.print(&binding);
         }
-        let bindings = page::all(context, self.limit, async |page_size, page_token| {
-            let request = v1::ListBindingsRequest { plan: plan.clone(), page_size, page_token };
+        watch::print(context, shown, async |page_size, page_token| {
+            let request = v1::ListBindingsRequest {
+                plan: plan.clone(),
+                page_size,
+                page_token,
+                filter: filter.clone(),
+                order_by: order_by.clone(),
+            };
             context.client.call(request, async |channel, q| plans(channel).list_bindings(q).await).await
-        });
-        context.output.print(&bindings.await?)
+        })
+        .await
     }
 }

@@ -240,20 +240,30 @@ class ListBindingsRequest(google.protobuf.message.Message):
     PLAN_FIELD_NUMBER: builtins.int
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    FILTER_FIELD_NUMBER: builtins.int
+    ORDER_BY_FIELD_NUMBER: builtins.int
     plan: builtins.str
     """Only those of this plan: `plans/{plan}`."""
     page_size: builtins.int
     """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB."""
     page_token: builtins.str
     """From the previous answer; empty for the first page."""
+    filter: builtins.str
+    """Which of them, as in ListPlansRequest: `nodes:gpu017 AND create_time > 2026-11-01`. Fields: name, plan, cluster, nodes (their
+    names, with commas between them), node_count, iteration_seconds, planned_iteration_seconds, gap, proven_fastest, create_time.
+    """
+    order_by: builtins.str
+    """What they are ordered by, as in ListPlansRequest: `iteration_seconds`. Default: newest first."""
     def __init__(
         self,
         *,
         plan: builtins.str = ...,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        filter: builtins.str = ...,
+        order_by: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "plan", b"plan"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["filter", b"filter", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "plan", b"plan"]) -> None: ...
 
 global___ListBindingsRequest = ListBindingsRequest
 
@@ -269,7 +279,7 @@ class ListBindingsResponse(google.protobuf.message.Message):
     """Empty on the last page."""
     @property
     def bindings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Binding]:
-        """Newest first, without their stages and idle devices."""
+        """In the order of the request, without their stages and idle devices."""
 
     def __init__(
         self,

@@ -48,6 +48,8 @@ pub const MAX_COMPARISONS: usize = 64;
 pub const MAX_DEPTH: usize = 16;
 /// Most fields of an order.
 pub const MAX_SORT_KEYS: usize = 8;
+/// Characters of a text that rows are ordered by: positions travel in page tokens.
+pub const MAX_ORDERED_CHARACTERS: usize = 128;
 
 /// Which rows of a list, in which order. The default is all of them, newest first.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -1,7 +1,9 @@
 //! Lists as statements: which rows, in which order, from which on. A filter and an order are conditions on the columns of a
 //! table of fields; what a caller wrote is bound, and never a part of a statement.
 
-use loadmaster_filter::{Comparison, Condition, Kind, Query, Relation, SortKey, Test, Value};
+use loadmaster_filter::{
+    Comparison, Condition, Kind, MAX_ORDERED_CHARACTERS, Query, Relation, SortKey, Test, Value,
+};
 use serde_json::json;
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgPool, Postgres, QueryBuilder, Row};
@@ -9,9 +11,6 @@ use sqlx::{FromRow, PgPool, Postgres, QueryBuilder, Row};
 use super::error::Result;
 use super::page::{Cursor, Page, PageRequest, Positioned};
 use super::time::Time;
-
-/// Characters of a text that rows are ordered by: positions travel in page tokens.
-const ORDERED_CHARACTERS: &str = "128";
 
 /// The statement of a list, in parts. Rows have an id and a `create_time`.
 #[derive(Debug)]
@@ -157,7 +156,9 @@ fn sign(is_descending: bool) -> &'static str {
 /// What rows are ordered by, in every database the same way.
 fn expression(SortKey { field, .. }: &SortKey) -> String {
     match field.kind {
-        Kind::Text | Kind::Labels => format!(r#"left({}, {ORDERED_CHARACTERS}) COLLATE "C""#, field.column),
+        Kind::Text | Kind::Labels => {
+            format!(r#"left({}, {MAX_ORDERED_CHARACTERS}) COLLATE "C""#, field.column)
+        }
         Kind::Id(_) | Kind::Word(_) => format!(r#"({}) COLLATE "C""#, field.column),
         Kind::Count | Kind::Bytes | Kind::Number | Kind::Seconds | Kind::Time | Kind::Truth => {
             field.column.to_owned()

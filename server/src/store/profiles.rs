@@ -2,7 +2,7 @@
 
 use loadmaster_filter::Query;
 use loadmaster_proto::name::{ProfileName, RunName};
-use sqlx::QueryBuilder;
+use sqlx::{Postgres, QueryBuilder};
 
 use super::Store;
 use super::error::{Result, StoreError};
@@ -39,17 +39,27 @@ macro_rules! around {
 
 const LIST: ListSql = ListSql { select: selected!(), from: "FROM profiles", id: "id", around: around!() };
 
-/// Measurements with what a profile makes of them; `links.profile_id` is the profile, `$measurement` what is read of
-/// each.
-macro_rules! select_measurements {
+/// What is selected of measurements with what a profile makes of them; `$measurement` is what is read of each.
+macro_rules! selected_measurements {
     ($measurement:literal) => {
         concat!(
             "SELECT measurements.run_id, links.profile_id, links.layer_offset, links.held_out, ",
             $measurement,
-            " AS measurement, measurements.losses, measurements.create_time
-             FROM profile_runs AS links JOIN measurements ON measurements.run_id = links.run_id
-             WHERE links.profile_id = "
+            " AS measurement, measurements.losses, measurements.create_time"
         )
+    };
+}
+
+/// Measurements of profiles, `links.profile_id`.
+macro_rules! from_measurements {
+    () => {
+        "FROM profile_runs AS links JOIN measurements ON measurements.run_id = links.run_id"
+    };
+}
+
+macro_rules! select_measurements {
+    ($measurement:literal) => {
+        concat!(selected_measurements!($measurement), " ", from_measurements!(), " WHERE links.profile_id = ")
     };
 }
 
@@ -77,6 +87,14 @@ macro_rules! place {
     };
 }
 
+/// Measurements in an order that was asked for. Its ids are those of their cursors.
+const ORDERED: ListSql = ListSql {
+    select: selected_measurements!("measurements.measurement - 'tape'"),
+    from: from_measurements!(),
+    id: "(measurements.run_id || '/' || measurements.stage_index || '/' || measurements.shard)",
+    around: "",
+};
+
 /// The order of stages and micro-batch sizes.
 const BY_STAGE: &str = concat!(" ORDER BY ", place!("links", "measurements"));
 
@@ -102,8 +120,8 @@ impl Store {
     }
 
     /// Measurements of a profile that are asked for, of [`fields::MEASUREMENTS`](super::fields::MEASUREMENTS), in order of stage
-    /// and micro-batch size; reused ones as if they had been made for it. Without tapes, which are as long as all the rest
-    /// together.
+    /// and micro-batch size unless asked otherwise; reused ones as if they had been made for it. Without tapes, which are as long
+    /// as all the rest together.
     ///
     /// # Errors
     /// [`StoreError::NotFound`] when there is no such profile, or the cursor is not of this list.
@@ -113,19 +131,29 @@ impl Store {
         query: &Query,
         request: &PageRequest,
     ) -> Result<Page<MeasurementRecord>> {
-        if let Some(mut imported) = self.imported_measurements(profile).await? {
-            if let Some(condition) = &query.condition {
-                imported.retain(|record| condition.holds(&|field, _| record.value(field.name)));
-            }
-            let before = match &request.after {
-                None => 0,
-                Some(after) => {
-                    let last = imported.iter().position(|record| record.cursor().id == after.id);
-                    1 + last.ok_or_else(|| StoreError::not_found(format!("measurement {:?}", after.id)))?
-                }
-            };
-            return Ok(request.page_in_order(imported.into_iter().skip(before).collect()));
+        if let Some(imported) = self.imported_measurements(profile).await? {
+            return imported_page(imported, query, request);
         }
+        let page = if query.order.is_empty() {
+            self.measurements_by_stage(profile, query, request).await?
+        } else {
+            let of_profile = |sql: &mut QueryBuilder<Postgres>| {
+                sql.push(" AND links.profile_id = ").push_bind(profile.id().to_owned());
+            };
+            ORDERED.page(&self.pool, query, request, of_profile).await?
+        };
+        if page.rows.is_empty() {
+            self.get_profile(profile).await?;
+        }
+        Ok(page)
+    }
+
+    async fn measurements_by_stage(
+        &self,
+        profile: &ProfileName,
+        query: &Query,
+        request: &PageRequest,
+    ) -> Result<Page<MeasurementRecord>> {
         let mut sql = QueryBuilder::new(select_measurements!("measurements.measurement - 'tape'"));
         sql.push_bind(profile.id().to_owned());
         // Measurements of a profile are not deleted before it, so the last row of the page before says where to go on.
@@ -154,9 +182,6 @@ impl Store {
         let is_known = query.condition.is_none();
         let records: Vec<MeasurementRecord> =
             sql.build_query_as().persistent(is_known).fetch_all(&self.pool).await?;
-        if records.is_empty() {
-            self.get_profile(profile).await?;
-        }
         Ok(request.page_in_order(records))
     }
 
@@ -208,6 +233,27 @@ impl Store {
         .await?;
         Ok(records)
     }
+}
+
+/// A page of measurements that are at hand: what a document says is read whole, and its order is that of the document unless
+/// another one is asked for. None of them changes, so the last row of the page before says where to go on in any order.
+fn imported_page(
+    mut rows: Vec<MeasurementRecord>,
+    query: &Query,
+    request: &PageRequest,
+) -> Result<Page<MeasurementRecord>> {
+    if let Some(condition) = &query.condition {
+        rows.retain(|record| condition.holds(&|field, _| record.value(field.name)));
+    }
+    let rows = query.sorted(rows, |record, field| record.value(field.name));
+    let before = match &request.after {
+        None => 0,
+        Some(after) => {
+            let last = rows.iter().position(|(record, _)| record.cursor().id == after.id);
+            1 + last.ok_or_else(|| StoreError::not_found(format!("measurement {:?}", after.id)))?
+        }
+    };
+    Ok(request.page(rows.into_iter().skip(before).collect()))
 }
 
 /// Run, stage and shard of a cursor.

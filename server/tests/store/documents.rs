@@ -94,6 +94,22 @@ async fn an_exported_profile_comes_back_under_another_name_with_the_same_measure
             assert_eq!(found.rows.len(), count, "{filter} of {profile}");
         }
     }
+    // They are in the same place in every order, and a page goes on behind it.
+    for field in fields::MEASUREMENTS {
+        let query = Query::parse(fields::MEASUREMENTS, "", &format!("{} desc", field.name)).unwrap();
+        let mut places = Vec::new();
+        for profile in ["a", "b"] {
+            let found = store.list_measurements(&name(profile), &query, &page).await.unwrap();
+            let last = found.cursor(0).unwrap();
+            assert!(last.is_of_a_row(&query.order), "{} of {profile}: {last:?}", field.name);
+            places.push(last.keys.clone());
+            let behind = PageRequest { size: 1, after: Some(last) };
+            let rest = store.list_measurements(&name(profile), &query, &behind).await.unwrap();
+            assert_eq!((rest.rows.len(), rest.next), (0, None), "{} of {profile}", field.name);
+        }
+        // Each is as old as its profile.
+        assert!(field.name == "create_time" || places[0] == places[1], "{}: {places:?}", field.name);
+    }
 }
 
 /// Pins that importing again, also of a text that is written otherwise, stores nothing new.

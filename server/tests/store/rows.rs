@@ -287,6 +287,25 @@ async fn lists_are_paged_without_gaps_or_repetitions() {
         let expected = measurements.iter().filter(|row| fits(&row.measurement)).collect();
         assert_eq!(names(found.iter().collect()), names(expected), "{filter}");
     }
+    // In an order that is asked for they are each listed once, too, those that are equal by their creation.
+    type Place = fn(&MeasurementRecord) -> (i64, i64);
+    let orders: [(&str, Place); 3] = [
+        ("micro_batch_size", |of| (of.measurement.micro_batch_size.into(), of.time.as_microsecond())),
+        ("micro_batch_size desc", |of| {
+            (-i64::from(of.measurement.micro_batch_size), -of.time.as_microsecond())
+        }),
+        ("micro_batch_size, first_layer desc", |of| {
+            (of.measurement.micro_batch_size.into(), -(of.measurement.stage.first_layer as i64))
+        }),
+    ];
+    for (order_by, place) in orders {
+        let query = Query::parse(fields::MEASUREMENTS, "", order_by).unwrap();
+        let found = all_pages!(2, |request| store.list_measurements(&name, &query, &request));
+        let places: Vec<(i64, i64)> = found.iter().map(place).collect();
+        assert!(places.len() == 5 && places.is_sorted(), "{order_by}: {places:?}");
+        let names: BTreeSet<String> = found.iter().map(MeasurementRecord::name).collect();
+        assert_eq!(names.len(), 5, "{order_by}");
+    }
     let losses = &measurements[0].measurement.losses;
     assert!(losses[0].is_nan() && losses[1] == f64::NEG_INFINITY && losses[2] == 0.1 + 0.2, "{losses:?}");
     let stray =

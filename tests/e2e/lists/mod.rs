@@ -288,6 +288,14 @@ async fn pages_of_measurements_are_short_too() {
     assert!(walked.1 > 0, "measurements filled a page");
     assert_eq!(walked.0.len(), 200);
     once_each("measurements", &walked, Vec::new());
+    let ordered =
+        v1::ListMeasurementsRequest { order_by: "micro_batch_size, run desc".to_owned(), ..request.clone() };
+    let walked = walk!(client, list_measurements, measurements, ordered.clone());
+    let mut names = walked.0;
+    assert!(names.is_sorted_by(|one, next| one > next), "in the order that was asked for");
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 200);
 }
 
 /// Sizes that cannot be and tokens of other lists are refused by name; more than is ever sent is no error (AIP-158).
@@ -589,7 +597,7 @@ fn mistakes_in_filters_are_told_by_the_option() {
     let planner = Planner::start();
     let nouns = ["cluster", "model", "operation", "plan", "profile", "run", "worker"];
     let lists = nouns.map(|noun| vec![noun, "list"]);
-    let more = [vec!["plan", "bindings"]];
+    let more = [vec!["plan", "bindings"], vec!["profile", "measurements", "none"]];
     for list in lists.iter().chain(&more) {
         let told = cli(&planner, &[&list[..], &["--filter", "no_such_field = 1"]].concat());
         assert!(told.code == 2 && told.stderr.contains("--filter: "), "{list:?}: {told:?}");

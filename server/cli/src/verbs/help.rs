@@ -83,7 +83,10 @@ Examples:
   loadmaster profile measurements vgg11-1a2b --limit 0 -o json
   Stages that predictions are held against, at one micro-batch size:
     loadmaster profile measurements vgg11-1a2b \\
-      --filter 'held_out = true AND micro_batch_size = 4'";
+      --filter 'held_out = true AND micro_batch_size = 4'
+  The devices that were fullest:
+    loadmaster profile measurements vgg11-1a2b \\
+      --order-by 'peak desc' --limit 5";
 
 pub(crate) const PLAN_PREDICT: &str = "\
 Nothing is run: the answer comes from a profile. A device must hold the upper end of the interval,

@@ -123,7 +123,7 @@ impl ProfileService for Profiles {
     ) -> Result<Response<v1::ListMeasurementsResponse>, Status> {
         let request = request.into_inner();
         let name = ProfileName::parse("parent", &request.parent).map_err(ApiError::from)?;
-        let asked = (request.filter.as_str(), "");
+        let asked = (request.filter.as_str(), request.order_by.as_str());
         let listing = Listing::of("ListMeasurements", &[&request.parent], fields::MEASUREMENTS, asked)
             .map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;

@@ -113,7 +113,7 @@ pub(crate) const PROFILE_RUN: OptionTable =
 pub(crate) const PROFILE_LABEL: OptionTable =
     &[&[("profile", "NAME"), ("profile.labels", "CHANGE"), ("update_mask", "CHANGE")]];
 pub(crate) const PROFILE_RESUME: OptionTable = &[&[("name", "NAME")], REQUEST_ID];
-pub(crate) const PROFILE_MEASUREMENTS: OptionTable = &[&[("parent", "NAME"), ("filter", "--filter")], PAGE];
+pub(crate) const PROFILE_MEASUREMENTS: OptionTable = &[&[("parent", "NAME")], FOUND, PAGE];
 pub(crate) const PROFILE_IMPORT: OptionTable = &[&[("document", "PATH:"), ("profile_id", "--id")], DRY_RUN];
 
 pub(crate) const RUN_LIST: OptionTable =

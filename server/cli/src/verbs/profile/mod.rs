@@ -86,6 +86,9 @@ pub(crate) enum ProfileVerb {
         /// Only those that fit: 'solo = true AND peak > 1GiB'. What there is no field for is answered with those that there are.
         #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
         filter: String,
+        /// Fields to order by, each with asc or desc behind it: 'peak desc'. Default: by stage, and by micro-batch size within one.
+        #[arg(long, value_name = "FIELD,…", default_value = "", hide_default_value = true)]
+        order_by: String,
         #[command(flatten)]
         limit: Limit,
     },
@@ -179,13 +182,14 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
         }
         ProfileVerb::Export(export) => document::export(context, export).await,
         ProfileVerb::Import(import) => document::import(context, import).await,
-        ProfileVerb::Measurements { name, filter, limit } => {
+        ProfileVerb::Measurements { name, filter, order_by, limit } => {
             let measurements = page::all(context, limit, async |page_size, page_token| {
                 let request = v1::ListMeasurementsRequest {
                     parent: name.clone(),
                     page_size,
                     page_token,
                     filter: filter.clone(),
+                    order_by: order_by.clone(),
                 };
                 context
                     .client

@@ -807,6 +807,7 @@ class ListMeasurementsRequest(google.protobuf.message.Message):
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     FILTER_FIELD_NUMBER: builtins.int
+    ORDER_BY_FIELD_NUMBER: builtins.int
     parent: builtins.str
     """`profiles/{profile}`."""
     page_size: builtins.int
@@ -818,6 +819,8 @@ class ListMeasurementsRequest(google.protobuf.message.Message):
     solo, first_layer, last_layer, data_degree, tensor_degree, micro_batch_size, in_flight, held_out, device_kind, peak (bytes),
     iteration_seconds, create_time.
     """
+    order_by: builtins.str
+    """What they are ordered by, as in ListPlansRequest: `peak desc`. Default: by stage, and by micro-batch size within one."""
     def __init__(
         self,
         *,
@@ -825,8 +828,9 @@ class ListMeasurementsRequest(google.protobuf.message.Message):
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
         filter: builtins.str = ...,
+        order_by: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["filter", b"filter", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]) -> None: ...
 
 global___ListMeasurementsRequest = ListMeasurementsRequest
 
@@ -842,7 +846,7 @@ class ListMeasurementsResponse(google.protobuf.message.Message):
     """Empty on the last page."""
     @property
     def measurements(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.run_pb2.Measurement]:
-        """In order of stage and micro-batch size."""
+        """In the order of the request."""
 
     def __init__(
         self,

@@ -107,6 +107,16 @@ fn every_launcher_takes_what_it_was_recommended() {
         let asked = &made["allocation"]["nodes"][0];
         assert_eq!((whole(&asked["count"]), whole(&asked["devices"][0]["count"])), (1, devices), "{target}");
         assert_eq!(made["verified"], exporter["verified"], "{target}");
+        let proof = &made["proof"];
+        assert_eq!(proof, &exporter["proof"], "{target}");
+        // Whoever names another version than the one whose code was asked is told so.
+        let version = target.split_once('@').expect("it has a version").1;
+        let is_asked = proof["byLauncher"] == true
+            && proof["packageVersion"]
+                .as_str()
+                .is_some_and(|asked| asked.starts_with(&format!("{version}.")));
+        let told = made["warnings"].to_string().contains("what is proved was proved with ");
+        assert_eq!(told, !proof.is_null() && !is_asked, "{target}: {made}");
         exported.push(word);
     }
     exported.dedup();

@@ -37,8 +37,14 @@ pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
         let name = PlanName::from_id(format!("drawn-{index}"))?;
         let settings = settings(envelope, &mut lots);
         let wrapping = Wrapping::of(envelope, &name, settings.clone())?;
-        let question =
-            ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant: Variant::Usual };
+        let question = ExportQuestion {
+            name: &name,
+            plan: &plan,
+            model: Some(&model),
+            target,
+            named: None,
+            variant: Variant::Usual,
+        };
         let Ok(exported) = export(&question) else { continue };
         let export = match wrap(exported, &wrapping) {
             Ok(export) => export,

@@ -64,7 +64,8 @@ fn main() -> Result<()> {
         let (mut plan, model) = (case.plan(), case.model());
         let bent = if index % 8 == 7 { bent(target.launcher, &mut plan, &mut lots) } else { None };
         let name = PlanName::from_id(format!("drawn-{index}"))?;
-        let question = ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant };
+        let question =
+            ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant };
         index += 1;
         let made = match (export(&question), bent) {
             (Ok(made), None) => made,

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::choice;
 use loadmaster_proto::plan::PlacedDevice;
+use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::plan::verdict::Verdict;
 use loadmaster_proto::wire::v1;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Allocation;
 use crate::memory::StageMemory;
-use crate::target::Target;
+use crate::target::{Target, Version};
 
 /// A plan as a launcher runs it.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +32,8 @@ pub struct Export {
     pub warnings: Vec<String>,
     /// What was proved of such exports with the launcher's own code.
     pub verified: Verified,
+    /// Whose code that was, at which version; none where nothing was proved.
+    pub proof: Option<Proof>,
     /// What each stage holds under the launcher; none where nobody knows, which a warning says.
     pub memory: Option<Vec<StageMemory>>,
 }
@@ -82,6 +85,47 @@ pub enum Verified {
     Built,
     /// It trained with it.
     Trained,
+}
+
+/// Whose code it was that an export was proved with, at which version: no other was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proof {
+    /// The package, as it is installed: `deepspeed`.
+    pub package: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// The package is the launcher, rather than what that builds upon.
+    pub is_launcher: bool,
+}
+
+impl Proof {
+    pub(crate) const fn of(package: &'static str, version: &'static str) -> Self {
+        Self { package, version, is_launcher: true }
+    }
+
+    /// By what the launcher builds upon.
+    pub(crate) const fn beneath(package: &'static str, version: &'static str) -> Self {
+        Self { is_launcher: false, ..Self::of(package, version) }
+    }
+
+    /// Whether it was proved for a version of the launcher: as far as two numbers tell, by which exports differ.
+    pub fn is_for(&self, version: Version) -> bool {
+        self.is_launcher && self.version.parse().is_ok_and(|proved: Version| proved == version)
+    }
+
+    /// What whoever runs another code should know.
+    pub(crate) fn caveat(&self, launcher: Launcher, named: Option<Version>) -> Option<String> {
+        let Self { package, version, .. } = self;
+        match named {
+            _ if !self.is_launcher => Some(format!(
+                "what is proved was proved with {package} {version}: no code of {launcher} itself was asked"
+            )),
+            Some(named) if !self.is_for(named) => Some(format!(
+                "what is proved was proved with {package} {version}: of {launcher} {named}, for which the same is written, no code was asked"
+            )),
+            _ => None,
+        }
+    }
 }
 
 choice! {

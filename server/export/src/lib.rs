@@ -27,7 +27,7 @@ mod tests;
 pub use allocation::{Allocation, AskedDevices, Locality, NodeGroup, StageLocality};
 pub use cut::{Cut, StagePart};
 pub use envelope::{Envelope, EnvelopeSettings, Wrapping, envelopes, wrap};
-pub use exported::{Export, ExportedFile, RankPlace, Verified};
+pub use exported::{Export, ExportedFile, Proof, RankPlace, Verified};
 pub use grid::{AxisOrder, Grid};
 pub use launcher::{Exporter, exporters, variants};
 pub use memory::{Added, AddedCause, StageMemory};

@@ -14,7 +14,7 @@ use crate::launcher::{Exporter, Written, exporters, variants};
 use crate::local_order;
 use crate::memory;
 use crate::refusal::{Refusal, StageRefusal};
-use crate::target::{Target, Variant};
+use crate::target::{Target, Variant, Version};
 use crate::transformer::Transformer;
 
 /// A plan that is to be exported.
@@ -28,6 +28,8 @@ pub struct ExportQuestion<'a> {
     pub model: Option<&'a Model>,
     /// For whom.
     pub target: Target,
+    /// The version that the launcher has, which may be newer than that of the target; none where nobody says.
+    pub named: Option<Version>,
     /// In which of its ways.
     pub variant: Variant,
 }
@@ -45,7 +47,7 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
             vec![none],
         ));
     };
-    let Exporter { target, shape, verified, write, .. } = *exporter;
+    let Exporter { target, shape, verified, proof, write, .. } = *exporter;
     if question.variant != Variant::Usual && !variants(target.launcher).contains(&question.variant) {
         let none = StageRefusal::of_plan("is said in one way only by this launcher: name no variant");
         return Err(refusal(target, shape, vec![none]));
@@ -55,8 +57,9 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
     let memory = memory::of_stages(question, held.as_ref());
     warnings.extend(memory::warnings(memory.as_deref(), target.launcher));
     warnings.extend(local_order::warning(target.launcher, &ranks));
+    warnings.extend(proof.and_then(|proof| proof.caveat(target.launcher, question.named)));
     let allocation = Allocation::of(&ranks);
-    Ok(Export { target, files, command, environment, ranks, allocation, warnings, verified, memory })
+    Ok(Export { target, files, command, environment, ranks, allocation, warnings, verified, proof, memory })
 }
 
 fn refusal(

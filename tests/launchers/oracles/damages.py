@@ -103,7 +103,7 @@ DAMAGES: dict[str, list[Damage]] = {
     "deepspeed@0.19/gpt-even-recompute": [
         Damage("activation_checkpoint_interval", "activation_checkpointing_interval", "recompute is none"),
     ],
-    "torch-pipelining@2/gpt-uneven": [
+    "torch-pipelining@2.15/gpt-uneven": [
         Damage("[0, 3, 7, 12, 15]", "[0, 2, 7, 12, 15]", "layers is"),
         Damage("[0, 3, 7, 12, 15]", "[0, 3, 7, 12, 14]", "the plan is for 14 layers"),
         Damage('"dp": 2, "tp": 2', '"dp": 4, "tp": 1', "parameters is"),
@@ -112,13 +112,13 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage('"schedule": "1F1B"', '"schedule": "1B1F"', "Unknown schedule"),
         Damage('"micro_batches": 8', '"micro_batches": 4', "micro_batches is 4"),
     ],
-    "torch-pipelining@2/gpt-chain-untied": [
+    "torch-pipelining@2.15/gpt-chain-untied": [
         Damage("loss_fn=loss_fn)", "loss_fn=loss_fn, scale_grads=False)", "and the uncut model", mode="train"),
     ],
-    "torch-pipelining@2/gpt-chain-replicas": [
+    "torch-pipelining@2.15/gpt-chain-replicas": [
         Damage('mesh["dp"].size() > 1', 'mesh["dp"].size() > 2', "uncut model", mode="train"),
     ],
-    "torch-pipelining@2/gpt-even-recompute": [
+    "torch-pipelining@2.15/gpt-even-recompute": [
         Damage('"recompute": "layer"', '"recompute": "full"', "recompute is none"),
         Damage('"precision": "bf16"', '"precision": "fp32"', "precision is fp32"),
     ],
@@ -193,7 +193,7 @@ DAMAGES: dict[str, list[Damage]] = {
     "megatron-bridge@0.6/gpt-even-recompute": [
         Damage("recompute_method: uniform", "recompute_method: block", "recompute is"),
     ],
-    "trainer@5/one-stage": [
+    "trainer@5.23/one-stage": [
         Damage("--per_device_train_batch_size=2", "--per_device_batch_size=2", "per_device_batch_size"),
         Damage("--gradient_accumulation_steps=8", "--gradient_accumulation_steps=4", "micro_batches is 4"),
         Damage("--bf16", "--fp16", "precision is fp16"),

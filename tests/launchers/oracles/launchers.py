@@ -76,7 +76,7 @@ LAUNCHERS = {
         facts=(*TRAINING, "zero_stage", "hosts"),
         trains=("gpt-chain", "gpt-chain-recompute"),
     ),
-    "torch-pipelining@2": Launcher(
+    "torch-pipelining@2.15": Launcher(
         "2.15.0",
         "pipelining_oracle.py",
         "TRAINED",
@@ -121,7 +121,7 @@ LAUNCHERS = {
         recompute=blocks_at_once,
         facts=(*TRAINING, "tied", "dropout"),
     ),
-    "trainer@5": Launcher(
+    "trainer@5.23": Launcher(
         "5.23.0",
         "trainer_oracle.py",
         "PARSED",

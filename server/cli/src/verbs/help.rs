@@ -227,7 +227,8 @@ Examples:
 
 pub(crate) const PLAN_EXPORT: &str = "\
 Nothing is rounded: a plan that a launcher cannot express is refused, stage by stage. What was proved of
-an export with the launcher's own code is said with it.
+an export with the launcher's own code is said with it, and with which version that was: a note tells where
+you name another.
 
 Examples:
   loadmaster plan export --list

@@ -13,7 +13,7 @@ use super::megatron::{self, layout, recomputed_length};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::nodes;
-use crate::exported::{ExportedFile, Verified};
+use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
@@ -25,6 +25,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::UniformGrid,
     writes: "accelerate.yaml, and loadmaster_plan.py, which makes the plugin or the accelerator",
     verified: Verified::Parsed,
+    proof: Some(Proof::of("accelerate", "1.15.0")),
     write,
 };
 

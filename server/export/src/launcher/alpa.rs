@@ -17,6 +17,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::PerStageMesh,
     writes: "loadmaster_plan.py: the PipeshardParallel of the plan",
     verified: Verified::None,
+    proof: None,
     write,
 };
 

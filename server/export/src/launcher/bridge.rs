@@ -12,7 +12,7 @@ use super::megatron::{self, layout, recomputed_length};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
-use crate::exported::{ExportedFile, Verified};
+use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
@@ -24,6 +24,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::UniformGrid,
     writes: "plan.yaml: the model, the layout of the cut and the batches, over a recipe",
     verified: Verified::Built,
+    proof: Some(Proof::beneath("megatron-core", "0.19.2")),
     write,
 };
 

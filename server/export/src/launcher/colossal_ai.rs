@@ -6,7 +6,7 @@ use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
-use crate::exported::{ExportedFile, Verified};
+use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::{Held, MicroBatches, PaddedVocabulary};
 use crate::question::{ExportQuestion, Refused, all_or};
@@ -19,6 +19,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::UniformGrid,
     writes: "loadmaster_plan.py: HybridParallelPlugin with the cut, the degrees and the blocks to recompute",
     verified: Verified::Parsed,
+    proof: Some(Proof::of("colossalai", "0.5.0")),
     write,
 };
 

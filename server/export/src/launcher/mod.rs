@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 
-use crate::exported::{ExportedFile, RankPlace, Verified};
+use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::target::{Target, Variant, Version};
@@ -35,6 +35,8 @@ pub struct Exporter {
     pub writes: &'static str,
     /// What was proved of its exports.
     pub verified: Verified,
+    /// Whose code proved it; none where nothing is.
+    pub proof: Option<Proof>,
     pub(crate) write: fn(&ExportQuestion<'_>) -> Result<Written, Refused>,
 }
 

@@ -18,6 +18,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::PerStageMesh,
     writes: "autodist.json: the options of nnScaler's search that steer it to the plan's cut",
     verified: Verified::None,
+    proof: None,
     write,
 };
 

@@ -16,6 +16,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::PerStageMesh,
     writes: "plan.json: the whole plan with its model, for a program of your own (loadmaster.plan/1)",
     verified: Verified::None,
+    proof: None,
     write,
 };
 

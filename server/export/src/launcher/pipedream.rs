@@ -20,6 +20,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::PerStageReplicas,
     writes: "hybrid_conf.json: the stage of each layer, and the ranks of each stage",
     verified: Verified::None,
+    proof: None,
     write,
 };
 

@@ -6,7 +6,7 @@ use loadmaster_proto::training::{Precision, Schedule};
 use super::{Exporter, Written, target};
 use crate::chain::Chain;
 use crate::envelope::Torchrun;
-use crate::exported::{ExportedFile, Verified};
+use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::{Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused};
@@ -17,6 +17,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::UniformGrid,
     writes: "plan.json, and loadmaster_pipeline.py, which makes stages and schedule of your layers",
     verified: Verified::Trained,
+    proof: Some(Proof::of("torch", "2.15.0")),
     write,
 };
 

@@ -7,7 +7,7 @@ use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
 use crate::chain::Chain;
-use crate::exported::{ExportedFile, RankPlace, Verified};
+use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
 use crate::grid::AxisOrder;
 use crate::memory::{Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused, all_or};
@@ -19,6 +19,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::SinglePipeline,
     writes: "loadmaster_gpipe.py: balance, devices, chunks and checkpointing around your nn.Sequential",
     verified: Verified::Trained,
+    proof: Some(Proof::of("torchgpipe", "0.0.7")),
     write,
 };
 

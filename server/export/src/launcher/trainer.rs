@@ -7,7 +7,7 @@ use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
 use crate::envelope::{Flag, Torchrun};
-use crate::exported::{ExportedFile, Verified};
+use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::AxisOrder;
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
@@ -18,6 +18,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::PerStageReplicas,
     writes: "train.sh: the arguments of Trainer for replicas of the whole model",
     verified: Verified::Parsed,
+    proof: Some(Proof::of("transformers", "5.23.0")),
     write,
 };
 

@@ -15,7 +15,14 @@ use loadmaster_samples::Degrees;
 fn exported(launcher: Launcher, plan: &Plan, model: &Model) -> Export {
     let name = PlanName::from_id("example").unwrap();
     let target = Target::of(launcher, "").unwrap();
-    let question = ExportQuestion { name: &name, plan, model: Some(model), target, variant: Variant::Usual };
+    let question = ExportQuestion {
+        name: &name,
+        plan,
+        model: Some(model),
+        target,
+        named: None,
+        variant: Variant::Usual,
+    };
     export(&question).unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 

@@ -77,6 +77,7 @@ impl Asked {
             plan: &plan,
             model: Some(&model),
             target,
+            named: None,
             variant: Variant::Usual,
         })
         .unwrap()

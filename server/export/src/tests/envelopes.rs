@@ -75,8 +75,14 @@ fn check(envelope: &str, golden: &Path) -> Result<(), String> {
     let (mut plan, model) = (case.plan(), case.model());
     place(&mut plan, &asked.node_ranks, &asked.kinds);
     let name = PlanName::from_id("golden").unwrap();
-    let question =
-        ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant: Variant::Usual };
+    let question = ExportQuestion {
+        name: &name,
+        plan: &plan,
+        model: Some(&model),
+        target,
+        named: None,
+        variant: Variant::Usual,
+    };
     let wrapping =
         Wrapping::of(envelope, &name, settings(&asked.settings)?).map_err(|why| why.to_string())?;
     let made =

@@ -76,7 +76,8 @@ fn check(target: &str, folder: &str, golden: &Path) -> Result<(), String> {
     let case = case(name)?;
     let (plan, model) = (case.plan(), case.model());
     let name = PlanName::from_id("golden").unwrap();
-    let question = ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant };
+    let question =
+        ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant };
     let made = files(export(&question).map_err(|why| why.to_string())?);
     if std::env::var_os("KEPT").is_some_and(|value| value == "write") {
         write(golden, &made);

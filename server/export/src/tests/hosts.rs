@@ -17,7 +17,7 @@ fn exported(bend: impl Fn(&mut Plan)) -> Export {
     let name = PlanName::from_id("some").unwrap();
     let target = Target::of(Launcher::Deepspeed, "").unwrap();
     let (model, variant) = (Some(&model), Variant::Usual);
-    export(&ExportQuestion { name: &name, plan: &plan, model, target, variant }).unwrap()
+    export(&ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant }).unwrap()
 }
 
 fn named(names: [&'static str; 2], first: u32) -> impl Fn(&mut Plan) {

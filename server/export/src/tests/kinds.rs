@@ -23,7 +23,10 @@ fn wrapped(kinds: &[&str], envelope: Envelope) -> Result<Export, Box<Refusal>> {
     let (model, variant) = (Some(&model), Variant::Usual);
     let settings = EnvelopeSettings { image: "train:1".to_owned(), ..EnvelopeSettings::default() };
     let wrapping = Wrapping::of(envelope, &name, settings).unwrap();
-    wrap(export(&ExportQuestion { name: &name, plan: &plan, model, target, variant })?, &wrapping)
+    wrap(
+        export(&ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant })?,
+        &wrapping,
+    )
 }
 
 /// What each replicated job's nodes are labelled with.

@@ -22,7 +22,14 @@ fn exported(target: &str, plan: &Plan, model: &Model) -> Export {
     let (launcher, version) = target.split_once('@').unwrap_or((target, ""));
     let target = Target::of(launcher.parse().unwrap(), version).unwrap();
     let name = PlanName::from_id("some").unwrap();
-    let question = ExportQuestion { name: &name, plan, model: Some(model), target, variant: Variant::Usual };
+    let question = ExportQuestion {
+        name: &name,
+        plan,
+        model: Some(model),
+        target,
+        named: None,
+        variant: Variant::Usual,
+    };
     export(&question).unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
@@ -153,7 +160,8 @@ fn what_nobody_knows_is_not_said() {
     let name = PlanName::from_id("some").unwrap();
     let unknown = |launcher: Launcher, model: Option<&Model>| {
         let target = Target::of(launcher, "").unwrap();
-        let question = ExportQuestion { name: &name, plan: &plan, model, target, variant: Variant::Usual };
+        let question =
+            ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant: Variant::Usual };
         let made = export(&question).unwrap();
         assert_eq!((made.verdict(), &made.memory), (Verdict::NotAsked, &None));
         assert!(made.warnings.iter().any(|why| why.contains("is not known here")), "{:?}", made.warnings);
@@ -163,7 +171,14 @@ fn what_nobody_knows_is_not_said() {
     unknown(Launcher::Deepspeed, None);
     // A program of one's own holds what the plan says, whatever the model is.
     let target = Target::of(Launcher::Other, "").unwrap();
-    let question = ExportQuestion { name: &name, plan: &plan, model: None, target, variant: Variant::Usual };
+    let question = ExportQuestion {
+        name: &name,
+        plan: &plan,
+        model: None,
+        target,
+        named: None,
+        variant: Variant::Usual,
+    };
     assert_eq!(export(&question).unwrap().verdict(), Verdict::FitsWithoutMargin);
 }
 
@@ -231,7 +246,7 @@ proptest! {
         for exporter in exporters() {
             let target = exporter.target;
             let question =
-                ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant: Variant::Usual };
+                ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant: Variant::Usual };
             let Ok(Export { memory: Some(memory), .. }) = export(&question) else { continue };
             prop_assert_eq!(memory.len(), plan.stages.len());
             for (index, (of, stage)) in memory.iter().zip(&plan.stages).enumerate() {

@@ -7,6 +7,7 @@ mod golden;
 mod hosts;
 mod kinds;
 mod memory;
+mod proofs;
 mod random;
 mod reasons;
 mod refused;

@@ -68,7 +68,7 @@ proptest! {
         let (plan, model) = (case.plan(), case.model());
         let name = PlanName::from_id("some").unwrap();
         let target = Target::of(Launcher::Megatron, "").unwrap();
-        let made = export(&ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant: Variant::Usual }).unwrap();
+        let made = export(&ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant: Variant::Usual }).unwrap();
         let value = |flag: &str| {
             let at = made.command.iter().position(|word| word == flag);
             at.map(|at| made.command[at + 1].as_str())
@@ -115,7 +115,7 @@ proptest! {
         plan.stages[which].config.tensor_degree += 1;
         let name = PlanName::from_id("some").unwrap();
         let target = Target::of(Launcher::Megatron, "").unwrap();
-        let refusal = export(&ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant: Variant::Usual }).unwrap_err();
+        let refusal = export(&ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant: Variant::Usual }).unwrap_err();
         prop_assert_eq!(refusal.stages.len(), 1);
         prop_assert_eq!(refusal.stages[0].stage, Some(which));
         prop_assert!(refusal.to_string().contains("megatron@0.17"), "{}", refusal);

@@ -19,7 +19,14 @@ fn exported(
     bend(&mut plan);
     let name = PlanName::from_id("some").unwrap();
     let target = Target::of(launcher, "").unwrap();
-    export(&ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, variant: Variant::Usual })
+    export(&ExportQuestion {
+        name: &name,
+        plan: &plan,
+        model: Some(&model),
+        target,
+        named: None,
+        variant: Variant::Usual,
+    })
 }
 
 #[test]
@@ -107,6 +114,7 @@ fn another_variant_than_a_launcher_has_is_refused() {
             plan: &plan,
             model: Some(&model),
             target: exporter.target,
+            named: None,
             variant: Variant::Hybrid,
         };
         let is_megatron = exporter.target.launcher == Launcher::Megatron;
@@ -145,7 +153,7 @@ proptest! {
         let name = PlanName::from_id("some").unwrap();
         for exporter in exporters() {
             let (target, model) = (exporter.target, known.then_some(&model));
-            let question = ExportQuestion { name: &name, plan: &plan, model, target, variant: Variant::Usual };
+            let question = ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant: Variant::Usual };
             match export(&question) {
                 Ok(made) => {
                     let devices: u32 = plan.stages.iter().map(|stage| stage.config.devices()).sum();

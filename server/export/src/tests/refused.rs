@@ -57,7 +57,7 @@ fn ask(
 ) -> Result<Export, Box<Refusal>> {
     let name = PlanName::from_id("some").unwrap();
     let target = Target::of(launcher, version).unwrap();
-    export(&ExportQuestion { name: &name, plan, model, target, variant: Default::default() })
+    export(&ExportQuestion { name: &name, plan, model, target, named: None, variant: Default::default() })
 }
 
 /// The stages that are refused, and why.

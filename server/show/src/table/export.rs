@@ -1,8 +1,8 @@
 //! Plans as launchers run them.
 
 use loadmaster_proto::wire::v1::{
-    AddedMemoryCause, DeviceGroup, Envelope, ExportPlanResponse, ExportVerified, ExportedStageMemory,
-    Exporter, Launcher, Locality, NodeGroup, RankPlace, StageLocality,
+    AddedMemoryCause, DeviceGroup, Envelope, ExportPlanResponse, ExportProof, ExportVerified,
+    ExportedStageMemory, Exporter, Launcher, Locality, NodeGroup, RankPlace, StageLocality,
 };
 
 use super::grid::Side::{Left, Right};
@@ -25,7 +25,7 @@ fn one(export: &ExportPlanResponse, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("plan", plain(&export.plan));
     facts.add("launcher", target(export.launcher(), &export.launcher_version));
-    facts.add("proved", proved(export.verified()));
+    facts.add("proved", proved(export.verified(), export.proof.as_ref()));
     for (name, value) in &export.environment {
         facts.add("environment", plain(&format!("{name}={value}")));
     }
@@ -143,13 +143,16 @@ fn ranks(ranks: &[RankPlace], look: Look) -> String {
 }
 
 fn list(exporters: &[Exporter], look: Look) -> String {
-    let mut grid =
-        Grid::new(&[("launcher", Left), ("proved", Left), ("variants", Left), ("writes", Left)], look);
+    let mut grid = Grid::new(
+        &[("launcher", Left), ("proved", Left), ("with", Left), ("variants", Left), ("writes", Left)],
+        look,
+    );
     for of in exporters {
         let variants: Vec<String> = of.variants().map(Choice::word).collect();
         grid.row([
             target(of.launcher(), &of.launcher_version),
             how_much(of.verified()),
+            or_none(&of.proof.as_ref().map(with).unwrap_or_default(), look),
             or_none(&variants.join(", "), look),
             plain(&of.writes),
         ]);
@@ -174,10 +177,19 @@ fn target(launcher: Launcher, version: &str) -> String {
     plain(&format!("{}@{version}", launcher.word()))
 }
 
-/// What was proved, with why where that is nothing.
-fn proved(verified: ExportVerified) -> String {
-    let why = if verified == ExportVerified::None { ": no code of the launcher was asked" } else { "" };
-    how_much(verified) + why
+/// What was proved and with whose code, with why where that is nothing.
+fn proved(verified: ExportVerified, proof: Option<&ExportProof>) -> String {
+    let with = match (verified, proof) {
+        (ExportVerified::None, _) => ": no code of the launcher was asked".to_owned(),
+        (_, None) => String::new(),
+        (_, Some(proof)) => format!(", with {}", with(proof)),
+    };
+    how_much(verified) + &with
+}
+
+/// `deepspeed 0.19.8`.
+fn with(proof: &ExportProof) -> String {
+    plain(&format!("{} {}", proof.package, proof.package_version))
 }
 
 fn how_much(verified: ExportVerified) -> String {
@@ -210,6 +222,19 @@ mod tests {
             ledger: 1,
             ..ExportedStageMemory::default()
         }
+    }
+
+    /// Whose code proved it is said with what it proved; and that nothing is, with why.
+    #[test]
+    fn proofs_name_whose_code_it_was() {
+        let proof = ExportProof {
+            package: "deepspeed".to_owned(),
+            package_version: "0.19.8".to_owned(),
+            by_launcher: true,
+        };
+        assert_eq!(proved(ExportVerified::Trained, Some(&proof)), "trained, with deepspeed 0.19.8");
+        assert_eq!(proved(ExportVerified::Built, None), "built", "of a planner that does not say it");
+        assert_eq!(proved(ExportVerified::None, None), "nothing: no code of the launcher was asked");
     }
 
     /// A column for each cause that any stage has, and none for others.

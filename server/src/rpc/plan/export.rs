@@ -1,8 +1,8 @@
 //! `ExportPlan` and `ListExporters`.
 
 use loadmaster_export::{
-    Added, Allocation, AskedDevices, Envelope, EnvelopeSettings, Export, ExportQuestion, NodeGroup,
-    RankPlace, StageMemory, Target, Variant, Wrapping, envelopes, export, exporters, variants, wrap,
+    Added, Allocation, AskedDevices, Envelope, EnvelopeSettings, Export, ExportQuestion, NodeGroup, Proof,
+    RankPlace, StageMemory, Target, Variant, Version, Wrapping, envelopes, export, exporters, variants, wrap,
 };
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
@@ -37,14 +37,14 @@ impl Plans {
             let bound = self.store.get_binding(&binding).await?.content;
             put_on(&mut record.content, &name, &binding, bound)?;
         }
-        let target = target(&record, named, &request.launcher_version)?;
+        let (target, named) = target(&record, named, &request.launcher_version)?;
         let subject = self.store.get_subject(&record.content.model).await?;
         let model = match &subject {
             Subject::Known(model) => Some(model),
             Subject::Opaque(_) => None,
         };
         let variant = variant.unwrap_or_default();
-        let question = ExportQuestion { name: &name, plan: &record.content, model, target, variant };
+        let question = ExportQuestion { name: &name, plan: &record.content, model, target, named, variant };
         let made =
             export(&question).and_then(|made| wrap(made, &wrapping)).map_err(ApiError::NotExportable)?;
         let ledger = record.content.ledger;
@@ -81,8 +81,12 @@ fn settings(options: v1::EnvelopeOptions) -> EnvelopeSettings {
     EnvelopeSettings { image, namespace, name, queue, required_topology, preferred_topology, stage_topology }
 }
 
-/// The launcher that is asked for or else the plan's, in a version that exports are known for.
-fn target(record: &PlanRecord, named: Option<Launcher>, version: &str) -> Result<Target, Invalid> {
+/// The launcher that is asked for or else the plan's, in a version that exports are known for; and the version that was named.
+fn target(
+    record: &PlanRecord,
+    named: Option<Launcher>,
+    version: &str,
+) -> Result<(Target, Option<Version>), Invalid> {
     let asked = &record.content.asked;
     let Some(launcher) = named.or(asked.launcher) else {
         let why = "is missing, and the plan names none: name the launcher that is to run it";
@@ -91,14 +95,19 @@ fn target(record: &PlanRecord, named: Option<Launcher>, version: &str) -> Result
     let is_the_plans = asked.launcher == Some(launcher);
     if version.is_empty() && is_the_plans {
         // What a request for a plan named may be anything.
-        return Target::of(launcher, &asked.launcher_version).or_else(|_| Target::of(launcher, ""));
+        return known(launcher, &asked.launcher_version).or_else(|_| known(launcher, ""));
     }
-    Target::of(launcher, version)
+    known(launcher, version)
+}
+
+fn known(launcher: Launcher, version: &str) -> Result<(Target, Option<Version>), Invalid> {
+    let named = Some(version).filter(|version| !version.is_empty());
+    Ok((Target::of(launcher, version)?, named.map(str::parse).transpose()?))
 }
 
 fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanResponse {
     let verdict = export.verdict();
-    let Export { target, files, command, environment, ranks, allocation, warnings, verified, memory } =
+    let Export { target, files, command, environment, ranks, allocation, warnings, verified, proof, memory } =
         export;
     let files = files.into_iter().map(|file| v1::ExportedFile {
         name: file.name,
@@ -116,9 +125,18 @@ fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanRes
         ranks: ranks.into_iter().map(place).collect(),
         warnings,
         verified: v1::ExportVerified::from(verified).into(),
+        proof: proof.map(proved_with),
         allocation: Some(asked_of_schedulers(allocation)),
         memory: memory.iter().flatten().zip(0..).map(|(of, stage)| stage_memory(of, stage, ledger)).collect(),
         verdict: v1::Verdict::from(verdict).into(),
+    }
+}
+
+fn proved_with(Proof { package, version, is_launcher }: Proof) -> v1::ExportProof {
+    v1::ExportProof {
+        package: package.to_owned(),
+        package_version: version.to_owned(),
+        by_launcher: is_launcher,
     }
 }
 
@@ -175,6 +193,7 @@ pub(super) fn all() -> v1::ListExportersResponse {
         launcher_version: exporter.target.version.to_string(),
         writes: exporter.writes.to_owned(),
         verified: v1::ExportVerified::from(exporter.verified).into(),
+        proof: exporter.proof.map(proved_with),
         variants: variants(exporter.target.launcher)
             .iter()
             .map(|&of| v1::ExportVariant::from(of).into())

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{Exporter, Written, target};
 use crate::chain::Chain;
 use crate::envelope::nodes;
-use crate::exported::{ExportedFile, Verified};
+use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::{Held, MicroBatches, MoreParameters};
 use crate::question::{ExportQuestion, Refused};
@@ -23,6 +23,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::UniformGrid,
     writes: "ds_config.json, loadmaster_pipeline.py, which cuts your PipelineModule, and hostfile for several nodes",
     verified: Verified::Trained,
+    proof: Some(Proof::of("deepspeed", "0.19.8")),
     write,
 };
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::{Flag, Torchrun};
-use crate::exported::{ExportedFile, Verified};
+use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::places_in_order;
 use crate::memory::{Held, MicroBatches, MoreParameters};
 use crate::question::{ExportQuestion, Refused, all_or};
@@ -28,6 +28,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::EqualDevices,
     writes: "galvatron_config.json: the strategy of every block; model.json for its GPT or Llama, and train.sh",
     verified: Verified::Parsed,
+    proof: Some(Proof::of("hetu-galvatron", "2.4.0")),
     write,
 };
 

@@ -14,7 +14,7 @@ use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 use super::{Exporter, Written, target};
 use crate::cut::{Cut, StagePart};
 use crate::envelope::{Flag, Torchrun, flag, switch};
-use crate::exported::{ExportedFile, Verified};
+use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::{Held, MicroBatches, PaddedVocabulary};
 use crate::question::{ExportQuestion, Refused};
@@ -28,6 +28,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::UniformGrid,
     writes: "train.sh: pretrain_gpt.py with the model, the layout of the cut and the environment",
     verified: Verified::Built,
+    proof: Some(Proof::of("megatron-core", "0.19.2")),
     write,
 };
 

@@ -4,7 +4,7 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, RecomputePolicy};
 
 use super::Asked;
-use crate::exported::{ExportedFile, Verified};
+use crate::exported::{ExportedFile, Proof, Verified};
 use crate::launcher::{Exporter, Written, target};
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
@@ -14,6 +14,7 @@ pub(in crate::launcher) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::UniformGrid,
     writes: "loadmaster_plan.py: the model and the plan as torchtitan's configuration, and train.sh",
     verified: Verified::Built,
+    proof: Some(Proof::of("torchtitan", "0.3.0")),
     write,
 };
 

@@ -4,7 +4,7 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, RecomputePolicy};
 
 use super::Asked;
-use crate::exported::{ExportedFile, Verified};
+use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::Grid;
 use crate::launcher::{Exporter, Written, target};
 use crate::question::{ExportQuestion, Refused};
@@ -15,6 +15,7 @@ pub(in crate::launcher) const EXPORTER: Exporter = Exporter {
     shape: PlanShape::UniformGrid,
     writes: "plan.toml, loadmaster_model.py, which registers the model, and train.sh",
     verified: Verified::Built,
+    proof: Some(Proof::of("torchtitan", "0.2.2")),
     write,
 };
 

@@ -17,7 +17,7 @@ from loadmaster._wire.v1 import memory_pb2 as loadmaster_dot_v1_dot_memory__pb2
 from loadmaster._wire.v1 import recommend_pb2 as loadmaster_dot_v1_dot_recommend__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aloadmaster/v1/export.proto\x12\rloadmaster.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1aloadmaster/v1/memory.proto\x1a\x1dloadmaster/v1/recommend.proto\"\x9f\x01\n\x0f\x45nvelopeOptions\x12\r\n\x05image\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05queue\x18\x04 \x01(\t\x12\x19\n\x11required_topology\x18\x05 \x01(\t\x12\x1a\n\x12preferred_topology\x18\x06 \x01(\t\x12\x16\n\x0estage_topology\x18\x07 \x01(\t\"\x91\x02\n\x11\x45xportPlanRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12)\n\x08launcher\x18\x02 \x01(\x0e\x32\x17.loadmaster.v1.Launcher\x12\x18\n\x10launcher_version\x18\x03 \x01(\t\x12-\n\x07variant\x18\x04 \x01(\x0e\x32\x1c.loadmaster.v1.ExportVariant\x12)\n\x08\x65nvelope\x18\x05 \x01(\x0e\x32\x17.loadmaster.v1.Envelope\x12\x0f\n\x07\x62inding\x18\x06 \x01(\t\x12\x38\n\x10\x65nvelope_options\x18\x07 \x01(\x0b\x32\x1e.loadmaster.v1.EnvelopeOptions\"\xaa\x04\n\x12\x45xportPlanResponse\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12)\n\x08launcher\x18\x02 \x01(\x0e\x32\x17.loadmaster.v1.Launcher\x12\x18\n\x10launcher_version\x18\x03 \x01(\t\x12*\n\x05\x66iles\x18\x04 \x03(\x0b\x32\x1b.loadmaster.v1.ExportedFile\x12\x0f\n\x07\x63ommand\x18\x05 \x03(\t\x12G\n\x0b\x65nvironment\x18\x06 \x03(\x0b\x32\x32.loadmaster.v1.ExportPlanResponse.EnvironmentEntry\x12\'\n\x05ranks\x18\x07 \x03(\x0b\x32\x18.loadmaster.v1.RankPlace\x12\x10\n\x08warnings\x18\x08 \x03(\t\x12/\n\x08verified\x18\t \x01(\x0e\x32\x1d.loadmaster.v1.ExportVerified\x12-\n\nallocation\x18\n \x01(\x0b\x32\x19.loadmaster.v1.Allocation\x12\x0f\n\x07\x62inding\x18\x0b \x01(\t\x12\x32\n\x06memory\x18\x0c \x03(\x0b\x32\".loadmaster.v1.ExportedStageMemory\x12\'\n\x07verdict\x18\r \x01(\x0e\x32\x16.loadmaster.v1.Verdict\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa5\x02\n\x13\x45xportedStageMemory\x12\r\n\x05stage\x18\x01 \x01(\x05\x12\x17\n\x0fpredicted_bytes\x18\x02 \x01(\x03\x12)\n\x05\x61\x64\x64\x65\x64\x18\x03 \x03(\x0b\x32\x1a.loadmaster.v1.AddedMemory\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x03\x12\x17\n\nmost_bytes\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x1b\n\x0e\x63\x61pacity_bytes\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\'\n\x07verdict\x18\x07 \x01(\x0e\x32\x16.loadmaster.v1.Verdict\x12%\n\x06ledger\x18\x08 \x01(\x0e\x32\x15.loadmaster.v1.LedgerB\r\n\x0b_most_bytesB\x11\n\x0f_capacity_bytes\"]\n\x0b\x41\x64\x64\x65\x64Memory\x12.\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\x1f.loadmaster.v1.AddedMemoryCause\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x0f\n\x07\x63ounted\x18\x03 \x01(\t\"g\n\nAllocation\x12\'\n\x05nodes\x18\x01 \x03(\x0b\x32\x18.loadmaster.v1.NodeGroup\x12\x30\n\nlocalities\x18\x02 \x03(\x0b\x32\x1c.loadmaster.v1.StageLocality\"G\n\tNodeGroup\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\x12+\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1a.loadmaster.v1.DeviceGroup\"V\n\rStageLocality\x12\r\n\x05stage\x18\x01 \x01(\x05\x12\r\n\x05ranks\x18\x02 \x01(\x05\x12\'\n\x06within\x18\x03 \x01(\x0e\x32\x17.loadmaster.v1.Locality\"B\n\x0c\x45xportedFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nmedia_type\x18\x02 \x01(\t\x12\x10\n\x08\x63ontents\x18\x03 \x01(\t\"u\n\tRankPlace\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\r\n\x05stage\x18\x02 \x01(\x05\x12\x0f\n\x07replica\x18\x03 \x01(\x05\x12\r\n\x05shard\x18\x04 \x01(\x05\x12+\n\x06\x64\x65vice\x18\x05 \x01(\x0b\x32\x1b.loadmaster.v1.PlacedDevice\"\x16\n\x14ListExportersRequest\"C\n\x15ListExportersResponse\x12*\n\texporters\x18\x01 \x03(\x0b\x32\x17.loadmaster.v1.Exporter\"\xec\x01\n\x08\x45xporter\x12)\n\x08launcher\x18\x01 \x01(\x0e\x32\x17.loadmaster.v1.Launcher\x12\x18\n\x10launcher_version\x18\x02 \x01(\t\x12\x0e\n\x06writes\x18\x03 \x01(\t\x12/\n\x08verified\x18\x04 \x01(\x0e\x32\x1d.loadmaster.v1.ExportVerified\x12.\n\x08variants\x18\x05 \x03(\x0e\x32\x1c.loadmaster.v1.ExportVariant\x12*\n\tenvelopes\x18\x06 \x03(\x0e\x32\x17.loadmaster.v1.Envelope*\x9f\x01\n\x0e\x45xportVerified\x12\x1f\n\x1b\x45XPORT_VERIFIED_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45XPORT_VERIFIED_NONE\x10\x01\x12\x1a\n\x16\x45XPORT_VERIFIED_PARSED\x10\x02\x12\x19\n\x15\x45XPORT_VERIFIED_BUILT\x10\x03\x12\x1b\n\x17\x45XPORT_VERIFIED_TRAINED\x10\x04*d\n\rExportVariant\x12\x1e\n\x1a\x45XPORT_VARIANT_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45XPORT_VARIANT_USUAL\x10\x01\x12\x19\n\x15\x45XPORT_VARIANT_HYBRID\x10\x02*\xc2\x01\n\x08\x45nvelope\x12\x18\n\x14\x45NVELOPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45NVELOPE_TORCHRUN\x10\x01\x12\x13\n\x0f\x45NVELOPE_JOBSET\x10\x02\x12\x15\n\x11\x45NVELOPE_TRAINJOB\x10\x03\x12\x17\n\x13\x45NVELOPE_PYTORCHJOB\x10\x04\x12\x1c\n\x18\x45NVELOPE_LEADERWORKERSET\x10\x05\x12\x10\n\x0c\x45NVELOPE_JOB\x10\x06\x12\x10\n\x0c\x45NVELOPE_RAY\x10\x07*L\n\x08Locality\x12\x18\n\x14LOCALITY_UNSPECIFIED\x10\x00\x12\x11\n\rLOCALITY_NODE\x10\x01\x12\x13\n\x0fLOCALITY_SWITCH\x10\x02*\xa0\x02\n\x10\x41\x64\x64\x65\x64MemoryCause\x12\"\n\x1e\x41\x44\x44\x45\x44_MEMORY_CAUSE_UNSPECIFIED\x10\x00\x12#\n\x1f\x41\x44\x44\x45\x44_MEMORY_CAUSE_HELD_OUTPUTS\x10\x01\x12%\n!ADDED_MEMORY_CAUSE_HELD_GRADIENTS\x10\x02\x12\"\n\x1e\x41\x44\x44\x45\x44_MEMORY_CAUSE_HELD_INPUTS\x10\x03\x12(\n$ADDED_MEMORY_CAUSE_PADDED_VOCABULARY\x10\x04\x12&\n\"ADDED_MEMORY_CAUSE_MORE_PARAMETERS\x10\x05\x12&\n\"ADDED_MEMORY_CAUSE_WIDER_GRADIENTS\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aloadmaster/v1/export.proto\x12\rloadmaster.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1aloadmaster/v1/memory.proto\x1a\x1dloadmaster/v1/recommend.proto\"\x9f\x01\n\x0f\x45nvelopeOptions\x12\r\n\x05image\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05queue\x18\x04 \x01(\t\x12\x19\n\x11required_topology\x18\x05 \x01(\t\x12\x1a\n\x12preferred_topology\x18\x06 \x01(\t\x12\x16\n\x0estage_topology\x18\x07 \x01(\t\"\x91\x02\n\x11\x45xportPlanRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12)\n\x08launcher\x18\x02 \x01(\x0e\x32\x17.loadmaster.v1.Launcher\x12\x18\n\x10launcher_version\x18\x03 \x01(\t\x12-\n\x07variant\x18\x04 \x01(\x0e\x32\x1c.loadmaster.v1.ExportVariant\x12)\n\x08\x65nvelope\x18\x05 \x01(\x0e\x32\x17.loadmaster.v1.Envelope\x12\x0f\n\x07\x62inding\x18\x06 \x01(\t\x12\x38\n\x10\x65nvelope_options\x18\x07 \x01(\x0b\x32\x1e.loadmaster.v1.EnvelopeOptions\"\xd5\x04\n\x12\x45xportPlanResponse\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12)\n\x08launcher\x18\x02 \x01(\x0e\x32\x17.loadmaster.v1.Launcher\x12\x18\n\x10launcher_version\x18\x03 \x01(\t\x12*\n\x05\x66iles\x18\x04 \x03(\x0b\x32\x1b.loadmaster.v1.ExportedFile\x12\x0f\n\x07\x63ommand\x18\x05 \x03(\t\x12G\n\x0b\x65nvironment\x18\x06 \x03(\x0b\x32\x32.loadmaster.v1.ExportPlanResponse.EnvironmentEntry\x12\'\n\x05ranks\x18\x07 \x03(\x0b\x32\x18.loadmaster.v1.RankPlace\x12\x10\n\x08warnings\x18\x08 \x03(\t\x12/\n\x08verified\x18\t \x01(\x0e\x32\x1d.loadmaster.v1.ExportVerified\x12-\n\nallocation\x18\n \x01(\x0b\x32\x19.loadmaster.v1.Allocation\x12\x0f\n\x07\x62inding\x18\x0b \x01(\t\x12\x32\n\x06memory\x18\x0c \x03(\x0b\x32\".loadmaster.v1.ExportedStageMemory\x12\'\n\x07verdict\x18\r \x01(\x0e\x32\x16.loadmaster.v1.Verdict\x12)\n\x05proof\x18\x0e \x01(\x0b\x32\x1a.loadmaster.v1.ExportProof\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x0b\x45xportProof\x12\x0f\n\x07package\x18\x01 \x01(\t\x12\x17\n\x0fpackage_version\x18\x02 \x01(\t\x12\x13\n\x0b\x62y_launcher\x18\x03 \x01(\x08\"\xa5\x02\n\x13\x45xportedStageMemory\x12\r\n\x05stage\x18\x01 \x01(\x05\x12\x17\n\x0fpredicted_bytes\x18\x02 \x01(\x03\x12)\n\x05\x61\x64\x64\x65\x64\x18\x03 \x03(\x0b\x32\x1a.loadmaster.v1.AddedMemory\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x03\x12\x17\n\nmost_bytes\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x1b\n\x0e\x63\x61pacity_bytes\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\'\n\x07verdict\x18\x07 \x01(\x0e\x32\x16.loadmaster.v1.Verdict\x12%\n\x06ledger\x18\x08 \x01(\x0e\x32\x15.loadmaster.v1.LedgerB\r\n\x0b_most_bytesB\x11\n\x0f_capacity_bytes\"]\n\x0b\x41\x64\x64\x65\x64Memory\x12.\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\x1f.loadmaster.v1.AddedMemoryCause\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x0f\n\x07\x63ounted\x18\x03 \x01(\t\"g\n\nAllocation\x12\'\n\x05nodes\x18\x01 \x03(\x0b\x32\x18.loadmaster.v1.NodeGroup\x12\x30\n\nlocalities\x18\x02 \x03(\x0b\x32\x1c.loadmaster.v1.StageLocality\"G\n\tNodeGroup\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\x12+\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1a.loadmaster.v1.DeviceGroup\"V\n\rStageLocality\x12\r\n\x05stage\x18\x01 \x01(\x05\x12\r\n\x05ranks\x18\x02 \x01(\x05\x12\'\n\x06within\x18\x03 \x01(\x0e\x32\x17.loadmaster.v1.Locality\"B\n\x0c\x45xportedFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nmedia_type\x18\x02 \x01(\t\x12\x10\n\x08\x63ontents\x18\x03 \x01(\t\"u\n\tRankPlace\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\r\n\x05stage\x18\x02 \x01(\x05\x12\x0f\n\x07replica\x18\x03 \x01(\x05\x12\r\n\x05shard\x18\x04 \x01(\x05\x12+\n\x06\x64\x65vice\x18\x05 \x01(\x0b\x32\x1b.loadmaster.v1.PlacedDevice\"\x16\n\x14ListExportersRequest\"C\n\x15ListExportersResponse\x12*\n\texporters\x18\x01 \x03(\x0b\x32\x17.loadmaster.v1.Exporter\"\x97\x02\n\x08\x45xporter\x12)\n\x08launcher\x18\x01 \x01(\x0e\x32\x17.loadmaster.v1.Launcher\x12\x18\n\x10launcher_version\x18\x02 \x01(\t\x12\x0e\n\x06writes\x18\x03 \x01(\t\x12/\n\x08verified\x18\x04 \x01(\x0e\x32\x1d.loadmaster.v1.ExportVerified\x12.\n\x08variants\x18\x05 \x03(\x0e\x32\x1c.loadmaster.v1.ExportVariant\x12*\n\tenvelopes\x18\x06 \x03(\x0e\x32\x17.loadmaster.v1.Envelope\x12)\n\x05proof\x18\x07 \x01(\x0b\x32\x1a.loadmaster.v1.ExportProof*\x9f\x01\n\x0e\x45xportVerified\x12\x1f\n\x1b\x45XPORT_VERIFIED_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45XPORT_VERIFIED_NONE\x10\x01\x12\x1a\n\x16\x45XPORT_VERIFIED_PARSED\x10\x02\x12\x19\n\x15\x45XPORT_VERIFIED_BUILT\x10\x03\x12\x1b\n\x17\x45XPORT_VERIFIED_TRAINED\x10\x04*d\n\rExportVariant\x12\x1e\n\x1a\x45XPORT_VARIANT_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45XPORT_VARIANT_USUAL\x10\x01\x12\x19\n\x15\x45XPORT_VARIANT_HYBRID\x10\x02*\xc2\x01\n\x08\x45nvelope\x12\x18\n\x14\x45NVELOPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45NVELOPE_TORCHRUN\x10\x01\x12\x13\n\x0f\x45NVELOPE_JOBSET\x10\x02\x12\x15\n\x11\x45NVELOPE_TRAINJOB\x10\x03\x12\x17\n\x13\x45NVELOPE_PYTORCHJOB\x10\x04\x12\x1c\n\x18\x45NVELOPE_LEADERWORKERSET\x10\x05\x12\x10\n\x0c\x45NVELOPE_JOB\x10\x06\x12\x10\n\x0c\x45NVELOPE_RAY\x10\x07*L\n\x08Locality\x12\x18\n\x14LOCALITY_UNSPECIFIED\x10\x00\x12\x11\n\rLOCALITY_NODE\x10\x01\x12\x13\n\x0fLOCALITY_SWITCH\x10\x02*\xa0\x02\n\x10\x41\x64\x64\x65\x64MemoryCause\x12\"\n\x1e\x41\x44\x44\x45\x44_MEMORY_CAUSE_UNSPECIFIED\x10\x00\x12#\n\x1f\x41\x44\x44\x45\x44_MEMORY_CAUSE_HELD_OUTPUTS\x10\x01\x12%\n!ADDED_MEMORY_CAUSE_HELD_GRADIENTS\x10\x02\x12\"\n\x1e\x41\x44\x44\x45\x44_MEMORY_CAUSE_HELD_INPUTS\x10\x03\x12(\n$ADDED_MEMORY_CAUSE_PADDED_VOCABULARY\x10\x04\x12&\n\"ADDED_MEMORY_CAUSE_MORE_PARAMETERS\x10\x05\x12&\n\"ADDED_MEMORY_CAUSE_WIDER_GRADIENTS\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -28,42 +28,44 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_EXPORTPLANREQUEST'].fields_by_name['name']._serialized_options = b'\342A\001\002'
   _globals['_EXPORTPLANRESPONSE_ENVIRONMENTENTRY']._options = None
   _globals['_EXPORTPLANRESPONSE_ENVIRONMENTENTRY']._serialized_options = b'8\001'
-  _globals['_EXPORTVERIFIED']._serialized_start=2309
-  _globals['_EXPORTVERIFIED']._serialized_end=2468
-  _globals['_EXPORTVARIANT']._serialized_start=2470
-  _globals['_EXPORTVARIANT']._serialized_end=2570
-  _globals['_ENVELOPE']._serialized_start=2573
-  _globals['_ENVELOPE']._serialized_end=2767
-  _globals['_LOCALITY']._serialized_start=2769
-  _globals['_LOCALITY']._serialized_end=2845
-  _globals['_ADDEDMEMORYCAUSE']._serialized_start=2848
-  _globals['_ADDEDMEMORYCAUSE']._serialized_end=3136
+  _globals['_EXPORTVERIFIED']._serialized_start=2473
+  _globals['_EXPORTVERIFIED']._serialized_end=2632
+  _globals['_EXPORTVARIANT']._serialized_start=2634
+  _globals['_EXPORTVARIANT']._serialized_end=2734
+  _globals['_ENVELOPE']._serialized_start=2737
+  _globals['_ENVELOPE']._serialized_end=2931
+  _globals['_LOCALITY']._serialized_start=2933
+  _globals['_LOCALITY']._serialized_end=3009
+  _globals['_ADDEDMEMORYCAUSE']._serialized_start=3012
+  _globals['_ADDEDMEMORYCAUSE']._serialized_end=3300
   _globals['_ENVELOPEOPTIONS']._serialized_start=138
   _globals['_ENVELOPEOPTIONS']._serialized_end=297
   _globals['_EXPORTPLANREQUEST']._serialized_start=300
   _globals['_EXPORTPLANREQUEST']._serialized_end=573
   _globals['_EXPORTPLANRESPONSE']._serialized_start=576
-  _globals['_EXPORTPLANRESPONSE']._serialized_end=1130
-  _globals['_EXPORTPLANRESPONSE_ENVIRONMENTENTRY']._serialized_start=1080
-  _globals['_EXPORTPLANRESPONSE_ENVIRONMENTENTRY']._serialized_end=1130
-  _globals['_EXPORTEDSTAGEMEMORY']._serialized_start=1133
-  _globals['_EXPORTEDSTAGEMEMORY']._serialized_end=1426
-  _globals['_ADDEDMEMORY']._serialized_start=1428
-  _globals['_ADDEDMEMORY']._serialized_end=1521
-  _globals['_ALLOCATION']._serialized_start=1523
-  _globals['_ALLOCATION']._serialized_end=1626
-  _globals['_NODEGROUP']._serialized_start=1628
-  _globals['_NODEGROUP']._serialized_end=1699
-  _globals['_STAGELOCALITY']._serialized_start=1701
-  _globals['_STAGELOCALITY']._serialized_end=1787
-  _globals['_EXPORTEDFILE']._serialized_start=1789
-  _globals['_EXPORTEDFILE']._serialized_end=1855
-  _globals['_RANKPLACE']._serialized_start=1857
-  _globals['_RANKPLACE']._serialized_end=1974
-  _globals['_LISTEXPORTERSREQUEST']._serialized_start=1976
-  _globals['_LISTEXPORTERSREQUEST']._serialized_end=1998
-  _globals['_LISTEXPORTERSRESPONSE']._serialized_start=2000
-  _globals['_LISTEXPORTERSRESPONSE']._serialized_end=2067
-  _globals['_EXPORTER']._serialized_start=2070
-  _globals['_EXPORTER']._serialized_end=2306
+  _globals['_EXPORTPLANRESPONSE']._serialized_end=1173
+  _globals['_EXPORTPLANRESPONSE_ENVIRONMENTENTRY']._serialized_start=1123
+  _globals['_EXPORTPLANRESPONSE_ENVIRONMENTENTRY']._serialized_end=1173
+  _globals['_EXPORTPROOF']._serialized_start=1175
+  _globals['_EXPORTPROOF']._serialized_end=1251
+  _globals['_EXPORTEDSTAGEMEMORY']._serialized_start=1254
+  _globals['_EXPORTEDSTAGEMEMORY']._serialized_end=1547
+  _globals['_ADDEDMEMORY']._serialized_start=1549
+  _globals['_ADDEDMEMORY']._serialized_end=1642
+  _globals['_ALLOCATION']._serialized_start=1644
+  _globals['_ALLOCATION']._serialized_end=1747
+  _globals['_NODEGROUP']._serialized_start=1749
+  _globals['_NODEGROUP']._serialized_end=1820
+  _globals['_STAGELOCALITY']._serialized_start=1822
+  _globals['_STAGELOCALITY']._serialized_end=1908
+  _globals['_EXPORTEDFILE']._serialized_start=1910
+  _globals['_EXPORTEDFILE']._serialized_end=1976
+  _globals['_RANKPLACE']._serialized_start=1978
+  _globals['_RANKPLACE']._serialized_end=2095
+  _globals['_LISTEXPORTERSREQUEST']._serialized_start=2097
+  _globals['_LISTEXPORTERSREQUEST']._serialized_end=2119
+  _globals['_LISTEXPORTERSRESPONSE']._serialized_start=2121
+  _globals['_LISTEXPORTERSRESPONSE']._serialized_end=2188
+  _globals['_EXPORTER']._serialized_start=2191
+  _globals['_EXPORTER']._serialized_end=2470
 # @@protoc_insertion_point(module_scope)

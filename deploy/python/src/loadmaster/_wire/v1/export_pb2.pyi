@@ -311,6 +311,7 @@ class ExportPlanResponse(google.protobuf.message.Message):
     BINDING_FIELD_NUMBER: builtins.int
     MEMORY_FIELD_NUMBER: builtins.int
     VERDICT_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
     plan: builtins.str
     """`plans/{plan}`."""
     launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType
@@ -357,6 +358,12 @@ class ExportPlanResponse(google.protobuf.message.Message):
         holds besides, which `warnings` says then.
         """
 
+    @property
+    def proof(self) -> global___ExportProof:
+        """Whose code proved that, at which version; unset where nothing is proved. `warnings` says where it is not the code that the
+        export is for.
+        """
+
     def __init__(
         self,
         *,
@@ -373,11 +380,40 @@ class ExportPlanResponse(google.protobuf.message.Message):
         binding: builtins.str = ...,
         memory: collections.abc.Iterable[global___ExportedStageMemory] | None = ...,
         verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType = ...,
+        proof: global___ExportProof | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["allocation", b"allocation"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allocation", b"allocation", "binding", b"binding", "command", b"command", "environment", b"environment", "files", b"files", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory", b"memory", "plan", b"plan", "ranks", b"ranks", "verdict", b"verdict", "verified", b"verified", "warnings", b"warnings"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["allocation", b"allocation", "proof", b"proof"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["allocation", b"allocation", "binding", b"binding", "command", b"command", "environment", b"environment", "files", b"files", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory", b"memory", "plan", b"plan", "proof", b"proof", "ranks", b"ranks", "verdict", b"verdict", "verified", b"verified", "warnings", b"warnings"]) -> None: ...
 
 global___ExportPlanResponse = ExportPlanResponse
+
+@typing.final
+class ExportProof(google.protobuf.message.Message):
+    """Whose code proved an export. What it makes of it was compared with the plan at this version alone: other versions that the same
+    is written for were not asked.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PACKAGE_FIELD_NUMBER: builtins.int
+    PACKAGE_VERSION_FIELD_NUMBER: builtins.int
+    BY_LAUNCHER_FIELD_NUMBER: builtins.int
+    package: builtins.str
+    """The package, as it is installed: `deepspeed`."""
+    package_version: builtins.str
+    """Its version: `0.19.8`."""
+    by_launcher: builtins.bool
+    """Whether the package is the launcher itself, rather than what that builds upon."""
+    def __init__(
+        self,
+        *,
+        package: builtins.str = ...,
+        package_version: builtins.str = ...,
+        by_launcher: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by_launcher", b"by_launcher", "package", b"package", "package_version", b"package_version"]) -> None: ...
+
+global___ExportProof = ExportProof
 
 @typing.final
 class ExportedStageMemory(google.protobuf.message.Message):
@@ -641,6 +677,7 @@ class Exporter(google.protobuf.message.Message):
     VERIFIED_FIELD_NUMBER: builtins.int
     VARIANTS_FIELD_NUMBER: builtins.int
     ENVELOPES_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
     launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType
     """The launcher."""
     launcher_version: builtins.str
@@ -657,6 +694,10 @@ class Exporter(google.protobuf.message.Message):
     def envelopes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___Envelope.ValueType]:
         """What can start its processes."""
 
+    @property
+    def proof(self) -> global___ExportProof:
+        """Whose code proved that, at which version; unset where nothing is proved."""
+
     def __init__(
         self,
         *,
@@ -666,7 +707,9 @@ class Exporter(google.protobuf.message.Message):
         verified: global___ExportVerified.ValueType = ...,
         variants: collections.abc.Iterable[global___ExportVariant.ValueType] | None = ...,
         envelopes: collections.abc.Iterable[global___Envelope.ValueType] | None = ...,
+        proof: global___ExportProof | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["envelopes", b"envelopes", "launcher", b"launcher", "launcher_version", b"launcher_version", "variants", b"variants", "verified", b"verified", "writes", b"writes"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["proof", b"proof"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["envelopes", b"envelopes", "launcher", b"launcher", "launcher_version", b"launcher_version", "proof", b"proof", "variants", b"variants", "verified", b"verified", "writes", b"writes"]) -> None: ...
 
 global___Exporter = Exporter

@@ -7,7 +7,7 @@ use loadmaster_proto::error::Invalid;
 use tokio_util::sync::CancellationToken;
 
 use crate::store::records::PageRequest;
-use crate::store::{Collection, MOST_TAKEN, Prunable, Result, Store};
+use crate::store::{Collection, KeptRow, MOST_TAKEN, Prunable, Pruned, Result, Store};
 
 /// Shortest age of what may go: plans know to the hour when they were asked for, and a call that is repeated must find what it
 /// stored.
@@ -15,6 +15,10 @@ pub const LEAST_AGE: Duration = Duration::from_secs(86_400);
 
 /// Time between two looks at whether it is time: planners that share a database take turns.
 const LOOK: Duration = Duration::from_secs(60);
+/// Names in a line of the log.
+const NAMES: usize = 50;
+/// Rows of a page that are told with what keeps them.
+const MOST_REASONS: usize = 10;
 /// The planners' name for it.
 const SCHEDULE: &str = "retention";
 
@@ -96,6 +100,9 @@ impl Schedule {
             let (became, next) = store.prune(self.rule.age, &self.rule.of, &page).await?;
             taken += became.iter().map(|of| of.taken_count).sum::<u64>();
             kept += became.iter().map(|of| of.kept_count).sum::<u64>();
+            for line in became.iter().flat_map(told) {
+                tracing::info!("{line}");
+            }
             if next.is_none() {
                 tracing::info!(taken, kept, "history was pruned as scheduled");
                 return Ok(());
@@ -105,9 +112,51 @@ impl Schedule {
     }
 }
 
+/// What became of a page of rows, as lines of a log: nobody waits for an answer that says it, and what is deleted is named nowhere
+/// else afterwards. Of what stays the first are told, for it is looked at again each time.
+fn told(of: &Pruned) -> Vec<String> {
+    let deleted = of.taken.chunks(NAMES).map(|names| format!("deleted as scheduled: {}", names.join(" ")));
+    let kept = of.kept.iter().take(MOST_REASONS).map(|KeptRow { name, by, count }| {
+        let more = match count.saturating_sub(by.len() as u64) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("kept: {name}, needed by {}{more}", by.join(", "))
+    });
+    let told = of.kept.len().min(MOST_REASONS) as u64;
+    let rest = of.kept_count.saturating_sub(told);
+    let rest = (rest > 0).then(|| format!("kept: {rest} {} more", of.collection.word()));
+    deleted.chain(kept).chain(rest).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All that is deleted is named; of what stays the first are, with what needs them.
+    #[test]
+    fn a_schedule_says_what_went_and_what_stays_for_whom() {
+        let kept = |number: usize, count| KeptRow {
+            name: format!("plans/k{number}"),
+            by: vec!["plans/a/observations/1".to_owned(), "runs/2".to_owned()],
+            count,
+        };
+        let of = Pruned {
+            collection: Collection::Plans,
+            taken_count: 120,
+            kept_count: 40,
+            taken: (0..120).map(|number| format!("plans/p{number}")).collect(),
+            kept: (0..30).map(|number| kept(number, if number == 0 { 7 } else { 2 })).collect(),
+        };
+        let lines = told(&of);
+        assert_eq!(lines.len(), 3 + MOST_REASONS + 1);
+        let deleted: Vec<&str> = lines[..3].iter().flat_map(|line| line.split(' ').skip(3)).collect();
+        assert_eq!(deleted, of.taken);
+        assert_eq!(lines[3], "kept: plans/k0, needed by plans/a/observations/1, runs/2 and 5 more");
+        assert_eq!(lines[4], "kept: plans/k1, needed by plans/a/observations/1, runs/2");
+        assert_eq!(lines.last().unwrap(), "kept: 30 plans more");
+        assert!(told(&Pruned { taken: vec![], kept: vec![], kept_count: 0, ..of }).is_empty());
+    }
 
     fn of(filter: &str, collections: &[Collection]) -> Result<Vec<&'static str>, String> {
         let rule = Rule::new(LEAST_AGE, filter, collections).map_err(|invalid| invalid.to_string())?;

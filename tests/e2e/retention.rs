@@ -71,9 +71,11 @@ async fn a_schedule_does_the_same() {
     let scene = Scene::new().await;
     let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
     scene.plan("idle", &content(&profile, &model, "cpu", &[10, 20])).await;
+    scene.plan("seen", &content(&profile, &model, "cpu", &[20, 10])).await;
+    json(&scene.planner, &["plan", "report", "seen", "--iteration", "1s"]);
     grow_old(&scene).await;
     let url = scene.database_url();
-    let scheduled = Planner::start_with(&[
+    let mut scheduled = Planner::start_with(&[
         "--database-url",
         &url,
         "--prune-older-than",
@@ -85,6 +87,13 @@ async fn a_schedule_does_the_same() {
         (cli(&scheduled, &["plan", "show", "idle"]).code == 3).then_some(())
     });
     assert_eq!(cli(&scheduled, &["profile", "show", "first"]).code, 0, "it is being measured");
+    // Nobody was there to be answered: the log names what went, and what stays for whom.
+    wait_until("the log to say what went", || {
+        let log = scheduled.program().output();
+        (log.contains("deleted as scheduled: plans/idle")
+            && log.contains("kept: plans/seen, needed by plans/seen/observations/"))
+        .then_some(())
+    });
 
     for (arguments, told) in [
         (["--prune-older-than", "1h", "--prune-filter", ""], "at least 1 day"),

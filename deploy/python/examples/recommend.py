@@ -25,7 +25,7 @@ def main() -> int:
         print(f"stage {number}: layers {stage.first_layer} to {stage.last_layer} on {stage.devices}, peak {peak}")
     export = plan.export(to=folder)
     print("wrote", *export.paths)
-    print("run on each node:", *export.command)
+    print("run once:" if export.once else "run on each node:", *export.command)
     return 0
 
 

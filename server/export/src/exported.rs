@@ -22,6 +22,8 @@ pub struct Export {
     pub files: Vec<ExportedFile>,
     /// What is run on each node, from the folder of the files. What users put there is in capitals: `$NODE_RANK`, `TRAIN.py`.
     pub command: Vec<String>,
+    /// That is run once instead: what it starts reaches the other nodes by itself.
+    pub runs_once: bool,
     /// What the launcher's processes must find in their environment.
     pub environment: BTreeMap<String, String>,
     /// Every rank, in order.

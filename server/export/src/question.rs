@@ -52,14 +52,26 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
         let none = StageRefusal::of_plan("is said in one way only by this launcher: name no variant");
         return Err(refusal(target, shape, vec![none]));
     }
-    let Written { files, command, environment, ranks, mut warnings, held } =
+    let Written { files, command, runs_once, environment, ranks, mut warnings, held } =
         write(question).map_err(|stages| refusal(target, shape, stages))?;
     let memory = memory::of_stages(question, held.as_ref());
     warnings.extend(memory::warnings(memory.as_deref(), target.launcher));
     warnings.extend(local_order::warning(target.launcher, &ranks));
     warnings.extend(proof.and_then(|proof| proof.caveat(target.launcher, question.named)));
     let allocation = Allocation::of(&ranks);
-    Ok(Export { target, files, command, environment, ranks, allocation, warnings, verified, proof, memory })
+    Ok(Export {
+        target,
+        files,
+        command,
+        runs_once,
+        environment,
+        ranks,
+        allocation,
+        warnings,
+        verified,
+        proof,
+        memory,
+    })
 }
 
 fn refusal(

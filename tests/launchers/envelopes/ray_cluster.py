@@ -84,6 +84,7 @@ def write(folder: pathlib.Path, files: dict[str, str]) -> list[str]:
 
 def wrong(files: dict[str, str], node_ranks: list[int], address: str, report: pathlib.Path) -> str | None:
     """What is wrong with what the ranks were told; None where nothing is."""
+    has_gpus = 'RESOURCE = "GPU"' in files["loadmaster_ray.py"]
     for path in report.iterdir():
         path.unlink()
     with tempfile.TemporaryDirectory() as made:
@@ -101,7 +102,8 @@ def wrong(files: dict[str, str], node_ranks: list[int], address: str, report: pa
         of_node = ranks[first : first + count]
         ids = {rank["told"]["node"] for rank in of_node}
         gpus = {rank["told"]["CUDA_VISIBLE_DEVICES"] for rank in of_node}
-        if len(ids) != 1 or len(gpus) != 1 or len(set(next(iter(gpus)).split(","))) != count:
+        seen = {gpu for gpu in next(iter(gpus)).split(",") if gpu}
+        if len(ids) != 1 or len(gpus) != 1 or len(seen) != (count if has_gpus else 0):
             return f"ranks of node {node} are on {ids} with GPUs {gpus}"
         nodes += ids
         for local, rank in enumerate(of_node):

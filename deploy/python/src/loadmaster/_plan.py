@@ -246,8 +246,14 @@ class Export:
 
     @property
     def command(self) -> list[str]:
-        """What is run on each node, from the folder of the files. Words in capitals behind a `$` are the caller's to set."""
+        """What is run on each node, from the folder of the files; or once, as `once` says. Words in capitals behind a `$` are the
+        caller's to set."""
         return list(self.message.command)
+
+    @property
+    def once(self) -> bool:
+        """Whether the command is run once rather than on each node: what it starts reaches the others."""
+        return self.message.command_once
 
     @property
     def environment(self) -> dict[str, str]:

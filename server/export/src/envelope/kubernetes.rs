@@ -87,7 +87,14 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
         "the image's working folder is the program's, and must be writable: the plan's files are copied into it".to_owned(),
     );
     let command = ["kubectl", "apply", "-f", kind.file].map(str::to_owned).to_vec();
-    Ok(Export { files: vec![file], command, environment: Default::default(), warnings, ..export })
+    Ok(Export {
+        files: vec![file],
+        command,
+        runs_once: true,
+        environment: Default::default(),
+        warnings,
+        ..export
+    })
 }
 
 /// Which devices the plan counts on: a request names the number of GPUs alone.

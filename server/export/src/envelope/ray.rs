@@ -1,11 +1,13 @@
 //! Ray: a program that makes a placement group and an actor for each rank, which runs the launcher's program.
 
+use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::plan::objective::Launcher;
 
 use super::pods::{Pod, pods};
 use super::settings::Wrapping;
 use super::start::program;
 use crate::exported::{Export, ExportedFile};
+use crate::launcher::{HOSTFILE, HOSTFILE_WARNING};
 use crate::question::Refused;
 use crate::refusal::StageRefusal;
 use crate::word::listed;
@@ -41,14 +43,26 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let mut files = export.files.clone();
-    files.push(ExportedFile::new(FILE, script(&export, wrapping, &pods, &program)));
     let mut warnings = export.warnings.clone();
+    // Ray starts every rank, and nobody reads a list of nodes.
+    files.retain(|file| file.name != HOSTFILE);
+    warnings.retain(|warning| warning != HOSTFILE_WARNING);
+    files.push(ExportedFile::new(FILE, script(&export, wrapping, &pods, &program)));
+    if is_on_cpus(&pods) {
+        warnings
+            .push("each rank takes one of the CPUs that Ray counts, whatever threads it starts".to_owned());
+    }
     warnings.push(format!(
         "put your program beside the files: Ray sends the folder to every node, and {FILE}'s arguments to the program"
     ));
     let words = ["ray", "job", "submit", "--working-dir=.", "--", "python", FILE];
     let command = words.map(str::to_owned).to_vec();
-    Ok(Export { files, command, environment: Default::default(), warnings, ..export })
+    Ok(Export { files, command, runs_once: true, environment: Default::default(), warnings, ..export })
+}
+
+/// Ranks on CPUs take no GPUs.
+fn is_on_cpus(pods: &[Pod]) -> bool {
+    pods.iter().all(|pod| pod.kind == CPU_KIND)
 }
 
 fn script(export: &Export, wrapping: &Wrapping, pods: &[Pod], program: &[String]) -> String {
@@ -57,6 +71,7 @@ fn script(export: &Export, wrapping: &Wrapping, pods: &[Pod], program: &[String]
     let python = |value: String| value.replace("\":\"", "\": \"").replace("\",\"", "\", \"");
     let program = python(serde_json::to_string(program).unwrap_or_default());
     let environment = python(serde_json::to_string(&export.environment).unwrap_or_default());
+    let (resource, device) = if is_on_cpus(pods) { ("CPU", "a CPU") } else { ("GPU", "a GPU") };
     format!(
         r#""""{head}.
 
@@ -64,11 +79,13 @@ Places the plan's ranks on a cluster of Ray and runs the launcher's program as e
 
     ray job submit --working-dir=. -- python {FILE} ARGUMENTS
 
-ARGUMENTS are the program's own. Each node of the plan is a bundle on a node of its own, each rank an actor with a GPU.
+ARGUMENTS are the program's own. Each node of the plan is a bundle on a node of its own, each rank an actor with {device}.
 """
 
 # Ranks of each node of the plan: they follow each other.
 NODES = [{nodes}]
+# What each takes one of.
+RESOURCE = "{resource}"
 PROGRAM = {program}
 ENVIRONMENT = {environment}
 {RUNNER}"#,
@@ -89,17 +106,17 @@ from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 
-@ray.remote(num_cpus=0, num_gpus=1, max_restarts=0, max_concurrency=2)
+@ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)
 class Rank:
-    """A process of the launcher's program, on the node and beside the GPU that Ray has given it."""
+    """A process of the launcher's program, on the node and beside the device that Ray has given it."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
 
-    def place(self) -> tuple[str, str, str]:
-        """Node, its address, and the GPU."""
+    def place(self) -> tuple[str, str, list[str]]:
+        """Node, its address, and the GPU; on CPUs none."""
         context = ray.get_runtime_context()
-        return context.get_node_id(), ray.util.get_node_ip_address(), context.get_accelerator_ids()["GPU"][0]
+        return context.get_node_id(), ray.util.get_node_ip_address(), context.get_accelerator_ids()["GPU"]
 
     def free_port(self) -> int:
         with socket.socket() as listener:
@@ -120,15 +137,18 @@ class Rank:
 
 def group() -> PlacementGroup:
     """A bundle for each node of the plan."""
-    made = placement_group([{"GPU": ranks} for ranks in NODES], strategy="STRICT_SPREAD")
+    made = placement_group([{RESOURCE: ranks} for ranks in NODES], strategy="STRICT_SPREAD")
     ray.get(made.ready())
     return made
 
 
 def ranks(made: PlacementGroup) -> list[Rank]:
     """An actor for each rank, in order."""
+    takes = {"num_gpus": 1} if RESOURCE == "GPU" else {"num_cpus": 1}
     return [
-        Rank.options(scheduling_strategy=PlacementGroupSchedulingStrategy(made, placement_group_bundle_index=node)).remote()
+        Rank.options(
+            **takes, scheduling_strategy=PlacementGroupSchedulingStrategy(made, placement_group_bundle_index=node)
+        ).remote()
         for node, count in enumerate(NODES)
         for _ in range(count)
     ]
@@ -152,7 +172,7 @@ def variables(actors: list[Rank]) -> list[dict[str, str]]:
                     "GROUP_RANK": str(node),
                     "MASTER_ADDR": places[0][1],
                     "MASTER_PORT": str(port),
-                    "CUDA_VISIBLE_DEVICES": ",".join(gpu for _, _, gpu in of_node),
+                    "CUDA_VISIBLE_DEVICES": ",".join(gpu for _, _, gpus in of_node for gpu in gpus),
                 }
             )
         first += count

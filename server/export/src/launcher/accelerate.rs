@@ -71,6 +71,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         ranks,
         warnings: asked.warnings(),
         held: asked.held(),
+        ..Written::default()
     })
 }
 

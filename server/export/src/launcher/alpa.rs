@@ -105,6 +105,7 @@ def method() -> alpa.PipeshardParallel:
     Ok(Written {
         files: vec![ExportedFile::new("loadmaster_plan.py", file)],
         command: ["python", "TRAIN.py"].map(str::to_owned).to_vec(),
+        runs_once: true,
         ranks,
         warnings,
         ..Written::default()

@@ -77,6 +77,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         ranks,
         warnings: warnings(question, gpt, &held),
         held: Some(held),
+        ..Written::default()
     })
 }
 

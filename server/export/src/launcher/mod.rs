@@ -17,6 +17,7 @@ mod trainer;
 
 use std::collections::BTreeMap;
 
+pub(crate) use deepspeed::hosts::{FILE as HOSTFILE, WARNING as HOSTFILE_WARNING};
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 
 use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
@@ -45,6 +46,8 @@ pub struct Exporter {
 pub(crate) struct Written {
     pub(crate) files: Vec<ExportedFile>,
     pub(crate) command: Vec<String>,
+    /// That is run once, not on each node.
+    pub(crate) runs_once: bool,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) ranks: Vec<RankPlace>,
     pub(crate) warnings: Vec<String>,

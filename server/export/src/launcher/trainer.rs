@@ -68,6 +68,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         warnings: warnings.into_iter().collect(),
         // Nobody counts what casting leaves.
         held: (!casts).then(Held::default),
+        ..Written::default()
     })
 }
 

@@ -5,7 +5,9 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 
 use super::case;
-use crate::{Export, ExportQuestion, Target, Variant, export};
+use crate::{
+    Envelope, EnvelopeSettings, Export, ExportQuestion, ExportedFile, Target, Variant, Wrapping, export, wrap,
+};
 use loadmaster_samples::CutTransformer;
 
 /// Two nodes of two devices each.
@@ -44,6 +46,28 @@ fn nodes_are_listed_in_the_order_of_the_ranks() {
     let one = exported(named(["gpu001", "gpu001"], 0));
     assert!(!one.command.iter().any(|word| word.contains("host")));
     assert!(!one.files.iter().any(|file| file.name == "hostfile"));
+}
+
+/// Ray starts every rank itself; pods read the list, whose names mean nothing there.
+#[test]
+fn an_envelope_carries_the_list_only_where_it_is_read() {
+    let name = PlanName::from_id("some").unwrap();
+    let made = exported(named(["a", "b"], 0));
+    assert!(made.runs_once, "deepspeed reaches the other node from the first");
+    assert!(!exported(named(["a", "a"], 0)).runs_once);
+    let settings = |image: &str| EnvelopeSettings { image: image.to_owned(), ..EnvelopeSettings::default() };
+    for (envelope, image, is_read) in [(Envelope::Ray, "", false), (Envelope::Job, "train:1", true)] {
+        let wrapping = Wrapping::of(envelope, &name, settings(image)).unwrap();
+        let wrapped = wrap(made.clone(), &wrapping).unwrap();
+        let told = |file: &ExportedFile| file.name == "hostfile" || file.contents.contains("slots=2");
+        assert_eq!(wrapped.files.iter().any(told), is_read, "{envelope}");
+        assert_eq!(
+            wrapped.warnings.iter().any(|warning| warning.contains("hostfile")),
+            is_read,
+            "{envelope}"
+        );
+        assert!(wrapped.runs_once, "{envelope}");
+    }
 }
 
 /// `--include` names slots that there must be.

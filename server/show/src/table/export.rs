@@ -30,7 +30,8 @@ fn one(export: &ExportPlanResponse, look: Look) -> String {
         facts.add("environment", plain(&format!("{name}={value}")));
     }
     if !export.command.is_empty() {
-        facts.add("on each node", plain(&export.command.join(" ")));
+        let wherever = if export.command_once { "run once" } else { "on each node" };
+        facts.add(wherever, plain(&export.command.join(" ")));
     }
     if let Some(allocation) = &export.allocation {
         for nodes in &allocation.nodes {
@@ -222,6 +223,18 @@ mod tests {
             ledger: 1,
             ..ExportedStageMemory::default()
         }
+    }
+
+    /// What reaches the other nodes by itself is not to be started on each.
+    #[test]
+    fn commands_are_run_where_they_belong() {
+        let told = |command_once| {
+            let command = vec!["deepspeed".to_owned(), "--hostfile=hostfile".to_owned()];
+            one(&ExportPlanResponse { command, command_once, ..ExportPlanResponse::default() }, Look::PLAIN)
+        };
+        let line = |text: String| text.lines().find(|line| line.contains("hostfile")).map(str::to_owned);
+        assert!(line(told(true)).is_some_and(|line| line.starts_with("run once")));
+        assert!(line(told(false)).is_some_and(|line| line.starts_with("on each node")));
     }
 
     /// Whose code proved it is said with what it proved; and that nothing is, with why.

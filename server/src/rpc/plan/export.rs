@@ -107,8 +107,19 @@ fn known(launcher: Launcher, version: &str) -> Result<(Target, Option<Version>),
 
 fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanResponse {
     let verdict = export.verdict();
-    let Export { target, files, command, environment, ranks, allocation, warnings, verified, proof, memory } =
-        export;
+    let Export {
+        target,
+        files,
+        command,
+        runs_once,
+        environment,
+        ranks,
+        allocation,
+        warnings,
+        verified,
+        proof,
+        memory,
+    } = export;
     let files = files.into_iter().map(|file| v1::ExportedFile {
         name: file.name,
         media_type: file.media_type.to_owned(),
@@ -126,6 +137,7 @@ fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanRes
         warnings,
         verified: v1::ExportVerified::from(verified).into(),
         proof: proof.map(proved_with),
+        command_once: runs_once,
         allocation: Some(asked_of_schedulers(allocation)),
         memory: memory.iter().flatten().zip(0..).map(|(of, stage)| stage_memory(of, stage, ledger)).collect(),
         verdict: v1::Verdict::from(verdict).into(),

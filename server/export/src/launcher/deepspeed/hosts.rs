@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use crate::exported::{ExportedFile, RankPlace};
 use crate::question::ExportQuestion;
 
-const FILE: &str = "hostfile";
+/// Its name.
+pub(crate) const FILE: &str = "hostfile";
 
 /// What to know of it.
-pub(super) const WARNING: &str = "outside an envelope deepspeed is run on the first node alone, and reaches every node over ssh by its \
+pub(crate) const WARNING: &str = "outside an envelope deepspeed is run on the first node alone, and reaches every node over ssh by its \
                                   name in hostfile: put yours there where the plan has others, or export a binding";
 
 /// The flag that names the file.

@@ -2,7 +2,7 @@
 //!
 //! It has no argument for a cut, so the file that is written overrides the one method that decides it.
 
-mod hosts;
+pub(in crate::launcher) mod hosts;
 
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
@@ -105,7 +105,15 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         warnings.push(hosts::WARNING.to_owned());
     }
     let held = if is_pipeline { held(question, &grid) } else { Held::default() };
-    Ok(Written { files, command, ranks, warnings, held: Some(held), ..Written::default() })
+    Ok(Written {
+        files,
+        command,
+        runs_once: nodes > 1,
+        ranks,
+        warnings,
+        held: Some(held),
+        ..Written::default()
+    })
 }
 
 /// What its pipelines hold. A stage computes with a clone of each input that it has received into a buffer of its own, and the last

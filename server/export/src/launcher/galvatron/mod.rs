@@ -123,6 +123,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         ranks,
         warnings,
         held: Some(held),
+        ..Written::default()
     })
 }
 

@@ -88,7 +88,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let flags = model.iter().chain(&plan).flatten().cloned();
     let command = torchrun.words().into_iter().chain([program.to_owned()]).chain(flags).collect();
     let files = vec![ExportedFile::new("train.sh", script)];
-    Ok(Written { files, command, environment, ranks, warnings, held: Some(held) })
+    Ok(Written { files, command, environment, ranks, warnings, held: Some(held), ..Written::default() })
 }
 
 fn model_flags(transformer: &Transformer, gpt: Gpt, layers: Flag) -> Vec<Flag> {

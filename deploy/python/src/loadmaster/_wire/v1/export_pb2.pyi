@@ -312,6 +312,7 @@ class ExportPlanResponse(google.protobuf.message.Message):
     MEMORY_FIELD_NUMBER: builtins.int
     VERDICT_FIELD_NUMBER: builtins.int
     PROOF_FIELD_NUMBER: builtins.int
+    COMMAND_ONCE_FIELD_NUMBER: builtins.int
     plan: builtins.str
     """`plans/{plan}`."""
     launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType
@@ -326,13 +327,17 @@ class ExportPlanResponse(google.protobuf.message.Message):
     """Whether the plan fits under this launcher: the worst of `memory`; unset where that is empty. A plan that no longer fits is
     exported all the same, and `warnings` names each stage that lacks bytes.
     """
+    command_once: builtins.bool
+    """Whether `command` is run once rather than on each node: with an envelope, and where the launcher reaches the other nodes by
+    itself, as DeepSpeed's does from the first one.
+    """
     @property
     def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ExportedFile]:
         """Its files, in the order in which a reader wants them."""
 
     @property
     def command(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """What is run on each node, from the folder of the files; once, with an envelope. Words in capitals behind a `$` are the
+        """What is run on each node, from the folder of the files; or once, as `command_once` says. Words in capitals behind a `$` are the
         caller's to set.
         """
 
@@ -381,9 +386,10 @@ class ExportPlanResponse(google.protobuf.message.Message):
         memory: collections.abc.Iterable[global___ExportedStageMemory] | None = ...,
         verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType = ...,
         proof: global___ExportProof | None = ...,
+        command_once: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["allocation", b"allocation", "proof", b"proof"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allocation", b"allocation", "binding", b"binding", "command", b"command", "environment", b"environment", "files", b"files", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory", b"memory", "plan", b"plan", "proof", b"proof", "ranks", b"ranks", "verdict", b"verdict", "verified", b"verified", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allocation", b"allocation", "binding", b"binding", "command", b"command", "command_once", b"command_once", "environment", b"environment", "files", b"files", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory", b"memory", "plan", b"plan", "proof", b"proof", "ranks", b"ranks", "verdict", b"verdict", "verified", b"verified", "warnings", b"warnings"]) -> None: ...
 
 global___ExportPlanResponse = ExportPlanResponse
 

@@ -9,6 +9,8 @@ ARGUMENTS are the program's own. Each node of the plan is a bundle on a node of 
 
 # Ranks of each node of the plan: they follow each other.
 NODES = [8, 8]
+# What each takes one of.
+RESOURCE = "GPU"
 PROGRAM = ["train.py"]
 ENVIRONMENT = {}
 
@@ -22,17 +24,17 @@ from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 
-@ray.remote(num_cpus=0, num_gpus=1, max_restarts=0, max_concurrency=2)
+@ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)
 class Rank:
-    """A process of the launcher's program, on the node and beside the GPU that Ray has given it."""
+    """A process of the launcher's program, on the node and beside the device that Ray has given it."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
 
-    def place(self) -> tuple[str, str, str]:
-        """Node, its address, and the GPU."""
+    def place(self) -> tuple[str, str, list[str]]:
+        """Node, its address, and the GPU; on CPUs none."""
         context = ray.get_runtime_context()
-        return context.get_node_id(), ray.util.get_node_ip_address(), context.get_accelerator_ids()["GPU"][0]
+        return context.get_node_id(), ray.util.get_node_ip_address(), context.get_accelerator_ids()["GPU"]
 
     def free_port(self) -> int:
         with socket.socket() as listener:
@@ -53,15 +55,18 @@ class Rank:
 
 def group() -> PlacementGroup:
     """A bundle for each node of the plan."""
-    made = placement_group([{"GPU": ranks} for ranks in NODES], strategy="STRICT_SPREAD")
+    made = placement_group([{RESOURCE: ranks} for ranks in NODES], strategy="STRICT_SPREAD")
     ray.get(made.ready())
     return made
 
 
 def ranks(made: PlacementGroup) -> list[Rank]:
     """An actor for each rank, in order."""
+    takes = {"num_gpus": 1} if RESOURCE == "GPU" else {"num_cpus": 1}
     return [
-        Rank.options(scheduling_strategy=PlacementGroupSchedulingStrategy(made, placement_group_bundle_index=node)).remote()
+        Rank.options(
+            **takes, scheduling_strategy=PlacementGroupSchedulingStrategy(made, placement_group_bundle_index=node)
+        ).remote()
         for node, count in enumerate(NODES)
         for _ in range(count)
     ]
@@ -85,7 +90,7 @@ def variables(actors: list[Rank]) -> list[dict[str, str]]:
                     "GROUP_RANK": str(node),
                     "MASTER_ADDR": places[0][1],
                     "MASTER_PORT": str(port),
-                    "CUDA_VISIBLE_DEVICES": ",".join(gpu for _, _, gpu in of_node),
+                    "CUDA_VISIBLE_DEVICES": ",".join(gpu for _, _, gpus in of_node for gpu in gpus),
                 }
             )
         first += count

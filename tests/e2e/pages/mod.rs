@@ -212,6 +212,19 @@ async fn pages_only_show_and_only_to_those_who_mean_this_machine() {
     }
     let shown = cli(&scene.planner, &["plan", "show", "a1"]);
     assert!(shown.stderr.contains(&format!("page:  http://{pages}/plans/a1")), "{shown:?}");
+    let bind = ["plan", "bind", "a1", "--nodes", "n[1-2]", "--device-kind", "cpu", "--device-indices", "0"];
+    for (ask, page) in [
+        (&["plan", "compare", "a1", "plans/b2"][..], "/compare?plan=a1&plan=b2"),
+        (&["profile", "show", "first"], "/profiles/first"),
+        (&["plan", "validate", "a1", "--no-wait"], "/operations/"),
+        (&bind, "/bindings/"),
+    ] {
+        let shown = cli(&scene.planner, ask);
+        let link = shown.stderr.lines().find_map(|line| line.strip_prefix(&format!("page:  http://{pages}")));
+        let path = link.unwrap_or_else(|| panic!("{ask:?}: {shown:?}"));
+        assert!(path.starts_with(page), "{ask:?}: {path}");
+        assert_eq!(get(&pages, path).await.status, 200, "{path}");
+    }
     let names = cli(&scene.planner, &["plan", "show", "a1", "-o", "name"]);
     assert!(!names.stderr.contains("page:"), "{names:?}");
 }

@@ -156,10 +156,10 @@ impl Context {
         }
     }
 
-    /// Says on standard error where a browser finds a resource, where the planner has pages.
-    pub(crate) fn link(&self, name: &str) {
+    /// Says on standard error where a browser finds a resource, or another page by its path, where the planner has pages.
+    pub(crate) fn link(&self, path: &str) {
         if let Some(pages) = self.client.pages().filter(|_| self.output.format == Format::Table) {
-            self.remark(&format!("page:  {pages}/{}", loadmaster_show::text::plain(name)));
+            self.remark(&format!("page:  {pages}/{}", loadmaster_show::text::plain(path)));
         }
     }
 

@@ -53,7 +53,11 @@ pub(crate) async fn begun(context: &Context, operation: Operation, wait: &Wait) 
         return to_result(context, operation, wait.limit).await;
     }
     match context.output.format {
-        Format::Table => write_stdout(format!("{}\n", plain(&operation.name)).as_bytes()),
+        Format::Table => {
+            write_stdout(format!("{}\n", plain(&operation.name)).as_bytes())?;
+            context.link(&operation.name);
+            Ok(())
+        }
         Format::Json | Format::Yaml | Format::Name => context.output.print(&operation),
     }
 }
@@ -219,6 +223,8 @@ async fn print_made(
             Format::Json | Format::Yaml if says_more => context.output.print(operation)?,
             Format::Table | Format::Json | Format::Yaml | Format::Name => context.output.print(&plan)?,
         }
+        // Where its trials are.
+        context.link(&format!("{}/history", plan.name));
         if trials.trials.iter().any(|trial| trial.stage.is_some()) {
             return judge_stages(&trials);
         }

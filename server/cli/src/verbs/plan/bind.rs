@@ -75,10 +75,15 @@ impl BindPlan {
     }
 
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
+        let dry_run = self.dry_run;
         let request = self.request()?;
         let binding =
             context.client.call(request, async |channel, q| plans(channel).bind_plan(q).await).await?;
-        context.output.print(&binding)
+        context.output.print(&binding)?;
+        if !dry_run {
+            context.link(&binding.name);
+        }
+        Ok(())
     }
 }
 
@@ -106,7 +111,9 @@ impl Bindings {
             let request = v1::GetBindingRequest { name: plan };
             let binding =
                 context.client.call(request, async |channel, q| plans(channel).get_binding(q).await).await?;
-            return context.output.print(&binding);
+            context.output.print(&binding)?;
+            context.link(&binding.name);
+            return Ok(());
         }
         watch::print(context, shown, async |page_size, page_token| {
             let request = v1::ListBindingsRequest {

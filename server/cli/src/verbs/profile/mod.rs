@@ -159,7 +159,9 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
                 .client
                 .call(request, async |channel, q| profiles(channel).get_profile(q).await)
                 .await?;
-            context.output.print(&profile)
+            context.output.print(&profile)?;
+            context.link(&profile.name);
+            Ok(())
         }
         ProfileVerb::Label { name, changes } => {
             let (labels, update_mask) = labels::request(changes);

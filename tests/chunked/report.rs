@@ -71,8 +71,8 @@ pub(crate) fn ratios(all: &[Largest]) -> String {
 pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
     let blocks = all.first().map_or(0, |of| of.blocks);
     let mut text = format!(
-        "\n{blocks} blocks, {} micro-batches, {:.0} MB/s\n{:<30}device      predicted   measured  error    up         down       \
-         waits for\n",
+        "\n{blocks} blocks, {} micro-batches, {:.0} MB/s\n{:<30}device       host        predicted   measured  error    up         \
+         down       planned in  waits for\n",
         setting.micro_batches,
         setting.pace / 1e6,
         ""
@@ -84,15 +84,18 @@ pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
         let as_planned = (told.up_bytes, told.down_bytes) == (plan.moved.up, plan.moved.down);
         let _ = writeln!(
             text,
-            "{:<30}{:>10} {:>9.3} s {:>8.3} s {:>+6.1} % {:>7.0} MB {:>7.0} MB{} {:.2} + {:.2} s, {} {}",
+            "{:<30}{:>10}{:>12}{} {:>9.3} s {:>8.3} s {:>+6.1} % {:>7.0} MB {:>7.0} MB{} {:>8.0} ms  {:.2} + {:.2} s, {} {}",
             of.rule.name(),
             of.measured.peak_allocated.to_string(),
+            told.host_bytes.to_string(),
+            if told.host_bytes == plan.host_bytes { "" } else { " (NOT as planned)" },
             predicted,
             measured,
             100.0 * (predicted - measured) / measured,
             told.up_bytes as f64 / 1e6,
             told.down_bytes as f64 / 1e6,
             if as_planned { "" } else { " (NOT as planned)" },
+            1e3 * of.planned_in,
             told.fetch_seconds,
             told.leave_seconds,
             plan.stage.order,

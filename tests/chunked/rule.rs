@@ -1,5 +1,7 @@
 //! Who decides what is where, the largest model that each trains, and one model by all of them.
 
+use std::time::Instant;
+
 use anyhow::{Result, bail};
 use loadmaster_planning::chunks::{
     Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, PatrickStar, choose, fits,
@@ -56,6 +58,8 @@ pub(crate) struct Attempt {
     /// None where nothing is in chunks.
     pub(crate) plan: Option<ChunkPlan>,
     pub(crate) predicted_peak: Bytes,
+    /// How long it took to plan, seconds.
+    pub(crate) planned_in: f64,
     pub(crate) measured: Box<Measurement>,
 }
 
@@ -252,7 +256,10 @@ pub(crate) fn attempt(
     blocks: u32,
     micro_batches: u32,
 ) -> Result<Attempt> {
-    let (plan, recompute, predicted_peak) = match plan(rule, machine, profile, blocks, micro_batches)? {
+    let begin = Instant::now();
+    let planned = plan(rule, machine, profile, blocks, micro_batches)?;
+    let planned_in = begin.elapsed().as_secs_f64();
+    let (plan, recompute, predicted_peak) = match planned {
         Ok(planned) => planned,
         Err(why) => bail!("{} has no plan for {blocks} blocks: {why}", rule.name()),
     };
@@ -261,7 +268,7 @@ pub(crate) fn attempt(
     let stage = plan.as_ref().map(|plan| (&plan.stage, &plan.actions));
     let whole = (0, model.layers().len() - 1);
     match machine.train(&model, training, whole, stage, machine.setting.device)? {
-        Ended::Trained(measured) => Ok(Attempt { rule, blocks, plan, predicted_peak, measured }),
+        Ended::Trained(measured) => Ok(Attempt { rule, blocks, plan, predicted_peak, planned_in, measured }),
         Ended::Not(why) => bail!("{} did not train {blocks} blocks: {why}", rule.name()),
     }
 }

@@ -45,10 +45,10 @@ const ALL: Ways = Ways {
     has_unlike_stages: false,
 };
 
-/// Those of Megatron's family, which computes whole stages again where all have as many blocks.
+/// Those of Megatron's family, which computes whole stages again where all have as many blocks, or the first blocks of each.
 const MEGATRON: Ways = Ways {
     schedules: &["1F1B"],
-    recompute: &["none", "layer", "stage"],
+    recompute: &["none", "layer", "stage", "first 1 blocks", "first 2 blocks"],
     recomputes_equal_stages: true,
     ..ALL
 };

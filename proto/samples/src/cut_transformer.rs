@@ -6,7 +6,7 @@ use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
-use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::actions::{Form, StageActions};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ pub struct CutTransformer {
     pub schedule: String,
     /// `fp32`, `bf16` with gradients that are added up in fp32, or `bf16-gradients` with gradients in bf16.
     pub precision: String,
-    /// `none`, `layer` or `stage`.
+    /// `none`, `layer` or `stage`; or by memory actions `first 2 blocks` of every stage, or `2 blocks at once`.
     pub recompute: String,
 }
 
@@ -139,11 +139,11 @@ impl CutTransformer {
     /// # Panics
     /// The model cannot be built.
     pub fn plan(&self) -> Plan {
-        let recompute = match self.recompute.as_str() {
-            "none" => RecomputePolicy::None,
-            "layer" | "full" => RecomputePolicy::Layer,
-            "stage" => RecomputePolicy::Stage,
-            other => panic!("no recomputation {other}"),
+        let (recompute, counted) = match self.recompute.as_str() {
+            "none" => (RecomputePolicy::None, None),
+            "layer" | "full" => (RecomputePolicy::Layer, None),
+            "stage" => (RecomputePolicy::Stage, None),
+            other => (RecomputePolicy::None, Some(form(other))),
         };
         let schedule = match self.schedule.as_str() {
             "GPipe" => Schedule::Gpipe,
@@ -156,7 +156,8 @@ impl CutTransformer {
             "bf16-gradients" => Precision::Bf16,
             other => panic!("no precision {other}"),
         };
-        let layers = self.model().layers().len();
+        let model = self.model();
+        let layers = model.layers().len();
         let (mut first, mut device) = (0, 0);
         let count = self.stages.len();
         let stage = |(index, blocks): (usize, &usize)| {
@@ -196,7 +197,9 @@ impl CutTransformer {
                 ),
                 recompute,
                 devices: devices.collect(),
-                actions: StageActions::default(),
+                actions: counted.map_or_else(StageActions::default, |form| {
+                    StageActions::recomputing(&form.runs(&model, config.layers()))
+                }),
                 offload: None,
                 saved: None,
                 chunks: None,
@@ -226,5 +229,15 @@ impl CutTransformer {
             asked: Default::default(),
             found: Default::default(),
         }
+    }
+}
+
+/// What a text says of the blocks that are computed again.
+fn form(text: &str) -> Form {
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("no recomputation {text}"));
+    match (text.strip_prefix("first "), text.strip_suffix(" blocks at once")) {
+        (Some(first), _) => Form::FirstBlocks(number(first.trim_end_matches(" blocks"))),
+        (None, Some(at_once)) => Form::BlocksAtOnce(number(at_once)),
+        (None, None) => panic!("no recomputation {text}"),
     }
 }

@@ -16,6 +16,7 @@ mod launcher;
 mod local_order;
 mod memory;
 mod question;
+mod recomputed;
 mod refusal;
 mod target;
 mod transformer;

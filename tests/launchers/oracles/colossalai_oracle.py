@@ -52,7 +52,11 @@ def recompute(plugin: Any, blocks: list[int]) -> str:
     if config is None:
         return "none"
     counts = [config.get_num_ckpt_layers(stage, len(blocks), layers) for stage, layers in enumerate(blocks)]
-    return "layer" if counts == blocks else f"{counts} of {blocks}"
+    if counts == blocks:
+        return "layer"
+    most = max(counts)
+    alike = counts == [min(most, own) for own in blocks]
+    return f"first {most} blocks" if alike else f"{counts} of {blocks}"
 
 
 if __name__ == "__main__":

@@ -30,6 +30,10 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("--recompute-num-layers", "--recompute-layers", "unrecognized arguments"),
         Damage("--recompute-method", "--recompute-modules", "recompute"),
     ],
+    "megatron@0.19/llama-first-blocks": [
+        Damage("--recompute-num-layers", "--recompute-layers", "unrecognized arguments"),
+        Damage("--recompute-method", "--recompute-modules", "recompute"),
+    ],
     "megatron@0.19/llama-uneven": [
         Damage("--swiglu", "--squared-relu", "parameters is"),
         Damage("--untie-embeddings-and-output-weights", "--use-rotary-position-embeddings", "tied is True"),
@@ -151,6 +155,9 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage('pp_style="1f1b"', 'pp_style="1F1B"', "Unsupported"),
         Damage("num_microbatches", "num_micro_batches", "unexpected keyword argument"),
     ],
+    "colossal-ai@0.5/llama-first-blocks": [
+        Damage("per_stage=[2, 2])", "per_stage=[2, 3])", "recompute is [2, 3] of [3, 5]"),
+    ],
     "colossal-ai@0.5/gpt-even-recompute": [Damage("per_stage=[6, 6])", "per_stage=[6, 5])", "recompute is")],
     "accelerate@1.15/gpt-uneven": [
         Damage("Ett|tttt|ttttt|tL", "Ettt|ttt|ttttt|tL", "layers is"),
@@ -189,6 +196,10 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("global_batch_size: 32", "global_batch: 32", "global_batch"),
         Damage("train:", "training:", "extra keys not in PretrainConfigContainer"),
         Damage("bf16_mixed", "bf16", "mixed_precision is bf16"),
+    ],
+    "megatron-bridge@0.6/llama-first-blocks": [
+        Damage("recompute_num_layers: 2", "recompute_num_layers: 3", "recompute is first 3 blocks"),
+        Damage("recompute_method: block", "recompute_method: uniform", "recompute is 2 blocks at once"),
     ],
     "megatron-bridge@0.6/gpt-even-recompute": [
         Damage("recompute_method: uniform", "recompute_method: block", "recompute is"),

@@ -47,6 +47,7 @@ class Case:
     precision: str
     """`fp32`; `bf16`, whose gradients are added up in fp32; or `bf16-gradients`, whose gradients are bf16, too."""
     recompute: str
+    """`none`, `layer`, `stage`, `first 2 blocks` of every stage, or `2 blocks at once`."""
 
     @property
     def computes_in(self) -> str:

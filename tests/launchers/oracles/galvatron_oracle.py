@@ -114,16 +114,30 @@ def build(args: Namespace, model: Model, rank: int) -> tuple[Rank, dict[str, Any
     names = expectation.layer_names(model)
     ((replica, shard),) = places
     built = Rank(rank, stage, replica, shard, [names[layer] for layer in own], None)
-    recomputes = set(strategy["checkpoint_flags_enc"])
+    # Flags of the blocks of each stage.
+    stages: dict[int, list[int]] = {}
+    for layer, flag in enumerate(strategy["checkpoint_flags_enc"], start=1):
+        stages.setdefault(whole["pp_ranks_whole"][layer], []).append(flag)
     return built, {
         # One stage is passed through by a function of its own.
         "schedule": SCHEDULES[args.pipeline_type] if args.pp_deg > 1 else "none",
         "micro_batches": args.chunks,
         "global_batch": args.global_train_batch_size,
-        "recompute": {(0,): "none", (1,): "layer"}.get(tuple(recomputes), "some layers"),
+        "recompute": recomputed(list(stages.values())),
         "precision": args.mixed_precision,
         "gradients": "fp32" if args.reduce_in_fp32 else "as parameters",
     }
+
+
+def recomputed(stages: list[list[int]]) -> str:
+    """What is computed again, from a flag for each block of each stage."""
+    most = max(sum(flags) for flags in stages)
+    if most == 0:
+        return "none"
+    if all(all(flags) for flags in stages):
+        return "layer"
+    alike = all(flags == [int(index < most) for index in range(len(flags))] for flags in stages)
+    return f"first {most} blocks" if alike else "some layers"
 
 
 if __name__ == "__main__":

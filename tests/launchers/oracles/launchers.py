@@ -16,15 +16,17 @@ def deepspeed_tie(case: Case) -> Padding:
     return Padding(extra={"head": case.model.positions * case.model.hidden} if tied else {})
 
 
-def own_recompute(case: Case) -> str:
-    return case.recompute
+def counted(case: Case) -> str:
+    """The first blocks of every stage are all of them where no stage has more."""
+    words = case.recompute.split()
+    return "layer" if words[0] == "first" and int(words[1]) >= max(case.stages) else case.recompute
 
 
 def blocks_at_once(case: Case) -> str:
     """Megatron says of a whole stage how many blocks it has: as many on every stage."""
     blocks = case.stages[0]
     if case.recompute != "stage":
-        return case.recompute
+        return counted(case)
     return f"{blocks} blocks at once" if blocks > 1 else "layer"
 
 
@@ -43,7 +45,7 @@ class Launcher:
     """PARSED: its parser took the export. BUILT: it built every rank from it. TRAINED: it trained with it."""
     padding: Callable[[Case], Padding] = as_described
     """How its model differs from the described one."""
-    recompute: Callable[[Case], str] = own_recompute
+    recompute: Callable[[Case], str] = counted
     """What it calls what is computed again."""
     facts: tuple[str, ...] = TRAINING
     """What it resolves by itself besides the ranks."""

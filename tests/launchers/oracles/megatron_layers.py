@@ -9,7 +9,9 @@ RECOMPUTE = {(None, None, None): "none", ("full", "uniform", 1): "layer"}
 
 
 def recomputed(granularity: str | None, method: str | None, layers: float | None) -> str:
-    """What is computed again, in our words: several blocks at once where all of a stage are."""
+    """What is computed again, in our words: several blocks at once where all of a stage are, or the first ones of every stage."""
+    if (granularity, method) == ("full", "block"):
+        return f"first {layers:g} blocks"
     several = (granularity, method) == ("full", "uniform") and layers is not None and layers > 1
     told = (granularity, method, layers)
     return f"{layers:g} blocks at once" if several else RECOMPUTE.get(told, str(told))

@@ -8,6 +8,7 @@
 //! | `positions` | where among these is each of them? |
 //! | `absence` | when does a block leave, when is it gone, fetched and needed? |
 //! | `allowed` | which may be chosen? |
+//! | `forms` | which recomputation can be said in a number, as launchers take it? |
 //! | `check` | which actions make no sense, and why? |
 //! | `notation` | how do people write them? |
 //!
@@ -60,6 +61,7 @@
 mod absence;
 mod allowed;
 mod check;
+mod forms;
 mod notation;
 mod positions;
 mod runs;
@@ -73,6 +75,7 @@ use serde::{Deserialize, Serialize};
 pub use absence::{Absence, Part};
 pub use allowed::{Allowed, Way};
 pub use check::ActedStage;
+pub use forms::{Form, blocks};
 pub use notation::{ParseActionError, StagedAction};
 pub use runs::Run;
 pub use steps::{Step, Steps};

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, Schedule};
 
-use super::megatron::{self, layout, recomputed_length};
+use super::megatron::{self, Recomputation, layout};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::nodes;
@@ -34,18 +34,17 @@ struct Asked<'a> {
     grid: Grid,
     transformer: Transformer,
     cut: Cut,
-    /// Blocks that are computed again at once; none where nothing is.
-    recomputed: Option<usize>,
+    /// What is computed again; none where nothing is.
+    recomputed: Option<Recomputation>,
     nodes: usize,
     precision: &'static str,
 }
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_nothing_leaves()?;
     question.check_schedule(&[Schedule::OneFOneB])?;
     let grid = question.grid()?;
     let (transformer, cut) = question.transformer()?;
-    let recomputed = recomputed_length(question, &cut)?;
+    let recomputed = Recomputation::of(question, &cut)?;
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let (nodes, _) = nodes(&ranks)?;
     let precision = match question.plan.training.precision {
@@ -115,8 +114,8 @@ impl Asked<'_> {
             // Writing to a string does not fail.
             let _ = writeln!(yaml, "  megatron_lm_{name}: {value}");
         }
-        if let Some(length) = self.recomputed {
-            for (name, value) in recomputation(length) {
+        if let Some(again) = self.recomputed {
+            for (name, value) in recomputation(again) {
                 let _ = writeln!(yaml, "  megatron_lm_{name}: {}", value.trim_matches('"'));
             }
         }
@@ -155,8 +154,9 @@ impl Asked<'_> {
             others.push(("grad_reduce_in_bf16", "True".to_owned()));
         }
         match self.recomputed {
-            Some(length) => recomputation(length).iter().for_each(|(name, value)| say(name, value)),
-            None => others.extend(recomputation(1).map(|(name, _)| (name, "None".to_owned()))),
+            Some(again) => recomputation(again).iter().for_each(|(name, value)| say(name, value)),
+            None => others
+                .extend(recomputation(Recomputation::uniform(1)).map(|(name, _)| (name, "None".to_owned()))),
         }
         if !others.is_empty() {
             let lines: Vec<String> =
@@ -242,11 +242,11 @@ def accelerator(**settings: Any) -> Accelerator:
 }
 
 /// What is computed again, as Python says it.
-fn recomputation(length: usize) -> [(&'static str, String); 3] {
+fn recomputation(of: Recomputation) -> [(&'static str, String); 3] {
     [
         ("recompute_granularity", "\"full\"".to_owned()),
-        ("recompute_method", "\"uniform\"".to_owned()),
-        ("recompute_num_layers", length.to_string()),
+        ("recompute_method", format!("\"{}\"", of.method)),
+        ("recompute_num_layers", of.blocks.to_string()),
     ]
 }
 

@@ -8,7 +8,7 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, Schedule};
 
 use super::megatron::gpt::{Biases, Gpt, Positions};
-use super::megatron::{self, layout, recomputed_length};
+use super::megatron::{self, Recomputation, layout};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
@@ -31,7 +31,6 @@ pub(super) const EXPORTER: Exporter = Exporter {
 const PROGRAM: [&str; 2] = ["pretrain.py", "--config-file=plan.yaml"];
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_nothing_leaves()?;
     question.check_schedule(&[Schedule::OneFOneB])?;
     let grid = question.grid()?;
     let (transformer, cut) = question.transformer()?;
@@ -50,7 +49,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         let why = "passes fp32 between its stages, which no text of Megatron-Bridge's file says: recommend one in bf16";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
-    let recomputed = recomputed_length(question, &cut)?;
+    let recomputed = Recomputation::of(question, &cut)?;
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let command: Vec<String> =
         Torchrun::of(&ranks)?.words().into_iter().chain(PROGRAM.map(str::to_owned)).collect();
@@ -140,17 +139,23 @@ fn describe(yaml: &mut Yaml, transformer: &Transformer, gpt: Gpt) {
     yaml.say("hidden_dropout", format_args!("{:?}", block.dropout));
 }
 
-fn plan(yaml: &mut Yaml, question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut, recomputed: Option<usize>) {
+fn plan(
+    yaml: &mut Yaml,
+    question: &ExportQuestion<'_>,
+    grid: &Grid,
+    cut: &Cut,
+    recomputed: Option<Recomputation>,
+) {
     yaml.say("pipeline_model_parallel_size", grid.stages);
     // It cuts evenly by itself.
     if !cut.is_even() || cut.has_ends_elsewhere() {
         yaml.say("pipeline_model_parallel_layout", format_args!("\"{}\"", layout(cut)));
     }
     yaml.say("tensor_model_parallel_size", grid.shards);
-    if let Some(length) = recomputed {
+    if let Some(Recomputation { method, blocks }) = recomputed {
         yaml.say("recompute_granularity", "full");
-        yaml.say("recompute_method", "uniform");
-        yaml.say("recompute_num_layers", length);
+        yaml.say("recompute_method", method);
+        yaml.say("recompute_num_layers", blocks);
     }
     yaml.section("train");
     yaml.say("micro_batch_size", question.samples_per_replica(grid));

@@ -1,6 +1,7 @@
 //! Colossal-AI: the plugin of its booster, which cuts the models that it has policies for between blocks.
 
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
@@ -10,6 +11,7 @@ use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::{Held, MicroBatches, PaddedVocabulary};
 use crate::question::{ExportQuestion, Refused, all_or};
+use crate::recomputed::{Runs, not_counted};
 use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
 use crate::word::{self, listed};
@@ -27,11 +29,10 @@ pub(super) const EXPORTER: Exporter = Exporter {
 const PADDED_TO: u64 = 64;
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_nothing_leaves()?;
     question.check_schedule(&[Schedule::OneFOneB])?;
     let grid = question.grid()?;
     let (transformer, cut) = question.transformer()?;
-    let again = recomputed(question, &cut)?;
+    let again = recomputed(question, &transformer, &cut)?;
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let command: Vec<String> =
         Torchrun::of(&ranks)?.words().into_iter().chain(["train.py".to_owned()]).collect();
@@ -47,11 +48,18 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     })
 }
 
-/// How many blocks of each stage are computed again: each stage may have a policy of its own.
+/// How many blocks of each stage are computed again, the first ones: each stage may have a number of its own.
 ///
 /// # Errors
-/// Stages that compute all of themselves again at once.
-fn recomputed(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Vec<usize>, Refused> {
+/// Stages that compute all of themselves again at once, or others than their first blocks.
+fn recomputed(
+    question: &ExportQuestion<'_>,
+    transformer: &Transformer,
+    cut: &Cut,
+) -> Result<Vec<usize>, Refused> {
+    if let Some(runs) = question.recomputed_runs()? {
+        return counted(question, transformer, cut, &runs);
+    }
     let stages = &question.plan.stages;
     let whole =
         stages.iter().enumerate().filter(|(_, stage)| stage.recompute == RecomputePolicy::Stage).map(|(index, _)| {
@@ -63,6 +71,27 @@ fn recomputed(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Vec<usize>, Re
     Ok(blocks
         .map(|(blocks, stage)| if stage.recompute == RecomputePolicy::Layer { blocks } else { 0 })
         .collect())
+}
+
+/// The same where memory actions say so. Its forward pass of GPT-2 reads no numbers: it computes all blocks again.
+fn counted(
+    question: &ExportQuestion<'_>,
+    transformer: &Transformer,
+    cut: &Cut,
+    runs: &[Runs],
+) -> Result<Vec<usize>, Refused> {
+    let model = question.model()?;
+    if transformer.block.rotary_base.is_none() {
+        let all = [(Form::FirstBlocks(usize::MAX), cut.block_counts())];
+        return question.counted(model, runs, all, "computes all blocks of such a model again one by one");
+    }
+    let stages = question.plan.stages.iter().zip(runs).enumerate();
+    let others = stages.filter(|(_, (stage, runs))| {
+        Form::FirstBlocks(runs.len()).runs(model, stage.config.layers()) != **runs
+    });
+    let can = "computes the first blocks of each stage again one by one";
+    all_or(others.map(|(index, (_, runs))| not_counted(index, Some(runs), can)).collect())?;
+    Ok(runs.iter().map(Vec::len).collect())
 }
 
 fn plugin(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut, again: &[usize], command: &str) -> String {

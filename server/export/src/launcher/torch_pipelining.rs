@@ -1,7 +1,8 @@
 //! torch.distributed.pipelining: the plan as JSON, and a module that makes stages and schedule of the user's layers.
 
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
-use loadmaster_proto::training::{Precision, Schedule};
+use loadmaster_proto::training::actions::Form;
+use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
 use crate::chain::Chain;
@@ -26,11 +27,10 @@ pub(super) const RELEASING: Exporter =
     Exporter { target: target(Launcher::TorchPipelining, 2, 15), ..EXPORTER };
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_nothing_leaves()?;
     let schedule = torch_schedule(question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])?);
     question.check_fills_torch_pipeline()?;
     let grid = question.grid()?;
-    let recompute = question.recompute()?;
+    let recompute = recompute(question)?;
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let command: Vec<String> =
         Torchrun::of(&ranks)?.words().into_iter().chain(["train.py".to_owned()]).collect();
@@ -62,6 +62,20 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         Held { last_outputs: MicroBatches::All, ..held(question.plan.training.schedule, releases_outputs) };
     let warnings = warnings(question, &grid);
     Ok(Written { files, command, ranks, warnings, held: Some(held), ..Written::default() })
+}
+
+/// What all stages compute again: each of their layers, or all of themselves.
+///
+/// # Errors
+/// Stages that do otherwise.
+fn recompute(question: &ExportQuestion<'_>) -> Result<RecomputePolicy, Refused> {
+    let Some(runs) = question.recomputed_runs()? else { return question.recompute() };
+    let forms = [
+        (Form::LayersAtOnce(1), RecomputePolicy::Layer),
+        (Form::LayersAtOnce(question.longest_stage()), RecomputePolicy::Stage),
+    ];
+    let can = "computes all layers of every stage again, one by one or at once";
+    question.counted(question.model()?, &runs, forms, can)
 }
 
 /// What the stages of a pipeline of torch hold: torchtitan's are such, too.

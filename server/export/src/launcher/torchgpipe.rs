@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
@@ -24,19 +25,9 @@ pub(super) const EXPORTER: Exporter = Exporter {
 };
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_nothing_leaves()?;
     question.check_schedule(&[Schedule::Gpipe])?;
     check_is_single_pipeline(question)?;
-    // What it computes again is everything within a stage, or nothing.
-    let checkpoint = match question.recompute()? {
-        RecomputePolicy::None => "never",
-        RecomputePolicy::Stage => "always",
-        RecomputePolicy::Layer => {
-            let why =
-                "computes layers again one by one, and torchgpipe whole stages: recommend `stage` or `none`";
-            return Err(vec![StageRefusal::of_plan(why)]);
-        }
-    };
+    let checkpoint = checkpoint(question)?;
     let ranks = question.grid()?.places(question.plan, AxisOrder::StagesFirst);
     let devices = devices(&ranks)?;
     let text = gpipe(question, &devices, checkpoint);
@@ -59,6 +50,26 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         held: Some(held),
         ..Written::default()
     })
+}
+
+/// What it computes again is everything within a stage, of every micro-batch, or nothing.
+///
+/// # Errors
+/// Stages that do otherwise.
+fn checkpoint(question: &ExportQuestion<'_>) -> Result<&'static str, Refused> {
+    if let Some(runs) = question.recomputed_runs()? {
+        let whole = [(Form::LayersAtOnce(question.longest_stage()), "always")];
+        return question.counted(question.model()?, &runs, whole, "computes whole stages again");
+    }
+    match question.recompute()? {
+        RecomputePolicy::None => Ok("never"),
+        RecomputePolicy::Stage => Ok("always"),
+        RecomputePolicy::Layer => {
+            let why =
+                "computes layers again one by one, and torchgpipe whole stages: recommend `stage` or `none`";
+            Err(vec![StageRefusal::of_plan(why)])
+        }
+    }
 }
 
 /// # Errors

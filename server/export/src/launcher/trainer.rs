@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
@@ -23,7 +24,6 @@ pub(super) const EXPORTER: Exporter = Exporter {
 };
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_nothing_leaves()?;
     check_is_replicated(question)?;
     question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])?;
     let grid = question.grid()?;
@@ -91,11 +91,15 @@ fn check_is_replicated(question: &ExportQuestion<'_>) -> Result<(), Refused> {
     crate::question::all_or(refused.collect())
 }
 
-/// Whether each layer is computed again.
+/// Whether each block is computed again.
 ///
 /// # Errors
-/// The whole stage is.
+/// The whole stage is, or other layers are.
 fn recomputes_layers(question: &ExportQuestion<'_>) -> Result<bool, Refused> {
+    if let Some(runs) = question.recomputed_runs()? {
+        let all = [(Form::FirstBlocks(usize::MAX), true)];
+        return question.counted(question.model()?, &runs, all, "computes all blocks again one by one");
+    }
     match question.recompute()? {
         RecomputePolicy::None => Ok(false),
         RecomputePolicy::Layer => Ok(true),

@@ -10,6 +10,7 @@ mod memory;
 mod proofs;
 mod random;
 mod reasons;
+mod recomputed;
 mod refused;
 
 use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};

@@ -5,6 +5,7 @@
 pub(in crate::launcher) mod hosts;
 
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 use serde::Serialize;
@@ -62,14 +63,9 @@ struct Recomputing {
 }
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_nothing_leaves()?;
     question.check_schedule(&[Schedule::OneFOneB])?;
     let grid = question.grid()?;
-    let interval = match question.recompute()? {
-        RecomputePolicy::None => None,
-        RecomputePolicy::Layer => Some(1),
-        RecomputePolicy::Stage => question.plan.stages.iter().map(|stage| stage.config.layer_count()).max(),
-    };
+    let interval = interval(question)?;
     let recomputing =
         interval.map(|layers| Recomputing { activation_checkpoint_interval: layers, use_reentrant: false });
     let training = question.plan.training;
@@ -113,6 +109,24 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         warnings,
         held: Some(held),
         ..Written::default()
+    })
+}
+
+/// How many layers are computed again at once; none where nothing is. What has no parameters of its own, such as a tied head, it
+/// does not.
+///
+/// # Errors
+/// Stages whose memory actions compute other layers again.
+fn interval(question: &ExportQuestion<'_>) -> Result<Option<usize>, Refused> {
+    if let Some(runs) = question.recomputed_runs()? {
+        let forms = (1..=question.longest_stage()).map(|length| (Form::TrainedAtOnce(length), length));
+        let can = "computes all layers with parameters of their own again, from the first of every stage on as many at once";
+        return question.counted(question.model()?, &runs, forms, can).map(Some);
+    }
+    Ok(match question.recompute()? {
+        RecomputePolicy::None => None,
+        RecomputePolicy::Layer => Some(1),
+        RecomputePolicy::Stage => Some(question.longest_stage()),
     })
 }
 

@@ -5,8 +5,10 @@
 
 mod model;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
+use loadmaster_proto::plan::PlanStage;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
@@ -19,6 +21,7 @@ use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::places_in_order;
 use crate::memory::{Held, MicroBatches, MoreParameters};
 use crate::question::{ExportQuestion, Refused, all_or};
+use crate::recomputed::not_counted;
 use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
 use crate::word;
@@ -52,7 +55,6 @@ struct Strategy {
 }
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_nothing_leaves()?;
     let schedule = question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])?;
     let (transformer, cut) = question.transformer()?;
     check_stages(question, &transformer, &cut)?;
@@ -64,7 +66,9 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
-    let strategy = ExportedFile::json("galvatron_config.json", &strategy(question, &cut, schedule, ends));
+    let again = again(question, &transformer, &cut)?;
+    let strategy = strategy(question, &cut, schedule, ends, &again);
+    let strategy = ExportedFile::json("galvatron_config.json", &strategy);
     let known = model::of(&transformer, ends);
     let ranks = places_in_order(question.plan);
     let torchrun = Torchrun::of(&ranks)?;
@@ -175,7 +179,32 @@ fn shards_of_ends(question: &ExportQuestion<'_>) -> u32 {
     of(question.plan.stages.first()).min(of(question.plan.stages.last()))
 }
 
-fn strategy(question: &ExportQuestion<'_>, cut: &Cut, schedule: Schedule, ends: u32) -> Strategy {
+/// Of every block whether it is computed again, alone.
+///
+/// # Errors
+/// Stages whose memory actions compute other layers again, or several at once.
+fn again(question: &ExportQuestion<'_>, transformer: &Transformer, cut: &Cut) -> Result<Vec<bool>, Refused> {
+    let Some(runs) = question.recomputed_runs()? else {
+        let of_stage =
+            |(stage, &blocks): (&PlanStage, &usize)| vec![stage.recompute == RecomputePolicy::Layer; blocks];
+        return Ok(question.plan.stages.iter().zip(&cut.block_counts()).flat_map(of_stage).collect());
+    };
+    let blocks = transformer.blocks();
+    let is_block = |run: &RangeInclusive<usize>| run.start() == run.end() && blocks.contains(run.start());
+    let others = runs.iter().enumerate().filter(|(_, runs)| !runs.iter().all(is_block));
+    let can = "computes any blocks again one by one";
+    all_or(others.map(|(stage, runs)| not_counted(stage, Some(runs), can)).collect())?;
+    let again: BTreeSet<usize> = runs.iter().flatten().map(|run| *run.start()).collect();
+    Ok(blocks.map(|block| again.contains(&block)).collect())
+}
+
+fn strategy(
+    question: &ExportQuestion<'_>,
+    cut: &Cut,
+    schedule: Schedule,
+    ends: u32,
+    again: &[bool],
+) -> Strategy {
     let stages = &question.plan.stages;
     let per_block = |of: &dyn Fn(usize) -> u32| {
         joined(cut.block_counts().iter().enumerate().flat_map(|(stage, &blocks)| vec![of(stage); blocks]))
@@ -187,7 +216,7 @@ fn strategy(question: &ExportQuestion<'_>, cut: &Cut, schedule: Schedule, ends: 
         tp_consecutive_flags: per_block(&|_| 1),
         dp_types_enc: per_block(&|_| 0),
         use_sp: per_block(&|_| 0),
-        checkpoint: per_block(&|stage| u32::from(stages[stage].recompute == RecomputePolicy::Layer)),
+        checkpoint: joined(again.iter().map(|&again| u32::from(again))),
         global_bsz: question.samples(),
         chunks: question.plan.training.micro_batches,
         pipeline_type: if schedule == Schedule::Gpipe { "gpipe" } else { "pipedream_flush" },

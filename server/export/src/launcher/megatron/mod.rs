@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::model::layer::NormKind;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
@@ -18,6 +19,7 @@ use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::{Held, MicroBatches, PaddedVocabulary};
 use crate::question::{ExportQuestion, Refused};
+use crate::recomputed::Runs;
 use crate::refusal::StageRefusal;
 use crate::target::Variant;
 use crate::transformer::Transformer;
@@ -39,7 +41,6 @@ const HALVES: usize = 2;
 const PADDED_TO: u64 = 128;
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_nothing_leaves()?;
     question.check_schedule(&[Schedule::OneFOneB])?;
     let grid = question.grid()?;
     let (transformer, cut) = question.transformer()?;
@@ -177,33 +178,74 @@ fn pattern(cut: &Cut) -> String {
     stages.join("|")
 }
 
+/// What is computed again, as Megatron's family counts it: blocks from the first of each stage on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Recomputation {
+    /// `uniform`, where all blocks are, so many at once; `block`, where the first ones are, one by one.
+    pub(super) method: &'static str,
+    /// How many.
+    pub(super) blocks: usize,
+}
+
+impl Recomputation {
+    /// All blocks, so many at once.
+    pub(super) const fn uniform(blocks: usize) -> Self {
+        Self { method: "uniform", blocks }
+    }
+
+    /// That of a plan; none where nothing is computed again.
+    ///
+    /// # Errors
+    /// Stages that compute other things again, or all of themselves where that is several lengths of blocks.
+    pub(super) fn of(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Option<Self>, Refused> {
+        if let Some(runs) = question.recomputed_runs()? {
+            return Self::counted(question, cut, &runs).map(Some);
+        }
+        match question.recompute()? {
+            RecomputePolicy::None => Ok(None),
+            RecomputePolicy::Layer => Ok(Some(Self::uniform(1))),
+            RecomputePolicy::Stage if cut.is_even() => {
+                Ok(Some(Self::uniform(cut.block_counts().first().copied().unwrap_or(1).max(1))))
+            }
+            RecomputePolicy::Stage => {
+                let why = "computes whole stages again, whose numbers of blocks differ, and Megatron has one for all: recommend \
+                           `layer`";
+                Err(vec![StageRefusal::of_plan(why)])
+            }
+        }
+    }
+
+    fn counted(question: &ExportQuestion<'_>, cut: &Cut, runs: &[Runs]) -> Result<Self, Refused> {
+        let counts = cut.block_counts();
+        let most = counts.iter().copied().max().unwrap_or(0);
+        // Layers of the hybrid model are halves of blocks, and one by one each would have its input kept.
+        let is_hybrid = question.variant == Variant::Hybrid;
+        let first = (1..if is_hybrid { 1 } else { most })
+            .map(|blocks| (Form::FirstBlocks(blocks), Self { method: "block", blocks }));
+        // Its older versions look for blocks behind the last where a stage has no multiple of them.
+        let divides = |length: &usize| counts.iter().all(|blocks| blocks.is_multiple_of(*length));
+        let all =
+            (1..=most).filter(divides).map(|blocks| (Form::BlocksAtOnce(blocks), Self::uniform(blocks)));
+        let can = if is_hybrid {
+            "computes all blocks of every stage again, so many at once"
+        } else {
+            "computes the first blocks of every stage again one by one, as many in each, or all blocks so many at once, of which every stage has \
+             a multiple"
+        };
+        question.counted(question.model()?, runs, first.chain(all), can)
+    }
+}
+
 fn recompute_flags(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Vec<Flag>, Refused> {
-    let Some(blocks) = recomputed_length(question, cut)? else { return Ok(Vec::new()) };
+    let Some(Recomputation { method, blocks }) = Recomputation::of(question, cut)? else {
+        return Ok(Vec::new());
+    };
     let length = if question.variant == Variant::Hybrid { HALVES * blocks } else { blocks };
     Ok(vec![
         flag("recompute-granularity", "full"),
-        flag("recompute-method", "uniform"),
+        flag("recompute-method", method),
         flag("recompute-num-layers", length),
     ])
-}
-
-/// How many blocks are computed again at once; none where nothing is.
-///
-/// # Errors
-/// Stages that compute other things again, or all of themselves where that is several lengths of blocks.
-pub(super) fn recomputed_length(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Option<usize>, Refused> {
-    match question.recompute()? {
-        RecomputePolicy::None => Ok(None),
-        RecomputePolicy::Layer => Ok(Some(1)),
-        RecomputePolicy::Stage if cut.is_even() => {
-            Ok(Some(cut.block_counts().first().copied().unwrap_or(1).max(1)))
-        }
-        RecomputePolicy::Stage => {
-            let why = "computes whole stages again, whose numbers of blocks differ, and Megatron has one for all: recommend \
-                       `layer`";
-            Err(vec![StageRefusal::of_plan(why)])
-        }
-    }
 }
 
 /// Megatron adds gradients of bf16 up in fp32 unless it is told not to.

@@ -7,6 +7,7 @@ mod python;
 mod toml;
 
 use loadmaster_proto::model::layer::{Activation, NormKind, NormPosition, Perceptron};
+use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Written, torch_pipelining};
@@ -33,9 +34,27 @@ struct Asked<'a> {
     recompute: RecomputePolicy,
 }
 
+/// What is computed again: every block, or none.
+///
+/// # Errors
+/// Stages that do otherwise.
+fn recompute(question: &ExportQuestion<'_>) -> Result<RecomputePolicy, Refused> {
+    if let Some(runs) = question.recomputed_runs()? {
+        let all = [(Form::FirstBlocks(usize::MAX), RecomputePolicy::Layer)];
+        return question.counted(question.model()?, &runs, all, "computes all blocks again one by one");
+    }
+    match question.recompute()? {
+        RecomputePolicy::Stage => {
+            let why =
+                "computes whole stages again, and torchtitan blocks one by one: recommend `layer` or `none`";
+            Err(vec![StageRefusal::of_plan(why)])
+        }
+        policy => Ok(policy),
+    }
+}
+
 impl<'a> Asked<'a> {
     fn of(question: &'a ExportQuestion<'a>) -> Result<Self, Refused> {
-        question.check_nothing_leaves()?;
         let schedule = torch_schedule(question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])?);
         question.check_fills_torch_pipeline()?;
         let grid = question.grid()?;
@@ -43,12 +62,7 @@ impl<'a> Asked<'a> {
         check_is_llama(&transformer)
             .and_then(|()| check_shards(&transformer, grid.shards))
             .map_err(|why| vec![StageRefusal::of_plan(why)])?;
-        let recompute = question.recompute()?;
-        if recompute == RecomputePolicy::Stage {
-            let why =
-                "computes whole stages again, and torchtitan blocks one by one: recommend `layer` or `none`";
-            return Err(vec![StageRefusal::of_plan(why)]);
-        }
+        let recompute = recompute(question)?;
         Ok(Self { question, transformer, cut, grid, schedule, recompute })
     }
 

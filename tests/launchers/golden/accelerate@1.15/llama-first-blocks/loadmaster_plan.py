@@ -1,0 +1,30 @@
+"""Written by Loadmaster for plans/golden; do not edit: export again.
+
+In train.py, with batches of 2 samples for each of 8 micro-batches:
+
+    accelerator = Accelerator(megatron_lm_plugin=loadmaster_plan.plugin())
+"""
+
+from typing import Any
+
+from accelerate.utils import MegatronLMPlugin
+
+
+def plugin(**settings: Any) -> MegatronLMPlugin:
+    """The plan; `settings` are the plugin's others."""
+    return MegatronLMPlugin(
+        pp_degree=2,
+        tp_degree=2,
+        context_parallel_size=1,
+        num_micro_batches=8,
+        attention_dropout=0.0,
+        hidden_dropout=0.0,
+        use_rotary_position_embeddings=True,
+        recompute_granularity="full",
+        recompute_method="block",
+        recompute_num_layers=2,
+        other_megatron_args={
+            "pipeline_model_parallel_layout": "Ettt|tttttL",
+        },
+        **settings,
+    )

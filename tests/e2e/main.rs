@@ -25,6 +25,7 @@ mod hostile;
 mod imported;
 mod in_chunks;
 mod kept;
+mod launched_actions;
 mod lists;
 mod log;
 mod managed;

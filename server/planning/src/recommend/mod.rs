@@ -37,8 +37,8 @@ mod question;
 
 pub use answer::{QuestionError, RecommendError, Recommendation, Remedy, Short, WhyNot, recommend};
 pub use ask::{
-    CutUnit, MAX_BATCHES, ProfiledChain, Rules, Transfers, Variant, Wish, batches, divisors, least_share,
-    left_out, recompute, schedules, transfers, variants,
+    Counted, CutUnit, MAX_BATCHES, ProfiledChain, Recomputing, Rules, Transfers, Variant, Wish, batches,
+    divisors, least_share, left_out, recompute, schedules, transfers, variants,
 };
 pub use bind::{BindError, BindQuestion, Bound, StageLack};
 pub use find::{Candidate, CandidateStage, Job};

@@ -11,12 +11,14 @@ use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::Allowed;
+use loadmaster_proto::training::stage::StageConfig;
 
-use super::acted::{ActionsQuestion, Choice, Chooser, KnownAlone};
+use super::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, Launched};
 use super::answer::{QuestionError, RecommendError, recommend};
 use super::ask::{
-    ProfiledChain, Reach, Rules, Transfers, Wish, batches, least_share, left_out, recompute, schedules,
-    transfers,
+    ProfiledChain, Reach, Recomputing, Rules, Transfers, Wish, batches, least_share, left_out, recompute,
+    schedules, transfers,
 };
 use super::chunked::{ChunksQuestion, better};
 use super::find::Job;
@@ -153,48 +155,21 @@ impl PlanQuestion {
     }
 
     fn searched(&self, prepared: Prepared<'_>, stop: &Stop) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        if let Some(allowed) = &self.request.allowed {
+            return self.with_actions(prepared, allowed, stop);
+        }
         let Prepared { mut writer, job, wish, reach, prices } = prepared;
         let request = &self.request;
-        if let Some(allowed) = &request.allowed {
-            // Where no objective is named the fastest actions are asked for.
-            let objective = request.goal.objective.unwrap_or(Objective::MinIterationTime);
-            writer.goal.objective = Some(objective);
-            let wish = Wish { objective, ..wish };
-            let mut allowed = allowed.clone();
-            if let Some(there) = self.fleet.host_memory().filter(|there| *there < allowed.host_memory) {
-                let asked = allowed.host_memory;
-                let note = format!(
-                    "blocks may take {there} of a host's memory by the cluster, not the {asked} asked for"
-                );
-                writer.notes.push(note);
-                allowed.host_memory = there;
-            }
-            let chooser = if request.mode == SearchMode::Mpress { Chooser::Mpress } else { Chooser::Fastest };
-            let choice = Choice { chooser, allowed: &allowed, pace: request.copy_pace };
-            let given = request.partitioning.as_ref();
-            if given.is_none() {
-                let devices = job.fleet.devices();
-                writer.notes.extend(left_out(request, &wish.batches, wish.least_share, devices));
-            }
-            let question = ActionsQuestion {
-                writer: &writer,
-                job,
-                wish: &wish,
-                given,
-                choice,
-                stop,
-                known: &KnownAlone::default(),
-            };
-            let (mut plan, others) = question.answer()?;
-            writer.tell_saved(&mut plan)?;
-            return Ok((plan, others));
-        }
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
             writer.goal = Goal { objective: None, ..writer.goal };
             let mut plan = if request.stage_actions.is_empty() {
                 writer.plan(&named_stages(prices, job, &wish, partitioning)?, GIVEN)?
             } else {
+                if let Some(rules) = &wish.rules {
+                    let stages: Vec<_> = partitioning.stages().iter().map(StageConfig::layers).collect();
+                    rules.check_recomputed(job.model, &stages, &request.stage_actions)?;
+                }
                 let untouched = untouched(prices, job, &wish, partitioning)?;
                 writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?
             };
@@ -206,6 +181,49 @@ impl PlanQuestion {
         writer.notes.extend(left_out.clone());
         let found = recommend(prices, job, &wish, stop).map_err(|error| among(error, left_out))?;
         writer.recommendation(&found)
+    }
+
+    /// The plan whose stages do what is chosen of what is allowed, and of that what the launcher can say.
+    fn with_actions(
+        &self,
+        prepared: Prepared<'_>,
+        allowed: &Allowed,
+        stop: &Stop,
+    ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        let Prepared { mut writer, job, wish, .. } = prepared;
+        let request = &self.request;
+        // Where no objective is named the fastest actions are asked for.
+        let objective = request.goal.objective.unwrap_or(Objective::MinIterationTime);
+        writer.goal.objective = Some(objective);
+        let wish = Wish { objective, ..wish };
+        let mut any = allowed.clone();
+        if let Some(there) = self.fleet.host_memory().filter(|there| *there < any.host_memory) {
+            let asked = any.host_memory;
+            let note = format!(
+                "blocks may take {there} of a host's memory by the cluster, not the {asked} asked for"
+            );
+            writer.notes.push(note);
+            any.host_memory = there;
+        }
+        let allowed = match &wish.rules {
+            Some(rules) => rules.allowed(&any)?,
+            None => any.clone(),
+        };
+        let chooser = if request.mode == SearchMode::Mpress { Chooser::Mpress } else { Chooser::Fastest };
+        let counts = |rules: &Rules| rules.recomputing != Recomputing::Anything;
+        let launched = wish.rules.filter(counts).map(|rules| Launched { rules, model: job.model });
+        let choice = Choice { chooser, allowed: &allowed, pace: request.copy_pace, launched };
+        let given = request.partitioning.as_ref();
+        if given.is_none() {
+            let devices = job.fleet.devices();
+            writer.notes.extend(left_out(request, &wish.batches, wish.least_share, devices));
+        }
+        let known = KnownAlone::default();
+        let question =
+            ActionsQuestion { writer: &writer, job, wish: &wish, given, choice, stop, known: &known };
+        let (mut plan, others) = question.answer()?;
+        writer.tell_saved(&mut plan)?;
+        Ok((plan, others))
     }
 
     /// The tensor degrees that are searched.

@@ -9,6 +9,7 @@ use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 
 use super::Stages;
 use super::asked::Asked;
+use super::launched::Launched;
 use super::replayed::{Begun, Pursued};
 use super::told::{self, baseline, certificate, seconds};
 use crate::actions::fastest::Recipes;
@@ -50,6 +51,8 @@ pub(in crate::recommend) struct Choice<'a> {
     pub(in crate::recommend) chooser: Chooser,
     pub(in crate::recommend) allowed: &'a Allowed,
     pub(in crate::recommend) pace: CopyPace,
+    /// The launcher whose words say which actions there are; none where all that is allowed may be chosen.
+    pub(in crate::recommend) launched: Option<Launched<'a>>,
 }
 
 /// The fastest plan with chosen actions that was found.
@@ -187,7 +190,8 @@ impl Writer<'_> {
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Fastest<'a> {
-        if choice.chooser != Chooser::Fastest || stages.candidates.len() + stages.mapped.len() < 2 {
+        let has_others = stages.candidates.len() + stages.mapped.len() > 1;
+        if choice.chooser != Chooser::Fastest || choice.launched.is_some() || !has_others {
             return best;
         }
         for (_, chooser, allowed) in fewer_ways(choice) {
@@ -242,6 +246,10 @@ impl Writer<'_> {
         let ways: BTreeSet<Way> =
             best.stages.iter().flat_map(|of| &of.actions.actions).map(|of| of.deed.way()).collect();
         let is_fastest = told::is_as_fast_as_untouched(asked, best);
+        if choice.launched.is_some() {
+            // It has one way, and knows no other chooser.
+            return vec![(format!("{}-only", Way::Recompute), Ok(best.clone()))];
+        }
         let mut others = Vec::new();
         for (name, chooser, allowed) in fewer_ways(choice) {
             let has_all = ways.iter().all(|way| allowed.ways.contains(way));

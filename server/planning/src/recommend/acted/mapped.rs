@@ -75,7 +75,11 @@ impl Writer<'_> {
                 let are_alike = mapping.iter().enumerate().all(|(stage, &own)| are_alike(&node, stage, own));
                 let may_go_on = are_alike && !stop.is_requested();
                 let placed = placed(mapping).filter(|_| may_go_on)?;
-                soon(&asked.on(&placed, node.mapped(mapping)), &besides, choice, stop)
+                let there = asked.on(&placed, node.mapped(mapping));
+                match choice.launched {
+                    Some(launched) => Some(self.sayable(&there, choice, launched, stop).ok()?.seconds),
+                    None => soon(&there, &besides, choice, stop),
+                }
             },
         )?;
         let changes = found.mapping.iter().enumerate().any(|(stage, &device)| stage != device);

@@ -8,6 +8,7 @@
 //! | `choose` | which actions are chosen, and what does each way come to alone? |
 //! | `told` | how good are they? |
 //! | `replayed` | which actions does a replay find to fit? |
+//! | `launched` | which of those fit that a launcher can say? |
 //! | `from_plans` | which are the fastest of what never flushes? |
 //! | `extreme` | which plain ones fit where none of those do? |
 //! | `links` | what do copies go over, and who says how fast that is? |
@@ -26,6 +27,7 @@ mod cores;
 mod endless;
 mod extreme;
 mod from_plans;
+mod launched;
 mod links;
 mod mapped;
 mod nodes;
@@ -45,6 +47,7 @@ use loadmaster_proto::training::actions::{Deed, StageActions};
 
 pub(super) use choose::{Choice, Chooser};
 pub(super) use endless::endless_of;
+pub(super) use launched::Launched;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
 pub(super) use objectives::{ActionsQuestion, KnownAlone};
 pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, trip};

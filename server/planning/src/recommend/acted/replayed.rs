@@ -9,6 +9,7 @@ use loadmaster_proto::training::actions::{Hosted, StageActions, Way};
 
 use super::asked::Asked;
 use super::choose::{Choice, Chooser};
+use super::launched::Sayable;
 use crate::actions::fastest::{self, Effort, Known, Recipes};
 use crate::actions::{Held, PlanError, Question, StageWork, paper};
 use crate::predict::ActedStages;
@@ -95,6 +96,11 @@ impl Writer<'_> {
         stop: &Stop,
     ) -> Result<Begun, QuestionError> {
         let mut reserve = vec![0_u64; asked.stages.len()];
+        if let Some(launched) = choice.launched {
+            let Sayable { actions, seconds } = self.sayable(asked, choice, launched, stop)?;
+            let (recipes, besides) = (Recipes::default(), reserve.clone());
+            return Ok(Begun { fitting: Some(Fitting { actions, seconds, recipes, besides }), reserve });
+        }
         let is_endless = asked.candidate.schedule.updates_always();
         let is_mpress = choice.chooser == Chooser::Mpress || is_endless;
         let effort = if is_mpress { Effort::All } else { Effort::Few };
@@ -121,7 +127,8 @@ impl Writer<'_> {
         let alone = |actions| Pursued { actions, recipes: Recipes::default() };
         let all = (Effort::All, recipes);
         let Begun { fitting: few, mut reserve } = begun;
-        if let (Chooser::Mpress, Some(found)) = (choice.chooser, &few) {
+        let is_found = choice.chooser == Chooser::Mpress || choice.launched.is_some();
+        if let Some(found) = few.as_ref().filter(|_| is_found) {
             return Ok(alone(found.actions.clone()));
         }
         if asked.candidate.schedule.updates_always() {

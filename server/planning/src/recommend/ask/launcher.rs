@@ -10,8 +10,9 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::Schedule;
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination};
+use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, Destination, Way};
 
+use super::recomputing::{Counted, Recomputing};
 use crate::search::Cuts;
 
 /// Between which layers a launcher can cut.
@@ -43,7 +44,9 @@ pub struct Rules {
     pub even_nodes: bool,
     /// A stage takes a power of two of a node's devices, or whole nodes.
     pub power_of_two_meshes: bool,
-    /// Blocks that it has away in the host's memory; what it computes again is every launcher's own choice.
+    /// What it computes again where that is chosen layer by layer.
+    pub recomputing: Recomputing,
+    /// Blocks that it has away in the host's memory, exactly as a plan says.
     pub offloads: &'static [Block],
     /// Whether two stages may share a weight (a head that is tied to the embedding).
     pub shared_weights: bool,
@@ -65,7 +68,8 @@ const MEGATRON: Rules = Rules {
     schedules: FLUSHED,
     even_nodes: true,
     power_of_two_meshes: false,
-    offloads: &[Block::Activations],
+    recomputing: Recomputing::Alike(&[Counted::FirstBlocks, Counted::BlocksAtOnce]),
+    offloads: &[],
     shared_weights: true,
     chunks: false,
     note: "Megatron pads the vocabulary to a multiple of 128 times the tensor degree: the ends of the model \
@@ -78,7 +82,6 @@ const TABLE: [Rules; 14] = [
     Rules { launcher: Launcher::MegatronBridge, ..MEGATRON },
     Rules {
         launcher: Launcher::Accelerate,
-        offloads: &[],
         note: "accelerate takes uneven stages only as \
                `MegatronLMPlugin(other_megatron_args={\"pipeline_model_parallel_layout\": …})`, and turns \
                context parallelism and recomputation on unless they are written down",
@@ -86,7 +89,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Torchtitan,
-        offloads: &[],
+        recomputing: Recomputing::Alike(&[Counted::AllBlocks]),
         cut: CutUnit::Layer,
         schedules: BOTH,
         note: "",
@@ -94,7 +97,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::TorchPipelining,
-        offloads: &[],
+        recomputing: Recomputing::Alike(&[Counted::EveryLayer, Counted::WholeStages]),
         cut: CutUnit::Layer,
         schedules: BOTH,
         recompute_per_stage: true,
@@ -104,7 +107,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Deepspeed,
-        offloads: &[],
+        recomputing: Recomputing::Alike(&[Counted::TrainedAtOnce]),
         cut: CutUnit::Layer,
         chunks: true,
         note: "DeepSpeed keeps each stage's output until its backward pass: in flight × output bytes more than \
@@ -113,7 +116,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::ColossalAi,
-        offloads: &[],
+        recomputing: Recomputing::FirstBlocksOfEach,
         recompute_per_stage: true,
         chunks: true,
         note: "Colossal-AI pads the vocabulary to a multiple of 64 times the tensor degree; its default rank \
@@ -122,7 +125,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Galvatron,
-        offloads: &[],
+        recomputing: Recomputing::AnyBlocks,
         shape: PlanShape::EqualDevices,
         schedules: BOTH,
         recompute_per_stage: true,
@@ -131,7 +134,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Alpa,
-        offloads: &[],
+        recomputing: Recomputing::Alike(&[]),
         shape: PlanShape::PerStageMesh,
         cut: CutUnit::Layer,
         schedules: BOTH,
@@ -143,7 +146,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Nnscaler,
-        offloads: &[],
+        recomputing: Recomputing::Alike(&[]),
         shape: PlanShape::PerStageMesh,
         cut: CutUnit::Layer,
         note: "",
@@ -151,7 +154,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Pipedream,
-        offloads: &[],
+        recomputing: Recomputing::Alike(&[]),
         schedules: &[Schedule::OneFOneB, Schedule::PipeDream],
         shape: PlanShape::PerStageReplicas,
         cut: CutUnit::Layer,
@@ -161,7 +164,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Torchgpipe,
-        offloads: &[],
+        recomputing: Recomputing::Alike(&[Counted::WholeStages]),
         shape: PlanShape::SinglePipeline,
         cut: CutUnit::Layer,
         schedules: &[Schedule::Gpipe],
@@ -172,7 +175,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Trainer,
-        offloads: &[],
+        recomputing: Recomputing::Alike(&[Counted::AllBlocks]),
         shape: PlanShape::PerStageReplicas,
         cut: CutUnit::Nowhere,
         note: "Trainer keeps weights and gradients in fp32 where it computes in bf16: up to 4 bytes of each parameter more \
@@ -181,6 +184,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Other,
+        recomputing: Recomputing::Anything,
         shape: PlanShape::PerStageMesh,
         cut: CutUnit::Layer,
         recompute_per_stage: true,
@@ -218,11 +222,37 @@ impl Rules {
         let can: Vec<String> =
             self.offloads.iter().map(|block| format!(" and have {block} at the host")).collect();
         let why = format!(
-            "is {swap}, which {} cannot do: it can compute layers again{}; leave the action out, or the launcher",
+            "is {swap}, which {} cannot do: it can compute {} again{}; leave the action out, or the launcher",
             self.launcher,
+            self.recomputing,
             can.concat()
         );
         Err(Invalid::field("swap", why))
+    }
+
+    /// Ways to hold less that it has.
+    pub fn ways(&self) -> Vec<Way> {
+        let again = (self.recomputing != Recomputing::Alike(&[])).then_some(Way::Recompute);
+        let away = (!self.offloads.is_empty()).then_some(Way::Host);
+        again.into_iter().chain(away).collect()
+    }
+
+    /// What may be chosen for it of what a request allows.
+    ///
+    /// # Errors
+    /// It can do nothing of that; says what to do.
+    pub(in crate::recommend) fn allowed(&self, asked: &Allowed) -> Result<Allowed, Invalid> {
+        let own = self.ways();
+        let ways: Vec<Way> = asked.ways.iter().copied().filter(|way| own.contains(way)).collect();
+        if ways.is_empty() {
+            let why = format!(
+                "are to be chosen from, and {} can do none of them: leave the choice of memory actions out, or the launcher",
+                self.launcher
+            );
+            return Err(Invalid::field("memory_ways", why));
+        }
+        let blocks = asked.blocks.iter().copied().filter(|block| self.offloads.contains(block)).collect();
+        Ok(Allowed { ways, blocks, ..asked.clone() })
     }
 
     /// Restricts where a model is cut. Of a chain that is known by name alone nobody knows where its blocks

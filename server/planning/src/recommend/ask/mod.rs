@@ -5,6 +5,7 @@
 //! | `chain` | of which profile? |
 //! | `batches`, `reach` | which micro-batches, schedules and degrees may be chosen? |
 //! | `launcher` | what can each launcher run? |
+//! | `recomputing` | which layers can each compute again? |
 //! | `transfers` | do devices compute while they exchange with the stages next to them? |
 //! | `wish` | what is asked for? |
 //! | `variant` | which questions is that to a search: batch, schedule, degrees? |
@@ -13,6 +14,7 @@ mod batches;
 mod chain;
 mod launcher;
 mod reach;
+mod recomputing;
 mod transfers;
 mod variant;
 mod wish;
@@ -21,6 +23,8 @@ pub use batches::{batches, least_share, left_out, recompute, schedules};
 pub use chain::ProfiledChain;
 pub use launcher::{CutUnit, Rules};
 pub(super) use reach::Reach;
+pub(super) use recomputing::{Choices, Runs};
+pub use recomputing::{Counted, Recomputing};
 pub use transfers::{Transfers, transfers};
 pub(super) use variant::variants_of_any_size;
 pub use variant::{Variant, divisors, variants};

@@ -1,6 +1,6 @@
 //! What a request for a recommendation asks, checked.
 
-use loadmaster_planning::recommend::Rules;
+use loadmaster_planning::recommend::{Recomputing, Rules};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::model::MAX_LAYERS;
@@ -89,8 +89,8 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     Ok(asked)
 }
 
-/// Which memory actions may be chosen; none where the request asks for none to be. Where a launcher is to run the plan, those blocks
-/// alone that it has away.
+/// Which memory actions may be chosen; none where the request asks for none to be. Where a launcher is to run the plan, what is named
+/// must be what it can say; of what is not, the rest is left out later.
 fn allowed(
     request: &v1::RecommendPlanRequest,
     mode: SearchMode,
@@ -107,24 +107,53 @@ fn allowed(
         || !blocks.is_empty()
         || host_memory != default.host_memory
         || smallest_block != default.smallest_block;
-    let offloads = rules.map(|rules| rules.offloads).filter(|offloads| !offloads.is_empty());
-    let is_away = |block: &Block| offloads.is_none_or(|offloads| offloads.contains(block));
-    if let (Some(rules), Some(block)) = (rules, blocks.iter().find(|block| !is_away(block))) {
-        let can: Vec<&str> = rules.offloads.iter().map(|block| block.as_str()).collect();
-        let why = format!(
-            "has {block}, which {} never has away: name {}, or leave the launcher out",
-            rules.launcher,
-            can.join(", ")
-        );
-        return Err(Invalid::field("memory_blocks", why));
+    let named = Allowed { ways, blocks, host_memory, smallest_block };
+    if let Some(rules) = rules {
+        check_launched(&named, rules)?;
     }
+    let Allowed { ways, blocks, .. } = named;
     let allowed = Allowed {
         ways: if ways.is_empty() { default.ways } else { ways },
-        blocks: if blocks.is_empty() { default.blocks.into_iter().filter(is_away).collect() } else { blocks },
+        blocks: if blocks.is_empty() { default.blocks } else { blocks },
         host_memory,
         smallest_block,
     };
     Ok((is_asked || mode == SearchMode::Mpress).then_some(allowed))
+}
+
+/// Checks that a launcher can do what a request names for its actions, as exports say it.
+fn check_launched(named: &Allowed, rules: Rules) -> Result<(), Invalid> {
+    let (launcher, can) = (rules.launcher, rules.ways());
+    if let Some(way) = named.ways.iter().find(|way| !can.contains(way)) {
+        let can: Vec<&str> = can.iter().map(|way| way.as_str()).collect();
+        let why = if can.is_empty() {
+            format!("has {way}, and {launcher} can do no memory actions: leave it out, or the launcher")
+        } else {
+            let can = can.join(" and ");
+            format!("has {way}, which no export for {launcher} says: name {can}, or leave the launcher out")
+        };
+        return Err(Invalid::field("memory_ways", why));
+    }
+    if let Some(block) = named.blocks.iter().find(|block| !rules.offloads.contains(block)) {
+        let can: Vec<&str> = rules.offloads.iter().map(|block| block.as_str()).collect();
+        let why = if can.is_empty() {
+            format!("has {block}, and {launcher} has no block away: leave it out, or the launcher")
+        } else {
+            let can = can.join(", ");
+            format!("has {block}, which {launcher} never has away: name {can}, or leave the launcher out")
+        };
+        return Err(Invalid::field("memory_blocks", why));
+    }
+    for (field, is_named) in
+        [("host_memory_bytes", named.host_memory.0 > 0), ("smallest_block_bytes", named.smallest_block.0 > 0)]
+    {
+        if is_named && rules.offloads.is_empty() {
+            let why =
+                format!("is of blocks that are away, and {launcher} has none: leave it out, or the launcher");
+            return Err(Invalid::field(field, why));
+        }
+    }
+    Ok(())
 }
 
 fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) -> Result<(), Invalid> {
@@ -184,7 +213,9 @@ fn check_chosen(
     recompute: Option<RecomputePolicy>,
     rules: Option<Rules>,
 ) -> Result<(), Invalid> {
-    let Some(allowed) = &asked.allowed else { return Ok(()) };
+    if asked.allowed.is_none() {
+        return Ok(());
+    }
     if !matches!(asked.mode, SearchMode::Exact | SearchMode::Mpress) {
         let why =
             "is one that chooses no memory actions: name exact or mpress, or leave out what may be chosen";
@@ -218,18 +249,13 @@ fn check_chosen(
         let why = "are given, and others are to be chosen: leave out one of the two";
         return Err(Invalid::field("stage_actions", why));
     }
-    if let Some(rules) = rules.filter(|rules| allowed.ways.contains(&Way::Peer) || rules.offloads.is_empty())
-    {
-        let can = if rules.offloads.is_empty() { "recompute" } else { "recompute and host" };
-        let is_within = allowed
-            .ways
-            .iter()
-            .all(|way| *way == Way::Recompute || (*way == Way::Host && !rules.offloads.is_empty()));
-        if !is_within {
-            let why =
-                format!("has more than {} can do: name {can}, or leave the launcher out", rules.launcher);
-            return Err(Invalid::field("memory_ways", why));
-        }
+    let counts = |rules: &Rules| rules.recomputing != Recomputing::Anything;
+    if let Some(rules) = rules.filter(counts).filter(|_| asked.mode == SearchMode::Mpress) {
+        let why = format!(
+            "is mpress, which chooses layer by layer and slot by slot what {} cannot say: name exact, or leave the launcher out",
+            rules.launcher
+        );
+        return Err(Invalid::field("search_mode", why));
     }
     Ok(())
 }
@@ -363,14 +389,52 @@ mod tests {
         ] {
             assert_eq!(field(request), wrong);
         }
-        // Megatron has activations away alone.
-        let megatron = || v1::RecommendPlanRequest { launcher: v1::Launcher::Megatron.into(), ..some() };
-        assert_eq!(asked(megatron()).allowed.unwrap().blocks, [Block::Activations]);
-        let memory_blocks = vec![v1::MemoryBlock::Optimizer.into()];
-        assert_eq!(field(v1::RecommendPlanRequest { memory_blocks, ..megatron() }), "memory_blocks");
         // Stages may have several devices where the shape says so.
         let shape = v1::PlanShape::PerStageMesh.into();
         asked(v1::RecommendPlanRequest { constraints: shards, shape, ..some() });
+    }
+
+    /// What a launcher cannot say of memory actions is refused where it is named, and left out where it is not.
+    #[test]
+    fn launchers_are_asked_for_what_exports_say() {
+        let launched = |launcher: v1::Launcher| v1::RecommendPlanRequest {
+            launcher: launcher.into(),
+            ..Default::default()
+        };
+        let megatron = || launched(v1::Launcher::Megatron);
+        let field = |request: v1::RecommendPlanRequest| match question(&request).unwrap_err() {
+            ApiError::Invalid(invalid) => invalid.violations()[0].field.clone(),
+            other => panic!("{other}"),
+        };
+        let ways = |way: v1::MemoryWay| vec![way.into()];
+        let recompute =
+            v1::RecommendPlanRequest { memory_ways: ways(v1::MemoryWay::Recompute), ..megatron() };
+        assert_eq!(asked(recompute).allowed.unwrap().ways, [Way::Recompute]);
+        for way in [v1::MemoryWay::Host, v1::MemoryWay::Peer] {
+            assert_eq!(
+                field(v1::RecommendPlanRequest { memory_ways: ways(way), ..megatron() }),
+                "memory_ways"
+            );
+        }
+        let memory_blocks = vec![v1::MemoryBlock::Activations.into()];
+        assert_eq!(field(v1::RecommendPlanRequest { memory_blocks, ..megatron() }), "memory_blocks");
+        assert_eq!(
+            field(v1::RecommendPlanRequest { host_memory_bytes: 1, ..megatron() }),
+            "host_memory_bytes"
+        );
+        let smallest = v1::RecommendPlanRequest { smallest_block_bytes: 1, ..megatron() };
+        assert_eq!(field(smallest), "smallest_block_bytes");
+        let search_mode = v1::SearchMode::Mpress.into();
+        assert_eq!(field(v1::RecommendPlanRequest { search_mode, ..megatron() }), "search_mode");
+        let alpa = v1::RecommendPlanRequest {
+            memory_ways: ways(v1::MemoryWay::Recompute),
+            ..launched(v1::Launcher::Alpa)
+        };
+        assert_eq!(field(alpa), "memory_ways");
+        // A program of one's own does all that is on its devices and at their host.
+        let mut other = launched(v1::Launcher::Other);
+        (other.host_memory_bytes, other.search_mode) = (1, search_mode);
+        assert!(asked(other).allowed.is_some());
     }
 
     /// Numbers that contradict each other are named.

@@ -1044,7 +1044,7 @@ class RecommendPlanRequest(google.protobuf.message.Message):
 
     @property
     def memory_ways(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[loadmaster._wire.v1.actions_pb2.MemoryWay.ValueType]:
-        """Has memory actions chosen, as SEARCH_MODE_MPRESS always does: with which ways to hold less. Default: all."""
+        """Has memory actions chosen, as SEARCH_MODE_MPRESS always does: with which ways to hold less. Default: all that `launcher` can."""
 
     @property
     def memory_blocks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[loadmaster._wire.v1.actions_pb2.MemoryBlock.ValueType]:

@@ -49,7 +49,7 @@ pub(crate) struct Recommend {
     actions: Actions,
 
     /// Has the planner choose what stages do so that they hold less, by any --objective: with these ways [default: all,
-    /// where --swap, --search-mode mpress, or --host-memory without --memory is there].
+    /// of those that --launcher can, where --swap, --search-mode mpress, or --host-memory without --memory is there].
     #[arg(long = "actions", value_name = "WAY", value_delimiter = ',', value_parser = choice::<v1::MemoryWay>(),
           help_heading = "Memory actions")]
     ways: Vec<v1::MemoryWay>,

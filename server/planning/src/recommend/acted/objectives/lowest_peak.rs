@@ -117,7 +117,10 @@ impl ActionsQuestion<'_> {
                 return None;
             }
             let asked = writer.asked(&candidate, writer.plan(&candidate, solver).ok()?, choice.pace).ok()?;
-            let actions = writer.least(&asked, choice.allowed)?;
+            let actions = match choice.launched {
+                Some(launched) => writer.least_sayable(&asked, launched)?,
+                None => writer.least(&asked, choice.allowed)?,
+            };
             let plan = writer.acted(&candidate, &actions, choice.pace, solver).ok()?;
             drop(asked);
             let certificate = first.certificate.clone();

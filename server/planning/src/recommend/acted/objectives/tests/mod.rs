@@ -1,6 +1,7 @@
 //! What is promised of plans with chosen actions, held against asking again, and against actions drawn by lot.
 
 mod bound;
+mod launched;
 mod mapped;
 mod on_cores;
 mod scene;

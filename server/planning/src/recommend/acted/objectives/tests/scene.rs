@@ -134,10 +134,21 @@ impl Scene {
 
     /// The same on the slots of a host.
     pub(super) fn on(host: Option<Host>, objective: Objective, devices: u32, capacity: u64) -> Self {
-        let model = model();
+        Self::of(model(), host, objective, devices, capacity)
+    }
+
+    /// The same of a model whose layers keep as much and take as long as those of the chain.
+    pub(super) fn of(
+        model: Model,
+        host: Option<Host>,
+        objective: Objective,
+        devices: u32,
+        capacity: u64,
+    ) -> Self {
+        let layers = model.layers().len();
         let recordings: Vec<Measurement> = SIZES
             .iter()
-            .flat_map(|&size| (0..LAYERS).map(move |layer| (layer, size)))
+            .flat_map(|&size| (0..layers).map(move |layer| (layer, size)))
             .map(|(layer, size)| recording(&model, layer, size))
             .collect();
         let named = recordings.iter().map(|recording| ("runs/1/measurements/0-0", recording));

@@ -1,0 +1,209 @@
+//! What is promised of plans with actions for a launcher: no plan that it can run is faster on the same stages.
+
+use std::ops::RangeInclusive;
+
+use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::{Launcher, Objective};
+use loadmaster_proto::training::actions::{Deed, StageActions, StagedAction, Way};
+use loadmaster_proto::training::overlap::Overlap;
+use loadmaster_proto::training::stage::Partitioning;
+
+use super::scene::Scene;
+use super::{error, seconds};
+use crate::recommend::{QuestionError, RecommendError};
+
+/// What is enough for all that is kept, for some of it, and for hardly any.
+const CAPACITIES: [u64; 5] = [60_000, 75_000, 90_000, 110_000, 1 << 20];
+
+const WITH_WAYS: [Launcher; 9] = [
+    Launcher::Megatron,
+    Launcher::MegatronBridge,
+    Launcher::Accelerate,
+    Launcher::Torchtitan,
+    Launcher::TorchPipelining,
+    Launcher::Deepspeed,
+    Launcher::ColossalAi,
+    Launcher::Galvatron,
+    Launcher::Other,
+];
+
+/// Embedding, four blocks, norm and head, each as a layer of the chain.
+fn gpt() -> Model {
+    let small = Gpt2 {
+        blocks: 4,
+        hidden_size: 8,
+        heads: 2,
+        sequence_length: 4,
+        positions: 4,
+        vocabulary_size: 16,
+        untied_head: true,
+        dropout: 0.0,
+    };
+    Zoo::Gpt2(small).build().unwrap()
+}
+
+fn on(host: Option<Host>, launcher: Launcher, objective: Objective, capacity: u64) -> Scene {
+    Scene::of(gpt(), host, objective, 2, capacity).with(|scene| {
+        scene.request.goal.launcher = Some(launcher);
+        // The same whoever is to run it.
+        scene.request.overlap = Some(Overlap::Nothing);
+    })
+}
+
+fn scene(launcher: Launcher, objective: Objective, capacity: u64) -> Scene {
+    on(None, launcher, objective, capacity)
+}
+
+/// Stages of the seven layers, where launchers cut that cut between blocks: as many blocks in each, and not.
+fn cuts() -> [Partitioning; 3] {
+    [[3, 4], [2, 5], [4, 3]].map(|sizes| Partitioning::from_sizes(&sizes).unwrap())
+}
+
+/// What `--recompute-method block`, or `uniform`, with this number computes again of the blocks of a stage, as Megatron's own loop
+/// goes through them.
+fn megatron(blocks: &[usize], is_block: bool, number: usize) -> Vec<RangeInclusive<usize>> {
+    if is_block {
+        return blocks.iter().take(number).map(|&block| block..=block).collect();
+    }
+    blocks.chunks(number).map(|of| of[0]..=of[of.len() - 1]).collect()
+}
+
+/// Every plan of these stages that Megatron can run, without a limit on memory.
+fn every(scene: &Scene, stages: &Partitioning) -> Vec<Plan> {
+    let blocks: Vec<Vec<usize>> = stages
+        .stages()
+        .iter()
+        .map(|stage| stage.layers().filter(|layer| (1..=4).contains(layer)).collect())
+        .collect();
+    let most = blocks.iter().map(Vec::len).max().unwrap();
+    let is_even = |number: usize| blocks.iter().all(|blocks| blocks.len().is_multiple_of(number));
+    let block = (0..=most).map(|number| (true, number));
+    let uniform = (1..=most).filter(|&number| is_even(number)).map(|number| (false, number));
+    let all = block.chain(uniform);
+    let of = |(is_block, number)| {
+        let runs = blocks.iter().map(|blocks| megatron(blocks, is_block, number));
+        let actions = runs.map(|runs| StageActions::recomputing(&runs)).collect();
+        scene.given(stages, 4, actions).unwrap()
+    };
+    all.map(of).collect()
+}
+
+/// On named stages no plan that Megatron can run is faster; where none fits none is answered.
+#[test]
+fn no_other_plan_that_megatron_can_run_is_faster() {
+    let (mut found, mut none, mut partly) = (0, 0, 0);
+    let shared = Some(Host { cores: 2, threads: 1, crowded_ratio: 1.2 });
+    for (host, stages, capacity) in [None, shared].into_iter().flat_map(|host| {
+        cuts().into_iter().flat_map(move |stages| CAPACITIES.map(|of| (host, stages.clone(), of)))
+    }) {
+        let asked = on(host, Launcher::Megatron, Objective::MinIterationTime, capacity)
+            .with(|scene| scene.request.partitioning = Some(stages.clone()));
+        let all = every(&asked, &stages);
+        let fit = all.iter().filter(|plan| plan.peak() <= capacity);
+        let fastest = fit.map(seconds).reduce(f64::min);
+        match (asked.answer(), fastest) {
+            (Ok(((_, plan), _)), Some(fastest)) => {
+                found += 1;
+                assert_eq!(seconds(&plan), fastest, "{} within {capacity}", plan.partition());
+                let again = |stage: usize| plan.stages[stage].actions.actions.len();
+                partly += usize::from(again(0) > 0 && again(1) < 4);
+                let certificate = plan.found.certificate.unwrap();
+                assert!(certificate.bound.unwrap() <= certificate.value, "{certificate:?}");
+            }
+            (Err(QuestionError::Recommend(RecommendError::NoPlan { reason, .. })), None) => {
+                none += 1;
+                assert!(reason.contains("megatron can compute again"), "{reason}");
+            }
+            (answer, fastest) => panic!("{stages} within {capacity}: {answer:?}, but {fastest:?}"),
+        }
+    }
+    assert!(found > 5 && none > 1 && partly > 1, "{found} found, {none} not, {partly} in part");
+}
+
+/// Nor has one a lower peak, where that is asked for.
+#[test]
+fn no_other_plan_that_megatron_can_run_has_a_lower_peak() {
+    for stages in cuts() {
+        let asked = scene(Launcher::Megatron, Objective::MinPeakMemory, 1 << 20)
+            .with(|scene| scene.request.partitioning = Some(stages.clone()));
+        let least = every(&asked, &stages).iter().map(Plan::peak).min().unwrap();
+        assert_eq!(asked.plan().peak(), least, "{stages}");
+    }
+}
+
+/// Whatever is asked for, what is chosen for a launcher is what it can say: nothing is away, and all micro-batches do the same.
+#[test]
+fn launchers_are_given_what_they_can_say() {
+    let mut answered = 0;
+    for launcher in WITH_WAYS {
+        // Whatever is asked of one launcher: of the others one question says enough.
+        let all =
+            if launcher == Launcher::Megatron { &Objective::ALL[..] } else { &[Objective::MinIterationTime] };
+        for &objective in all {
+            let asked = scene(launcher, objective, 100_000).with(|scene| {
+                scene.price = Some(1.0);
+                scene.request.goal.constraints.micro_batch_sizes = vec![4];
+            });
+            let plan = match asked.answer() {
+                Ok(((_, plan), _)) => plan,
+                Err(QuestionError::Recommend(RecommendError::NoPlan { .. })) => continue,
+                Err(other) => panic!("{launcher} {objective}: {other}"),
+            };
+            answered += 1;
+            let all = || plan.stages.iter().flat_map(|stage| &stage.actions.actions);
+            if launcher != Launcher::Other {
+                assert!(
+                    all().all(|action| action.deed == Deed::Recompute && action.slots.is_empty()),
+                    "{launcher}"
+                );
+                // Named again, they are taken.
+                let stages = plan.stages.iter().map(|stage| stage.config).collect();
+                let named = asked.with(|scene| {
+                    scene.request.partitioning = Some(Partitioning::new(stages).unwrap());
+                    scene.request.stage_actions =
+                        plan.stages.iter().map(|stage| stage.actions.clone()).collect();
+                    scene.request.allowed = None;
+                    scene.devices = plan.stages.len() as u32;
+                });
+                assert_eq!(seconds(&named.plan()), seconds(&plan), "{launcher} {objective}");
+            }
+        }
+    }
+    assert!(answered > 10, "{answered}");
+}
+
+/// Actions that a launcher cannot say are refused by their path, and choices of which it can do none.
+#[test]
+fn what_cannot_be_said_is_refused() {
+    let named = |actions: &[&str]| {
+        let actions: Vec<StagedAction> = actions.iter().map(|text| text.parse().unwrap()).collect();
+        let asked = scene(Launcher::Megatron, Objective::MinIterationTime, 1 << 20).with(|scene| {
+            scene.request.partitioning = Some(cuts()[0].clone());
+            scene.request.allowed = None;
+            scene.request.stage_actions = StageActions::by_stage(actions);
+        });
+        match asked.answer() {
+            Ok(_) => None,
+            Err(QuestionError::Invalid(invalid)) => Some(invalid.violations()[0].field.clone()),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(named(&["0/1=recompute", "1/3=recompute"]), None);
+    assert_eq!(named(&["0/1..2=recompute", "1/3..4=recompute"]), None, "two at once");
+    assert_eq!(named(&["0/1=recompute", "1/4=recompute"]).as_deref(), Some("stage_actions[1]"));
+    assert_eq!(named(&["0/0=recompute", "1/3=recompute"]).as_deref(), Some("stage_actions[0]"));
+    let slots = named(&["0/1@0=recompute", "1/3=recompute"]);
+    assert_eq!(slots.as_deref(), Some("stage_actions[0].actions[0].slots"));
+
+    let none = scene(Launcher::Alpa, Objective::MinIterationTime, 1 << 20);
+    let Err(QuestionError::Invalid(invalid)) = none.answer() else { panic!("alpa can do nothing") };
+    assert_eq!(invalid.violations()[0].field, "memory_ways");
+    let away = scene(Launcher::Megatron, Objective::MinIterationTime, 1 << 20);
+    let away = away.with(|scene| scene.request.allowed.as_mut().unwrap().ways = vec![Way::Host]);
+    assert!(matches!(away.answer(), Err(QuestionError::Invalid(_))));
+    let small = scene(Launcher::Megatron, Objective::MinIterationTime, 20_000);
+    assert!(matches!(error(&small), RecommendError::NoPlan { .. }));
+}

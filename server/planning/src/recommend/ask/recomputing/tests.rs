@@ -1,0 +1,191 @@
+//! What launchers can say, held against what they are asked and what is exported for them.
+
+use loadmaster_export::{ExportQuestion, Target, Variant, export};
+use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_samples::{CutTransformer, DescribedTransformer};
+
+use super::*;
+
+/// Embedding, five blocks, norm and head, on stages that have two and three blocks.
+const STAGES: [RangeInclusive<usize>; 2] = [0..=2, 3..=7];
+
+fn gpt() -> Model {
+    Zoo::Gpt2(Gpt2 { blocks: 5, ..Gpt2::default() }).build().unwrap()
+}
+
+fn actions(texts: [&[&str]; 2]) -> Vec<StageActions> {
+    let of = |(stage, texts): (usize, &&[&str])| StageActions {
+        actions: texts
+            .iter()
+            .map(|text| {
+                format!("{stage}/{text}")
+                    .parse()
+                    .map(|of: loadmaster_proto::training::actions::StagedAction| of.action)
+            })
+            .collect::<Result<_, _>>()
+            .unwrap(),
+        ..StageActions::default()
+    };
+    texts.iter().enumerate().map(of).collect()
+}
+
+/// The field that is refused of these actions; none where the launcher can say them.
+fn refused(launcher: Launcher, model: &Model, texts: [&[&str]; 2]) -> Option<String> {
+    let checked = Rules::of(launcher).check_recomputed(Some(model), &STAGES, &actions(texts));
+    checked.err().map(|invalid| invalid.violations()[0].field.clone())
+}
+
+#[test]
+fn megatron_counts_alike_from_the_first_block_of_every_stage() {
+    let Some(Choices::Alike(all)) = Rules::of(Launcher::Megatron).recomputing.choices(Some(&gpt()), &STAGES)
+    else {
+        panic!("all stages do the same");
+    };
+    let of = |first: &[RangeInclusive<usize>], second: &[RangeInclusive<usize>]| {
+        vec![first.to_vec(), second.to_vec()]
+    };
+    assert_eq!(
+        all,
+        [
+            of(&[], &[]),
+            of(&[1..=1], &[3..=3]),
+            of(&[1..=1, 2..=2], &[3..=3, 4..=4]),
+            of(&[1..=1, 2..=2], &[3..=3, 4..=4, 5..=5]),
+        ],
+        "no number but one divides two and three"
+    );
+    let even = Rules::of(Launcher::Megatron).recomputing.choices(Some(&gpt()), &[0..=2, 3..=4]);
+    let Some(Choices::Alike(all)) = even else { panic!("all stages do the same") };
+    assert_eq!(all.last(), Some(&of(&[1..=2], &[3..=4])));
+}
+
+#[test]
+fn what_a_launcher_cannot_say_is_refused_by_stage_or_action() {
+    let (gpt, llama) = (gpt(), Zoo::Llama(Llama { blocks: 5, ..Llama::default() }).build().unwrap());
+    let one: [&[&str]; 2] = [&["1=recompute"], &["3=recompute"]];
+    let unlike: [&[&str]; 2] = [&["1=recompute", "2=recompute"], &["3=recompute"]];
+    let all: [&[&str]; 2] = [&["1=recompute", "2=recompute"], &["3=recompute", "4=recompute", "5=recompute"]];
+    let whole: [&[&str]; 2] = [&["0..2=recompute"], &["3..7=recompute"]];
+    let at = |stage: usize| Some(format!("stage_actions[{stage}]"));
+    for (launcher, texts, field) in [
+        (Launcher::Megatron, one, None),
+        (Launcher::Megatron, unlike, at(0)),
+        (Launcher::Megatron, [&["1=recompute"], &["4=recompute"]], at(1)),
+        (Launcher::Megatron, [&["1=recompute"], &[]], at(0)),
+        (Launcher::Megatron, whole, at(0)),
+        (Launcher::Galvatron, [&["2=recompute"], &["4=recompute"]], None),
+        (Launcher::Galvatron, [&[], &["3..4=recompute"]], at(1)),
+        (Launcher::ColossalAi, unlike, at(1)),
+        (Launcher::ColossalAi, all, None),
+        (Launcher::Torchtitan, all, None),
+        (Launcher::Torchtitan, one, at(0)),
+        (Launcher::Torchgpipe, whole, None),
+        (Launcher::Deepspeed, whole, None),
+        (Launcher::Deepspeed, all, at(0)),
+        (Launcher::Alpa, one, at(0)),
+        (Launcher::Other, [&["0..1@0=recompute"], &[]], None),
+    ] {
+        assert_eq!(refused(launcher, &gpt, texts), field, "{launcher} {texts:?}");
+    }
+    assert_eq!(refused(Launcher::ColossalAi, &llama, unlike), None);
+    let slots = refused(Launcher::Galvatron, &gpt, [&[], &["3=recompute", "4@0=recompute"]]);
+    assert_eq!(slots.as_deref(), Some("stage_actions[1].actions[1].slots"));
+    // A tied head alone is nothing that DeepSpeed computes again.
+    let every: [&[&str]; 2] = [
+        &["0=recompute", "1=recompute", "2=recompute"],
+        &["3=recompute", "4=recompute", "5=recompute", "6=recompute"],
+    ];
+    assert_eq!(refused(Launcher::Deepspeed, &gpt, every), None);
+}
+
+/// A small transformer for a launcher, on stages of so many blocks.
+fn cut(launcher: Launcher, is_llama: bool, stages: Vec<usize>) -> CutTransformer {
+    let is_llama = is_llama || launcher == Launcher::Torchtitan;
+    let model = DescribedTransformer {
+        family: if is_llama { "llama" } else { "gpt2" }.to_owned(),
+        blocks: stages.iter().sum::<usize>() as i64,
+        hidden: 32,
+        heads: 4,
+        key_value_heads: if is_llama { 4 } else { 0 },
+        feed_forward: if is_llama { 96 } else { 0 },
+        sequence: 16,
+        positions: if is_llama { 0 } else { 16 },
+        vocabulary: 100,
+        rotary_base: if is_llama { 10_000 } else { 0 },
+        tied: launcher == Launcher::Deepspeed,
+        dropout: 0.0,
+    };
+    CutTransformer {
+        model,
+        devices_per_node: stages.len() as u32,
+        stages,
+        tensor: 1.into(),
+        data: 1.into(),
+        nodes: 1,
+        micro_batch: 2,
+        micro_batches: 8,
+        schedule: if launcher == Launcher::Torchgpipe { "GPipe" } else { "1F1B" }.to_owned(),
+        precision: "bf16".to_owned(),
+        recompute: "none".to_owned(),
+    }
+}
+
+/// Whatever may be chosen for a launcher is exported for it: what a search tries is what its files can say.
+#[test]
+fn every_choice_of_a_launcher_is_exported() {
+    let mut exported = 0;
+    for launcher in [
+        Launcher::Megatron,
+        Launcher::MegatronBridge,
+        Launcher::Accelerate,
+        Launcher::Torchtitan,
+        Launcher::TorchPipelining,
+        Launcher::Deepspeed,
+        Launcher::ColossalAi,
+        Launcher::Galvatron,
+        Launcher::Torchgpipe,
+        Launcher::Trainer,
+    ] {
+        for (is_llama, stages) in [(false, vec![2, 3]), (true, vec![4, 2]), (true, vec![1, 5, 2])] {
+            let stages = if launcher == Launcher::Trainer { vec![stages.iter().sum()] } else { stages };
+            let case = cut(launcher, is_llama, stages);
+            let (plan, model) = (case.plan(), case.model());
+            let layers: Vec<_> = plan.stages.iter().map(|stage| stage.config.layers()).collect();
+            let all = match Rules::of(launcher).recomputing.choices(Some(&model), &layers) {
+                Some(Choices::Alike(all)) => all,
+                // The first stages do more than the last.
+                Some(Choices::Each(each)) => {
+                    let most = each.iter().map(Vec::len).max().unwrap_or(0);
+                    let of = |turn: usize| {
+                        let stage = |(stage, of): (usize, &Vec<Runs>)| {
+                            of[turn.saturating_sub(stage).min(of.len() - 1)].clone()
+                        };
+                        each.iter().enumerate().map(stage).collect()
+                    };
+                    (0..most).map(of).collect()
+                }
+                None => panic!("{launcher} can say anything"),
+            };
+            assert!(all.len() > 1, "{launcher}");
+            for runs in all {
+                let mut plan = plan.clone();
+                for (stage, runs) in plan.stages.iter_mut().zip(&runs) {
+                    stage.actions = StageActions::recomputing(runs);
+                }
+                let (name, target) = (PlanName::from_id("some").unwrap(), Target::of(launcher, "").unwrap());
+                let question = ExportQuestion {
+                    name: &name,
+                    plan: &plan,
+                    model: Some(&model),
+                    target,
+                    variant: Variant::Usual,
+                };
+                export(&question).unwrap_or_else(|refusal| panic!("{launcher} {runs:?}: {refusal}"));
+                exported += 1;
+            }
+        }
+    }
+    assert!(exported > 60, "{exported}");
+}

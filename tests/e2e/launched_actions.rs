@@ -1,4 +1,4 @@
-//! Memory actions for a launcher, as users ask for them: what it can say is chosen, trained and exported.
+//! Memory actions for a launcher, as users ask for them: what it can say is chosen, trained, exported, and told at its cost.
 
 use loadmaster_tests::{Planner, cli, json};
 use serde_json::Value;
@@ -33,8 +33,8 @@ fn again(plan: &Value) -> Vec<Vec<i64>> {
     plan["stages"].as_array().unwrap().iter().map(of).collect()
 }
 
-/// Of the first blocks of every stage as many are computed again as must be; the plan trains as predicted and leaves as Megatron's
-/// own flags.
+/// Of the first blocks of every stage as many are computed again as must be; the plan trains as predicted, leaves as Megatron's own
+/// flags, and says what the launcher costs.
 #[test]
 fn what_is_chosen_for_a_launcher_is_what_it_runs() {
     let (planner, _worker) = scene("1GiB");
@@ -52,9 +52,14 @@ fn what_is_chosen_for_a_launcher_is_what_it_runs() {
     let count = layers[0].len() as i64;
     assert!((1..=3).contains(&count), "{plan}");
     assert_eq!(layers, [(1..=count).collect::<Vec<_>>(), vec![4]], "{plan}");
+    let cost = &plan["restrictionCost"];
+    assert!(cost["ratio"].as_f64().unwrap() >= 1.0 && cost["freeValue"].as_f64().unwrap() > 0.0, "{cost}");
     trained(&planner, &plan);
 
     let name = plan["name"].as_str().unwrap();
+    let shown = cli(&planner, &["plan", "show", name]);
+    assert!(shown.stdout.contains("restricted at "), "{}", shown.stdout);
+    println!("{}", shown.stdout);
     let folder = tempfile::tempdir().unwrap();
     let made = cli(&planner, &["plan", "export", name, "--to", folder.path().to_str().unwrap()]);
     assert_eq!(made.code, 0, "{}", made.stderr);

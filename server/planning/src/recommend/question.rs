@@ -222,6 +222,7 @@ impl PlanQuestion {
         let question =
             ActionsQuestion { writer: &writer, job, wish: &wish, given, choice, stop, known: &known };
         let (mut plan, others) = question.answer()?;
+        plan.found.restriction = question.restriction(&plan, &any);
         writer.tell_saved(&mut plan)?;
         Ok((plan, others))
     }

@@ -26,4 +26,5 @@ pub use recommendation::{Recommendation, recommend};
 pub use remedies::Remedy;
 #[cfg(test)]
 pub(super) use restriction::broken_rules;
+pub(super) use restriction::broken_stages;
 pub use why_not::{Short, WhyNot};

@@ -1,14 +1,17 @@
 //! What a shape and a launcher cost: the best plan without them, and which of their rules it breaks.
 
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::compared::RestrictionCost;
 use loadmaster_proto::plan::objective::{PlanShape, SearchMode};
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::cost::Market;
 use crate::recommend::ask::Wish;
 use crate::recommend::find::{
     Candidate, CandidateStage, Effort, Found, Inquiry, Job, attempt, best_value, counted, value,
 };
-use crate::search::Cuts;
+use crate::search::{Choice, Cuts};
 
 /// Weighs the best of the restricted plans against the best free one; none where nothing restricts, or where no value
 /// can be compared.
@@ -54,17 +57,34 @@ fn weigh(job: &Job<'_>, wish: &Wish, pool: &[Candidate], found: &Found) -> Optio
     })
 }
 
+/// A stage as rules see it.
+type RuledStage = (StageConfig, RecomputePolicy);
+
 /// The rules of a wish's shape and launcher that a plan breaks.
 pub(in crate::recommend) fn broken_rules(job: &Job<'_>, wish: &Wish, plan: &Candidate) -> Vec<String> {
+    let ruled = |stage: &CandidateStage| {
+        let Choice { data, tensor, recompute } = stage.choice;
+        let (first_layer, last_layer) = (stage.first, stage.last);
+        (StageConfig { first_layer, last_layer, data_degree: data, tensor_degree: tensor }, recompute)
+    };
+    broken(job, wish, &plan.stages.iter().map(ruled).collect::<Vec<_>>(), plan.schedule)
+}
+
+/// The same of a plan that is written already; of its stages alone, whatever they do about their memory.
+pub(in crate::recommend) fn broken_stages(job: &Job<'_>, wish: &Wish, plan: &Plan) -> Vec<String> {
+    let ruled: Vec<RuledStage> = plan.stages.iter().map(|stage| (stage.config, stage.recompute)).collect();
+    broken(job, wish, &ruled, plan.training.schedule)
+}
+
+fn broken(job: &Job<'_>, wish: &Wish, stages: &[RuledStage], schedule: Schedule) -> Vec<String> {
     let mut broken = Vec::new();
     let shape = wish.shape;
-    let stages = &plan.stages;
     let differ =
-        |of: fn(&CandidateStage) -> (u32, u32)| stages.windows(2).any(|pair| of(&pair[0]) != of(&pair[1]));
-    let degrees = |stage: &CandidateStage| (stage.choice.data, stage.choice.tensor);
-    let devices = |stage: &CandidateStage| (stage.choice.devices(), 0);
+        |of: fn(&StageConfig) -> (u32, u32)| stages.windows(2).any(|pair| of(&pair[0].0) != of(&pair[1].0));
+    let degrees = |stage: &StageConfig| (stage.data_degree, stage.tensor_degree);
+    let devices = |stage: &StageConfig| (stage.devices(), 0);
     match shape {
-        PlanShape::SinglePipeline if stages.iter().any(|stage| stage.choice.devices() > 1) => {
+        PlanShape::SinglePipeline if stages.iter().any(|(stage, _)| stage.devices() > 1) => {
             broken.push(format!("{shape}: every stage has one device"));
         }
         PlanShape::UniformGrid if differ(degrees) => {
@@ -73,7 +93,7 @@ pub(in crate::recommend) fn broken_rules(job: &Job<'_>, wish: &Wish, plan: &Cand
         PlanShape::EqualDevices if differ(devices) => {
             broken.push(format!("{shape}: all stages have equally many devices"));
         }
-        PlanShape::PerStageReplicas if stages.iter().any(|stage| stage.choice.tensor > 1) => {
+        PlanShape::PerStageReplicas if stages.iter().any(|(stage, _)| stage.tensor_degree > 1) => {
             broken.push(format!("{shape}: no stage has tensor shards"));
         }
         _ => {}
@@ -83,24 +103,25 @@ pub(in crate::recommend) fn broken_rules(job: &Job<'_>, wish: &Wish, plan: &Cand
     let mut cuts = Cuts::anywhere(job.names.len());
     if rules.restrict(&mut cuts, job.model).is_ok() {
         let inner = stages.iter().take(stages.len().saturating_sub(1));
-        if let Some(stage) = inner.clone().find(|stage| !cuts.may_end(stage.last)) {
-            let name = job.names.get(stage.last).map_or("", String::as_str);
-            broken.push(format!("{launcher}: the chain is not cut after layer {} ({name})", stage.last));
+        if let Some((stage, _)) = inner.clone().find(|(stage, _)| !cuts.may_end(stage.last_layer)) {
+            let last = stage.last_layer;
+            let name = job.names.get(last).map_or("", String::as_str);
+            broken.push(format!("{launcher}: the chain is not cut after layer {last} ({name})"));
         }
     }
     if !rules.recompute_per_stage {
-        let mut policies: Vec<_> = stages.iter().map(|stage| stage.choice.recompute).collect();
+        let mut policies: Vec<_> = stages.iter().map(|(_, recompute)| *recompute).collect();
         policies.dedup();
         if let [one, other, ..] = policies.as_slice() {
             broken.push(format!("{launcher}: all stages recompute alike, not {} beside {}", one, other));
         }
     }
-    if !rules.schedules.contains(&plan.schedule) {
-        broken.push(format!("{launcher}: it does not run {}", plan.schedule));
+    if !rules.schedules.contains(&schedule) {
+        broken.push(format!("{launcher}: it does not run {schedule}"));
     }
     let largest = job.fleet.largest_node();
-    if let Some(stage) = stages.iter().find(|stage| !rules.allows_mesh(stage.choice.devices(), largest)) {
-        broken.push(format!("{launcher}: no stage has {} devices", stage.choice.devices()));
+    if let Some((stage, _)) = stages.iter().find(|(stage, _)| !rules.allows_mesh(stage.devices(), largest)) {
+        broken.push(format!("{launcher}: no stage has {} devices", stage.devices()));
     }
     broken
 }

@@ -15,6 +15,7 @@
 //! | `front` | what does less memory cost in time? |
 //! | `proof` | how good is the answer? |
 //! | `remedies` | what would help where there is none? |
+//! | `restriction` | what does the launcher cost? |
 //!
 //! All of them ask `room`, which looks at a few fast pipelines of the shape that is asked for. What it does not find need not
 //! be impossible: a value is proven only where `impossible` rules out every better one, and else leaves a gap.
@@ -30,6 +31,7 @@ mod limits;
 mod lowest_peak;
 mod proof;
 mod remedies;
+mod restriction;
 mod room;
 #[cfg(test)]
 mod tests;

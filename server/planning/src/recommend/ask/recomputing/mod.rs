@@ -199,6 +199,29 @@ impl Rules {
             format!("{what}, and {can}: change what stages compute again, or leave the launcher out"),
         ))
     }
+
+    /// What a launcher cannot do of what stages do, for people.
+    pub(in crate::recommend) fn broken_by(
+        &self,
+        model: Option<&Model>,
+        stages: &[RangeInclusive<usize>],
+        actions: &[StageActions],
+    ) -> Vec<String> {
+        let launcher = self.launcher;
+        let each = actions.iter().enumerate();
+        let all = each.flat_map(|(stage, of)| of.actions.iter().map(move |action| (stage, action)));
+        let swapped = all.into_iter().find(|(_, action)| self.check_action(action).is_err());
+        let swapped = swapped
+            .map(|(stage, action)| format!("{launcher}: no block is away as in stage {stage} ({action})"));
+        let recomputed = self.recomputing.unsaid(model, stages, actions).map(|Unsaid { stage, .. }| {
+            format!(
+                "{launcher}: it computes {} again, and stage {stage} {}",
+                self.recomputing,
+                again(actions.get(stage))
+            )
+        });
+        swapped.into_iter().chain(recomputed).collect()
+    }
 }
 
 /// What a stage computes again, in words.

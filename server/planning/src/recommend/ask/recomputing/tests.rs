@@ -100,6 +100,15 @@ fn what_a_launcher_cannot_say_is_refused_by_stage_or_action() {
     assert_eq!(refused(Launcher::Deepspeed, &gpt, every), None);
 }
 
+#[test]
+fn what_a_launcher_cannot_do_is_told_in_words() {
+    let actions = actions([&["1=activations:host"], &["4=recompute"]]);
+    let told = Rules::of(Launcher::Megatron).broken_by(Some(&gpt()), &STAGES, &actions);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("stage 0 (1=activations:host)") && told[1].contains("4=recompute"), "{told:?}");
+    assert!(Rules::of(Launcher::Other).broken_by(Some(&gpt()), &STAGES, &actions).is_empty());
+}
+
 /// A small transformer for a launcher, on stages of so many blocks.
 fn cut(launcher: Launcher, is_llama: bool, stages: Vec<usize>) -> CutTransformer {
     let is_llama = is_llama || launcher == Launcher::Torchtitan;

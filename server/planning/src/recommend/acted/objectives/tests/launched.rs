@@ -1,4 +1,5 @@
-//! What is promised of plans with actions for a launcher: no plan that it can run is faster on the same stages.
+//! What is promised of plans with actions for a launcher: no plan that it can run is faster on the same stages, and what it costs is
+//! told.
 
 use std::ops::RangeInclusive;
 
@@ -135,9 +136,10 @@ fn no_other_plan_that_megatron_can_run_has_a_lower_peak() {
 }
 
 /// Whatever is asked for, what is chosen for a launcher is what it can say: nothing is away, and all micro-batches do the same.
+/// What that costs is never less than nothing, and where it costs something the rules are named.
 #[test]
-fn launchers_are_given_what_they_can_say() {
-    let mut answered = 0;
+fn launchers_are_given_what_they_can_say_and_told_what_it_costs() {
+    let (mut costly, mut free) = (0, 0);
     for launcher in WITH_WAYS {
         // Whatever is asked of one launcher: of the others one question says enough.
         let all =
@@ -152,7 +154,6 @@ fn launchers_are_given_what_they_can_say() {
                 Err(QuestionError::Recommend(RecommendError::NoPlan { .. })) => continue,
                 Err(other) => panic!("{launcher} {objective}: {other}"),
             };
-            answered += 1;
             let all = || plan.stages.iter().flat_map(|stage| &stage.actions.actions);
             if launcher != Launcher::Other {
                 assert!(
@@ -170,9 +171,44 @@ fn launchers_are_given_what_they_can_say() {
                 });
                 assert_eq!(seconds(&named.plan()), seconds(&plan), "{launcher} {objective}");
             }
+            let Some(cost) = &plan.found.restriction else {
+                assert_eq!(objective, Objective::MaxModel);
+                continue;
+            };
+            let value = plan.found.certificate.as_ref().unwrap().value;
+            assert_eq!(cost.restricted_value, value);
+            assert!(
+                cost.ratio >= 1.0 && (cost.ratio > 1.0) != cost.binding.is_empty(),
+                "{launcher}: {cost:?}"
+            );
+            if cost.ratio > 1.0 {
+                costly += 1
+            } else {
+                free += 1
+            }
+            let brief = asked.with(|scene| scene.request.brief = true).plan();
+            assert_eq!(brief.found.restriction, None);
         }
     }
-    assert!(answered > 10, "{answered}");
+    assert!(costly > 3 && costly + free > 10, "{costly} costly, {free} free");
+}
+
+/// The cost is that of asking without a launcher.
+#[test]
+fn the_cost_is_against_the_plan_of_no_launcher() {
+    let of = |capacity: u64| {
+        scene(Launcher::Megatron, Objective::MinIterationTime, capacity)
+            .with(|scene| scene.request.partitioning = Some(cuts()[0].clone()))
+    };
+    // The least with which anything is found takes most to be computed again.
+    let found =
+        (15..40).map(|step| of(step * 5_000)).find_map(|asked| Some((asked.answer().ok()?.0.1, asked)));
+    let (plan, asked) = found.unwrap();
+    let free = asked.with(|scene| scene.request.goal.launcher = None).plan();
+    let cost = plan.found.restriction.clone().unwrap();
+    assert_eq!((cost.free_value, cost.restricted_value), (seconds(&free), seconds(&plan)));
+    assert!(cost.ratio > 1.0 && cost.binding.iter().all(|rule| rule.starts_with("megatron: ")), "{cost:?}");
+    assert_eq!(free.found.restriction, None, "nobody restricts");
 }
 
 /// Actions that a launcher cannot say are refused by their path, and choices of which it can do none.

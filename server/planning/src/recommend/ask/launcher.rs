@@ -222,7 +222,7 @@ impl Rules {
         let can: Vec<String> =
             self.offloads.iter().map(|block| format!(" and have {block} at the host")).collect();
         let why = format!(
-            "is {swap}, which {} cannot do: it can compute {} again{}; leave the action out, or the launcher",
+            "is {swap}, which {} cannot do: it can compute again {}{}; leave the action out, or the launcher",
             self.launcher,
             self.recomputing,
             can.concat()

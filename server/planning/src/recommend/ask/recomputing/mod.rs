@@ -187,7 +187,7 @@ impl Rules {
             return Ok(());
         };
         let Self { launcher, recomputing, .. } = self;
-        let can = format!("{launcher} computes {recomputing} again, for all micro-batches");
+        let can = format!("{launcher} can compute again, for all micro-batches, {recomputing}");
         let (field, what) = match action {
             Some(action) => {
                 (format!("stage_actions[{stage}].actions[{action}].slots"), "are named".to_owned())
@@ -214,11 +214,8 @@ impl Rules {
         let swapped = swapped
             .map(|(stage, action)| format!("{launcher}: no block is away as in stage {stage} ({action})"));
         let recomputed = self.recomputing.unsaid(model, stages, actions).map(|Unsaid { stage, .. }| {
-            format!(
-                "{launcher}: it computes {} again, and stage {stage} {}",
-                self.recomputing,
-                again(actions.get(stage))
-            )
+            let (again, can) = (again(actions.get(stage)), self.recomputing);
+            format!("{launcher}: stage {stage} {again}, and what it can compute again is {can}")
         });
         swapped.into_iter().chain(recomputed).collect()
     }

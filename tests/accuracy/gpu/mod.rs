@@ -14,8 +14,11 @@ struct Plan {
     plan: String,
     peak_gib: Pair,
     iteration_ms: Pair,
+    /// Each way, or to the device where as many come from there as `down_gib` says.
     #[serde(default)]
     copied_gib: Option<f64>,
+    #[serde(default)]
+    down_gib: Option<f64>,
     #[serde(default)]
     waited_ms: Option<Pair>,
 }
@@ -48,17 +51,22 @@ fn what_the_readme_says_of_a_gpu_is_what_was_measured() {
             assert!(readme.contains(&row), "{row}");
             assert!(measured.profiles.contains_key(&of.model), "{}", of.model);
         }
-        let is_of = |line: &str| measured.profiles.keys().any(|model| line.starts_with(&format!("| {model} |")));
+        let is_of =
+            |line: &str| measured.profiles.keys().any(|model| line.starts_with(&format!("| {model} |")));
         assert_eq!(readme.lines().filter(|line| is_of(line)).count(), measured.plans.len());
     }
 }
 
 impl Plan {
     fn row(&self) -> String {
-        let Self { model, plan, peak_gib: peak, iteration_ms: iteration, copied_gib, waited_ms } = self;
+        let Self { model, plan, peak_gib: peak, iteration_ms: iteration, copied_gib, down_gib, waited_ms } =
+            self;
+        let down = down_gib.map_or_else(String::new, |down| format!(", {down:.2}"));
         let copies = copied_gib.zip(*waited_ms).map_or_else(
             || "–".to_owned(),
-            |(copied, waited)| format!("{copied:.2} GiB; {:.0}, {:.0} ms", waited.predicted, waited.measured),
+            |(copied, waited)| {
+                format!("{copied:.2}{down} GiB; {:.0}, {:.0} ms", waited.predicted, waited.measured)
+            },
         );
         format!(
             "| {model} | {plan} | {:.2} | {:.2} | {} | {} | {} | {} | {copies} |",

@@ -74,7 +74,7 @@ fn ask(
 ) -> Result<Export, Box<Refusal>> {
     let (name, model) = (PlanName::from_id("some").unwrap(), case.model());
     let target = Target::of(launcher, "").unwrap();
-    export(&ExportQuestion { name: &name, plan, model: Some(&model), target, variant })
+    export(&ExportQuestion { name: &name, plan, model: Some(&model), target, named: None, variant })
 }
 
 fn with(case: &CutTransformer, actions: Vec<StageActions>) -> Plan {

@@ -120,7 +120,7 @@ impl ChunksQuestion<'_> {
             ahead: or(ahead, default.ahead),
             behind: or(behind, default.behind),
             on_device: on_device.or(default.on_device),
-            staging: staging.unwrap_or(self.usual_staging()),
+            staging: staging.unwrap_or_else(|| self.usual_staging()),
             kernel: kernel.unwrap_or(default.kernel),
             ..default
         }

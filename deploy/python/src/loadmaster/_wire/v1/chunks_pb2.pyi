@@ -815,7 +815,9 @@ class ChunkChoices(google.protobuf.message.Message):
     behind: builtins.int
     """How many steps a chunk with all its gradients has to leave in, 0 to 16. Default: 0 to 2 are tried."""
     staging: builtins.int
-    """Buffers of the host that gradients pass through where they have no place there, 1 to 64. Default 2."""
+    """Buffers of the host that gradients pass through where they have no place there, and parameters that are rounded for a GPU,
+    1 to 64. Default 2, on GPUs 4.
+    """
     kernel: global___StepKernel.ValueType
     """What updates chunks. Default: STEP_KERNEL_ONE_PASS."""
     @property
@@ -837,15 +839,13 @@ class ChunkChoices(google.protobuf.message.Message):
     @property
     def embeddings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___EmbeddingPlace.ValueType]:
         """Where the table of tokens is when the embedding computes. On the host only where a model begins with such a table that no
-        shards compute, in the layout CHUNK_LAYOUT_ALIGNED where replicas share it, and not of several GPUs. Default: both on CPU
-        slots, EMBEDDING_PLACE_CHUNK on GPUs.
+        shards compute, in the layout CHUNK_LAYOUT_ALIGNED where replicas share it. Default: both.
         """
 
     @property
     def activations(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___ActivationPlace.ValueType]:
         """Where what layers keep of a micro-batch between its passes is. Of a plan with it on the host the stage says as `actions`
-        what leaves and comes when, beside its chunks. Default: both on CPU slots, ACTIVATION_PLACE_DEVICE on GPUs and where a
-        launcher is to train it.
+        what leaves and comes when, beside its chunks. Default: both, ACTIVATION_PLACE_DEVICE where a launcher is to train it.
         """
 
     def __init__(

@@ -189,6 +189,7 @@ fn every_choice_of_a_launcher_is_exported() {
                     plan: &plan,
                     model: Some(&model),
                     target,
+                    named: None,
                     variant: Variant::Usual,
                 };
                 export(&question).unwrap_or_else(|refusal| panic!("{launcher} {runs:?}: {refusal}"));

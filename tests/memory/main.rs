@@ -15,6 +15,7 @@ mod nodes;
 mod partitioned;
 mod report;
 mod saved;
+mod simulated;
 mod trains;
 
 use std::process::ExitCode;
@@ -58,6 +59,7 @@ fn sections(quick: bool) -> Vec<Section> {
         ("Fig. 7 and 8, iterations", Box::new(move || saved::ratios(micro_batches))),
         ("Fig. 9, mapping and striping", Box::new(move || links::cells(micro_batches, mappings))),
         ("Mappings", Box::new(mappings::cells)),
+        ("Simulation, 8 stages of 12 layers, 64 micro-batches", Box::new(simulated::cells)),
         ("Chosen actions, 8 stages of 12 layers", Box::new(move || chosen::random(pipelines))),
         ("Chosen actions, one stage of 48 layers, 8 in flight", Box::new(move || alone::cells(quick))),
         ("Chosen actions, with the partitioning", Box::new(move || partitioned::cells(quick))),

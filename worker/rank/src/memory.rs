@@ -1,5 +1,7 @@
 //! The bytes of a device: counting them, keeping them below the capacity, and recognising excess.
 
+use std::io;
+
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::ledger::Ledger;
@@ -10,6 +12,7 @@ use tch::Device;
 
 use crate::error::RankError;
 use crate::ffi::{self, Excess, Gpu, Mapping, MemoryCounts};
+use crate::progress;
 
 /// Names under which libtorch's CUDA allocator reads its settings.
 const ALLOCATOR_SETTINGS: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
@@ -78,14 +81,20 @@ impl Memory {
     /// A pool of the host's memory for what leaves this device.
     ///
     /// # Errors
-    /// When the host has not so much.
+    /// Out of memory of the host, where it has not so much.
     pub fn host_pool(&self, bytes: Bytes) -> Result<Mapping, RankError> {
         let made = match &self.gpu {
             None => Mapping::made(bytes.0),
             Some(gpu) => Mapping::pinned(bytes.0, gpu),
         };
         made.map_err(|error| {
-            RankError::Other(format!("cannot make a pool of {bytes} in the host's memory: {error}"))
+            if error.kind() != io::ErrorKind::OutOfMemory {
+                let why = format!("cannot make a pool of {bytes} in the host's memory: {error}");
+                return RankError::Other(why);
+            }
+            let (phase, layer) = progress::whereabouts();
+            let (held, allowed, ledger) = (Bytes(0), available_on_host(), Ledger::Host);
+            RankError::OutOfMemory(OutOfMemory { asked: bytes, held, allowed, ledger, phase, layer })
         })
     }
 
@@ -154,6 +163,14 @@ impl Memory {
             allowed: self.capacity.0,
         })
     }
+}
+
+/// What the kernel says that this host has left; nothing where it does not say.
+fn available_on_host() -> Bytes {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kibibytes = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    Bytes(kibibytes.unwrap_or(0).saturating_mul(1 << 10))
 }
 
 /// What in the environment makes libtorch use an allocator that neither counts nor limits.

@@ -36,6 +36,7 @@ pub(super) struct ChunkRun {
     stage: ChunkedStage,
     chunks: Arc<Chunks>,
     capacity: u64,
+    device: Device,
     /// Who shares the chunks, and which of them this rank is.
     group: Option<Group>,
     rank: u32,
@@ -71,6 +72,7 @@ impl ChunkRun {
         let chunks = Arc::new(chunks);
         let mut run = Self {
             capacity: spec.device.capacity.0,
+            device: memory.device(),
             kind: kind(spec.training.precision),
             tensors: Tensors::new(layer_tensors(&spec.model, stage.embedding)),
             rank: group.as_ref().map_or(0, |group| group.own().index),
@@ -304,8 +306,7 @@ impl ChunkRun {
     /// The first iteration is over, and what steps need besides payloads is known.
     fn settle_visits(&mut self) -> Result<(), RankError> {
         self.is_settled = true;
-        let other = &self.trace.other_bytes;
-        let room: Vec<u64> = other.iter().map(|&other| self.capacity.saturating_sub(other)).collect();
+        let room = self.room()?;
         let visits = self.stage.visits(&self.chunks, &room)?;
         self.adopt(&visits)?;
         let is_planned = matches!(self.stage.residency, ChunkResidency::Planned(_));
@@ -318,6 +319,15 @@ impl ChunkRun {
         // What would have come in the iteration that is over.
         let over_end = self.visiting.over_end.clone();
         over_end.into_iter().try_for_each(|told| self.payloads.fetch(told))
+    }
+
+    /// What each step leaves of the device for payloads: the least of all ranks that share them, since these must do the same.
+    fn room(&self) -> Result<Vec<u64>, RankError> {
+        let own = self.trace.other_bytes.iter().map(|&other| self.capacity.saturating_sub(other));
+        let Some(group) = &self.group else { return Ok(own.collect()) };
+        let lacks: Vec<f64> = own.map(|room| -(room as f64)).collect();
+        let most = ffi::aside(|| group.largest(&lacks, self.device))?;
+        Ok(most.into_iter().map(|lacks| -lacks as u64).collect())
     }
 
     /// Waits until all updates are done, and gives back what came for an iteration that nobody begins.

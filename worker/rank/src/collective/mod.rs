@@ -105,8 +105,20 @@ impl Group {
     /// # Errors
     /// When another device is gone.
     pub fn sum(&self, numbers: &[f64], device: Device) -> Result<Vec<f64>, RankError> {
+        self.reduce(numbers, Reduction::Sum, device)
+    }
+
+    /// The largest of each number over all devices.
+    ///
+    /// # Errors
+    /// When another device is gone.
+    pub fn largest(&self, numbers: &[f64], device: Device) -> Result<Vec<f64>, RankError> {
+        self.reduce(numbers, Reduction::Max, device)
+    }
+
+    fn reduce(&self, numbers: &[f64], reduction: Reduction, device: Device) -> Result<Vec<f64>, RankError> {
         let tensor = Tensor::f_from_slice(numbers)?.f_to(device)?;
-        self.all_reduce(&tensor, Reduction::Sum)?;
+        self.all_reduce(&tensor, reduction)?;
         Ok(Vec::try_from(tensor)?)
     }
 

@@ -252,6 +252,30 @@ fn the_least_capacity_is_enough_and_a_byte_less_is_not() {
     }
 }
 
+/// Visits that were planned with more room than there is are replaced after the first iteration, in which steps need what they
+/// need: by a rule that makes the best of the room, and that is told. What is trained is the same.
+#[test]
+fn visits_that_lack_room_are_replaced_and_that_is_told() {
+    let model = small_gpt(true);
+    let training = TrainingSpec { precision: Precision::Bf16, optimizer: ADAM, ..training() };
+    let spec = whole(&model, training);
+    let (plain, _) = run(&spec, None);
+    for order in ChunkOrder::ALL {
+        let bare = in_chunks(1200, order);
+        let all = bare.lay_out(&model, &training).unwrap();
+        let plenty = vec![1 << 40; all.uses.steps()];
+        let visits = bare.paged(Paging { ahead: 2, ..Paging::AT_NEED }, &all, &plenty).unwrap();
+        let planned = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+        let (_, roomy) = run(&spec, Some(planned.clone()));
+        assert!(!roomy.chunks.unwrap().is_replanned, "{order}");
+        let capacity = roomy.peak_allocated.0 - 1;
+        let tight = RankSpec { device: cpu(capacity), ..spec.clone() };
+        let (trained, measured) = run(&tight, Some(planned));
+        assert_same_bits(&trained, &plain, &format!("{order}"));
+        assert!(measured.peak_allocated.0 <= capacity && measured.chunks.unwrap().is_replanned, "{order}");
+    }
+}
+
 /// Both ends of a tied weight add up their gradients in another order in chunks, so a sum differs in its last bits alone;
 /// and one pass over a chunk rounds otherwise than a row of operations, by as little.
 #[test]

@@ -127,6 +127,17 @@ fn a_pool_one_byte_too_small_is_out_of_memory_of_the_host() {
     }
 }
 
+/// A pool that this host cannot make is out of memory in its ledger as well, beside what it has left.
+#[test]
+fn a_pool_that_no_host_has_is_out_of_memory_of_the_host() {
+    let mut spec = solo(&small_gpt(true), training(), positions(&[6])[0]);
+    spec.actions.actions = vec![away((1, 3), Block::Activations, Destination::Host, [0, 0])];
+    spec.actions.host_pool = Bytes(1 << 48);
+    let refused = out_of_memory(&run(&spec));
+    assert_eq!((refused.ledger, refused.asked), (Ledger::Host, Bytes(1 << 48)));
+    assert!(refused.allowed.0 > 0 && refused.allowed < refused.asked);
+}
+
 /// What fails in the middle of a backward pass, which is libtorch's, ends it with the cause.
 #[test]
 fn a_boundary_that_fails_ends_its_backward_pass() {

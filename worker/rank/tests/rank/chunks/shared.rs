@@ -152,6 +152,42 @@ fn shards_in_chunks_train_what_shards_train() {
     }
 }
 
+/// Ranks of which one has little room and the other much move the same chunks at the same boundaries, as exchanges of both need.
+#[test]
+fn ranks_with_unlike_room_move_alike() {
+    let training = TrainingSpec { micro_batch_size: 4, micro_batches: 3, optimizer: ADAM, ..training() };
+    let replicas = Replicas::new(small_gpt(true), training, 2);
+    let (mut plain, _) = replicas.train(None);
+    plain.tensors.retain(|name, _| !name.contains("gradient of"));
+    let paging = Paging { eviction: Eviction::Lru, ahead: 2, behind: 1 };
+    for order in ChunkOrder::ALL {
+        let chunks = ChunkedStage { residency: ChunkResidency::Paged(paging), ..in_chunks(1_300, order) };
+        let (_, roomy) = replicas.train(Some(&chunks));
+        let roomy = roomy[0].chunks.as_ref().unwrap();
+        let all = replicas.lay_out(&chunks);
+        let needed = all.uses.by_step().into_iter().map(|payloads| {
+            payloads.iter().map(|&of| all.payload_bytes(all.uses.payloads()[of].payload.chunk)).sum::<u64>()
+        });
+        let least = roomy.other_bytes.iter().zip(needed).map(|(other, needed)| other + needed).max().unwrap();
+        let partitioning = Partitioning::new(vec![replicas.stage()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut specs = connected(&replicas.model, training, &partitioning, folder.path());
+        for (spec, capacity) in specs.iter_mut().zip([least, 8 << 30]) {
+            spec.chunks = Some(Box::new(chunks.clone()));
+            spec.device = cpu(capacity);
+        }
+        let (shared, measured) = train(specs, folder.path());
+        assert_same_bits(&shared, &plain, &format!("{order}"));
+        let moved = measured.iter().map(|of| {
+            let told = of.chunks.as_ref().unwrap();
+            (told.up_bytes, told.gathered_bytes, told.fetches)
+        });
+        let moved: Vec<_> = moved.collect();
+        assert_eq!(moved[0], moved[1], "{order}");
+        assert!(moved[0].2 > roomy.fetches, "{order}: with less room more is fetched");
+    }
+}
+
 /// Of how many chunks the state is on the device.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum OnDevice {

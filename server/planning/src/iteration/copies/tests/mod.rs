@@ -6,7 +6,6 @@ mod endless;
 mod hand;
 mod monotone;
 mod picture;
-mod speed;
 mod table;
 mod untouched;
 

@@ -93,9 +93,7 @@ fn device(index: u32) -> DeviceSteps {
         layers: &seconds,
         exchange_seconds: 0.0,
     };
-    let trips = actions
-        .absences(&steps)
-        .iter()
-        .map(|absence| Trip::of(absence, BYTES, &Destination::Host, |stage| stage));
+    let absences = actions.absences(&steps);
+    let trips = absences.iter().map(|absence| Trip::of(absence, BYTES, &Destination::Host, |stage| stage));
     DeviceSteps { trips: trips.collect(), steps: stage.timed().unwrap_or_default() }
 }

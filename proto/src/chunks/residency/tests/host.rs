@@ -14,7 +14,7 @@ fn parts(chunk: &HostChunk) -> impl Iterator<Item = HostPart> {
 }
 
 /// Elements of each chunk that have a place on the host as parameters, and as gradients apart, and those that pass through a
-/// buffer as gradients. What may leave unfinished is all of it, else a rank's part.
+/// buffer as gradients, or rounded on their way to a GPU. What may leave unfinished is all of it, else a rank's part.
 fn places(case: &Case) -> Vec<[u64; 3]> {
     let needs = case.needs();
     let of = |chunk: usize| {
@@ -31,7 +31,8 @@ fn places(case: &Case) -> Vec<[u64; 3]> {
         if case.is_on_device(chunk) || own.steps.is_empty() {
             return [0; 3];
         }
-        let passes = kept == 0 && !own.gradients.is_empty();
+        let is_rounded = !is_kept && case.scalar() < 4;
+        let passes = is_rounded || kept == 0 && !own.gradients.is_empty();
         [kept, if is_apart { whole } else { 0 }, if passes { part } else { 0 }]
     };
     (0..case.chunks.layout.chunks().len()).map(of).collect()

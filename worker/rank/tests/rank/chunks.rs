@@ -209,6 +209,13 @@ fn largest_atom(model: &Model, layout: ChunkLayout) -> u64 {
     Packing::new(&sequence, layout, lists).unwrap().largest_atom()
 }
 
+/// The least device on which steps have what they need besides chunks, and the chunks that each needs at once.
+fn least_capacity(chunks: &Chunks, other: &[u64]) -> u64 {
+    let bytes = |&of: &usize| chunks.payload_bytes(chunks.uses.payloads()[of].payload.chunk);
+    let needed = chunks.uses.by_step().into_iter().map(|payloads| payloads.iter().map(bytes).sum::<u64>());
+    other.iter().zip(needed).map(|(other, needed)| other + needed).max().unwrap()
+}
+
 /// A rank never has more on the device than it may: with the least that its steps need it trains the same, whatever rule
 /// evicts, and with a byte less it says where room lacks.
 #[test]
@@ -224,13 +231,7 @@ fn the_least_capacity_is_enough_and_a_byte_less_is_not() {
             let (_, roomy) = run(&spec, Some(chunks.clone()));
             let other = roomy.chunks.unwrap().other_bytes;
             let all = chunks.lay_out(&model, &training).unwrap();
-            let needed = all.uses.by_step().into_iter().map(|payloads| {
-                payloads
-                    .iter()
-                    .map(|&of| all.payload_bytes(all.uses.payloads()[of].payload.chunk))
-                    .sum::<u64>()
-            });
-            let least = other.iter().zip(needed).map(|(other, needed)| other + needed).max().unwrap();
+            let least = least_capacity(&all, &other);
             let with = |capacity| RankSpec { device: cpu(capacity), ..spec.clone() };
             let (tight, measured) = run(&with(least), Some(chunks.clone()));
             let what = format!("{order} {eviction:?}");

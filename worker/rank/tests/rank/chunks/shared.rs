@@ -164,11 +164,7 @@ fn ranks_with_unlike_room_move_alike() {
         let chunks = ChunkedStage { residency: ChunkResidency::Paged(paging), ..in_chunks(1_300, order) };
         let (_, roomy) = replicas.train(Some(&chunks));
         let roomy = roomy[0].chunks.as_ref().unwrap();
-        let all = replicas.lay_out(&chunks);
-        let needed = all.uses.by_step().into_iter().map(|payloads| {
-            payloads.iter().map(|&of| all.payload_bytes(all.uses.payloads()[of].payload.chunk)).sum::<u64>()
-        });
-        let least = roomy.other_bytes.iter().zip(needed).map(|(other, needed)| other + needed).max().unwrap();
+        let least = least_capacity(&replicas.lay_out(&chunks), &roomy.other_bytes);
         let partitioning = Partitioning::new(vec![replicas.stage()]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut specs = connected(&replicas.model, training, &partitioning, folder.path());

@@ -1,7 +1,9 @@
 //! The subsets of a fleet that a plan may take.
 //!
 //! Nodes that are alike are one *class*: a subset says how many devices it takes of each node, and which of the nodes
-//! of a class it takes how many of makes no difference. Nodes with a pinned device are like no other.
+//! of a class it takes how many of makes no difference. Nodes with a pinned device are like no other. Where nodes stay
+//! in the order in which they were named, only neighbours are one class, and one device of the first with two of the
+//! second is another subset than two with one: a stage on two devices of a node begins elsewhere in the pipeline.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashSet};
@@ -37,6 +39,8 @@ pub(crate) struct Subsets<'a> {
     classes: Vec<AlikeNodes>,
     /// Whether all nodes of a subset have equally many devices.
     is_even: bool,
+    /// Whether it makes a difference which node of a class has how many devices.
+    is_in_turn: bool,
     /// Whether classes have unlike nodes, because there are too many.
     is_coarse: bool,
     most: usize,
@@ -47,26 +51,30 @@ type KindCounts = Vec<u32>;
 
 impl<'a> Subsets<'a> {
     /// The subsets that have every pinned device; of all nodes equally many where the launcher starts processes so.
-    pub(crate) fn of(fleet: &'a Fleet, cuts: &'a Cuts, is_even: bool) -> Self {
+    /// Whether a pipeline goes through the nodes in the order in which they are named, or in any.
+    pub(crate) fn of(fleet: &'a Fleet, cuts: &'a Cuts, is_even: bool, keeps_order: bool) -> Self {
         let has_tiers = fleet.tiers.iter().any(Option::is_some);
-        let classes = Self::classes(fleet, cuts.pins(), |one, other| {
+        let classes = Self::classes(fleet, cuts.pins(), keeps_order, |one, other| {
             one.is_like(other) && (!has_tiers || one.domains == other.domains)
         });
         let is_coarse = classes.is_none();
         let of_kind = || {
-            Self::classes(fleet, cuts.pins(), |one, other| {
+            Self::classes(fleet, cuts.pins(), false, |one, other| {
                 (one.kind, one.devices) == (other.kind, other.devices)
             })
         };
         let most = MOST_SUBSETS.min(MOST_NODES / fleet.nodes.len().max(1)).max(2);
         let classes = classes.or_else(of_kind).unwrap_or_default();
-        Self { fleet, pins: cuts.pins(), classes, is_even: is_even && !fleet.is_one_node, is_coarse, most }
+        let (is_even, is_in_turn) = (is_even && !fleet.is_one_node, keeps_order && !fleet.is_one_node);
+        Self { fleet, pins: cuts.pins(), classes, is_even, is_in_turn, is_coarse, most }
     }
 
-    /// Nodes that are alike; none where there are too many classes of them.
+    /// Nodes that are alike, of which only neighbours where that is asked for; none where there are too many classes
+    /// of them.
     fn classes(
         fleet: &Fleet,
         pins: &[Pin],
+        are_neighbours: bool,
         are_alike: impl Fn(&FleetNode, &FleetNode) -> bool,
     ) -> Option<Vec<AlikeNodes>> {
         let mut classes: Vec<AlikeNodes> = Vec::new();
@@ -79,7 +87,8 @@ impl<'a> Subsets<'a> {
             let is_like = |class: &AlikeNodes| {
                 class.least == 0 && least == 0 && are_alike(&fleet.nodes[class.nodes[0]], node)
             };
-            match classes.iter().rposition(is_like) {
+            let begun = if are_neighbours { classes.len().saturating_sub(1) } else { 0 };
+            match classes[begun..].iter().rposition(is_like).map(|class| begun + class) {
                 Some(class) => classes[class].nodes.push(index),
                 None if classes.len() == MOST_CLASSES => return None,
                 None => classes.push(AlikeNodes {
@@ -239,7 +248,7 @@ struct SubsetsInTheMaking<'a> {
 }
 
 impl SubsetsInTheMaking<'_> {
-    /// Takes devices of the nodes of a class from one of them on, fewer than `most` of each, and then of the other
+    /// Takes devices of the nodes of a class from one of them on, at most `most` of each, and then of the other
     /// classes; where `each` is not 0, that many of every node that is taken.
     fn fill(&mut self, class: usize, node: usize, most: u32, each: u32) {
         if self.found.len() >= self.most {
@@ -260,9 +269,12 @@ impl SubsetsInTheMaking<'_> {
             return;
         }
         for taken in (of.least.max(1)..=largest).rev().filter(|&taken| each == 0 || taken == each) {
-            for count in (1..=nodes.min(left / taken)).rev() {
+            // As many of each of the next nodes, and of those after them fewer; in turn, of each whatever there is.
+            let (most_nodes, fewer) =
+                if self.subsets.is_in_turn { (nodes.min(1), u32::MAX) } else { (nodes, taken - 1) };
+            for count in (1..=most_nodes.min(left / taken)).rev() {
                 self.take(class, node..node + count as usize, taken);
-                self.fill(class, node + count as usize, taken - 1, each);
+                self.fill(class, node + count as usize, fewer, each);
                 self.take(class, node..node + count as usize, 0);
             }
         }
@@ -319,7 +331,7 @@ mod tests {
     #[test]
     fn subsets_are_all_ways_to_take_devices_of_nodes() {
         let (fleet, cuts) = (fleet(&[(0, 2), (1, 1), (0, 2)]), Cuts::anywhere(1));
-        let (subsets, is_complete) = Subsets::of(&fleet, &cuts, false).all();
+        let (subsets, is_complete) = Subsets::of(&fleet, &cuts, false, false).all();
         // {0,0} {1,0} {1,1} {2,0} {2,1} {2,2} of the two, with and without the other.
         assert_eq!((subsets.len(), is_complete), (6 * 2 - 1, true));
         assert!(subsets.iter().any(|subset| taken(subset) == [(0, 1), (0, 1)] && subset.origin == [0, 3]));
@@ -328,11 +340,37 @@ mod tests {
         assert_eq!(distinct.len(), subsets.len());
     }
 
+    /// Where nodes stay in the order in which they were named, subsets are told apart by what follows what: each row of
+    /// kinds and numbers that some choice of devices leaves is there, once for neighbours that are alike.
+    #[test]
+    fn nodes_that_stay_in_order_are_taken_in_turn() {
+        for nodes in
+            [&[(0, 2), (0, 3)][..], &[(0, 2), (0, 2), (1, 1)], &[(0, 1), (1, 2), (0, 2)], &[(0, 2); 4]]
+        {
+            let (fleet, cuts) = (fleet(nodes), Cuts::anywhere(1));
+            let mut rows = vec![Vec::new()];
+            for &(kind, devices) in nodes {
+                let with = |row: &Vec<(usize, u32)>, taken: u32| {
+                    row.iter().copied().chain((taken > 0).then_some((kind, taken))).collect()
+                };
+                rows = rows.iter().flat_map(|row| (0..=devices).map(|taken| with(row, taken))).collect();
+            }
+            let expected: HashSet<Vec<(usize, u32)>> =
+                rows.into_iter().filter(|row| !row.is_empty()).collect();
+            let (subsets, is_complete) = Subsets::of(&fleet, &cuts, false, true).all();
+            let found: HashSet<Vec<(usize, u32)>> = subsets.iter().map(taken).collect();
+            assert!(is_complete);
+            assert_eq!(found, expected, "{nodes:?}");
+            let is_uniform = nodes.iter().all(|node| *node == nodes[0]);
+            assert!(!is_uniform || subsets.len() == found.len(), "{nodes:?}: some twice");
+        }
+    }
+
     /// A launcher that starts equally many processes on every node gets no other subsets.
     #[test]
     fn even_subsets_have_equally_many_devices_on_each_node() {
         let (fleet, cuts) = (fleet(&[(0, 3), (0, 3)]), Cuts::anywhere(1));
-        let (subsets, _) = Subsets::of(&fleet, &cuts, true).all();
+        let (subsets, _) = Subsets::of(&fleet, &cuts, true, false).all();
         let mut all: Vec<Vec<u32>> = subsets
             .iter()
             .map(|subset| subset.fleet.nodes.iter().map(|node| node.devices).collect())
@@ -346,7 +384,7 @@ mod tests {
     fn sizes_come_in_the_order_of_their_worth() {
         let nodes: Vec<(usize, u32)> = (0..3_000).map(|node| (node % 2, 8)).collect();
         let (fleet, cuts) = (fleet(&nodes), Cuts::anywhere(1));
-        let subsets = Subsets::of(&fleet, &cuts, false);
+        let subsets = Subsets::of(&fleet, &cuts, false, false);
         let mut sizes = subsets.sizes(|counts| 2.0 * f64::from(counts[0]) + 3.0 * f64::from(counts[1]));
         let first: Vec<(f64, KindCounts)> = std::iter::from_fn(|| sizes.next_size()).take(5).collect();
         let worth: Vec<f64> = first.iter().map(|(worth, _)| *worth).collect();
@@ -362,7 +400,7 @@ mod tests {
         let whole = fleet(&[(0, 4), (1, 2)]);
         let mut cuts = Cuts::anywhere(3);
         cuts.pin(Pin { layer: 1, device: 3 });
-        let (subsets, _) = Subsets::of(&whole, &cuts, false).all();
+        let (subsets, _) = Subsets::of(&whole, &cuts, false, false).all();
         assert!(subsets.iter().all(|subset| subset.origin.contains(&3)));
         let one = subsets.iter().find(|subset| subset.devices() == 1).unwrap();
         assert_eq!(

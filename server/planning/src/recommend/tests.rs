@@ -508,7 +508,7 @@ proptest! {
                     .map(|plan| (plan.peaks(case.wish.unit).highest().unwrap(), plan.seconds().unwrap())).collect();
                 prop_assert_eq!(front.len(), expected.len(), "{:?} {:?}", front, expected);
                 for ((peak, seconds), plan) in front.iter().zip(expected) {
-                    prop_assert!(*peak == highest(plan) && !differ(*seconds, plan.seconds));
+                    prop_assert!(*peak == highest(plan) && !differ(*seconds, plan.seconds), "{front:?} {peak} {seconds} {plan:?}");
                 }
                 prop_assert!(found.certificate.proven);
             }

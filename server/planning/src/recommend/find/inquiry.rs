@@ -119,7 +119,7 @@ impl<'a, M: Market> Inquiry<'a, M> {
 
     /// The subsets of the devices that the launcher can start its processes on, those with all pinned devices.
     pub(in crate::recommend) fn subsets(self) -> Subsets<'a> {
-        Subsets::of(self.fleet(), self.cuts, self.wish.starts_evenly())
+        Subsets::of(self.fleet(), self.cuts, self.wish.starts_evenly(), self.wish.keeps_order)
     }
 
     /// The subsets that a plan may take: all devices, or some of the subsets where devices may be idle.

@@ -37,7 +37,7 @@ impl ActionsQuestion<'_> {
         let room = |subset: Subset| Room { subset, may_idle: false, ..Room::whole(self) };
         // What is left where the search is stopped.
         let spare = self.spare();
-        let subsets = Subsets::of(fleet, &wish.cuts, wish.starts_evenly());
+        let subsets = Subsets::of(fleet, &wish.cuts, wish.starts_evenly(), wish.keeps_order);
         let mut sizes = subsets.sizes(worth);
         let (mut tried, mut last, mut asked) = (Progress::default(), None, 0);
         while let Some((worth, counts)) = sizes.next_size() {

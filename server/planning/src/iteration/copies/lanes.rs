@@ -32,7 +32,7 @@ pub(super) struct Parceled {
     pub(super) asked: f64,
 }
 
-/// Something that may change the speed of something else.
+/// Something that begins, or a transfer that ends, and may change the speed of something else.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Event {
     at: f64,
@@ -44,8 +44,6 @@ pub(super) struct Event {
 /// What happens.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum What {
-    /// The next job of a component is done, unless its speeds have changed since.
-    Done { component: u32, generation: u64 },
     /// Activations begin or end to go over a route.
     Transit { route: u32, begins: bool },
     /// A boundary asks for a copy.
@@ -122,7 +120,6 @@ impl Walk<'_> {
     pub(super) fn happen(&mut self, event: Event) {
         let Event { at, device, what, .. } = event;
         match what {
-            What::Done { component, generation } => self.done(component, generation, at),
             What::Transit { route, begins } => self.transit(route, begins, at),
             What::Copy(asked) => self.asked_for(asked, at),
             What::Step => self.begin_step(device, at),
@@ -134,11 +131,17 @@ impl What {
     /// What ends comes before what begins at the same moment.
     fn rank(&self) -> u8 {
         match self {
-            Self::Done { .. } => 0,
-            Self::Transit { begins, .. } => 1 + u8::from(*begins),
-            Self::Copy(_) => 3,
-            Self::Step => 4,
+            Self::Transit { begins, .. } => u8::from(*begins),
+            Self::Copy(_) => 2,
+            Self::Step => 3,
         }
+    }
+}
+
+impl Event {
+    /// When it happens.
+    pub(super) fn at(&self) -> f64 {
+        self.at
     }
 }
 

@@ -1,29 +1,50 @@
 //! How far copies and steps come whose speed changes.
 
 use super::Cores;
+use super::due::DeviceTable;
 use super::fair::{Flow, MaxMin, Want, level};
-use super::lanes::{Parceled, What};
+use super::lanes::{Event, Parceled};
 use super::walk::Walk;
 
 /// Lanes and cores that change each other's speed, and what is at work on them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Component {
     jobs: Vec<Job>,
-    /// Counts changes of speed: an end that was foretold before one is void.
-    generation: u64,
+    /// When the next of them is done; infinite while speeds are to be set anew.
+    next: f64,
+    /// Whether they are, because what is at work is not what it was.
+    is_changed: bool,
+    /// Whether that is so of copies, too, or of what they share with activations.
+    are_copies_changed: bool,
+}
+
+impl Default for Component {
+    fn default() -> Self {
+        Self { jobs: Vec::new(), next: f64::INFINITY, is_changed: false, are_copies_changed: false }
+    }
 }
 
 /// What is used again from one change of speeds to the next.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(super) struct Scratch<'t> {
     fair: MaxMin,
+    flows: Vec<Flow<'t>>,
     left: Vec<f64>,
-    /// By job of a component.
-    speeds: Vec<f64>,
-    /// Of the jobs of a node: which they are, and what of its cores they want.
-    who: Vec<usize>,
-    wants: Vec<Want>,
     over: Vec<Job>,
+}
+
+/// What activations take, in bytes a second.
+#[derive(Debug)]
+pub(super) struct Taken {
+    of_ways: Vec<f64>,
+    of_groups: Vec<f64>,
+}
+
+impl Taken {
+    /// Nothing, of so many ways and so many groups of them.
+    pub(super) fn nothing(ways: usize, groups: usize) -> Self {
+        Self { of_ways: vec![0.0; ways], of_groups: vec![0.0; groups] }
+    }
 }
 
 /// What is at work.
@@ -36,6 +57,11 @@ struct Job {
     since: f64,
     speed: f64,
     end: f64,
+    /// Of a copy: the speed that its way leaves it.
+    fair: f64,
+    /// On CPU slots: their node, and what of its cores this takes at that speed.
+    node: Option<u32>,
+    want: Want,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,13 +71,34 @@ enum Work {
     /// A copy: bytes.
     Copy(Parceled),
     /// A step of a CPU slot: seconds of a core.
-    Step { device: u32, node: u32 },
+    Step { device: u32 },
 }
 
 impl Job {
     fn new(work: Work, left: f64, now: f64) -> Self {
         // Of no speed yet: its component says how fast.
-        Self { work, began: now, left, since: now, speed: 0.0, end: f64::INFINITY }
+        let want = Want { of_slot: 0.0, slots: 1.0 };
+        Self {
+            work,
+            began: now,
+            left,
+            since: now,
+            speed: 0.0,
+            end: f64::INFINITY,
+            fair: 1.0,
+            node: None,
+            want,
+        }
+    }
+
+    fn is_copy(&self) -> bool {
+        matches!(self.work, Work::Copy(_))
+    }
+
+    /// The same of a device.
+    fn on(self, table: &DeviceTable) -> Self {
+        let node = table.node.map(|(node, _)| node);
+        Self { node, want: Want { slots: table.slots, ..self.want }, ..self }
     }
 
     fn goes_at(&mut self, speed: f64, now: f64) {
@@ -63,20 +110,37 @@ impl Job {
     }
 }
 
-impl Walk<'_> {
-    /// The earliest jobs of a component are done.
-    pub(super) fn done(&mut self, component: u32, generation: u64, now: f64) {
-        let of = &mut self.components[component as usize];
-        if of.generation != generation {
-            return;
+impl<'t> Walk<'t> {
+    /// Has the next happen of what is asked for or at work; whether there was anything.
+    pub(super) fn happen_next(&mut self) -> bool {
+        let asked = self.events.peek().map_or(f64::INFINITY, Event::at);
+        // Whatever else happens at the same moment changes speeds again: they are set once it is over.
+        if self.changed_at < asked {
+            self.share_all();
         }
+        let (done, component) = self.next_done;
+        // What ends comes before what begins at the same moment.
+        if done < f64::INFINITY && done <= asked {
+            self.done(component, done);
+            return true;
+        }
+        let event = self.events.pop();
+        let is_any = event.is_some();
+        if let Some(event) = event {
+            self.happen(event);
+        }
+        is_any
+    }
+
+    /// The earliest jobs of a component are done.
+    fn done(&mut self, component: u32, now: f64) {
+        let of = &mut self.components[component as usize];
         let mut over = std::mem::take(&mut self.scratch.over);
         over.extend(of.jobs.extract_if(.., |job| job.end <= now));
         for job in over.drain(..) {
             match job.work {
                 Work::Latency(copy) => {
-                    let next = Job { began: job.began, ..Job::new(Work::Copy(copy), copy.bytes as f64, now) };
-                    self.components[component as usize].jobs.push(next);
+                    self.copies(component, copy, job.began, now);
                 }
                 Work::Copy(copy) => {
                     self.trips[copy.trip as usize].pending[usize::from(copy.is_back)] -= 1;
@@ -87,15 +151,16 @@ impl Walk<'_> {
                     if let Some(next) = lane.queue.pop_front() {
                         self.begin_copy(next, now);
                     }
+                    self.changes(component, true, now);
                 }
-                Work::Step { device, .. } => {
+                Work::Step { device } => {
                     self.end_step(device as usize, job.began, now);
                     self.awake.push(device);
+                    self.changes(component, false, now);
                 }
             }
         }
         self.scratch.over = over;
-        self.share(component, now);
     }
 
     /// A boundary asks for a copy.
@@ -106,99 +171,69 @@ impl Walk<'_> {
             return;
         }
         self.begin_copy(copy, now);
-        if let Some(component) = self.tables.ways[copy.way as usize].component {
-            self.share(component, now);
-        }
     }
 
     fn begin_copy(&mut self, copy: Parceled, now: f64) {
         let way = &self.tables.ways[copy.way as usize];
         let Some(component) = way.component else { return };
         self.lanes[copy.way as usize].is_taken = true;
-        let job = if way.latency_seconds > 0.0 {
-            Job::new(Work::Latency(copy), way.latency_seconds, now)
-        } else {
-            Job::new(Work::Copy(copy), copy.bytes as f64, now)
-        };
-        self.components[component as usize].jobs.push(job);
+        if way.latency_seconds > 0.0 {
+            // Nobody is slower while it waits for its first byte.
+            let mut job = Job::new(Work::Latency(copy), way.latency_seconds, now);
+            job.goes_at(1.0, now);
+            let of = &mut self.components[component as usize];
+            of.jobs.push(job);
+            let next = of.next.min(job.end);
+            self.is_done_next(component, next);
+            return;
+        }
+        self.copies(component, copy, now, now);
+    }
+
+    /// The first byte of a copy goes over its way.
+    fn copies(&mut self, component: u32, copy: Parceled, began: f64, now: f64) {
+        let table = &self.tables.devices[copy.device as usize];
+        let job = Job { began, ..Job::new(Work::Copy(copy), copy.bytes as f64, now) };
+        self.components[component as usize].jobs.push(job.on(table));
+        self.changes(component, true, now);
     }
 
     /// A CPU slot begins its step.
     pub(super) fn begin_step(&mut self, device: u32, now: f64) {
-        let Some((node, component)) = self.tables.devices[device as usize].node else { return };
+        let table = &self.tables.devices[device as usize];
+        let Some((_, component)) = table.node else { return };
         let steps = &self.tables.of.devices[device as usize].steps;
         let Some(step) = steps.get(self.devices[device as usize].step) else { return };
-        let job = Job::new(Work::Step { device, node }, step.seconds, now);
+        let mut job = Job::new(Work::Step { device }, step.seconds, now).on(table);
+        job.want.of_slot = 1.0;
         self.components[component as usize].jobs.push(job);
-        self.share(component, now);
+        self.changes(component, false, now);
+        if step.seconds <= 0.0 {
+            // It is over before anything else begins.
+            self.share_all();
+        }
     }
 
     /// Activations begin or end to go over a route.
     pub(super) fn transit(&mut self, route: u32, begins: bool, now: f64) {
         let over = &mut self.transits[route as usize];
         *over = if begins { *over + 1 } else { over.saturating_sub(1) };
-        let of = |&way: &u32| self.tables.ways[way as usize].component;
-        let mut touched: Vec<u32> = self.tables.route_ways[route as usize].iter().filter_map(of).collect();
-        touched.sort_unstable();
-        touched.dedup();
-        touched.into_iter().for_each(|component| self.share(component, now));
-    }
-
-    /// Seconds until each job is done, at its speed of now.
-    pub(super) fn seconds_left(&self, now: f64) -> impl Iterator<Item = f64> + '_ {
-        let jobs = self.components.iter().flat_map(|component| &component.jobs);
-        jobs.map(move |job| (job.end - now).min(f64::MAX))
-    }
-
-    /// Sets the speeds of all jobs of a component anew, and foretells when the next one is done.
-    fn share(&mut self, component: u32, now: f64) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        self.set_speeds(component, &mut scratch);
-        let of = &mut self.components[component as usize];
-        of.generation += 1;
-        let generation = of.generation;
-        let mut next = f64::INFINITY;
-        for (job, &speed) in of.jobs.iter_mut().zip(&scratch.speeds) {
-            job.goes_at(speed, now);
-            next = next.min(job.end);
-        }
-        self.scratch = scratch;
-        if next < f64::INFINITY {
-            self.happens_at(next, 0, What::Done { component, generation });
-        }
-    }
-
-    fn set_speeds(&self, component: u32, scratch: &mut Scratch) {
         let tables = self.tables;
-        let jobs = &self.components[component as usize].jobs;
-        let Scratch { fair, left, speeds, .. } = scratch;
-        left.resize(tables.groups.len(), 0.0);
-        let mut flows = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            let Work::Copy(copy) = job.work else { continue };
-            let way = &tables.ways[copy.way as usize];
-            for &group in &way.groups {
-                let is_in = |way: &u32| tables.ways[*way as usize].groups.contains(&group);
-                left[group as usize] =
-                    tables.groups[group as usize] - self.taken(|ways| ways.iter().any(is_in));
+        for &way in &tables.route_ways[route as usize] {
+            self.taken.of_ways[way as usize] = self.taken_of(|ways| ways.contains(&way));
+            let of = &tables.ways[way as usize];
+            for group in &of.groups {
+                let is_in = |way: &u32| tables.ways[*way as usize].groups.contains(group);
+                self.taken.of_groups[*group as usize] = self.taken_of(|ways| ways.iter().any(is_in));
             }
-            let most = (way.bytes_per_second - self.taken(|ways| ways.contains(&copy.way))).max(0.0);
-            flows.push(Flow { most, groups: &way.groups });
-        }
-        fair.share(&flows, left);
-        let mut rates = fair.rates.iter();
-        speeds.clear();
-        speeds.extend(jobs.iter().map(|job| match job.work {
-            Work::Copy(_) => rates.next().copied().unwrap_or(0.0),
-            Work::Latency(_) | Work::Step { .. } => 1.0,
-        }));
-        for &node in &tables.nodes[component as usize] {
-            self.share_cores(node, jobs, scratch);
+            if let Some(component) = of.component {
+                self.changes(component, true, now);
+            }
         }
     }
 
     /// What activations take of the ways for which this holds.
-    fn taken(&self, of: impl Fn(&[u32]) -> bool) -> f64 {
+    fn taken_of(&self, of: impl Fn(&[u32]) -> bool) -> f64 {
         let mut taken = 0.0;
         let routes = self.tables.of.links.routes.iter().zip(&self.tables.route_ways);
         for (&over, (route, ways)) in self.transits.iter().zip(routes) {
@@ -209,40 +244,94 @@ impl Walk<'_> {
         taken
     }
 
-    /// Slows down what is at work on the cores of a node.
-    fn share_cores(&self, node: u32, jobs: &[Job], scratch: &mut Scratch) {
-        let tables = self.tables;
-        let Scratch { speeds, who, wants, .. } = scratch;
-        who.clear();
-        wants.clear();
-        let is_here = |device: u32| tables.devices[device as usize].node.is_some_and(|(of, _)| of == node);
-        for (index, job) in jobs.iter().enumerate() {
-            let want = match job.work {
-                Work::Step { node: of, .. } if of == node => 1.0,
-                Work::Copy(copy) if is_here(copy.device) => {
-                    let way = &tables.ways[copy.way as usize];
-                    way.core_share * speeds[index] / way.bytes_per_second
-                }
-                _ => continue,
-            };
-            let (Work::Step { device, .. }
-            | Work::Latency(Parceled { device, .. })
-            | Work::Copy(Parceled { device, .. })) = job.work;
-            who.push(index);
-            wants.push(Want { of_slot: want, slots: tables.devices[device as usize].slots });
+    /// Seconds until each job is done, at its speed of now.
+    pub(super) fn seconds_left(&mut self, now: f64) -> impl Iterator<Item = f64> + '_ {
+        self.share_all();
+        let jobs = self.components.iter().flat_map(|component| &component.jobs);
+        jobs.map(move |job| (job.end - now).min(f64::MAX))
+    }
+
+    /// What is at work on a component is not what it was: copies, or steps alone.
+    fn changes(&mut self, component: u32, copies: bool, now: f64) {
+        self.changed_at = now;
+        let of = &mut self.components[component as usize];
+        of.are_copies_changed |= copies;
+        if !std::mem::replace(&mut of.is_changed, true) {
+            self.changed.push(component);
+            self.is_done_next(component, f64::INFINITY);
         }
-        let Cores { cores, crowded_ratio, .. } = tables.of.links.cores[node as usize];
-        let level = level(wants, cores);
-        let is_step = |index: usize| matches!(jobs[index].work, Work::Step { .. });
-        let computing = who.iter().zip(wants.iter()).filter(|(index, _)| is_step(**index));
-        let crowded = crowded(computing.map(|(_, want)| want.slots).sum(), cores, crowded_ratio);
-        for (&index, &want) in who.iter().zip(wants.iter()) {
-            if want.of_slot > level {
-                speeds[index] *= level / want.of_slot;
+    }
+
+    /// Foretells when the next job of a component is done.
+    fn is_done_next(&mut self, component: u32, next: f64) {
+        self.components[component as usize].next = next;
+        let (earliest, whose) = self.next_done;
+        if next <= earliest {
+            self.next_done = (next, component);
+        } else if whose == component {
+            let all = (0..).zip(&self.components).map(|(index, of)| (of.next, index));
+            let earlier = |one: (f64, u32), other: (f64, u32)| if other.0 < one.0 { other } else { one };
+            self.next_done = all.reduce(earlier).unwrap_or((f64::INFINITY, 0));
+        }
+    }
+
+    /// Sets the speeds of all jobs anew where what is at work has changed.
+    fn share_all(&mut self) {
+        let now = std::mem::replace(&mut self.changed_at, f64::INFINITY);
+        while let Some(component) = self.changed.pop() {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let mut of = std::mem::take(&mut self.components[component as usize]);
+            if of.are_copies_changed {
+                self.share_ways(&mut of.jobs, &mut scratch);
             }
-            if is_step(index) {
-                speeds[index] /= crowded;
+            of.jobs.iter_mut().filter(|job| job.node.is_none()).for_each(|job| job.goes_at(job.fair, now));
+            for &node in &self.tables.nodes[component as usize] {
+                self.share_cores(node, &mut of.jobs, now);
             }
+            let next = of.jobs.iter().fold(f64::INFINITY, |next, job| next.min(job.end));
+            (of.is_changed, of.are_copies_changed) = (false, false);
+            self.components[component as usize] = of;
+            self.scratch = scratch;
+            self.is_done_next(component, next);
+        }
+    }
+
+    /// What the ways of a component's copies leave each of them.
+    fn share_ways(&self, jobs: &mut [Job], scratch: &mut Scratch<'t>) {
+        let tables = self.tables;
+        let Scratch { fair, flows, left, .. } = scratch;
+        left.resize(tables.groups.len(), 0.0);
+        flows.clear();
+        for job in jobs.iter() {
+            let Work::Copy(copy) = job.work else { continue };
+            let way = &tables.ways[copy.way as usize];
+            for &group in &way.groups {
+                left[group as usize] = tables.groups[group as usize] - self.taken.of_groups[group as usize];
+            }
+            let most = (way.bytes_per_second - self.taken.of_ways[copy.way as usize]).max(0.0);
+            flows.push(Flow { most, groups: &way.groups });
+        }
+        fair.share(flows, left);
+        for (job, &rate) in jobs.iter_mut().filter(|job| job.is_copy()).zip(&fair.rates) {
+            job.fair = rate;
+            if let (Work::Copy(copy), Some(_)) = (job.work, job.node) {
+                let way = &tables.ways[copy.way as usize];
+                job.want.of_slot = way.core_share * rate / way.bytes_per_second;
+            }
+        }
+    }
+
+    /// Slows down what is at work on the cores of a node.
+    fn share_cores(&self, node: u32, jobs: &mut [Job], now: f64) {
+        let Cores { cores, crowded_ratio, .. } = self.tables.of.links.cores[node as usize];
+        let own = || jobs.iter().filter(|job| job.node == Some(node));
+        let level = level(own().map(|job| job.want), cores);
+        let crowded =
+            crowded(own().filter(|job| !job.is_copy()).map(|job| job.want.slots).sum(), cores, crowded_ratio);
+        for job in jobs.iter_mut().filter(|job| job.node == Some(node)) {
+            let want = job.want.of_slot;
+            let speed = if want > level { job.fair * (level / want) } else { job.fair };
+            job.goes_at(if job.is_copy() { speed } else { speed / crowded }, now);
         }
     }
 }

@@ -86,7 +86,7 @@ fn is_same(before: &[f64], now: &[f64], seconds: f64) -> bool {
 
 impl Walk<'_> {
     /// What decides about the next iteration, and the ends of this one.
-    fn left(&self, end: f64) -> Vec<f64> {
+    fn left(&mut self, end: f64) -> Vec<f64> {
         let ends = self.devices.iter().map(|device| device.time - self.began);
         let mut left: Vec<f64> = ends.collect();
         left.extend(self.lanes.iter().map(|lane| (lane.free - end).max(0.0)));
@@ -101,9 +101,7 @@ impl Walk<'_> {
     fn outcome(mut self, end: f64) -> Copied {
         if self.keep.copies {
             // Those that are still on their way end, too.
-            while let Some(event) = self.events.pop() {
-                self.happen(event);
-            }
+            while self.happen_next() {}
         }
         let began = self.began;
         let mut devices: Vec<_> = self.devices.into_iter().map(|of| (of.time, of.times)).collect();

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 use super::due::{Act, Due};
 use super::lanes::{Event, Lane, What};
-use super::sharing::{Component, Scratch};
+use super::sharing::{Component, Scratch, Taken};
 use super::simulate::{Keep, Limit};
 use super::tables::Tables;
 use super::{CopiesError, DeviceSteps, DeviceTimes, TimedCopy, TimedWait};
@@ -22,9 +22,15 @@ pub(super) struct Walk<'t> {
     pub(super) trips: Vec<Underway>,
     pub(super) lanes: Vec<Lane>,
     pub(super) components: Vec<Component>,
-    pub(super) scratch: Scratch,
-    /// How many transfers go over each route.
+    /// Those whose speeds are to be set anew, and since when; never, where there is none.
+    pub(super) changed: Vec<u32>,
+    pub(super) changed_at: f64,
+    /// When the next job of a component is done, and of which.
+    pub(super) next_done: (f64, u32),
+    pub(super) scratch: Scratch<'t>,
+    /// How many transfers go over each route, and what they take.
     pub(super) transits: Vec<u32>,
+    pub(super) taken: Taken,
     /// Not a number while it is not known.
     pub(super) arrivals: Vec<f64>,
     /// Devices that may go on.
@@ -96,8 +102,12 @@ impl<'t> Walk<'t> {
             trips: vec![Underway::default(); trips],
             lanes: tables.ways.iter().map(|_| Lane::default()).collect(),
             components: (0..tables.components).map(|_| Component::default()).collect(),
+            changed: Vec::new(),
+            changed_at: f64::INFINITY,
+            next_done: (f64::INFINITY, 0),
             scratch: Scratch::default(),
             transits: vec![0; tables.route_ways.len()],
+            taken: Taken::nothing(tables.ways.len(), tables.groups.len()),
             arrivals: vec![f64::NAN; tables.takers.len()],
             awake: Vec::new(),
             events: BinaryHeap::new(),
@@ -144,10 +154,9 @@ impl<'t> Walk<'t> {
             if last_seen == self.devices.len() {
                 return Ok(Some(self.devices.iter().map(|of| of.time).fold(self.began, f64::max)));
             }
-            let Some(event) = self.events.pop() else {
+            if !self.happen_next() {
                 return Err(CopiesError::Deadlock { device: last_seen, step: self.devices[last_seen].step });
-            };
-            self.happen(event);
+            }
         }
     }
 

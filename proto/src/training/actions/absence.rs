@@ -1,6 +1,7 @@
 //! When blocks are away.
 
 use super::{Action, Block, Deed, StageActions, Step, Steps, Swap};
+use crate::error::Invalid;
 
 /// Which part of a layer's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +77,34 @@ impl StageActions {
             }
         }
         in_order(all)
+    }
+
+    /// Checks that each swap has something away: that not all of its blocks would be fetched before they are gone, and stay.
+    ///
+    /// # Errors
+    /// Names the field of the first action of which that is so, and how far its blocks' uses are apart.
+    pub fn check_points(&self, steps: &Steps) -> Result<(), Invalid> {
+        for (index, action) in self.actions.iter().enumerate() {
+            let Deed::Swap(swap) = &action.deed else { continue };
+            let away = |release_after, fetch_before| {
+                let deed = Deed::Swap(Swap { release_after, fetch_before, ..swap.clone() });
+                let alone = Action { deed, ..action.clone() };
+                Self { actions: vec![alone], ..Self::default() }.absences(steps)
+            };
+            let (after, before) = (swap.release_after, swap.fetch_before);
+            if (after, before) == (0, 0) || !away(after, before).is_empty() {
+                continue;
+            }
+            // Of blocks that have nothing between their uses there is nothing to be said.
+            let Some(most) = away(0, 0).iter().map(|of| of.needed - of.leaves).max() else { continue };
+            let why = format!(
+                "is {before}, and release_after {after}: every block would be fetched before it is gone, and stay. Where they \
+                 are away for longest, {most} steps lie between: choose two numbers that add up to less"
+            );
+            let invalid = Invalid::field("swap.fetch_before", why);
+            return Err(invalid.of_entry(index).of_field("actions"));
+        }
+        Ok(())
     }
 }
 

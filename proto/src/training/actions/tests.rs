@@ -375,6 +375,41 @@ fn what_cannot_move_is_refused_by_name_under_pipedream() {
     }
 }
 
+/// A swap all of whose blocks would come back before they are gone says so, with the field and what would do; one of which
+/// some block is away does not.
+#[test]
+fn what_is_fetched_before_it_is_gone_is_named() {
+    let check = |block: Block, points: (u32, u32), layers: (usize, usize)| {
+        let sound = swap(Block::Optimizer, 3, 3, &[], (0, 0));
+        let scene = Scene {
+            schedule: Schedule::OneFOneB,
+            stages: 2,
+            stage: 1,
+            micro_batches: 2,
+            layers: StageConfig::single(1, 4),
+            actions: StageActions {
+                actions: vec![sound, swap(block, layers.0, layers.1, &[], points)],
+                ..StageActions::default()
+            },
+        };
+        let named = |invalid: crate::error::Invalid| {
+            let first = &invalid.violations()[0];
+            format!("{}: {}", first.field, first.description)
+        };
+        scene.actions.check_points(&scene.steps()).map_err(named)
+    };
+    // Six steps lie between the passes of layer 1: forward 2 to 4, and backward 4 to 2.
+    assert_eq!(check(Block::Activations, (5, 0), (1, 1)), Ok(()));
+    assert_eq!(check(Block::Activations, (2, 3), (1, 1)), Ok(()));
+    for points in [(6, 0), (3, 3), (0, 6)] {
+        let why = check(Block::Activations, points, (1, 1)).unwrap_err();
+        assert!(why.starts_with("actions[1].swap.fetch_before: ") && why.contains(" 6 steps "), "{why}");
+    }
+    // Layer 1 is away for long enough, whatever its neighbours are; and the last layer never is, whatever is asked for.
+    assert_eq!(check(Block::Activations, (5, 0), (1, 4)), Ok(()));
+    assert_eq!(check(Block::Activations, (9, 9), (4, 4)), Ok(()));
+}
+
 proptest! {
     /// Turn by turn the steps are the passes of the whole training, and what follows each backward pass; in the turns that
     /// fill the pipeline nothing is there to go backward yet.

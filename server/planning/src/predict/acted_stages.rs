@@ -63,6 +63,18 @@ impl ActedStages {
         Ok(Self { actions, acted, hosted })
     }
 
+    /// Checks that each swap of theirs has something away.
+    ///
+    /// # Errors
+    /// The first that has not, by its path in `stage_actions`.
+    pub fn check_points(&self) -> Result<(), Invalid> {
+        for (index, (actions, acted)) in self.actions.iter().zip(&self.acted).enumerate() {
+            let at = |invalid: Invalid| invalid.under(&format!("stage_actions[{index}]"));
+            actions.check_points(&acted.steps).map_err(at)?;
+        }
+        Ok(())
+    }
+
     /// What the fullest device of a stage needs.
     pub fn prediction(&self, stage: usize) -> Option<Prediction> {
         Some(self.acted.get(stage)?.prediction(self.hosted.get(stage).copied()?))

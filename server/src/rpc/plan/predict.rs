@@ -69,6 +69,7 @@ impl Plans {
         chain.model.as_ref().map_or(Ok(()), |model| training.check_model(model))?;
         let stages = stages(asked, plan.as_ref(), &training, &chain)?;
         let asked_actions: Vec<StageActions> = field("stage_actions", request.stage_actions.clone())?;
+        let are_given = !asked_actions.is_empty();
         let actions = match &plan {
             // Other settings than the plan's may need other pools.
             Some(plan) if asked_actions.is_empty() => without_pools(plan.content.stage_actions()),
@@ -90,6 +91,9 @@ impl Plans {
                 let model = chain.model.as_ref();
                 let found = with_actions(&**predictor, model, &stages, &actions, &capacities, margin)?;
                 let ActedForecast { forecast, stages } = found;
+                if are_given {
+                    stages.check_points()?;
+                }
                 (forecast, Some(stages))
             };
             if found.stages.iter().any(|of| of.prediction.seconds.is_some()) {

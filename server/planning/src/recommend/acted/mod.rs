@@ -55,6 +55,7 @@ pub(super) use stages::Stages;
 
 use super::answer::{QuestionError, RecommendError};
 use super::find::Candidate;
+use super::named_stages::GIVEN;
 use super::plan::{Writer, scaled};
 use crate::actions::saved;
 use crate::iteration::copies::LayerSeconds;
@@ -77,6 +78,10 @@ impl Writer<'_> {
         let settings = settings(&plan);
         nodes::check_peers(&nodes::devices_of(&plan), actions)?;
         let stages = ActedStages::of(&*self.chain.predictor, self.chain.model.as_ref(), &settings, actions)?;
+        if solver == GIVEN {
+            // What does nothing was not meant so by whoever wrote it.
+            stages.check_points().map_err(ActionsError::from)?;
+        }
         for (index, stage) in plan.stages.iter_mut().enumerate() {
             if let Some(prediction) = stages.prediction(index) {
                 self.rewrite(stage, &prediction);

@@ -10,6 +10,7 @@ mod profile;
 mod ranks;
 mod report;
 mod rule;
+mod used;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -104,7 +105,7 @@ fn run(options: &Options) -> Result<ExitCode> {
     let mut largest = Vec::new();
     for rule in Rule::ALL {
         let found = rule::largest(rule, &machine, &profile)?;
-        println!("{}", report::largest(&found));
+        println!("{}", report::largest(&found, &machine)?);
         largest.push(found);
     }
     print!("{}", report::ratios(&largest));

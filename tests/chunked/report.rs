@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
+use anyhow::Result;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::quantity::show_bytes_per_second;
 
-use crate::machine::Setting;
+use crate::machine::{Machine, Setting};
 use crate::profile::Profile;
 use crate::ranks::Shared;
 use crate::rule::{Attempt, Largest, Rule};
+use crate::used::Used;
 
 pub(crate) fn setting(setting: &Setting) -> String {
     let Setting { device, host, hidden_size, micro_batches, pace, .. } = setting;
@@ -31,7 +33,7 @@ fn as_predicted(attempt: &Attempt) -> &'static str {
     if attempt.measured.peak_allocated == attempt.predicted_peak { "to the byte" } else { "NOT as predicted" }
 }
 
-pub(crate) fn largest(found: &Largest) -> String {
+pub(crate) fn largest(found: &Largest, machine: &Machine) -> Result<String> {
     let Largest { rule, blocks, parameters, attempt, refused, next } = found;
     let mut text = String::new();
     let name = rule.name();
@@ -46,6 +48,8 @@ pub(crate) fn largest(found: &Largest) -> String {
                 as_predicted(attempt),
                 (attempt.measured.peak_allocated.0 + host.0) as f64 / *parameters as f64,
             );
+            let more = machine.model(blocks + 1)?.parameter_count().saturating_sub(*parameters);
+            text += &used(attempt, (*parameters, more), &machine.setting);
         }
         _ => {
             let _ = write!(text, "{name}: trains none");
@@ -53,7 +57,36 @@ pub(crate) fn largest(found: &Largest) -> String {
     }
     let _ =
         write!(text, "\n  one block more has no plan: {refused}\n  by the plan for twice the room: {next}");
-    text
+    Ok(text)
+}
+
+/// How much of both caps the largest model of a rule uses, and what keeps a block more out.
+fn used(attempt: &Attempt, (parameters, more): (u64, u64), setting: &Setting) -> String {
+    let (device, host) = (setting.device, setting.host);
+    let Some((plan, run)) = attempt.plan.as_ref().zip(attempt.measured.chunks.as_ref()) else {
+        let share = attempt.measured.peak_allocated.0 as f64 / device.0.max(1) as f64;
+        return format!("\n  used: {:.2} % of the device, nothing of the host", 100.0 * share);
+    };
+    let planned = Used::planned(plan, (device, host));
+    let measured = Used::measured(run, plan, (device, host));
+    let as_planned = if planned == measured {
+        "as planned".to_owned()
+    } else {
+        format!("NOT as planned, {:.2} %", 100.0 * planned.share())
+    };
+    let Used { step, device, device_room, host, host_room } = measured;
+    let goal = if attempt.rule == Rule::Ours { "; goal 96 %" } else { "" };
+    // As many bytes a parameter as those that are there take.
+    let next = measured.share() * more as f64 / parameters.max(1) as f64;
+    format!(
+        "\n  used: {:.2} % of both caps less what is no chunk ({as_planned}{goal}): {device} of {device_room} of the device in step \
+         {step}, where it holds most, and {host} of {host_room} of the host; one block more takes {:.2} %, {:.2} % are left\
+         \n  14 bytes a parameter are {:.2} % of the same (PatrickStar published 86.5 %)",
+        100.0 * measured.share(),
+        100.0 * next,
+        100.0 * (1.0 - measured.share()).max(0.0),
+        100.0 * measured.model_share(parameters),
+    )
 }
 
 pub(crate) fn ratios(all: &[Largest]) -> String {

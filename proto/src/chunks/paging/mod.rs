@@ -52,7 +52,7 @@ pub struct Shortage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Eviction {
-    /// Whose next access is farthest: no rule fetches less.
+    /// Whose next access is farthest: of equal chunks no rule fetches less.
     Belady,
     /// Whose last access is longest ago.
     Lru,

@@ -1,5 +1,7 @@
 //! What a rule makes of the room that there is: visits.
 
+use std::ops::Range;
+
 use super::uses::{PayloadUses, Uses};
 use super::visits::Visit;
 use crate::chunks::paging::{Access, AccessCycle, Eviction, Shortage};
@@ -14,6 +16,43 @@ pub struct Paging {
     pub ahead: usize,
     /// So many steps pass before a complete payload must be gone that is copied to the host, if there is room.
     pub behind: usize,
+}
+
+/// Steps between two uses of a payload, in which it may be away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gap {
+    /// Its position among the uses' payloads.
+    pub payload: usize,
+    /// The steps: at least one, behind a use and before another.
+    pub steps: Range<usize>,
+}
+
+/// Gaps of which it is not the rule that decides whether payloads are there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decided {
+    /// In these they are.
+    pub stays: Vec<Gap>,
+    /// In these they are not, unless they come ahead of their need.
+    pub leaves: Vec<Gap>,
+}
+
+impl Decided {
+    /// Whether a payload leaves behind a step.
+    fn leaves_behind(&self, payload: usize, step: usize) -> bool {
+        self.leaves.iter().any(|gap| gap.payload == payload && gap.steps.start == step + 1)
+    }
+}
+
+/// All gaps, payload by payload. `spills` says of a payload whether the host has a place for it before its gradients are complete.
+pub fn gaps(uses: &Uses, spills: impl Fn(&PayloadUses) -> bool) -> Vec<Gap> {
+    let mut gaps = Vec::new();
+    for (payload, of) in uses.payloads().iter().enumerate() {
+        for pair in needed(of, of.changed.filter(|_| !spills(of))).windows(2) {
+            let steps = pair[0] + 1..pair[1];
+            gaps.extend((!steps.is_empty()).then_some(Gap { payload, steps }));
+        }
+    }
+    gaps
 }
 
 impl Paging {
@@ -32,9 +71,25 @@ impl Paging {
         room: &[u64],
         spills: impl Fn(&PayloadUses) -> bool,
     ) -> Result<Vec<Visit>, Shortage> {
+        self.visits_with(uses, bytes, room, spills, &Decided::default())
+    }
+
+    /// The same where it is decided of some [`gaps`] whether their payloads are there.
+    ///
+    /// # Errors
+    /// The first step that needs more than there is room for, with what stays.
+    pub fn visits_with(
+        &self,
+        uses: &Uses,
+        bytes: impl Fn(usize) -> u64,
+        room: &[u64],
+        spills: impl Fn(&PayloadUses) -> bool,
+        decided: &Decided,
+    ) -> Result<Vec<Visit>, Shortage> {
         let payloads = uses.payloads();
         let bytes: Vec<u64> = payloads.iter().map(|of| bytes(of.payload.chunk)).collect();
         let mut there = There::new(uses, bytes, room, spills);
+        there.stay(&decided.stays);
         there.come_earlier(uses, self.ahead);
         there.stay_later(uses, self.behind);
         let There { held, bytes, .. } = there;
@@ -42,12 +97,18 @@ impl Paging {
         for (step, held) in held.iter().enumerate() {
             held.iter().for_each(|&payload| last[payload] = Some(step));
         }
-        let accesses = held.into_iter().enumerate().map(|(step, used)| {
-            let let_go = used.iter().copied().filter(|&payload| last[payload] == Some(step)).collect();
-            Access { used, let_go }
-        });
-        let cycle = AccessCycle::of_bytes(accesses.collect(), room.to_vec(), bytes)?;
-        Ok(told(uses, &cycle, self.eviction, &last))
+        let ends = |payload: usize, step: usize| {
+            let is_there_next = || held.get(step + 1).is_some_and(|held| held.contains(&payload));
+            last[payload] == Some(step) || decided.leaves_behind(payload, step) && !is_there_next()
+        };
+        let of = |(step, used): (usize, &Vec<usize>)| -> Vec<usize> {
+            used.iter().copied().filter(|&payload| ends(payload, step)).collect()
+        };
+        let ending: Vec<Vec<usize>> = held.iter().enumerate().map(of).collect();
+        let accesses = held.into_iter().zip(ending.iter().cloned());
+        let accesses = accesses.map(|(used, let_go)| Access { used, let_go }).collect();
+        let cycle = AccessCycle::of_bytes(accesses, room.to_vec(), bytes)?;
+        Ok(told(uses, &cycle, self.eviction, ending))
     }
 }
 
@@ -79,6 +140,14 @@ impl<'a> There<'a> {
         }
         there.begins.sort_unstable();
         there
+    }
+
+    /// Payloads are there in these gaps, and do not begin to be needed behind them.
+    fn stay(&mut self, gaps: &[Gap]) {
+        for Gap { payload, steps } in gaps {
+            steps.clone().for_each(|step| self.add(*payload, step));
+            self.begins.retain(|of| *of != (steps.end, *payload));
+        }
     }
 
     /// Of a payload that is not there.
@@ -135,8 +204,8 @@ fn needed(of: &PayloadUses, stays: Option<(usize, usize)>) -> Vec<usize> {
     before.chain(first..=last).chain(behind).collect()
 }
 
-/// The visits that a rule tells of, access by access.
-fn told(uses: &Uses, cycle: &AccessCycle, eviction: Eviction, last: &[Option<usize>]) -> Vec<Visit> {
+/// The visits that a rule tells of, access by access, where these payloads are let go behind each.
+fn told(uses: &Uses, cycle: &AccessCycle, eviction: Eviction, ending: Vec<Vec<usize>>) -> Vec<Visit> {
     let mut residency = cycle.residency(eviction);
     let mut fetched: Vec<Option<usize>> = vec![None; uses.payloads().len()];
     let mut visits = Vec::new();
@@ -149,10 +218,6 @@ fn told(uses: &Uses, cycle: &AccessCycle, eviction: Eviction, last: &[Option<usi
             visits.push(Visit { fetched: came, needed, leaves, freed, payload: of.payload });
         }
     };
-    let mut ending = vec![Vec::new(); uses.steps()];
-    for (payload, last) in last.iter().enumerate() {
-        last.iter().for_each(|&last| ending[last].push(payload));
-    }
     for (step, ending) in ending.into_iter().enumerate() {
         let moment = residency.access();
         for payload in moment.evicted {

@@ -6,7 +6,7 @@ use super::naive::{Case, Need, cases};
 use crate::chunks::host::{HostCopy, may_leave_unfinished, spills};
 use crate::chunks::paging::{Eviction, Shortage};
 use crate::chunks::residency::Payload;
-use crate::chunks::residency::paged::Paging;
+use crate::chunks::residency::paged::{Decided, Gap, Paging, gaps};
 use crate::chunks::residency::uses::PayloadUses;
 use crate::chunks::residency::visits::{Visit, Visits};
 
@@ -87,6 +87,45 @@ proptest! {
                 prop_assert!(!is_complete || visit.freed <= visit.leaves + behind);
             }
         }
+    }
+
+    /// What is decided of gaps between uses is so, within the room, and the rule decides of the rest.
+    #[test]
+    fn payloads_stay_and_leave_as_decided(
+        (case, room) in rooms(), eviction in evictions(), ways in proptest::collection::vec(0_u8..3, 1..9),
+    ) {
+        let (uses, paging) = (&case.chunks.uses, Paging { eviction, ..Paging::AT_NEED });
+        let spills = |of: &_| may_leave(&case, of);
+        let all = gaps(uses, spills);
+        let of = |way: u8| {
+            let ways = ways.iter().cycle();
+            all.iter().zip(ways).filter(|of| *of.1 == way).map(|of| of.0.clone()).collect::<Vec<_>>()
+        };
+        let decided = Decided { stays: of(1), leaves: of(2) };
+        let bytes = |chunk| case.chunks.payload_bytes(chunk);
+        let mut needed = case.needed();
+        for gap in &all {
+            let (payload, steps) = (&uses.payloads()[gap.payload], gap.steps.clone());
+            prop_assert!(payload.steps.iter().all(|step| !steps.contains(step)));
+            prop_assert!([steps.start - 1, steps.end].iter().all(|step| case.needs()[gap.payload].1.steps.contains(step)));
+        }
+        for Gap { payload, steps } in &decided.stays {
+            steps.clone().for_each(|step| needed[step] += bytes(uses.payloads()[*payload].payload.chunk));
+        }
+        let found = paging.visits_with(uses, bytes, &room, spills, &decided);
+        if let Some(access) = (0..room.len()).find(|&step| needed[step] > room[step]) {
+            prop_assert_eq!(found, Err(Shortage { access, missing: needed[access] - room[access] }));
+            return Ok(());
+        }
+        let visits = found.unwrap();
+        prop_assert!(Visits::new(uses, &visits, spills).is_ok());
+        prop_assert!(resident(&case, &visits).iter().zip(&room).all(|(bytes, room)| bytes <= room));
+        let is_there = |gap: &Gap, step: usize| {
+            let payload = uses.payloads()[gap.payload].payload;
+            visits.iter().any(|visit| visit.payload == payload && (visit.fetched..visit.freed).contains(&step))
+        };
+        prop_assert!(decided.stays.iter().all(|gap| gap.steps.clone().all(|step| is_there(gap, step))));
+        prop_assert!(!decided.leaves.iter().any(|gap| gap.steps.clone().any(|step| is_there(gap, step))));
     }
 
     /// Bare visits hold what each step needs, and no byte more.

@@ -10,24 +10,23 @@
 //! has them, there from the first step to the last, and renewed before the next iteration in more and less haste.
 //!
 //! Visits of a rule that an iteration begins with begin in the one before ([`Early`]). Of each group that is looked at closer the
-//! rule that comes to least is also tried without that, and with less and more haste.
+//! rule that comes to least is also tried without that, and with less and more haste; and where chunks are of unlike sizes, with the
+//! ways of outliers that fetch fewest bytes ([`Outliers`]): one simulation more.
 
 use std::cmp::Ordering;
 
-use loadmaster_proto::chunks::lists::List;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 
-use super::baseline::static_visits;
 use super::course::Courses;
 use super::ground::Ground;
 use super::group::ChoiceGroup;
-use super::held::resident;
 use super::laid::Laid;
 use super::lanes::TakesMore;
+use super::outliers::{self, Outliers};
 use super::over_end::{Early, Haste};
 use super::plan::{Certificate, ChunkPlan};
 use super::question::{ChunkQuestion, Passes};
@@ -123,6 +122,7 @@ pub fn choose_until(
         simulated: search.simulated,
         bound_seconds: search.left.min(best.lanes.iteration_seconds),
         any_visits_seconds,
+        fetches_fewest: outliers::fetches_fewest(question, &best),
     });
     Ok(best)
 }
@@ -305,7 +305,7 @@ impl Search<'_> {
         let stage = laid.stage(host_copy, on_device);
         let (room, early) = (laid.room(), Early::new(&chunks));
         let mut before = Vec::new();
-        let mut least: Option<(f64, Vec<Visit>)> = None;
+        let mut least: Option<(f64, Paging, Vec<Visit>)> = None;
         for paging in pagings(self.question) {
             let Ok(visits) = stage.paged(paging, &chunks, &room) else { continue };
             // Where there is no room for more, fetching earlier changes nothing.
@@ -322,11 +322,21 @@ impl Search<'_> {
                 found = self.simulate(visits, (laid, &stage, &chunks));
             }
             if let Some(found) = found.filter(|found| least.as_ref().is_none_or(|least| *found < least.0)) {
-                least = Some((found, visits.clone()));
+                least = Some((found, paging, visits.clone()));
             }
             before.push(visits);
         }
-        if let Some((_, visits)) = least.filter(|_| !self.is_done_with(bound)) {
+        if let Some((found, paging, mut visits)) = least.filter(|_| !self.is_done_with(bound)) {
+            if let Some(fewer) = Outliers::of(&stage, &chunks, &room).fewer(paging, &visits) {
+                self.besides += 1;
+                let tried = early.over_end(&fewer, &room, Haste::USUAL);
+                if self.simulate(tried, (laid, &stage, &chunks)).is_some_and(|seconds| seconds < found) {
+                    visits = fewer;
+                }
+                if self.is_done_with(bound) {
+                    return;
+                }
+            }
             let with = |haste: Haste| early.over_end(&visits, &room, haste);
             let tried = with(Haste::USUAL);
             let others = OTHER_HASTE.iter().map(|of| of.map_or_else(|| visits.clone(), with));
@@ -375,25 +385,4 @@ fn compare(one: &ChunkPlan, other: &ChunkPlan) -> Ordering {
     let bytes = |plan: &ChunkPlan| (plan.host(), plan.peak());
     let seconds = one.lanes.iteration_seconds.total_cmp(&other.lanes.iteration_seconds);
     seconds.then_with(|| bytes(one).cmp(&bytes(other)))
-}
-
-impl Laid<'_> {
-    /// Visits of chunks whose parameters are there from the first step to the last, as ZeRO-Offload has them; none where that has
-    /// no room.
-    fn all_there(&self, stage: &ChunkedStage, chunks: &Chunks) -> Option<Vec<Visit>> {
-        let parameters = self.question.model.parameter_count() / u64::from(self.question.shards.max(1));
-        let least = self.placed.lists.scalar_bytes(List::Parameters).saturating_mul(parameters);
-        if least > self.question.capacity.0.saturating_sub(self.ground.most_needed()) {
-            return None;
-        }
-        let visits = static_visits(chunks);
-        let held = resident(chunks, &stage.told(chunks, &visits).ok()?);
-        self.lack_of(&held, self.question.capacity.0).is_none().then_some(visits)
-    }
-
-    /// Room for chunks in each step.
-    pub(super) fn room(&self) -> Vec<u64> {
-        let needed = self.ground.costs.needed.iter();
-        needed.map(|needed| self.question.capacity.0.saturating_sub(*needed)).collect()
-    }
 }

@@ -8,16 +8,19 @@ use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::{HostCopy, HostMemory};
 use loadmaster_proto::chunks::layout::Layout;
-use loadmaster_proto::chunks::lists::Lists;
+use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::Uses;
+use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::error::Invalid;
 
+use super::baseline::static_visits;
 use super::first::first_where;
 use super::ground::Ground;
+use super::held::resident;
 use super::known::Known;
 use super::placed::Placed;
 use super::question::ChunkQuestion;
@@ -158,5 +161,24 @@ impl<'a> Laid<'a> {
             Some(*sum)
         });
         Some(sums.take_while(|&sum| sum <= room).count())
+    }
+
+    /// Visits of chunks whose parameters are there from the first step to the last, as ZeRO-Offload has them; none where that has
+    /// no room.
+    pub(super) fn all_there(&self, stage: &ChunkedStage, chunks: &Chunks) -> Option<Vec<Visit>> {
+        let parameters = self.question.model.parameter_count() / u64::from(self.question.shards.max(1));
+        let least = self.placed.lists.scalar_bytes(List::Parameters).saturating_mul(parameters);
+        if least > self.question.capacity.0.saturating_sub(self.ground.most_needed()) {
+            return None;
+        }
+        let visits = static_visits(chunks);
+        let held = resident(chunks, &stage.told(chunks, &visits).ok()?);
+        self.lack_of(&held, self.question.capacity.0).is_none().then_some(visits)
+    }
+
+    /// Room for chunks in each step.
+    pub(super) fn room(&self) -> Vec<u64> {
+        let needed = self.ground.costs.needed.iter();
+        needed.map(|needed| self.question.capacity.0.saturating_sub(*needed)).collect()
     }
 }

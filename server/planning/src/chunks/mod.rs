@@ -20,6 +20,7 @@
 //! | `due` | what is due at which boundary? |
 //! | `spans` | what do lanes do when? |
 //! | `over_end` | which visits begin in the iteration before? |
+//! | `outliers` | are chunks of unlike sizes there between their uses? |
 //! | `choose` | which choice is fastest? |
 //! | `plan` | what comes of it, and what is known of the others? |
 //! | `refusal`, `remedies` | why is there no plan, and what would help? |
@@ -45,6 +46,7 @@ mod known;
 mod laid;
 mod lanes;
 mod largest;
+mod outliers;
 mod over_end;
 mod placed;
 mod plan;

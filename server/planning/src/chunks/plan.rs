@@ -51,6 +51,9 @@ pub struct Certificate {
     pub bound_seconds: f64,
     /// No visits take fewer seconds, by whatever rule, of the stages that were searched.
     pub any_visits_seconds: f64,
+    /// Of the chosen chunks no visits in the room that there is fetch fewer bytes of payloads, by whatever rule. Known where all of
+    /// them are equal, or few of them are not.
+    pub fetches_fewest: bool,
 }
 
 impl ChunkPlan {

@@ -11,7 +11,9 @@ use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
 use super::draw::{Case, SharedChunk, cases, simulate};
-use super::weighed::{begun_before, hastes, is_held, weighed, weighed_all_there, weighed_otherwise};
+use super::weighed::{
+    begun_before, hastes, is_held, weighed, weighed_all_there, weighed_otherwise, weighed_outliers,
+};
 use crate::chunks::choose::all_laid;
 use crate::chunks::course::Courses;
 use crate::chunks::ground::Ground;
@@ -132,11 +134,11 @@ proptest! {
         check(&case, &plan)?;
         let seconds = |(_, of): &(EmbeddingPlace, Lanes)| of.iteration_seconds;
         let least = all.iter().map(seconds).fold(f64::INFINITY, f64::min);
-        // Where all parameters are there all the time, or come for the next iteration in other haste, that may be faster than by any
-        // rule. Those with other numbers of chunks on the device than are looked at count, too: no answer is slower than
+        // Where all parameters are there all the time, come for the next iteration in other haste, or are outliers of which some stay,
+        // that may be faster than by any rule. Those with other numbers of chunks on the device than are looked at count, too: no answer is slower than
         // ZeRO-Offload's visits of its own choice.
         let mut besides = weighed_all_there(&case);
-        besides.extend(weighed_otherwise(&case).into_iter().map(|(_, of)| of));
+        besides.extend(weighed_otherwise(&case).into_iter().chain(weighed_outliers(&case)).map(|(_, of)| of));
         let least_besides = besides.iter().map(|of| of.iteration_seconds).fold(f64::INFINITY, f64::min);
         let is_besides = plan.lanes.iteration_seconds < least * (1.0 - 1e-9);
         prop_assert!(!is_besides || not_below(plan.lanes.iteration_seconds, least_besides));

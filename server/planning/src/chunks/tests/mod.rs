@@ -4,6 +4,7 @@ mod baselines;
 mod chosen;
 mod clock;
 mod draw;
+mod outliers;
 mod room;
 mod spans;
 mod tight;

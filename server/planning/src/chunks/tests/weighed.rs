@@ -1,8 +1,10 @@
 //! Every choice that there is, simulated: what chosen plans are held against.
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::host::may_leave_unfinished;
 use loadmaster_proto::chunks::paging::Eviction;
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paged::{Decided, Gap, Paging, gaps};
+use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::training::RecomputePolicy;
@@ -100,15 +102,52 @@ const RENEWED: [(usize, usize); 8] = [(0, 0), (4, 1), (4, 2), (4, 6), (2, 1), (2
 /// Every choice that there is room for, with as few chunks on the device as the host needs, as many as there is room for, or a
 /// power of two between.
 pub(super) fn weighed(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
-    weighed_with(case, &[HASTE])
+    weighed_with(case, &[HASTE], |stage, chunks, (paging, room)| {
+        vec![stage.paged(paging, chunks, room).unwrap()]
+    })
 }
 
 /// The same choices, whose visits begin earlier, later, or in their iteration alone.
 pub(super) fn weighed_otherwise(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
-    weighed_with(case, &OTHER_HASTE)
+    weighed_with(case, &OTHER_HASTE, |stage, chunks, (paging, room)| {
+        vec![stage.paged(paging, chunks, room).unwrap()]
+    })
 }
 
-fn weighed_with(case: &Case, hastes: &[Option<(usize, usize)>]) -> Vec<(EmbeddingPlace, Lanes)> {
+/// The same choices, where payloads of unlike bytes are there in any of the gaps between their uses, if those are four at most.
+pub(super) fn weighed_outliers(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
+    let hastes: Vec<_> = [HASTE].into_iter().chain(OTHER_HASTE).collect();
+    weighed_with(case, &hastes, |stage, chunks, (paging, room)| {
+        let spills = |of: &PayloadUses| {
+            let is_on_device = stage.on_device.contains(&of.payload.chunk);
+            may_leave_unfinished(stage.host_copy, &chunks.sharing, is_on_device, of)
+        };
+        let bytes = |gap: &Gap| chunks.payload_bytes(chunks.uses.payloads()[gap.payload].payload.chunk);
+        let mut gaps = gaps(&chunks.uses, spills);
+        let count = |size: u64| gaps.iter().filter(|gap| bytes(gap) == size).count();
+        let common = gaps.iter().map(bytes).max_by_key(|&size| (count(size), size));
+        gaps.retain(|gap| Some(bytes(gap)) != common);
+        let room: Vec<u64> = room.iter().map(|room| room - chunks.on_device_bytes()).collect();
+        let mut found = Vec::new();
+        for way in 0..if (1..=4).contains(&gaps.len()) { 1 << gaps.len() } else { 0 } {
+            let stays = |at: &usize| way >> at & 1 == 1;
+            let of =
+                |is: bool| (0..gaps.len()).filter(|at| stays(at) == is).map(|at| gaps[at].clone()).collect();
+            let decided = Decided { stays: of(true), leaves: of(false) };
+            let bytes = |chunk| chunks.payload_bytes(chunk);
+            found.extend(paging.visits_with(&chunks.uses, bytes, &room, spills, &decided).ok());
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    })
+}
+
+fn weighed_with(
+    case: &Case,
+    hastes: &[Option<(usize, usize)>],
+    visits: impl Fn(&ChunkedStage, &Chunks, (Paging, &[u64])) -> Vec<Vec<Visit>>,
+) -> Vec<(EmbeddingPlace, Lanes)> {
     let mut all = Vec::new();
     let mut fit: Vec<(ChunkedStage, RecomputePolicy, Chunks, StepCosts)> = Vec::new();
     stages(case, |stage, recompute, chunks, costs, has_room| {
@@ -131,11 +170,13 @@ fn weighed_with(case: &Case, hastes: &[Option<(usize, usize)>]) -> Vec<(Embeddin
         for ahead in case.question.choices.ahead.clone() {
             for behind in case.question.choices.behind.clone() {
                 let paging = Paging { eviction: Eviction::Belady, ahead, behind };
-                let paged = stage.paged(paging, chunks, &room).unwrap();
-                for &haste in hastes {
-                    let visits = begun_before(case, (stage, chunks, costs), &paged, haste);
-                    let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage.clone() };
-                    all.push((stage.embedding, simulate(&case.question, &stage, chunks, costs)));
+                for paged in visits(stage, chunks, (paging, &room)) {
+                    for &haste in hastes {
+                        let visits = begun_before(case, (stage, chunks, costs), &paged, haste);
+                        let stage =
+                            ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage.clone() };
+                        all.push((stage.embedding, simulate(&case.question, &stage, chunks, costs)));
+                    }
                 }
             }
         }

@@ -4,6 +4,7 @@ mod host;
 mod naive;
 mod paged;
 mod shared;
+mod states;
 mod visits;
 
 use super::paged::Paging;

@@ -66,7 +66,7 @@ pub(super) fn gpt(blocks: i64, untied_head: bool) -> Model {
     Zoo::Gpt2(gpt).build().unwrap()
 }
 
-fn models() -> impl Strategy<Value = Model> {
+pub(super) fn models() -> impl Strategy<Value = Model> {
     let widths = proptest::collection::vec((1_i64..24, proptest::bool::weighted(0.3)), 2..7);
     prop_oneof![
         3 => widths.prop_map(|widths| chain(&widths)),
@@ -128,7 +128,7 @@ impl Case {
     }
 
     /// Tensors that each layer computes with: by their positions, and whether its backward pass reads them.
-    fn tensors(&self) -> Vec<Vec<(usize, bool)>> {
+    pub(super) fn tensors(&self) -> Vec<Vec<(usize, bool)>> {
         let mut next = 0;
         let of = |layer: &Layer| {
             let mut tensors = Vec::new();

@@ -39,7 +39,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 const ROWS: i32 = 50;
 
 /// Kinds of things that change.
-const TOPICS: [&str; 6] = ["operations", "runs", "plans", "profiles", "workers", "observations"];
+const TOPICS: [&str; 7] = ["operations", "runs", "plans", "profiles", "workers", "observations", "bindings"];
 
 /// For each topic the number of its last change.
 type Changes = [u64; TOPICS.len()];
@@ -198,6 +198,8 @@ async fn look(planner: &Planner) -> Result<[u64; TOPICS.len()], Status> {
     let observations =
         v1::ListObservationsRequest { plan: "plans/-".to_owned(), page_size: ROWS, ..Default::default() };
     let observations = answer(planner.plans().list_observations(observations)).await?;
+    let bindings = v1::ListBindingsRequest { page_size: ROWS, ..Default::default() };
+    let bindings = answer(planner.plans().list_bindings(bindings)).await?;
     Ok([
         digest(&[&operations[0].encode_to_vec(), &operations[1].encode_to_vec()]),
         digest(&[&runs[0].encode_to_vec(), &runs[1].encode_to_vec()]),
@@ -205,6 +207,7 @@ async fn look(planner: &Planner) -> Result<[u64; TOPICS.len()], Status> {
         digest(&[&profiles.encode_to_vec(), of_profiles.as_bytes()]),
         digest(&[&workers.encode_to_vec()]),
         digest(&[&observations.encode_to_vec()]),
+        digest(&[&bindings.encode_to_vec()]),
     ])
 }
 
@@ -226,7 +229,7 @@ mod tests {
 
     #[test]
     fn whoever_was_away_hears_what_he_missed() {
-        let changes = [3, 7, 0, 7, 1, 2];
+        let changes = [3, 7, 0, 7, 1, 2, 3];
         assert_eq!(news(&changes, Some(7)), Vec::<&str>::new());
         assert_eq!(news(&changes, Some(3)), ["runs", "profiles"]);
         assert_eq!(news(&changes, None), TOPICS);

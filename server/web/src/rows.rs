@@ -46,6 +46,19 @@ impl Rows {
         Self { columns, body }
     }
 
+    /// The same with a column that leads elsewhere: to what these names are of, in the order of the rows. A column that there is
+    /// not leads nowhere.
+    pub(crate) fn leading(mut self, title: &str, names: &[String]) -> Self {
+        if let Some(column) = self.columns.iter().position(|of| of.title == title) {
+            for (cells, name) in self.body.iter_mut().zip(names) {
+                if let Some(cell) = cells.get_mut(column) {
+                    cell.href = link::of(name);
+                }
+            }
+        }
+        self
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.body.is_empty()
     }

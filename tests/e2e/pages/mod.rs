@@ -6,6 +6,9 @@ mod http;
 use std::time::Duration;
 
 use loadmaster::store::records::Fenced;
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::PlacedDevice;
+use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_tests::{cli, json};
@@ -65,6 +68,7 @@ async fn every_page_answers_is_small_and_runs_nothing_that_it_shows() {
         "/plans/a1/export",
         "/plans/a1/history",
         "/plans/a1/json",
+        "/bindings",
         "/profiles/first",
         "/runs",
         "/operations",
@@ -135,6 +139,94 @@ async fn lists_are_filtered_ordered_and_divided_by_their_addresses() {
     let names = |body: &str| body.matches("<td><a href=\"/plans/").count();
     assert_eq!((names(&first.body), names(&second.body)), (50, 8), "{next}");
     assert!(!second.body.contains("rel=\"next\""));
+}
+
+/// A binding of a plan to one node, which has this name.
+async fn bind(scene: &Scene, plan: &str, node: &str) -> String {
+    let device = PlacedDevice {
+        node: node.to_owned(),
+        index: 0,
+        uuid: String::new(),
+        kind: "cpu".to_owned(),
+        capacity: 1 << 30,
+    };
+    let binding = Binding {
+        plan: PlanName::from_id(plan).expect("it is an id"),
+        cluster: None,
+        stages: vec![vec![device]],
+        idle: Vec::new(),
+        seconds: None,
+        planned: None,
+        least: None,
+        is_proven: false,
+        gap: None,
+        links: "assumed".to_owned(),
+        warnings: Vec::new(),
+    };
+    let name = binding.name().expect("it has a name");
+    scene.store.put_binding(&name, &binding).await.expect("it is stored").name.to_string()
+}
+
+/// Bindings of all plans are a list like the others: each leads to itself and to its plan, whatever its nodes are called.
+#[tokio::test(flavor = "multi_thread")]
+async fn bindings_are_listed_with_the_ways_to_them_and_to_their_plans() {
+    let (scene, pages) = scene().await;
+    let none = get(&pages, "/bindings").await;
+    assert!(none.status == 200 && none.body.contains("There is nothing."), "{}", none.body);
+    let first = bind(&scene, "a1", "<img src=x onerror=alert(1)>").await;
+    let mut all = vec![first.clone()];
+    for node in 0..51 {
+        all.push(bind(&scene, "b2", &format!("n{node:02}")).await);
+    }
+
+    let newest = get(&pages, "/bindings").await.body;
+    let rows = |body: &str| body.matches("<td><a href=\"/bindings/").count();
+    let next = newest.split("rel=\"next\" href=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let next = next.expect("there is a next page").replace("&amp;", "&");
+    let rest = get(&pages, &format!("/bindings{next}")).await.body;
+    assert_eq!((rows(&newest), rows(&rest)), (50, 2), "{next}");
+    assert!(!rest.contains("rel=\"next\""));
+    let both = format!("{newest}{rest}");
+    for name in &all {
+        let id = name.trim_start_matches("bindings/");
+        assert!(both.contains(&format!("<td><a href=\"/{name}\">{id}</a></td>")), "{name}: {both}");
+    }
+    assert!(rest.contains("<td><a href=\"/plans/a1\">a1</a></td>"), "{rest}");
+    assert_eq!(both.matches("<td><a href=\"/plans/b2\">b2</a></td>").count(), 51);
+    assert!(
+        rest.contains("1 node: &#60;img src=x onerror=alert(1)&#62;") && !rest.contains("<img"),
+        "{rest}"
+    );
+
+    let found = get(&pages, "/bindings?filter=plan+%3D+b2+AND+nodes%3An0&order_by=nodes").await.body;
+    let places: Vec<Option<usize>> = (0..10).map(|node| found.find(&format!("1 node: n{node:02}"))).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{found}");
+    assert_eq!(rows(&found), 10);
+    let recent = get(&pages, "/bindings?filter=create_time+%3C+2001-01-01").await;
+    assert!(recent.status == 200 && recent.body.contains("nothing that fits"), "{}", recent.body);
+    for (wrong, why) in
+        [("filter=nodess%3A%22%3Cb%3E%22", "at character 1"), ("order_by=nodes%2C+no_such", "at character 8")]
+    {
+        let answer = get(&pages, &format!("/bindings?{wrong}")).await;
+        assert_eq!(answer.status, 400, "{wrong}");
+        assert!(answer.body.contains(why) && !answer.body.contains("<b>"), "{wrong}: {}", answer.body);
+    }
+    assert_eq!(get(&pages, &format!("/{first}")).await.status, 200);
+    for (path, answer) in walk(&pages).await {
+        let is_page = answer.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
+        assert!(!is_page || !answer.body.contains("<img"), "{path} has it");
+    }
+    assert_eq!(request(&pages, "POST", "/bindings", &[]).await.status, 405);
+}
+
+/// A binding is news to those who watch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_binding_is_news() {
+    let (scene, pages) = scene().await;
+    let mut stream = Stream::open(&pages, None).await.expect("there is room");
+    stream.next().await;
+    bind(&scene, "c3", "n1").await;
+    assert_eq!(stream.next().await.data, "bindings");
 }
 
 /// What starts the processes, and on which devices, is chosen in a form, whose address says it all.
@@ -218,6 +310,11 @@ async fn pages_only_show_and_only_to_those_who_mean_this_machine() {
         (&["profile", "show", "first"], "/profiles/first"),
         (&["plan", "validate", "a1", "--no-wait"], "/operations/"),
         (&bind, "/bindings/"),
+        (&["plan", "bindings"], "/bindings"),
+        (
+            &["plan", "bindings", "a1", "--filter", "nodes:n1 OR nodes:n3", "--order-by", "node_count desc"],
+            "/bindings?filter=plan+%3D+%22a1%22+AND+nodes%3An1+OR+nodes%3An3&order_by=node_count+desc",
+        ),
     ] {
         let shown = cli(&scene.planner, ask);
         let link = shown.stderr.lines().find_map(|line| line.strip_prefix(&format!("page:  http://{pages}")));

@@ -1,5 +1,6 @@
 //! What verbs work with: the planner at the other end, and the user who waits.
 
+pub(crate) mod address;
 pub(crate) mod client;
 pub(crate) mod context;
 pub(crate) mod follow;

@@ -55,6 +55,6 @@ pub(crate) async fn show(State(desk): State<Desk>, Path(id): Path<String>) -> Re
             "It was bound to no nodes: loadmaster plan bind does, and loadmaster slurm bind.",
         ),
     ];
-    let page = Page::live(name, "plans runs observations");
+    let page = Page::live(name, "plans runs observations bindings");
     Ok(html(&SheetPage { page, tabs: tabs(&id), sections }))
 }

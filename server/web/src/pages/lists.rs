@@ -92,6 +92,30 @@ pub(crate) async fn plans(State(desk): State<Desk>, Query(asked): Query<Asked>) 
     page(kind, asked, listed)
 }
 
+pub(crate) async fn bindings(State(desk): State<Desk>, Query(asked): Query<Asked>) -> Response {
+    let request = v1::ListBindingsRequest {
+        page_size: ROWS,
+        page_token: asked.page.clone(),
+        filter: asked.filter.clone(),
+        order_by: asked.order_by.clone(),
+        ..v1::ListBindingsRequest::default()
+    };
+    let listed = answer(desk.planner.plans().list_bindings(request)).await;
+    let listed = listed.map(|of| {
+        let plans: Vec<String> = of.bindings.iter().map(|binding| binding.plan.clone()).collect();
+        let rows = Rows::of(&table::binding::grid(&of.bindings, LOOK), &of.names());
+        (rows.leading("plan", &plans), of.next_page_token)
+    });
+    let kind = Kind {
+        title: "Bindings",
+        topics: "bindings",
+        example: "nodes:gpu017 AND iteration_seconds > 1.5s",
+        has_order: true,
+        is_comparable: false,
+    };
+    page(kind, asked, listed)
+}
+
 pub(crate) async fn profiles(State(desk): State<Desk>, Query(asked): Query<Asked>) -> Response {
     let request = v1::ListProfilesRequest {
         page_size: ROWS,

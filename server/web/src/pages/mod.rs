@@ -109,6 +109,7 @@ pub(crate) fn router(desk: Desk) -> Router {
     Router::new()
         .route("/", get(overview::show))
         .route("/plans", get(lists::plans))
+        .route("/bindings", get(lists::bindings))
         .route("/profiles", get(lists::profiles))
         .route("/runs", get(lists::runs))
         .route("/operations", get(lists::operations))

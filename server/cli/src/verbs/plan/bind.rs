@@ -6,6 +6,7 @@ use loadmaster_proto::wire::v1;
 
 use crate::failure::Failure;
 use crate::input::parse;
+use crate::session::address;
 use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::list::{Asked, ListArgs};
@@ -115,6 +116,7 @@ impl Bindings {
             context.link(&binding.name);
             return Ok(());
         }
+        let page = page(&plan, &filter, &order_by);
         watch::print(context, shown, async |page_size, page_token| {
             let request = v1::ListBindingsRequest {
                 plan: plan.clone(),
@@ -125,6 +127,33 @@ impl Bindings {
             };
             context.client.call(request, async |channel, q| plans(channel).list_bindings(q).await).await
         })
-        .await
+        .await?;
+        context.link(&page);
+        Ok(())
+    }
+}
+
+/// The path of the page that lists the same bindings. It has no plan besides its filter, and OR binds closer than AND.
+fn page(plan: &str, filter: &str, order_by: &str) -> String {
+    let filter = match plan.strip_prefix("plans/").unwrap_or(plan) {
+        "" => filter.to_owned(),
+        id if filter.trim().is_empty() => format!("plan = \"{id}\""),
+        id => format!("plan = \"{id}\" AND {filter}"),
+    };
+    address::of_list("bindings", &filter, order_by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bindings_that_were_asked_for_have_an_address() {
+        assert_eq!(page("", "", ""), "bindings");
+        assert_eq!(page("plans/a1", " ", ""), "bindings?filter=plan+%3D+%22a1%22");
+        assert_eq!(
+            page("plans/a1", "nodes:n1 OR nodes:n2", "gap desc"),
+            "bindings?filter=plan+%3D+%22a1%22+AND+nodes%3An1+OR+nodes%3An2&order_by=gap+desc"
+        );
     }
 }

@@ -14,7 +14,7 @@ use super::columns::{name, unsigned};
 use super::error::{Result, StoreError};
 use super::find::ListSql;
 use super::records::{
-    FigureRow, NewestTrial, Page, PageRequest, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
+    FigureRow, NewestReport, NewestTrial, Page, PageRequest, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
 };
 use super::time::Time;
 use super::trials::figures_of_run;
@@ -23,7 +23,7 @@ use super::trials::figures_of_run;
 /// of all of its stages.
 /// `contended` and `oversubscribed` are false where nothing was measured.
 const LIST: ListSql = ListSql {
-    select: "SELECT page.*, plans.profile_id, plans.model_id, plans.summary, trials.*, observed.*, runs.id AS run_id, figures.*
+    select: "SELECT page.*, plans.profile_id, plans.model_id, plans.summary, trials.*, observed.*, reported.*, runs.id AS run_id, figures.*
      FROM (SELECT id, labels, create_time",
     from: "FROM plan_facts",
     id: "id",
@@ -35,6 +35,11 @@ const LIST: ListSql = ListSql {
          FROM runs AS of_plan WHERE of_plan.plan_id = page.id AND NOT of_plan.work ? 'solo') AS trials
      CROSS JOIN LATERAL (
          SELECT count(*) AS observations FROM observations AS of_plan WHERE of_plan.plan_id = page.id) AS observed
+     LEFT JOIN LATERAL (
+         SELECT (observation ->> 'iteration_seconds')::double precision AS reported_seconds, device_kind AS reported_kind
+         FROM observations AS of_plan
+         WHERE of_plan.plan_id = page.id AND observation ->> 'iteration_seconds' IS NOT NULL
+         ORDER BY of_plan.create_time DESC, of_plan.id DESC LIMIT 1) AS reported ON true
      CROSS JOIN LATERAL (
          SELECT (SELECT of_plan.id FROM runs AS of_plan WHERE of_plan.plan_id = page.id AND state = 'succeeded'
                    AND NOT of_plan.work ? 'solo'
@@ -61,6 +66,8 @@ struct SummaryRow {
     ended: i64,
     succeeded: i64,
     observations: i64,
+    reported_seconds: Option<f64>,
+    reported_kind: Option<String>,
     run_id: Option<String>,
     #[sqlx(flatten)]
     figures: FigureRow,
@@ -71,6 +78,7 @@ impl TryFrom<SummaryRow> for PlanRow {
 
     fn try_from(row: SummaryRow) -> Result<Self> {
         let (contended, oversubscribed) = (row.figures.contended, row.figures.oversubscribed);
+        let reported = row.reported_seconds.zip(row.reported_kind);
         let newest = match (row.run_id, row.figures.measured()?) {
             (Some(run), Some(measured)) => {
                 Some(NewestTrial { run: name(RunName::from_id(run))?, measured, contended, oversubscribed })
@@ -88,6 +96,7 @@ impl TryFrom<SummaryRow> for PlanRow {
                 succeeded: unsigned(row.succeeded)?,
                 observations: unsigned(row.observations)?,
                 newest,
+                reported: reported.map(|(seconds, device_kind)| NewestReport { seconds, device_kind }),
             },
             create_time: row.create_time.0,
         })

@@ -1,7 +1,9 @@
 //! Plans in lists: what the database keeps of each, and what a page costs.
 
 use loadmaster::store::Store;
-use loadmaster::store::records::{DeviceGroupRecord, Fenced, NewTrial, PageRequest, TrainedSummary};
+use loadmaster::store::records::{
+    DeviceGroupRecord, Fenced, NewTrial, NewestReport, PageRequest, TrainedSummary,
+};
 use loadmaster_filter::Query;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
@@ -168,6 +170,19 @@ async fn a_row_says_what_trainings_showed() {
         source: String::new(),
     };
     store.put_observation(&names[1], &reported, None).await.unwrap();
+    // The newest that tells seconds counts, on whatever devices.
+    let elsewhere = Observation {
+        measured: Measured { iteration_seconds: Some(0.1 + 0.2), stage_peaks: Vec::new() },
+        device_kind: Some("other".to_owned()),
+        ..reported.clone()
+    };
+    store.put_observation(&names[1], &elsewhere, None).await.unwrap();
+    let peak = Peak { bytes: Bytes(7), ledger: Ledger::Device };
+    let of_bytes = Observation {
+        measured: Measured { iteration_seconds: None, stage_peaks: vec![peak] },
+        ..reported.clone()
+    };
+    store.put_observation(&names[1], &of_bytes, None).await.unwrap();
 
     let rows = listed(&store).await;
     let of = |name: &PlanName| rows.iter().find(|row| row.name == *name).unwrap().trained.clone();
@@ -177,7 +192,9 @@ async fn a_row_says_what_trainings_showed() {
     assert_eq!(Some(newest_trial.run), newest);
     let peak = Peak { bytes: Bytes(300), ledger: Ledger::Allocated };
     assert_eq!(newest_trial.measured, Measured { iteration_seconds: Some(0.25), stage_peaks: vec![peak] });
-    assert_eq!((second.trials, second.observations, second.newest), (0, 1, None));
+    assert_eq!((second.trials, second.observations, second.newest), (0, 3, None));
+    let newest = NewestReport { seconds: 0.1 + 0.2, device_kind: "other".to_owned() };
+    assert_eq!((first.reported, second.reported), (None, Some(newest)));
 }
 
 /// Statements that this database has run, this one included.

@@ -1,6 +1,7 @@
 //! Lists over the wire: every page fits into any client's messages, and every row comes once; what nothing rests on
 //! is deleted; and a plan that nobody here could train is told so.
 
+mod measured;
 pub(crate) mod scene;
 
 use std::collections::BTreeSet;

@@ -7,7 +7,7 @@ use loadmaster_proto::wire::v1;
 
 use super::message::number;
 use crate::rpc::messages::time;
-use crate::store::records::{NewestTrial, PlanRow, PlanSummary};
+use crate::store::records::{NewestReport, NewestTrial, PlanRow, PlanSummary};
 
 /// A plan in short.
 pub(super) fn plan(row: &PlanRow) -> v1::Plan {
@@ -62,6 +62,8 @@ fn trainings(row: &PlanRow) -> v1::PlanTrainings {
         trials: number(trained.trials),
         succeeded: number(trained.succeeded),
         observations: number(trained.observations),
+        reported_seconds: trained.reported.as_ref().map(|of| of.seconds),
+        reported_error_ratio: trained.reported.as_ref().and_then(|of| reported_error(&row.summary, of)),
         ..v1::PlanTrainings::default()
     };
     let Some(NewestTrial { run, measured, contended, oversubscribed }) = &trained.newest else {
@@ -82,4 +84,10 @@ fn trainings(row: &PlanRow) -> v1::PlanTrainings {
         oversubscribed: *oversubscribed,
         ..counted
     }
+}
+
+/// Seconds of another kind of device are no measure of those that were predicted.
+fn reported_error(of: &PlanSummary, reported: &NewestReport) -> Option<f64> {
+    let predicted = of.iteration_seconds.filter(|_| reported.device_kind == of.device_kind)?;
+    error_ratio(predicted, reported.seconds)
 }

@@ -19,7 +19,9 @@ pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLink
 pub use lease::{AskedRun, Claim, Fenced, FreeDevice, Heartbeat, HeldLease, Renewal};
 pub use measurement::MeasurementRecord;
 pub use operation::{OperationRecord, OperationState, OperationTarget, RequestKey};
-pub use plan::{DeviceGroupRecord, NewestTrial, PlanRecord, PlanRow, PlanSummary, TrainedSummary};
+pub use plan::{
+    DeviceGroupRecord, NewestReport, NewestTrial, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
+};
 pub use profile::{Campaign, ModelRecord, ProfileRecord, ProfileSettings, ProfileState};
 pub use reuse::{AttemptRecord, MeasuredRun, Pace, ReusedRun, Software};
 pub use run::{

@@ -90,6 +90,16 @@ pub struct TrainedSummary {
     pub observations: u32,
     /// The newest trial that measured something.
     pub newest: Option<NewestTrial>,
+    /// The newest report that tells how long an iteration took.
+    pub reported: Option<NewestReport>,
+}
+
+/// A report that tells how long an iteration took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewestReport {
+    pub seconds: f64,
+    /// The kind of the devices that it is of.
+    pub device_kind: String,
 }
 
 /// A trial that measured something.

@@ -1,14 +1,14 @@
 //! Plans in a list: a row each, with what tells them apart.
 
-use loadmaster_proto::wire::v1::{Launcher, Plan};
+use loadmaster_proto::wire::v1::{Launcher, Plan, PlanTrainings};
 
 use super::recommendation;
 use crate::show::show;
 use crate::table::grid::Grid;
 use crate::table::grid::Side::{self, Left, Right};
-use crate::table::{common_ledger, figure, id, labels, ledger, or_none};
+use crate::table::{common_ledger, disturbed, figure, id, labels, ledger, or_none};
 use crate::text::terminal_abilities::Look;
-use crate::text::{plain, plural, ratio, seconds, time};
+use crate::text::{count, plain, plural, ratio, seconds, time};
 
 show!(ListPlansResponse of plans as list);
 
@@ -44,7 +44,7 @@ pub fn grid(plans: &[Plan], look: Look) -> Grid {
 }
 
 fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {
-    let measured = |plan: &Plan| plan.trainings.as_ref().and_then(|of| of.measured_peak.clone());
+    let measured = |plan: &Plan| trainings(plan).measured_peak;
     let peaks: Vec<_> =
         plans.iter().flat_map(|plan| [plan.predicted_peak.clone(), measured(plan)]).flatten().collect();
     let common = common_ledger(&peaks);
@@ -69,23 +69,53 @@ fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {
             Box::new(move |plan| plan.predicted_peak.as_ref().map(|peak| figure(peak, common))),
         ),
         column(
-            "iteration",
-            Right,
-            Box::new(|plan| plan.iteration.as_ref().map(|of| seconds(of.iteration_seconds))),
-        ),
-        column(
             &format!("measured{note}"),
             Right,
             Box::new(move |plan| measured(plan).map(|peak| figure(&peak, common))),
         ),
+        column("peak error", Right, Box::new(|plan| trainings(plan).peak_error_ratio.map(ratio))),
         column(
-            "error",
+            "iteration",
             Right,
-            Box::new(|plan| plan.trainings.as_ref().and_then(|of| of.peak_error_ratio).map(ratio)),
+            Box::new(|plan| plan.iteration.as_ref().map(|of| seconds(of.iteration_seconds))),
         ),
+        column("trials", Right, Box::new(trials)),
+        column("measured seconds", Right, Box::new(measured_seconds)),
+        column("seconds error", Right, Box::new(|plan| trainings(plan).iteration_error_ratio.map(ratio))),
+        column("reports", Right, Box::new(reports)),
+        column("reported seconds", Right, Box::new(|plan| trainings(plan).reported_seconds.map(seconds))),
+        column("report error", Right, Box::new(|plan| trainings(plan).reported_error_ratio.map(ratio))),
         column("labels", Left, Box::new(|plan| labels(&plan.labels))),
         column("created", Left, Box::new(move |plan| Some(time(plan.create_time.as_ref(), look)))),
     ]
+}
+
+/// What its trainings showed; nothing where the planner does not tell.
+fn trainings(plan: &Plan) -> PlanTrainings {
+    plan.trainings.clone().unwrap_or_default()
+}
+
+/// How often it was tried, and how many of these trials measured something, unless all did.
+fn trials(plan: &Plan) -> Option<String> {
+    match trainings(plan) {
+        PlanTrainings { trials: 0, .. } => None,
+        PlanTrainings { trials, succeeded, .. } if trials == succeeded => Some(count(trials.into())),
+        PlanTrainings { trials, succeeded, .. } => {
+            Some(format!("{} of {}", count(succeeded.into()), count(trials.into())))
+        }
+    }
+}
+
+/// Those of the newest trial that measured something, which is what filters call `measured_seconds`.
+fn measured_seconds(plan: &Plan) -> Option<String> {
+    let of = trainings(plan);
+    let text = of.iteration_seconds.map(seconds)?;
+    Some(text + disturbed::mark(of.contended, of.oversubscribed))
+}
+
+/// How often users reported a training of it.
+fn reports(plan: &Plan) -> Option<String> {
+    Some(trainings(plan).observations).filter(|&times| times > 0).map(|times| count(times.into()))
 }
 
 /// The stages, of long pipelines the first ones.
@@ -115,9 +145,7 @@ fn launcher(plan: &Plan) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::wire::v1::{
-        FigureSource, IterationEstimate, Ledger, MemoryFigure, Objective, PlanTrainings,
-    };
+    use loadmaster_proto::wire::v1::{FigureSource, IterationEstimate, Ledger, MemoryFigure, Objective};
 
     use super::*;
 
@@ -180,5 +208,49 @@ mod tests {
         ] {
             assert!(rows[row].contains(cell), "{cell}:\n{text}");
         }
+    }
+
+    /// How often a plan was trained stands beside what that took, each with its unit and how far off the prediction was.
+    #[test]
+    fn trainings_stand_beside_what_was_predicted() {
+        let trainings = PlanTrainings {
+            trials: 3,
+            succeeded: 2,
+            observations: 1_200,
+            iteration_seconds: Some(2.0),
+            iteration_error_ratio: Some(-0.25),
+            contended: true,
+            reported_seconds: Some(0.75),
+            reported_error_ratio: Some(1.0),
+            ..PlanTrainings::default()
+        };
+        let trained = Plan { trainings: Some(trainings), ..plan() };
+        let text = list(std::slice::from_ref(&trained), Look::PLAIN);
+        let rows: Vec<Vec<&str>> = text.lines().map(split).collect();
+        let beside = |title: &str| {
+            let column = rows[0].iter().position(|of| *of == title);
+            column.and_then(|column| rows[1].get(column).copied())
+        };
+        for (title, cell) in [
+            ("iteration", "1.50 s"),
+            ("trials", "2 of 3"),
+            ("measured seconds", "2.00 s (contended)"),
+            ("seconds error", "-25.0 %"),
+            ("reports", "1,200"),
+            ("reported seconds", "750.0 ms"),
+            ("report error", "+100.0 %"),
+        ] {
+            assert_eq!(beside(title), Some(cell), "{title}:\n{text}");
+        }
+        let all = PlanTrainings { trials: 2, succeeded: 2, ..PlanTrainings::default() };
+        assert_eq!(trials(&Plan { trainings: Some(all), ..plan() }).as_deref(), Some("2"));
+        let narrow = list(&[trained], Look { width: Some(100), ..Look::PLAIN });
+        assert!(narrow.lines().all(|line| line.chars().count() <= 100), "{narrow}");
+        assert!(narrow.contains("(left out: "), "what had no room is told:\n{narrow}");
+    }
+
+    /// Cells, which have two spaces between them.
+    fn split(line: &str) -> Vec<&str> {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
     }
 }

@@ -323,6 +323,8 @@ class PlanTrainings(google.protobuf.message.Message):
     ITERATION_ERROR_RATIO_FIELD_NUMBER: builtins.int
     CONTENDED_FIELD_NUMBER: builtins.int
     OVERSUBSCRIBED_FIELD_NUMBER: builtins.int
+    REPORTED_SECONDS_FIELD_NUMBER: builtins.int
+    REPORTED_ERROR_RATIO_FIELD_NUMBER: builtins.int
     trials: builtins.int
     """Trials that have ended."""
     succeeded: builtins.int
@@ -339,6 +341,10 @@ class PlanTrainings(google.protobuf.message.Message):
     """Others used the devices of that trial (`Environment.contended`): its seconds are too long."""
     oversubscribed: builtins.bool
     """Its ranks waited for each other's cores (`Environment.oversubscribed`)."""
+    reported_seconds: builtins.float
+    """Seconds of one iteration by the newest report that told them; unset without one."""
+    reported_error_ratio: builtins.float
+    """predicted / reported − 1 of these seconds; unset where none were predicted, or the report is of another kind of device."""
     @property
     def measured_peak(self) -> loadmaster._wire.v1.memory_pb2.MemoryFigure:
         """Measured peak of the fullest device in the newest trial that measured something; unset without one."""
@@ -355,15 +361,21 @@ class PlanTrainings(google.protobuf.message.Message):
         iteration_error_ratio: builtins.float | None = ...,
         contended: builtins.bool = ...,
         oversubscribed: builtins.bool = ...,
+        reported_seconds: builtins.float | None = ...,
+        reported_error_ratio: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_iteration_error_ratio", b"_iteration_error_ratio", "_iteration_seconds", b"_iteration_seconds", "_peak_error_ratio", b"_peak_error_ratio", "iteration_error_ratio", b"iteration_error_ratio", "iteration_seconds", b"iteration_seconds", "measured_peak", b"measured_peak", "peak_error_ratio", b"peak_error_ratio"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_iteration_error_ratio", b"_iteration_error_ratio", "_iteration_seconds", b"_iteration_seconds", "_peak_error_ratio", b"_peak_error_ratio", "contended", b"contended", "iteration_error_ratio", b"iteration_error_ratio", "iteration_seconds", b"iteration_seconds", "measured_peak", b"measured_peak", "observations", b"observations", "oversubscribed", b"oversubscribed", "peak_error_ratio", b"peak_error_ratio", "succeeded", b"succeeded", "trials", b"trials"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_iteration_error_ratio", b"_iteration_error_ratio", "_iteration_seconds", b"_iteration_seconds", "_peak_error_ratio", b"_peak_error_ratio", "_reported_error_ratio", b"_reported_error_ratio", "_reported_seconds", b"_reported_seconds", "iteration_error_ratio", b"iteration_error_ratio", "iteration_seconds", b"iteration_seconds", "measured_peak", b"measured_peak", "peak_error_ratio", b"peak_error_ratio", "reported_error_ratio", b"reported_error_ratio", "reported_seconds", b"reported_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_iteration_error_ratio", b"_iteration_error_ratio", "_iteration_seconds", b"_iteration_seconds", "_peak_error_ratio", b"_peak_error_ratio", "_reported_error_ratio", b"_reported_error_ratio", "_reported_seconds", b"_reported_seconds", "contended", b"contended", "iteration_error_ratio", b"iteration_error_ratio", "iteration_seconds", b"iteration_seconds", "measured_peak", b"measured_peak", "observations", b"observations", "oversubscribed", b"oversubscribed", "peak_error_ratio", b"peak_error_ratio", "reported_error_ratio", b"reported_error_ratio", "reported_seconds", b"reported_seconds", "succeeded", b"succeeded", "trials", b"trials"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_iteration_error_ratio", b"_iteration_error_ratio"]) -> typing.Literal["iteration_error_ratio"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_iteration_seconds", b"_iteration_seconds"]) -> typing.Literal["iteration_seconds"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_peak_error_ratio", b"_peak_error_ratio"]) -> typing.Literal["peak_error_ratio"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reported_error_ratio", b"_reported_error_ratio"]) -> typing.Literal["reported_error_ratio"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reported_seconds", b"_reported_seconds"]) -> typing.Literal["reported_seconds"] | None: ...
 
 global___PlanTrainings = PlanTrainings
 

@@ -130,3 +130,24 @@ async fn plans_are_listed_with_what_their_trainings_needed() {
     has(&all, "reported", &[("reports", "2"), ("reported seconds", "100.0 ms")]);
     assert!(!all.contains("report error"), "nobody knows:\n{all}");
 }
+
+/// The pairs behind errors come in the order that is asked for, the newest first otherwise; a mistake is told with its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn pairs_come_in_the_order_that_is_asked_for() {
+    let scene = scene().await;
+    let asked = |more: &[&str]| -> Vec<f64> {
+        let answer = json(&scene.planner, &[&["plan", "errors", "--with-pairs"], more].concat());
+        let pairs = answer["pairs"].as_array().expect("there are pairs");
+        pairs.iter().map(|pair| pair["measured"].as_f64().expect("a number")).collect()
+    };
+    let (peak, tried, reported) = (f64::from(400 << 20), 0.25, 0.6);
+    assert_eq!(asked(&[])[0], reported, "the newest");
+    assert_eq!(asked(&["--order-by", "error"]), [reported, tried, peak]);
+    assert_eq!(asked(&["--order-by", "error desc"]), [peak, tried, reported]);
+    let seconds = ["--filter", "quantity = iteration-seconds", "--order-by", "device_kind desc, measured"];
+    assert_eq!(asked(&seconds), [tried, reported]);
+    let wrong = cli(&scene.planner, &["plan", "errors", "--with-pairs", "--order-by", "error, size"]);
+    assert!(wrong.code == 2 && wrong.stderr.contains("at character 8"), "{wrong:?}");
+    let alone = cli(&scene.planner, &["plan", "errors", "--order-by", "error"]);
+    assert!(alone.code == 2 && alone.stderr.contains("--with-pairs"), "{alone:?}");
+}

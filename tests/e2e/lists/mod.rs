@@ -598,7 +598,12 @@ fn mistakes_in_filters_are_told_by_the_option() {
     let planner = Planner::start();
     let nouns = ["cluster", "model", "operation", "plan", "profile", "run", "worker"];
     let lists = nouns.map(|noun| vec![noun, "list"]);
-    let more = [vec!["plan", "bindings"], vec!["profile", "measurements", "none"]];
+    let more = [
+        vec!["plan", "bindings"],
+        vec!["plan", "export", "--list"],
+        vec!["plan", "errors", "--with-pairs"],
+        vec!["profile", "measurements", "none"],
+    ];
     for list in lists.iter().chain(&more) {
         let told = cli(&planner, &[&list[..], &["--filter", "no_such_field = 1"]].concat());
         assert!(told.code == 2 && told.stderr.contains("--filter: "), "{list:?}: {told:?}");
@@ -608,6 +613,8 @@ fn mistakes_in_filters_are_told_by_the_option() {
         let told = cli(&planner, &[&list[..], &["--order-by", "no_such_field"]].concat());
         assert!(told.code == 2 && told.stderr.contains("--order-by: "), "{list:?}: {told:?}");
     }
+    let told = cli(&planner, &["operation", "list", "--order-by", "create_time"]);
+    assert!(told.code == 2 && told.stderr.contains("--order-by: operations have one order"), "{told:?}");
     for verb in ["show", "wait", "cancel", "delete"] {
         let told = cli(&planner, &["operation", verb, "none"]);
         assert!(told.code == 3, "{verb}: {told:?}");

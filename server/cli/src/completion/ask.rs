@@ -147,7 +147,7 @@ async fn list(client: &Client, begun: &Begun) -> Result<Vec<Found>, Status> {
             answer.clusters.into_iter().map(|one| about(&one.name, String::new())).collect()
         }
         Collection::Launchers => {
-            let request = v1::ListExportersRequest {};
+            let request = v1::ListExportersRequest::default();
             let answer = client
                 .attempt(request, PATIENCE, async |channel, q| plans(channel).list_exporters(q).await)
                 .await?;

@@ -232,6 +232,8 @@ you name another.
 
 Examples:
   loadmaster plan export --list
+  Those that were seen to train, and what can start their processes in pods:
+    loadmaster plan export --list --filter 'verified = trained AND envelopes:jobset'
   Into a folder, for a version:
     loadmaster plan export 7f3c --launcher megatron@0.19 --to megatron
   What a training is started with:
@@ -301,7 +303,10 @@ Examples:
   loadmaster plan errors --device-kind \"NVIDIA H200\" -o json
   Of one predictor since November, with the pairs:
     loadmaster plan errors --with-pairs -o yaml \\
-      --filter 'predictor:component AND create_time > 2026-11-01'";
+      --filter 'predictor:component AND create_time > 2026-11-01'
+  The seconds that were predicted too low by most, first:
+    loadmaster plan errors --with-pairs -o json --order-by error \\
+      --filter 'quantity = iteration-seconds'";
 
 pub(crate) const MODEL_LIST: &str = "\
 Examples:
@@ -502,6 +507,9 @@ Examples:
   loadmaster worker delete node1";
 
 pub(crate) const OPERATION_LIST: &str = "\
+Filters know name, state, done, profile, plan, create_time and end_time. The order is one, the newest first: the
+standard request (google.longrunning.ListOperationsRequest) has no field for another.
+
 Examples:
   loadmaster operation list
   What runs, and what becomes of it, until Ctrl-C:

@@ -69,7 +69,8 @@ pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Fa
             let Asked { filter, order_by, shown } = list.asked()?;
             if !order_by.is_empty() {
                 return Err(Failure::Usage(
-                    "--order-by: operations have one order, the newest first".to_owned(),
+                    "--order-by: operations have one order, the newest first: the standard request has no field for another"
+                        .to_owned(),
                 ));
             }
             watch::print(context, shown, async |page_size, page_token| {

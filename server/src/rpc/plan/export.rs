@@ -1,10 +1,13 @@
 //! `ExportPlan` and `ListExporters`.
 
 use loadmaster_export::{
-    Added, Allocation, AskedDevices, Envelope, EnvelopeSettings, Export, ExportQuestion, NodeGroup, Proof,
-    RankPlace, StageMemory, Target, Variant, Version, Wrapping, envelopes, export, exporters, variants, wrap,
+    Added, Allocation, AskedDevices, Envelope, EnvelopeSettings, Export, ExportQuestion, Exporter, NodeGroup,
+    Proof, RankPlace, StageMemory, Target, Variant, Verified, Version, Wrapping, envelopes, export,
+    exporters, variants, wrap,
 };
+use loadmaster_filter::{Field, Query, Value};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::choice::Choice;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{BindingName, PlanName};
@@ -17,6 +20,7 @@ use loadmaster_proto::wire::{field, v1};
 use super::Plans;
 use super::message::number;
 use crate::rpc::error::ApiError;
+use crate::store::fields;
 use crate::store::records::PlanRecord;
 
 impl Plans {
@@ -198,19 +202,83 @@ fn place(place: RankPlace) -> v1::RankPlace {
     }
 }
 
-/// Every launcher and version that exports are made for.
-pub(super) fn all() -> v1::ListExportersResponse {
-    let exporters = exporters().iter().map(|exporter| v1::Exporter {
-        launcher: v1::Launcher::from(exporter.target.launcher).into(),
-        launcher_version: exporter.target.version.to_string(),
-        writes: exporter.writes.to_owned(),
-        verified: v1::ExportVerified::from(exporter.verified).into(),
-        proof: exporter.proof.map(proved_with),
-        variants: variants(exporter.target.launcher)
-            .iter()
-            .map(|&of| v1::ExportVariant::from(of).into())
-            .collect(),
-        envelopes: envelopes(exporter.target.launcher).map(|of| v1::Envelope::from(of).into()).collect(),
-    });
-    v1::ListExportersResponse { exporters: exporters.collect() }
+/// The launchers and versions that exports are made for: those that are asked for.
+pub(super) fn all(request: &v1::ListExportersRequest) -> Result<v1::ListExportersResponse, Invalid> {
+    let query = Query::parse(fields::EXPORTERS, &request.filter, &request.order_by)?;
+    let fits = |of: &&Exporter| {
+        query.condition.as_ref().is_none_or(|asked| asked.holds(&|field, _| value(field, of)))
+    };
+    let asked = query.sorted(exporters().iter().filter(fits).collect(), |of, field| value(field, of));
+    Ok(v1::ListExportersResponse { exporters: asked.into_iter().map(|(of, _)| exporter(of)).collect() })
+}
+
+/// What a filter may ask of one.
+fn value(field: &Field, of: &Exporter) -> Option<Value> {
+    let text = |text: &str| Some(Value::Text(text.to_owned()));
+    let words = |words: Vec<&str>| Some(words.join(",")).filter(|all| !all.is_empty()).map(Value::Text);
+    let launcher = of.target.launcher;
+    match field.name {
+        "launcher" => text(launcher.word()),
+        "launcher_version" => text(&of.target.version.to_string()),
+        "writes" => text(of.writes),
+        "verified" => text(match of.verified {
+            Verified::None => "none",
+            Verified::Parsed => "parsed",
+            Verified::Built => "built",
+            Verified::Trained => "trained",
+        }),
+        "variants" => words(variants(launcher).iter().map(|of| of.word()).collect()),
+        "envelopes" => words(envelopes(launcher).map(|of| of.word()).collect()),
+        _ => None,
+    }
+}
+
+fn exporter(of: &Exporter) -> v1::Exporter {
+    let launcher = of.target.launcher;
+    v1::Exporter {
+        launcher: v1::Launcher::from(launcher).into(),
+        launcher_version: of.target.version.to_string(),
+        writes: of.writes.to_owned(),
+        verified: v1::ExportVerified::from(of.verified).into(),
+        proof: of.proof.map(proved_with),
+        variants: variants(launcher).iter().map(|&of| v1::ExportVariant::from(of).into()).collect(),
+        envelopes: envelopes(launcher).map(|of| v1::Envelope::from(of).into()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(filter: &str, order_by: &str) -> Result<Vec<(String, String)>, Invalid> {
+        let request = v1::ListExportersRequest { filter: filter.to_owned(), order_by: order_by.to_owned() };
+        let named = |of: &v1::Exporter| (of.launcher().as_str_name().to_owned(), of.launcher_version.clone());
+        Ok(all(&request)?.exporters.iter().map(named).collect())
+    }
+
+    /// Exporters are asked for like everything else, and stay in their order where none is asked for.
+    #[test]
+    fn exporters_are_found_and_ordered_by_what_they_say() {
+        let every = asked("", "").unwrap();
+        assert_eq!(every.len(), exporters().len());
+        let found = asked("launcher = torchtitan", "").unwrap();
+        let of_titan = |of: &&(String, String)| of.0 == "LAUNCHER_TORCHTITAN";
+        assert_eq!(found, every.iter().filter(of_titan).cloned().collect::<Vec<_>>());
+        assert!(found.len() > 1, "{found:?}");
+        assert_eq!(asked("NOT launcher = torchtitan", "").unwrap().len(), every.len() - found.len());
+        let newest = asked("launcher = torchtitan", "launcher_version desc").unwrap();
+        assert!(newest.is_sorted_by(|one, next| one.1 > next.1), "{newest:?}");
+        let in_pods = asked("envelopes:jobset", "launcher").unwrap();
+        assert!(!in_pods.is_empty() && in_pods.len() < every.len(), "{in_pods:?}");
+        let proved = asked("verified = trained OR verified = built", "").unwrap();
+        assert!(!proved.is_empty() && proved.len() < every.len(), "{proved:?}");
+        assert!(!asked("variants:hybrid", "").unwrap().is_empty());
+        let wrong = |filter, order_by| asked(filter, order_by).unwrap_err().violations()[0].clone();
+        let of_filter = wrong("launcher = megatron AND version = 1", "");
+        assert_eq!(of_filter.field, "filter");
+        assert!(of_filter.description.contains("at character 25"), "{of_filter:?}");
+        let of_order = wrong("", "launcher, proof");
+        assert_eq!(of_order.field, "order_by");
+        assert!(of_order.description.contains("at character 11"), "{of_order:?}");
+    }
 }

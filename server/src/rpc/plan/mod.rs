@@ -187,9 +187,9 @@ impl PlanService for Plans {
 
     async fn list_exporters(
         &self,
-        _: Request<v1::ListExportersRequest>,
+        request: Request<v1::ListExportersRequest>,
     ) -> Result<Response<v1::ListExportersResponse>, Status> {
-        Ok(Response::new(export::all()))
+        Ok(Response::new(export::all(request.get_ref()).map_err(ApiError::from)?))
     }
 
     async fn compare_plans(

@@ -31,8 +31,8 @@ impl Plans {
         &self,
         request: v1::ListPredictionErrorsRequest,
     ) -> Result<v1::ListPredictionErrorsResponse, ApiError> {
-        let v1::ListPredictionErrorsRequest { device_kind: kind, filter, with_pairs } = request;
-        let condition = Query::parse(fields::PAIRS, &filter, "")?.condition;
+        let v1::ListPredictionErrorsRequest { device_kind: kind, filter, with_pairs, order_by } = request;
+        let query = Query::parse(fields::PAIRS, &filter, &order_by)?;
         let measured = self.store.measured_plans(JUDGED).await?;
         blocking("judging predictions failed", move || {
             let all: Vec<(&MeasuredPlan, Pair)> = measured
@@ -42,7 +42,7 @@ impl Plans {
                 .collect();
             let corrections = Corrections::of(&all.iter().map(|(_, pair)| pair.clone()).collect::<Vec<_>>());
             let fits = |(of, pair): &(&MeasuredPlan, Pair)| {
-                condition.as_ref().is_none_or(|asked| asked.holds(&|field, _| value(field, of, pair)))
+                query.condition.as_ref().is_none_or(|asked| asked.holds(&|field, _| value(field, of, pair)))
             };
             let mut asked: Vec<(&MeasuredPlan, Pair)> = all.into_iter().filter(fits).collect();
             let pairs: Vec<Pair> = asked.iter().map(|(_, pair)| pair.clone()).collect();
@@ -51,7 +51,12 @@ impl Plans {
                 other.time.cmp(&one.time).then_with(|| one.source.cmp(&other.source))
             });
             let told = if with_pairs { asked.len().min(MOST_PAIRS) } else { 0 };
-            let pairs = asked.iter().take(told).map(|(of, pair)| pair_message(of, pair)).collect();
+            if !query.order.is_empty() {
+                // Of pairs that are equal the oldest come first, as in every list.
+                asked.reverse();
+            }
+            let asked = query.sorted(asked, |(of, pair), field| value(field, of, pair));
+            let pairs = asked.iter().take(told).map(|((of, pair), _)| pair_message(of, pair)).collect();
             Ok::<_, ApiError>(v1::ListPredictionErrorsResponse { errors, pairs })
         })
         .await

@@ -72,7 +72,8 @@ pub static OBSERVATIONS: &[Field] = &[
     always("create_time", Kind::Time, "create_time"),
 ];
 
-/// Of `operations`.
+/// Of `operations`. Filters alone name these: the standard's request has no order, and its comments are not ours, so that the help
+/// of `loadmaster operation list` and the README document them.
 pub static OPERATIONS: &[Field] = &[
     always("name", Kind::Id("operations/"), "id"),
     always("state", Kind::Word(operation_states), "state"),

@@ -2,6 +2,7 @@
 //! are. The protocol documents the names; a test holds both to each other.
 
 mod besides;
+mod exporters;
 mod pairs;
 mod plans;
 mod profiles;
@@ -15,6 +16,7 @@ use serde_json::Value;
 pub use besides::{
     BINDINGS, CLUSTERS, LINK_MEASUREMENTS, MEASUREMENTS, MODELS, OBSERVATIONS, OPERATIONS, WORKERS,
 };
+pub use exporters::EXPORTERS;
 pub use pairs::PAIRS;
 pub use plans::PLANS;
 pub use profiles::PROFILES;

@@ -23,7 +23,7 @@ const BINDINGS: i32 = 50;
 /// The launchers that a plan may be exported for.
 pub(crate) async fn exporters(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
     get(&desk, &id).await?;
-    let listed = answer(desk.planner.plans().list_exporters(v1::ListExportersRequest {})).await?;
+    let listed = answer(desk.planner.plans().list_exporters(v1::ListExportersRequest::default())).await?;
     let mut section = Section::text("launchers", "For which launcher?", &listed.table(LOOK));
     let mut words: Vec<String> = listed.exporters.iter().map(|of| of.launcher().word()).collect();
     words.dedup();
@@ -95,7 +95,7 @@ pub(crate) async fn show(
     let plan = format!("plans/{id}");
     let bindings = v1::ListBindingsRequest { plan: plan.clone(), page_size: BINDINGS, ..Default::default() };
     let (exporters, bindings) = tokio::try_join!(
-        answer(plans.list_exporters(v1::ListExportersRequest {})),
+        answer(plans.list_exporters(v1::ListExportersRequest::default())),
         answer(others.list_bindings(bindings)),
     )?;
     let of_launcher: Vec<_> = exporters.exporters.iter().filter(|of| of.launcher() == launcher).collect();

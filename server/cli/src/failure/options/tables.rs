@@ -135,6 +135,8 @@ pub(crate) const PLAN_EXPORT: OptionTable = &[&[
     ("envelope_options.preferred_topology", "--prefer-topology"),
     ("envelope_options.stage_topology", "--stage-topology"),
 ]];
+/// Of what plans are exported for: the fields of its filter are not the options of an export.
+pub(crate) const PLAN_EXPORTERS: OptionTable = &[FOUND];
 pub(crate) const PLAN_BIND: OptionTable = &[
     &[
         ("plan", "PLAN"),
@@ -280,7 +282,7 @@ pub(crate) const PLAN_REPORT: OptionTable = &[
 ];
 pub(crate) const OBSERVATIONS: OptionTable = &[&[("plan", "PLAN")], FOUND, PAGE];
 pub(crate) const PLAN_ERRORS: OptionTable =
-    &[&[("device_kind", "--device-kind"), ("filter", "--filter"), ("with_pairs", "--with-pairs")]];
+    &[&[("device_kind", "--device-kind"), ("with_pairs", "--with-pairs")], FOUND];
 
 pub(crate) const MODEL_CREATE: OptionTable = &[MODEL, MODEL_FILE, DRY_RUN];
 pub(crate) const MODEL_IMPORT: OptionTable = &[

@@ -29,6 +29,7 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("plan compare", "ComparePlansRequest", PLAN_COMPARE, &["with_memory"]),
         ("plan list", "ListPlansRequest", LIST, list),
         ("plan export", "ExportPlanRequest", PLAN_EXPORT, list),
+        ("plan export", "ListExportersRequest", PLAN_EXPORTERS, list),
         ("plan bindings", "GetBindingRequest", PLAN_BINDINGS, list),
         ("plan bindings", "ListBindingsRequest", PLAN_BINDINGS, list),
         ("plan label", "UpdatePlanRequest", PLAN_LABEL, list),

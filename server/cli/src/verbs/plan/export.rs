@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 use loadmaster_proto::wire::v1;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, options};
 use crate::input::choice::choice;
 use crate::input::parse;
 use crate::session::client::plans;
@@ -49,6 +49,15 @@ pub(crate) struct ExportPlan {
     /// List the launchers and versions that plans are exported to.
     #[arg(long, conflicts_with_all = ["name", "launcher", "variant", "binding", "envelope", "to"])]
     list: bool,
+
+    /// Of that list only those that fit: 'envelopes:jobset AND verified = trained'. What there is no field for is answered with
+    /// those that there are.
+    #[arg(long, value_name = "FILTER", requires = "list")]
+    filter: Option<String>,
+
+    /// Fields to order that list by, each with asc or desc behind it.
+    #[arg(long, value_name = "FIELD,…", requires = "list")]
+    order_by: Option<String>,
 }
 
 /// What the envelopes of Kubernetes need that no plan says.
@@ -99,9 +108,17 @@ impl From<EnvelopeOptions> for v1::EnvelopeOptions {
 }
 
 impl ExportPlan {
+    /// The options that fill the fields of its request.
+    pub(super) fn options(&self) -> options::OptionTable {
+        if self.list { options::PLAN_EXPORTERS } else { options::PLAN_EXPORT }
+    }
+
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let Some(name) = self.name.filter(|_| !self.list) else {
-            let request = v1::ListExportersRequest {};
+            let request = v1::ListExportersRequest {
+                filter: self.filter.unwrap_or_default(),
+                order_by: self.order_by.unwrap_or_default(),
+            };
             let answer = context
                 .client
                 .call(request, async |channel, q| plans(channel).list_exporters(q).await)

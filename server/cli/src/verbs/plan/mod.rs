@@ -137,7 +137,7 @@ impl PlanVerb {
             Self::Delete { .. } => options::PLAN_DELETE,
             Self::Compare(_) => options::PLAN_COMPARE,
             Self::List(_) => options::LIST,
-            Self::Export(_) => options::PLAN_EXPORT,
+            Self::Export(export) => export.options(),
             Self::Bind(_) => options::PLAN_BIND,
             Self::Bindings(_) => options::PLAN_BINDINGS,
             Self::Label { .. } => options::PLAN_LABEL,

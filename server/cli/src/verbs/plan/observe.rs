@@ -204,16 +204,26 @@ pub(crate) struct Errors {
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     filter: String,
 
-    /// The pairs, too, in JSON and YAML: the newest 2,000.
+    /// The pairs, too, in JSON and YAML: the first 2,000.
     #[arg(long)]
     with_pairs: bool,
+
+    /// Fields to order the pairs by, each with asc or desc behind it: 'error desc'. Default: newest first.
+    #[arg(
+        long,
+        value_name = "FIELD,…",
+        default_value = "",
+        hide_default_value = true,
+        requires = "with_pairs"
+    )]
+    order_by: String,
 }
 
 impl Errors {
     /// Prints how right predictions were.
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let Self { device_kind, filter, with_pairs } = self;
-        let request = v1::ListPredictionErrorsRequest { device_kind, filter, with_pairs };
+        let Self { device_kind, filter, with_pairs, order_by } = self;
+        let request = v1::ListPredictionErrorsRequest { device_kind, filter, with_pairs, order_by };
         let errors = context
             .client
             .call(request, async |channel, q| plans(channel).list_prediction_errors(q).await)

@@ -645,9 +645,21 @@ class ListExportersRequest(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    FILTER_FIELD_NUMBER: builtins.int
+    ORDER_BY_FIELD_NUMBER: builtins.int
+    filter: builtins.str
+    """Which of them, as in ListPlansRequest: `envelopes:jobset AND verified = trained`. Fields: launcher, launcher_version, writes,
+    verified (none, parsed, built or trained), variants and envelopes (their words, with commas between them).
+    """
+    order_by: builtins.str
+    """What they are ordered by, as in ListPlansRequest: `verified, launcher`. Default: an order of launchers that stays."""
     def __init__(
         self,
+        *,
+        filter: builtins.str = ...,
+        order_by: builtins.str = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["filter", b"filter", "order_by", b"order_by"]) -> None: ...
 
 global___ListExportersRequest = ListExportersRequest
 
@@ -660,7 +672,7 @@ class ListExportersResponse(google.protobuf.message.Message):
     EXPORTERS_FIELD_NUMBER: builtins.int
     @property
     def exporters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Exporter]:
-        """A row for each launcher and version whose exports differ."""
+        """A row for each launcher and version whose exports differ, in the order of the request."""
 
     def __init__(
         self,

@@ -1546,6 +1546,7 @@ class ListPredictionErrorsRequest(google.protobuf.message.Message):
     DEVICE_KIND_FIELD_NUMBER: builtins.int
     FILTER_FIELD_NUMBER: builtins.int
     WITH_PAIRS_FIELD_NUMBER: builtins.int
+    ORDER_BY_FIELD_NUMBER: builtins.int
     device_kind: builtins.str
     """Only this kind of device."""
     filter: builtins.str
@@ -1554,15 +1555,18 @@ class ListPredictionErrorsRequest(google.protobuf.message.Message):
     measured (bytes or seconds), error (predicted / measured − 1), create_time (of what was measured).
     """
     with_pairs: builtins.bool
-    """Answers with the pairs, too: the newest 2,000."""
+    """Answers with the pairs, too: the first 2,000."""
+    order_by: builtins.str
+    """What the pairs are ordered by, as in ListPlansRequest: `error desc`. Default: newest first."""
     def __init__(
         self,
         *,
         device_kind: builtins.str = ...,
         filter: builtins.str = ...,
         with_pairs: builtins.bool = ...,
+        order_by: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["device_kind", b"device_kind", "filter", b"filter", "with_pairs", b"with_pairs"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["device_kind", b"device_kind", "filter", b"filter", "order_by", b"order_by", "with_pairs", b"with_pairs"]) -> None: ...
 
 global___ListPredictionErrorsRequest = ListPredictionErrorsRequest
 
@@ -1580,7 +1584,7 @@ class ListPredictionErrorsResponse(google.protobuf.message.Message):
 
     @property
     def pairs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.observation_pb2.PredictionPair]:
-        """The pairs behind them, the newest first, if the request asks for them."""
+        """The pairs behind them, in the order of the request, if it asks for them."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ build: setup ## Build optimised binaries into target/release
 demo: binaries ## Start a planner and a worker, and plan a small model with them
 	@deploy/demo.sh $(target)/debug
 
-demo-slurm: binaries ## Train a plan as a job of a real Slurm on four nodes of this machine, as root (a minute; `make launchers` installs torch)
+demo-slurm: binaries ## Train a plan as a job of a real Slurm on four nodes of this machine, as root, and read its page (a minute; `make launchers` installs torch)
 	@deploy/setup/packages.sh slurm || true
 	@$(target)/debug/demo-slurm
 

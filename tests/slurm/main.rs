@@ -1,7 +1,10 @@
-//! `make demo-slurm`: from a profile to a job of a real Slurm that trains the plan, and what it needed beside what was predicted.
+//! `make demo-slurm`: from a profile to a job of a real Slurm that trains the plan, and what it needed beside what was predicted, on
+//! the terminal and on the page that a browser would show.
 //!
 //! Everything runs on this machine and on its CPU: a planner, a worker that profiles, a controller and four nodes of Slurm, and the
 //! launchers' torch (`tests/launchers/install.sh`), which trains the model that the planner cut. All of it ends with this program.
+
+mod page;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -34,7 +37,7 @@ fn main() -> ExitCode {
         Ok(python) => python,
         Err(why) => return skipped(&format!("{why:#}")),
     };
-    let planner = Planner::start();
+    let planner = Planner::start_with(&["--lease", "3", "--heartbeat", "0.5", "--web", "127.0.0.1:0"]);
     let mut slurm = match SlurmCluster::start(planner.address()) {
         Ok(slurm) => slurm,
         Err(why) => return skipped(&why),
@@ -86,26 +89,64 @@ impl Demo {
         let reported = reported.context("the job reported nothing")?;
 
         step("4. What it needed, beside what was predicted");
-        self.client(&format!("plan observations {plan}"))?;
+        let table = self.output(&format!("plan observations {plan}"))?;
         let stored = self.slurm.run("loadmaster", &["plan", "observations", plan, "-o", "name"]).stdout;
         ensure!(
             stored.lines().eq([reported]),
             "the plan's history has {stored:?}, and the job reported {reported}"
         );
         self.client(&format!("plan show {plan}"))?;
+
+        step("5. Its page, for whoever asks later");
+        // Where the command line says that the page is.
+        let link = table.stderr.lines().find_map(|line| line.strip_prefix("page:"));
+        let link = link.context("the planner has no pages")?.trim();
+        ensure!(link.ends_with(&format!("/{plan}/history")), "the link is {link}, and the plan {plan}");
+        self.on_the_page(link, &table.stdout)
+    }
+
+    /// Shows the observations that stand on the page, by its own text, and holds them against what the command line has printed
+    /// of the plan's only one.
+    fn on_the_page(&self, link: &str, printed: &str) -> Result<()> {
+        println!("{link}");
+        let text = page::fetch(link)?;
+        let rows = page::rows(&text, "observations");
+        for row in &rows {
+            println!("  {}", row.join(" | "));
+        }
+        let [titles, observed] = rows.as_slice() else {
+            bail!("{link} has {} rows of observations, not titles and the one that was reported", rows.len());
+        };
+        let of_command: Vec<Vec<String>> = printed.lines().map(cells).collect();
+        ensure!(
+            of_command == [titles.clone(), observed.clone()],
+            "the page says {rows:?}, and the command line {of_command:?}"
+        );
         Ok(())
     }
 
     /// A command of ours, shown as the reader would type it, with what it prints.
     fn client(&self, line: &str) -> Result<String> {
+        Ok(self.output(line)?.stdout)
+    }
+
+    /// The same with what it says besides.
+    fn output(&self, line: &str) -> Result<Output> {
         println!("$ loadmaster {line}");
         let output = self.slurm.run("loadmaster", &line.split_whitespace().collect::<Vec<_>>());
         print!("{}", output.stdout);
         if output.code != 0 {
             bail!("`loadmaster {line}` failed:\n{}", output.stderr);
         }
-        Ok(output.stdout)
+        Ok(output)
     }
+}
+
+/// The cells of a line that the command line has printed: two spaces are between them, or more. What is not there is a dash where
+/// the terminal can show one, as it is on a page.
+fn cells(line: &str) -> Vec<String> {
+    let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+    cells.map(|cell| if cell == "-" { "–".to_owned() } else { cell.to_owned() }).collect()
 }
 
 fn step(title: &str) {

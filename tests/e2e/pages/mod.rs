@@ -310,6 +310,7 @@ async fn pages_only_show_and_only_to_those_who_mean_this_machine() {
         (&["profile", "show", "first"], "/profiles/first"),
         (&["plan", "validate", "a1", "--no-wait"], "/operations/"),
         (&bind, "/bindings/"),
+        (&["plan", "observations", "a1"], "/plans/a1/history"),
         (&["plan", "bindings"], "/bindings"),
         (
             &["plan", "bindings", "a1", "--filter", "nodes:n1 OR nodes:n3", "--order-by", "node_count desc"],

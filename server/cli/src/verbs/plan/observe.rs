@@ -162,6 +162,9 @@ fn figure(bytes: i64, ledger: v1::Ledger) -> v1::MemoryFigure {
     v1::MemoryFigure { bytes, ledger: ledger.into(), ..v1::MemoryFigure::default() }
 }
 
+/// Stands for all plans.
+const ALL_PLANS: &str = "plans/-";
+
 /// See [`PlanVerb::Observations`](super::PlanVerb::Observations).
 #[derive(Debug, Args)]
 pub(crate) struct Observations {
@@ -176,7 +179,7 @@ pub(crate) struct Observations {
 impl Observations {
     /// Prints what was reported.
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let plan = self.plan.unwrap_or_else(|| "plans/-".to_owned());
+        let plan = self.plan.unwrap_or_else(|| ALL_PLANS.to_owned());
         let Asked { filter, order_by, shown } = self.list.asked()?;
         watch::print(context, shown, async |page_size, page_token| {
             let request = v1::ListObservationsRequest {
@@ -188,7 +191,12 @@ impl Observations {
             };
             context.client.call(request, async |channel, q| plans(channel).list_observations(q).await).await
         })
-        .await
+        .await?;
+        // Of one plan: what is said of it is on one page.
+        if plan != ALL_PLANS {
+            context.link(&format!("{plan}/history"));
+        }
+        Ok(())
     }
 }
 

@@ -120,9 +120,9 @@ impl<'a> Played<'a> {
 
     /// Behind a step a chunk has gradients of some of its tensors, or of one of several passes, and not yet all.
     fn is_unfinished(&self, chunk: usize, behind: usize) -> bool {
-        let tensors = self.case.chunks.layout.chunks()[chunk].tensors.clone();
+        let tensors = || self.case.chunks.layout.chunks()[chunk].tensors.clone();
         let is_begun = |tensor| self.backward(tensor).any(|step| step <= behind);
-        tensors.clone().any(is_begun) && !tensors.clone().all(|tensor| self.has_gradient(tensor, behind))
+        tensors().any(is_begun) && !tensors().all(|tensor| self.has_gradient(tensor, behind))
     }
 
     fn state(&self, tensor: usize, moment: Moment) -> State {

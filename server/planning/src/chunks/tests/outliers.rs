@@ -40,9 +40,10 @@ fn fewest(stage: &ChunkedStage, chunks: &Chunks, room: &[u64]) -> Option<u64> {
         all += bytes;
         let ends = [of.steps[0], of.steps[of.steps.len() - 1]];
         let mut gap = Vec::new();
-        for step in ends[0]..=ends[1] {
+        let between = ends[1] + 1 - ends[0];
+        for (step, held) in always.iter_mut().enumerate().skip(ends[0]).take(between) {
             if must_be_there(step) {
-                always[step] += bytes;
+                *held += bytes;
                 gaps.extend((!gap.is_empty()).then(|| (std::mem::take(&mut gap), bytes)));
             } else {
                 gap.push(step);

@@ -233,7 +233,8 @@ you name another.
 Examples:
   loadmaster plan export --list
   Those that were seen to train, and what can start their processes in pods:
-    loadmaster plan export --list --filter 'verified = trained AND envelopes:jobset'
+    loadmaster plan export --list \\
+      --filter 'verified = trained AND envelopes:jobset'
   Into a folder, for a version:
     loadmaster plan export 7f3c --launcher megatron@0.19 --to megatron
   What a training is started with:

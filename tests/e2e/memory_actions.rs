@@ -256,7 +256,7 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) % below
     };
-    let mut fitted = 0;
+    let (mut fitted, mut void) = (0, 0);
     for tenths in [6, 8, 9] {
         let devices = format!("2x{}B", peak(0).max(peak(1)) * tenths / 10);
         let tight = [
@@ -301,6 +301,12 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
             }
             let given: Vec<&str> = given.iter().flat_map(|action| ["--action", action.as_str()]).collect();
             let answer = cli(&planner, &[&tight[..], &rates, &given, &["-o", "json"]].concat());
+            // What would be fetched before it is gone is refused by name.
+            if answer.code == 2 {
+                assert!(answer.stderr.contains("swap.fetch_before: "), "{given:?}: {}", answer.stderr);
+                void += 1;
+                continue;
+            }
             assert!(answer.code == 0 || answer.code == 5, "{given:?}: {}", answer.stderr);
             let Ok(plan) = serde_json::from_str::<Value>(&answer.stdout) else { continue };
             fitted += 1;
@@ -308,7 +314,7 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
             assert!(seconds >= bound * (1.0 - 1e-9), "{given:?} takes {seconds}, the bound is {bound}");
         }
     }
-    assert!(fitted > 5, "{fitted} of 75 fitted");
+    assert!(fitted > 5 && void < 60, "{fitted} of 75 fitted, {void} did nothing");
 }
 
 /// Blocks that add up to less than a replay finds are asked for until enough is free: what fits by given actions is found,

@@ -256,7 +256,7 @@ async fn timelines_add_up_to_what_plans_say() {
         "--action",
         "1/4=recompute",
         "--action",
-        "1/5=activations:0:1,1",
+        "1/5=activations:0:0,1",
     ];
     let given = plan_of(&planner, "2x512MiB", &[&given[..], &SLOW].concat());
     let before = plan(&channel, &untouched).await;

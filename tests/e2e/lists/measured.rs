@@ -140,12 +140,20 @@ async fn pairs_come_in_the_order_that_is_asked_for() {
         let pairs = answer["pairs"].as_array().expect("there are pairs");
         pairs.iter().map(|pair| pair["measured"].as_f64().expect("a number")).collect()
     };
-    let (peak, tried, reported) = (f64::from(400 << 20), 0.25, 0.6);
-    assert_eq!(asked(&[])[0], reported, "the newest");
-    assert_eq!(asked(&["--order-by", "error"]), [reported, tried, peak]);
-    assert_eq!(asked(&["--order-by", "error desc"]), [peak, tried, reported]);
-    let seconds = ["--filter", "quantity = iteration-seconds", "--order-by", "device_kind desc, measured"];
-    assert_eq!(asked(&seconds), [tried, reported]);
+    // Of 300 ms that were predicted.
+    let (short, middling, long) = (0.25, 0.4, 0.6);
+    json(&scene.planner, &["plan", "report", "tried", "--iteration", "250ms"]);
+    json(&scene.planner, &["plan", "report", "idle", "--iteration", "400ms"]);
+    assert_eq!(asked(&[]), [middling, short, long], "the newest first");
+    assert_eq!(asked(&["--order-by", "error"]), [long, middling, short]);
+    assert_eq!(asked(&["--order-by", "error desc"]), [short, middling, long]);
+    let above = [
+        "--filter",
+        "quantity = iteration-seconds AND measured > 0.3",
+        "--order-by",
+        "device_kind desc, measured",
+    ];
+    assert_eq!(asked(&above), [middling, long]);
     let wrong = cli(&scene.planner, &["plan", "errors", "--with-pairs", "--order-by", "error, size"]);
     assert!(wrong.code == 2 && wrong.stderr.contains("at character 8"), "{wrong:?}");
     let alone = cli(&scene.planner, &["plan", "errors", "--order-by", "error"]);

@@ -38,7 +38,8 @@
 //!
 //! Where a copy's speed cannot change its end is known when it is asked for, so one walk over the steps gives all times,
 //! as without copies. Only ways that share something, and those that two devices ask for, are simulated from event to
-//! event; the walk stops where it waits for one of them, and goes on when its end is known.
+//! event; the walk stops where it waits for one of them, and goes on when its end is known. Rates and cores are shared out
+//! anew once all that happens at a moment has happened, among what is at work on the same lanes and cores alone.
 //!
 //! # What holds
 //!

@@ -1,5 +1,6 @@
 //! What is drawn: plans that a launcher can express, as wide as it can, and plans that it cannot.
 
+use loadmaster_export::Variant;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
@@ -84,9 +85,13 @@ impl Ways {
     }
 }
 
-/// A plan that this launcher can express.
-pub(crate) fn drawn(launcher: Launcher, lots: &mut Lots) -> CutTransformer {
-    let ways = Ways::of(launcher);
+/// A plan that this launcher can express in this way.
+pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> CutTransformer {
+    let ways = match variant {
+        Variant::Usual => Ways::of(launcher),
+        // It computes all blocks of a stage again, or none.
+        Variant::Hybrid => Ways { recompute: &["none", "layer", "stage"], ..Ways::of(launcher) },
+    };
     let family = lots.of(ways.families);
     let is_llama = *family == "llama";
     let (tensor, data) = match (ways.has_degrees, ways.has_stages) {

@@ -29,7 +29,7 @@ pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
         let mut lots = Lots(seed.wrapping_mul(1 << 32).wrapping_add(index));
         index += 1;
         let target = lots.of(&started).target;
-        let case = drawn(target.launcher, &mut lots);
+        let case = drawn(target.launcher, Variant::Usual, &mut lots);
         let (mut plan, model) = (case.plan(), case.model());
         // Others start as many processes on every node.
         let is_free = matches!(target.launcher, Launcher::Other | Launcher::Pipedream);

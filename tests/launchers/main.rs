@@ -60,7 +60,7 @@ fn main() -> Result<()> {
     let (mut index, mut exported) = (0, 0);
     while exported < plans {
         let mut lots = Lots(seed.wrapping_mul(1 << 32).wrapping_add(index));
-        let case = drawn(target.launcher, &mut lots);
+        let case = drawn(target.launcher, variant, &mut lots);
         let (mut plan, model) = (case.plan(), case.model());
         let bent = if index % 8 == 7 { bent(target.launcher, &mut plan, &mut lots) } else { None };
         let name = PlanName::from_id(format!("drawn-{index}"))?;

@@ -6,6 +6,7 @@
 mod answer;
 mod caller;
 mod cli;
+mod cluster;
 mod document;
 mod interruption;
 mod kernel;
@@ -21,6 +22,7 @@ mod worker;
 pub use answer::{bytes, warnings, whole};
 pub use caller::{Caller, NO_PLAN, Refused};
 pub use cli::{Output, SMALL_GPT2, TINY_GPT2, cli, json, profile};
+pub use cluster::prepare_cluster;
 pub use document::chain;
 pub use interruption::{Interruption, interrupt, is_interrupted, until_interrupted};
 pub use kernel::{

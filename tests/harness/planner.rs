@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::cluster::prepare_cluster;
 use crate::process::{Program, binary, wait_until};
 
 /// A running planner; stopped and cleaned up on drop.
@@ -48,6 +49,7 @@ impl Planner {
     fn start_line(line: Line) -> Self {
         let folder = tempfile::Builder::new().prefix("lm").tempdir().expect("a folder can be made");
         make_traversable(folder.path());
+        prepare_cluster(&folder.path().join("data")).expect("a cluster can be copied");
         let (program, address) = launch(folder.path(), &line, "127.0.0.1:0", 0);
         Self { program, address, line, folder, starts: 0 }
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use loadmaster::embedded::{EmbeddedOptions, EmbeddedPostgres};
 use loadmaster::store::{ConnectOptions, Store};
+use loadmaster_tests::prepare_cluster;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::OnceCell;
 
@@ -66,6 +67,7 @@ async fn server() -> &'static str {
                 runtime.block_on(async {
                     let options = EmbeddedOptions { durable: false, ..EmbeddedOptions::default() };
                     let folder = scratch_folder().join("shared");
+                    prepare_cluster(&folder).unwrap();
                     let postgres = EmbeddedPostgres::start_with(&folder, &options).await.unwrap();
                     let store = Store::connect(&ConnectOptions::new(postgres.url())).await.unwrap();
                     store.migrate().await.unwrap();

@@ -254,7 +254,7 @@ proptest! {
     /// Names that are taken are those that the API's own patterns allow, with what controllers append.
     #[test]
     fn names_are_those_that_the_api_takes(name in "[a-zA-Z0-9._-]{0,3}[a-z0-9-]{0,70}", pods in 1_usize..1_000) {
-        let is = |pattern: &str, text: &str| regex::Regex::new(pattern).unwrap().is_match(text);
+        let is = |pattern: &str, text: &str| regex_lite::Regex::new(pattern).unwrap().is_match(text);
         let named = |settings: EnvelopeSettings| {
             let settings = EnvelopeSettings { image: "train:1".to_owned(), ..settings };
             Wrapping::of(Envelope::Jobset, &PlanName::from_id("a").unwrap(), settings).is_ok()
@@ -284,7 +284,7 @@ proptest! {
         let settings = EnvelopeSettings { image: "a".to_owned(), required_topology: level.clone(), ..EnvelopeSettings::default() };
         let taken = Wrapping::of(Envelope::Job, &PlanName::from_id("a").unwrap(), settings).is_ok();
         let pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
-        let is_key = regex::Regex::new(pattern).unwrap().is_match(&level);
+        let is_key = regex_lite::Regex::new(pattern).unwrap().is_match(&level);
         let length = level.rsplit('/').next().unwrap().len();
         prop_assert_eq!(taken, is_key && length <= 63, "{}", level);
     }

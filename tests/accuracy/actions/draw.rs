@@ -16,6 +16,21 @@ pub(super) struct Drawn {
     pub(super) actions: Vec<String>,
 }
 
+impl Drawn {
+    /// Leaves out the action that a refusal names: `--action: stage 1: actions[0].swap…`. Whether it names one.
+    pub(super) fn leave_out(&mut self, refusal: &str) -> bool {
+        let named = || {
+            let (stage, rest) = refusal.strip_prefix("--action: stage ")?.split_once(": actions[")?;
+            let entry: usize = rest.split_once(']')?.0.parse().ok()?;
+            let is_own = |action: &String| action.split_once('/').is_some_and(|of| of.0 == stage);
+            let mut own = self.actions.iter().enumerate().filter(|(_, action)| is_own(action));
+            own.nth(entry).map(|(at, _)| at)
+        };
+        let named = named();
+        named.map(|at| self.actions.remove(at)).is_some()
+    }
+}
+
 /// A plan of a chain of so many layers.
 pub(super) fn plan(layers: usize, stages: usize, sampler: &mut Sampler) -> Drawn {
     let sizes = sampler.sizes(layers, stages);
@@ -80,6 +95,17 @@ mod tests {
     use loadmaster_proto::training::actions::StagedAction;
 
     use super::*;
+
+    /// What a refusal names is left out, and nothing else.
+    #[test]
+    fn what_is_refused_by_name_is_left_out() {
+        let actions = ["0/1=recompute", "1/3=recompute", "1/4=weights:host"].map(str::to_owned).to_vec();
+        let mut drawn = Drawn { partition: "3-3".to_owned(), actions };
+        assert!(!drawn.leave_out("3-3 does not fit: device 0 needs more"));
+        assert!(!drawn.leave_out("--action: stage 1: actions[2].swap.block: is not there"));
+        assert!(drawn.leave_out("--action: stage 1: actions[1].swap.block: is weights of layer 4"));
+        assert_eq!(drawn.actions, ["0/1=recompute", "1/3=recompute"]);
+    }
 
     /// What is drawn is written as users write it, and every kind is drawn.
     #[test]

@@ -7,7 +7,8 @@
 mod draw;
 
 use anyhow::{Context, Result, bail};
-use loadmaster_tests::{Caller, Planner, Sampler, Trial, Worker, WorkerOptions};
+use draw::Drawn;
+use loadmaster_tests::{Caller, Planner, Refused, Sampler, Trial, Worker, WorkerOptions};
 use serde_json::Value;
 
 use crate::goals::{Goal, percent};
@@ -130,7 +131,7 @@ fn profile(caller: &Caller<'_>, subject: &Subject) -> Result<usize> {
     Ok(model["layers"].as_array().context("a model has layers")?.len())
 }
 
-/// Draws until a plan can be made, and trains that one.
+/// Draws until a plan can be made, leaving out what is refused by name, and trains that one.
 fn one(
     caller: &Caller<'_>,
     subject: &Subject,
@@ -138,23 +139,38 @@ fn one(
     stages: usize,
     sampler: &mut Sampler,
 ) -> Result<Tried> {
-    let devices = format!("{stages}x{CAPACITY}");
     let mut refused = String::new();
     for _ in 0..MOST_REFUSED {
-        let drawn = draw::plan(layers, stages, sampler);
-        let mut ask = vec!["plan", "recommend", "--profile", subject.name, "--devices", &devices];
-        ask.extend(["--partition", &drawn.partition, "--copy-rates", "host=1GB/s,peer=4GB/s"]);
-        ask.extend(drawn.actions.iter().flat_map(|action| ["--action", action]));
-        match caller.ask(&ask)? {
-            Ok(plan) => {
-                let actions = performed(&plan);
-                let trial = Trial::of(caller, &plan, ITERATIONS)?;
-                return Ok(Tried { subject: subject.name, stages, actions, trial });
+        let mut drawn = draw::plan(layers, stages, sampler);
+        loop {
+            match recommended(caller, subject, stages, &drawn)? {
+                Ok(plan) => {
+                    let actions = performed(&plan);
+                    let trial = Trial::of(caller, &plan, ITERATIONS)?;
+                    return Ok(Tried { subject: subject.name, stages, actions, trial });
+                }
+                Err(error) => error.reason().clone_into(&mut refused),
             }
-            Err(error) => error.reason().clone_into(&mut refused),
+            if !drawn.leave_out(&refused) {
+                break;
+            }
         }
     }
     bail!("no plan of {} could be made of {MOST_REFUSED} draws: {refused}", subject.name)
+}
+
+/// The plan that was drawn.
+fn recommended(
+    caller: &Caller<'_>,
+    subject: &Subject,
+    stages: usize,
+    drawn: &Drawn,
+) -> Result<Result<Value, Refused>> {
+    let devices = format!("{stages}x{CAPACITY}");
+    let mut ask = vec!["plan", "recommend", "--profile", subject.name, "--devices", &devices];
+    ask.extend(["--partition", &drawn.partition, "--copy-rates", "host=1GB/s,peer=4GB/s"]);
+    ask.extend(drawn.actions.iter().flat_map(|action| ["--action", action]));
+    caller.ask(&ask)
 }
 
 /// How many actions a plan has.

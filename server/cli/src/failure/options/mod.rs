@@ -14,8 +14,9 @@ pub(crate) use tables::{
 };
 
 /// Paths of fields and the options that fill them, in parts that commands share. What belongs to a field below
-/// belongs to its option. A star in a path is any one name. An option that ends with a colon names a document, whose
-/// own fields are told; one that ends with a star takes several values, of which the one is told.
+/// belongs to its option. A star in a path is any one name. An option with a colon names a document, whose own fields are
+/// told; behind the colon is what each of its entries is of. One that ends with a star takes several values, of which the one
+/// is told.
 pub(crate) type OptionTable = &'static [&'static [(&'static str, &'static str)]];
 
 /// The same status with options in place of fields.
@@ -61,11 +62,14 @@ fn place(field: &str, table: OptionTable) -> Option<String> {
         let (above, below) = parts.split_at(length);
         let names: Vec<&str> = above.iter().map(|part| without_index(part).0).collect();
         let option = find(&names.join("."), table)?;
-        let value = above.last().map_or_else(String::new, |last| which(without_index(last).1));
-        Some(match (option.strip_suffix(':'), option.strip_suffix('*')) {
-            (Some(document), _) if below.is_empty() => document.to_owned(),
-            (Some(document), _) => format!("{document}: {}", below.join(".")),
-            (None, Some(option)) => option.to_owned() + &value,
+        let index = above.last().and_then(|last| without_index(last).1);
+        Some(match (option.split_once(':'), option.strip_suffix('*')) {
+            (Some((document, of)), _) => {
+                let entry = index.filter(|_| !of.is_empty()).map(|index| format!("{of} {index}"));
+                let field = (!below.is_empty()).then(|| below.join("."));
+                [Some(document.to_owned()), entry, field].into_iter().flatten().collect::<Vec<_>>().join(": ")
+            }
+            (None, Some(option)) => option.to_owned() + &which(index),
             (None, None) => option.to_owned(),
         })
     })
@@ -127,7 +131,8 @@ fn words(text: &str, table: OptionTable) -> String {
         let is_quoted = told.ends_with('`') && after.starts_with('`');
         match (is_quoted || name.contains('_')).then(|| known(name, table)).flatten() {
             Some(option) => {
-                told.push_str(&(option.trim_end_matches([':', '*']).to_owned() + &word[name.len()..]))
+                let option = option.split([':', '*']).next().unwrap_or(option);
+                told.push_str(&(option.to_owned() + &word[name.len()..]));
             }
             None => told.push_str(word),
         }

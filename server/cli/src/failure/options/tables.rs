@@ -182,7 +182,7 @@ pub(crate) const PLAN_PREDICT: OptionTable = &[&[
     ("predictor", "--predictor"),
     ("margin", "--margin"),
     ("launcher", "--launcher"),
-    ("stage_actions", "--action:"),
+    ("stage_actions", "--action:stage"),
     ("chunks", "--chunks:"),
 ]];
 
@@ -217,7 +217,7 @@ pub(crate) const PLAN_RECOMMEND: OptionTable = &[
         ("merge_layers_to", "--merge-layers-to"),
         ("partitioning", "--partition"),
         ("partitioning.stages", "--partition*"),
-        ("stage_actions", "--action:"),
+        ("stage_actions", "--action:stage"),
         ("copy_pace", "--copy-rates:"),
         ("memory_ways", "--actions*"),
         ("memory_blocks", "--swap*"),

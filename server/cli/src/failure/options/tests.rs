@@ -142,7 +142,7 @@ fn every_option_of_a_table_is_one_of_its_command() {
     for (line, _, table, _) in commands() {
         let command = line.split(' ').fold(&program, |command, word| command.find_subcommand(word).unwrap());
         for (_, option) in table.iter().copied().flatten() {
-            let option = option.trim_end_matches([':', '*']);
+            let option = option.split([':', '*']).next().unwrap();
             let known = command.get_arguments().any(|argument| match option.strip_prefix("--") {
                 Some(long) => argument.get_long() == Some(long),
                 None => {
@@ -167,6 +167,9 @@ fn a_field_becomes_the_option_that_filled_it() {
     assert_eq!(told("chunks.ahead", PLAN_RECOMMEND), "--fetch-ahead");
     assert_eq!(told("grow.last", PLAN_RECOMMEND), "--grow");
     assert_eq!(told("chunks.residency.planned[3]", PLAN_PREDICT), "--chunks: residency.planned[3]");
+    let of_stage = told("stage_actions[2].actions[0].swap.block", PLAN_PREDICT);
+    assert_eq!(of_stage, "--action: stage 2: actions[0].swap.block");
+    assert_eq!(told("stage_actions", PLAN_PREDICT), "--action");
     assert_eq!(told("something.else", PLAN_RECOMMEND), "");
 }
 

@@ -93,7 +93,10 @@ impl Profile {
         )? {
             Ended::Trained(measurement) => {
                 let seconds = measurement.chunks.map_or(0.0, |of| of.step_seconds);
-                model.parameter_count() as f64 / seconds.max(1e-9)
+                if seconds <= 0.0 {
+                    bail!("the check run in chunks saw no update end: measure more iterations");
+                }
+                model.parameter_count() as f64 / seconds
             }
             Ended::Not(why) => bail!("the check run in chunks failed: {why}"),
         };

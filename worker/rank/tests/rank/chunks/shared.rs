@@ -10,7 +10,10 @@ use super::*;
 #[test]
 fn ranks_that_share_chunks_train_the_same() {
     let mut random = Random::new(9);
-    for (model, ranks) in [(small_gpt(true), 2), (small_bert(), 4), (small_llama(), 2), (small_gpt(true), 3)]
+    for (number, (model, ranks)) in
+        [(small_gpt(true), 2), (small_bert(), 4), (small_llama(), 2), (small_gpt(true), 3)]
+            .into_iter()
+            .enumerate()
     {
         let training = of_several_ranks(&mut random);
         let replicas = Replicas::new(model, training, ranks);
@@ -19,7 +22,7 @@ fn ranks_that_share_chunks_train_the_same() {
         plain.tensors.retain(|name, _| !name.contains("gradient of"));
         for order in ChunkOrder::ALL {
             let mut needed = None;
-            for on_device in [OnDevice::None, OnDevice::Some, OnDevice::All] {
+            for on_device in OnDevice::under(order, number) {
                 let bare = ChunkedStage {
                     host_copy: random.of(&HostCopy::ALL),
                     ..in_chunks(700 + 600 * random.below(3) as u64, order)
@@ -56,14 +59,16 @@ fn ranks_that_share_chunks_train_the_same() {
 #[test]
 fn ranks_that_own_whole_chunks_train_the_same() {
     let mut random = Random::new(31);
-    for (model, ranks) in [(small_gpt(true), 2), (small_llama(), 3), (small_bert(), 4)] {
+    for (number, (model, ranks)) in
+        [(small_gpt(true), 2), (small_llama(), 3), (small_bert(), 4)].into_iter().enumerate()
+    {
         let training = of_several_ranks(&mut random);
         let largest = largest_atom(&model, ChunkLayout::Patrickstar);
         let replicas = Replicas::new(model, training, ranks);
         let (mut plain, _) = replicas.train(None);
         plain.tensors.retain(|name, _| !name.contains("gradient of"));
         for order in ChunkOrder::ALL {
-            for on_device in [OnDevice::None, OnDevice::Some, OnDevice::All] {
+            for on_device in OnDevice::under(order, number) {
                 let bare = ChunkedStage {
                     layout: ChunkLayout::Patrickstar,
                     owners: ChunkOwners::Whole,
@@ -106,13 +111,14 @@ fn ranks_that_own_whole_chunks_train_the_same() {
 #[test]
 fn shards_in_chunks_train_what_shards_train() {
     let mut random = Random::new(47);
-    for (model, replicas, shards) in [
+    let models = [
         (small_gpt(true), 1, 2),
         (small_gpt(true), 2, 2),
         (small_bert(), 1, 2),
         (small_llama(), 2, 2),
         (small_vgg(), 1, 4),
-    ] {
+    ];
+    for (number, (model, replicas, shards)) in models.into_iter().enumerate() {
         let training = TrainingSpec { micro_batch_size: 4, ..of_several_ranks(&mut random) };
         let split = Replicas { shards, ..Replicas::new(model, training, replicas) };
         let (mut plain, _) = split.train(None);
@@ -121,9 +127,8 @@ fn shards_in_chunks_train_what_shards_train() {
             plain.tensors.retain(|name, _| !name.contains("gradient of"));
         }
         for order in ChunkOrder::ALL {
-            for (on_device, is_whole) in
-                [(OnDevice::None, false), (OnDevice::Some, true), (OnDevice::All, false)]
-            {
+            for on_device in OnDevice::under(order, number) {
+                let is_whole = on_device == OnDevice::Some;
                 let mut bare = ChunkedStage {
                     host_copy: random.of(&HostCopy::ALL),
                     ..in_chunks(700 + 600 * random.below(3) as u64, order)
@@ -185,7 +190,7 @@ fn ranks_with_unlike_room_move_alike() {
 }
 
 /// Of how many chunks the state is on the device.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnDevice {
     None,
     Some,
@@ -193,6 +198,12 @@ pub(super) enum OnDevice {
 }
 
 impl OnDevice {
+    /// Those that a model is trained with in this order: one model has each in one of the orders, the next in the other one.
+    fn under(order: ChunkOrder, model: usize) -> impl Iterator<Item = Self> {
+        let first = model + usize::from(order == ChunkOrder::Layer);
+        [Self::None, Self::Some, Self::All].into_iter().skip(first % 2).step_by(2)
+    }
+
     pub(super) fn of(self, count: usize, random: &mut Random) -> Vec<usize> {
         match self {
             Self::None => Vec::new(),

@@ -7,6 +7,8 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 
 use super::naive::{Case, models};
 use super::{stage, training};
@@ -188,6 +190,17 @@ impl<'a> Played<'a> {
         let within = |step| [Moment::Within(step), Moment::Behind(step)];
         (0..self.case.steps()).flat_map(within).chain([Moment::Updated]).collect()
     }
+
+    /// A tensor's state at every moment, behind the state before.
+    fn states(&self, tensor: usize) -> Vec<(Moment, State, State)> {
+        // As an iteration ends it begins.
+        let mut before = self.state(tensor, Moment::Updated);
+        let told = |moment| {
+            let state = self.state(tensor, moment);
+            (moment, std::mem::replace(&mut before, state), state)
+        };
+        self.moments().into_iter().map(told).collect()
+    }
 }
 
 fn layer_of(step: &Step) -> Option<usize> {
@@ -246,18 +259,13 @@ proptest! {
     ) {
         let visits = case.stage.paged(Paging { eviction, ahead: 0, behind: 0 }, &case.chunks, &room).unwrap();
         let played = Played::new(&case, &visits);
-        let moments = played.moments();
         for tensor in 0..case.chunks.layout.tensors().len() {
             let chunk = played.chunk_of(tensor);
-            // As an iteration ends it begins.
-            let mut before = played.state(tensor, Moment::Updated);
-            for &moment in &moments {
-                let state = played.state(tensor, moment);
+            for (moment, before, state) in played.states(tensor) {
                 prop_assert!(
                     state == before || TRANSITIONS.contains(&(before, state)),
                     "tensor {} of chunk {} goes from {:?} to {:?} at {:?}", tensor, chunk, before, state, moment
                 );
-                before = state;
                 let Moment::Within(step) = moment else { continue };
                 if state != Compute {
                     continue;
@@ -287,5 +295,34 @@ proptest! {
             let is_complete = held == BTreeSet::from([HoldAfterBackward]);
             prop_assert_eq!(visit.copies(uses).is_complete, is_complete, "{:?} leaves with {:?}", visit, held);
         }
+    }
+}
+
+/// Most plans that are looked at until every transition has happened.
+const MOST_PLANS: usize = 2_000;
+
+/// The list has nothing that never happens: each published transition is one of some plan, by each rule of what leaves.
+#[test]
+fn every_published_transition_happens() {
+    // The same plans in every run.
+    let mut runner = TestRunner::deterministic();
+    let strategy = plans();
+    for eviction in [Eviction::Belady, Eviction::Lru, Eviction::Fifo] {
+        let mut never = BTreeSet::from(TRANSITIONS);
+        for _ in 0..MOST_PLANS {
+            let (case, room) = strategy.new_tree(&mut runner).unwrap().current();
+            let visits =
+                case.stage.paged(Paging { eviction, ahead: 0, behind: 0 }, &case.chunks, &room).unwrap();
+            let played = Played::new(&case, &visits);
+            for tensor in 0..case.chunks.layout.tensors().len() {
+                for (_, before, state) in played.states(tensor) {
+                    never.remove(&(before, state));
+                }
+            }
+            if never.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(never, BTreeSet::new(), "with {eviction:?}");
     }
 }

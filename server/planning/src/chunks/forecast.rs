@@ -9,7 +9,7 @@ use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::{ActedStage, StageActions};
 
-use super::held::{Held, resident};
+use super::held::{Held, interval, resident};
 use super::kept::offload;
 use crate::predict::forecast::{Forecast, ForecastError, check_devices, of_predictions};
 use crate::predict::{Margin, Moments, Prediction, Predictor, StageSetting};
@@ -80,21 +80,25 @@ pub fn in_chunks(
     let (step, peak) = held.highest();
     let besides = moments.curve.get(step).map(|step| step.most).unwrap_or_default();
     let most = Held { other: &needed, resident: &resident }.highest().1;
-    let share = if peak > 0 { most.saturating_sub(peak) as f64 / peak as f64 } else { 0.0 };
+    let expected = interval(peak, most);
     let prediction = Prediction {
         bytes: Bytes(peak),
         breakdown: Some(held.breakdown(step, besides, &chunks)),
         seconds: None,
-        margin: moments.margin.map(|_| share),
+        margin: moments.margin.map(|_| expected.margin),
         seconds_margin: None,
         predictor: predictor.name(),
         origin: moments.origin,
     };
+    let mut forecast = of_predictions(predictor, &settings, vec![prediction], capacities, margin);
+    for stage in &mut forecast.stages {
+        stage.interval = stage.interval.map(|_| expected);
+    }
     let moved = chunks.moved(&told);
     Ok(ChunkedForecast {
         offload: offload(&actions, &moments.away, 0.0),
         actions,
-        forecast: of_predictions(predictor, &settings, vec![prediction], capacities, margin),
+        forecast,
         run: ChunkRun {
             host_bytes: Bytes(chunks.host.bytes),
             up_bytes: moved.up,

@@ -1,9 +1,10 @@
 //! What a device holds of chunks and besides, step by step.
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::lists::List;
 use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::stage::Chunks;
-use loadmaster_proto::plan::prediction::Breakdown;
+use loadmaster_proto::plan::prediction::{Breakdown, Interval};
 
 /// `N(t)` and `R(t)`, as predicted.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,14 @@ impl Held<'_> {
         let rest = at(self.other).saturating_add(resident).saturating_sub(parts.total());
         Breakdown { overhead: parts.overhead.saturating_add(rest), ..parts }
     }
+}
+
+/// Around a predicted peak, up to the bytes that must be there: a margin is of what steps hold besides chunks, whose own bytes are
+/// exact.
+pub(crate) fn interval(peak: u64, needed: u64) -> Interval {
+    let margin = if peak > 0 { needed.saturating_sub(peak) as f64 / peak as f64 } else { 0.0 };
+    let Interval { low, margin, .. } = Interval::around(Bytes(peak), margin);
+    Interval { low, high: Bytes(needed.max(peak)), margin }
 }
 
 /// Bytes of chunks on the device in each step of these visits, with those that are always there: `R(t)`.

@@ -68,6 +68,7 @@ pub use check::ChunkCheck;
 pub use choose::{choose, choose_until};
 pub use forecast::{ChunkedForecast, in_chunks};
 pub use held::Held;
+pub(crate) use held::interval;
 pub use lanes::{LaneScene, LaneSeconds, Lanes};
 pub use largest::largest;
 pub use plan::{Certificate, ChunkPlan};

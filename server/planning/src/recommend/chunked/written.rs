@@ -1,18 +1,17 @@
 //! A plan in chunks as it is told and kept.
 
-use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
 use loadmaster_proto::plan::goal::Goal;
-use loadmaster_proto::plan::prediction::{Interval, StageSeconds};
+use loadmaster_proto::plan::prediction::StageSeconds;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Step, Steps};
 
 use super::objectives::Best;
 use super::{SOLVER, Scene, Trained};
-use crate::chunks::{ChunkPlan, Held, NoRoom};
+use crate::chunks::{ChunkPlan, Held, NoRoom, interval};
 use crate::predict::forecast::on_top;
 use crate::recommend::answer::QuestionError;
 
@@ -178,13 +177,6 @@ fn predicted(plan: &ChunkPlan, other_bytes: Vec<u64>) -> ChunkRun {
         step_seconds: plan.lanes.busy.update,
         ..ChunkRun::default()
     }
-}
-
-/// Around the predicted peak, up to the bytes that the plan has room for.
-fn interval(peak: u64, needed: u64) -> Interval {
-    let margin = if peak > 0 { needed.saturating_sub(peak) as f64 / peak as f64 } else { 0.0 };
-    let Interval { low, margin, .. } = Interval::around(Bytes(peak), margin);
-    Interval { low, high: Bytes(needed.max(peak)), margin }
 }
 
 /// The share of an iteration in which its passes wait: for copies, or for other ranks.

@@ -149,6 +149,7 @@ fn certificate(of: &Certificate, solver: &str) -> v1::Certificate {
         search_seconds: 0.0,
         stopped: of.stopped,
         rejected: of.rejected.iter().map(Into::into).collect(),
+        fetches_fewest: of.fetches_fewest,
     }
 }
 

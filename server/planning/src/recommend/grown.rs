@@ -126,6 +126,7 @@ impl PlanQuestion {
         let rejected =
             if is_next_known { vec![self.next(family, parameter, value + 1, stop)?] } else { Vec::new() };
         let is_last = value == *last;
+        let of_chunks = plan.found.certificate.take();
         plan.found.certificate = Some(Certificate {
             value: parameters,
             bound: is_last.then_some(parameters),
@@ -133,8 +134,9 @@ impl PlanQuestion {
             proven: is_last,
             stopped,
             unit: Objective::MaxModel.unit().to_owned(),
-            states: plan.found.certificate.as_ref().map_or(0, |certificate| certificate.states),
+            states: of_chunks.as_ref().map_or(0, |certificate| certificate.states),
             rejected,
+            fetches_fewest: of_chunks.is_some_and(|certificate| certificate.fetches_fewest),
         });
         plan.warnings.push(format!(
             "the model is {} with {parameter} {value}, of the range {first} to {last}: the profile has measured its layers in \

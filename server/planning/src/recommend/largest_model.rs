@@ -43,6 +43,7 @@ pub fn largest_model(
                     stopped: is_chosen && stop.is_requested(),
                     states,
                     rejected,
+                    fetches_fewest: plan.found.certificate.as_ref().is_some_and(|of| of.fetches_fewest),
                 });
                 // How the plans that came next compare is told in bytes, not in parameters.
                 return Ok(((plan.name()?, plan), others));

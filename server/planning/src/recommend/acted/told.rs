@@ -60,6 +60,7 @@ pub(super) fn certificate(
         stopped: stages.stopped || stop.is_requested(),
         states: stages.states,
         rejected: Vec::new(),
+        fetches_fewest: false,
     };
     let bound_is = if stages.bound.is_some() {
         format!(

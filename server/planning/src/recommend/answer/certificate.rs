@@ -48,6 +48,7 @@ pub(super) fn certificate<M: Market>(
         stopped: found.is_stopped,
         states: found.states,
         rejected: rejected(inquiry, found, pool),
+        fetches_fewest: false,
     }
 }
 

@@ -22,9 +22,24 @@ pub(super) struct Best {
     pub(super) plan: ChunkPlan,
 }
 
+impl Best {
+    /// A certificate that says what the search knows of its visits, too.
+    fn visited(&self, certificate: Certificate) -> Certificate {
+        let fetches_fewest = self.plan.certificate.is_some_and(|of| of.fetches_fewest);
+        Certificate { fetches_fewest, ..certificate }
+    }
+}
+
 impl Scene<'_> {
     fn limit(&self) -> f64 {
         self.question.request.goal.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY)
+    }
+
+    /// The plan with what proves it.
+    fn proven(&self, best: &Best, certificate: Certificate) -> Result<Plan, QuestionError> {
+        let mut written = self.written(best)?;
+        written.found.certificate = Some(best.visited(certificate));
+        Ok(written)
     }
 
     fn fastest(&self, batch: Batch, capacity: Bytes) -> Result<ChunkPlan, NoChunks> {
@@ -73,9 +88,7 @@ impl Scene<'_> {
         self.check_limit(seconds, bound)?;
         let certificate =
             Certificate { states, stopped, ..certified(seconds, bound, Objective::MinIterationTime) };
-        let mut written = self.written(&best)?;
-        written.found.certificate = Some(certificate);
-        Ok(written)
+        self.proven(&best, certificate)
     }
 
     /// The lowest peak of a plan that keeps the limit on time: the fastest one within the least memory that has room.
@@ -114,9 +127,10 @@ impl Scene<'_> {
         let plan = self.fastest(batch, capacity).map_err(refuse)?;
         let bound = bound.map(|bound| bound as f64);
         let stopped = self.question.stop.is_over();
-        let mut written = self.written(&Best { batch, plan })?;
+        let best = Best { batch, plan };
+        let mut written = self.written(&best)?;
         let certificate = certified(written.peak() as f64, bound, Objective::MinPeakMemory);
-        written.found.certificate = Some(Certificate { stopped, ..certificate });
+        written.found.certificate = Some(Certificate { stopped, ..best.visited(certificate) });
         Ok(written)
     }
 
@@ -134,9 +148,8 @@ impl Scene<'_> {
                 let plan = self.fastest(batch, capacity).map_err(refuse)?;
                 if plan.lanes.iteration_seconds <= self.limit() {
                     let bound = open.map_or(size, f64::from);
-                    let mut written = self.written(&Best { batch, plan })?;
-                    written.found.certificate = Some(certified(size, Some(bound), Objective::MaxBatch));
-                    return Ok(written);
+                    let certificate = certified(size, Some(bound), Objective::MaxBatch);
+                    return self.proven(&Best { batch, plan }, certificate);
                 }
                 open = open.or(Some(batch.micro_batch_size));
             } else if self.least_besides(batch, self.question.writer.margin)? < capacity.0 {
@@ -197,5 +210,6 @@ pub(super) fn certified(value: f64, bound: Option<f64>, objective: Objective) ->
         stopped: false,
         states: 0,
         rejected: Vec::new(),
+        fetches_fewest: false,
     }
 }

@@ -50,6 +50,7 @@ pub(super) fn best(
         *certificate = Certificate {
             states: proofs.iter().map(|of| of.states).sum(),
             stopped: is_cut || proofs.iter().any(|of| of.stopped),
+            fetches_fewest: certificate.fetches_fewest,
             ..certified(certificate.value, bound, objective)
         };
     }

@@ -138,6 +138,11 @@ fn the_best_number_of_devices_is_bounded_by_all_of_them() {
     assert_eq!(best(with(Err(no_room()))), (1, Some(1.0), false));
     let stopped = Err(RecommendError::Stopped.into());
     assert_eq!(best(with(stopped)), (1, None, true));
+    // What is known of visits is known of the best plan's.
+    let mut visited = three();
+    visited[1].as_mut().unwrap().found.certificate.as_mut().unwrap().fetches_fewest = true;
+    let (_, found) = several::best(Objective::MinIterationTime, visited.into_iter()).unwrap();
+    assert!(found.found.certificate.unwrap().fetches_fewest);
     let none = several::best(Objective::MinIterationTime, vec![Err(no_room())].into_iter());
     assert!(matches!(none, Err(QuestionError::Recommend(RecommendError::NoRoomInChunks { .. }))));
 }

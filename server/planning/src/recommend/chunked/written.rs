@@ -95,14 +95,9 @@ impl Scene<'_> {
     /// What the certificate's bound is, and what was looked at.
     fn bound_is(&self, plan: &ChunkPlan) -> String {
         let looked = plan.certificate.map_or_else(String::new, |of| {
-            let fewest = if of.fetches_fewest {
-                "; no visits of these chunks fetch fewer bytes in this room, each chunk counted whole"
-            } else {
-                ""
-            };
             format!(
                 "; of {} choices of chunk size, order, recomputation, host copy, chunks on the device and paging, {} were \
-                 simulated, and none takes less than {:.4} s{fewest}",
+                 simulated, and none takes less than {:.4} s",
                 of.choices, of.simulated, of.bound_seconds
             )
         });

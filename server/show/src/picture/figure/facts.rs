@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{Launcher, Objective, Plan, PlanShape, Schedule,
 use super::Table;
 use super::placement::recompute;
 use crate::devices::notation;
-use crate::table::plan::recommendation::{BY_PREDICTIONS, rests_on_seconds};
+use crate::table::plan::recommendation::{BY_PREDICTIONS, FETCHES_FEWEST, rests_on_seconds};
 use crate::table::{chunked, common_ledger, ledger};
 use crate::text::label::{id, safe};
 use crate::text::terminal_abilities::Look;
@@ -155,7 +155,8 @@ fn certificate(plan: &Plan, look: Look) -> Option<String> {
         None => "no bound is known".to_owned(),
     };
     let stopped = if of.stopped { ", stopped by the deadline" } else { "" };
-    Some(format!("{value} {} {proof}{stopped}, {}", look.dot(), plural(of.states, "state")))
+    let fetches = if of.fetches_fewest { format!("; {FETCHES_FEWEST}") } else { String::new() };
+    Some(format!("{value} {} {proof}{stopped}, {}{fetches}", look.dot(), plural(of.states, "state")))
 }
 
 /// All facts of one plan.

@@ -67,6 +67,10 @@ pub const BY_PREDICTIONS: &str = "proven by these predictions";
 const PROVEN_LEGEND: &str = "           (no plan that was asked for is predicted to be better; the margin of the iteration \
                              says how far seconds may be off when it is trained)\n";
 
+/// What is proven of the visits of a plan in chunks.
+pub const FETCHES_FEWEST: &str =
+    "no visits of these chunks fetch fewer bytes in this room, each chunk counted whole";
+
 /// Whether what is proven of a plan rests on predicted seconds: its value, or a limit that it keeps.
 pub fn rests_on_seconds(plan: &Plan) -> bool {
     let is_timed = plan.certificate.as_ref().is_some_and(|certificate| certificate.unit == "seconds");
@@ -95,6 +99,9 @@ fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
     text.push('\n');
     if of.proven && rests_on_seconds(plan) {
         text.push_str(PROVEN_LEGEND);
+    }
+    if of.fetches_fewest {
+        text.push_str(&format!("fetches    {FETCHES_FEWEST}\n"));
     }
     for rejected in &of.rejected {
         text.push_str(&format!("rejected   {}: {}\n", plain(&rejected.what), plain(&rejected.reason)));
@@ -309,6 +316,19 @@ mod tests {
         assert!(found(&plan, Look::PLAIN).contains("4 devices - proven - 321 states"));
         plan.constraints = Some(v1::Constraints { max_iteration_seconds: 2.0, ..v1::Constraints::default() });
         assert!(found(&plan, Look::PLAIN).contains("4 devices - proven by these predictions - 321 states"));
+    }
+
+    /// That no visits fetch less is told where it is known, and nothing where it is not.
+    #[test]
+    fn the_fewest_bytes_of_chunks_are_told() {
+        let told =
+            "fetches    no visits of these chunks fetch fewer bytes in this room, each chunk counted whole\n";
+        let mut plan = plan();
+        assert!(!found(&plan, Look::PLAIN).contains("fetch"));
+        if let Some(certificate) = &mut plan.certificate {
+            certificate.fetches_fewest = true;
+        }
+        assert!(found(&plan, Look::PLAIN).contains(told));
     }
 
     /// An interval that nobody knows is shown as that.

@@ -602,6 +602,7 @@ class Certificate(google.protobuf.message.Message):
     SEARCH_SECONDS_FIELD_NUMBER: builtins.int
     STOPPED_FIELD_NUMBER: builtins.int
     REJECTED_FIELD_NUMBER: builtins.int
+    FETCHES_FEWEST_FIELD_NUMBER: builtins.int
     solver: builtins.str
     """Name and version of the search."""
     value: builtins.float
@@ -628,6 +629,10 @@ class Certificate(google.protobuf.message.Message):
     """Seconds that the search took. Not part of the plan's identity."""
     stopped: builtins.bool
     """Whether the deadline of the request ended the search."""
+    fetches_fewest: builtins.bool
+    """Of a plan in chunks: of its chunks no visits in the room that there is fetch fewer bytes, by whatever rule, each chunk
+    counted whole. False where that is not known, in plans that were stored before anybody asked, and without chunks.
+    """
     @property
     def rejected(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RejectedPlan]:
         """The first alternatives that were rejected, best first, at most three."""
@@ -645,9 +650,10 @@ class Certificate(google.protobuf.message.Message):
         search_seconds: builtins.float = ...,
         stopped: builtins.bool = ...,
         rejected: collections.abc.Iterable[global___RejectedPlan] | None = ...,
+        fetches_fewest: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_bound", b"_bound", "_gap_ratio", b"_gap_ratio", "bound", b"bound", "gap_ratio", b"gap_ratio"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_bound", b"_bound", "_gap_ratio", b"_gap_ratio", "bound", b"bound", "gap_ratio", b"gap_ratio", "proven", b"proven", "rejected", b"rejected", "search_seconds", b"search_seconds", "solver", b"solver", "states", b"states", "stopped", b"stopped", "unit", b"unit", "value", b"value"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_bound", b"_bound", "_gap_ratio", b"_gap_ratio", "bound", b"bound", "fetches_fewest", b"fetches_fewest", "gap_ratio", b"gap_ratio", "proven", b"proven", "rejected", b"rejected", "search_seconds", b"search_seconds", "solver", b"solver", "states", b"states", "stopped", b"stopped", "unit", b"unit", "value", b"value"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_bound", b"_bound"]) -> typing.Literal["bound"] | None: ...
     @typing.overload

@@ -50,6 +50,7 @@ impl Progress {
             stopped: self.is_stopped,
             states: self.states,
             rejected: self.passed_over,
+            fetches_fewest: false,
         }
     }
 }

@@ -208,5 +208,6 @@ fn at_least(plan: &Plan, stages: &Stages, untouched: Option<f64>) -> Certificate
         stopped: stages.stopped,
         states: stages.states,
         rejected: Vec::new(),
+        fetches_fewest: false,
     }
 }

@@ -24,7 +24,7 @@ fn linked(slots: &str, host_memory: &str) -> (Planner, Worker) {
 }
 
 /// The same with a profile that has trained in chunks, too.
-fn scene() -> (Planner, Worker) {
+pub(crate) fn scene() -> (Planner, Worker) {
     let (planner, worker) = linked("2x512MiB", "512MiB");
     let options = [
         "--id",
@@ -49,12 +49,12 @@ fn ask(planner: &Planner, devices: &str, options: &[&str]) -> Value {
 }
 
 /// A capacity that is this share of what the model takes without chunks.
-fn share(planner: &Planner, percent: i64) -> String {
+pub(crate) fn share(planner: &Planner, percent: i64) -> String {
     devices(planner, 1, percent)
 }
 
 /// So many devices with this share of that.
-fn devices(planner: &Planner, count: u32, percent: i64) -> String {
+pub(crate) fn devices(planner: &Planner, count: u32, percent: i64) -> String {
     let plain = json(planner, &["plan", "recommend", "--profile", "gpt", "--devices", "1x512MiB", "--brief"]);
     format!("{count}x{}B", number(&plain["predictedPeak"]["bytes"]) * percent / 100)
 }

@@ -10,6 +10,7 @@ mod bindings;
 mod campaigns;
 mod certificates;
 mod chunk_plans;
+mod chunk_predictions;
 mod chunked;
 mod clusters;
 mod command_line;

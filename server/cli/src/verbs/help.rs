@@ -106,6 +106,9 @@ Examples:
   Would 1F1B or recomputation make it fit?
     loadmaster plan predict --profile gpt2-3c4d --partition 7-7-7-6 \\
       --capacity 40GiB --schedule 1f1b --recompute layer
+  And in chunks, if the whole model has no room on one device without them?
+    loadmaster plan predict --profile gpt2-3c4d --partition 27 \\
+      --capacity 40GiB --memory best --host-memory 256GiB
   A stored plan in chunks, of which one thing was changed by hand:
     loadmaster plan show 7f3c -o json | jq .stages[0].chunks > chunks.json
     loadmaster plan predict --plan 7f3c --chunks chunks.json

@@ -104,6 +104,20 @@ impl PlanQuestion {
         })
     }
 
+    /// Checks what is known of a training in chunks without a search; nothing where none is asked for.
+    ///
+    /// # Errors
+    /// Names the field that contradicts such a training.
+    pub fn check_in_chunks(&self) -> Result<(), QuestionError> {
+        let Some(asked) = &self.request.chunks else { return Ok(()) };
+        self.prepared(|Prepared { writer, wish, .. }| {
+            let stop = &Stop::default();
+            let question =
+                ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop };
+            Ok(question.check()?)
+        })
+    }
+
     fn in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<Plan, QuestionError> {
         self.prepared(|Prepared { writer, wish, .. }| {
             let wish = Wish { objective: self.objective_in_chunks(), ..wish };

@@ -96,7 +96,8 @@ impl PlanService for Plans {
         &self,
         request: Request<v1::PredictMemoryRequest>,
     ) -> Result<Response<v1::PredictMemoryResponse>, Status> {
-        Ok(Response::new(self.predict(request.into_inner()).await?))
+        let (metadata, _, request) = request.into_parts();
+        Ok(Response::new(self.predict(request, |seconds| search::limit(&metadata, seconds)).await?))
     }
 
     async fn recommend_plan(

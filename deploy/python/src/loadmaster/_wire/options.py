@@ -100,6 +100,11 @@ class PredictOptions(TypedDict, total=False):
     launcher: Union[LauncherWord, str, int]
     stage_actions: Sequence[Union["StageActionsFields", Message]]
     chunks: Union["ChunkedStageFields", Message]
+    memory_mode: Union[MemoryModeWord, str, int]
+    chunk_choices: Union["ChunkChoicesFields", Message]
+    host_memory_bytes: Union[int, str]
+    host_update_rate: float
+    copy_pace: Union["CopyPaceFields", Message]
 
 
 class ExportOptions(TypedDict, total=False):

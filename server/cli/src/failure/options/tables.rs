@@ -92,6 +92,26 @@ const CHUNKS: Part = &[
     ("grow", "--grow"),
 ];
 
+/// The same of a prediction, beside given chunks.
+const CHUNK_CHOICES: Part = &[
+    ("memory_mode", "--memory"),
+    ("chunk_choices", "--memory"),
+    ("chunk_choices.layouts", "--chunk-layout*"),
+    ("chunk_choices.chunk_elements", "--chunk-size*"),
+    ("chunk_choices.orders", "--chunk-order*"),
+    ("chunk_choices.host_copies", "--host-copy*"),
+    ("chunk_choices.embeddings", "--chunk-embedding*"),
+    ("chunk_choices.activations", "--chunk-activations*"),
+    ("chunk_choices.on_device", "--chunks-on-device"),
+    ("chunk_choices.ahead", "--fetch-ahead"),
+    ("chunk_choices.behind", "--leave-behind"),
+    ("chunk_choices.staging", "--chunk-staging"),
+    ("chunk_choices.kernel", "--step-kernel"),
+    ("host_memory_bytes", "--host-memory"),
+    ("host_update_rate", "--host-update"),
+    ("copy_pace", "--copy-rates:"),
+];
+
 const REQUEST_ID: Part = &[("request_id", "--request-id")];
 const RUN_DEADLINE: Part = &[("run_deadline_seconds", "--run-deadline")];
 const DRY_RUN: Part = &[("validate_only", "--dry-run")];
@@ -164,27 +184,30 @@ pub(crate) const SLURM_SCRIPT: OptionTable =
     &[&[("name", "PLAN"), ("launcher", "--launcher"), ("launcher_version", "--launcher")]];
 pub(crate) const SLURM_REQUEST: OptionTable = &[&[("name", "PLAN")]];
 
-pub(crate) const PLAN_PREDICT: OptionTable = &[&[
-    ("profile", "--profile"),
-    ("profile_document", "--profile:"),
-    ("partitioning", "--partition"),
-    ("partitioning.stages", "--partition*"),
-    ("stage", "--stage"),
-    ("stage.stage_count", "--stage-count"),
-    ("stage.stage_index", "--stage-index"),
-    ("plan", "--plan"),
-    ("micro_batch_size", "--micro-batch-size"),
-    ("micro_batches", "--micro-batches"),
-    ("schedule", "--schedule"),
-    ("recompute", "--recompute"),
-    ("devices", "--devices"),
-    ("capacity_bytes", "--capacity"),
-    ("predictor", "--predictor"),
-    ("margin", "--margin"),
-    ("launcher", "--launcher"),
-    ("stage_actions", "--action:stage"),
-    ("chunks", "--chunks:"),
-]];
+pub(crate) const PLAN_PREDICT: OptionTable = &[
+    &[
+        ("profile", "--profile"),
+        ("profile_document", "--profile:"),
+        ("partitioning", "--partition"),
+        ("partitioning.stages", "--partition*"),
+        ("stage", "--stage"),
+        ("stage.stage_count", "--stage-count"),
+        ("stage.stage_index", "--stage-index"),
+        ("plan", "--plan"),
+        ("micro_batch_size", "--micro-batch-size"),
+        ("micro_batches", "--micro-batches"),
+        ("schedule", "--schedule"),
+        ("recompute", "--recompute"),
+        ("devices", "--devices"),
+        ("capacity_bytes", "--capacity"),
+        ("predictor", "--predictor"),
+        ("margin", "--margin"),
+        ("launcher", "--launcher"),
+        ("stage_actions", "--action:stage"),
+        ("chunks", "--chunks:"),
+    ],
+    CHUNK_CHOICES,
+];
 
 pub(crate) const PLAN_RECOMMEND: OptionTable = &[
     &[

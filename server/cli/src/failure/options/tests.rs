@@ -170,6 +170,7 @@ fn a_field_becomes_the_option_that_filled_it() {
     let of_stage = told("stage_actions[2].actions[0].swap.block", PLAN_PREDICT);
     assert_eq!(of_stage, "--action: stage 2: actions[0].swap.block");
     assert_eq!(told("stage_actions", PLAN_PREDICT), "--action");
+    assert_eq!(told("chunk_choices.orders[0]", PLAN_PREDICT), "--chunk-order (value 1)");
     assert_eq!(told("something.else", PLAN_RECOMMEND), "");
 }
 

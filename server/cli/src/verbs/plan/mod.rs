@@ -1,6 +1,7 @@
 //! `loadmaster plan`.
 
 mod bind;
+mod chunk_options;
 mod chunks;
 mod compare;
 mod drawing;

@@ -6,9 +6,10 @@ use clap::Args;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject;
 
+use super::chunk_options::ChunkOptions;
 use super::chunks;
 use crate::failure::{Exit, Failure};
-use crate::input::actions::Actions;
+use crate::input::actions::{Actions, copy_pace};
 use crate::input::choice::choice;
 use crate::input::parse::{self, Devices};
 use crate::input::profile::{ProfileRef, profile_or_file};
@@ -59,7 +60,34 @@ pub(crate) struct Predict {
     chunks: Option<PathBuf>,
 
     #[command(flatten)]
+    memory: Memory,
+
+    #[command(flatten)]
     basis: Basis,
+}
+
+/// Where parameters and optimizer state are, and what may be chosen of that.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Memory")]
+struct Memory {
+    /// Where parameters and optimizer state are while the model is trained [default: as --chunks says, or the plan, or else
+    /// plain]. In chunks they lie in the host's memory, of which --host-memory says how much may be taken, and the one stage of
+    /// --partition or --plan trains the whole model; what --recompute and the options below do not fix is chosen as
+    /// `plan recommend` does, for the shortest iteration. With best they are where they are without chunks, if that fits.
+    #[arg(long, value_parser = choice::<v1::MemoryMode>(), conflicts_with = "chunks")]
+    memory: Option<v1::MemoryMode>,
+
+    #[command(flatten)]
+    chosen: ChunkOptions,
+
+    /// Memory of each host that chunks may take, in equal parts by its devices.
+    #[arg(long, value_name = "BYTES", value_parser = parse::bytes, requires = "memory")]
+    host_memory: Option<i64>,
+
+    /// How fast copies to the host are, for example host=12GB/s [default: a guess by kind of device, which the answer
+    /// names].
+    #[arg(long, value_name = "RATES", value_parser = copy_pace, requires = "memory")]
+    copy_rates: Option<v1::CopyPace>,
 }
 
 /// What is asked about.
@@ -155,6 +183,11 @@ impl Predict {
             launcher: self.launcher.unwrap_or_default().into(),
             stage_actions: self.actions.by_stage(),
             chunks: None,
+            memory_mode: self.memory.memory.unwrap_or_default().into(),
+            chunk_choices: self.memory.chosen.choices(),
+            host_memory_bytes: self.memory.host_memory.unwrap_or_default(),
+            host_update_rate: self.memory.chosen.host_update.unwrap_or_default(),
+            copy_pace: self.memory.copy_rates,
         }
     }
 }
@@ -200,6 +233,24 @@ mod tests {
         assert_eq!(request("--plan 7f3c").unwrap().profile, "");
     }
 
+    /// What may be chosen of chunks is said with the words of `plan recommend`.
+    #[test]
+    fn choices_of_chunks_become_the_request() {
+        let asked = request(
+            "--profile p --partition 7d2 --capacity 1GiB --memory best --host-memory 64GiB --copy-rates host=12GB/s \
+             --chunk-size 4M --chunk-order layer --fetch-ahead 2 --host-update 150M/s",
+        )
+        .unwrap();
+        let choices = asked.chunk_choices.clone().unwrap();
+        assert_eq!((asked.memory_mode(), asked.host_memory_bytes), (v1::MemoryMode::Best, 64 << 30));
+        assert!(asked.copy_pace.is_some() && asked.chunks.is_none());
+        assert_eq!((choices.chunk_elements.as_slice(), choices.ahead), (&[4 << 20][..], Some(2)));
+        assert!(choices.orders().eq([v1::ChunkOrder::Layer]));
+        assert_eq!(asked.host_update_rate, 150e6);
+        let plain = request("--profile p --partition 7").unwrap();
+        assert_eq!((plain.memory_mode, plain.chunk_choices, plain.host_memory_bytes), (0, None, 0));
+    }
+
     #[test]
     fn exactly_one_thing_is_asked_about() {
         for wrong in [
@@ -210,6 +261,9 @@ mod tests {
             "--profile p --partition 3-3 --stage-count 2",
             "--profile p --stage 0..2 --chunks c.json",
             "--profile p --partition 3-3 --capacity 1GiB --devices 2x1GiB",
+            "--profile p --partition 6 --memory chunks --chunks c.json",
+            "--profile p --partition 6 --host-memory 1GiB",
+            "--profile p --partition 6 --chunk-size 4M",
         ] {
             assert!(request(wrong).is_err(), "{wrong}");
         }

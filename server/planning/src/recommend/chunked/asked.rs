@@ -40,7 +40,7 @@ pub(super) fn by_request(invalid: Invalid) -> Invalid {
 impl ChunksQuestion<'_> {
     /// # Errors
     /// Names the first field that contradicts a training in chunks, and what to do.
-    pub(super) fn check(&self) -> Result<(), Invalid> {
+    pub(in crate::recommend) fn check(&self) -> Result<(), Invalid> {
         let refuse = |field: &str, why: String| Err(Invalid::field(field, why));
         if let Some(Rules { launcher, .. }) = self.wish.rules.filter(|rules| !rules.chunks) {
             let why = format!(

@@ -732,6 +732,11 @@ class PredictMemoryRequest(google.protobuf.message.Message):
     LAUNCHER_FIELD_NUMBER: builtins.int
     STAGE_ACTIONS_FIELD_NUMBER: builtins.int
     CHUNKS_FIELD_NUMBER: builtins.int
+    MEMORY_MODE_FIELD_NUMBER: builtins.int
+    CHUNK_CHOICES_FIELD_NUMBER: builtins.int
+    HOST_MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    HOST_UPDATE_RATE_FIELD_NUMBER: builtins.int
+    COPY_PACE_FIELD_NUMBER: builtins.int
     profile: builtins.str
     """`profiles/{profile}`, COMPLETE. Default: that of the plan, if one is named."""
     plan: builtins.str
@@ -755,6 +760,19 @@ class PredictMemoryRequest(google.protobuf.message.Message):
     launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType
     """The launcher that is to train this: what it holds of every parameter is told beside what the figures count.
     Default: the plan's, if one is named.
+    """
+    memory_mode: loadmaster._wire.v1.chunks_pb2.MemoryMode.ValueType
+    """Where parameters and optimizer state are. Default: as `chunks` says, or the plan, or else MEMORY_MODE_PLAIN. In
+    MEMORY_MODE_CHUNKS what `chunk_choices` and `recompute` leave free is chosen as RecommendPlan chooses it, for the shortest
+    iteration of the one stage of `partitioning`, the whole model, or of the plan; where there is no room that is an error, as
+    there. MEMORY_MODE_BEST is plain where that fits with its margin, else in chunks, and plain again where these have no room
+    either, with what they lack as a warning. Both require `host_memory_bytes` and the bytes of each device.
+    """
+    host_memory_bytes: builtins.int
+    """Memory of each host that chunks may take, with `memory_mode`, bytes; ranks on one host have equal parts."""
+    host_update_rate: builtins.float
+    """Parameters that the host updates in a second for one device alone, with `memory_mode`. Default: as the profile's run in
+    chunks measured it.
     """
     @property
     def partitioning(self) -> loadmaster._wire.v1.stage_pb2.Partitioning:
@@ -781,7 +799,17 @@ class PredictMemoryRequest(google.protobuf.message.Message):
 
     @property
     def chunks(self) -> loadmaster._wire.v1.chunks_pb2.ChunkedStage:
-        """How the one stage of `partitioning`, the whole model, trains in chunks. Default: that of the plan, if one is named."""
+        """How the one stage of `partitioning`, the whole model, trains in chunks. Default: that of the plan, if one is named and
+        `memory_mode` is not.
+        """
+
+    @property
+    def chunk_choices(self) -> loadmaster._wire.v1.chunks_pb2.ChunkChoices:
+        """What may be chosen of a training in chunks, with `memory_mode`."""
+
+    @property
+    def copy_pace(self) -> loadmaster._wire.v1.actions_pb2.CopyPace:
+        """How fast copies to the host are, with `memory_mode`. Default: a guess by kind of device."""
 
     def __init__(
         self,
@@ -802,9 +830,14 @@ class PredictMemoryRequest(google.protobuf.message.Message):
         launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType = ...,
         stage_actions: collections.abc.Iterable[loadmaster._wire.v1.actions_pb2.StageActions] | None = ...,
         chunks: loadmaster._wire.v1.chunks_pb2.ChunkedStage | None = ...,
+        memory_mode: loadmaster._wire.v1.chunks_pb2.MemoryMode.ValueType = ...,
+        chunk_choices: loadmaster._wire.v1.chunks_pb2.ChunkChoices | None = ...,
+        host_memory_bytes: builtins.int = ...,
+        host_update_rate: builtins.float = ...,
+        copy_pace: loadmaster._wire.v1.actions_pb2.CopyPace | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_margin", b"_margin", "chunks", b"chunks", "margin", b"margin", "partitioning", b"partitioning", "plan", b"plan", "stage", b"stage", "subject", b"subject"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_margin", b"_margin", "capacity_bytes", b"capacity_bytes", "chunks", b"chunks", "devices", b"devices", "launcher", b"launcher", "margin", b"margin", "micro_batch_size", b"micro_batch_size", "micro_batches", b"micro_batches", "partitioning", b"partitioning", "plan", b"plan", "predictor", b"predictor", "profile", b"profile", "profile_document", b"profile_document", "recompute", b"recompute", "schedule", b"schedule", "stage", b"stage", "stage_actions", b"stage_actions", "subject", b"subject"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_margin", b"_margin", "chunk_choices", b"chunk_choices", "chunks", b"chunks", "copy_pace", b"copy_pace", "margin", b"margin", "partitioning", b"partitioning", "plan", b"plan", "stage", b"stage", "subject", b"subject"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_margin", b"_margin", "capacity_bytes", b"capacity_bytes", "chunk_choices", b"chunk_choices", "chunks", b"chunks", "copy_pace", b"copy_pace", "devices", b"devices", "host_memory_bytes", b"host_memory_bytes", "host_update_rate", b"host_update_rate", "launcher", b"launcher", "margin", b"margin", "memory_mode", b"memory_mode", "micro_batch_size", b"micro_batch_size", "micro_batches", b"micro_batches", "partitioning", b"partitioning", "plan", b"plan", "predictor", b"predictor", "profile", b"profile", "profile_document", b"profile_document", "recompute", b"recompute", "schedule", b"schedule", "stage", b"stage", "stage_actions", b"stage_actions", "subject", b"subject"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_margin", b"_margin"]) -> typing.Literal["margin"] | None: ...
     @typing.overload

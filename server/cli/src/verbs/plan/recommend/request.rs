@@ -87,8 +87,8 @@ impl Recommend {
             validate_only: dry_run,
             profile_document: String::new(),
             memory_mode: memory.memory.unwrap_or_default().into(),
-            chunks: memory.choices(),
-            host_update_rate: memory.host_update.unwrap_or_default(),
+            chunks: memory.chunks.choices(),
+            host_update_rate: memory.chunks.host_update.unwrap_or_default(),
             grow: memory.grow,
         }
     }

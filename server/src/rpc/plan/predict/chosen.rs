@@ -1,0 +1,213 @@
+//! A prediction of a training in chunks of which something is to be chosen: by the search of `RecommendPlan`, for the one stage
+//! that is asked about.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use loadmaster_planning::fleet::{DeviceGroup, of_groups};
+use loadmaster_planning::predict::StageSetting;
+use loadmaster_planning::predict::forecast::ForecastError;
+use loadmaster_planning::recommend::{PlanQuestion, RecommendError};
+use loadmaster_planning::search::Stop;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::{Invalid, Violation};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
+
+use super::scene::{AskedActions, Scene};
+use crate::rpc::blocking::blocking;
+use crate::rpc::error::ApiError;
+use crate::rpc::plan::{Plans, request};
+
+impl Plans {
+    /// What the one stage needs in chunks that are chosen, unless it fits without them, with the actions `or_plain`.
+    ///
+    /// # Errors
+    /// What contradicts a training in chunks, by its field; what the profile lacks; or, unless it may be plain, that there is no
+    /// room.
+    pub(super) async fn chosen(
+        &self,
+        asked: &v1::PredictMemoryRequest,
+        scene: Scene,
+        or_plain: Option<AskedActions>,
+        limit: impl Fn(f64) -> Duration,
+    ) -> Result<v1::PredictMemoryResponse, ApiError> {
+        let question = question(asked, &scene).map_err(in_own_fields)?;
+        let mut plain = None;
+        if let Some(actions) = or_plain {
+            let (scene, question) = (scene.clone(), question.clone());
+            let work = move || {
+                question.check_in_chunks()?;
+                scene.plain(&actions)
+            };
+            let found = blocking("planning failed", work).await.map_err(in_own_fields)?;
+            if missing(&found) == Bytes(0) {
+                return Ok(found);
+            }
+            plain = Some(found);
+        }
+        let limit = limit(question.request.search_seconds);
+        let search = move |stop: &Stop| {
+            let ((_, plan), _) = question.answer(stop)?;
+            scene.of_plan(&plan)
+        };
+        match (self.searches.run(limit, search).await.map_err(in_own_fields), plain) {
+            (Ok((mut answer, _)), plain) => {
+                let lacks = |plain: v1::PredictMemoryResponse| {
+                    format!("without chunks its fullest device lacks {}", missing(&plain))
+                };
+                answer.warnings.extend(plain.map(lacks));
+                Ok(answer)
+            }
+            (Err(ApiError::Recommend(why @ RecommendError::NoRoomInChunks { .. })), Some(mut plain)) => {
+                plain.warnings.push(format!("there is no room in chunks either: {why}"));
+                Ok(plain)
+            }
+            (Err(why), _) => Err(why),
+        }
+    }
+}
+
+impl Scene {
+    /// A plan in chunks as a prediction of its stage.
+    fn of_plan(&self, plan: &Plan) -> Result<v1::PredictMemoryResponse, ApiError> {
+        let defect = || ApiError::Defect { failed: "a plan in chunks cannot be told".to_owned() };
+        let stage = plan.stages.first().ok_or_else(defect)?;
+        let chunks = stage.chunks.as_deref().ok_or_else(defect)?;
+        let setting =
+            StageSetting { stage: stage.config, stage_index: 0, stage_count: 1, training: plan.training };
+        let scene = Self { stages: vec![setting], training: plan.training, ..self.clone() };
+        let mut answer = scene.in_given_chunks(chunks, std::slice::from_ref(&stage.actions))?;
+        for answered in &mut answer.stages {
+            // Unlike of given chunks the seconds are known: the search has simulated them.
+            answered.seconds = stage.seconds.map(Into::into);
+            answered.chunk_run = stage.chunk_run.as_deref().map(Into::into);
+            answered.offload = stage.offload.as_ref().map(Into::into);
+        }
+        let known = answer.warnings.clone();
+        answer.warnings.extend(plan.warnings.iter().filter(|of| !known.contains(of)).cloned());
+        if let Some(iteration) = &plan.found.iteration {
+            answer.warnings.push(format!("seconds rest on these rates: {}", iteration.links));
+        }
+        if plan.found.certificate.as_ref().is_some_and(|of| of.stopped) {
+            let told = "the search for chunks was stopped by the deadline of the call: others may be faster";
+            answer.warnings.push(told.to_owned());
+        }
+        Ok(answer)
+    }
+}
+
+/// What the fullest device lacks, its margin included; 0 where all fit.
+fn missing(answer: &v1::PredictMemoryResponse) -> Bytes {
+    let least = answer.stages.iter().filter_map(|stage| stage.slack_bytes).min();
+    Bytes(least.unwrap_or(0).min(0).unsigned_abs())
+}
+
+/// The question that `RecommendPlan` answers for these devices.
+fn question(asked: &v1::PredictMemoryRequest, scene: &Scene) -> Result<PlanQuestion, ApiError> {
+    let [setting] = scene.stages.as_slice() else {
+        let field = if matches!(asked.subject, Some(Asked::Plan(_))) { "plan" } else { "partitioning" };
+        let why = "is a pipeline, and in chunks one stage of replicas and shards trains the whole model: name that as \
+                   `partitioning`, or leave out `memory_mode`";
+        return Err(Invalid::field(field, why).into());
+    };
+    let Some(&capacity) = scene.capacities.first() else {
+        let why = "is required, or devices: chunks are chosen for devices of a size";
+        return Err(Invalid::field("capacity_bytes", why).into());
+    };
+    let (count, given) = (setting.stage.devices(), scene.capacities.len());
+    if given != count as usize {
+        return Err(ForecastError::DeviceCount { needed: count as usize, given }.into());
+    }
+    if scene.capacities.iter().any(|of| *of != capacity) {
+        let why = "are not alike, and devices that share chunks are: name devices of one size";
+        return Err(Invalid::field("devices", why).into());
+    }
+    let group = DeviceGroup { count, capacity, kind: scene.chain.device_kind.clone() };
+    let fleet = of_groups(&[group], None).map_err(|error| request::fleet_error("devices", &error))?;
+    Ok(PlanQuestion {
+        request: request::question(&recommendation(asked, scene, setting)?)?,
+        chain: Arc::clone(&scene.chain),
+        others: Vec::new(),
+        fleet,
+        training: scene.training,
+        margin: scene.margin,
+        corrections: None,
+    })
+}
+
+/// What is asked as a request for a recommendation.
+fn recommendation(
+    asked: &v1::PredictMemoryRequest,
+    scene: &Scene,
+    setting: &StageSetting,
+) -> Result<v1::RecommendPlanRequest, Invalid> {
+    Ok(v1::RecommendPlanRequest {
+        micro_batch_size: asked.micro_batch_size,
+        micro_batches: asked.micro_batches,
+        schedule: asked.schedule,
+        recompute: asked.recompute,
+        partitioning: Some((&Partitioning::new(vec![setting.stage])?).into()),
+        launcher: scene.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
+        memory_mode: v1::MemoryMode::Chunks.into(),
+        chunks: asked.chunk_choices.clone(),
+        host_memory_bytes: asked.host_memory_bytes,
+        host_update_rate: asked.host_update_rate,
+        copy_pace: asked.copy_pace,
+        // Nothing but the plan is told.
+        brief: true,
+        alternatives: -1,
+        ..v1::RecommendPlanRequest::default()
+    })
+}
+
+/// The same error in fields of this request: what a recommendation calls `chunks` are its `chunk_choices`.
+fn in_own_fields(error: ApiError) -> ApiError {
+    let ApiError::Invalid(invalid) = error else { return error };
+    let own = |of: &Violation| {
+        let field = match of.field.strip_prefix("chunks") {
+            Some(below) if below.is_empty() || below.starts_with('.') => format!("chunk_choices{below}"),
+            _ => of.field.clone(),
+        };
+        Invalid::field(field, of.description.clone())
+    };
+    let mut all = invalid.violations().iter().map(own);
+    let Some(mut first) = all.next() else { return ApiError::Invalid(invalid) };
+    all.for_each(|other| first.merge(other));
+    first.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a search refuses is told by the field that this request has for it.
+    #[test]
+    fn choices_are_told_by_their_own_field() {
+        for (theirs, own) in [
+            ("chunks", "chunk_choices"),
+            ("chunks.orders[0]", "chunk_choices.orders[0]"),
+            ("chunks_of", "chunks_of"),
+            ("host_memory_bytes", "host_memory_bytes"),
+        ] {
+            let ApiError::Invalid(told) = in_own_fields(Invalid::field(theirs, "is wrong").into()) else {
+                panic!()
+            };
+            assert_eq!((told.violations()[0].field.as_str(), told.violations().len()), (own, 1));
+        }
+        assert!(matches!(in_own_fields(ApiError::Stopping), ApiError::Stopping));
+    }
+
+    /// What lacks most decides, and nothing lacks where all fit or nobody asked.
+    #[test]
+    fn the_fullest_device_says_what_lacks() {
+        let answer = |slacks: &[Option<i64>]| {
+            let stage = |&slack_bytes| v1::StagePrediction { slack_bytes, ..Default::default() };
+            v1::PredictMemoryResponse { stages: slacks.iter().map(stage).collect(), ..Default::default() }
+        };
+        assert_eq!(missing(&answer(&[Some(7), Some(-5), Some(-9)])), Bytes(9));
+        assert_eq!(missing(&answer(&[Some(7), None])), Bytes(0));
+    }
+}

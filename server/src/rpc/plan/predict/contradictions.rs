@@ -1,0 +1,113 @@
+//! What a request for a prediction must not say together of where parameters and state are.
+
+use loadmaster_planning::predict::choose::PredictorKind;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::chunked::MemoryMode;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
+
+/// Checks that a request says one thing alone of where parameters and state are.
+///
+/// # Errors
+/// Names the field that contradicts the others.
+pub(super) fn check(
+    asked: &v1::PredictMemoryRequest,
+    mode: Option<MemoryMode>,
+    kind: Option<PredictorKind>,
+) -> Result<(), Invalid> {
+    let refuse = |field: &str, why: &str| Err(Invalid::field(field, why));
+    if !matches!(mode, Some(MemoryMode::Chunks | MemoryMode::Best)) {
+        for (field, is_named) in [
+            ("chunk_choices", asked.chunk_choices.is_some()),
+            ("host_memory_bytes", asked.host_memory_bytes != 0),
+            ("host_update_rate", asked.host_update_rate != 0.0),
+            ("copy_pace", asked.copy_pace.is_some()),
+        ] {
+            if is_named {
+                let why = "is about a training in chunks that is to be chosen: name `memory_mode` MEMORY_MODE_CHUNKS or \
+                           MEMORY_MODE_BEST, or leave it out";
+                return refuse(field, why);
+            }
+        }
+        if mode.is_some() && asked.chunks.is_some() {
+            let why = "says how the model trains in chunks, and `memory_mode` that it does not: leave out one of the two";
+            return refuse("chunks", why);
+        }
+        return Ok(());
+    }
+    if asked.chunks.is_some() {
+        let why = "says how the model trains in chunks, and `memory_mode` has that chosen: leave out one of the two, or name what \
+                   is fixed as `chunk_choices`";
+        return refuse("chunks", why);
+    }
+    if !asked.stage_actions.is_empty() {
+        let why = "is about memory actions, of which those that go with chunks are asked for as `chunk_choices.activations`: \
+                   leave it out, or `memory_mode`";
+        return refuse("stage_actions", why);
+    }
+    if matches!(asked.subject, Some(Asked::Stage(_))) {
+        let why = "is a part of a pipeline, and in chunks one stage trains the whole model: name that as `partitioning`, or leave \
+                   out `memory_mode`";
+        return refuse("stage", why);
+    }
+    if let Some(kind) = kind.filter(|kind| *kind != PredictorKind::Component) {
+        let why = format!("is {kind}, which knows no chunks: name component, or leave it out");
+        return refuse("predictor", &why);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::training::stage::Partitioning;
+
+    use super::*;
+
+    fn some() -> v1::PredictMemoryRequest {
+        let partitioning = Partitioning::from_sizes(&[7]).unwrap();
+        v1::PredictMemoryRequest {
+            subject: Some(Asked::Partitioning((&partitioning).into())),
+            ..v1::PredictMemoryRequest::default()
+        }
+    }
+
+    /// Nobody's words about chunks are dropped in silence, nor are those that contradict each other.
+    #[test]
+    fn contradictions_are_refused_by_field() {
+        let refused = |asked: &v1::PredictMemoryRequest, mode, kind| {
+            check(asked, mode, kind).unwrap_err().violations()[0].field.clone()
+        };
+        let chosen = [Some(MemoryMode::Chunks), Some(MemoryMode::Best)];
+        let chunk_choices = Some(v1::ChunkChoices::default());
+        let copy_pace = Some(v1::CopyPace::default());
+        for mode in [None, Some(MemoryMode::Plain)] {
+            assert_eq!(check(&some(), mode, Some(PredictorKind::Capture)), Ok(()));
+            for (asked, field) in [
+                (
+                    v1::PredictMemoryRequest { chunk_choices: chunk_choices.clone(), ..some() },
+                    "chunk_choices",
+                ),
+                (v1::PredictMemoryRequest { host_memory_bytes: 1, ..some() }, "host_memory_bytes"),
+                (v1::PredictMemoryRequest { host_update_rate: 1e8, ..some() }, "host_update_rate"),
+                (v1::PredictMemoryRequest { copy_pace, ..some() }, "copy_pace"),
+            ] {
+                assert_eq!(refused(&asked, mode, None), field);
+                chosen.iter().for_each(|&mode| assert_eq!(check(&asked, mode, None), Ok(())));
+            }
+        }
+        let given = v1::PredictMemoryRequest { chunks: Some(v1::ChunkedStage::default()), ..some() };
+        assert_eq!(check(&given, None, None), Ok(()));
+        assert_eq!(refused(&given, Some(MemoryMode::Plain), None), "chunks");
+        let stage_actions = vec![v1::StageActions::default()];
+        let acted = v1::PredictMemoryRequest { stage_actions, ..some() };
+        let subject = Some(Asked::Stage(v1::SoloStage::default()));
+        let part = v1::PredictMemoryRequest { subject, ..some() };
+        for mode in chosen {
+            assert_eq!(refused(&given, mode, None), "chunks");
+            assert_eq!(refused(&acted, mode, None), "stage_actions");
+            assert_eq!(refused(&part, mode, None), "stage");
+            assert_eq!(refused(&some(), mode, Some(PredictorKind::Capture)), "predictor");
+            assert_eq!(check(&some(), mode, Some(PredictorKind::Component)), Ok(()));
+        }
+    }
+}

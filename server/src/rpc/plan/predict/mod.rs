@@ -1,0 +1,113 @@
+//! `PredictMemory`.
+//!
+//! | file | question |
+//! |---|---|
+//! | here | what is asked, of which profile? |
+//! | `contradictions` | what must it not say together? |
+//! | `subject` | which stages is it about, and how large are their devices? |
+//! | `scene` | what do they need where nothing is to be chosen? |
+//! | `chosen` | what does a training in chunks need, of which something is? |
+
+mod chosen;
+mod contradictions;
+mod scene;
+mod subject;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use loadmaster_planning::predict::forecast::devices;
+use loadmaster_proto::chunks::stage::ChunkedStage;
+use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::chunked::MemoryMode;
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
+use loadmaster_proto::wire::{field, v1};
+
+use super::Plans;
+use super::request::{self, Overrides};
+use crate::rpc::blocking::blocking;
+use crate::rpc::error::ApiError;
+use scene::{AskedActions, Scene};
+use subject::{capacities, stages};
+
+impl Plans {
+    /// What stages need. A search takes at most `limit` of the seconds that it is given.
+    pub(super) async fn predict(
+        &self,
+        mut request: v1::PredictMemoryRequest,
+        limit: impl Fn(f64) -> Duration,
+    ) -> Result<v1::PredictMemoryResponse, ApiError> {
+        let asked = required("partitioning", request.subject.clone())
+            .map_err(|_| Invalid::field("partitioning", "is required, or `stage`, or `plan`"))?;
+        let mode: Option<MemoryMode> = field("memory_mode", request.memory_mode)?;
+        let kind = field("predictor", request.predictor)?;
+        contradictions::check(&request, mode, kind)?;
+        let plan = match &asked {
+            Asked::Plan(name) => Some(self.store.get_plan(&PlanName::parse("plan", name)?).await?),
+            Asked::Partitioning(_) | Asked::Stage(_) => None,
+        };
+        let document = std::mem::take(&mut request.profile_document);
+        let name = match &plan {
+            Some(plan) if request.profile.is_empty() && document.is_empty() => plan.content.profile.clone(),
+            _ => self.profile(&request.profile, document).await?,
+        };
+        let margin = request::margin(request.margin)?;
+        let named: Option<Launcher> = field("launcher", request.launcher)?;
+        let launcher = named.or_else(|| plan.as_ref().and_then(|plan| plan.content.asked.launcher));
+        let overrides = Overrides {
+            micro_batch_size: request.micro_batch_size,
+            micro_batches: request.micro_batches,
+            schedule: request.schedule,
+            recompute: request.recompute,
+        };
+
+        let revisions = self.revisions(std::slice::from_ref(&name), None).await?;
+        let profiled = self.chain(name, kind, &revisions).await?;
+        let chain = match &plan {
+            // Of a larger model than was profiled.
+            Some(plan)
+                if plan.content.model != profiled.model_name && plan.content.profile == profiled.profile =>
+            {
+                let model = self.store.get_model(&plan.content.model).await?.model;
+                Arc::new(self.family(&profiled.profile).await?.chain(&profiled, &model)?)
+            }
+            _ => profiled,
+        };
+        let training = overrides.apply(plan.as_ref().map_or(chain.training, |plan| plan.content.training))?;
+        chain.model.as_ref().map_or(Ok(()), |model| training.check_model(model))?;
+        let stages = stages(asked, plan.as_ref(), &training, &chain)?;
+        let capacities = capacities(&request, plan.as_ref(), &chain, devices(&stages))?;
+        let of_plan = || plan.as_ref()?.content.stages.first()?.chunks.as_deref().cloned();
+        // What a plan does in chunks says nothing of it where that is chosen anew, or there are to be none.
+        let is_anew = mode.is_some() && of_plan().is_some();
+        let asked_actions: Vec<StageActions> = field("stage_actions", request.stage_actions.clone())?;
+        let are_given = !asked_actions.is_empty();
+        let actions = match &plan {
+            // Other settings than the plan's may need other pools.
+            Some(plan) if !are_given && !is_anew => without_pools(plan.content.stage_actions()),
+            _ => asked_actions,
+        };
+        let actions = AskedActions { stages: actions, are_given };
+        let given = field::<Option<ChunkedStage>, _>("chunks", request.chunks.clone())?;
+        let chunks = given.or_else(|| of_plan().filter(|_| !is_anew));
+        let scene = Scene { chain, stages, capacities, training, margin, launcher };
+        if let Some(mode @ (MemoryMode::Chunks | MemoryMode::Best)) = mode {
+            let or_plain = (mode == MemoryMode::Best).then_some(actions);
+            return self.chosen(&request, scene, or_plain, limit).await;
+        }
+        let answer = move || match chunks {
+            Some(stage) => scene.in_given_chunks(&stage, &actions.stages),
+            None => scene.plain(&actions),
+        };
+        blocking("planning failed", answer).await
+    }
+}
+
+/// Actions whose pools are to be chosen.
+fn without_pools(stages: Vec<StageActions>) -> Vec<StageActions> {
+    let without = |of: StageActions| StageActions { actions: of.actions, ..StageActions::default() };
+    stages.into_iter().map(without).collect()
+}

@@ -1,0 +1,141 @@
+//! A question for a prediction with all that its answer rests on, and the answer where nothing is to be chosen.
+
+use std::sync::Arc;
+
+use loadmaster_planning::chunks::in_chunks;
+use loadmaster_planning::predict::cores;
+use loadmaster_planning::predict::forecast::{ActedForecast, devices, excluded, forecast, with_actions};
+use loadmaster_planning::predict::{Margin, Prediction, StageSetting};
+use loadmaster_planning::recommend::{ProfiledChain, holds};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::ChunkedStage;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::wire::v1;
+
+use crate::rpc::error::ApiError;
+use crate::rpc::plan::message;
+
+/// Stages of a training on devices.
+#[derive(Clone)]
+pub(super) struct Scene {
+    pub(super) chain: Arc<ProfiledChain>,
+    pub(super) stages: Vec<StageSetting>,
+    /// Of each device, in pipeline order; empty where nobody said.
+    pub(super) capacities: Vec<Bytes>,
+    pub(super) training: TrainingSpec,
+    pub(super) margin: Margin,
+    /// What is to train this.
+    pub(super) launcher: Option<Launcher>,
+}
+
+/// What stages do so that they hold less.
+#[derive(Clone)]
+pub(super) struct AskedActions {
+    pub(super) stages: Vec<StageActions>,
+    /// The request names them.
+    pub(super) are_given: bool,
+}
+
+impl Scene {
+    /// What the stages need whose parameters and state are on their devices, all the time.
+    ///
+    /// # Errors
+    /// What is wrong with the actions or the devices, or what the profile lacks.
+    pub(super) fn plain(&self, actions: &AskedActions) -> Result<v1::PredictMemoryResponse, ApiError> {
+        let Self { chain, stages, capacities, margin, .. } = self;
+        let ProfiledChain { device_kind, layer_names, predictor, host, .. } = &**chain;
+        let (mut found, acted) = if actions.stages.is_empty() {
+            (forecast(&**predictor, stages, capacities, *margin)?, None)
+        } else {
+            let model = chain.model.as_ref();
+            let found = with_actions(&**predictor, model, stages, &actions.stages, capacities, *margin)?;
+            let ActedForecast { forecast, stages } = found;
+            if actions.are_given {
+                stages.check_points()?;
+            }
+            (forecast, Some(stages))
+        };
+        if found.stages.iter().any(|of| of.prediction.seconds.is_some()) {
+            let count = stages.iter().map(|of| of.stage_count).max().unwrap_or(0);
+            found.warnings.extend(cores::of_stages(device_kind, devices(stages), count, *host));
+        }
+        let predictions: Vec<Prediction> = found.stages.iter().map(|stage| stage.prediction).collect();
+        let copies = predictor.copies_bytes_per_parameter();
+        let held = self.launcher.and_then(|launcher| holds::note(launcher, stages, &predictions, copies));
+        found.warnings.extend(held);
+        let communicates = stages.iter().any(|of| of.stage_count > 1 || of.stage.devices() > 1);
+        let excluded = excluded(predictor.ledger(), device_kind, communicates);
+        let mut answer = self.headed(message::forecast(
+            &found,
+            predictor.name(),
+            predictor.ledger(),
+            layer_names,
+            excluded,
+        ));
+        if let Some(acted) = acted {
+            for (index, stage) in answer.stages.iter_mut().enumerate() {
+                // Seconds are of whole iterations, which a recommendation simulates.
+                stage.offload = acted.offload(index, |_| 0.0).map(Into::into);
+                stage.actions = stage.offload.as_ref().and_then(|_| acted.actions.get(index)).map(Into::into);
+            }
+        }
+        Ok(answer)
+    }
+
+    /// What the one stage of a training needs in these chunks, with these actions.
+    ///
+    /// # Errors
+    /// Several stages, what is wrong with the chunks or the actions, or what the profile lacks.
+    pub(super) fn in_given_chunks(
+        &self,
+        stage: &ChunkedStage,
+        actions: &[StageActions],
+    ) -> Result<v1::PredictMemoryResponse, ApiError> {
+        let [setting] = self.stages.as_slice() else {
+            let why = "are of one stage with the whole model, and the request has a pipeline: name one stage";
+            return Err(Invalid::field("chunks", why).into());
+        };
+        let actions = match actions {
+            [] => &StageActions::default(),
+            [actions] => actions,
+            several => {
+                let why = format!("has {} entries, and a training in chunks has one stage", several.len());
+                return Err(Invalid::field("stage_actions", why).into());
+            }
+        };
+        let ProfiledChain { device_kind, layer_names, predictor, model, .. } = &*self.chain;
+        let capacities = &self.capacities;
+        let found =
+            in_chunks(&**predictor, model.as_ref(), setting, (stage, actions), capacities, self.margin)?;
+        let ledger = predictor.ledger();
+        let mut answer = self.headed(message::forecast(
+            &found.forecast,
+            predictor.name(),
+            ledger,
+            layer_names,
+            excluded(ledger, device_kind, false),
+        ));
+        for answered in &mut answer.stages {
+            answered.chunks = Some(stage.into());
+            answered.chunk_run = Some((&found.run).into());
+            answered.offload = found.offload.clone().map(Into::into);
+            answered.actions = found.offload.as_ref().map(|_| (&found.actions).into());
+        }
+        Ok(answer)
+    }
+
+    /// An answer that says what it is about.
+    fn headed(&self, answer: v1::PredictMemoryResponse) -> v1::PredictMemoryResponse {
+        let ProfiledChain { profile, model_name, device_kind, .. } = &*self.chain;
+        v1::PredictMemoryResponse {
+            profile: profile.to_string(),
+            model: model_name.to_string(),
+            training: Some(self.training.into()),
+            device_kind: device_kind.clone(),
+            ..answer
+        }
+    }
+}

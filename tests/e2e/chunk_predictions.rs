@@ -1,0 +1,148 @@
+//! Predictions of trainings in chunks of which something is chosen: the answers are those of recommendations.
+
+use loadmaster_tests::{Planner, cli, json};
+use serde_json::Value;
+
+use crate::chunk_plans::{devices, scene, share};
+use crate::memory_actions::number;
+
+/// What both commands are asked with.
+const CHUNKS: [&str; 4] = ["--host-memory", "256MiB", "--copy-rates", "host=1GB/s"];
+
+fn predict<'a>(partition: &'a str, devices: &'a str, options: &[&'a str]) -> Vec<&'a str> {
+    let line = ["plan", "predict", "--profile", "gpt", "--partition", partition, "--devices", devices];
+    [&line[..], &CHUNKS, options].concat()
+}
+
+fn has(answer: &Value, words: &str) -> bool {
+    let warnings = answer["warnings"].as_array().cloned().unwrap_or_default();
+    warnings.iter().filter_map(Value::as_str).any(|warning| warning.contains(words))
+}
+
+/// A prediction says what the plan says that is recommended for the same devices with the same choices.
+fn assert_same(planner: &Planner, partition: &str, devices: &str, fixed: &[&str]) {
+    let chunks = [&["--memory", "chunks"], fixed].concat();
+    let answer = json(planner, &predict(partition, devices, &chunks));
+    let line = ["plan", "recommend", "--profile", "gpt", "--devices", devices, "--brief"];
+    let mut asked = [&line[..], &CHUNKS, &chunks].concat();
+    if partition != "7" {
+        asked.extend(["--partition", partition]);
+    }
+    let plan = json(planner, &asked);
+    let (predicted, planned) = (&answer["stages"][0], &plan["stages"][0]);
+    assert_eq!(predicted["peak"]["bytes"], planned["predictedPeak"]["bytes"], "{fixed:?}: {answer}");
+    for field in ["config", "breakdown", "interval", "chunks", "chunkRun", "actions", "offload", "seconds"] {
+        assert_eq!(predicted[field], planned[field], "{field} with {fixed:?}: {answer}");
+    }
+    assert!(predicted["chunks"].is_object() && number(&predicted["chunkRun"]["hostBytes"]) > 0, "{answer}");
+    assert_eq!(answer["training"], plan["training"], "{fixed:?}");
+    assert_eq!(answer["verdict"], "VERDICT_FITS", "{fixed:?}: {answer}");
+    assert!(has(&answer, "seconds rest on these rates: "), "{answer}");
+}
+
+/// What is free is chosen as a recommendation chooses it, what is fixed stays; on one device and on two that share the chunks, and
+/// with a margin of one's own.
+#[test]
+fn chosen_chunks_are_predicted_as_they_are_recommended() {
+    let (planner, _worker) = scene();
+    let one = share(&planner, 45);
+    assert_same(&planner, "7", &one, &[]);
+    let fixed =
+        ["--chunk-order", "micro-batch", "--host-copy", "kept", "--recompute", "layer", "--margin", "5%"];
+    assert_same(&planner, "7", &one, &fixed);
+    assert_same(&planner, "7d2", &devices(&planner, 2, 40), &["--chunk-order", "layer"]);
+
+    // A stored plan without chunks is asked about in chunks, and one in chunks without them.
+    let stored = |options: &[&str]| {
+        let line = ["plan", "recommend", "--profile", "gpt", "--devices", "1x512MiB", "--brief"];
+        json(&planner, &[&line[..], options].concat())["name"].as_str().unwrap().to_owned()
+    };
+    let of_plan = |name: &str, options: &[&str]| {
+        json(&planner, &[&["plan", "predict", "--plan", name], options].concat())["stages"][0].clone()
+    };
+    let plain = stored(&[]);
+    let anew = of_plan(&plain, &[&["--memory", "chunks", "--devices", &one], &CHUNKS[..]].concat());
+    assert!(anew["chunks"].is_object() && anew["verdict"] == "VERDICT_FITS", "{anew}");
+    let chunked = stored(&[&["--memory", "chunks"], &CHUNKS[..]].concat());
+    assert!(of_plan(&chunked, &[])["chunks"].is_object());
+    let without = of_plan(&chunked, &["--memory", "plain"]);
+    assert!(without["chunks"].is_null() && without["verdict"] == "VERDICT_FITS", "{without}");
+}
+
+/// Plain where that fits, chunks where it does not, and where neither has room plain again, which says what chunks lack.
+#[test]
+fn the_best_mode_is_plain_where_that_fits() {
+    let (planner, _worker) = scene();
+    let best = ["--memory", "best"];
+    let roomy = json(&planner, &predict("7", "1x512MiB", &best));
+    let plain =
+        json(&planner, &["plan", "predict", "--profile", "gpt", "--partition", "7", "--devices", "1x512MiB"]);
+    assert_eq!(roomy, plain, "as without a mode");
+    assert!(roomy["stages"][0]["chunks"].is_null() && roomy["verdict"] == "VERDICT_FITS", "{roomy}");
+
+    let devices = share(&planner, 45);
+    let tight = json(&planner, &predict("7", &devices, &best));
+    assert!(tight["stages"][0]["chunks"].is_object() && tight["verdict"] == "VERDICT_FITS", "{tight}");
+    assert!(has(&tight, "without chunks its fullest device lacks "), "{tight}");
+    let chunks = json(&planner, &predict("7", &devices, &["--memory", "chunks"]));
+    assert_eq!(tight["stages"], chunks["stages"]);
+
+    let neither = cli(&planner, &[&predict("7", "1x64KiB", &best)[..], &["-o", "json"]].concat());
+    assert_eq!(neither.code, 5, "{}", neither.stderr);
+    let told: Value = serde_json::from_str(&neither.stdout).unwrap();
+    assert!(told["stages"][0]["chunks"].is_null() && told["verdict"] == "VERDICT_DOES_NOT_FIT", "{told}");
+    assert!(has(&told, "there is no room in chunks either: the model does not fit in chunks"), "{told}");
+    let alone = cli(&planner, &predict("7", "1x64KiB", &["--memory", "chunks"]));
+    assert_eq!(alone.code, 5, "{}", alone.stderr);
+    assert!(alone.stderr.contains("does not fit in chunks"), "{}", alone.stderr);
+
+    // What contradicts chunks is refused in either mode, whether they are needed or not.
+    let roomy = ["--profile", "gpt", "--devices", "1x512MiB"];
+    let host = ["--host-memory", "256MiB"];
+    for mode in ["chunks", "best"] {
+        for (options, words) in [
+            (&["--partition", "7", "--devices", "1x512MiB"][..], "--host-memory: is 0"),
+            (&["--partition", "7", "--host-memory", "256MiB"], "--capacity: is required"),
+            (&[&roomy[..], &host, &["--partition", "4-3"]].concat(), "--partition: is a pipeline"),
+            (&[&roomy[..], &host, &["--stage", "0..6"]].concat(), "--stage: is a part of a pipeline"),
+            (
+                &[&roomy[..], &host, &["--partition", "7", "--predictor", "capture"]].concat(),
+                "--predictor: is capture",
+            ),
+            (
+                &[&roomy[..], &host, &["--partition", "7", "--action", "0/0..2=recompute"]].concat(),
+                "--action: is about memory actions",
+            ),
+            (
+                &[&roomy[..], &host, &["--partition", "7", "--launcher", "megatron"]].concat(),
+                "--launcher: is megatron, which has no chunks",
+            ),
+            (
+                &["--partition", "7d2", "--devices", "1x512MiB,1x256MiB", "--host-memory", "256MiB"],
+                "--devices: are not alike",
+            ),
+            (
+                &["--partition", "7d2", "--devices", "1x512MiB", "--host-memory", "256MiB"],
+                "the stages need 2 devices, 1 are given",
+            ),
+        ] {
+            let profile: &[&str] = if options.contains(&"--profile") { &[] } else { &["--profile", "gpt"] };
+            let refused = cli(&planner, &[&["plan", "predict", "--memory", mode], profile, options].concat());
+            assert_ne!(refused.code, 0, "{options:?}: {}", refused.stdout);
+            assert!(refused.stderr.contains(words), "{options:?}: {}", refused.stderr);
+        }
+    }
+    let tight = predict(
+        "7",
+        &devices,
+        &["--memory", "chunks", "--chunk-layout", "patrickstar", "--chunk-size", "64"],
+    );
+    let refused = cli(&planner, &tight);
+    assert!(refused.code != 0 && refused.stderr.contains("--chunk-size"), "{}", refused.stderr);
+    let idle = cli(&planner, &predict("7", "1x512MiB", &["--memory", "plain"]));
+    assert!(
+        idle.code != 0 && idle.stderr.contains("--host-memory: is about a training in chunks"),
+        "{}",
+        idle.stderr
+    );
+}

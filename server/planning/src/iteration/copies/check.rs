@@ -30,7 +30,7 @@ pub enum CopiesError {
         count: usize,
     },
     /// Boundaries in no order.
-    #[error("trip {trip} of device {device} {why}: {of:?}")]
+    #[error("trip {trip} of device {device} {why}: {}, {}, {} and {} in front of that step", of.leaves, of.freed, of.fetched, of.needed)]
     Trip {
         /// Whose.
         device: usize,
@@ -42,7 +42,7 @@ pub enum CopiesError {
         of: Trip,
     },
     /// A block that cannot get where it should be.
-    #[error("trip {trip} of device {device} goes over {way:?}, which the links do not have")]
+    #[error("trip {trip} of device {device} goes {way}, whose rate nobody says")]
     NoWay {
         /// Whose.
         device: usize,
@@ -120,10 +120,10 @@ impl Stepped<'_> {
 
     fn check_links(&self) -> Result<(), CopiesError> {
         for (way, rate) in &self.links.ways {
-            pace(|| format!("the rate of {way:?}"), rate.bytes_per_second)?;
-            seconds(|| format!("the latency of {way:?}"), rate.latency_seconds)?;
+            pace(|| format!("the rate of what goes {way}"), rate.bytes_per_second)?;
+            seconds(|| format!("the latency of what goes {way}"), rate.latency_seconds)?;
             if !(0.0..=1.0).contains(&rate.core_share) {
-                let what = format!("the core share of {way:?}");
+                let what = format!("the core share of what goes {way}");
                 return Err(CopiesError::Number { what, number: rate.core_share, range: "0 to 1" });
             }
         }

@@ -1,6 +1,7 @@
 //! What copies go over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// A direction of a link: one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,6 +76,16 @@ pub struct Links {
     pub cores: Vec<Cores>,
     /// Where activations meet copies.
     pub routes: Vec<Route>,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ToHost(device) => write!(f, "from device {device} to its host"),
+            Self::FromHost(device) => write!(f, "from its host to device {device}"),
+            Self::Between { from, to } => write!(f, "from device {from} to device {to}"),
+        }
+    }
 }
 
 impl Rate {

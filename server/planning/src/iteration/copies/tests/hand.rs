@@ -205,7 +205,9 @@ fn wrong_numbers_are_named() {
         assert!(refused(device, &links).contains(&format!("devices[0].steps[{index}].seconds is {wrong}")));
         if wrong != 1e300 {
             let links = Links::default().host(0, rate(wrong), rate(1.0));
-            assert!(refused(right.clone(), &links).contains("the rate of ToHost(0)"));
+            assert!(
+                refused(right.clone(), &links).contains("the rate of what goes from device 0 to its host")
+            );
         }
         let late = Rate::new(1.0, wrong);
         assert!(
@@ -227,7 +229,10 @@ fn wrong_numbers_are_named() {
     let to = |place| device(&[1.0; 4], vec![trip(1, 1, 2, 2, &[(place, 2)])]);
     assert!(refused(to(Place::Peer(0)), &links).contains("to the device itself"));
     assert!(refused(to(Place::Peer(7)), &links).contains("trips[0].peer is 7"));
-    assert!(refused(right.clone(), &Links::default()).contains("ToHost(0), which the links do not have"));
+    assert!(
+        refused(right.clone(), &Links::default())
+            .contains("from device 0 to its host, whose rate nobody says")
+    );
     assert!(refused(right.clone(), &links.clone().half_duplex(0, 0.0)).contains("shared[0] is 0"));
     let cores = |cores, device| Links {
         cores: vec![Cores { devices: vec![device], cores, crowded_ratio: 1.0 }],

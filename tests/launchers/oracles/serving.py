@@ -107,18 +107,40 @@ def forked[T](function: Callable[[], T]) -> T:
     return _result(_fork(function))
 
 
+def _side_by_side[T](functions: list[Callable[[], T]]) -> list[T]:
+    """Calls functions in copies of this process, as many at once as there are processors; their results in order."""
+    most = os.cpu_count() or 1
+    copies: list[tuple[int, int]] = []
+    results: list[T] = []
+    try:
+        for function in functions:
+            if len(copies) == most:
+                results.append(_result(copies.pop(0)))
+            copies.append(_fork(function))
+        while copies:
+            results.append(_result(copies.pop(0)))
+    finally:
+        # Where one was refused, nobody asks what the others say.
+        for child, read in copies:
+            os.close(read)
+            os.waitpid(child, 0)
+    return results
+
+
 def _fork(function: Callable[[], Any]) -> tuple[int, int]:
     """The process of the copy, and the pipe that its result comes through."""
     gc.freeze()  # what is here now is none of the copy's garbage
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(read)
-        with os.fdopen(write, "wb") as result:
-            loaded = set(sys.modules)
-            outcome = _outcome(function)
-            pickle.dump((*outcome, _installed(set(sys.modules) - loaded)), result)
-        os._exit(0)
+        try:
+            os.close(read)
+            with os.fdopen(write, "wb") as result:
+                loaded = set(sys.modules)
+                outcome = _outcome(function)
+                pickle.dump((*outcome, _installed(set(sys.modules) - loaded)), result)
+        finally:
+            os._exit(0)  # also where nobody reads any more: what comes behind this is the original's
     os.close(write)
     return child, read
 
@@ -174,7 +196,9 @@ def each_rank(build: Callable[[int], tuple[Rank, dict[str, Any]]], world: int, l
         fake_process_group(rank, world, local_world)
         return build(rank)
 
-    built = [forked(functools.partial(as_rank, rank)) for rank in range(world)]
+    # What a launcher loads with its first rank the others have from the start.
+    built = [forked(functools.partial(as_rank, 0))]
+    built += _side_by_side([functools.partial(as_rank, rank) for rank in range(1, world)])
     facts = built[0][1]
     for rank, (_, other) in enumerate(built):
         if other != facts:

@@ -212,7 +212,7 @@ fn wrong_numbers_are_named() {
         let late = Rate::new(1.0, wrong);
         assert!(
             refused(right.clone(), &Links::default().host(0, rate(1.0), late))
-                .contains("latency of FromHost(0)")
+                .contains("the latency of what goes from its host to device 0")
         );
     }
     for (boundaries, why) in [

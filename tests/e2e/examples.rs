@@ -137,6 +137,8 @@ fn examples_of_the_help_texts_work_as_they_stand_there() {
                 .current_dir(folder.path())
                 .env("PATH", std::env::join_paths([path.clone(), "/usr/bin".into(), "/bin".into()]).unwrap())
                 .env("LOADMASTER_ADDRESS", planner.address())
+                // As long as a search takes without optimisation, beside other tests.
+                .env("LOADMASTER_TIMEOUT", "150s")
                 .output()
                 .unwrap();
             // That something does not fit is an answer, too.

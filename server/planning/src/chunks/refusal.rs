@@ -32,9 +32,11 @@ pub enum NoChunks {
 pub struct NoRoom {
     /// The choice.
     pub choice: ChunkChoice,
+    /// Devices that train it on their host: what lacks of that is said of all of them.
+    pub devices: u32,
     /// What lacks on the device, and in which step: that which lacks most.
     pub device: Option<(usize, Bytes)>,
-    /// What lacks on the host.
+    /// What lacks on the host, for each device.
     pub host: Option<Bytes>,
     /// Changes of the question with which there is a plan.
     pub remedies: Vec<ChunkRemedy>,
@@ -71,9 +73,14 @@ impl NoRoom {
     /// What lacks of the device and of the host, for people.
     pub fn lacks(&self) -> String {
         let device = self.device.map(|(step, bytes)| format!("{bytes} of the device lack in step {step}"));
-        let host = self.host.map(|bytes| format!("{bytes} of the host lack"));
+        let host = self.host.map(|bytes| format!("{} of the host lack", self.of_all(bytes)));
         let lacks: Vec<String> = device.into_iter().chain(host).collect();
         lacks.join(" and ")
+    }
+
+    /// Bytes of the host for each device as whoever gives them counts them: for all.
+    fn of_all(&self, each: Bytes) -> Bytes {
+        Bytes(each.0.saturating_mul(u64::from(self.devices)))
     }
 
     fn text(&self) -> String {
@@ -95,7 +102,13 @@ impl NoRoom {
             ActivationPlace::Device => "",
             ActivationPlace::Host => "activations on the host, ",
         };
-        let remedies: Vec<String> = self.remedies.iter().map(ChunkRemedy::to_string).collect();
+        let told = |remedy: &ChunkRemedy| match *remedy {
+            ChunkRemedy::Memory { device, host } => {
+                ChunkRemedy::Memory { device, host: self.of_all(host) }.to_string()
+            }
+            ref other => other.to_string(),
+        };
+        let remedies: Vec<String> = self.remedies.iter().map(told).collect();
         let remedies = if remedies.is_empty() {
             "no change that was tried helps".to_owned()
         } else {

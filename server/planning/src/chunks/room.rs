@@ -230,7 +230,13 @@ impl Laid<'_> {
             host_copy,
             on_device,
         };
-        (device.is_some() || host.is_some()).then(|| NoRoom { choice, device, host, remedies: Vec::new() })
+        (device.is_some() || host.is_some()).then(|| NoRoom {
+            choice,
+            devices: 1,
+            device,
+            host,
+            remedies: Vec::new(),
+        })
     }
 
     /// What lacks where it lacks least: with as many chunks on the device as that has room for, as few as the host needs, or

@@ -46,7 +46,7 @@ fn no_room() -> QuestionError {
         activations: Default::default(),
         on_device: 0,
     };
-    let lack = NoRoom { choice, device: Some((3, Bytes(77))), host: None, remedies: Vec::new() };
+    let lack = NoRoom { choice, devices: 1, device: Some((3, Bytes(77))), host: None, remedies: Vec::new() };
     let (moment, device) = ("forward pass".to_owned(), "node/0".to_owned());
     RecommendError::NoRoomInChunks { lack: Box::new(lack), moment, device }.into()
 }

@@ -32,7 +32,7 @@ pub enum NoChunks {
 pub struct NoRoom {
     /// The choice.
     pub choice: ChunkChoice,
-    /// Devices that train it on their host: what lacks of that is said of all of them.
+    /// Devices that train it together: what of the host lacks is told of all of them, since they have equal parts.
     pub devices: u32,
     /// What lacks on the device, and in which step: that which lacks most.
     pub device: Option<(usize, Bytes)>,
@@ -119,5 +119,30 @@ impl NoRoom {
              {recompute}, {embedding}{activations}layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}: {remedies}",
             self.lacks()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever gives a host's memory gives it to all of its devices.
+    #[test]
+    fn the_host_is_told_of_all_devices() {
+        let choice = ChunkChoice {
+            order: ChunkOrder::Layer,
+            recompute: RecomputePolicy::None,
+            embedding: EmbeddingPlace::Chunk,
+            activations: ActivationPlace::Device,
+            layout: ChunkLayout::Aligned,
+            chunk_elements: 16,
+            host_copy: HostCopy::Made,
+            on_device: 0,
+        };
+        let remedies = vec![ChunkRemedy::Memory { device: Bytes(2 << 20), host: Bytes(3 << 20) }];
+        let lack = NoRoom { choice, devices: 4, device: None, host: Some(Bytes(1 << 20)), remedies };
+        assert_eq!(lack.lacks(), "4.00 MiB of the host lack");
+        let told = lack.to_string();
+        assert!(told.ends_with("give 2.00 MiB more of the device and 12.00 MiB more of the host"), "{told}");
     }
 }

@@ -140,6 +140,5 @@ pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<
     }
     tried.retain(|remedy| fits(&remedy.applied(question), passes).unwrap_or(false));
     least.remedies = tried;
-    least.devices = question.ranks.saturating_mul(question.shards);
     Ok(Some(least))
 }

@@ -230,9 +230,10 @@ impl Laid<'_> {
             host_copy,
             on_device,
         };
+        let devices = self.question.ranks.saturating_mul(self.question.shards);
         (device.is_some() || host.is_some()).then(|| NoRoom {
             choice,
-            devices: 1,
+            devices,
             device,
             host,
             remedies: Vec::new(),

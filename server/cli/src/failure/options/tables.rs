@@ -72,45 +72,28 @@ const CAMPAIGN: Part = &[
     ("profile_id", "--id"),
 ];
 
-/// Of a training in chunks that is asked for.
-const CHUNKS: Part = &[
-    ("memory_mode", "--memory"),
-    // What is wrong with all of it is wrong with training so.
-    ("chunks", "--memory"),
-    ("chunks.layouts", "--chunk-layout*"),
-    ("chunks.chunk_elements", "--chunk-size*"),
-    ("chunks.orders", "--chunk-order*"),
-    ("chunks.host_copies", "--host-copy*"),
-    ("chunks.embeddings", "--chunk-embedding*"),
-    ("chunks.activations", "--chunk-activations*"),
-    ("chunks.on_device", "--chunks-on-device"),
-    ("chunks.ahead", "--fetch-ahead"),
-    ("chunks.behind", "--leave-behind"),
-    ("chunks.staging", "--chunk-staging"),
-    ("chunks.kernel", "--step-kernel"),
-    ("host_update_rate", "--host-update"),
-    ("grow", "--grow"),
-];
-
-/// The same of a prediction, beside given chunks.
-const CHUNK_CHOICES: Part = &[
-    ("memory_mode", "--memory"),
-    ("chunk_choices", "--memory"),
-    ("chunk_choices.layouts", "--chunk-layout*"),
-    ("chunk_choices.chunk_elements", "--chunk-size*"),
-    ("chunk_choices.orders", "--chunk-order*"),
-    ("chunk_choices.host_copies", "--host-copy*"),
-    ("chunk_choices.embeddings", "--chunk-embedding*"),
-    ("chunk_choices.activations", "--chunk-activations*"),
-    ("chunk_choices.on_device", "--chunks-on-device"),
-    ("chunk_choices.ahead", "--fetch-ahead"),
-    ("chunk_choices.behind", "--leave-behind"),
-    ("chunk_choices.staging", "--chunk-staging"),
-    ("chunk_choices.kernel", "--step-kernel"),
-    ("host_memory_bytes", "--host-memory"),
-    ("host_update_rate", "--host-update"),
-    ("copy_pace", "--copy-rates:"),
-];
+/// Of a training in chunks that is asked for, with what the request calls its choices.
+macro_rules! chunks {
+    ($choices:literal) => {
+        &[
+            ("memory_mode", "--memory"),
+            // What is wrong with all of it is wrong with training so.
+            ($choices, "--memory"),
+            (concat!($choices, ".layouts"), "--chunk-layout*"),
+            (concat!($choices, ".chunk_elements"), "--chunk-size*"),
+            (concat!($choices, ".orders"), "--chunk-order*"),
+            (concat!($choices, ".host_copies"), "--host-copy*"),
+            (concat!($choices, ".embeddings"), "--chunk-embedding*"),
+            (concat!($choices, ".activations"), "--chunk-activations*"),
+            (concat!($choices, ".on_device"), "--chunks-on-device"),
+            (concat!($choices, ".ahead"), "--fetch-ahead"),
+            (concat!($choices, ".behind"), "--leave-behind"),
+            (concat!($choices, ".staging"), "--chunk-staging"),
+            (concat!($choices, ".kernel"), "--step-kernel"),
+            ("host_update_rate", "--host-update"),
+        ]
+    };
+}
 
 const REQUEST_ID: Part = &[("request_id", "--request-id")];
 const RUN_DEADLINE: Part = &[("run_deadline_seconds", "--run-deadline")];
@@ -206,7 +189,8 @@ pub(crate) const PLAN_PREDICT: OptionTable = &[
         ("stage_actions", "--action:stage"),
         ("chunks", "--chunks:"),
     ],
-    CHUNK_CHOICES,
+    chunks!("chunk_choices"),
+    &[("host_memory_bytes", "--host-memory"), ("copy_pace", "--copy-rates:")],
 ];
 
 pub(crate) const PLAN_RECOMMEND: OptionTable = &[
@@ -247,7 +231,8 @@ pub(crate) const PLAN_RECOMMEND: OptionTable = &[
         ("smallest_block_bytes", "--smallest-block"),
         ("host_memory_bytes", "--host-memory"),
     ],
-    CHUNKS,
+    chunks!("chunks"),
+    &[("grow", "--grow")],
     &[
         ("constraints.data_degrees", "--data-degrees*"),
         ("constraints.tensor_degrees", "--tensor-degrees*"),

@@ -4,12 +4,11 @@
 //! process of its own: each gets a copy. Tests of how a cluster is made start on empty folders.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use loadmaster::embedded::{EmbeddedOptions, EmbeddedPostgres};
 use loadmaster::store::{ConnectOptions, Store};
 
@@ -67,7 +66,7 @@ fn make(cluster: &Path) -> anyhow::Result<()> {
             Ok(())
         })
     });
-    migrated.join().map_err(|_| io::Error::other("the cluster of all tests cannot be made"))??;
+    migrated.join().map_err(|_| anyhow!("the cluster of all tests cannot be made"))??;
     copy(&data_dir.join("postgres"), cluster)
 }
 

@@ -25,6 +25,7 @@ mod frameworks;
 mod hostile;
 mod imported;
 mod in_chunks;
+mod interleaved;
 mod kept;
 mod launched_actions;
 mod lists;

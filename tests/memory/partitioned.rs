@@ -183,6 +183,7 @@ pub(crate) fn question(layers: usize, devices: u32) -> Option<PlanQuestion> {
         allowed: Some(Allowed { host_memory: Bytes(1 << 40), ..Allowed::default() }),
         chunks: None,
         copy_pace: CopyPace { host: Some(HOST), peer: Some(PEERS) },
+        virtual_stages: 1,
         global_batch_size: 0,
         named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },
     };

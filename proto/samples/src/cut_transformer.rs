@@ -209,6 +209,7 @@ impl CutTransformer {
         let stages = self.stages.iter().enumerate().map(stage).collect();
         Plan {
             profile: ProfileName::from_id("golden").unwrap(),
+            virtual_stages: 1,
             other_profiles: Vec::new(),
             model: ModelName::from_id("golden").unwrap(),
             training: TrainingSpec {

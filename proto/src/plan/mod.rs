@@ -28,12 +28,13 @@ use crate::measure::chunked::ChunkRun;
 use crate::measure::offload::Offload;
 use crate::model::layer::fingerprint;
 use crate::name::{ModelName, PlanName, ProfileName};
+use crate::plan::compared::Outline;
 use crate::plan::findings::Findings;
 use crate::plan::goal::Goal;
 use crate::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use crate::plan::saved::SavedBytes;
 use crate::training::actions::StageActions;
-use crate::training::stage::StageConfig;
+use crate::training::stage::{Partitioning, StageConfig};
 use crate::training::{RecomputePolicy, TrainingSpec, notation};
 
 /// How a model is trained on which devices, with what it is predicted to need. It never changes: its name follows from
@@ -76,6 +77,10 @@ pub struct Plan {
     pub device_kind: String,
     /// The stages in order.
     pub stages: Vec<PlanStage>,
+    /// How many of them each device has: more than one where they are interleaved, stage k on the devices of stage
+    /// k modulo the number of [`Plan::positions`] (Megatron-LM's virtual pipeline stages).
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub virtual_stages: u32,
     /// Predictor and version.
     pub predictor: String,
     /// Ledger of all bytes.
@@ -172,7 +177,38 @@ impl Plan {
 
     /// Devices that it takes.
     pub fn device_count(&self) -> u64 {
-        self.stages.iter().map(|stage| u64::from(stage.config.devices())).sum()
+        self.first_stages().iter().map(|stage| u64::from(stage.config.devices())).sum()
+    }
+
+    /// Whether devices have several stages, with which they take turns.
+    pub fn is_interleaved(&self) -> bool {
+        self.virtual_stages > 1
+    }
+
+    /// Places along the pipeline: as many as there are stages, divided by how many each device has.
+    pub fn positions(&self) -> usize {
+        self.stages.len() / (self.virtual_stages.max(1) as usize)
+    }
+
+    /// The first stage of each device: all of them where each has one.
+    pub fn first_stages(&self) -> &[PlanStage] {
+        self.stages.get(..self.positions()).unwrap_or_default()
+    }
+
+    /// Checks that each device has one stage, where nothing else can be done: `what` says with which verb, as *trained*.
+    ///
+    /// # Errors
+    /// Its stages are interleaved; names `field`.
+    pub fn check_flat(&self, field: &str, what: &str) -> Result<(), Invalid> {
+        if !self.is_interleaved() {
+            return Ok(());
+        }
+        let why = format!(
+            "is of a plan with {} interleaved stages on each device, which is planned and simulated, and is not {what}: recommend \
+             one with a single stage on each device",
+            self.virtual_stages
+        );
+        Err(Invalid::field(field, why))
     }
 
     /// Predicted peak of the fullest device, bytes of the plan's ledger.
@@ -183,6 +219,19 @@ impl Plan {
     /// Predicted seconds of one iteration; none where the profile has no times.
     pub fn iteration_seconds(&self) -> Option<f64> {
         self.found.iteration.as_ref().map(|iteration| iteration.seconds)
+    }
+
+    /// What is compared of it.
+    ///
+    /// # Errors
+    /// Its stages do not follow each other.
+    pub fn outline(&self) -> Result<Outline, Invalid> {
+        Ok(Outline {
+            partitioning: Partitioning::new(self.stages.iter().map(|stage| stage.config).collect())?,
+            micro_batch_size: self.training.micro_batch_size,
+            peak: self.peak(),
+            seconds: self.iteration_seconds(),
+        })
     }
 
     /// The stored plans that came next, best first.
@@ -206,6 +255,14 @@ impl Plan {
         let policies: Vec<RecomputePolicy> = self.stages.iter().map(|stage| stage.recompute).collect();
         if policies.iter().all(|&policy| policy == self.training.recompute) { Vec::new() } else { policies }
     }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 impl PlanStage {

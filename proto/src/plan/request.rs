@@ -40,6 +40,8 @@ pub struct PlanRequest {
     pub chunks: Option<AskedChunks>,
     /// How fast copies are.
     pub copy_pace: CopyPace,
+    /// Stages that each device has: more than one are interleaved.
+    pub virtual_stages: u32,
     /// Samples of an iteration; 0 where the training's own.
     pub global_batch_size: u64,
     /// Which settings of the training the request names.

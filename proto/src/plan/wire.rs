@@ -50,6 +50,7 @@ impl From<&Plan> for v1::Plan {
             alternatives: found.alternatives.iter().map(|of| alternative(of, plan)).collect(),
             hourly_price: found.hourly_price,
             corrections: found.corrections.iter().map(Into::into).collect(),
+            virtual_stages: if plan.is_interleaved() { plan.virtual_stages.to_wire() } else { 0 },
             partition: plan.partition(),
             device_count: plan.device_count().to_wire(),
             ..Self::default()
@@ -98,7 +99,7 @@ impl From<&PlacedDevice> for v1::PlacedDevice {
 /// Neighbouring devices of equal kind and capacity as one group.
 fn device_groups(plan: &Plan) -> Vec<v1::DeviceGroup> {
     let mut groups: Vec<v1::DeviceGroup> = Vec::new();
-    for stage in &plan.stages {
+    for stage in plan.first_stages() {
         // Plans name their devices, but for those that were stored without.
         let unnamed = stage.devices.is_empty().then(|| {
             let capacity = Bytes(stage.capacity).to_wire();

@@ -36,10 +36,12 @@ pub fn degrees(config: Option<&StageConfig>) -> (usize, usize) {
 }
 
 /// The devices in the order of the pipeline, and whether there are more than are looked at.
+///
+/// Devices that have several stages in turn come once, with the first of these.
 pub fn of(plan: &Plan) -> (Vec<Device>, bool) {
     let mut devices = Vec::new();
     let kinds = kinds(plan);
-    for (index, stage) in plan.stages.iter().enumerate() {
+    for (index, stage) in plan.stages.iter().take(places(plan)).enumerate() {
         let (data, tensor) = degrees(stage.config.as_ref());
         let room = MOST_DEVICES - devices.len();
         // One more than there is room for shows that there are more.
@@ -60,6 +62,17 @@ pub fn of(plan: &Plan) -> (Vec<Device>, bool) {
         }
     }
     (devices, false)
+}
+
+/// Places along a plan's pipeline: as many as stages, but where devices have several of these in turn.
+pub fn places(plan: &Plan) -> usize {
+    plan.stages.len() / usize::try_from(plan.virtual_stages).unwrap_or(1).max(1)
+}
+
+/// The stages of the devices of a stage, where these have several in turn, as `0, 2`.
+pub fn stages_of_device(plan: &Plan, stage: usize) -> String {
+    let own = (stage..plan.stages.len()).step_by(places(plan).max(1));
+    own.map(|stage| stage.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn named(placed: &PlacedDevice, (stage, replica, shard): (usize, usize, usize)) -> Device {
@@ -191,6 +204,10 @@ pub fn devices_of_stages(plan: &Plan, look: Look) -> Option<Vec<String>> {
         if let Some(text) = run.first().and_then(|first| texts.get_mut(first.stage)) {
             *text = names(run, look);
         }
+    }
+    let places = places(plan).max(1);
+    for stage in places..texts.len() {
+        texts[stage] = texts[stage % places].clone();
     }
     Some(texts)
 }

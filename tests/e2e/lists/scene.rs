@@ -162,6 +162,7 @@ pub(crate) fn content(profile: &ProfileName, model: &ModelName, kind: &str, size
     });
     Plan {
         profile: profile.clone(),
+        virtual_stages: 1,
         other_profiles: Vec::new(),
         model: model.clone(),
         training: training(),

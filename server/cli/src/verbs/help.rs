@@ -158,6 +158,9 @@ Examples:
     loadmaster plan recommend --profile gpt2-3c4d --devices 1x24GiB \\
       --memory chunks --host-memory 200GiB --objective max-model \\
       --grow blocks=1..200
+  Two stages on each device in turn (Megatron's virtual stages), made to fit:
+    loadmaster plan recommend --profile gpt2-3c4d --devices 4x24GiB \\
+      --virtual-stages 2 --actions recompute,host --host-memory 64GiB
   As a paper searched:
     loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\
       --search-mode mcap-bayesian

@@ -36,6 +36,23 @@ pub fn iteration(stages: &[Seconds], edges: &[Edge], micro_batches: u32, overlap
     pipeline(stages, edges, micro_batches, overlap) + super::most(stages.iter().map(|stage| stage.step))
 }
 
+/// The same of stages of which each device has several, `each` of them (Megatron-LM, SC'21, 2.2): with `T_d` what one
+/// micro-batch takes on device d, `m · max T_d + (Σ T_d − max T_d) / each + Σ e_i`, and the slowest step. Of devices that are alike
+/// that is the paper's `m · T + (devices − 1) · T / each`.
+pub fn interleaved(stages: &[Seconds], edges: &[Edge], micro_batches: u32, each: u32) -> f64 {
+    let each = each.max(1);
+    let devices = (stages.len() / each as usize).max(1);
+    let sum = |device: usize, of: fn(&Seconds) -> f64| {
+        stages.iter().skip(device).step_by(devices).map(of).sum::<f64>()
+    };
+    let passes = |device| sum(device, |stage| stage.passes());
+    let longest = super::most((0..devices).map(passes));
+    let others = (0..devices).map(passes).sum::<f64>() - longest;
+    let ways: f64 = edges.iter().map(|edge| edge.both()).sum();
+    let step = super::most((0..devices).map(|device| sum(device, |stage| stage.step)));
+    f64::from(micro_batches) * longest + others / f64::from(each) + ways + step
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +80,14 @@ mod tests {
         let edges = [Edge { forward: 5.0, backward: 0.5 }];
         assert_eq!(pipeline(&stages, &edges, 3, Overlap::Computing), 2.0 * 5.0 + 5.5 + 4.0);
         assert_eq!(pipeline(&stages, &edges, 3, Overlap::Nothing), 2.0 * 7.5 + 5.5 + 4.0);
+    }
+
+    /// Where devices are alike interleaving divides the bubble by the stages of each, and with one each it is AMP's.
+    #[test]
+    fn interleaving_divides_the_bubble() {
+        let halves = [stage(1.0, 2.0, 0.5); 8];
+        assert_eq!(interleaved(&halves, &[], 8, 2), 8.0 * 6.0 + 3.0 * 6.0 / 2.0 + 1.0);
+        let whole = [stage(2.0, 4.0, 1.0); 4];
+        assert_eq!(interleaved(&whole, &[], 8, 1), iteration(&whole, &[], 8, Overlap::Computing));
     }
 }

@@ -33,7 +33,7 @@ mod steady;
 mod tests;
 
 pub use bound::lower_bound;
-pub use closed_form::iteration;
+pub use closed_form::{interleaved as interleaved_seconds, iteration};
 pub use links::{all_reduce, point_to_point};
 pub use loadmaster_proto::training::overlap::Overlap;
 pub use of_plan::{AskedOrder, NO_COPIES, PlanTimeline, has_times, is_stepped, timeline};

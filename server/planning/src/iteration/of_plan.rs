@@ -55,7 +55,14 @@ pub fn timeline(
     overlap: Option<Overlap>,
 ) -> Result<Option<PlanTimeline>, SimulateError> {
     let Some((mut stages, mut edges)) = pipeline_of(plan) else { return Ok(None) };
-    let own = Order::from(plan.training.schedule);
+    let own = own_order(plan);
+    if plan.is_interleaved() {
+        let same = AskedOrder::Interleaved { chunks: plan.virtual_stages };
+        if asked != AskedOrder::Own && asked != same {
+            return Err(SimulateError::OnlyInterleaved { virtual_stages: plan.virtual_stages });
+        }
+    }
+    let asked = if plan.is_interleaved() { AskedOrder::Own } else { asked };
     let devices = u32::try_from(stages.len()).unwrap_or(u32::MAX);
     let order = match asked {
         AskedOrder::Own => own,
@@ -86,6 +93,14 @@ pub fn timeline(
     let micro_batches = plan.training.micro_batches;
     let simulated = simulate(&Pipeline { stages: &stages, edges: &edges, micro_batches, order, overlap })?;
     Ok(Some(PlanTimeline { order, overlap, simulated, warnings }))
+}
+
+/// Who passes what when in a plan.
+fn own_order(plan: &Plan) -> Order {
+    if !plan.is_interleaved() {
+        return Order::from(plan.training.schedule);
+    }
+    Order::Interleaved { devices: u32::try_from(plan.positions()).unwrap_or(u32::MAX) }
 }
 
 /// Whether a plan's seconds are of its steps: passes alone do not tell them.

@@ -132,6 +132,15 @@ pub enum SimulateError {
         /// What it was said to take.
         seconds: String,
     },
+    /// Stages that are cut for taking turns on their devices.
+    #[error(
+        "its stages take turns on their devices, {virtual_stages} on each, and are no others' under another schedule: leave the \
+         schedule out"
+    )]
+    OnlyInterleaved {
+        /// How many each device has.
+        virtual_stages: u32,
+    },
     /// Chunks that no interleaving holds.
     #[error(
         "{what} is {number}, must be a multiple of the {devices} devices that chunks are interleaved over"

@@ -6,7 +6,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::model::Model;
-use loadmaster_proto::training::actions::{ActedStage, Hosted, StageActions};
+use loadmaster_proto::training::actions::{ActedStage, Hosted, StageActions, Steps};
 
 use super::{Acted, Prediction, PredictionError, Predictor, StageSetting};
 
@@ -48,6 +48,32 @@ impl ActedStages {
         settings: &[StageSetting],
         given: &[StageActions],
     ) -> Result<Self, ActionsError> {
+        Self::replayed(model, settings, given, &|setting, actions| predictor.acted(setting, actions))
+    }
+
+    /// The same where `steps` are those of a stage, which takes turns with others on its devices.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn in_steps(
+        predictor: &(impl Predictor + ?Sized),
+        model: Option<&Model>,
+        settings: &[StageSetting],
+        given: &[StageActions],
+        steps: &dyn Fn(&StageSetting, &StageActions) -> Steps,
+    ) -> Result<Self, ActionsError> {
+        let replay = |setting: &StageSetting, actions: &StageActions| {
+            predictor.acted_in(setting, actions, steps(setting, actions))
+        };
+        Self::replayed(model, settings, given, &replay)
+    }
+
+    fn replayed(
+        model: Option<&Model>,
+        settings: &[StageSetting],
+        given: &[StageActions],
+        replay: &dyn Fn(&StageSetting, &StageActions) -> Result<Acted, PredictionError>,
+    ) -> Result<Self, ActionsError> {
         for (setting, _) in settings.iter().zip(given).filter(|(_, actions)| !actions.is_empty()) {
             check_size(setting)?;
         }
@@ -57,7 +83,7 @@ impl ActedStages {
         let acted: Vec<Acted> = settings
             .iter()
             .zip(&actions)
-            .map(|(setting, actions)| predictor.acted(setting, actions))
+            .map(|(setting, actions)| replay(setting, actions))
             .collect::<Result<_, _>>()?;
         let hosted = complete(settings, &mut actions, &acted)?;
         Ok(Self { actions, acted, hosted })

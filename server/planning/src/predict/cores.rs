@@ -36,7 +36,7 @@ pub fn of_plan(plan: &Plan) -> Option<String> {
     }
     // Slots of the node that has most of them. Devices that were named without a cluster are of one node.
     let mut slots: BTreeMap<&str, u32> = BTreeMap::new();
-    for stage in &plan.stages {
+    for stage in plan.first_stages() {
         // Plans name their devices, but for those that were stored without.
         if stage.devices.is_empty() && plan.device_kind == CPU_KIND {
             *slots.entry("").or_default() += stage.config.devices();

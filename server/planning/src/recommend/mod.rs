@@ -11,6 +11,7 @@
 //! | `named_stages` | what does a plan need that the caller names? |
 //! | `acted` | what does a plan need whose stages do memory actions? |
 //! | `chunked` | which plan is best whose parameters and state are in chunks? |
+//! | `interleaved` | which plan is best whose devices take turns with several stages each? |
 //! | `over_time` | what does a stored plan copy and hold, moment by moment? |
 //! | `holds` | what does a launcher hold of every parameter? |
 //! | `largest_model` | which is the largest of several models that fits? |
@@ -29,6 +30,7 @@ mod find;
 mod grown;
 pub mod holds;
 mod incomparable;
+mod interleaved;
 mod largest_model;
 mod named_stages;
 mod over_time;
@@ -44,15 +46,18 @@ pub use bind::{BindError, BindQuestion, Bound, StageLack};
 pub use find::{Candidate, CandidateStage, Job};
 pub use grown::{Family, Grown};
 pub use incomparable::incomparable;
+pub use interleaved::{HeldTogether, NoTurns};
 pub use largest_model::largest_model;
 pub use over_time::{
-    ChunksHeld, ChunksOverTime, CopyShown, CurvePoint, Interleaved, OverTime, StageCurve, Untold, WayShown,
+    ChunksOverTime, CopyShown, CurvePoint, Interleaved, OverTime, StageCurve, Untold, WayShown,
 };
 pub use plan::NamedPlan;
 pub use question::PlanQuestion;
 
 #[cfg(test)]
 mod brute;
+#[cfg(test)]
+mod scene;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

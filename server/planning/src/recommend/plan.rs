@@ -116,6 +116,7 @@ impl Writer<'_> {
             training,
             device_kind: self.chain.device_kind.clone(),
             stages,
+            virtual_stages: plan.virtual_stages,
             predictor: predictor.name().to_owned(),
             ledger: predictor.ledger(),
             solver: solver.to_owned(),

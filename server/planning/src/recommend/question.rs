@@ -22,6 +22,7 @@ use super::ask::{
 };
 use super::chunked::{ChunksQuestion, better};
 use super::find::Job;
+use super::interleaved::InterleavedQuestion;
 use super::named_stages::{GIVEN, named_stages, untouched};
 use super::plan::{NamedPlan, Writer};
 use crate::cost::{Factors, KindOfDevice, Prices};
@@ -169,6 +170,9 @@ impl PlanQuestion {
     }
 
     fn searched(&self, prepared: Prepared<'_>, stop: &Stop) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        if self.request.virtual_stages > 1 {
+            return Ok((self.interleaved(prepared, stop)?, Vec::new()));
+        }
         if let Some(allowed) = &self.request.allowed {
             return self.with_actions(prepared, allowed, stop);
         }
@@ -197,6 +201,42 @@ impl PlanQuestion {
         writer.recommendation(&found)
     }
 
+    /// The plan whose devices have several stages in turn, with what is chosen of what is allowed.
+    fn interleaved(&self, prepared: Prepared<'_>, stop: &Stop) -> Result<Plan, QuestionError> {
+        let Prepared { mut writer, job, wish, reach, prices } = prepared;
+        let request = &self.request;
+        let allowed = request.allowed.as_ref().map(|allowed| self.there(allowed, &mut writer));
+        let named = request.goal.objective;
+        let objective = match allowed {
+            Some(_) => named.unwrap_or(Objective::MinIterationTime),
+            None => request.objective(),
+        };
+        // Of given stages nothing is searched but what is allowed.
+        let is_searched = request.partitioning.is_none() || allowed.is_some();
+        writer.goal.objective = is_searched.then_some(objective);
+        if request.partitioning.is_none() {
+            writer.notes.extend(reach);
+            writer.notes.extend(left_out(request, &wish.batches, wish.least_share, job.fleet.devices()));
+        }
+        let wish = Wish { objective, ..wish };
+        let allowed = allowed.as_ref();
+        InterleavedQuestion { writer: &writer, request, allowed, job, wish: &wish, prices, stop }.answer()
+    }
+
+    /// What may be chosen, of no more of a host's memory than there is.
+    fn there(&self, allowed: &Allowed, writer: &mut Writer<'_>) -> Allowed {
+        let mut any = allowed.clone();
+        if let Some(there) = self.fleet.host_memory().filter(|there| *there < any.host_memory) {
+            let asked = any.host_memory;
+            let note = format!(
+                "blocks may take {there} of a host's memory by the cluster, not the {asked} asked for"
+            );
+            writer.notes.push(note);
+            any.host_memory = there;
+        }
+        any
+    }
+
     /// The plan whose stages do what is chosen of what is allowed, and of that what the launcher can say.
     fn with_actions(
         &self,
@@ -210,15 +250,7 @@ impl PlanQuestion {
         let objective = request.goal.objective.unwrap_or(Objective::MinIterationTime);
         writer.goal.objective = Some(objective);
         let wish = Wish { objective, ..wish };
-        let mut any = allowed.clone();
-        if let Some(there) = self.fleet.host_memory().filter(|there| *there < any.host_memory) {
-            let asked = any.host_memory;
-            let note = format!(
-                "blocks may take {there} of a host's memory by the cluster, not the {asked} asked for"
-            );
-            writer.notes.push(note);
-            any.host_memory = there;
-        }
+        let any = self.there(allowed, &mut writer);
         let allowed = match &wish.rules {
             Some(rules) => rules.allowed(&any)?,
             None => any.clone(),

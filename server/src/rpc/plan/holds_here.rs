@@ -144,6 +144,7 @@ mod tests {
         };
         Plan {
             profile: ProfileName::from_id("measured").unwrap(),
+            virtual_stages: 1,
             other_profiles: Vec::new(),
             model: ModelName::from_id("m").unwrap(),
             training: loadmaster_samples::training(Schedule::Gpipe, 4, 2),

@@ -48,7 +48,11 @@ impl Plans {
             let why = "is of SIMULATED_SCHEDULE_INTERLEAVED alone: leave it out, or name that schedule";
             return Err(Invalid::field("virtual_stages", why).into());
         }
-        let chunks = if chunks == 0 { DEFAULT_CHUNKS } else { chunks };
+        let overlap = field("transfers", request.transfers)?;
+        let record = self.store.get_plan(&name).await?;
+        let usual =
+            if record.content.is_interleaved() { record.content.virtual_stages } else { DEFAULT_CHUNKS };
+        let chunks = if chunks == 0 { usual } else { chunks };
         let asked = match asked {
             v1::SimulatedSchedule::Unspecified => AskedOrder::Own,
             v1::SimulatedSchedule::Gpipe => AskedOrder::Gpipe,
@@ -56,8 +60,6 @@ impl Plans {
             v1::SimulatedSchedule::Interleaved => AskedOrder::Interleaved { chunks },
             v1::SimulatedSchedule::Pipedream => AskedOrder::PipeDream,
         };
-        let overlap = field("transfers", request.transfers)?;
-        let record = self.store.get_plan(&name).await?;
         let memory = self.memory_of(&record, request.with_memory).await;
         // All passes are in memory at once, so only as many simulations as searches run beside each other.
         let simulation =
@@ -135,13 +137,21 @@ fn timeline(
         transfers: v1::Transfers::from(timeline.overlap).into(),
         ..v1::Timeline::default()
     };
-    if let AskedOrder::Interleaved { chunks } = asked {
-        let acts = plan.stages.iter().any(|stage| !stage.actions.is_empty());
+    let of_chunks = match asked {
+        AskedOrder::Own if plan.is_interleaved() && overlap.is_none() => Some(plan.virtual_stages),
+        AskedOrder::Interleaved { chunks } => Some(chunks),
+        _ => None,
+    };
+    if let Some(chunks) = of_chunks {
+        let acts = plan.is_interleaved() || plan.stages.iter().any(|stage| !stage.actions.is_empty());
         match memory.interleaved(plan, chunks).filter(|_| acts) {
             None => {}
             Some(Ok(interleaved)) => over_time::tell_interleaved(&mut answer, &interleaved, listed),
             Some(Err(why)) => answer.warnings.push(format!("what it copies and holds is not shown: {why}")),
         }
+        return Ok(answer);
+    }
+    if plan.is_interleaved() {
         return Ok(answer);
     }
     let is_in_chunks = plan.stages.iter().any(|stage| stage.chunks.is_some());

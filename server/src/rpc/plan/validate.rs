@@ -74,6 +74,7 @@ impl Plans {
         iterations: u32,
         deadline_seconds: u32,
     ) -> Result<NewRun, ApiError> {
+        plan.content.check_flat("name", "trained")?;
         let device_kind = only_kind(plan)?.to_owned();
         let plan = &plan.content;
         // A plan made from a command's measurements is validated by that command.

@@ -178,6 +178,7 @@ pub(crate) async fn plan(store: &Store) -> (PlanName, Plan) {
     let (profile, _) = profile(store, "measured", 0).await;
     let content = Plan {
         profile,
+        virtual_stages: 1,
         other_profiles: Vec::new(),
         model: model(store).await,
         training: training(),

@@ -80,6 +80,7 @@ class RecommendOptions(TypedDict, total=False):
     chunks: Union["ChunkChoicesFields", Message]
     host_update_rate: float
     grow: Union["GrownModelFields", Message]
+    virtual_stages: int
 
 
 class PredictOptions(TypedDict, total=False):

@@ -238,6 +238,7 @@ pub(crate) const PLAN_RECOMMEND: OptionTable = &[
         ("constraints.tensor_degrees", "--tensor-degrees*"),
         ("constraints.micro_batch_sizes", "--micro-batch-sizes*"),
         ("constraints.schedules", "--schedule"),
+        ("virtual_stages", "--virtual-stages"),
         ("constraints.recompute", "--recompute"),
         ("constraints.recompute_per_stage", "--recompute-per-stage"),
         ("constraints.min_stages", "--min-stages"),

@@ -16,7 +16,7 @@ const PASSES: u32 = 2;
 ///
 /// # Errors
 /// What the profile lacks.
-pub(super) fn stage_blocks(
+pub(in crate::recommend) fn stage_blocks(
     predictor: &(impl Predictor + ?Sized),
     setting: &StageSetting,
     seconds: &[LayerSeconds],
@@ -76,7 +76,7 @@ pub(super) fn swap(block: Block, first_layer: usize, last_layer: usize) -> Actio
 }
 
 /// Computes a layer again, alone.
-pub(super) fn recompute(layer: usize) -> Action {
+pub(in crate::recommend) fn recompute(layer: usize) -> Action {
     Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed: Deed::Recompute }
 }
 

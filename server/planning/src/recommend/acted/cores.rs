@@ -68,7 +68,7 @@ impl Writer<'_> {
 
     /// Seconds that no pipeline of one device per stage gets below, because all it computes is spread over the cores that its
     /// slots share; none where that is not known, or stages may have several.
-    pub(super) fn least_on_cores(&self, job: &Job<'_>, wish: &Wish) -> Option<f64> {
+    pub(in crate::recommend) fn least_on_cores(&self, job: &Job<'_>, wish: &Wish) -> Option<f64> {
         let is_single = wish.shape == PlanShape::SinglePipeline;
         let cores = self.slot_cores().filter(|_| is_single && self.kinds.len() == 1)?;
         let nodes = if job.fleet.is_one_node { 1 } else { job.fleet.nodes.len() };

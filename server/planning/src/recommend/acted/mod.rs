@@ -45,12 +45,13 @@ use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Deed, StageActions};
 
+pub(super) use blocks::{recompute, stage_blocks};
 pub(super) use choose::{Choice, Chooser};
 pub(super) use endless::endless_of;
 pub(super) use launched::Launched;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
 pub(super) use objectives::{ActionsQuestion, KnownAlone};
-pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, trip};
+pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, mean_backward, trip};
 pub(super) use stages::Stages;
 
 use super::answer::{QuestionError, RecommendError};
@@ -133,8 +134,23 @@ impl Writer<'_> {
         nodes::check_hosts(self.fleet, &placed, stages.acted.iter().map(|of| of.host_peak()))
     }
 
+    /// Whether each device of a stage is on the node of the one of another stage that it would send to.
+    pub(super) fn may_be_peers(&self, own: &[u32], peers: &[u32]) -> bool {
+        let placed = |of: &[u32]| of.iter().map(|&device| self.fleet.placed(device)).collect::<Vec<_>>();
+        nodes::may_be_peers(&placed(own), &placed(peers))
+    }
+
+    /// The most bytes of a host where each device of a stage takes so many of its node's.
+    pub(super) fn most_of_a_host<'s>(&self, pools: impl Iterator<Item = (&'s [u32], u64)>) -> u64 {
+        let (devices, pools): (Vec<&[u32]>, Vec<u64>) = pools.unzip();
+        let placed = |of: &[u32]| of.iter().map(|&device| self.fleet.placed(device)).collect();
+        let placed: Vec<Vec<PlacedDevice>> = devices.into_iter().map(placed).collect();
+        let placed: Vec<&[PlacedDevice]> = placed.iter().map(Vec::as_slice).collect();
+        nodes::most_taken(&placed, pools.into_iter())
+    }
+
     /// Gives a stage the bytes that its actions leave.
-    fn rewrite(&self, stage: &mut PlanStage, prediction: &Prediction) {
+    pub(super) fn rewrite(&self, stage: &mut PlanStage, prediction: &Prediction) {
         let bytes = prediction.bytes.0;
         let peak = self.corrected(bytes);
         stage.predicted_peak = peak;
@@ -162,7 +178,7 @@ impl Writer<'_> {
     }
 
     /// The bytes that a capacity must hold for a prediction, corrected as the plan's are.
-    fn needed(&self, prediction: &Prediction) -> Bytes {
+    pub(super) fn needed(&self, prediction: &Prediction) -> Bytes {
         let mut stage = Bytes(self.corrected(prediction.bytes.0));
         if let Some(interval) = self.margin.interval(prediction) {
             stage = Interval::around(stage, interval.margin).high;
@@ -176,7 +192,7 @@ impl Writer<'_> {
     }
 
     /// Predicted bytes as earlier trials taught to multiply them.
-    fn corrected(&self, bytes: u64) -> u64 {
+    pub(super) fn corrected(&self, bytes: u64) -> u64 {
         let factor = self.bytes_factor();
         if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u64 }
     }

@@ -127,8 +127,13 @@ fn taken<'a>(devices: &[&'a [PlacedDevice]], pools: impl Iterator<Item = u64>) -
     taken
 }
 
+/// The most that is taken of one host where each device of a stage takes so much.
+pub(super) fn most_taken(devices: &[&[PlacedDevice]], pools: impl Iterator<Item = u64>) -> u64 {
+    taken(devices, pools).into_values().max().unwrap_or(0)
+}
+
 /// The most that a plan has in the memory of one host.
 pub(super) fn most_at_a_host(plan: &Plan) -> Bytes {
     let pools = plan.stages.iter().map(|of| of.offload.as_ref().map_or(0, |of| of.host_peak.0));
-    Bytes(taken(&devices_of(plan), pools).into_values().max().unwrap_or(0))
+    Bytes(most_taken(&devices_of(plan), pools))
 }

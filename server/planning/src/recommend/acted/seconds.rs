@@ -94,7 +94,7 @@ impl Writer<'_> {
     }
 
     /// What copies between the devices of stages go over, one device for each of them.
-    pub(super) fn copy_links(&self, candidate: &Candidate, pace: CopyPace) -> CopyLinks {
+    pub(in crate::recommend) fn copy_links(&self, candidate: &Candidate, pace: CopyPace) -> CopyLinks {
         let links = CopyLinks::of(&self.places(candidate), &self.chain.device_kind, pace);
         links.on(self.shared_cores(candidate))
     }
@@ -111,7 +111,7 @@ impl Writer<'_> {
 
     /// Seconds of a stage's layers, which add up to those that the stage is priced with, and of adding its gradients up
     /// with those of others; none without times.
-    pub(super) fn layers(
+    pub(in crate::recommend) fn layers(
         &self,
         candidate: &Candidate,
         stage: &CandidateStage,
@@ -199,7 +199,7 @@ pub(super) fn used<'a>(devices: impl Iterator<Item = &'a DeviceSteps>) -> BTreeS
 }
 
 /// Mean seconds of a stage's backward pass over its slots, what it computes again included.
-pub(super) fn mean_backward(acted: &Acted, first: usize, layers: &[LayerSeconds]) -> f64 {
+pub(in crate::recommend) fn mean_backward(acted: &Acted, first: usize, layers: &[LayerSeconds]) -> f64 {
     layers.iter().map(|of| of.backward).sum::<f64>() + mean_again(acted, first, layers)
 }
 

@@ -3,9 +3,8 @@
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
-use loadmaster_proto::plan::compared::{Baseline, Outline};
+use loadmaster_proto::plan::compared::Baseline;
 use loadmaster_proto::plan::objective::PlanShape;
-use loadmaster_proto::training::stage::Partitioning;
 
 use super::Stages;
 use super::asked::Asked;
@@ -103,20 +102,12 @@ pub(super) fn baseline(
     note: String,
 ) -> Result<Baseline, Invalid> {
     let ratio = |own: f64, of: f64| (of > 0.0).then_some(own / of);
-    let outline = |plan: &Plan| {
-        Ok::<_, Invalid>(Outline {
-            partitioning: Partitioning::new(plan.stages.iter().map(|stage| stage.config).collect())?,
-            micro_batch_size: plan.training.micro_batch_size,
-            peak: plan.peak(),
-            seconds: plan.iteration_seconds(),
-        })
-    };
     Ok(Baseline {
         name: name.to_owned(),
         fits: plan.is_some_and(|plan| plan.stages.iter().all(super::fits)),
         peak_ratio: plan.and_then(|plan| ratio(plan.peak() as f64, best.peak() as f64)),
         time_ratio: plan.and_then(|plan| ratio(plan.iteration_seconds()?, best.iteration_seconds()?)),
-        plan: plan.map(outline).transpose()?,
+        plan: plan.map(Plan::outline).transpose()?,
         note,
     })
 }

@@ -74,6 +74,7 @@ fn plan(stages: &[DrawnStage], nodes: &[(u32, usize)], schedule: Schedule) -> Pl
     });
     Plan {
         profile: ProfileName::from_id("measured").unwrap(),
+        virtual_stages: 1,
         other_profiles: Vec::new(),
         model: ModelName::from_id("m").unwrap(),
         stages: stages.collect(),

@@ -5,7 +5,6 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::compared::{Baseline, Outline};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
-use loadmaster_proto::training::stage::Partitioning;
 
 use super::{Scene, Trained};
 use crate::chunks::{self, ChunkPlan, NoChunks, PatrickStar};
@@ -113,19 +112,14 @@ impl Scene<'_> {
         note: String,
         plan: &Plan,
     ) -> Result<Baseline, QuestionError> {
-        let partitioning = Partitioning::new(plan.stages.iter().map(|stage| stage.config).collect())?;
+        let outline = plan.outline()?;
         let ratio = |of: f64, own: f64| (own > 0.0).then_some(of / own);
         let seconds = found.and_then(|(_, seconds)| seconds);
         Ok(Baseline {
             name: name.to_owned(),
             peak_ratio: found.and_then(|(peak, _)| ratio(peak as f64, plan.peak() as f64)),
             time_ratio: seconds.zip(plan.iteration_seconds()).and_then(|(of, own)| ratio(of, own)),
-            plan: found.map(|(peak, seconds)| Outline {
-                partitioning,
-                micro_batch_size: plan.training.micro_batch_size,
-                peak,
-                seconds,
-            }),
+            plan: found.map(|(peak, seconds)| Outline { peak, seconds, ..outline }),
             fits: fits && found.is_some(),
             note,
         })

@@ -67,6 +67,7 @@ impl Scene<'_> {
                 chunks: Some(Box::new(stage)),
                 chunk_run: Some(Box::new(run)),
             }],
+            virtual_stages: 1,
             predictor: predictor.name().to_owned(),
             ledger: predictor.ledger(),
             solver: SOLVER.to_owned(),

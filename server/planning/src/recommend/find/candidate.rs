@@ -11,7 +11,8 @@ use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use crate::cost::Batch;
 use crate::fleet::Subset;
 use crate::iteration::{
-    Edge, Order, Overlap, Pipeline, Simulated, at_least, iteration, iteration_seconds, simulate,
+    Edge, Order, Overlap, Pipeline, Simulated, at_least, interleaved_seconds, iteration, iteration_seconds,
+    simulate,
 };
 use crate::search::memory::{Peaks, Run};
 use crate::search::{Choice, KindSet, Peak, PlacedStage, Places, Question, Seconds, StageCosts, Step, Unit};
@@ -66,6 +67,8 @@ pub struct Candidate {
     pub overlap: Overlap,
     /// The stages in order.
     pub stages: Vec<CandidateStage>,
+    /// How many of them each device has: stage k is on the devices of stage k modulo the number of places along the pipeline.
+    pub virtual_stages: u32,
     /// Seconds of one micro-batch between each stage and the next one, both ways.
     pub edges: Vec<f64>,
     /// Seconds of an iteration by AMP's closed form (equation 5), or by that of PipeDream; none without times.
@@ -118,6 +121,7 @@ impl Candidate {
             schedule: question.schedule,
             overlap,
             stages,
+            virtual_stages: 1,
             edges,
             closed_form: None,
             simulated: None,
@@ -133,6 +137,9 @@ impl Candidate {
     pub(super) fn forget_seconds(&mut self) {
         self.simulated = None;
         self.closed_form = match self.schedule {
+            _ if self.virtual_stages > 1 => self.timed().map(|(stages, edges)| {
+                interleaved_seconds(&stages, &edges, self.batch.micro_batches, self.virtual_stages)
+            }),
             // AMP's formula has a flush; in the long run there is a closed form of its own.
             Schedule::PipeDream => self.simulated_with(|pipeline| iteration_seconds(pipeline).ok()),
             Schedule::Gpipe | Schedule::OneFOneB => self
@@ -202,9 +209,20 @@ impl Candidate {
             stages: &stages,
             edges: &edges,
             micro_batches: self.batch.micro_batches,
-            order: Order::from(self.schedule),
+            order: self.order(),
             overlap: self.overlap,
         })
+    }
+
+    /// Who passes what when.
+    fn order(&self) -> Order {
+        match self.virtual_stages {
+            0 | 1 => Order::from(self.schedule),
+            each => {
+                let devices = self.stages.len() / each as usize;
+                Order::Interleaved { devices: u32::try_from(devices).unwrap_or(u32::MAX) }
+            }
+        }
     }
 
     /// Simulates an iteration, unless that was done before.
@@ -249,7 +267,8 @@ impl Candidate {
 
     /// Devices that it takes.
     pub fn devices(&self) -> u32 {
-        self.stages.iter().map(|stage| stage.choice.devices()).sum()
+        let stages = self.stages.len() / self.virtual_stages.max(1) as usize;
+        self.stages.iter().take(stages).map(|stage| stage.choice.devices()).sum()
     }
 
     /// Whether every stage fits into its devices, with its margin.

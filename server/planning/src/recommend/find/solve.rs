@@ -328,8 +328,24 @@ impl<'a, C: StageCosts> Asked<'a, C> {
 
     /// What no plan is faster than, in a look at the layers one by one; 0 where stages may be faster than their layers.
     pub(in crate::recommend) fn layers_take(&self) -> f64 {
+        let Some(layers) = self.layer_seconds() else { return 0.0 };
+        let all: f64 = layers.iter().sum();
+        let stages = (*self.variant.stages.end()).min(layers.len()).max(1);
+        let batches = self.variant.batch.micro_batches;
+        let held = self.variant.schedule.in_flight(u32::try_from(stages).unwrap_or(u32::MAX), 0, batches);
+        // Some stage takes its share at least, of every micro-batch.
+        let share = f64::from(batches) / stages as f64;
+        if self.variant.schedule == Schedule::PipeDream {
+            return all * share;
+        }
+        let trips = f64::from(batches.div_ceil(held.max(1)));
+        all * trips.max(share)
+    }
+
+    /// Seconds of both passes of each layer at least, wherever it is; none where stages may be faster than their layers.
+    pub(in crate::recommend) fn layer_seconds(&self) -> Option<Vec<f64>> {
         if !self.costs.adds_up() {
-            return 0.0;
+            return None;
         }
         let links = self.layouts.places.first().map_or(0, |places| places.links().len()).max(1);
         let kinds = || self.subset.fleet.nodes.iter().map(|node| KindSet::one(node.kind));
@@ -348,18 +364,23 @@ impl<'a, C: StageCosts> Asked<'a, C> {
             }
             least
         };
-        let layers = self.costs.layers();
-        let all: f64 = (0..layers).map(of_layer).sum();
-        let stages = (*self.variant.stages.end()).min(layers).max(1);
-        let batches = self.variant.batch.micro_batches;
-        let held = self.variant.schedule.in_flight(u32::try_from(stages).unwrap_or(u32::MAX), 0, batches);
-        // Some stage takes its share at least, of every micro-batch.
-        let share = f64::from(batches) / stages as f64;
-        if self.variant.schedule == Schedule::PipeDream {
-            return all * share;
-        }
-        let trips = f64::from(batches.div_ceil(held.max(1)));
-        all * trips.max(share)
+        Some((0..self.costs.layers()).map(of_layer).collect())
+    }
+
+    /// A candidate whose devices have so many of its stages in turn, with edges over the links of the very devices: `whole` are
+    /// these, once.
+    pub(in crate::recommend) fn interleaved(
+        &self,
+        mut candidate: Candidate,
+        each: u32,
+        whole: &Subset,
+    ) -> Candidate {
+        candidate.virtual_stages = each;
+        candidate.hourly_price = whole.hourly_price();
+        candidate.forget_seconds();
+        candidate.price_edges(&self.costs, &whole.unlike());
+        candidate.simulate();
+        candidate
     }
 
     /// Places of all orders together: what it takes to keep this.

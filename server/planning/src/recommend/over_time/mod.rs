@@ -5,7 +5,7 @@
 //! | here | what happens in an iteration of a plan, step by step? |
 //! | `shown` | what is that as lanes of passes and copies? |
 //! | `curve` | what does a device hold when? |
-//! | `interleaved` | what if its stages were chunks, several on each device? |
+//! | `interleaved` | what do its stages do together, or would, several on each device? |
 //!
 //! A plan keeps the seconds of its stages, of its edges and of what copies go over; its profile, in what proportion layers take
 //! those seconds and what each holds. A profile may have changed since: then nothing is told rather than something that
@@ -22,6 +22,7 @@ use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::acted::{device_of, endless_of, in_proportion, mean_again, settings};
 use super::ask::ProfiledChain;
+use super::interleaved::NoTurns;
 use crate::iteration::copies::{
     Copied, CopiesError, Done, Endless, Keep, LayerSeconds, Links, LongRun, Stepped, long_run, simulate,
 };
@@ -32,7 +33,7 @@ use crate::search::Seconds;
 pub use curve::{CurvePoint, StageCurve};
 pub use in_chunks::ChunksOverTime;
 pub(super) use in_chunks::LanesOfPlan;
-pub use interleaved::{ChunksHeld, Interleaved};
+pub use interleaved::Interleaved;
 pub use shown::{CopyShown, WayShown};
 
 /// Most steps of all stages: replaying more would take seconds.
@@ -109,20 +110,9 @@ pub enum Untold {
         /// Of an iteration.
         micro_batches: u32,
     },
-    /// Other slots are meant.
-    #[error("stage {stage} has actions of some slots, and those of a chunk are others: leave slots empty")]
-    SlotsOfChunks {
-        /// Which one.
-        stage: usize,
-    },
-    /// A chunk's peer is on its own device.
-    #[error("stage {stage} parks blocks with stage {peer}, which would be a chunk of the same device")]
-    OwnPeer {
-        /// Which one.
-        stage: usize,
-        /// Its peer.
-        peer: u32,
-    },
+    /// Its actions are none of stages that take turns.
+    #[error(transparent)]
+    NoTurns(#[from] NoTurns),
     /// Its actions have no prediction.
     #[error(transparent)]
     Actions(#[from] ActionsError),

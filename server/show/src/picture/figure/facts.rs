@@ -32,6 +32,9 @@ const FACTS: [Fact; 21] = [
     ("schedule", |plan, _, _| {
         plan.training.as_ref().map(|training| match training.schedule() {
             Schedule::Unspecified | Schedule::Gpipe => "gpipe".to_owned(),
+            Schedule::OneFOneB if plan.virtual_stages > 1 => {
+                format!("1f1b, {} stages on each device in turn", plan.virtual_stages)
+            }
             Schedule::OneFOneB => "1f1b".to_owned(),
             Schedule::Pipedream => "pipedream".to_owned(),
         })

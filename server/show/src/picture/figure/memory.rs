@@ -154,7 +154,7 @@ fn bar(plan: &Plan, group: &[Device], differ: (bool, bool), look: Look) -> Optio
     let measured = stage.measured_peak.as_ref().filter(|measured| measured.ledger == predicted.ledger);
     let high_bytes = stage.interval.as_ref().map(|interval| interval.high_bytes);
     let mut bar = DeviceBar {
-        label: format!("{}: {}", first.stage, devices::names(group, look)),
+        label: format!("{}: {}", devices::stages_of_device(plan, first.stage), devices::names(group, look)),
         parts,
         peak_bytes: predicted.bytes.max(0),
         high_bytes,

@@ -209,8 +209,9 @@ pub(crate) fn recompute(stage: &PlanStage) -> String {
 
 fn stages(plan: &Plan, all: &[Device], look: Look) -> Vec<StageNote> {
     let note = |index: usize, stage: &PlanStage| {
-        let begin = all.partition_point(|device| device.stage < index);
-        let end = all.partition_point(|device| device.stage <= index);
+        let first = index % devices::places(plan).max(1);
+        let begin = all.partition_point(|device| device.stage < first);
+        let end = all.partition_point(|device| device.stage <= first);
         StageNote {
             stage: Some(index),
             layers: layers(stage, look),

@@ -134,10 +134,12 @@ fn source(plan: &Plan) -> String {
 
 fn row(lane: &Lane, timeline: &Timeline) -> Row {
     let stage = usize::try_from(lane.stage).unwrap_or(0);
+    // With several stages in turn a lane is a device's.
+    let whose = if timeline.schedule() == SimulatedSchedule::Interleaved { "device" } else { "stage" };
     let share = lane.busy_seconds / timeline.iteration_seconds;
     let mut busy = if share.is_finite() { format!("busy {}", percent(share)) } else { String::new() };
     let mut title = format!(
-        "stage {stage}: busy for {} (predicted); at most {} micro-batch{} in flight",
+        "{whose} {stage}: busy for {} (predicted); at most {} micro-batch{} in flight",
         seconds(lane.busy_seconds),
         lane.in_flight,
         if lane.in_flight == 1 { "" } else { "es" }
@@ -154,5 +156,5 @@ fn row(lane: &Lane, timeline: &Timeline) -> Row {
         }
     }
     let passes = with_waits(lane.passes.iter().filter_map(Pass::of), &lane.waits);
-    Row { label: format!("stage {stage}"), stage, passes, is_of_copies: false, busy, title }
+    Row { label: format!("{whose} {stage}"), stage, passes, is_of_copies: false, busy, title }
 }

@@ -30,6 +30,9 @@ fn one(plan: &Plan, look: Look) -> String {
     if let Some(spec) = &plan.training {
         text.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
     }
+    if plan.virtual_stages > 1 {
+        text.push_str(&format!(" {} {} stages on each device in turn", look.dot(), plan.virtual_stages));
+    }
     text.push('\n');
     if let Some(labels) = labels(&plan.labels) {
         text.push_str(&format!("labels {labels}\n"));

@@ -49,6 +49,7 @@ impl Plans {
             Asked::Plan(name) => Some(self.store.get_plan(&PlanName::parse("plan", name)?).await?),
             Asked::Partitioning(_) | Asked::Stage(_) => None,
         };
+        plan.as_ref().map_or(Ok(()), |plan| plan.content.check_flat("plan", "predicted anew"))?;
         let document = std::mem::take(&mut request.profile_document);
         let name = match &plan {
             Some(plan) if request.profile.is_empty() && document.is_empty() => plan.content.profile.clone(),

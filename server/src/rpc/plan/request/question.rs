@@ -23,6 +23,8 @@ const MAX_SEARCH_SECONDS: f64 = 50.0;
 /// Alternatives where the request names none, and the most of them.
 const DEFAULT_ALTERNATIVES: usize = 3;
 const MAX_ALTERNATIVES: i32 = 20;
+/// Most stages of a device.
+const MAX_VIRTUAL_STAGES: i32 = 64;
 /// Most samples of an iteration: the largest micro-batch, as often as it may come. Its divisors are tried one by one.
 const MAX_GLOBAL_BATCH_SIZE: u64 =
     TrainingSpec::MAX_MICRO_BATCH_SIZE as u64 * TrainingSpec::MAX_MICRO_BATCHES as u64;
@@ -77,6 +79,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         allowed,
         chunks,
         copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
+        virtual_stages: virtual_stages(request.virtual_stages)?,
         global_batch_size: global_batch_size(request.global_batch_size)?,
         named: NamedSettings {
             micro_batch_size: request.micro_batch_size != 0,
@@ -187,6 +190,11 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
             return Err(Invalid::field(field, why));
         }
     }
+    if asked.virtual_stages > 1 && asked.chunks.is_some() {
+        let why = "is of stages that take turns on a device, and a training in chunks is one stage on all of them: leave it out, or \
+                   `memory_mode`";
+        return Err(Invalid::field("virtual_stages", why));
+    }
     let Some(rules) = rules else { return Ok(()) };
     for (stage, actions) in asked.stage_actions.iter().enumerate() {
         for (index, action) in actions.actions.iter().enumerate() {
@@ -274,6 +282,12 @@ fn search_seconds(seconds: f64) -> Result<f64, Invalid> {
 fn global_batch_size(samples: i64) -> Result<u64, Invalid> {
     let samples: u64 = field("global_batch_size", samples)?;
     in_range("global_batch_size", samples, 0..=MAX_GLOBAL_BATCH_SIZE)
+}
+
+/// One where none are named.
+fn virtual_stages(each: i32) -> Result<u32, Invalid> {
+    let each = in_range("virtual_stages", each, 0..=MAX_VIRTUAL_STAGES)?;
+    Ok(each.unsigned_abs().max(1))
 }
 
 fn alternatives(count: i32) -> Result<usize, Invalid> {

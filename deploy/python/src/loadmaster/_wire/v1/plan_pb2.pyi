@@ -158,6 +158,7 @@ class Plan(google.protobuf.message.Message):
     TRAININGS_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
     OTHER_PROFILES_FIELD_NUMBER: builtins.int
+    VIRTUAL_STAGES_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`plans/{plan}`, derived from profile, request and solver version."""
     profile: builtins.str
@@ -186,6 +187,11 @@ class Plan(google.protobuf.message.Message):
     """Its stages as the command line writes them: layers, data degree, tensor degree: `8-8d2-7t4-4d2t4`."""
     device_count: builtins.int
     """Devices of all stages."""
+    virtual_stages: builtins.int
+    """How many of its stages each device has, where they are interleaved (Megatron-LM's virtual pipeline stages): stage k is on the
+    devices of stage k modulo (stages / virtual_stages), and the peak of each is that of its device, which holds all of them. 0
+    where each device has one. Such plans are not trained, exported, bound or predicted anew.
+    """
     @property
     def training(self) -> loadmaster._wire.v1.training_pb2.TrainingSpec:
         """Training settings that the plan is for."""
@@ -301,9 +307,10 @@ class Plan(google.protobuf.message.Message):
         trainings: global___PlanTrainings | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         other_profiles: collections.abc.Iterable[builtins.str] | None = ...,
+        virtual_stages: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "certificate", b"certificate", "constraints", b"constraints", "create_time", b"create_time", "hourly_price", b"hourly_price", "iteration", b"iteration", "predicted_peak", b"predicted_peak", "restriction_cost", b"restriction_cost", "training", b"training", "trainings", b"trainings"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "alternatives", b"alternatives", "baselines", b"baselines", "certificate", b"certificate", "cluster", b"cluster", "constraints", b"constraints", "corrections", b"corrections", "create_time", b"create_time", "device_count", b"device_count", "devices", b"devices", "front", b"front", "hourly_price", b"hourly_price", "iteration", b"iteration", "labels", b"labels", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory_unit", b"memory_unit", "model", b"model", "name", b"name", "objective", b"objective", "observations", b"observations", "other_profiles", b"other_profiles", "partition", b"partition", "predicted_peak", b"predicted_peak", "profile", b"profile", "restriction_cost", b"restriction_cost", "shape", b"shape", "solver", b"solver", "stages", b"stages", "training", b"training", "trainings", b"trainings", "validations", b"validations", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "alternatives", b"alternatives", "baselines", b"baselines", "certificate", b"certificate", "cluster", b"cluster", "constraints", b"constraints", "corrections", b"corrections", "create_time", b"create_time", "device_count", b"device_count", "devices", b"devices", "front", b"front", "hourly_price", b"hourly_price", "iteration", b"iteration", "labels", b"labels", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory_unit", b"memory_unit", "model", b"model", "name", b"name", "objective", b"objective", "observations", b"observations", "other_profiles", b"other_profiles", "partition", b"partition", "predicted_peak", b"predicted_peak", "profile", b"profile", "restriction_cost", b"restriction_cost", "shape", b"shape", "solver", b"solver", "stages", b"stages", "training", b"training", "trainings", b"trainings", "validations", b"validations", "virtual_stages", b"virtual_stages", "warnings", b"warnings"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_hourly_price", b"_hourly_price"]) -> typing.Literal["hourly_price"] | None: ...
 
 global___Plan = Plan
@@ -983,6 +990,7 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     CHUNKS_FIELD_NUMBER: builtins.int
     HOST_UPDATE_RATE_FIELD_NUMBER: builtins.int
     GROW_FIELD_NUMBER: builtins.int
+    VIRTUAL_STAGES_FIELD_NUMBER: builtins.int
     profile: builtins.str
     """`profiles/{profile}`, COMPLETE. Empty for OBJECTIVE_MAX_MODEL."""
     micro_batch_size: builtins.int
@@ -1056,6 +1064,12 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     host_update_rate: builtins.float
     """Parameters that the host updates in a second for one device alone. Default: as the profile's run in chunks measured it, or
     else as the cluster says. Where the host updates for several at once, the cluster says how much slower that is, if anybody.
+    """
+    virtual_stages: builtins.int
+    """Stages that each device has, interleaved under SCHEDULE_ONE_F_ONE_B (Megatron-LM's virtual pipeline stages): as many micro-batches
+    as there are devices along the pipeline, or a multiple of it. 0 and 1 ask for one each, at most 64. With one device per stage,
+    or uniform grids, on all devices in their order; OBJECTIVE_MIN_ITERATION_TIME and OBJECTIVE_MIN_PEAK_MEMORY. Such plans are
+    planned and simulated, with memory actions, too, and not trained.
     """
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.recommend_pb2.DeviceGroup]:
@@ -1152,9 +1166,10 @@ class RecommendPlanRequest(google.protobuf.message.Message):
         chunks: loadmaster._wire.v1.chunks_pb2.ChunkChoices | None = ...,
         host_update_rate: builtins.float = ...,
         grow: global___GrownModel | None = ...,
+        virtual_stages: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_margin", b"_margin", "chunks", b"chunks", "constraints", b"constraints", "copy_pace", b"copy_pace", "grow", b"grow", "margin", b"margin", "partitioning", b"partitioning"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_margin", b"_margin", "alternatives", b"alternatives", "brief", b"brief", "candidate_profiles", b"candidate_profiles", "chunks", b"chunks", "cluster", b"cluster", "constraints", b"constraints", "copy_pace", b"copy_pace", "correct", b"correct", "devices", b"devices", "global_batch_size", b"global_batch_size", "grow", b"grow", "host_memory_bytes", b"host_memory_bytes", "host_update_rate", b"host_update_rate", "hourly_prices", b"hourly_prices", "launcher", b"launcher", "launcher_version", b"launcher_version", "margin", b"margin", "memory_blocks", b"memory_blocks", "memory_mode", b"memory_mode", "memory_unit", b"memory_unit", "memory_ways", b"memory_ways", "merge_layers_to", b"merge_layers_to", "micro_batch_size", b"micro_batch_size", "micro_batches", b"micro_batches", "objective", b"objective", "other_profiles", b"other_profiles", "partitioning", b"partitioning", "predictor", b"predictor", "profile", b"profile", "profile_document", b"profile_document", "recompute", b"recompute", "schedule", b"schedule", "search_mode", b"search_mode", "search_seconds", b"search_seconds", "search_seed", b"search_seed", "shape", b"shape", "smallest_block_bytes", b"smallest_block_bytes", "stage_actions", b"stage_actions", "transfers", b"transfers", "validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_margin", b"_margin", "alternatives", b"alternatives", "brief", b"brief", "candidate_profiles", b"candidate_profiles", "chunks", b"chunks", "cluster", b"cluster", "constraints", b"constraints", "copy_pace", b"copy_pace", "correct", b"correct", "devices", b"devices", "global_batch_size", b"global_batch_size", "grow", b"grow", "host_memory_bytes", b"host_memory_bytes", "host_update_rate", b"host_update_rate", "hourly_prices", b"hourly_prices", "launcher", b"launcher", "launcher_version", b"launcher_version", "margin", b"margin", "memory_blocks", b"memory_blocks", "memory_mode", b"memory_mode", "memory_unit", b"memory_unit", "memory_ways", b"memory_ways", "merge_layers_to", b"merge_layers_to", "micro_batch_size", b"micro_batch_size", "micro_batches", b"micro_batches", "objective", b"objective", "other_profiles", b"other_profiles", "partitioning", b"partitioning", "predictor", b"predictor", "profile", b"profile", "profile_document", b"profile_document", "recompute", b"recompute", "schedule", b"schedule", "search_mode", b"search_mode", "search_seconds", b"search_seconds", "search_seed", b"search_seed", "shape", b"shape", "smallest_block_bytes", b"smallest_block_bytes", "stage_actions", b"stage_actions", "transfers", b"transfers", "validate_only", b"validate_only", "virtual_stages", b"virtual_stages"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_margin", b"_margin"]) -> typing.Literal["margin"] | None: ...
 
 global___RecommendPlanRequest = RecommendPlanRequest

@@ -99,6 +99,10 @@ pub(super) struct Batch {
     #[arg(long, value_parser = choice::<v1::Schedule>(), value_delimiter = ',')]
     pub(super) schedule: Vec<v1::Schedule>,
 
+    /// Stages that each device has in turn, interleaved under 1f1b (Megatron's virtual pipeline stages) [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=64))]
+    pub(super) virtual_stages: Option<i32>,
+
     /// What is computed again, or several policies to choose from [default: the profile's].
     #[arg(long, value_parser = choice::<v1::RecomputePolicy>(), value_delimiter = ',')]
     pub(super) recompute: Vec<v1::RecomputePolicy>,

@@ -65,6 +65,7 @@ impl Recommend {
             micro_batches: batch.micro_batches.unwrap_or_default(),
             global_batch_size: batch.global_batch.unwrap_or_default(),
             schedule: one(&schedules),
+            virtual_stages: batch.virtual_stages.unwrap_or_default(),
             recompute: one(&policies),
             constraints: Some(constraints).filter(|constraints| *constraints != v1::Constraints::default()),
             margin: limits.margin,

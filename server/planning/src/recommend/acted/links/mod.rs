@@ -262,7 +262,7 @@ impl CopyLinks {
     }
 
     /// As a simulation wants them: what these ways share is left out where it slows none of them down.
-    pub(super) fn links(&self, used: &BTreeSet<Way>) -> Links {
+    pub(in crate::recommend) fn links(&self, used: &BTreeSet<Way>) -> Links {
         let rate = |link: Link| Rate::new(link.bytes_per_second, link.latency_seconds);
         let mut links = Links::default();
         for (stage, of) in (0..).zip(&self.host) {
@@ -284,7 +284,7 @@ impl CopyLinks {
     }
 
     /// How fast these ways are and who says so, for people. Where none is used, all of them.
-    pub(super) fn told(&self, used: &BTreeSet<Way>) -> String {
+    pub(in crate::recommend) fn told(&self, used: &BTreeSet<Way>) -> String {
         let host = (0..).zip(&self.host).map(|(stage, of)| (used.contains(&Way::ToHost(stage)), of));
         let rows = (0_u32..).zip(&self.peers);
         let peers = rows.flat_map(|(from, row)| {

@@ -2,8 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::compared::{FrontPoint, Outline};
-use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_proto::plan::compared::FrontPoint;
 
 use super::impossible::nothing_found;
 use super::proof::looked_at;
@@ -44,12 +43,7 @@ impl ActionsQuestion<'_> {
             let name = plan.name()?;
             front.push(FrontPoint {
                 plan: Some(name.clone()),
-                summary: Outline {
-                    partitioning: Partitioning::new(plan.stages.iter().map(|stage| stage.config).collect())?,
-                    micro_batch_size: plan.training.micro_batch_size,
-                    peak: plan.peak(),
-                    seconds: plan.iteration_seconds(),
-                },
+                summary: plan.outline()?,
                 recompute: plan.stages.iter().map(|stage| stage.recompute).collect(),
             });
             if others.iter().all(|(other, _)| *other != name) {

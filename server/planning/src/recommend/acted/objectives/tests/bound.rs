@@ -11,8 +11,8 @@ use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
 use loadmaster_proto::training::stage::Partitioning;
 
-use super::scene::{LAYERS, Scene};
 use crate::fleet::{PlannedFleet, Selection, fleet};
+use crate::recommend::scene::{LAYERS, Scene};
 use crate::recommend::{BindError, BindQuestion, Bound};
 use crate::search::Stop;
 

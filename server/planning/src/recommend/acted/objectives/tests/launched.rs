@@ -12,8 +12,8 @@ use loadmaster_proto::training::actions::{Deed, StageActions, StagedAction, Way}
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::Partitioning;
 
-use super::scene::Scene;
 use super::{error, seconds};
+use crate::recommend::scene::Scene;
 use crate::recommend::{QuestionError, RecommendError};
 
 /// What is enough for all that is kept, for some of it, and for hardly any.

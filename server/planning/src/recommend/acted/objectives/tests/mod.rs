@@ -4,7 +4,6 @@ mod bound;
 mod launched;
 mod mapped;
 mod on_cores;
-mod scene;
 mod several;
 mod small_blocks;
 
@@ -15,9 +14,9 @@ use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
 use loadmaster_proto::training::actions::{Allowed, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
+use crate::recommend::scene::{LAYERS, Scene};
 use crate::recommend::{QuestionError, RecommendError, largest_model};
 use crate::search::Stop;
-use scene::{LAYERS, Scene};
 
 const PEAKS: [u64; 4] = [60_000, 85_000, 120_000, 180_000];
 const NOTHING: u64 = 8_000;

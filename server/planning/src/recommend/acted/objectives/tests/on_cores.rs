@@ -6,10 +6,10 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::Partitioning;
 
-use super::scene::Scene;
 use super::{PEAKS, seconds};
 use crate::predict::cores;
 use crate::recommend::OverTime;
+use crate::recommend::scene::Scene;
 
 const SLOTS: u32 = 4;
 

@@ -8,8 +8,8 @@ use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::actions::Way;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
-use super::scene::Scene;
 use super::{PEAKS, seconds};
+use crate::recommend::scene::Scene;
 
 /// Shapes whose stages may have several devices.
 const SHAPES: [PlanShape; 4] =

@@ -31,7 +31,7 @@ use crate::search::Stop;
 use crate::testing::{measurement, training};
 
 const WIDTH: i64 = 32;
-pub(super) const LAYERS: usize = 5;
+pub(in crate::recommend) const LAYERS: usize = 5;
 const SIZES: [u32; 2] = [2, 4];
 
 fn spec() -> TrainingSpec {
@@ -40,9 +40,9 @@ fn spec() -> TrainingSpec {
     TrainingSpec { optimizer, precision: Precision::Fp32, ..training(Schedule::OneFOneB, 4, 4) }
 }
 
-fn model() -> Model {
+fn model(layers: usize) -> Model {
     let linear = LayerKind::Linear { in_features: WIDTH, out_features: WIDTH };
-    let layers = (0..LAYERS).map(|_| Layer { name: "linear".to_owned(), kind: linear });
+    let layers = (0..layers).map(|_| Layer { name: "linear".to_owned(), kind: linear });
     Model::new("chain".to_owned(), ModelInput::Vector { size: WIDTH }, layers.collect()).unwrap()
 }
 
@@ -114,31 +114,48 @@ fn recording(model: &Model, layer: usize, size: u32) -> Measurement {
 }
 
 /// A question about the chain, changed as a test likes.
-pub(super) struct Scene {
-    pub(super) request: PlanRequest,
-    pub(super) devices: u32,
-    pub(super) capacity: u64,
-    pub(super) price: Option<f64>,
+pub(in crate::recommend) struct Scene {
+    pub(in crate::recommend) request: PlanRequest,
+    pub(in crate::recommend) devices: u32,
+    pub(in crate::recommend) capacity: u64,
+    pub(in crate::recommend) price: Option<f64>,
     /// Nodes of a cluster that has as many devices each; 0 where nobody described any.
-    pub(super) nodes: u32,
+    pub(in crate::recommend) nodes: u32,
     /// Keys of these nodes besides.
-    pub(super) node_keys: String,
-    pub(super) chain: Arc<ProfiledChain>,
+    pub(in crate::recommend) node_keys: String,
+    pub(in crate::recommend) chain: Arc<ProfiledChain>,
+    /// Micro-batches of an iteration, of four samples each.
+    pub(in crate::recommend) micro_batches: u32,
 }
 
 impl Scene {
     /// Devices with so much memory, whose links bring away as much in a pass as a few layers keep.
-    pub(super) fn new(objective: Objective, devices: u32, capacity: u64) -> Self {
+    pub(in crate::recommend) fn new(objective: Objective, devices: u32, capacity: u64) -> Self {
         Self::on(None, objective, devices, capacity)
     }
 
     /// The same on the slots of a host.
-    pub(super) fn on(host: Option<Host>, objective: Objective, devices: u32, capacity: u64) -> Self {
-        Self::of(model(), host, objective, devices, capacity)
+    pub(in crate::recommend) fn on(
+        host: Option<Host>,
+        objective: Objective,
+        devices: u32,
+        capacity: u64,
+    ) -> Self {
+        Self::of(model(LAYERS), host, objective, devices, capacity)
+    }
+
+    /// The same of a longer or shorter chain.
+    pub(in crate::recommend) fn of_layers(
+        layers: usize,
+        objective: Objective,
+        devices: u32,
+        capacity: u64,
+    ) -> Self {
+        Self::of(model(layers), None, objective, devices, capacity)
     }
 
     /// The same of a model whose layers keep as much and take as long as those of the chain.
-    pub(super) fn of(
+    pub(in crate::recommend) fn of(
         model: Model,
         host: Option<Host>,
         objective: Objective,
@@ -183,6 +200,7 @@ impl Scene {
             allowed: Some(allowed),
             chunks: None,
             copy_pace: CopyPace { host: Some(4e6), peer: Some(8e6) },
+            virtual_stages: 1,
             global_batch_size: 0,
             named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },
         };
@@ -194,12 +212,13 @@ impl Scene {
             nodes: 0,
             node_keys: String::new(),
             chain: Arc::new(chain),
+            micro_batches: spec().micro_batches,
         }
     }
 
     /// The same question with this changed.
-    pub(super) fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
-        let Self { request, devices, capacity, price, nodes, node_keys, chain } = self;
+    pub(in crate::recommend) fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
+        let Self { request, devices, capacity, price, nodes, node_keys, chain, micro_batches } = self;
         let mut other = Self {
             request: request.clone(),
             devices: *devices,
@@ -208,17 +227,18 @@ impl Scene {
             nodes: *nodes,
             node_keys: node_keys.clone(),
             chain: Arc::clone(chain),
+            micro_batches: *micro_batches,
         };
         change(&mut other);
         other
     }
 
     /// The same, for the fastest plan.
-    pub(super) fn fastest(&self) -> Self {
+    pub(in crate::recommend) fn fastest(&self) -> Self {
         self.with(|scene| scene.request.goal.objective = Some(Objective::MinIterationTime))
     }
 
-    pub(super) fn question(&self) -> PlanQuestion {
+    pub(in crate::recommend) fn question(&self) -> PlanQuestion {
         let mut fleet = if self.nodes == 0 { self.groups() } else { self.cluster() };
         if let Some(price) = self.price {
             fleet = fleet.with_prices(&[("cpu".to_owned(), price)].into());
@@ -228,7 +248,7 @@ impl Scene {
             chain: Arc::clone(&self.chain),
             others: Vec::new(),
             fleet,
-            training: spec(),
+            training: TrainingSpec { micro_batches: self.micro_batches, ..spec() },
             margin: Margin::Share(0.0),
             corrections: None,
         }
@@ -256,17 +276,17 @@ impl Scene {
         fleet(&cluster, &Selection::default()).unwrap().with_cluster(cluster)
     }
 
-    pub(super) fn answer(&self) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+    pub(in crate::recommend) fn answer(&self) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
         self.question().answer(&Stop::default())
     }
 
     /// The plan that is answered.
-    pub(super) fn plan(&self) -> Plan {
+    pub(in crate::recommend) fn plan(&self) -> Plan {
         self.answer().unwrap().0.1
     }
 
     /// What these actions of these stages come to, on devices without a limit; none where they make no sense.
-    pub(super) fn given(
+    pub(in crate::recommend) fn given(
         &self,
         stages: &Partitioning,
         batch: u32,
@@ -277,7 +297,8 @@ impl Scene {
             scene.request.stage_actions = actions;
             scene.request.allowed = None;
             scene.request.goal = Goal::default();
-            let devices = stages.stages().iter().map(StageConfig::devices).sum();
+            let all: u32 = stages.stages().iter().map(StageConfig::devices).sum();
+            let devices = all / scene.request.virtual_stages;
             (scene.devices, scene.capacity, scene.nodes) = (devices, 1 << 40, 0);
         });
         let mut question = given.question();
@@ -289,14 +310,19 @@ impl Scene {
     }
 
     /// Plans with actions drawn by lot among those that are allowed, for every way to cut the chain into so many stages.
-    pub(super) fn drawn(&self, stages: usize, batch: u32, draws: u64) -> Vec<Plan> {
+    pub(in crate::recommend) fn drawn(&self, stages: usize, batch: u32, draws: u64) -> Vec<Plan> {
         let all = compositions(LAYERS, stages);
         let all: Vec<_> = all.iter().map(|sizes| Partitioning::from_sizes(sizes).unwrap()).collect();
         self.drawn_for(&all, batch, draws)
     }
 
     /// The same for every way to cut it into stages of replicas, which take so many devices together.
-    pub(super) fn drawn_of_replicas(&self, devices: usize, batch: u32, draws: u64) -> Vec<Plan> {
+    pub(in crate::recommend) fn drawn_of_replicas(
+        &self,
+        devices: usize,
+        batch: u32,
+        draws: u64,
+    ) -> Vec<Plan> {
         let of = |stages: usize| {
             let replicas = compositions(devices, stages);
             compositions(LAYERS, stages).into_iter().flat_map(move |sizes| {
@@ -342,7 +368,8 @@ impl Scene {
     }
 }
 
-fn compositions(layers: usize, stages: usize) -> Vec<Vec<usize>> {
+/// Every way to cut so many layers into so many stages, as how many layers each has.
+pub(in crate::recommend) fn compositions(layers: usize, stages: usize) -> Vec<Vec<usize>> {
     if stages == 1 {
         return vec![vec![layers]];
     }

@@ -1,0 +1,78 @@
+//! What of a request no plan with interleaved stages can do.
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
+use loadmaster_proto::training::Schedule;
+
+use super::InterleavedQuestion;
+
+impl InterleavedQuestion<'_> {
+    /// # Errors
+    /// Names the first field that contradicts interleaved stages, and what to do.
+    pub(super) fn check(&self) -> Result<(), Invalid> {
+        let Self { wish, request, .. } = self;
+        let refuse = |field: &str, why: String| Err(Invalid::field(field, why));
+        if wish.schedules != [Schedule::OneFOneB] {
+            let why = "must be 1f1b alone where devices have several stages in turn: name it, or leave `virtual_stages` out";
+            return refuse("schedule", why.to_owned());
+        }
+        if let Some(rules) = &wish.rules {
+            let why = format!(
+                "is {}, for which no export says interleaved stages: leave it out (`shape` plans a uniform grid), or \
+                 `virtual_stages`",
+                rules.launcher
+            );
+            return refuse("launcher", why);
+        }
+        if wish.mode != SearchMode::Exact {
+            let why = format!("is {}, which knows no interleaved stages: leave it out", wish.mode);
+            return refuse("search_mode", why);
+        }
+        let is_given = request.partitioning.is_some();
+        if !is_given && !matches!(wish.shape, PlanShape::SinglePipeline | PlanShape::UniformGrid) {
+            let why = format!(
+                "is {}, and interleaved stages have equally many devices: ask for single-pipeline or uniform-grid",
+                wish.shape
+            );
+            return refuse("shape", why);
+        }
+        let objectives: &[Objective] = match request.allowed {
+            Some(_) => &[Objective::MinIterationTime],
+            None => &[Objective::MinIterationTime, Objective::MinPeakMemory],
+        };
+        if !is_given && !objectives.contains(&wish.objective) {
+            let names: Vec<&str> = objectives.iter().map(|objective| objective.as_str()).collect();
+            let why =
+                format!("is {}, and of interleaved stages it may be {}", wish.objective, names.join(" or "));
+            return refuse("objective", why);
+        }
+        let Constraints { recompute_per_stage, min_stages, max_stages, pins, allow_idle_devices, .. } =
+            &wish.constraints;
+        let contradicts = [
+            ("recompute_per_stage", *recompute_per_stage),
+            ("min_stages", min_stages.is_some()),
+            ("max_stages", max_stages.is_some()),
+            ("pins", !pins.is_empty()),
+            ("allow_idle_devices", *allow_idle_devices),
+        ];
+        if let Some((field, _)) = contradicts.into_iter().find(|(_, contradicts)| *contradicts) {
+            let why = "is not known of interleaved stages, of which every device has equally many: leave it out, or \
+                       `virtual_stages`";
+            return refuse(&format!("constraints.{field}"), why.to_owned());
+        }
+        if wish.is_merged {
+            let why = "is not known of interleaved stages: leave it out".to_owned();
+            return refuse("merge_layers_to", why);
+        }
+        if self.writer.kinds.len() > 1 {
+            let kinds: Vec<&str> = self.writer.fleet.kinds().collect();
+            let why = format!(
+                "are of several kinds ({}), and interleaved stages are planned on devices of one kind",
+                kinds.join(", ")
+            );
+            return refuse("devices", why);
+        }
+        Ok(())
+    }
+}

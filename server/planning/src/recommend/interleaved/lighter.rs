@@ -1,0 +1,567 @@
+//! Memory actions for stages that take turns on their devices: blocks are computed again or leave until every device fits; then fewer
+//! or other ones do, as long as that is faster.
+//!
+//! What fits is found by replays and what is fast by simulation, both of the whole iteration, so nothing is assumed of how the
+//! stages of a device get in each other's way. It is no exact search: the certificate states the gap to the untouched stages.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use loadmaster_proto::training::actions::{
+    Absence, Action, Allowed, Block, Deed, Destination, StageActions, Stripe, Swap, Way,
+};
+
+use super::pipeline::{Pipeline, on_device, settings};
+use super::turns::TimedStage;
+use crate::actions::StageBlocks;
+use crate::iteration::Edge;
+use crate::iteration::copies::{Copied, CopiesError, Keep, LayerSeconds};
+use crate::predict::{Acted, StageSetting};
+use crate::recommend::acted::{CopyLinks, stage_blocks};
+use crate::recommend::answer::{QuestionError, RecommendError};
+use crate::recommend::find::Candidate;
+use crate::recommend::plan::Writer;
+use crate::search::{StageCosts, Stop};
+
+/// Most looks at what stages hold with some actions, and most simulations of those that fit.
+const MOST_LOOKS: u32 = 4_000;
+const MOST_SIMULATIONS: u32 = 600;
+/// Steps between a use of a block and its absence that are tried.
+const STEPS: [u32; 4] = [0, 1, 2, 4];
+/// By what share of itself an iteration must be faster to be another one.
+const FASTER: f64 = 1e-9;
+
+/// Something that can be done about a layer's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Measure {
+    /// About what is saved in its forward passes.
+    Saved(Way),
+    /// A block that lasts is away between its uses.
+    Lasting(Block),
+}
+
+/// What a stage does about its memory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Deeds {
+    /// By layer, where what is saved in its forward passes goes; kept where none.
+    saved: Vec<Option<(Way, u32)>>,
+    /// Layers of which such a block is away, and the stage with it; on the host where none.
+    lasting: BTreeMap<(Block, usize), Option<u32>>,
+    /// Steps between a use and an absence.
+    steps: u32,
+}
+
+/// What is in the way of an action.
+#[derive(Debug, Clone, PartialEq)]
+struct Look {
+    acted: Vec<Rc<Acted>>,
+    /// By device, bytes that it lacks; below 0 what is free.
+    lacks: Vec<i128>,
+    /// Bytes of the fullest host.
+    host: u64,
+}
+
+impl Look {
+    fn fits(&self) -> bool {
+        self.lacks.iter().all(|&lacks| lacks <= 0)
+    }
+}
+
+/// Stages whose actions are looked for.
+pub(super) struct Lighter<'a, C> {
+    writer: &'a Writer<'a>,
+    pipeline: &'a Pipeline<'a, C>,
+    candidate: &'a Candidate,
+    allowed: &'a Allowed,
+    links: &'a CopyLinks,
+    stop: &'a Stop,
+    /// By device: the bytes that it may hold.
+    room: Vec<u64>,
+    settings: Vec<StageSetting>,
+    seconds: Vec<(Vec<LayerSeconds>, f64)>,
+    blocks: Vec<StageBlocks>,
+    edges: Vec<Edge>,
+    looks: Cell<u32>,
+    simulations: Cell<u32>,
+    replayed: RefCell<BTreeMap<(usize, Deeds), Rc<Acted>>>,
+}
+
+impl<'a, C: StageCosts> Lighter<'a, C> {
+    /// # Errors
+    /// The profile has no times, or lacks what actions are predicted from.
+    pub(super) fn new(
+        writer: &'a Writer<'a>,
+        pipeline: &'a Pipeline<'a, C>,
+        candidate: &'a Candidate,
+        (allowed, links): (&'a Allowed, &'a CopyLinks),
+        room: Vec<u64>,
+        stop: &'a Stop,
+    ) -> Result<Self, QuestionError> {
+        let settings = settings(writer, candidate);
+        let seconds = candidate.stages.iter().map(|stage| writer.layers(candidate, stage));
+        let seconds: Option<Vec<_>> = seconds.collect();
+        let objective = loadmaster_proto::plan::objective::Objective::MinIterationTime;
+        let seconds = seconds.ok_or(RecommendError::NoTimes { objective })?;
+        let blocks = settings.iter().zip(&seconds).map(|(setting, (layers, _))| {
+            stage_blocks(&*writer.chain.predictor, setting, layers, |layer| writer.chain.is_tied(layer))
+        });
+        Ok(Self {
+            blocks: blocks.collect::<Result<_, _>>()?,
+            edges: candidate.edges.iter().map(|&both| Edge::halves(both)).collect(),
+            writer,
+            pipeline,
+            candidate,
+            allowed,
+            links,
+            stop,
+            room,
+            settings,
+            seconds,
+            looks: Cell::new(0),
+            simulations: Cell::new(0),
+            replayed: RefCell::default(),
+        })
+    }
+
+    /// The fastest actions that are found to fit.
+    ///
+    /// # Errors
+    /// None are found, and what lacks then.
+    pub(super) fn lightened(&self) -> Result<Vec<StageActions>, QuestionError> {
+        let mut best: Option<(Vec<Deeds>, f64)> = None;
+        let mut nearest: Option<(i128, usize)> = None;
+        for (steps, measures) in self.orders() {
+            match self.filled(steps, &measures)? {
+                Ok(deeds) => {
+                    let seconds = self.iteration(&deeds)?;
+                    if best.as_ref().is_none_or(|(_, best)| seconds < *best) {
+                        best = Some((deeds, seconds));
+                    }
+                }
+                Err((lacks, device)) => {
+                    if nearest.is_none_or(|(least, _)| lacks < least) {
+                        nearest = Some((lacks, device));
+                    }
+                }
+            }
+            if self.stop.is_requested() || best.is_some() && self.looks.get() >= MOST_LOOKS {
+                break;
+            }
+        }
+        let Some(best) = best else { return Err(self.no_room(nearest)) };
+        let deeds = self.without_idle(self.improved(best)?)?;
+        Ok((0..).zip(&deeds).map(|(stage, deeds)| self.actions(stage, deeds)).collect())
+    }
+
+    /// What is tried until a device fits, in which order: every order of the ways, with what lasts first or last; first with copies that
+    /// have a step for themselves, which hold more, then with none.
+    fn orders(&self) -> Vec<(u32, Vec<Measure>)> {
+        let lasting = |block: &&Block| !block.is_of_micro_batch();
+        let leaves = self.allowed.ways.iter().any(|way| *way != Way::Recompute);
+        let lasting: Vec<Measure> = self
+            .allowed
+            .blocks
+            .iter()
+            .filter(lasting)
+            .filter(|_| leaves)
+            .map(|&block| Measure::Lasting(block))
+            .collect();
+        let may_leave = self.allowed.blocks.contains(&Block::Activations);
+        let ways = self.allowed.ways.iter().copied().filter(|&way| way == Way::Recompute || may_leave);
+        let saved: Vec<Measure> = ways.map(Measure::Saved).collect();
+        let mut orders = Vec::new();
+        for saved in permutations(&saved) {
+            orders.push([saved.clone(), lasting.clone()].concat());
+            if !lasting.is_empty() {
+                orders.push([lasting.clone(), saved].concat());
+            }
+        }
+        let steps: &[u32] = if leaves { &[1, 0] } else { &[1] };
+        steps.iter().flat_map(|&steps| orders.iter().map(move |order| (steps, order.clone()))).collect()
+    }
+
+    /// Stages that fit once enough was done, in the order of these measures; or what lacks where, when all of it was done.
+    fn filled(
+        &self,
+        steps: u32,
+        measures: &[Measure],
+    ) -> Result<Result<Vec<Deeds>, (i128, usize)>, QuestionError> {
+        let none = |setting: &StageSetting| Deeds::none(setting.stage.layer_count(), steps);
+        let mut deeds: Vec<Deeds> = self.settings.iter().map(none).collect();
+        let mut look = self.look(&deeds)?;
+        // What was tried of a layer and is of no use.
+        let mut useless: BTreeSet<(usize, usize, Measure)> = BTreeSet::new();
+        loop {
+            let fullest = look.lacks.iter().enumerate().max_by_key(|(_, lacks)| **lacks);
+            let Some((device, &lacks)) = fullest.filter(|(_, lacks)| **lacks > 0) else {
+                return Ok(Ok(deeds));
+            };
+            let next = measures.iter().find_map(|&measure| self.next(device, &deeds, &useless, measure));
+            let Some((stage, layer, measure)) = next.filter(|_| !self.stop.is_requested()) else {
+                return Ok(Err((lacks, device)));
+            };
+            let mut more = deeds.clone();
+            if self.take(&mut more[stage], stage, layer, measure, &look) {
+                let then = self.look(&more)?;
+                let is_room_left =
+                    then.host <= self.allowed.host_memory.0
+                        && then.lacks.iter().enumerate().all(|(other, &lacks)| {
+                            other == device || lacks <= 0 || lacks <= look.lacks[other]
+                        });
+                // What helps elsewhere alone may help here once more is done.
+                if is_room_left && then.lacks[device] <= lacks {
+                    (deeds, look) = (more, then);
+                    continue;
+                }
+            }
+            useless.insert((stage, layer, measure));
+        }
+    }
+
+    /// The layer of a device's stages of which this saves most for what it costs, and nothing is done yet.
+    fn next(
+        &self,
+        device: usize,
+        deeds: &[Deeds],
+        useless: &BTreeSet<(usize, usize, Measure)>,
+        measure: Measure,
+    ) -> Option<(usize, usize, Measure)> {
+        let mut best: Option<(f64, usize, usize)> = None;
+        for stage in self.pipeline.turns.own(device) {
+            for (layer, of) in self.blocks[stage].layers.iter().enumerate() {
+                let (bytes, costs) = match measure {
+                    Measure::Saved(_) if deeds[stage].saved[layer].is_some() => continue,
+                    Measure::Saved(Way::Recompute) => {
+                        (of.activations.saturating_sub(of.input), of.seconds.again.max(f64::MIN_POSITIVE))
+                    }
+                    Measure::Saved(Way::Host | Way::Peer) => (of.activations, 1.0),
+                    Measure::Lasting(block) if deeds[stage].lasting.contains_key(&(block, layer)) => continue,
+                    Measure::Lasting(block) => (of.bytes(block), 1.0),
+                };
+                let is_moved = measure != Measure::Saved(Way::Recompute);
+                let is_small = is_moved && bytes < self.allowed.smallest_block.0;
+                if bytes == 0 || is_small || useless.contains(&(stage, layer, measure)) {
+                    continue;
+                }
+                let worth = bytes as f64 / costs;
+                if best.is_none_or(|(most, ..)| worth > most) {
+                    best = Some((worth, stage, layer));
+                }
+            }
+        }
+        best.map(|(_, stage, layer)| (stage, layer, measure))
+    }
+
+    /// Has a stage do something more; false where there is nowhere to go.
+    fn take(&self, deeds: &mut Deeds, stage: usize, layer: usize, measure: Measure, look: &Look) -> bool {
+        let peer = || self.roomiest_peer(stage, look);
+        match measure {
+            Measure::Saved(Way::Peer) => {
+                let Some(peer) = peer() else { return false };
+                deeds.saved[layer] = Some((Way::Peer, peer));
+            }
+            Measure::Saved(way) => deeds.saved[layer] = Some((way, 0)),
+            Measure::Lasting(block) => {
+                let has_host = self.allowed.ways.contains(&Way::Host) && self.allowed.host_memory.0 > 0;
+                let to = if has_host { None } else { peer() };
+                if !has_host && to.is_none() {
+                    return false;
+                }
+                deeds.lasting.insert((block, layer), to);
+            }
+        }
+        true
+    }
+
+    /// The stage of another device of the same node that has most room; none where none has any.
+    fn roomiest_peer(&self, stage: usize, look: &Look) -> Option<u32> {
+        let devices = self.pipeline.turns.devices();
+        let own = &self.candidate.stages[stage].devices;
+        let may_be = |device: &usize| {
+            *device != stage % devices
+                && self.writer.may_be_peers(own, &self.candidate.stages[*device].devices)
+        };
+        let room = |device: &usize| look.lacks[*device];
+        let roomiest = (0..devices).filter(may_be).min_by_key(room)?;
+        (look.lacks[roomiest] < 0).then(|| u32::try_from(roomiest).ok())?
+    }
+
+    /// The same with less or other things done, while all fit, as far as that is faster: one change, or one thing undone and
+    /// another done on the same device instead.
+    fn improved(&self, (mut deeds, mut seconds): (Vec<Deeds>, f64)) -> Result<Vec<Deeds>, QuestionError> {
+        loop {
+            let before = seconds;
+            for stage in 0..deeds.len() {
+                for changed in self.changed(stage, &deeds)? {
+                    if self.stop.is_requested() || self.simulations.get() >= MOST_SIMULATIONS {
+                        return Ok(deeds);
+                    }
+                    let look = self.look(&changed)?;
+                    if !look.fits() || look.host > self.allowed.host_memory.0 {
+                        continue;
+                    }
+                    let then = self.seconds_of(&look.acted)?.iteration_seconds;
+                    if then < seconds * (1.0 - FASTER) {
+                        (deeds, seconds) = (changed, then);
+                    }
+                }
+            }
+            if seconds >= before * (1.0 - FASTER) {
+                return Ok(deeds);
+            }
+        }
+    }
+
+    /// What stages might do instead where a stage does one thing less or otherwise.
+    fn changed(&self, stage: usize, all: &[Deeds]) -> Result<Vec<Vec<Deeds>>, QuestionError> {
+        let look = self.look(all)?;
+        let device = stage % self.pipeline.turns.devices().max(1);
+        let measures: BTreeSet<Measure> =
+            self.orders().into_iter().flat_map(|(_, measures)| measures).collect();
+        let mut changed = Vec::new();
+        for (other, is_less) in self.others(stage, all)? {
+            let mut with = all.to_vec();
+            with[stage] = other;
+            // Something else of the same device instead.
+            for &measure in measures.iter().filter(|_| is_less) {
+                for more in self.pipeline.turns.own(device) {
+                    for layer in 0..with[more].saved.len() {
+                        let mut instead = with.clone();
+                        let is_done = match measure {
+                            Measure::Saved(_) => instead[more].saved[layer].is_some(),
+                            Measure::Lasting(block) => instead[more].lasting.contains_key(&(block, layer)),
+                        };
+                        if !is_done
+                            && self.take(&mut instead[more], more, layer, measure, &look)
+                            && instead != all
+                        {
+                            changed.push(instead);
+                        }
+                    }
+                }
+            }
+            changed.push(with);
+        }
+        Ok(changed)
+    }
+
+    /// The same without what moves nothing: blocks whose uses are too near each other for the steps between them.
+    fn without_idle(&self, mut deeds: Vec<Deeds>) -> Result<Vec<Deeds>, QuestionError> {
+        let look = self.look(&deeds)?;
+        for (stage, (deeds, acted)) in deeds.iter_mut().zip(&look.acted).enumerate() {
+            let first = self.settings[stage].stage.first_layer;
+            let moves = |layer: usize, block: Block| {
+                let is_its = |absence: &Absence| absence.layer == first + layer && absence.block == block;
+                acted.away.iter().any(|away| is_its(&away.absence))
+            };
+            for (layer, saved) in deeds.saved.iter_mut().enumerate() {
+                let is_idle =
+                    saved.is_some_and(|(way, _)| way != Way::Recompute && !moves(layer, Block::Activations));
+                if is_idle {
+                    *saved = None;
+                }
+            }
+            deeds.lasting.retain(|&(block, layer), _| moves(layer, block));
+        }
+        Ok(deeds)
+    }
+
+    /// What a stage might do instead, one change each: copies with more or less time, a layer that keeps what it saves or has it
+    /// elsewhere, a block that stays. And whether that does less.
+    fn others(&self, stage: usize, all: &[Deeds]) -> Result<Vec<(Deeds, bool)>, QuestionError> {
+        let deeds = &all[stage];
+        let look = self.look(all)?;
+        let mut others = Vec::new();
+        let moves =
+            !deeds.lasting.is_empty() || deeds.saved.iter().flatten().any(|(way, _)| *way != Way::Recompute);
+        for steps in STEPS.into_iter().filter(|&steps| moves && steps != deeds.steps) {
+            others.push((Deeds { steps, ..deeds.clone() }, false));
+        }
+        for layer in 0..deeds.saved.len() {
+            let Some((now, _)) = deeds.saved[layer] else { continue };
+            let mut kept = deeds.clone();
+            kept.saved[layer] = None;
+            let may_leave = self.allowed.blocks.contains(&Block::Activations);
+            for &way in self.allowed.ways.iter().filter(|&&way| way != now) {
+                let mut elsewhere = kept.clone();
+                if (way == Way::Recompute || may_leave)
+                    && self.take(&mut elsewhere, stage, layer, Measure::Saved(way), &look)
+                {
+                    others.push((elsewhere, false));
+                }
+            }
+            others.push((kept, true));
+        }
+        for key in deeds.lasting.keys() {
+            let mut kept = deeds.clone();
+            kept.lasting.remove(key);
+            others.push((kept, true));
+        }
+        Ok(others)
+    }
+
+    fn iteration(&self, deeds: &[Deeds]) -> Result<f64, QuestionError> {
+        let look = self.look(deeds)?;
+        Ok(self.seconds_of(&look.acted)?.iteration_seconds)
+    }
+
+    /// An iteration of stages that do this.
+    fn seconds_of(&self, acted: &[Rc<Acted>]) -> Result<Copied, QuestionError> {
+        self.simulations.set(self.simulations.get() + 1);
+        let acted: Vec<&Acted> = acted.iter().map(|acted| &**acted).collect();
+        let copied =
+            simulated(self.pipeline, self.candidate, &acted, &self.seconds, (&self.edges, self.links));
+        copied.map_err(|error| {
+            loadmaster_proto::error::Invalid::field("stage_actions", error.to_string()).into()
+        })
+    }
+
+    /// What devices hold when their stages do this.
+    fn look(&self, deeds: &[Deeds]) -> Result<Look, QuestionError> {
+        self.looks.set(self.looks.get() + 1);
+        let acted = deeds.iter().enumerate().map(|(stage, deeds)| self.replayed(stage, deeds));
+        let acted: Vec<Rc<Acted>> = acted.collect::<Result<_, _>>()?;
+        let stages: Vec<&Acted> = acted.iter().map(|acted| &**acted).collect();
+        let held = self.pipeline.turns.held(&stages);
+        let lacks = held.iter().zip(&self.room).map(|(held, &room)| {
+            let needed = on_device(held, &stages).map_or(0, |of| self.writer.needed(&of).0);
+            i128::from(needed) - i128::from(room)
+        });
+        let pools = self
+            .candidate
+            .stages
+            .iter()
+            .zip(&stages)
+            .map(|(stage, acted)| (&*stage.devices, acted.host_peak()));
+        Ok(Look { lacks: lacks.collect(), host: self.writer.most_of_a_host(pools), acted })
+    }
+
+    fn replayed(&self, stage: usize, deeds: &Deeds) -> Result<Rc<Acted>, QuestionError> {
+        let key = (stage, deeds.clone());
+        if let Some(known) = self.replayed.borrow().get(&key) {
+            return Ok(Rc::clone(known));
+        }
+        let setting = &self.settings[stage];
+        let actions = self.actions(stage, deeds);
+        let steps = self.pipeline.turns.steps(setting, &actions);
+        let acted = Rc::new(self.writer.chain.predictor.acted_in(setting, &actions, steps)?);
+        self.replayed.borrow_mut().insert(key, Rc::clone(&acted));
+        Ok(acted)
+    }
+
+    /// What a stage does, as a plan says it. Neighbouring layers that do the same are one action, but for those that are computed
+    /// again: each is a run of its own.
+    fn actions(&self, stage: usize, deeds: &Deeds) -> StageActions {
+        let first = self.settings[stage].stage.first_layer;
+        let swap = |block: Block, to: Option<u32>| {
+            let to = to.map_or(Destination::Host, |stage| {
+                Destination::Peers(vec![Stripe { stage, share: Stripe::WHOLE }])
+            });
+            Deed::Swap(Swap { block, to, release_after: deeds.steps, fetch_before: deeds.steps })
+        };
+        let mut actions: Vec<Action> = Vec::new();
+        let mut push = |layer: usize, deed: Deed| {
+            let layer = first + layer;
+            match actions.last_mut().filter(|last| deed != Deed::Recompute && last.deed == deed) {
+                Some(last) if last.last_layer + 1 == layer => last.last_layer = layer,
+                _ => actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed }),
+            }
+        };
+        for (layer, saved) in deeds.saved.iter().enumerate() {
+            match saved {
+                None => {}
+                Some((Way::Recompute, _)) => push(layer, Deed::Recompute),
+                Some((Way::Host, _)) => push(layer, swap(Block::Activations, None)),
+                Some((Way::Peer, peer)) => push(layer, swap(Block::Activations, Some(*peer))),
+            }
+        }
+        for (&(block, layer), &to) in &deeds.lasting {
+            push(layer, swap(block, to));
+        }
+        StageActions { actions, ..StageActions::default() }
+    }
+
+    fn no_room(&self, nearest: Option<(i128, usize)>) -> QuestionError {
+        let Some((lacks, device)) = nearest else { return RecommendError::Stopped.into() };
+        let ways: Vec<&str> = self.allowed.ways.iter().map(|way| way.as_str()).collect();
+        let blocks: Vec<&str> = self.allowed.blocks.iter().map(|block| block.as_str()).collect();
+        let missing = loadmaster_proto::bytes::Bytes(u64::try_from(lacks).unwrap_or(u64::MAX));
+        let stages: Vec<String> = self.pipeline.turns.own(device).iter().map(ToString::to_string).collect();
+        let why = format!(
+            "the device of stages {} lacks {missing} with {} over {}: allow more ways, more host memory or more blocks, ask for \
+             fewer micro-batches, or give more devices",
+            stages.join(", "),
+            ways.join(", "),
+            blocks.join(", "),
+        );
+        let first = self.candidate.stages.get(device).and_then(|stage| stage.devices.first());
+        let name = first.and_then(|&device| self.writer.fleet.names().get(device as usize).cloned());
+        RecommendError::no_actions(why, missing, name.unwrap_or_default()).into()
+    }
+}
+
+impl Deeds {
+    fn none(layers: usize, steps: u32) -> Self {
+        Self { saved: vec![None; layers], lasting: BTreeMap::new(), steps }
+    }
+}
+
+/// An iteration of a candidate whose stages do what was replayed.
+pub(super) fn simulated<C: StageCosts>(
+    pipeline: &Pipeline<'_, C>,
+    candidate: &Candidate,
+    acted: &[&Acted],
+    seconds: &[(Vec<LayerSeconds>, f64)],
+    (edges, links): (&[Edge], &CopyLinks),
+) -> Result<Copied, CopiesError> {
+    let timed: Vec<TimedStage<'_>> = candidate
+        .stages
+        .iter()
+        .zip(acted)
+        .zip(seconds)
+        .map(|((stage, &acted), (layers, exchange_seconds))| TimedStage {
+            acted,
+            first_layer: stage.first,
+            layers,
+            exchange_seconds: *exchange_seconds,
+        })
+        .collect();
+    let links = links.links(&used(acted));
+    let keep = Keep { copies: true, ..Keep::default() };
+    pipeline.turns.simulated(&timed, edges, candidate.overlap, links, keep)
+}
+
+/// The ways that copies of stages go over.
+pub(super) fn used(acted: &[&Acted]) -> BTreeSet<crate::iteration::copies::Way> {
+    use crate::iteration::copies::Way;
+    let mut ways = BTreeSet::new();
+    for (own, acted) in (0..).zip(acted) {
+        for away in &acted.away {
+            if away.stripes.is_empty() {
+                ways.extend([Way::ToHost(own), Way::FromHost(own)]);
+            }
+            for &(peer, _) in &away.stripes {
+                ways.extend([Way::Between { from: own, to: peer }, Way::Between { from: peer, to: own }]);
+            }
+        }
+    }
+    ways
+}
+
+/// Every order of a few things.
+fn permutations<T: Clone>(of: &[T]) -> Vec<Vec<T>> {
+    if of.is_empty() {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for (index, first) in of.iter().enumerate() {
+        let mut others = of.to_vec();
+        others.remove(index);
+        for mut rest in permutations(&others) {
+            rest.insert(0, first.clone());
+            all.push(rest);
+        }
+    }
+    all
+}

@@ -1,0 +1,203 @@
+//! Plans whose devices take turns with several stages each: interleaved 1F1B, Megatron-LM's virtual pipeline stages (SC'21, 2.2).
+//!
+//! | module | question |
+//! |---|---|
+//! | here | which search answers what is asked? |
+//! | `asked` | what of the request can no such plan do? |
+//! | `pipeline` | what do stages cost on the devices in turn? |
+//! | `turns` | what do devices hold and do that take turns? |
+//! | `cutting` | where is the chain best cut? |
+//! | `best` | which plan is best of all that may be chosen? |
+//! | `lighter` | which memory actions make it fit? |
+//! | `written` | what is told and kept of it? |
+//!
+//! Stage k is on the devices of place k modulo the places along the pipeline, which has all devices in their order. Every way to
+//! cut is weighed by a replay of what each device holds and by simulation; where there are too many the certificate says how far
+//! from any plan's least seconds the best one is that was found. Nobody trains such plans here.
+
+mod asked;
+mod best;
+mod cutting;
+mod lighter;
+mod pipeline;
+#[cfg(test)]
+mod tests;
+mod turns;
+mod written;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::request::PlanRequest;
+use loadmaster_proto::training::actions::{Allowed, StageActions};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+
+use super::acted::CopyLinks;
+use super::answer::{QuestionError, RecommendError};
+use super::ask::{Variant, Wish};
+use super::find::{Candidate, Effort, Inquiry, Job, KnownOrders};
+use super::named_stages::GIVEN;
+use super::plan::Writer;
+use crate::cost::{Market as _, Prices};
+use crate::fleet::Subset;
+use crate::search::{Choice, Cuts, StageCosts, Stop};
+use lighter::Lighter;
+use pipeline::{Pipeline, repeated};
+pub use turns::{HeldTogether, NoTurns};
+pub(super) use turns::{TimedStage, Turns};
+use written::Written;
+
+/// Solver of such plans.
+const SOLVER: &str = "interleaved/1";
+
+/// A question for a plan whose devices have several stages in turn.
+#[derive(Clone, Copy)]
+pub(super) struct InterleavedQuestion<'a> {
+    pub(super) writer: &'a Writer<'a>,
+    pub(super) request: &'a PlanRequest,
+    /// Which actions may be chosen; none where none are to be.
+    pub(super) allowed: Option<&'a Allowed>,
+    pub(super) job: &'a Job<'a>,
+    pub(super) wish: &'a Wish,
+    pub(super) prices: &'a Prices<'a>,
+    pub(super) stop: &'a Stop,
+}
+
+impl InterleavedQuestion<'_> {
+    /// The best plan by the wish's objective, or that of the stages that are given.
+    ///
+    /// # Errors
+    /// What of the request no such plan can do, what the profile lacks, or that nothing fits, as far as anything was found.
+    pub(super) fn answer(&self) -> Result<Plan, QuestionError> {
+        self.check()?;
+        let whole = Subset::whole(self.job.fleet);
+        let repeated = repeated(self.job.fleet, self.request.virtual_stages);
+        let cuts = self.wish.cuts.without_pins();
+        let (effort, orders) = (Effort::usual(self.stop), KnownOrders::default());
+        let inquiry = Inquiry {
+            market: self.prices,
+            job: self.job,
+            subset: &repeated,
+            wish: self.wish,
+            cuts: &cuts,
+            effort: &effort,
+            orders: &orders,
+        };
+        match &self.request.partitioning {
+            Some(partitioning) => self.given(inquiry, &whole, partitioning),
+            None => self.best(inquiry, &whole),
+        }
+    }
+
+    /// The plan of stages that the request names, with the actions that it names, or allows.
+    fn given(
+        &self,
+        inquiry: Inquiry<'_, Prices<'_>>,
+        whole: &Subset,
+        partitioning: &Partitioning,
+    ) -> Result<Plan, QuestionError> {
+        let variant = self.variant_of(partitioning)?;
+        let anywhere = Cuts::anywhere(self.prices.layers());
+        let inquiry = inquiry.on(inquiry.subset, &anywhere);
+        let pipeline = self.pipeline(inquiry, &variant, whole)?;
+        let ends: Vec<usize> = partitioning.stages().iter().map(|stage| stage.last_layer).collect();
+        let candidate = pipeline.candidate(&ends).ok_or_else(|| {
+            RecommendError::Unpredictable(
+                "a stage of the partitioning cannot be predicted from this profile".to_owned(),
+            )
+        })?;
+        let links = self.writer.copy_links(&candidate, self.request.copy_pace);
+        if let Some(allowed) = self.allowed {
+            return self.lightened(&pipeline, &candidate, allowed, &links);
+        }
+        let actions = &*self.request.stage_actions;
+        let with = (!actions.is_empty()).then_some((actions, &links));
+        let Written { plan, lacks } = self.writer.interleaved(&pipeline, &candidate, with, GIVEN)?;
+        let Some((device, needed)) = lacks else { return Ok(plan) };
+        let position = candidate.stages[device].devices.first().copied().unwrap_or_default();
+        let capacity = plan.stages[device].capacity;
+        Err(RecommendError::GivenDoesNotFit {
+            partitioning: format!("{} with {} stages on each device", plan.partition(), plan.virtual_stages),
+            position,
+            device: self.job.device(position).unwrap_or_default(),
+            needed: Bytes(needed),
+            capacity: Bytes(capacity),
+            missing: Bytes(needed.saturating_sub(capacity)),
+        }
+        .into())
+    }
+
+    /// The plan of a candidate with the fastest actions that are found to fit.
+    fn lightened<C: StageCosts>(
+        &self,
+        pipeline: &Pipeline<'_, C>,
+        candidate: &Candidate,
+        allowed: &Allowed,
+        links: &CopyLinks,
+    ) -> Result<Plan, QuestionError> {
+        let room = self.room(candidate, pipeline.turns.devices());
+        let lighter = Lighter::new(self.writer, pipeline, candidate, (allowed, links), room, self.stop)?;
+        let actions: Vec<StageActions> = lighter.lightened()?;
+        Ok(self.writer.interleaved(pipeline, candidate, Some((&actions, links)), SOLVER)?.plan)
+    }
+
+    /// By device, the bytes that it may hold.
+    fn room(&self, candidate: &Candidate, devices: usize) -> Vec<u64> {
+        let most = self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        candidate.stages.iter().take(devices).map(|stage| stage.capacity.0.min(most)).collect()
+    }
+
+    fn pipeline<'p>(
+        &'p self,
+        inquiry: Inquiry<'p, Prices<'p>>,
+        variant: &'p Variant,
+        whole: &'p Subset,
+    ) -> Result<Pipeline<'p, <Prices<'p> as crate::cost::Market>::Costs>, QuestionError> {
+        let each = self.request.virtual_stages;
+        let pipeline = Pipeline::new(self.writer, inquiry, variant, whole, each);
+        pipeline.ok_or_else(|| {
+            let places = whole.devices() / variant.choices.first().map_or(1, |choice| choice.devices()).max(1);
+            let why = format!(
+                "is {}, must be a multiple of the {places} places along the pipeline where these have several stages in turn",
+                variant.batch.micro_batches
+            );
+            Invalid::field("micro_batches", why).into()
+        })
+    }
+
+    /// What a partitioning leaves open, of stages that have equally many devices.
+    fn variant_of(&self, partitioning: &Partitioning) -> Result<Variant, QuestionError> {
+        let stages = partitioning.stages();
+        let each = self.request.virtual_stages as usize;
+        let (covered, layers) = (partitioning.layer_count(), self.prices.layers());
+        if covered != layers {
+            return Err(RecommendError::CoversOther { covered, layers }.into());
+        }
+        let refuse = |why: String| Err(Invalid::field("partitioning", why).into());
+        if !stages.len().is_multiple_of(each) || stages.len() / each < 2 {
+            return refuse(format!(
+                "has {} stages, which are not {each} for each of two or more places along the pipeline: cut the model into a \
+                 multiple of {each}, or name other `virtual_stages`",
+                stages.len()
+            ));
+        }
+        let degrees = |stage: &StageConfig| (stage.data_degree, stage.tensor_degree);
+        let (data, tensor) = stages.first().map_or((1, 1), degrees);
+        if let Some(other) = stages.iter().find(|stage| degrees(stage) != (data, tensor)) {
+            return refuse(format!(
+                "has stages of other degrees ({other}), and those of a device take turns on it: give all the same degrees"
+            ));
+        }
+        let needed = data.saturating_mul(tensor).saturating_mul((stages.len() / each) as u32);
+        let there = self.job.fleet.devices();
+        if needed != there {
+            return Err(RecommendError::DeviceCount { needed, there }.into());
+        }
+        let (Some(&batch), Some(&schedule)) = (self.wish.batches.first(), self.wish.schedules.first()) else {
+            return Err(RecommendError::Stopped.into());
+        };
+        let recompute = self.wish.recompute.first().copied().unwrap_or_default();
+        let choices = vec![Choice { data, tensor, recompute }];
+        Ok(Variant { batch, schedule, choices, stages: stages.len()..=stages.len() })
+    }
+}

@@ -1,0 +1,147 @@
+//! A variant of a wish on the devices as an interleaved pipeline comes by them: all of them in turn, as often as each has a stage.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::StageActions;
+
+use super::turns::{HeldTogether, Turns};
+use crate::cost::Market;
+use crate::fleet::Subset;
+use crate::predict::{Acted, Prediction, PredictionError, StageSetting};
+use crate::recommend::acted::recompute;
+use crate::recommend::ask::Variant;
+use crate::recommend::find::{Asked, Candidate, Inquiry};
+use crate::recommend::plan::Writer;
+use crate::search::{Fleet, StageCosts};
+
+/// The devices of a fleet, `each` times in turn.
+pub(super) fn repeated(fleet: &Fleet, each: u32) -> Subset {
+    // A pipeline never leaves the only node there is.
+    let nodes = match fleet.nodes.as_slice() {
+        [only] => {
+            let mut node = only.clone();
+            (node.devices, node.whole) = (node.devices.saturating_mul(each), node.whole.saturating_mul(each));
+            vec![node]
+        }
+        nodes => (0..each).flat_map(|_| nodes.iter().cloned()).collect(),
+    };
+    let mut fleet_of_all = fleet.with_nodes(nodes);
+    // Edges are priced over the links of the very devices once it is known which these are.
+    fleet_of_all.nodes.iter_mut().for_each(|node| node.unlike = None);
+    let devices = fleet.devices();
+    Subset { fleet: fleet_of_all, origin: (0..each).flat_map(|_| 0..devices).collect() }
+}
+
+/// A variant with its prices.
+pub(super) struct Pipeline<'a, C> {
+    writer: &'a Writer<'a>,
+    asked: Asked<'a, C>,
+    pub(super) variant: &'a Variant,
+    /// The devices, once.
+    whole: &'a Subset,
+    pub(super) turns: Turns,
+    each: u32,
+    /// What stages hold that were replayed, by layers, place, and whether all layers are computed again.
+    replayed: RefCell<BTreeMap<(usize, usize, u32, bool), Rc<Acted>>>,
+}
+
+impl<'a, C: StageCosts> Pipeline<'a, C> {
+    /// Prices a variant, of equal devices of so many places; none where its micro-batches are no multiple of these.
+    pub(super) fn new<M: Market<Costs = C>>(
+        writer: &'a Writer<'a>,
+        inquiry: Inquiry<'a, M>,
+        variant: &'a Variant,
+        whole: &'a Subset,
+        each: u32,
+    ) -> Option<Self> {
+        let size = variant.choices.first()?.devices();
+        let places = (whole.devices() / size.max(1)) as usize;
+        let stages = places * each as usize;
+        Some(Self {
+            writer,
+            asked: Asked::along(inquiry, variant, &vec![size; stages]),
+            variant,
+            whole,
+            turns: Turns::of(stages, places, variant.batch.micro_batches)?,
+            each,
+            replayed: RefCell::default(),
+        })
+    }
+
+    pub(super) fn stages(&self) -> usize {
+        self.turns.devices() * self.each as usize
+    }
+
+    /// Seconds of both passes of each layer at least, wherever it is; none where stages may be faster than their layers.
+    pub(super) fn layer_seconds(&self) -> Option<Vec<f64>> {
+        self.asked.layer_seconds()
+    }
+
+    /// The plan of stages that end with these layers, whether it fits or not; none where one of them cannot be priced.
+    pub(super) fn candidate(&self, ends: &[usize]) -> Option<Candidate> {
+        let mut first = 0;
+        let stages = ends.iter().map(|&last| (std::mem::replace(&mut first, last + 1), last, 0));
+        let candidate = self.asked.given(&stages.collect::<Vec<_>>())?;
+        let mut candidate = self.asked.interleaved(candidate, self.each, self.whole);
+        for (stage, of) in (0..).zip(&mut candidate.stages) {
+            of.in_flight = self.turns.in_flight(stage);
+        }
+        Some(candidate)
+    }
+
+    /// What the stages of a candidate hold that do nothing about their memory, or that compute each of their layers again.
+    pub(super) fn acted(
+        &self,
+        candidate: &Candidate,
+        again: bool,
+    ) -> Result<Vec<Rc<Acted>>, PredictionError> {
+        let settings = settings(self.writer, candidate);
+        settings.iter().map(|setting| self.replayed(setting, again)).collect()
+    }
+
+    fn replayed(&self, setting: &StageSetting, again: bool) -> Result<Rc<Acted>, PredictionError> {
+        let key = (setting.stage.first_layer, setting.stage.last_layer, setting.stage_index, again);
+        if let Some(known) = self.replayed.borrow().get(&key) {
+            return Ok(Rc::clone(known));
+        }
+        let layers = setting.stage.layers().filter(|_| again);
+        let actions = StageActions { actions: layers.map(recompute).collect(), ..StageActions::default() };
+        let steps = self.turns.steps(setting, &actions);
+        let acted = Rc::new(self.writer.chain.predictor.acted_in(setting, &actions, steps)?);
+        self.replayed.borrow_mut().insert(key, Rc::clone(&acted));
+        Ok(acted)
+    }
+}
+
+/// The stages of a candidate as they would be trained.
+pub(super) fn settings(writer: &Writer<'_>, candidate: &Candidate) -> Vec<StageSetting> {
+    let stage_count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
+    let setting = |(stage_index, stage): (u32, &crate::recommend::CandidateStage)| StageSetting {
+        stage: stage.config(),
+        stage_index,
+        stage_count,
+        training: TrainingSpec {
+            schedule: candidate.schedule,
+            micro_batch_size: candidate.batch.micro_batch_size,
+            micro_batches: candidate.batch.micro_batches,
+            recompute: stage.choice.recompute,
+            ..writer.training
+        },
+    };
+    (0..stage_count).zip(&candidate.stages).map(setting).collect()
+}
+
+/// What a device is predicted to need: of its stages the least certain says how far that may be off.
+pub(super) fn on_device(held: &HeldTogether, stages: &[&Acted]) -> Option<Prediction> {
+    let own = held.stages.iter().filter_map(|&stage| stages.get(stage)).map(|acted| acted.prediction(0));
+    let most = own.reduce(|one, other| Prediction {
+        margin: one.margin.zip(other.margin).map(|(one, other)| one.max(other)),
+        origin: one.origin.max(other.origin),
+        ..one
+    })?;
+    // Nobody knows what of each kind is there at the fullest moment.
+    Some(Prediction { bytes: loadmaster_proto::bytes::Bytes(held.peak), breakdown: None, ..most })
+}

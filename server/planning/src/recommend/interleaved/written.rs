@@ -1,0 +1,157 @@
+//! A plan with interleaved stages as it is told and kept.
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::training::actions::{Deed, StageActions};
+
+use super::lighter::{simulated, used};
+use super::pipeline::{Pipeline, on_device, settings};
+use crate::iteration::copies::Copied;
+use crate::iteration::{Edge, interleaved_seconds};
+use crate::predict::{Acted, ActedStages, ActionsError};
+use crate::recommend::acted::{CopyLinks, mean_backward, or_other_rates};
+use crate::recommend::answer::QuestionError;
+use crate::recommend::find::Candidate;
+use crate::recommend::plan::Writer;
+use crate::search::{Seconds, StageCosts};
+
+/// A plan as it is written, and by how much the first device lacks memory.
+pub(super) struct Written {
+    pub(super) plan: Plan,
+    /// The first of the devices that lack bytes, by its place along the pipeline, and how many it needs.
+    pub(super) lacks: Option<(usize, u64)>,
+}
+
+/// What the stages of a plan do about their memory, and how fast that copies; none where nobody asks for any actions.
+pub(super) type WithActions<'a> = Option<(&'a [StageActions], &'a CopyLinks)>;
+
+impl Writer<'_> {
+    /// The plan of a candidate whose stages take turns and do this.
+    ///
+    /// # Errors
+    /// Actions that make no sense, by their path in the request, or what the profile lacks.
+    pub(super) fn interleaved<C: StageCosts>(
+        &self,
+        pipeline: &Pipeline<'_, C>,
+        candidate: &Candidate,
+        with: WithActions<'_>,
+        solver: &str,
+    ) -> Result<Written, QuestionError> {
+        let turns = &pipeline.turns;
+        let mut plan = self.plan(candidate, solver)?;
+        let settings = settings(self, candidate);
+        let given = with.map_or(&[][..], |(actions, _)| actions);
+        for (stage, actions) in given.iter().enumerate() {
+            turns
+                .check(stage, actions)
+                .map_err(|why| Invalid::field(format!("stage_actions[{}]", why.stage()), why.to_string()))?;
+        }
+        let devices: Vec<&[u32]> = candidate.stages.iter().map(|stage| &*stage.devices).collect();
+        let (acted, actions, offload) = if given.iter().all(StageActions::is_empty) {
+            let acted = pipeline.acted(candidate, false)?;
+            (acted.iter().map(|acted| Acted::clone(acted)).collect::<Vec<_>>(), Vec::new(), None)
+        } else {
+            let (predictor, model) = (&*self.chain.predictor, self.chain.model.as_ref());
+            let steps = |setting: &_, actions: &_| turns.steps(setting, actions);
+            let stages = ActedStages::in_steps(predictor, model, &settings, given, &steps)?;
+            if solver == super::GIVEN {
+                stages.check_points().map_err(ActionsError::from)?;
+            }
+            self.check_acts_on(&devices, &stages)?;
+            (stages.acted.clone(), stages.actions.clone(), Some(stages))
+        };
+        let acted: Vec<&Acted> = acted.iter().collect();
+        let mut lacks = None;
+        for (device, held) in turns.held(&acted).iter().enumerate() {
+            let Some(prediction) = on_device(held, &acted) else { continue };
+            for &stage in &held.stages {
+                self.rewrite(&mut plan.stages[stage], &prediction);
+            }
+            let needed = self.needed(&prediction).0;
+            if lacks.is_none() && needed > plan.stages[device].capacity {
+                lacks = Some((device, needed));
+            }
+        }
+        for (stage, actions) in plan.stages.iter_mut().zip(actions) {
+            stage.actions = actions;
+        }
+        if let Some((_, links)) = with {
+            let seconds = candidate.stages.iter().map(|stage| self.layers(candidate, stage));
+            let Some(seconds) = seconds.collect::<Option<Vec<_>>>() else {
+                return Ok(Written { plan, lacks });
+            };
+            let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
+            let copied = simulated(pipeline, candidate, &acted, &seconds, (&edges, links))
+                .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
+            let backward = acted.iter().zip(&candidate.stages).zip(&seconds);
+            let backward =
+                backward.map(|((acted, stage), (layers, _))| mean_backward(acted, stage.first, layers));
+            for (stage, backward) in plan.stages.iter_mut().zip(backward) {
+                if let Some(seconds) = &mut stage.seconds {
+                    seconds.backward = backward;
+                }
+            }
+            let used = used(&acted);
+            let of_copies = links.links(&used);
+            let has_more = !used.is_empty() || !of_copies.cores.is_empty();
+            plan.found.copy_rates = has_more.then(|| of_copies.rates_of(&used));
+            if given.iter().flat_map(|of| &of.actions).any(|of| matches!(of.deed, Deed::Swap(_))) {
+                plan.warnings.push(or_other_rates(&links.told(&used)));
+            }
+            if let Some(stages) = &offload {
+                for (index, stage) in plan.stages.iter_mut().enumerate() {
+                    stage.offload =
+                        stages.offload(index, |peer| waited(pipeline, &acted, &copied, index, peer));
+                }
+            }
+            tell(&mut plan, &copied, &edges, candidate);
+        }
+        self.tell_saved(&mut plan)?;
+        Ok(Written { plan, lacks })
+    }
+}
+
+/// Seconds for which a stage's device waits for the stage's copies to another one, or to the host.
+fn waited<C: StageCosts>(
+    pipeline: &Pipeline<'_, C>,
+    acted: &[&Acted],
+    copied: &Copied,
+    stage: usize,
+    peer: Option<u32>,
+) -> f64 {
+    let turns = &pipeline.turns;
+    let devices = turns.devices().max(1);
+    // Trips of a device are those of its stages, one stage after another.
+    let before: usize =
+        turns.own(stage % devices).iter().filter(|&&of| of < stage).map(|&of| acted[of].away.len()).sum();
+    let own = &acted[stage].away;
+    let is_own = |trip: u32| {
+        let of = (trip as usize).checked_sub(before).and_then(|trip| own.get(trip));
+        of.is_some_and(|of| match peer {
+            None => of.stripes.is_empty(),
+            Some(peer) => of.stripes.iter().any(|(stage, _)| *stage == peer),
+        })
+    };
+    let waits =
+        copied.waits.iter().filter(|wait| wait.device as usize == stage % devices && is_own(wait.trip));
+    waits.map(|wait| wait.end - wait.start).sum()
+}
+
+/// Writes what was simulated into a plan.
+fn tell(plan: &mut Plan, copied: &Copied, edges: &[Edge], candidate: &Candidate) {
+    let stages: Vec<Seconds> = plan
+        .stages
+        .iter()
+        .filter_map(|stage| stage.seconds)
+        .map(|of| Seconds { forward: of.forward, backward: of.backward, step: of.step })
+        .collect();
+    let Some(estimate) = &mut plan.found.iteration else { return };
+    let devices = copied.devices.len().max(1) as f64;
+    let busy: f64 = copied.devices.iter().map(|of| of.busy).sum();
+    estimate.seconds = copied.iteration_seconds;
+    estimate.closed_form =
+        interleaved_seconds(&stages, edges, candidate.batch.micro_batches, candidate.virtual_stages);
+    if copied.iteration_seconds > 0.0 {
+        estimate.bubble = (1.0 - busy / (devices * copied.iteration_seconds)).max(0.0);
+    }
+}

@@ -1,0 +1,146 @@
+//! Plans whose devices take turns with several stages (Megatron-LM's virtual pipeline stages), as a user asks for them.
+
+use loadmaster_proto::wire::v1::SimulatedSchedule;
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use serde_json::Value;
+
+use crate::over_time::{is_same, plan, simulated};
+
+/// A planner with a profile of GPT-2: embedding, four blocks, norm and head.
+fn scene() -> (Planner, Worker) {
+    let planner = Planner::start();
+    let worker = Worker::start(&planner, &WorkerOptions::default());
+    let options = ["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4", "--schedule", "1f1b"];
+    profile(&planner, &SMALL_GPT2, &options);
+    (planner, worker)
+}
+
+/// Asks for two stages on each of two devices.
+fn asked(planner: &Planner, devices: &str, more: &[&str]) -> Value {
+    let ask = ["plan", "recommend", "--profile", "gpt", "--virtual-stages", "2", "--devices", devices];
+    json(planner, &[&ask[..], more].concat())
+}
+
+/// The plan is proven, has two stages on each device, and is shown so: its own timeline takes the seconds that it says, its devices are
+/// counted once, and whatever else would take it for one with a stage on each device refuses it by name.
+#[tokio::test(flavor = "multi_thread")]
+async fn stages_take_turns_on_their_devices() {
+    let (planner, _worker) = scene();
+    let channel = planner.channel().await;
+    let found =
+        asked(&planner, "2x512MiB", &["--objective", "min-iteration-time", "--micro-batch-size", "4"]);
+    assert_eq!(found["certificate"]["proven"], true, "{found}");
+    let name = found["name"].as_str().unwrap();
+    let stored = plan(&channel, name).await;
+    assert_eq!((stored.virtual_stages, stored.stages.len(), stored.device_count), (2, 4, 2));
+    assert_eq!(stored.devices.iter().map(|group| group.count).sum::<i32>(), 2);
+    for (one, other) in [(0, 2), (1, 3)] {
+        let (one, other) = (&stored.stages[one], &stored.stages[other]);
+        assert_eq!((&one.device_ranges, &one.predicted_peak), (&other.device_ranges, &other.predicted_peak));
+    }
+    let seconds = stored.iteration.as_ref().unwrap().iteration_seconds;
+    let own = simulated(&channel, name, 0, SimulatedSchedule::Unspecified).await;
+    assert!(
+        own.schedule() == SimulatedSchedule::Interleaved && is_same(own.iteration_seconds, seconds),
+        "{own:?}"
+    );
+    // Four micro-batches of either stage, there and back, and the updates.
+    assert!(own.lanes.len() == 2 && own.lanes.iter().all(|lane| lane.passes.len() == 2 * 2 * 4 + 1));
+    let flat = json(
+        &planner,
+        &[
+            "plan",
+            "recommend",
+            "--profile",
+            "gpt",
+            "--devices",
+            "2x512MiB",
+            "--objective",
+            "min-iteration-time",
+            "--micro-batch-size",
+            "4",
+        ],
+    );
+    let flat = flat["iteration"]["iterationSeconds"].as_f64().unwrap();
+    let baseline = stored.baselines.iter().find(|of| of.name == "one-stage-each").unwrap();
+    assert!(is_same(baseline.iteration_seconds.unwrap(), flat), "{baseline:?}");
+
+    let shown = cli(&planner, &["plan", "show", name, "--picture"]).stdout;
+    for part in ["2 stages on each device in turn", "4 stages on 2 devices", "device 1 ", "0, 2: "] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let listed = json(&planner, &["plan", "list", "--filter", "devices = 2"]);
+    assert!(listed.to_string().contains(name), "{listed}");
+    for (verb, word) in [
+        (&["plan", "validate", name][..], "trained"),
+        (&["plan", "export", name, "--launcher", "megatron"], "exported"),
+        (&["plan", "predict", "--plan", name], "predicted anew"),
+        (
+            &["plan", "bind", name, "--nodes", "n0", "--device-indices", "0,1", "--device-kind", "cpu"],
+            "bound to nodes",
+        ),
+        (&["plan", "show", name, "--schedule", "gpipe"], "take turns on their devices"),
+    ] {
+        let refused = cli(&planner, verb);
+        assert!(refused.code != 0 && refused.stderr.contains(word), "{verb:?}: {}", refused.stderr);
+    }
+    for (more, option) in [
+        (&["--memory", "chunks", "--host-memory", "1GiB"][..], "--virtual-stages"),
+        (&["--objective", "min-devices"], "--objective"),
+        (&["--launcher", "megatron"], "--launcher"),
+        (
+            &["--micro-batches", "3", "--micro-batch-size", "4", "--objective", "min-iteration-time"],
+            "--micro-batches",
+        ),
+    ] {
+        let ask = ["plan", "recommend", "--profile", "gpt", "--virtual-stages", "2", "--devices", "2x512MiB"];
+        let refused = cli(&planner, &[&ask[..], more].concat());
+        assert!(refused.code != 0 && refused.stderr.contains(option), "{more:?}: {}", refused.stderr);
+    }
+}
+
+/// Where memory is short, actions are chosen that make the stages of each device fit together: the timeline has their copies, and
+/// no device holds more than it has. The same stages and actions, given, are the same plan but for who chose them.
+#[tokio::test(flavor = "multi_thread")]
+async fn actions_are_chosen_for_stages_that_take_turns() {
+    let (planner, _worker) = scene();
+    let channel = planner.channel().await;
+    let free = asked(&planner, "2x512MiB", &["--objective", "min-iteration-time", "--micro-batch-size", "4"]);
+    let peak: i64 = free["predictedPeak"]["bytes"].as_str().unwrap().parse().unwrap();
+    let devices = format!("2x{}B", peak * 4 / 5);
+    let rates = ["--copy-rates", "host=200MB/s,peer=300MB/s"];
+    let actions = ["--actions", "recompute,host", "--host-memory", "64MiB", "--micro-batch-size", "4"];
+    let found = asked(&planner, &devices, &[&actions[..], &rates].concat());
+    let name = found["name"].as_str().unwrap();
+    let stored = plan(&channel, name).await;
+    let capacity = peak * 4 / 5;
+    assert!(stored.predicted_peak.as_ref().is_some_and(|of| of.bytes <= capacity), "{stored:?}");
+    assert!(stored.stages.iter().any(|stage| stage.actions.is_some()), "{stored:?}");
+    let certificate = stored.certificate.as_ref().unwrap();
+    assert!(certificate.bound.is_some_and(|bound| bound <= certificate.value), "{certificate:?}");
+    let seconds = stored.iteration.as_ref().unwrap().iteration_seconds;
+    let own = simulated(&channel, name, 0, SimulatedSchedule::Unspecified).await;
+    assert!(is_same(own.iteration_seconds, seconds), "{} {seconds}", own.iteration_seconds);
+    let moves =
+        stored.stages.iter().any(|stage| stage.offload.as_ref().is_some_and(|of| !of.copies.is_empty()));
+    assert_eq!(moves, !own.copies.is_empty(), "{own:?}");
+
+    let none = cli(
+        &planner,
+        &[
+            "plan",
+            "recommend",
+            "--profile",
+            "gpt",
+            "--virtual-stages",
+            "2",
+            "--devices",
+            "2x1MiB",
+            "--actions",
+            "recompute",
+            "--micro-batch-size",
+            "4",
+        ],
+    );
+    assert!(none.code != 0 && none.stderr.contains("lacks"), "{}", none.stderr);
+}

@@ -246,10 +246,6 @@ impl PlanQuestion {
     ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         let Prepared { mut writer, job, wish, .. } = prepared;
         let request = &self.request;
-        // Where no objective is named the fastest actions are asked for.
-        let objective = request.goal.objective.unwrap_or(Objective::MinIterationTime);
-        writer.goal.objective = Some(objective);
-        let wish = Wish { objective, ..wish };
         let any = self.there(allowed, &mut writer);
         let allowed = match &wish.rules {
             Some(rules) => rules.allowed(&any)?,

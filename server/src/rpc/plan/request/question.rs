@@ -55,10 +55,12 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     let chunks = super::chunks::asked(request)?;
     // With chunks it is they that take memory of the host.
     let allowed = if chunks.is_none() { allowed(request, mode, rules)? } else { None };
+    // Where actions are to be chosen and no objective is named, the fastest plan is asked for, whatever that leaves open.
+    let usual = if allowed.is_some() { Objective::MinIterationTime } else { Objective::default() };
     let asked = PlanRequest {
         goal: Goal {
-            // Where actions or chunks are to be chosen and no objective is named, the fastest plan is asked for.
-            objective: objective.or_else(|| (allowed.is_none() && chunks.is_none()).then(Objective::default)),
+            // So it is in chunks, but of the batch that is asked for or was profiled.
+            objective: objective.or_else(|| chunks.is_none().then_some(usual)),
             memory_unit: field::<Option<_>, _>("memory_unit", request.memory_unit)?.unwrap_or_default(),
             shape,
             launcher,
@@ -366,9 +368,11 @@ mod tests {
             let named = asked(v1::RecommendPlanRequest { objective: objective.into(), ..some() });
             assert!(named.allowed.is_some() && named.goal.objective.is_some());
         }
-        let unnamed = asked(some());
-        assert_eq!(unnamed.goal.objective, None, "the fastest, of the batch that was profiled");
-        assert_eq!(sizes(some()), [(4, 6)]);
+        let fastest =
+            || v1::RecommendPlanRequest { objective: v1::Objective::MinIterationTime.into(), ..some() };
+        assert_eq!(asked(some()), asked(fastest()), "the fastest, of any micro-batch");
+        assert_eq!(sizes(some()), sizes(fastest()));
+        assert!(sizes(some()).len() > 1);
         let stages = Partitioning::from_sizes(&[2, 2]).unwrap();
         let given = || v1::RecommendPlanRequest { partitioning: Some((&stages).into()), ..some() };
         let field = |request: v1::RecommendPlanRequest| match question(&request).unwrap_err() {

@@ -13,8 +13,9 @@ pub(super) struct Memory {
     /// Where parameters and optimizer state are while the model is trained. In chunks they lie in the host's memory, of
     /// which --host-memory says how much may be taken, and one stage trains the whole model: like devices of one node share
     /// its chunks, each with its part of every micro-batch, or several of them are shards of a replica where the profile knows
-    /// layers at a tensor degree (--tensor-degrees). What is best is then min-iteration-time, unless --objective is
-    /// min-peak-memory, max-batch or max-model. The options below fix what is chosen otherwise.
+    /// layers at a tensor degree (--tensor-degrees). What is best is then min-iteration-time with the micro-batch that is named
+    /// or profiled, unless --objective is min-iteration-time, which chooses it, min-peak-memory, max-batch or max-model. The
+    /// options below fix what is chosen otherwise.
     #[arg(long, value_parser = choice::<v1::MemoryMode>())]
     pub(super) memory: Option<v1::MemoryMode>,
 

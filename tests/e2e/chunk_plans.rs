@@ -429,7 +429,7 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         (
             "2x512MiB",
             &["--chunk-embedding", "host", "--tensor-degrees", "2"],
-            ["--chunk-embedding", "each of 2 shards has its own rows"],
+            ["--chunk-embedding: is host, but each of 2 shards has its own rows", "`--tensor-degrees` 1"],
         ),
         (
             "2x512MiB",
@@ -578,6 +578,9 @@ fn shards_in_chunks_are_planned_and_trained_as_predicted() {
     let replicas = ask("2x256MiB", &["--tensor-degrees", "1"]);
     assert_eq!(degrees(&replicas), (2, 1), "{replicas}");
     assert!(seconds(&open) <= seconds(&two).min(seconds(&replicas)) * 1.002, "{open}");
+    // What shards cannot do leaves them out, where nobody named them.
+    let gathered = ask("2x256MiB", &["--chunk-embedding", "host"]);
+    assert_eq!(degrees(&gathered), (2, 1), "{gathered}");
     // Of chunks of one size each shard holds fewer than the whole model, in its own host's memory.
     let fixed =
         ["--chunks-on-device", "0", "--host-copy", "made", "--chunk-size", "16384", "--tensor-degrees"];

@@ -3,22 +3,26 @@
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::chunks::activations::ActivationPlace;
+use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::FixedChunks;
 use loadmaster_proto::plan::objective::SearchMode;
+use loadmaster_proto::training::stage::StageConfig;
 
-use super::ChunksQuestion;
+use super::{ChunksQuestion, Scene};
 use crate::chunks::{ChunkChoices, TriedSizes};
 use crate::recommend::ask::Rules;
 
+/// Where a request names where the table of tokens may be.
+const EMBEDDINGS: &str = "chunks.embeddings";
 /// Where choices of a search are named in a request.
 const NAMES: [(&str, &str); 11] = [
     ("sizes", "chunks.chunk_elements"),
     ("layouts", "chunks.layouts"),
     ("orders", "chunks.orders"),
     ("host_copies", "chunks.host_copies"),
-    ("embedding", "chunks.embeddings"),
+    ("embedding", EMBEDDINGS),
     ("activations", "chunks.activations"),
     ("staging", "chunks.staging"),
     ("recomputes", "recompute"),
@@ -28,13 +32,33 @@ const NAMES: [(&str, &str); 11] = [
 ];
 
 /// What is wrong with a search's question, in the fields of the request that it was made from.
-pub(super) fn by_request(invalid: Invalid) -> Invalid {
+pub(super) fn by_request(invalid: &Invalid) -> Invalid {
     let named = |field: &str| NAMES.iter().find(|(own, _)| *own == field).map(|(_, name)| *name);
     let mut violations = invalid.violations().iter().map(|violation| {
         let field = named(&violation.field).unwrap_or(&violation.field).to_owned();
         Invalid::field(field, violation.description.clone())
     });
     violations.next().unwrap_or_else(|| invalid.clone())
+}
+
+impl Scene<'_> {
+    /// The same, with what to name where it is shards that cannot.
+    pub(super) fn by_request(&self, invalid: &Invalid) -> Invalid {
+        let told = by_request(invalid);
+        let whole = StageConfig::single(0, self.model.layers().len().saturating_sub(1));
+        let are_chosen = self.question.request.partitioning.is_none() && self.devices.shards > 1;
+        match told.violations() {
+            [only]
+                if are_chosen
+                    && only.field == EMBEDDINGS
+                    && HostTable::check(EmbeddingPlace::Host, self.model, &whole).is_ok() =>
+            {
+                let remedy = format!("{} (`constraints.tensor_degrees` 1)", only.description);
+                Invalid::field(EMBEDDINGS, remedy)
+            }
+            _ => told,
+        }
+    }
 }
 
 impl ChunksQuestion<'_> {

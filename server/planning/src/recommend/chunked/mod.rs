@@ -89,13 +89,18 @@ impl ChunksQuestion<'_> {
     /// # Errors
     /// As [`Self::answer`], but for room.
     pub(super) fn has_room(&self) -> Result<bool, QuestionError> {
+        let (mut is_possible, mut wrong) = (false, None);
         for scene in self.scenes()? {
             let Some(&batch) = scene.batches.first() else { continue };
-            if scene.has_room(batch, scene.devices.capacity).map_err(|error| scene.refused(error))? {
-                return Ok(true);
+            match scene.has_room(batch, scene.devices.capacity) {
+                Ok(true) => return Ok(true),
+                Ok(false) => is_possible = true,
+                // Other devices, or another split of them, may do what the request names.
+                Err(error @ NoChunks::Invalid(_)) => wrong = wrong.or_else(|| Some(scene.refused(error))),
+                Err(error) => return Err(scene.refused(error)),
             }
         }
-        Ok(false)
+        wrong.filter(|_| !is_possible).map_or(Ok(false), Err)
     }
 
     /// One for each number of devices that may train, with the batches that these split evenly. At least one.
@@ -195,7 +200,7 @@ impl Scene<'_> {
     /// Why there is no plan, as it is told.
     fn refused(&self, error: NoChunks) -> QuestionError {
         match error {
-            NoChunks::Invalid(invalid) => asked::by_request(invalid).into(),
+            NoChunks::Invalid(invalid) => self.by_request(&invalid).into(),
             NoChunks::Unknown(error) => error.into(),
             NoChunks::NoRoom(lack) => {
                 let (moment, device) = (self.moment(&lack), self.devices.told());

@@ -11,17 +11,17 @@ use super::with_plain::{better_is, is_better};
 use crate::recommend::answer::{QuestionError, RecommendError};
 
 /// The best answer and its position, the fewest devices of equal ones. Its bound is one of all answers. Where there is none, what
-/// lacks with most devices.
+/// lacks with most devices, or else what none of them can do of what the request names: what some can leaves out the others.
 ///
 /// # Errors
-/// None of them is a plan, or one has another reason than that its devices cannot.
+/// None of them is a plan, or what one needs is not known.
 pub(super) fn best(
     objective: Objective,
     answers: impl Iterator<Item = Result<Plan, QuestionError>>,
 ) -> Result<(usize, Plan), QuestionError> {
     let mut best: Option<(usize, Plan)> = None;
     let mut proofs: Vec<Certificate> = Vec::new();
-    let (mut is_cut, mut refused) = (false, None);
+    let (mut is_cut, mut refused, mut wrong) = (false, None, None);
     for (index, answer) in answers.enumerate() {
         match answer {
             Ok(plan) => {
@@ -34,11 +34,17 @@ pub(super) fn best(
                 is_cut |= matches!(why, RecommendError::Stopped);
                 refused = Some(why);
             }
+            Err(QuestionError::Invalid(why)) => {
+                wrong.get_or_insert(why);
+            }
             Err(why) => return Err(why),
         }
     }
     let Some((index, mut plan)) = best else {
-        return Err(refused.unwrap_or(RecommendError::Stopped).into());
+        return Err(match (refused, wrong) {
+            (None, Some(wrong)) => wrong.into(),
+            (refused, _) => refused.unwrap_or(RecommendError::Stopped).into(),
+        });
     };
     if let Some(certificate) = &mut plan.found.certificate {
         let bounds: Option<Vec<f64>> = proofs.iter().map(|of| of.bound).collect();

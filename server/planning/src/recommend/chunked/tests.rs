@@ -109,7 +109,7 @@ fn refusals_of_a_search_name_fields_of_the_request() {
         ("recomputes", "recompute"),
         ("schedule", "schedule"),
     ] {
-        let told = by_request(Invalid::field(own, "is wrong"));
+        let told = by_request(&Invalid::field(own, "is wrong"));
         assert_eq!((told.violations()[0].field.as_str(), told.violations().len()), (asked, 1));
         assert_eq!(told.violations()[0].description, "is wrong");
     }
@@ -138,6 +138,14 @@ fn the_best_number_of_devices_is_bounded_by_all_of_them() {
     assert_eq!(best(with(Err(no_room()))), (1, Some(1.0), false));
     let stopped = Err(RecommendError::Stopped.into());
     assert_eq!(best(with(stopped)), (1, None, true));
+    // What some splits of the devices cannot do of what was named leaves these out, unless none is left.
+    let wrong = || Err(Invalid::field("chunks.embeddings", "is wrong").into());
+    assert_eq!(best(with(wrong())), (1, Some(1.0), false));
+    let left = |answers: Vec<Result<Plan, QuestionError>>| {
+        several::best(Objective::MinIterationTime, answers.into_iter()).unwrap_err()
+    };
+    assert!(matches!(left(vec![wrong(), wrong()]), QuestionError::Invalid(_)));
+    assert!(matches!(left(vec![wrong(), Err(no_room())]), QuestionError::Recommend(_)));
     // What is known of visits is known of the best plan's.
     let mut visited = three();
     visited[1].as_mut().unwrap().found.certificate.as_mut().unwrap().fetches_fewest = true;

@@ -3,8 +3,12 @@
 use loadmaster_planning::predict::choose::PredictorKind;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::MemoryMode;
+use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
+
+use crate::rpc::error::ApiError;
+use crate::rpc::plan::request::first_choice;
 
 /// Checks that a request says one thing alone of where parameters and state are.
 ///
@@ -17,8 +21,9 @@ pub(super) fn check(
 ) -> Result<(), Invalid> {
     let refuse = |field: &str, why: &str| Err(Invalid::field(field, why));
     if !matches!(mode, Some(MemoryMode::Chunks | MemoryMode::Best)) {
+        let chosen = asked.chunk_choices.as_ref().map(|choices| first_choice("chunk_choices", choices));
         for (field, is_named) in [
-            ("chunk_choices", asked.chunk_choices.is_some()),
+            (chosen.as_deref().unwrap_or_default(), chosen.is_some()),
             ("host_memory_bytes", asked.host_memory_bytes != 0),
             ("host_update_rate", asked.host_update_rate != 0.0),
             ("copy_pace", asked.copy_pace.is_some()),
@@ -57,9 +62,31 @@ pub(super) fn check(
     Ok(())
 }
 
+/// An error of a plan's own chunks in the field that names another training than the plan's, where one does.
+pub(super) fn of_plans_chunks(error: ApiError, own: &TrainingSpec, asked: &TrainingSpec) -> ApiError {
+    let ApiError::Invalid(invalid) = &error else { return error };
+    let Some(violation) = invalid.violations().first().filter(|of| of.field.starts_with("chunks")) else {
+        return error;
+    };
+    let changed = [
+        ("recompute", own.recompute != asked.recompute),
+        ("micro_batches", own.micro_batches != asked.micro_batches),
+        ("schedule", own.schedule != asked.schedule),
+        ("micro_batch_size", own.micro_batch_size != asked.micro_batch_size),
+    ];
+    let Some((field, _)) = changed.into_iter().find(|(_, is_changed)| *is_changed) else { return error };
+    let why = format!(
+        "is another one than the plan's, whose chunks do not go with it ({}): leave it out, or have chunks chosen for it by \
+         `memory_mode`",
+        violation.description
+    );
+    Invalid::field(field, why).into()
+}
+
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::training::stage::Partitioning;
+    use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
 
     use super::*;
 
@@ -95,6 +122,10 @@ mod tests {
                 chosen.iter().for_each(|&mode| assert_eq!(check(&asked, mode, None), Ok(())));
             }
         }
+        let orders = vec![v1::ChunkOrder::Layer.into()];
+        let chunk_choices = Some(v1::ChunkChoices { orders, ..v1::ChunkChoices::default() });
+        let ordered = v1::PredictMemoryRequest { chunk_choices, ..some() };
+        assert_eq!(refused(&ordered, None, None), "chunk_choices.orders");
         let given = v1::PredictMemoryRequest { chunks: Some(v1::ChunkedStage::default()), ..some() };
         assert_eq!(check(&given, None, None), Ok(()));
         assert_eq!(refused(&given, Some(MemoryMode::Plain), None), "chunks");
@@ -109,5 +140,35 @@ mod tests {
             assert_eq!(refused(&some(), mode, Some(PredictorKind::Capture)), "predictor");
             assert_eq!(check(&some(), mode, Some(PredictorKind::Component)), Ok(()));
         }
+    }
+
+    /// Where the chunks are a plan's, what is wrong is the setting that is not.
+    #[test]
+    fn another_training_than_the_plans_is_what_its_chunks_do_not_go_with() {
+        let own = TrainingSpec {
+            precision: Precision::Fp32,
+            optimizer: Optimizer::default(),
+            schedule: Schedule::Gpipe,
+            micro_batch_size: 8,
+            micro_batches: 4,
+            recompute: RecomputePolicy::None,
+            seed: 0,
+        };
+        let told = |asked: &TrainingSpec, field: &str| match of_plans_chunks(
+            Invalid::field(field, "chunk 1 is away").into(),
+            &own,
+            asked,
+        ) {
+            ApiError::Invalid(invalid) => invalid.violations()[0].clone(),
+            other => panic!("{other}"),
+        };
+        let again = TrainingSpec { recompute: RecomputePolicy::Layer, ..own };
+        let violation = told(&again, "chunks.residency.planned");
+        assert_eq!(violation.field, "recompute");
+        assert!(violation.description.contains("chunk 1 is away"), "{}", violation.description);
+        let more = TrainingSpec { micro_batches: 8, ..own };
+        assert_eq!(told(&more, "chunks.residency.planned").field, "micro_batches");
+        assert_eq!(told(&own, "chunks.residency.planned").field, "chunks.residency.planned");
+        assert_eq!(told(&again, "stage_actions").field, "stage_actions");
     }
 }

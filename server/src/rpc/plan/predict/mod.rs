@@ -93,6 +93,8 @@ impl Plans {
         };
         let actions = AskedActions { stages: actions, are_given };
         let given = field::<Option<ChunkedStage>, _>("chunks", request.chunks.clone())?;
+        // Whose chunks are given is wrong about them; those of a plan are right for the plan's own training.
+        let of_training = plan.as_ref().filter(|_| given.is_none()).map(|plan| plan.content.training);
         let chunks = given.or_else(|| of_plan().filter(|_| !is_anew));
         let scene = Scene { chain, stages, capacities, training, margin, launcher };
         if let Some(mode @ (MemoryMode::Chunks | MemoryMode::Best)) = mode {
@@ -100,7 +102,12 @@ impl Plans {
             return self.chosen(&request, scene, or_plain, limit).await;
         }
         let answer = move || match chunks {
-            Some(stage) => scene.in_given_chunks(&stage, &actions.stages),
+            Some(stage) => {
+                scene.in_given_chunks(&stage, &actions.stages).map_err(|error| match of_training {
+                    Some(own) => contradictions::of_plans_chunks(error, &own, &training),
+                    None => error,
+                })
+            }
             None => scene.plain(&actions),
         };
         blocking("planning failed", answer).await

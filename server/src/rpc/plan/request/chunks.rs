@@ -54,8 +54,9 @@ pub(super) fn asked(request: &v1::RecommendPlanRequest) -> Result<Option<AskedCh
 /// # Errors
 /// Something is said of chunks, and there are to be none.
 fn of_none(request: &v1::RecommendPlanRequest) -> Result<(), Invalid> {
+    let chosen = request.chunks.as_ref().map(|choices| first_choice("chunks", choices));
     for (field, is_named) in [
-        ("chunks", request.chunks.is_some()),
+        (chosen.as_deref().unwrap_or_default(), chosen.is_some()),
         ("host_update_rate", request.host_update_rate != 0.0),
         ("grow", request.grow.is_some()),
     ] {
@@ -66,6 +67,38 @@ fn of_none(request: &v1::RecommendPlanRequest) -> Result<(), Invalid> {
         }
     }
     Ok(())
+}
+
+/// The path of the first of these choices that fixes something, which are in a field of this name; that field where none does.
+pub(in crate::rpc::plan) fn first_choice(field: &str, choices: &v1::ChunkChoices) -> String {
+    let v1::ChunkChoices {
+        layouts,
+        chunk_elements,
+        orders,
+        host_copies,
+        embeddings,
+        activations,
+        on_device,
+        ahead,
+        behind,
+        staging,
+        kernel,
+    } = choices;
+    let named = [
+        ("layouts", !layouts.is_empty()),
+        ("chunk_elements", !chunk_elements.is_empty()),
+        ("orders", !orders.is_empty()),
+        ("host_copies", !host_copies.is_empty()),
+        ("embeddings", !embeddings.is_empty()),
+        ("activations", !activations.is_empty()),
+        ("on_device", on_device.is_some()),
+        ("ahead", ahead.is_some()),
+        ("behind", behind.is_some()),
+        ("staging", *staging != 0),
+        ("kernel", *kernel != 0),
+    ];
+    let first = named.iter().find(|(_, is_named)| *is_named);
+    first.map_or_else(|| field.to_owned(), |(name, _)| format!("{field}.{name}"))
 }
 
 fn host_update(rate: f64) -> Result<Option<f64>, Invalid> {
@@ -119,6 +152,8 @@ mod tests {
         let chunks = Some(v1::ChunkChoices::default());
         let grow = Some(v1::GrownModel { parameter: "blocks".to_owned(), first: 0, last: 9 });
         assert_eq!(plain(v1::RecommendPlanRequest { chunks, ..some() }), "chunks");
+        let chunks = Some(v1::ChunkChoices { ahead: Some(0), staging: 2, ..v1::ChunkChoices::default() });
+        assert_eq!(plain(v1::RecommendPlanRequest { chunks, ..some() }), "chunks.ahead");
         assert_eq!(plain(v1::RecommendPlanRequest { host_update_rate: 1e8, ..some() }), "host_update_rate");
         assert_eq!(plain(v1::RecommendPlanRequest { grow: grow.clone(), ..some() }), "grow");
         let ways = vec![v1::MemoryWay::Host.into()];

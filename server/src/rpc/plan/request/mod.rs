@@ -13,6 +13,7 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::{field, v1};
 
+pub(super) use chunks::first_choice;
 pub(super) use devices::{excluded, fleet_error};
 pub(super) use question::question;
 

@@ -29,16 +29,30 @@ pub trait Choice: Copy + Default + Send + Sync + fmt::Debug + 'static {
     }
 }
 
-macro_rules! choices {
-    ($($name:path { $($value:ident: $help:literal),+ $(,)? })+) => {$(
-        impl Choice for $name {
-            const ALL: &'static [(Self, &'static str)] = &[$((Self::$value, $help)),+];
+/// The word of a value that can be chosen, by its constant in the protocol; none of another one.
+pub fn word_of(constant: &str) -> Option<String> {
+    OF_ENUMS.iter().find_map(|of| of(constant))
+}
 
-            fn constant(self) -> &'static str {
-                self.as_str_name()
+fn word_in<T: Choice>(constant: &str) -> Option<String> {
+    T::ALL.iter().map(|&(value, _)| value).find(|value| value.constant() == constant).map(Choice::word)
+}
+
+macro_rules! choices {
+    ($($name:path { $($value:ident: $help:literal),+ $(,)? })+) => {
+        $(
+            impl Choice for $name {
+                const ALL: &'static [(Self, &'static str)] = &[$((Self::$value, $help)),+];
+
+                fn constant(self) -> &'static str {
+                    self.as_str_name()
+                }
             }
-        }
-    )+};
+        )+
+
+        /// Of each enum the word of its constants.
+        const OF_ENUMS: &[fn(&str) -> Option<String>] = &[$(word_in::<$name>),+];
+    };
 }
 
 choices! {
@@ -277,5 +291,8 @@ mod tests {
         assert_eq!(v1::run::State::OutOfMemory.word(), "out-of-memory");
         assert_eq!(v1::SearchMode::AmpAnnealing.word(), "amp-annealing");
         assert_eq!(v1::Launcher::ColossalAi.word(), "colossal-ai");
+        assert_eq!(word_of("SIMULATED_SCHEDULE_INTERLEAVED").as_deref(), Some("interleaved"));
+        assert_eq!(word_of("MEMORY_MODE_CHUNKS").as_deref(), Some("chunks"));
+        assert_eq!((word_of("MEMORY_MODE_UNSPECIFIED"), word_of("NO_FEASIBLE_PLAN")), (None, None));
     }
 }

@@ -2,6 +2,7 @@
 
 mod tables;
 
+use loadmaster_show::choice::word_of;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -119,9 +120,9 @@ fn without_index(part: &str) -> (&str, Option<&str>) {
 }
 
 /// A text with options in place of the names of fields: of those that cannot be taken for words, which have an
-/// underscore or stand in back quotes.
+/// underscore or stand in back quotes. Constants of the protocol are told as what is typed.
 fn words(text: &str, table: OptionTable) -> String {
-    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.');
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
     let mut told = String::with_capacity(text.len());
     let mut rest = text;
     while !rest.is_empty() {
@@ -129,11 +130,10 @@ fn words(text: &str, table: OptionTable) -> String {
         let (word, after) = rest.split_at(end);
         let name = word.trim_end_matches('.');
         let is_quoted = told.ends_with('`') && after.starts_with('`');
-        match (is_quoted || name.contains('_')).then(|| known(name, table)).flatten() {
-            Some(option) => {
-                let option = option.split([':', '*']).next().unwrap_or(option);
-                told.push_str(&(option.to_owned() + &word[name.len()..]));
-            }
+        let option = |option: &str| option.split([':', '*']).next().unwrap_or(option).to_owned();
+        let typed = || known(name, table).map(option).or_else(|| word_of(name));
+        match (is_quoted || name.contains('_')).then(typed).flatten() {
+            Some(typed) => told.push_str(&(typed + &word[name.len()..])),
             None => told.push_str(word),
         }
         let other = after.find(is_name).unwrap_or(after.len());

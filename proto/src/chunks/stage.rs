@@ -240,11 +240,14 @@ impl ChunkedStage {
             table: table.as_ref(),
         })?;
         if host.bytes > self.host_memory.0 {
+            let other = match self.host_copy {
+                HostCopy::Kept => format!(", or choose `{}` copies", HostCopy::Made),
+                HostCopy::Made => String::new(),
+            };
             let why = format!(
-                "is {}, but the chunks take {} of the host: give more, or choose `{}` copies",
+                "is {}, but the chunks take {} of the host: give more{other}",
                 self.host_memory,
-                Bytes(host.bytes),
-                HostCopy::Made
+                Bytes(host.bytes)
             );
             return Err(Invalid::field("host_memory", why));
         }

@@ -117,6 +117,24 @@ fn every_host_has_all_of_a_table_that_ranks_share() {
     assert_eq!(shared.parameters, None, "rows need no more");
 }
 
+/// A host that is too small is told what chooses less of it, as long as there is such a choice.
+#[test]
+fn what_is_chosen_already_is_no_remedy() {
+    let told = |host_copy| {
+        let stage = stage(EmbeddingPlace::Chunk, ChunkOrder::Layer);
+        let stage = ChunkedStage { host_copy, host_memory: Bytes(1), ..stage };
+        stage.lay_out(&gpt(true), &training(RecomputePolicy::None)).unwrap_err().violations()[0].clone()
+    };
+    for (host_copy, helps) in [(HostCopy::Kept, true), (HostCopy::Made, false)] {
+        let violation = told(host_copy);
+        assert_eq!(
+            (violation.field.as_str(), violation.description.contains("`made`")),
+            ("host_memory", helps)
+        );
+        assert!(violation.description.contains("give more"), "{violation:?}");
+    }
+}
+
 /// What cannot be is refused by the name of its field, with what can be.
 #[test]
 fn tables_that_are_not_there_are_refused() {

@@ -178,13 +178,21 @@ fn check_stripes(stripes: &[Stripe], of: ActedStage<'_>) -> Result<(), Invalid> 
         if !seen.insert(stripe.stage) {
             return at("stage", format!("is {}, as another stripe's: name each peer once", stripe.stage));
         }
-        in_range("share", stripe.share, 1..=Stripe::WHOLE).map_err(|invalid| invalid.of_entry(index))?;
-        sum += u64::from(stripe.share);
+        let share = u64::from(stripe.share);
+        if !(1..=u64::from(Stripe::WHOLE)).contains(&share) {
+            let [own, least, most] = [share, 1, Stripe::WHOLE.into()].map(Stripe::percent);
+            return at("share", format!("is {own}, must be {least} to {most}"));
+        }
+        sum += share;
     }
     if sum != u64::from(Stripe::WHOLE) {
         return Err(Invalid::field(
             "",
-            format!("have shares of {sum} in all, must add up to {}", Stripe::WHOLE),
+            format!(
+                "have shares of {} in all, must add up to {}",
+                Stripe::percent(sum),
+                Stripe::percent(Stripe::WHOLE.into())
+            ),
         ));
     }
     Ok(())

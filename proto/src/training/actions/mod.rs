@@ -269,6 +269,11 @@ impl Stripe {
     /// Stripes begin at multiples of so many bytes, as allocations do.
     const ALIGNMENT: u64 = 64;
 
+    /// A share, or a sum of several, as people write it: `60%`.
+    pub(super) fn percent(share: u64) -> String {
+        format!("{}%", share as f64 * 100.0 / f64::from(Self::WHOLE))
+    }
+
     /// How a block of so many bytes is split: bytes of each stripe in order. They add up to all of it.
     ///
     /// ```

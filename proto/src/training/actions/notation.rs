@@ -52,9 +52,12 @@ impl FromStr for StagedAction {
 fn parse(text: &str) -> Result<StagedAction, String> {
     let (place, deed) = text.split_once('=').ok_or("nothing follows a `=`")?;
     let (stage, layers) = place.split_once('/').ok_or("no `/` is between stage and layers")?;
-    let (layers, slots) = layers.split_once('@').unwrap_or((layers, ""));
+    let (layers, slots) = match layers.split_once('@') {
+        Some((_, "")) => return Err("no slot follows the `@`: leave it out for all of them".to_owned()),
+        Some((layers, slots)) => (layers, numbers(slots)?),
+        None => (layers, Vec::new()),
+    };
     let (first, last) = layers.split_once("..").unwrap_or((layers, layers));
-    let slots = if slots.is_empty() { Vec::new() } else { numbers(slots)? };
     Ok(StagedAction {
         stage: number(stage)?,
         action: Action {
@@ -147,11 +150,7 @@ impl fmt::Display for Swap {
                     if *share == Stripe::WHOLE {
                         write!(f, "{comma}{stage}")?;
                     } else {
-                        write!(
-                            f,
-                            "{comma}{stage}@{}%",
-                            f64::from(*share) * 100.0 / f64::from(Stripe::WHOLE)
-                        )?;
+                        write!(f, "{comma}{stage}@{}", Stripe::percent((*share).into()))?;
                     }
                 }
             }
@@ -189,7 +188,8 @@ mod tests {
             ("0/3", "nothing follows"),
             ("3=recompute", "no `/`"),
             ("0/x=recompute", "\"x\" is no number"),
-            ("0/3@=x", "activations, inputs"),
+            ("0/3=x", "activations, inputs"),
+            ("0/3@=recompute", "no slot follows the `@`"),
             ("0/3=activations", "nothing says where"),
             ("0/3=activations:host:1", "two numbers"),
             ("0/3=activations:host:1,2:3", "follows the points"),

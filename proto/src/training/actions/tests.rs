@@ -288,7 +288,11 @@ fn refused(actions: StageActions, policy: RecomputePolicy) -> Vec<String> {
     };
     match actions.check(of) {
         Ok(()) => Vec::new(),
-        Err(invalid) => invalid.violations().iter().map(|violation| violation.field.clone()).collect(),
+        Err(invalid) => {
+            // Shares are told as they are typed.
+            assert!(!invalid.to_string().contains("000"), "{invalid}");
+            invalid.violations().iter().map(|violation| violation.field.clone()).collect()
+        }
     }
 }
 

@@ -143,7 +143,10 @@ fn check_size(StageSetting { stage, stage_index, training, .. }: &StageSetting) 
 fn check(model: Option<&Model>, settings: &[StageSetting], actions: &[StageActions]) -> Result<(), Invalid> {
     let refuse = |why: String| Err(Invalid::field("stage_actions", why));
     if actions.len() > settings.len() {
-        return refuse(format!("has {} entries, there are {} stages", actions.len(), settings.len()));
+        let [named, last] = [actions.len(), settings.len()].map(|count| count.saturating_sub(1));
+        return refuse(format!(
+            "names stage {named}, and stage {last} is the last one: stages are counted from 0"
+        ));
     }
     let Some(model) = model else {
         return refuse(

@@ -102,7 +102,8 @@ impl Scene {
             [] => &StageActions::default(),
             [actions] => actions,
             several => {
-                let why = format!("has {} entries, and a training in chunks has one stage", several.len());
+                let named = several.len() - 1;
+                let why = format!("names stage {named}, and a training in chunks has stage 0 alone");
                 return Err(Invalid::field("stage_actions", why).into());
             }
         };

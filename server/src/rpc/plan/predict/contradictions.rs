@@ -1,6 +1,7 @@
 //! What a request for a prediction must not say together of where parameters and state are.
 
 use loadmaster_planning::predict::choose::PredictorKind;
+use loadmaster_planning::predict::forecast::ForecastError;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::MemoryMode;
 use loadmaster_proto::training::TrainingSpec;
@@ -64,7 +65,9 @@ pub(super) fn check(
 
 /// An error of a plan's own chunks in the field that names another training than the plan's, where one does.
 pub(super) fn of_plans_chunks(error: ApiError, own: &TrainingSpec, asked: &TrainingSpec) -> ApiError {
-    let ApiError::Invalid(invalid) = &error else { return error };
+    let (ApiError::Invalid(invalid) | ApiError::Forecast(ForecastError::Actions(invalid))) = &error else {
+        return error;
+    };
     let Some(violation) = invalid.violations().first().filter(|of| of.field.starts_with("chunks")) else {
         return error;
     };
@@ -154,13 +157,14 @@ mod tests {
             recompute: RecomputePolicy::None,
             seed: 0,
         };
-        let told = |asked: &TrainingSpec, field: &str| match of_plans_chunks(
-            Invalid::field(field, "chunk 1 is away").into(),
-            &own,
-            asked,
-        ) {
-            ApiError::Invalid(invalid) => invalid.violations()[0].clone(),
-            other => panic!("{other}"),
+        let told = |asked: &TrainingSpec, field: &str| {
+            let error = ForecastError::from(Invalid::field(field, "chunk 1 is away"));
+            match of_plans_chunks(error.into(), &own, asked) {
+                ApiError::Invalid(invalid) | ApiError::Forecast(ForecastError::Actions(invalid)) => {
+                    invalid.violations()[0].clone()
+                }
+                other => panic!("{other}"),
+            }
         };
         let again = TrainingSpec { recompute: RecomputePolicy::Layer, ..own };
         let violation = told(&again, "chunks.residency.planned");

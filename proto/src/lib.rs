@@ -21,6 +21,7 @@
 // What several crates build on is documented to the last field; elsewhere a line says what a name does not.
 #![warn(missing_docs)]
 
+pub mod amounts;
 pub mod bytes;
 pub mod choice;
 pub mod chunks;

@@ -123,7 +123,7 @@ fn the_best_mode_is_plain_where_that_fits() {
             ),
             (
                 &["--partition", "7d2", "--devices", "1x512MiB", "--host-memory", "256MiB"],
-                "the stages need 2 devices, 1 are given",
+                "the stages need 2 devices, and 1 is given",
             ),
         ] {
             let profile: &[&str] = if options.contains(&"--profile") { &[] } else { &["--profile", "gpt"] };

@@ -1,5 +1,6 @@
 //! Why there is no plan.
 
+use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
@@ -115,8 +116,9 @@ impl NoRoom {
             remedies.join(", or ")
         };
         format!(
-            "the model does not fit in chunks: even with {on_device} chunks' state on the device, order {order}, recompute \
+            "the model does not fit in chunks: even with the state of {} on the device, order {order}, recompute \
              {recompute}, {embedding}{activations}layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}: {remedies}",
+            plural(on_device, "chunk"),
             self.lacks()
         )
     }

@@ -4,6 +4,8 @@ pub mod bar;
 pub mod label;
 pub mod terminal_abilities;
 
+use loadmaster_proto::amounts::Seconds;
+pub use loadmaster_proto::amounts::{count, plural};
 use loadmaster_proto::bytes::Bytes;
 
 use terminal_abilities::Look;
@@ -27,19 +29,7 @@ pub fn maybe_bytes(count: Option<i64>, look: Look) -> String {
 
 /// Seconds with three significant digits or so.
 pub fn seconds(value: f64) -> String {
-    if !value.is_finite() {
-        "?".to_owned()
-    } else if value == 0.0 {
-        "0 s".to_owned()
-    } else if value.abs() < 0.001 {
-        format!("{:.1} us", value * 1e6)
-    } else if value.abs() < 1.0 {
-        format!("{:.1} ms", value * 1e3)
-    } else if value.abs() < 100.0 {
-        format!("{value:.2} s")
-    } else {
-        format!("{value:.0} s")
-    }
+    Seconds(value).to_string()
 }
 
 /// How long something may still take, roughly.
@@ -75,31 +65,9 @@ pub fn time(timestamp: Option<&prost_types::Timestamp>, look: Look) -> String {
         .map_or_else(|| look.none().to_owned(), |t| t.to_string())
 }
 
-/// A large number with its digits in groups of three.
-pub fn count(value: i64) -> String {
-    let digits = value.unsigned_abs().to_string();
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3 + 1);
-    if value < 0 {
-        grouped.push('-');
-    }
-    for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
 /// The constant of an enum as people write it: `LEDGER_ALLOCATED` is `allocated`.
 pub fn word(constant: &str, prefix: &str) -> String {
     constant.strip_prefix(prefix).unwrap_or(constant).to_ascii_lowercase().replace('_', " ")
-}
-
-/// `1 run`, `2 runs`, `1,024 devices`: of nouns that take an s.
-pub fn plural(number: impl TryInto<i64>, one: &str) -> String {
-    let number = number.try_into().unwrap_or(i64::MAX);
-    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// `text` with lines that are too long broken between words; what follows stands under its value.
@@ -152,16 +120,12 @@ mod tests {
     fn numbers_have_units() {
         assert_eq!(bytes(-1536), "-1.50 KiB");
         assert_eq!(bytes(i64::MIN), format!("-{}", Bytes(1 << 63)));
-        assert_eq!(seconds(0.0123), "12.3 ms");
-        assert_eq!(seconds(f64::NAN), "?");
         assert_eq!(about(130.0), "about 2 min");
         assert_eq!(ratio(0.0149), "+1.5 %");
         assert_eq!(
             (margin(Some(0.12), Look::UNICODE).as_str(), margin(None, Look::PLAIN).as_str()),
             ("±12.0 %", "+-?")
         );
-        assert_eq!(count(132_863_336), "132,863,336");
-        assert_eq!(count(-1000), "-1,000");
         assert_eq!(word("OUT_OF_MEMORY", ""), "out of memory");
     }
 
@@ -175,15 +139,6 @@ mod tests {
         assert_eq!(wrapped("kind  one two three\n", Some(14)), "kind  one two\n      three\n");
         assert_eq!(wrapped("\u{1b}[1mbold\u{1b}[0m\n", Some(4)), "\u{1b}[1mbold\u{1b}[0m\n");
         assert_eq!(wrapped(&"x".repeat(20), Some(4)), format!("{}\n", "x".repeat(20)), "a name stays whole");
-    }
-
-    #[test]
-    fn one_thing_is_not_several() {
-        assert_eq!(plural(1, "stage"), "1 stage");
-        assert_eq!(
-            (plural(0_usize, "stage"), plural(1_024_i32, "device")),
-            ("0 stages".to_owned(), "1,024 devices".to_owned())
-        );
     }
 
     #[test]

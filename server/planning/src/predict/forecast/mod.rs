@@ -6,6 +6,7 @@ mod warnings;
 
 use std::collections::BTreeSet;
 
+use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 pub use loadmaster_proto::plan::verdict::Verdict;
@@ -63,7 +64,11 @@ pub enum ForecastError {
     #[error(transparent)]
     Actions(#[from] Invalid),
     /// The devices are not as many as the stages ask for.
-    #[error("the stages need {needed} devices, {given} are given: name one capacity for each device")]
+    #[error(
+        "the stages need {}, and {given} {} given: name one capacity for each device",
+        plural(*.needed, "device"),
+        if *.given == 1 { "is" } else { "are" }
+    )]
     DeviceCount {
         /// The degrees of the stages, added up.
         needed: usize,

@@ -1,5 +1,6 @@
 //! Why a question has no answer.
 
+use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::objective::Objective;
@@ -71,7 +72,9 @@ pub enum RecommendError {
     },
     /// The partitioning that was given takes another number of devices.
     #[error(
-        "the stages need {needed} devices, {there} are given: name as many devices as the degrees add up to"
+        "the stages need {}, and {there} {} given: name as many devices as the degrees add up to",
+        plural(*.needed, "device"),
+        if *.there == 1 { "is" } else { "are" }
     )]
     DeviceCount {
         /// The degrees of the stages, added up.

@@ -1,5 +1,6 @@
 //! Where there is no plan: why, and what would help.
 
+use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
@@ -108,7 +109,9 @@ fn beyond_limits<M: Market>(inquiry: Inquiry<'_, M>) -> String {
             ""
         };
         text.push_str(&format!(
-            "; the fastest takes {seconds:.4} s for an iteration, the limit is {limit} s (`--max-iteration`){keeps}"
+            "; the fastest takes {} for an iteration, the limit is {} (`--max-iteration`){keeps}",
+            Seconds(seconds),
+            Seconds(limit)
         ));
     }
     if let Some(most) = wish.constraints.max_peak_bytes

@@ -1,5 +1,6 @@
 //! Where nothing fits: what comes closest, and what it lacks.
 
+use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 
 use crate::cost::Market;
@@ -191,9 +192,10 @@ fn in_words<M: Market>(inquiry: Inquiry<'_, M>, obstacle: Obstacle) -> String {
     match obstacle {
         Obstacle::Devices => no_cover(inquiry),
         Obstacle::Cuts => format!(
-            "no plan of the shape {} cuts the {layers} layers only where it is allowed and takes all {devices} \
-             devices",
-            wish.shape
+            "no plan of the shape {} cuts {} only where it is allowed and takes {}",
+            wish.shape,
+            plural(layers, "layer"),
+            all_of(devices)
         ),
         Obstacle::Pins => "no plan has the pinned layers on their devices".to_owned(),
         Obstacle::Costs => "every plan has a stage that cannot be predicted".to_owned(),
@@ -203,16 +205,21 @@ fn in_words<M: Market>(inquiry: Inquiry<'_, M>, obstacle: Obstacle) -> String {
 fn no_cover<M: Market>(inquiry: Inquiry<'_, M>) -> String {
     let (layers, devices, wish) = (inquiry.market.layers(), inquiry.subset.devices(), inquiry.wish);
     format!(
-        "no plan of the shape {} with at most {layers} stages takes all {devices} devices: each stage has a layer \
-         at least, its data degree divides the micro-batch, and {}; let devices stay idle \
-         (`--allow-idle-devices`), or allow other degrees, shapes or node spanning",
+        "no plan of the shape {} with at most {} takes {}: each stage has a layer at least, its data degree divides the \
+         micro-batch, and {}; let devices stay idle (`--allow-idle-devices`), or allow other degrees, shapes or node spanning",
         wish.shape,
+        plural(layers, "stage"),
+        all_of(devices),
         match wish.spanning_on(inquiry.fleet()) {
             Spanning::Never => "it stays on one node",
             Spanning::WholeNodes => "it takes whole nodes",
             Spanning::Anywhere => "its degrees are those that are allowed",
         }
     )
+}
+
+fn all_of(devices: u32) -> String {
+    if devices == 1 { "the device".to_owned() } else { format!("all {}", plural(devices, "device")) }
 }
 
 /// Where not even a variant exists.

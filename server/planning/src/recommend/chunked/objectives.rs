@@ -3,6 +3,7 @@
 //! A stage may have several batches to choose from: each is a search of its own
 //! ([`choose_until`]).
 
+use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
@@ -178,8 +179,10 @@ impl Scene<'_> {
             return Ok(());
         }
         let reason = format!(
-            "the fastest plan in chunks takes {seconds:.3} s an iteration, and at most {limit:.3} s are allowed: give the \
-             device more memory, or allow a longer iteration"
+            "the fastest plan in chunks takes {} an iteration, and at most {} are allowed (`--max-iteration`): give the device \
+             more memory, or allow a longer iteration",
+            Seconds(seconds),
+            Seconds(limit)
         );
         let is_proof = bound.is_some_and(|bound| bound > limit);
         Err(RecommendError::Limits { reason, is_proof, remedies: Vec::new() }.into())

@@ -1,5 +1,6 @@
 //! A plan in chunks as it is told and kept.
 
+use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
@@ -98,8 +99,10 @@ impl Scene<'_> {
         let looked = plan.certificate.map_or_else(String::new, |of| {
             format!(
                 "; of {} choices of chunk size, order, recomputation, host copy, chunks on the device and paging, {} were \
-                 simulated, and none takes less than {:.4} s",
-                of.choices, of.simulated, of.bound_seconds
+                 simulated, and none takes less than {}",
+                of.choices,
+                of.simulated,
+                Seconds(of.bound_seconds)
             )
         });
         format!(

@@ -4,6 +4,7 @@
 //! devices are ([`relaxed`](super::relaxed)) are left out at once, however large the fleet is; of the others, subsets of
 //! the fleet with so many devices are searched, those on the fewest nodes first.
 
+use loadmaster_proto::amounts::plural;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::any_subset::{first_fit, on_any_subset};
@@ -68,7 +69,7 @@ pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
         let relaxed = least(inquiry, &nodes, &counts);
         let is_late = limit.is_some_and(|limit| relaxed.seconds > limit * (1.0 + SAME));
         if relaxed.highest.is_infinite() || is_late {
-            tried.passed_over.push((format!("{devices} devices"), worth));
+            tried.passed_over.push((plural(devices, "device"), worth));
             continue;
         }
         let (own, is_complete) = match is_any_alike {
@@ -95,7 +96,7 @@ pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
         if !is_proven {
             tried.doubt(worth, devices);
         }
-        tried.passed_over.push((format!("{devices} devices"), worth));
+        tried.passed_over.push((plural(devices, "device"), worth));
     }
     tried.nothing()
 }
@@ -114,7 +115,7 @@ struct SoFar {
 impl SoFar {
     fn doubt(&mut self, worth: f64, devices: u32) {
         self.doubtful = self.doubtful.or(Some(worth));
-        let name = format!("{devices} devices");
+        let name = plural(devices, "device");
         if self.open.len() < MOST_NAMED && !self.open.contains(&name) {
             self.open.push(name);
         }

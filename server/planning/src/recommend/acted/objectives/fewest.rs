@@ -1,5 +1,6 @@
 //! The fewest or cheapest devices that hold the training with memory actions.
 
+use loadmaster_proto::amounts::plural;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{Objective, PlanShape};
 
@@ -64,7 +65,7 @@ impl ActionsQuestion<'_> {
                     }
                 }
             }
-            tried.pass_over(format!("{devices} devices"), worth, is_proven);
+            tried.pass_over(plural(devices, "device"), worth, is_proven);
         }
         if let Some(found) = spare {
             let value = if is_cost { found.plan.found.hourly_price } else { None };

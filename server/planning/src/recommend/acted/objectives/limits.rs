@@ -1,5 +1,6 @@
 //! What a plan may need at most, by its devices and by the request.
 
+use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 
@@ -46,11 +47,16 @@ impl ActionsQuestion<'_> {
         }
         let bound = found.certificate.bound.unwrap_or(0.0);
         let is_proof = bound > limit * (1.0 + SAME);
-        let none = if is_proof { format!(", and none takes less than {bound:.4} s") } else { String::new() };
+        let none = match is_proof {
+            true => format!(", and none takes less than {}", Seconds(bound)),
+            false => String::new(),
+        };
         Err(RecommendError::Limits {
             reason: format!(
                 "stages fit with the allowed memory actions, but nothing was found that keeps to the limit: the fastest takes \
-                 {seconds:.4} s for an iteration, the limit is {limit} s (`--max-iteration`){none}"
+                 {} for an iteration, the limit is {} (`--max-iteration`){none}",
+                Seconds(seconds),
+                Seconds(limit)
             ),
             is_proof,
             remedies: Vec::new(),

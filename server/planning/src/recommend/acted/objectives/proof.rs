@@ -1,5 +1,6 @@
 //! How good an answer is in its objective's terms.
 
+use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::PlanShape;
 
@@ -58,8 +59,9 @@ impl Progress {
 /// What is told of the seconds of a plan that is best at something else.
 pub(super) fn seconds_note(among: &str, of: &Certificate) -> String {
     let bound =
-        of.bound.map_or_else(String::new, |bound| format!(", and none of them is below {bound:.4} s"));
-    format!("{among} this is the fastest plan that was found, with {:.4} s for an iteration{bound}", of.value)
+        of.bound.map_or_else(String::new, |bound| format!(", and none of them is below {}", Seconds(bound)));
+    let own = Seconds(of.value);
+    format!("{among} this is the fastest plan that was found, with {own} for an iteration{bound}")
 }
 
 /// What was looked at by a search of actions for plans of a shape.

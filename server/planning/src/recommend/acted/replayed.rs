@@ -243,12 +243,21 @@ impl Writer<'_> {
         };
         let by = if choice.chooser == Chooser::Mpress { " by MPress's planner" } else { "" };
         let blocks: Vec<&str> = allowed.blocks.iter().map(|block| block.as_str()).collect();
+        let has = |way: Way| allowed.ways.contains(&way);
+        let more: Vec<&str> = [
+            ("more ways", Way::ALL.iter().any(|way| !has(*way))),
+            ("more host memory", has(Way::Host)),
+            ("more blocks", has(Way::Host) || has(Way::Peer)),
+        ]
+        .into_iter()
+        .filter_map(|(what, helps)| helps.then_some(what))
+        .collect();
         let why = format!(
-            "stage {stage} ({config}) lacks {}{by} with {}{host} over {}: allow more ways, more host memory or more blocks, or \
-             cut the model into more stages",
+            "stage {stage} ({config}) lacks {}{by} with {}{host} over {}: allow {}, or cut the model into more stages",
             Bytes(missing),
             ways.join(", "),
             blocks.join(", "),
+            more.join(" or "),
         );
         let device = asked.candidate.stages.get(stage).and_then(|of| of.devices.first().copied());
         let name = device.and_then(|device| self.fleet.names().get(device as usize).cloned());

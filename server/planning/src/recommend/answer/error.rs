@@ -110,7 +110,7 @@ pub enum RecommendError {
         remedies: Vec<Remedy>,
     },
     /// There is no room for a training in chunks.
-    #[error("{}{}", .lack, at(.moment, .device))]
+    #[error("{}{}{}", .lack, at(.moment, .device), no_more_than(*.most))]
     NoRoomInChunks {
         /// The choice that lacks least, what it lacks, and what would help.
         lack: Box<NoRoom>,
@@ -118,6 +118,8 @@ pub enum RecommendError {
         moment: String,
         /// That device, as people know it.
         device: String,
+        /// The most that the request allows on it, where that is less than it has.
+        most: Option<Bytes>,
     },
     /// Neither with chunks nor without them.
     #[error("neither is there a plan without chunks: {plain}; nor one in chunks: {chunked}")]
@@ -176,6 +178,15 @@ impl RecommendError {
         self
     }
 
+    /// The same, where the request allows no more than this on devices that have more.
+    #[must_use]
+    pub(in crate::recommend) fn within(mut self, most: Option<Bytes>) -> Self {
+        if let Self::NoPlan { reason, .. } = &mut self {
+            reason.push_str(&no_more_than(most));
+        }
+        self
+    }
+
     /// The same, of a layer that fits on no device.
     #[must_use]
     pub(in crate::recommend) fn at_layer(mut self, name: &str) -> Self {
@@ -197,6 +208,11 @@ impl RecommendError {
             _ => false,
         }
     }
+}
+
+/// What a request allows on a device.
+fn no_more_than(most: Option<Bytes>) -> String {
+    most.map_or_else(String::new, |most| format!("; no device may hold more than {most} (`--max-peak`)"))
 }
 
 /// Which moment of which device lacks memory.

@@ -204,7 +204,10 @@ impl Scene<'_> {
             NoChunks::Unknown(error) => error.into(),
             NoChunks::NoRoom(lack) => {
                 let (moment, device) = (self.moment(&lack), self.devices.told());
-                RecommendError::NoRoomInChunks { moment, device, lack }.into()
+                let allowed = self.devices.capacity;
+                let has_more = self.devices.placed.iter().any(|placed| placed.capacity > allowed.0);
+                let most = has_more.then_some(allowed);
+                RecommendError::NoRoomInChunks { moment, device, lack, most }.into()
             }
         }
     }

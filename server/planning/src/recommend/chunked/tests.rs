@@ -48,7 +48,7 @@ fn no_room() -> QuestionError {
     };
     let lack = NoRoom { choice, devices: 1, device: Some((3, Bytes(77))), host: None, remedies: Vec::new() };
     let (moment, device) = ("forward pass".to_owned(), "node/0".to_owned());
-    RecommendError::NoRoomInChunks { lack: Box::new(lack), moment, device }.into()
+    RecommendError::NoRoomInChunks { lack: Box::new(lack), moment, device, most: Some(Bytes(5)) }.into()
 }
 
 fn no_plan() -> QuestionError {
@@ -92,6 +92,7 @@ fn a_plan_that_has_room_says_why_the_other_has_not() {
     assert!(matches!(neither, QuestionError::Recommend(RecommendError::Neither { .. })));
     let told = neither.to_string();
     assert!(told.contains("cannot") && told.contains("77 B") && told.contains("node/0"), "{told}");
+    assert!(told.ends_with("no device may hold more than 5 B (`--max-peak`)"), "{told}");
     // A field that is wrong is wrong for both.
     let wrong = Invalid::field("margin", "is wrong");
     assert!(matches!(

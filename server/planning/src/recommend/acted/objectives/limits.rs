@@ -19,6 +19,12 @@ impl ActionsQuestion<'_> {
         peak.min(self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX)).min(capacity.0)
     }
 
+    /// What the request allows on every device, where that is less than one of them has.
+    pub(super) fn least_allowed(&self) -> Option<Bytes> {
+        let most = self.wish.constraints.max_peak_bytes?;
+        self.job.fleet.kinds.iter().any(|kind| kind.capacity.0 > most).then_some(Bytes(most))
+    }
+
     /// A plan's highest peak in the wish's unit.
     pub(super) fn peak(&self, plan: &Plan) -> u64 {
         let peaks = plan.stages.iter().map(|of| self.wish.unit.of(of.predicted_peak, Bytes(of.capacity)));

@@ -69,14 +69,18 @@ impl ActionsQuestion<'_> {
     /// Nothing that is allowed makes one fit within the limits, as far as anything was found, or the search was stopped before.
     pub(in crate::recommend) fn answer(&self) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         let alone = |plan: Plan| (plan, Vec::new());
-        match self.wish.objective {
+        let answer = match self.wish.objective {
             // Of several models the caller asks for one after another.
             Objective::MinIterationTime | Objective::MaxModel => self.shortest().map(alone),
             Objective::MinDevices | Objective::MinCost => self.fewest().map(alone),
             Objective::MaxBatch => self.largest_batch().map(alone),
             Objective::MinPeakMemory => self.lowest_peak().map(alone),
             Objective::Pareto => self.front(),
-        }
+        };
+        answer.map_err(|error| match error {
+            QuestionError::Recommend(error) => error.within(self.least_allowed()).into(),
+            other => other,
+        })
     }
 
     /// The fastest plan on all devices.

@@ -266,6 +266,20 @@ fn what_is_not_found_is_no_proof() {
     assert!(told.to_string().contains("--host-memory"), "{told}");
     let RecommendError::NoPlan { why_not, .. } = &told else { panic!("{told}") };
     assert!(why_not.missing().is_some_and(|missing| missing > Bytes(0)));
+    // Nor is told what cannot help, or that devices lack what the request does not allow on them.
+    let peer_only = host_only.with(|scene| {
+        scene.request.allowed = Some(Allowed { ways: vec![Way::Peer], ..Allowed::default() });
+    });
+    let told = error(&peer_only).to_string();
+    assert!(told.contains("allow more ways or more blocks") && !told.contains("host memory"), "{told}");
+    let limited = Scene::new(Objective::MinIterationTime, 2, PEAKS[2])
+        .with(|scene| scene.request.goal.constraints.max_peak_bytes = Some(NOTHING));
+    let limited = error(&limited).to_string();
+    assert!(
+        limited.contains("; no device may hold more than") && limited.contains("`--max-peak`"),
+        "{limited}"
+    );
+    assert!(!nothing.to_string().contains("--max-peak"), "{nothing}");
 }
 
 /// The largest model is proven only where each larger one is proven impossible.

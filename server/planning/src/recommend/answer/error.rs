@@ -84,7 +84,9 @@ pub enum RecommendError {
     },
     /// The partitioning that was given does not fit.
     #[error(
-        "{partitioning} does not fit: device {position} ({device}) needs {needed} of {capacity}, {missing} too much"
+        "{partitioning} does not fit: {} needs {needed} of {capacity}, {missing} too much: name larger devices, cut elsewhere \
+         (without `--partition` cuts are searched), or let stages hold less (`--recompute`, `--actions`)",
+        told(*.position, .device)
     )]
     GivenDoesNotFit {
         partitioning: String,
@@ -208,6 +210,12 @@ impl RecommendError {
             _ => false,
         }
     }
+}
+
+/// A device as people know it, with its position where its name does not say that.
+fn told(position: u32, device: &str) -> String {
+    let counted = format!("device {position}");
+    if device == counted { counted } else { format!("{counted} ({device})") }
 }
 
 /// What a request allows on a device.

@@ -442,6 +442,12 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         let stderr = refused("gpt", &[&host[..], options].concat());
         assert!(words.iter().all(|of| stderr.contains(of)), "{devices} {options:?}: {stderr}");
     }
+    let small =
+        ["plan", "recommend", "--profile", "gpt", "--memory", "chunks", "--chunk-size", "4096", "--brief"];
+    let small = json(&planner, &[&small[..], &roomy].concat());
+    assert!(small["warnings"].to_string().contains("larger than the 4,096 elements of a chunk"), "{small}");
+    let shown = cli(&planner, &["plan", "show", small["name"].as_str().unwrap()]).stdout;
+    assert!(shown.contains("host memory  ") && shown.contains(" by all devices together"), "{shown}");
     let unknown = refused("bare", &roomy);
     assert!(unknown.contains("--host-update") && unknown.contains("--host-memory"), "{unknown}");
     let given = json(

@@ -1,8 +1,10 @@
 //! "Will it fit?" of a stage that trains in given chunks.
 
+use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations;
-use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
+use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::offload::Offload;
@@ -94,6 +96,7 @@ pub fn in_chunks(
     for stage in &mut forecast.stages {
         stage.interval = stage.interval.map(|_| expected);
     }
+    forecast.warnings.extend(larger(stage, &chunks));
     let moved = chunks.moved(&told);
     Ok(ChunkedForecast {
         offload: offload(&actions, &moments.away, 0.0),
@@ -113,6 +116,26 @@ pub fn in_chunks(
             ..ChunkRun::default()
         },
     })
+}
+
+/// Which chunks are larger than their size, for people; none where none is.
+pub(crate) fn larger(stage: &ChunkedStage, chunks: &Chunks) -> Option<String> {
+    // In others an atom that is larger is refused, and a group of ranks counts as one.
+    if stage.layout != ChunkLayout::Aligned {
+        return None;
+    }
+    let (size, all) = (chunks.layout.chunk_elements(), chunks.layout.chunks());
+    let larger = all.iter().filter(|chunk| chunk.capacity > size);
+    let most = larger.clone().map(|chunk| chunk.capacity).max()?;
+    Some(format!(
+        "of {} {} larger than the {} of a chunk, for one tensor each: up to {most}",
+        plural(all.len(), "chunk"),
+        match larger.count() {
+            1 => "1 is".to_owned(),
+            several => format!("{several} are"),
+        },
+        plural(size, "element")
+    ))
 }
 
 /// The actions with a pool of so many bytes, where they have none.

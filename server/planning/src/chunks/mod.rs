@@ -66,6 +66,7 @@ mod tests;
 pub use baseline::{Baseline, PatrickStar};
 pub use check::ChunkCheck;
 pub use choose::{choose, choose_until};
+pub(crate) use forecast::larger;
 pub use forecast::{ChunkedForecast, in_chunks};
 pub use held::Held;
 pub(crate) use held::interval;

@@ -12,7 +12,7 @@ use loadmaster_proto::training::actions::{Step, Steps};
 
 use super::objectives::Best;
 use super::{SOLVER, Scene, Trained};
-use crate::chunks::{ChunkPlan, Held, NoRoom, interval};
+use crate::chunks::{ChunkPlan, Held, NoRoom, interval, larger};
 use crate::predict::forecast::on_top;
 use crate::recommend::answer::QuestionError;
 
@@ -42,6 +42,7 @@ impl Scene<'_> {
         let mut warnings: Vec<String> = on_top(predictor.ledger()).map(str::to_owned).into_iter().collect();
         warnings.extend(predictor.warnings(&setting));
         warnings.extend(writer.notes.iter().cloned());
+        warnings.extend(larger(&stage, &chunks));
         warnings.push(certificate_note);
         let objective = Some(self.question.wish.objective);
         Ok(Plan {

@@ -14,6 +14,7 @@ pub mod environment;
 pub mod export;
 pub mod grid;
 pub mod history;
+mod hosts;
 pub mod measurement;
 pub mod model;
 pub mod observation;

@@ -12,10 +12,10 @@ use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
 use super::{
-    actions, chunked, common_ledger, disturbed, figure, id, labels, ledger, observation, or_none, parts,
-    saved, shared, training,
+    actions, chunked, common_ledger, disturbed, figure, hosts, id, labels, ledger, observation, or_none,
+    parts, saved, shared, training,
 };
-use crate::devices::devices_of_stages;
+use crate::devices::{self, devices_of_stages};
 use crate::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{self, bytes, percent, plain, ratio, seconds};
@@ -65,6 +65,13 @@ fn one(plan: &Plan, look: Look) -> String {
         precision: plan.training.as_ref().map(TrainingSpec::precision),
     });
     text.push_str(&chunked::of_stages(in_chunks, look));
+    let (devices, _) = devices::of(plan);
+    let taken = devices.iter().filter_map(|device| {
+        let stage = plan.stages.get(device.stage)?;
+        let bytes = hosts::of_device(stage.actions.as_ref(), stage.chunk_run.as_ref());
+        Some((device.node.as_str(), bytes))
+    });
+    text.push_str(&hosts::most(taken));
     for warning in &plan.warnings {
         text.push_str(&format!("warning: {}\n", plain(warning)));
     }

@@ -11,7 +11,9 @@ use loadmaster_proto::wire::v1::{
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
-use super::{actions, chunked, common_ledger, figure, fits, id, ledger, or_none, parts, shared, training};
+use super::{
+    actions, chunked, common_ledger, figure, fits, hosts, id, ledger, or_none, parts, shared, training,
+};
 use crate::show::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{self, bytes, maybe_bytes, plain, plural, word};
@@ -65,6 +67,13 @@ fn one(answer: &PredictMemoryResponse, look: Look) -> String {
         precision: answer.training.as_ref().map(TrainingSpec::precision),
     });
     text.push_str(&chunked::of_stages(in_chunks, look));
+    // Nobody says where they are: on one host they need most of it.
+    let taken = answer.stages.iter().map(|stage| {
+        let devices = stage.config.as_ref().map_or(1, devices_of);
+        let each = hosts::of_device(stage.actions.as_ref(), stage.chunk_run.as_ref());
+        ("", each.saturating_mul(devices.into()))
+    });
+    text.push_str(&hosts::most(taken));
     text.push_str(&format!(
         "by {} from {} of {}\n",
         or_none(&answer.predictor, look),

@@ -176,6 +176,23 @@ impl Sheet {
     pub fn is_empty(&self) -> bool {
         self.blocks.iter().all(|block| block.file_only)
     }
+
+    /// Which of these pictures it has not, by the words that ask for them.
+    pub fn lacks(&self, which: Which) -> Vec<&'static str> {
+        let kinds: [(&str, bool, &[&str]); 5] = [
+            ("devices", which.devices, &[DEVICES]),
+            ("memory", which.memory, &[MEMORY]),
+            ("schedule", which.schedule, &[SCHEDULE]),
+            ("chunks", which.chunks, &[CHUNKS, STEP_BYTES]),
+            ("front", which.front, &[FRONT]),
+        ];
+        let has = |titles: &[&str]| self.blocks.iter().any(|block| titles.contains(&block.title));
+        kinds
+            .iter()
+            .filter(|(_, is_asked, titles)| *is_asked && !has(titles))
+            .map(|(word, ..)| *word)
+            .collect()
+    }
 }
 
 /// The iterations of several plans on common scales, and what devices hold in them.

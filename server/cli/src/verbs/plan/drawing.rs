@@ -91,7 +91,18 @@ impl Drawing {
     }
 
     /// Draws into the file that was named, or on standard output.
+    ///
+    /// # Errors
+    /// One of the pictures that are named is not there, or the file cannot be written.
     pub(super) fn draw(&self, context: &Context, sheet: impl Fn(Look) -> Sheet) -> Result<(), Failure> {
+        if !self.picture.is_empty() && !self.picture.contains(&Picture::All) {
+            let lacking = sheet(Look::FILE).lacks(self.which(context));
+            if !lacking.is_empty() {
+                let told = lacking.join(", ");
+                let why = format!("--picture: there is none of {told} to draw: leave it out");
+                return Err(Failure::Usage(why));
+            }
+        }
         let Some(file) = &context.picture else {
             let look = context.output.look;
             return write_stdout(terminal::render(&sheet(look), width(look), look).as_bytes());

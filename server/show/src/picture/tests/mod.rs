@@ -327,4 +327,7 @@ fn an_empty_plan_is_an_empty_picture() {
     assert!(drawn.contains("0 stages on 0 devices"), "{drawn}");
     files(&Plan::default(), None).iter().for_each(|file| drop(parsed(file)));
     assert!(Sheet::of_plan(&plan(), None, Which::NONE, Look::PLAIN).is_empty());
+    let all = Sheet::of_plan(&plan(), None, Which::ALL, Look::PLAIN);
+    assert_eq!(all.lacks(Which::ALL), ["schedule", "chunks", "front"]);
+    assert_eq!(all.lacks(Which { chunks: false, front: false, schedule: false, ..Which::ALL }), [""; 0]);
 }

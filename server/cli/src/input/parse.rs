@@ -40,6 +40,14 @@ pub(crate) fn bytes(text: &str) -> Result<i64, String> {
     text.parse::<Bytes>().map(Bytes::to_wire).map_err(|error| error.to_string())
 }
 
+/// The same, above 0.
+pub(crate) fn some_bytes(text: &str) -> Result<i64, String> {
+    match bytes(text)? {
+        0 => Err("write bytes above 0, for example 512MiB".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// A chunk size as the wire carries it; none where it is to be chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct AskedChunkSize(pub(crate) Option<Size>);

@@ -39,7 +39,7 @@ pub(crate) struct Predict {
     stage_count: Option<i32>,
 
     /// Bytes that training may use on each device.
-    #[arg(long, value_name = "BYTES", value_parser = parse::bytes, conflicts_with = "devices")]
+    #[arg(long, value_name = "BYTES", value_parser = parse::some_bytes, conflicts_with = "devices")]
     capacity: Option<i64>,
 
     /// Devices in pipeline order where they differ: `COUNTxBYTES[:KIND]`, separated by commas.
@@ -263,6 +263,7 @@ mod tests {
             "--profile p --partition 3-3 --capacity 1GiB --devices 2x1GiB",
             "--profile p --partition 6 --memory chunks --chunks c.json",
             "--profile p --partition 6 --host-memory 1GiB",
+            "--profile p --partition 6 --capacity 0",
             "--profile p --partition 6 --chunk-size 4M",
         ] {
             assert!(request(wrong).is_err(), "{wrong}");

@@ -149,7 +149,7 @@ pub(super) struct Limits {
     pub(super) max_iteration: Option<std::time::Duration>,
 
     /// Most predicted bytes of any device, besides its capacity.
-    #[arg(long, value_name = "BYTES", value_parser = parse::bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse::some_bytes)]
     pub(super) max_peak: Option<i64>,
 
     /// Share of the predicted bytes that must stay free, for example 5% [default: the predictor's own

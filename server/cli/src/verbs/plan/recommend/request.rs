@@ -163,6 +163,7 @@ mod tests {
             "--devices 2x1GiB --micro-batch-size 1 --micro-batch-sizes 1,2",
             "--devices 2x1GiB --recompute-per-stage",
             "--devices 2x1GiB --alternatives 21",
+            "--devices 2x1GiB --max-peak 0",
             "--devices 2x1GiB --candidate-profiles a,b",
         ] {
             assert!(request(wrong).is_err(), "{wrong:?}");

@@ -406,7 +406,11 @@ fn impossible_actions_are_named() {
         (&["--action", "0/1=versions:host"], "PipeDream"),
         (&["--search-mode", "mpress", "--launcher", "megatron"], "megatron"),
         (&["--actions", "host", "--search-mode", "amp"], "--search-mode"),
-        (&["--actions", "host", "--action", "0/1=recompute"], "leave out one of the two"),
+        (
+            &["--actions", "host", "--action", "0/1=recompute"],
+            "--action: are given, and `--actions` has others chosen: leave out one of the two",
+        ),
+        (&["--host-memory", "1GiB", "--action", "0/1=recompute"], "and `--host-memory` has others chosen"),
         (&["--host-memory", "1GiB", "--objective", "min-devices"], "--objective"),
         (&["--search-mode", "mpress", "--objective", "min-cost"], "objective"),
         (&["--actions", "host", "--recompute", "layer"], "recompute"),
@@ -420,6 +424,21 @@ fn impossible_actions_are_named() {
         &["plan", "recommend", "--profile", "gpt", "--devices", "2x1GiB", "--action", "0/1=recompute"],
     );
     assert!(without.code != 0 && without.stderr.contains("--partition"), "{}", without.stderr);
+    let small = [&GIVEN[..6], &["--devices", "2x64KiB"]].concat();
+    for more in [&[][..], &["--action", "0/1=recompute"]] {
+        let stderr = cli(&planner, &[&small[..], more].concat()).stderr;
+        assert!(
+            stderr.contains("does not fit: device 0 needs") && stderr.contains("larger devices"),
+            "{stderr}"
+        );
+    }
+    let of_models = ["--devices", "2x512MiB", "--objective", "max-model"];
+    let of_models = [&GIVEN[..4], &of_models].concat();
+    for (more, grows) in [(&[][..], true), (&["--actions", "recompute"], false)] {
+        let stderr = cli(&planner, &[&of_models[..], more].concat()).stderr;
+        assert!(stderr.contains("max-model chooses from `--candidate-profiles`"), "{stderr}");
+        assert_eq!(stderr.contains("`--grow`, with `--memory`"), grows, "{stderr}");
+    }
 
     // More of the host than any worker offers is refused before anything is queued.
     let plan = json(&planner, &[&GIVEN[..], &["--action", "0/0..3=activations:host"]].concat());

@@ -82,7 +82,7 @@ choices! {
     v1::MemoryMode {
         Plain: "On the devices, all the time",
         Chunks: "In chunks in the host's memory that come to the device and leave it: one stage with the whole model",
-        Best: "Whichever of the two is better by the objective",
+        Best: "Whichever of the two is better by the objective; where the stage is given, plain if that fits",
     }
     v1::ChunkOrder {
         MicroBatch: "One after the other: where there are several, gradients need chunks of their own",

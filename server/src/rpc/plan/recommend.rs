@@ -80,8 +80,15 @@ impl Plans {
             };
         }
         if !request.profile.is_empty() || !document.is_empty() {
-            let why = "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out, or name what of \
-                       it grows (`grow`)";
+            // Models grow in chunks alone, beside which no actions are chosen.
+            let or_grown = match (&asked.chunks, &asked.allowed) {
+                (Some(_), _) => ", or name what of it grows (`grow`)",
+                (None, None) => ", or name what of it grows in chunks (`grow`, with `memory_mode`)",
+                (None, Some(_)) => "",
+            };
+            let why = format!(
+                "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out{or_grown}"
+            );
             return Err(Invalid::field("profile", why).into());
         }
         in_range("candidate_profiles", candidates.len(), 1..=MAX_PROFILES)?;

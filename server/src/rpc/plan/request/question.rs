@@ -91,6 +91,11 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     };
     check(&asked, objective.is_some(), rules)?;
     check_chosen(&asked, recompute, rules)?;
+    if asked.allowed.is_some() && !asked.stage_actions.is_empty() {
+        let why =
+            format!("are given, and `{}` has others chosen: leave out one of the two", chooses(request));
+        return Err(Invalid::field("stage_actions", why).into());
+    }
     Ok(asked)
 }
 
@@ -124,6 +129,17 @@ fn allowed(
         smallest_block,
     };
     Ok((is_asked || mode == SearchMode::Mpress).then_some(allowed))
+}
+
+/// The first field with which a request has memory actions chosen.
+fn chooses(request: &v1::RecommendPlanRequest) -> &'static str {
+    let named = [
+        ("memory_ways", !request.memory_ways.is_empty()),
+        ("memory_blocks", !request.memory_blocks.is_empty()),
+        ("host_memory_bytes", request.host_memory_bytes != 0),
+        ("smallest_block_bytes", request.smallest_block_bytes != 0),
+    ];
+    named.into_iter().find(|(_, is_named)| *is_named).map_or("search_mode", |(field, _)| field)
 }
 
 /// Checks that a launcher can do what a request names for its actions, as exports say it.
@@ -254,10 +270,6 @@ fn check_chosen(
                        stages may have several";
             return Err(Invalid::field(field, why));
         }
-    }
-    if !asked.stage_actions.is_empty() {
-        let why = "are given, and others are to be chosen: leave out one of the two";
-        return Err(Invalid::field("stage_actions", why));
     }
     let counts = |rules: &Rules| rules.recomputing != Recomputing::Anything;
     if let Some(rules) = rules.filter(counts).filter(|_| asked.mode == SearchMode::Mpress) {

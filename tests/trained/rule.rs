@@ -60,7 +60,10 @@ impl Rule {
             Self::PeerOnly => "peer",
             Self::Mpress | Self::Ours => "recompute,host,peer",
         };
-        let mut options = vec!["--actions", ways, "--swap", ALL_BLOCKS, "--copy-rates", scene.setting.rates];
+        let mut options = vec!["--actions", ways, "--copy-rates", scene.setting.rates];
+        if self != Self::RecomputeOnly {
+            options.extend(["--swap", ALL_BLOCKS]);
+        }
         let host = format!("{}B", scene.setting.host_bytes);
         if matches!(self, Self::HostOnly | Self::Mpress | Self::Ours) {
             options.extend(["--host-memory", &host]);

@@ -118,6 +118,7 @@ fn allowed(
         || host_memory != default.host_memory
         || smallest_block != default.smallest_block;
     let named = Allowed { ways, blocks, host_memory, smallest_block };
+    check_ways(&named)?;
     if let Some(rules) = rules {
         check_launched(&named, rules)?;
     }
@@ -129,6 +130,24 @@ fn allowed(
         smallest_block,
     };
     Ok((is_asked || mode == SearchMode::Mpress).then_some(allowed))
+}
+
+/// Checks that what is named of blocks that leave is of a way in which any do.
+fn check_ways(named: &Allowed) -> Result<(), Invalid> {
+    let has = |way: Way| named.ways.is_empty() || named.ways.contains(&way);
+    if named.host_memory.0 > 0 && !has(Way::Host) {
+        let why = "is of blocks at the host, and `memory_ways` has none there: add host, or leave it out";
+        return Err(Invalid::field("host_memory_bytes", why));
+    }
+    for (field, is_named) in
+        [("memory_blocks", !named.blocks.is_empty()), ("smallest_block_bytes", named.smallest_block.0 > 0)]
+    {
+        if is_named && !has(Way::Host) && !has(Way::Peer) {
+            let why = "is of blocks that leave, and `memory_ways` has none leave: add host or peer, or leave it out";
+            return Err(Invalid::field(field, why));
+        }
+    }
+    Ok(())
 }
 
 /// The first field with which a request has memory actions chosen.
@@ -419,6 +438,21 @@ mod tests {
         ] {
             assert_eq!(field(request), wrong);
         }
+        let ways = |way: v1::MemoryWay| v1::RecommendPlanRequest {
+            memory_ways: vec![way.into()],
+            ..v1::RecommendPlanRequest::default()
+        };
+        let memory_blocks = vec![v1::MemoryBlock::Activations.into()];
+        for way in [v1::MemoryWay::Recompute, v1::MemoryWay::Peer] {
+            let host = v1::RecommendPlanRequest { host_memory_bytes: 1 << 20, ..ways(way) };
+            assert_eq!(field(host), "host_memory_bytes");
+        }
+        let again = || ways(v1::MemoryWay::Recompute);
+        let small = v1::RecommendPlanRequest { smallest_block_bytes: 1, ..again() };
+        assert_eq!(field(small), "smallest_block_bytes");
+        let blocks = v1::RecommendPlanRequest { memory_blocks: memory_blocks.clone(), ..again() };
+        assert_eq!(field(blocks), "memory_blocks");
+        asked(v1::RecommendPlanRequest { memory_blocks, ..ways(v1::MemoryWay::Peer) });
         // Stages may have several devices where the shape says so.
         let shape = v1::PlanShape::PerStageMesh.into();
         asked(v1::RecommendPlanRequest { constraints: shards, shape, ..some() });

@@ -55,7 +55,7 @@ fn a_plan_is_drawn_in_the_terminal_and_into_files() {
     }
     let none = cli(&planner, &["plan", "show", &plan, "--picture=devices,chunks,front"]);
     assert_eq!(none.code, 2, "{}", none.stdout);
-    assert!(none.stderr.contains("--picture: there is none of chunks, front to draw"), "{}", none.stderr);
+    assert!(none.stderr.contains("--picture: there is nothing to draw of chunks, front"), "{}", none.stderr);
     let interleaved = cli(&planner, &["plan", "show", &plan, "--schedule", "interleaved"]);
     assert!(
         interleaved.stdout.contains("Schedule · interleaved: "),

@@ -99,7 +99,7 @@ impl Drawing {
             let lacking = sheet(Look::FILE).lacks(self.which(context));
             if !lacking.is_empty() {
                 let told = lacking.join(", ");
-                let why = format!("--picture: there is none of {told} to draw: leave it out");
+                let why = format!("--picture: there is nothing to draw of {told}: leave it out");
                 return Err(Failure::Usage(why));
             }
         }

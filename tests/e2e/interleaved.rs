@@ -69,7 +69,7 @@ async fn stages_take_turns_on_their_devices() {
     for part in ["2 stages on each device in turn", "4 stages on 2 devices", "device 1 ", "0, 2: "] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let listed = json(&planner, &["plan", "list", "--filter", "devices = 2"]);
+    let listed = json(&planner, &["plan", "list", "--filter", "device_count = 2"]);
     assert!(listed.to_string().contains(name), "{listed}");
     for (verb, word) in [
         (&["plan", "validate", name][..], "trained"),

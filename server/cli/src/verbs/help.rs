@@ -159,7 +159,7 @@ Examples:
       --memory chunks --host-memory 200GiB --objective max-model \\
       --grow blocks=1..200
   Two stages on each device in turn (Megatron's virtual stages), made to fit:
-    loadmaster plan recommend --profile gpt2-3c4d --devices 4x24GiB \\
+    loadmaster plan recommend --profile gpt2-3c4d --devices 2x24GiB \\
       --virtual-stages 2 --actions recompute,host --host-memory 64GiB
   As a paper searched:
     loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\

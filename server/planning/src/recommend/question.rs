@@ -206,11 +206,7 @@ impl PlanQuestion {
         let Prepared { mut writer, job, wish, reach, prices } = prepared;
         let request = &self.request;
         let allowed = request.allowed.as_ref().map(|allowed| self.there(allowed, &mut writer));
-        let named = request.goal.objective;
-        let objective = match allowed {
-            Some(_) => named.unwrap_or(Objective::MinIterationTime),
-            None => request.objective(),
-        };
+        let objective = request.objective();
         // Of given stages nothing is searched but what is allowed.
         let is_searched = request.partitioning.is_none() || allowed.is_some();
         writer.goal.objective = is_searched.then_some(objective);

@@ -141,6 +141,8 @@ pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<S
     let named = !request.goal.constraints.schedules.is_empty();
     let schedules = match (named, rules) {
         (true, _) => request.goal.constraints.schedules.clone(),
+        // Stages that take turns on their devices know no other one.
+        (false, _) if request.virtual_stages > 1 && !request.named.schedule => vec![Schedule::OneFOneB],
         (false, Some(rules)) if !request.named.schedule && !rules.schedules.contains(&training.schedule) => {
             rules.schedules.iter().take(1).copied().collect()
         }

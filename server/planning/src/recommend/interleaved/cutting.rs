@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::search::{Cuts, Stop};
 
 /// Most ways to cut that are all looked at.
-const MOST_WAYS: u64 = 20_000;
+const MOST_WAYS: u64 = 6_000;
 /// Most ways that are looked at one move from another.
 const MOST_MOVES: u64 = 20_000;
 /// Ways that are told, the best first.

@@ -1066,8 +1066,8 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     else as the cluster says. Where the host updates for several at once, the cluster says how much slower that is, if anybody.
     """
     virtual_stages: builtins.int
-    """Stages that each device has, interleaved under SCHEDULE_ONE_F_ONE_B (Megatron-LM's virtual pipeline stages): as many micro-batches
-    as there are devices along the pipeline, or a multiple of it. 0 and 1 ask for one each, at most 64. With one device per stage,
+    """Stages that each device has, interleaved under SCHEDULE_ONE_F_ONE_B, which is then the default (Megatron-LM's virtual pipeline
+    stages): as many micro-batches as there are devices along the pipeline, or a multiple of it. 0 and 1 ask for one each, at most 64. With one device per stage,
     or uniform grids, on all devices in their order; OBJECTIVE_MIN_ITERATION_TIME and OBJECTIVE_MIN_PEAK_MEMORY. Such plans are
     planned and simulated, with memory actions, too, and not trained.
     """

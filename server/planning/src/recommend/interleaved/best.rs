@@ -2,42 +2,27 @@
 
 use std::cell::RefCell;
 
-use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
-use loadmaster_proto::plan::compared::Baseline;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::Allowed;
 
 use super::cutting::{Cut, Cutting, Worth, cut};
-use super::pipeline::{Pipeline, on_device};
+use super::pipeline::Pipeline;
+use super::weighed::Weighed;
 use super::written::Written;
 use super::{InterleavedQuestion, SOLVER};
 use crate::cost::{Market as _, Prices};
 use crate::fleet::Subset;
-use crate::predict::Acted;
-use crate::recommend::acted::{ActionsQuestion, Choice, Chooser, KnownAlone};
-use crate::recommend::answer::{QuestionError, RecommendError, recommend};
-use crate::recommend::ask::{Variant, Wish, variants};
+use crate::recommend::answer::{QuestionError, RecommendError};
+use crate::recommend::ask::{Variant, variants};
 use crate::recommend::find::{Candidate, Inquiry};
 use crate::search::StageCosts;
 
 /// Within which share of the bound a value is as good: sums in another order.
-const EQUAL: f64 = 1e-9;
+pub(super) const EQUAL: f64 = 1e-9;
 /// Most candidates for which memory actions are looked for.
 const MOST_LIGHTENED: usize = 8;
-
-/// What of its memory a way to cut is weighed by, before seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Weighed {
-    /// Nothing: seconds alone count.
-    BySeconds,
-    /// What its devices lack.
-    Untouched,
-    /// What its devices lack where each layer is computed again.
-    WithAllAgain,
-}
 
 /// A way to cut a variant that is the best of it so far.
 struct Found {
@@ -62,8 +47,9 @@ impl InterleavedQuestion<'_> {
         inquiry: Inquiry<'_, Prices<'_>>,
         whole: &Subset,
     ) -> Result<Plan, QuestionError> {
-        let is_timed = self.wish.objective == Objective::MinIterationTime;
-        if !self.prices.has_times() && is_timed {
+        let is_timed = self.wish.objective == Objective::MinIterationTime
+            || self.wish.constraints.max_iteration_seconds.is_some();
+        if is_timed && !self.prices.has_times() {
             return Err(RecommendError::NoTimes { objective: self.wish.objective }.into());
         }
         let variants = self.variants(whole)?;
@@ -125,7 +111,7 @@ impl InterleavedQuestion<'_> {
             (false, true) => known.bound.map(|bound| bound.min(value)),
             (false, false) => None,
         };
-        self.tell(&mut plan, value, bound, known.looked_at)?;
+        self.tell(&mut plan, value, bound, known.looked_at);
         Ok(plan)
     }
 
@@ -182,7 +168,7 @@ impl InterleavedQuestion<'_> {
         let bound =
             all.map(|bound| bound.max(self.writer.least_on_cores(self.job, self.wish).unwrap_or(0.0)));
         let bound = bound.map(|bound| bound.min(value));
-        self.tell(&mut plan, value, bound, known.looked_at)?;
+        self.tell(&mut plan, value, bound, known.looked_at);
         Ok(plan)
     }
 
@@ -266,85 +252,6 @@ impl InterleavedQuestion<'_> {
         Ok(found.into_iter().filter_map(priced).collect())
     }
 
-    /// What a way to cut is worth; none where it is no better than the best so far, or cannot be priced.
-    fn worth<C: StageCosts>(
-        &self,
-        pipeline: &Pipeline<'_, C>,
-        ends: &[usize],
-        best: Option<&Worth>,
-        memory: Weighed,
-    ) -> Result<Option<Worth>, QuestionError> {
-        let Some(candidate) = pipeline.candidate(ends) else { return Ok(None) };
-        let seconds = candidate.simulated.unwrap_or(f64::INFINITY);
-        let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
-        let late = (seconds - limit).max(0.0);
-        let late = if late.is_nan() { 0.0 } else { late };
-        let is_timed = self.wish.objective == Objective::MinIterationTime;
-        let of_time = Worth { lacks: 0.0, values: vec![late, seconds] };
-        let is_free = memory == Weighed::BySeconds;
-        if is_timed && (is_free || best.is_some_and(|best| of_time.by(best).is_ge())) {
-            // Where it fits, too, it is worth no more.
-            return Ok(is_free.then_some(of_time));
-        }
-        let acted = pipeline.acted(&candidate, memory == Weighed::WithAllAgain)?;
-        let acted: Vec<&Acted> = acted.iter().map(|acted| &**acted).collect();
-        let held = pipeline.turns.held(&acted);
-        let most = self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
-        let (mut lacks, mut peaks) = (0.0, Vec::with_capacity(held.len()));
-        for (held, stage) in held.iter().zip(&candidate.stages) {
-            let Some(prediction) = on_device(held, &acted) else { continue };
-            let (needed, peak) =
-                (self.writer.needed(&prediction).0, self.writer.corrected(prediction.bytes.0));
-            lacks += needed.saturating_sub(stage.capacity.0).max(peak.saturating_sub(most)) as f64;
-            peaks.push(self.wish.unit.of(peak, stage.capacity) as f64);
-        }
-        if is_timed {
-            return Ok(Some(Worth { lacks, ..of_time }));
-        }
-        peaks.sort_by(|one, other| other.total_cmp(one));
-        let values = [vec![late], peaks, vec![seconds]].concat();
-        Ok(Some(Worth { lacks, values }))
-    }
-
-    fn is_in_time(&self, candidate: &Candidate) -> bool {
-        let limit = self.wish.constraints.max_iteration_seconds;
-        limit.is_none_or(|limit| candidate.simulated.is_some_and(|seconds| seconds <= limit))
-    }
-
-    /// Says what the best plan lacks, if anything.
-    fn check_limits(
-        &self,
-        worth: &Worth,
-        candidate: &Candidate,
-        is_complete: bool,
-    ) -> Result<(), QuestionError> {
-        if worth.lacks > 0.0 {
-            let missing = Bytes(worth.lacks as u64);
-            let why = format!(
-                "with {} stages on each device the best way to cut lacks {missing} in all ({}): allow memory actions, ask for \
-                 smaller or fewer micro-batches, recompute layers, or give more devices",
-                candidate.virtual_stages,
-                candidate.describe()
-            );
-            let error = RecommendError::no_actions(why, missing, String::new());
-            return Err(if is_complete { error.proven() } else { error }.into());
-        }
-        let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
-        match candidate.simulated {
-            Some(seconds) if seconds > limit => Err(self.too_slow(seconds, limit, is_complete)),
-            _ => Ok(()),
-        }
-    }
-
-    fn too_slow(&self, seconds: f64, limit: f64, is_proof: bool) -> QuestionError {
-        let reason = format!(
-            "the fastest plan with {} stages on each device takes {seconds:.4} s, {:.1} % above the limit",
-            self.request.virtual_stages,
-            100.0 * (seconds / limit - 1.0)
-        );
-        RecommendError::Limits { reason, is_proof, remedies: Vec::new() }.into()
-    }
-
     /// No way to cut is allowed, or none can be priced.
     fn nothing(&self) -> QuestionError {
         if self.stop.is_requested() {
@@ -356,97 +263,5 @@ impl InterleavedQuestion<'_> {
             self.request.virtual_stages
         );
         RecommendError::no_plan(&why).into()
-    }
-
-    /// The peak as the objective counts it.
-    fn peak(&self, plan: &Plan) -> f64 {
-        let peaks = plan.stages.iter().map(|stage| {
-            let share = self.wish.unit.of(stage.predicted_peak, Bytes(stage.capacity)) as f64;
-            match self.wish.unit {
-                crate::search::Unit::Bytes => share,
-                crate::search::Unit::Share => stage.predicted_peak as f64 / stage.capacity.max(1) as f64,
-            }
-        });
-        peaks.fold(0.0, f64::max)
-    }
-
-    /// Says what proves a plan, and what it is beside one with one stage on each device.
-    fn tell(
-        &self,
-        plan: &mut Plan,
-        value: f64,
-        bound: Option<f64>,
-        states: u64,
-    ) -> Result<(), QuestionError> {
-        let is_timed = self.wish.objective == Objective::MinIterationTime;
-        // In other orders of unlike devices a plan may be better.
-        let fleet = self.job.fleet;
-        let is_any_order = self.wish.keeps_order || fleet.nodes.len() == 1 && !fleet.has_unlike_links();
-        let is_closed = bound.is_some_and(|bound| (value - bound).abs() <= EQUAL * bound.abs());
-        let bound = bound.filter(|_| is_any_order || !is_closed);
-        let gap = bound.filter(|&bound| bound > 0.0).map(|bound| ((value - bound) / bound).max(0.0));
-        let is_share = self.wish.unit == crate::search::Unit::Share && !is_timed;
-        plan.found.certificate = Some(Certificate {
-            value,
-            bound,
-            gap,
-            proven: is_closed && is_any_order,
-            stopped: self.stop.is_requested(),
-            unit: if is_share { "share" } else { self.wish.objective.unit() }.to_owned(),
-            states,
-            rejected: Vec::new(),
-            fetches_fewest: false,
-        });
-        if !is_any_order {
-            plan.warnings
-                .push("stages are on the devices in their order: others were not looked at".to_owned());
-        }
-        if !is_closed {
-            plan.warnings.push(
-                "the bound is of any cuts, whatever they hold: all layers' seconds spread over the devices, and the way to each \
-                 one's first stage and back"
-                    .to_owned(),
-            );
-        }
-        if !self.wish.brief {
-            plan.found.baselines.push(self.one_stage_each(plan));
-        }
-        Ok(())
-    }
-
-    /// What the best plan with one stage on each device comes to, with the same actions to choose from.
-    fn one_stage_each(&self, plan: &Plan) -> Baseline {
-        let wish = Wish { alternatives: 0, brief: true, ..self.wish.clone() };
-        let other = match self.allowed {
-            None => recommend(self.prices, self.job, &wish, self.stop)
-                .map_err(QuestionError::from)
-                .and_then(|found| Ok((found.best.outline()?, found.best.fits()))),
-            Some(allowed) => {
-                self.with_one_stage_each(&wish, allowed).and_then(|other| Ok((other.outline()?, true)))
-            }
-        };
-        let (other, note) = match other {
-            Ok(other) => (Some(other), String::new()),
-            Err(error) => (None, error.to_string()),
-        };
-        let ratio = |own: f64, of: f64| (of > 0.0).then_some(own / of);
-        let summary = other.as_ref().map(|(outline, _)| outline);
-        let seconds = summary.and_then(|outline| outline.seconds).zip(plan.iteration_seconds());
-        Baseline {
-            name: "one-stage-each".to_owned(),
-            fits: other.as_ref().is_some_and(|(_, fits)| *fits),
-            peak_ratio: summary.and_then(|outline| ratio(outline.peak as f64, plan.peak() as f64)),
-            time_ratio: seconds.and_then(|(own, of)| ratio(own, of)),
-            plan: other.map(|(outline, _)| outline),
-            note,
-        }
-    }
-
-    fn with_one_stage_each(&self, wish: &Wish, allowed: &Allowed) -> Result<Plan, QuestionError> {
-        let Self { writer, job, stop, request, .. } = *self;
-        let choice = Choice { chooser: Chooser::Fastest, allowed, pace: request.copy_pace, launched: None };
-        let known = KnownAlone::default();
-        let question = ActionsQuestion { writer, job, wish, given: None, choice, stop, known: &known };
-        question.answer().map(|(plan, _)| plan)
     }
 }

@@ -31,6 +31,9 @@ impl Worth {
     }
 }
 
+/// Says what a way to cut is worth, by the last layers of its stages; it may leave out one that is no better than the best so far.
+pub(super) type Weigh<'a> = dyn FnMut(&[usize], Option<&Worth>) -> Option<Worth> + 'a;
+
 /// A way to cut.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cut {
@@ -51,13 +54,13 @@ pub(super) struct Cutting {
 }
 
 /// Looks for the best way to cut a chain into so many stages. `weights` say how much each layer has to do, which is where the search
-/// begins; `weigh` says what a way is worth, and may leave out one that is no better than the best so far.
-pub(super) fn cut(
+/// begins.
+pub(super) fn cut<'a>(
     cuts: &Cuts,
     weights: &[f64],
     stages: usize,
-    stop: &Stop,
-    weigh: &mut dyn FnMut(&[usize], Option<&Worth>) -> Option<Worth>,
+    stop: &'a Stop,
+    weigh: &'a mut Weigh<'a>,
 ) -> Cutting {
     let layers = weights.len();
     let inner = || 0..layers.saturating_sub(1);
@@ -128,7 +131,7 @@ struct Search<'a> {
     looked_at: u64,
     layers: usize,
     stop: &'a Stop,
-    weigh: &'a mut dyn FnMut(&[usize], Option<&Worth>) -> Option<Worth>,
+    weigh: &'a mut Weigh<'a>,
 }
 
 impl Search<'_> {

@@ -8,15 +8,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use loadmaster_proto::training::actions::{
-    Absence, Action, Allowed, Block, Deed, Destination, StageActions, Stripe, Swap, Way,
-};
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::training::actions::{Absence, Allowed, Block, StageActions, Way};
 
+use super::deeds::{Deeds, Measure, orders};
 use super::pipeline::{Pipeline, on_device, settings};
-use super::turns::TimedStage;
 use crate::actions::StageBlocks;
 use crate::iteration::Edge;
-use crate::iteration::copies::{Copied, CopiesError, Keep, LayerSeconds};
+use crate::iteration::copies::{Copied, LayerSeconds};
 use crate::predict::{Acted, StageSetting};
 use crate::recommend::acted::{CopyLinks, stage_blocks};
 use crate::recommend::answer::{QuestionError, RecommendError};
@@ -31,26 +32,6 @@ const MOST_SIMULATIONS: u32 = 600;
 const STEPS: [u32; 4] = [0, 1, 2, 4];
 /// By what share of itself an iteration must be faster to be another one.
 const FASTER: f64 = 1e-9;
-
-/// Something that can be done about a layer's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Measure {
-    /// About what is saved in its forward passes.
-    Saved(Way),
-    /// A block that lasts is away between its uses.
-    Lasting(Block),
-}
-
-/// What a stage does about its memory.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Deeds {
-    /// By layer, where what is saved in its forward passes goes; kept where none.
-    saved: Vec<Option<(Way, u32)>>,
-    /// Layers of which such a block is away, and the stage with it; on the host where none.
-    lasting: BTreeMap<(Block, usize), Option<u32>>,
-    /// Steps between a use and an absence.
-    steps: u32,
-}
 
 /// What is in the way of an action.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +82,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         let settings = settings(writer, candidate);
         let seconds = candidate.stages.iter().map(|stage| writer.layers(candidate, stage));
         let seconds: Option<Vec<_>> = seconds.collect();
-        let objective = loadmaster_proto::plan::objective::Objective::MinIterationTime;
+        let objective = Objective::MinIterationTime;
         let seconds = seconds.ok_or(RecommendError::NoTimes { objective })?;
         let blocks = settings.iter().zip(&seconds).map(|(setting, (layers, _))| {
             stage_blocks(&*writer.chain.predictor, setting, layers, |layer| writer.chain.is_tied(layer))
@@ -131,7 +112,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
     pub(super) fn lightened(&self) -> Result<Vec<StageActions>, QuestionError> {
         let mut best: Option<(Vec<Deeds>, f64)> = None;
         let mut nearest: Option<(i128, usize)> = None;
-        for (steps, measures) in self.orders() {
+        for (steps, measures) in orders(self.allowed) {
             match self.filled(steps, &measures)? {
                 Ok(deeds) => {
                     let seconds = self.iteration(&deeds)?;
@@ -151,34 +132,10 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         }
         let Some(best) = best else { return Err(self.no_room(nearest)) };
         let deeds = self.without_idle(self.improved(best)?)?;
-        Ok((0..).zip(&deeds).map(|(stage, deeds)| self.actions(stage, deeds)).collect())
-    }
-
-    /// What is tried until a device fits, in which order: every order of the ways, with what lasts first or last; first with copies that
-    /// have a step for themselves, which hold more, then with none.
-    fn orders(&self) -> Vec<(u32, Vec<Measure>)> {
-        let lasting = |block: &&Block| !block.is_of_micro_batch();
-        let leaves = self.allowed.ways.iter().any(|way| *way != Way::Recompute);
-        let lasting: Vec<Measure> = self
-            .allowed
-            .blocks
-            .iter()
-            .filter(lasting)
-            .filter(|_| leaves)
-            .map(|&block| Measure::Lasting(block))
-            .collect();
-        let may_leave = self.allowed.blocks.contains(&Block::Activations);
-        let ways = self.allowed.ways.iter().copied().filter(|&way| way == Way::Recompute || may_leave);
-        let saved: Vec<Measure> = ways.map(Measure::Saved).collect();
-        let mut orders = Vec::new();
-        for saved in permutations(&saved) {
-            orders.push([saved.clone(), lasting.clone()].concat());
-            if !lasting.is_empty() {
-                orders.push([lasting.clone(), saved].concat());
-            }
-        }
-        let steps: &[u32] = if leaves { &[1, 0] } else { &[1] };
-        steps.iter().flat_map(|&steps| orders.iter().map(move |order| (steps, order.clone()))).collect()
+        Ok((0..)
+            .zip(&deeds)
+            .map(|(stage, deeds)| deeds.actions(self.settings[stage].stage.first_layer))
+            .collect())
     }
 
     /// Stages that fit once enough was done, in the order of these measures; or what lacks where, when all of it was done.
@@ -318,7 +275,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         let look = self.look(all)?;
         let device = stage % self.pipeline.turns.devices().max(1);
         let measures: BTreeSet<Measure> =
-            self.orders().into_iter().flat_map(|(_, measures)| measures).collect();
+            orders(self.allowed).into_iter().flat_map(|(_, measures)| measures).collect();
         let mut changed = Vec::new();
         for (other, is_less) in self.others(stage, all)? {
             let mut with = all.to_vec();
@@ -411,10 +368,8 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         self.simulations.set(self.simulations.get() + 1);
         let acted: Vec<&Acted> = acted.iter().map(|acted| &**acted).collect();
         let copied =
-            simulated(self.pipeline, self.candidate, &acted, &self.seconds, (&self.edges, self.links));
-        copied.map_err(|error| {
-            loadmaster_proto::error::Invalid::field("stage_actions", error.to_string()).into()
-        })
+            self.pipeline.simulated(self.candidate, &acted, &self.seconds, (&self.edges, self.links));
+        copied.map_err(|error| Invalid::field("stage_actions", error.to_string()).into())
     }
 
     /// What devices hold when their stages do this.
@@ -443,50 +398,18 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
             return Ok(Rc::clone(known));
         }
         let setting = &self.settings[stage];
-        let actions = self.actions(stage, deeds);
+        let actions = deeds.actions(self.settings[stage].stage.first_layer);
         let steps = self.pipeline.turns.steps(setting, &actions);
         let acted = Rc::new(self.writer.chain.predictor.acted_in(setting, &actions, steps)?);
         self.replayed.borrow_mut().insert(key, Rc::clone(&acted));
         Ok(acted)
     }
 
-    /// What a stage does, as a plan says it. Neighbouring layers that do the same are one action, but for those that are computed
-    /// again: each is a run of its own.
-    fn actions(&self, stage: usize, deeds: &Deeds) -> StageActions {
-        let first = self.settings[stage].stage.first_layer;
-        let swap = |block: Block, to: Option<u32>| {
-            let to = to.map_or(Destination::Host, |stage| {
-                Destination::Peers(vec![Stripe { stage, share: Stripe::WHOLE }])
-            });
-            Deed::Swap(Swap { block, to, release_after: deeds.steps, fetch_before: deeds.steps })
-        };
-        let mut actions: Vec<Action> = Vec::new();
-        let mut push = |layer: usize, deed: Deed| {
-            let layer = first + layer;
-            match actions.last_mut().filter(|last| deed != Deed::Recompute && last.deed == deed) {
-                Some(last) if last.last_layer + 1 == layer => last.last_layer = layer,
-                _ => actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed }),
-            }
-        };
-        for (layer, saved) in deeds.saved.iter().enumerate() {
-            match saved {
-                None => {}
-                Some((Way::Recompute, _)) => push(layer, Deed::Recompute),
-                Some((Way::Host, _)) => push(layer, swap(Block::Activations, None)),
-                Some((Way::Peer, peer)) => push(layer, swap(Block::Activations, Some(*peer))),
-            }
-        }
-        for (&(block, layer), &to) in &deeds.lasting {
-            push(layer, swap(block, to));
-        }
-        StageActions { actions, ..StageActions::default() }
-    }
-
     fn no_room(&self, nearest: Option<(i128, usize)>) -> QuestionError {
         let Some((lacks, device)) = nearest else { return RecommendError::Stopped.into() };
         let ways: Vec<&str> = self.allowed.ways.iter().map(|way| way.as_str()).collect();
         let blocks: Vec<&str> = self.allowed.blocks.iter().map(|block| block.as_str()).collect();
-        let missing = loadmaster_proto::bytes::Bytes(u64::try_from(lacks).unwrap_or(u64::MAX));
+        let missing = Bytes(u64::try_from(lacks).unwrap_or(u64::MAX));
         let stages: Vec<String> = self.pipeline.turns.own(device).iter().map(ToString::to_string).collect();
         let why = format!(
             "the device of stages {} lacks {missing} with {} over {}: allow more ways, more host memory or more blocks, ask for \
@@ -499,69 +422,4 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         let name = first.and_then(|&device| self.writer.fleet.names().get(device as usize).cloned());
         RecommendError::no_actions(why, missing, name.unwrap_or_default()).into()
     }
-}
-
-impl Deeds {
-    fn none(layers: usize, steps: u32) -> Self {
-        Self { saved: vec![None; layers], lasting: BTreeMap::new(), steps }
-    }
-}
-
-/// An iteration of a candidate whose stages do what was replayed.
-pub(super) fn simulated<C: StageCosts>(
-    pipeline: &Pipeline<'_, C>,
-    candidate: &Candidate,
-    acted: &[&Acted],
-    seconds: &[(Vec<LayerSeconds>, f64)],
-    (edges, links): (&[Edge], &CopyLinks),
-) -> Result<Copied, CopiesError> {
-    let timed: Vec<TimedStage<'_>> = candidate
-        .stages
-        .iter()
-        .zip(acted)
-        .zip(seconds)
-        .map(|((stage, &acted), (layers, exchange_seconds))| TimedStage {
-            acted,
-            first_layer: stage.first,
-            layers,
-            exchange_seconds: *exchange_seconds,
-        })
-        .collect();
-    let links = links.links(&used(acted));
-    let keep = Keep { copies: true, ..Keep::default() };
-    pipeline.turns.simulated(&timed, edges, candidate.overlap, links, keep)
-}
-
-/// The ways that copies of stages go over.
-pub(super) fn used(acted: &[&Acted]) -> BTreeSet<crate::iteration::copies::Way> {
-    use crate::iteration::copies::Way;
-    let mut ways = BTreeSet::new();
-    for (own, acted) in (0..).zip(acted) {
-        for away in &acted.away {
-            if away.stripes.is_empty() {
-                ways.extend([Way::ToHost(own), Way::FromHost(own)]);
-            }
-            for &(peer, _) in &away.stripes {
-                ways.extend([Way::Between { from: own, to: peer }, Way::Between { from: peer, to: own }]);
-            }
-        }
-    }
-    ways
-}
-
-/// Every order of a few things.
-fn permutations<T: Clone>(of: &[T]) -> Vec<Vec<T>> {
-    if of.is_empty() {
-        return vec![Vec::new()];
-    }
-    let mut all = Vec::new();
-    for (index, first) in of.iter().enumerate() {
-        let mut others = of.to_vec();
-        others.remove(index);
-        for mut rest in permutations(&others) {
-            rest.insert(0, first.clone());
-            all.push(rest);
-        }
-    }
-    all
 }

@@ -8,7 +8,10 @@
 //! | `turns` | what do devices hold and do that take turns? |
 //! | `cutting` | where is the chain best cut? |
 //! | `best` | which plan is best of all that may be chosen? |
+//! | `weighed` | what is a way to cut worth? |
 //! | `lighter` | which memory actions make it fit? |
+//! | `deeds` | what may stages do about their memory? |
+//! | `told` | what proves the plan, and what is it beside others? |
 //! | `written` | what is told and kept of it? |
 //!
 //! Stage k is on the devices of place k modulo the places along the pipeline, which has all devices in their order. Every way to
@@ -18,11 +21,14 @@
 mod asked;
 mod best;
 mod cutting;
+mod deeds;
 mod lighter;
 mod pipeline;
 #[cfg(test)]
 mod tests;
+mod told;
 mod turns;
+mod weighed;
 mod written;
 
 use loadmaster_proto::bytes::Bytes;

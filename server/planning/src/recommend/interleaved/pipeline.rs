@@ -1,19 +1,22 @@
 //! A variant of a wish on the devices as an interleaved pipeline comes by them: all of them in turn, as often as each has a stage.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::turns::{HeldTogether, Turns};
+use super::turns::{HeldTogether, TimedStage, Turns};
 use crate::cost::Market;
 use crate::fleet::Subset;
+use crate::iteration::Edge;
+use crate::iteration::copies::{Copied, CopiesError, Keep, LayerSeconds, Way};
 use crate::predict::{Acted, Prediction, PredictionError, StageSetting};
-use crate::recommend::acted::recompute;
+use crate::recommend::acted::{CopyLinks, recompute};
 use crate::recommend::ask::Variant;
-use crate::recommend::find::{Asked, Candidate, Inquiry};
+use crate::recommend::find::{Asked, Candidate, CandidateStage, Inquiry};
 use crate::recommend::plan::Writer;
 use crate::search::{Fleet, StageCosts};
 
@@ -35,6 +38,9 @@ pub(super) fn repeated(fleet: &Fleet, each: u32) -> Subset {
     Subset { fleet: fleet_of_all, origin: (0..each).flat_map(|_| 0..devices).collect() }
 }
 
+/// A stage that was replayed: its layers, which one it is, and whether each layer is computed again.
+type Replayed = (usize, usize, u32, bool);
+
 /// A variant with its prices.
 pub(super) struct Pipeline<'a, C> {
     writer: &'a Writer<'a>,
@@ -44,8 +50,8 @@ pub(super) struct Pipeline<'a, C> {
     whole: &'a Subset,
     pub(super) turns: Turns,
     each: u32,
-    /// What stages hold that were replayed, by layers, place, and whether all layers are computed again.
-    replayed: RefCell<BTreeMap<(usize, usize, u32, bool), Rc<Acted>>>,
+    /// What stages hold that were replayed.
+    replayed: RefCell<BTreeMap<Replayed, Rc<Acted>>>,
 }
 
 impl<'a, C: StageCosts> Pipeline<'a, C> {
@@ -114,12 +120,37 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         self.replayed.borrow_mut().insert(key, Rc::clone(&acted));
         Ok(acted)
     }
+
+    /// An iteration of a candidate whose stages do what was replayed.
+    pub(super) fn simulated(
+        &self,
+        candidate: &Candidate,
+        acted: &[&Acted],
+        seconds: &[(Vec<LayerSeconds>, f64)],
+        (edges, links): (&[Edge], &CopyLinks),
+    ) -> Result<Copied, CopiesError> {
+        let timed: Vec<TimedStage<'_>> = candidate
+            .stages
+            .iter()
+            .zip(acted)
+            .zip(seconds)
+            .map(|((stage, &acted), (layers, exchange_seconds))| TimedStage {
+                acted,
+                first_layer: stage.first,
+                layers,
+                exchange_seconds: *exchange_seconds,
+            })
+            .collect();
+        let links = links.links(&used(acted));
+        let keep = Keep { copies: true, ..Keep::default() };
+        self.turns.simulated(&timed, edges, candidate.overlap, links, keep)
+    }
 }
 
 /// The stages of a candidate as they would be trained.
 pub(super) fn settings(writer: &Writer<'_>, candidate: &Candidate) -> Vec<StageSetting> {
     let stage_count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
-    let setting = |(stage_index, stage): (u32, &crate::recommend::CandidateStage)| StageSetting {
+    let setting = |(stage_index, stage): (u32, &CandidateStage)| StageSetting {
         stage: stage.config(),
         stage_index,
         stage_count,
@@ -143,5 +174,21 @@ pub(super) fn on_device(held: &HeldTogether, stages: &[&Acted]) -> Option<Predic
         ..one
     })?;
     // Nobody knows what of each kind is there at the fullest moment.
-    Some(Prediction { bytes: loadmaster_proto::bytes::Bytes(held.peak), breakdown: None, ..most })
+    Some(Prediction { bytes: Bytes(held.peak), breakdown: None, ..most })
+}
+
+/// The ways that copies of stages go over.
+pub(super) fn used(acted: &[&Acted]) -> BTreeSet<Way> {
+    let mut ways = BTreeSet::new();
+    for (own, acted) in (0..).zip(acted) {
+        for away in &acted.away {
+            if away.stripes.is_empty() {
+                ways.extend([Way::ToHost(own), Way::FromHost(own)]);
+            }
+            for &(peer, _) in &away.stripes {
+                ways.extend([Way::Between { from: own, to: peer }, Way::Between { from: peer, to: own }]);
+            }
+        }
+    }
+    ways
 }

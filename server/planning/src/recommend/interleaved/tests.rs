@@ -232,7 +232,8 @@ fn what_they_cannot_do_is_refused_by_name() {
         }
     };
     assert!(base().answer().is_ok());
-    let cases: [(&str, &dyn Fn(&mut Scene)); 12] = [
+    type Change<'a> = &'a dyn Fn(&mut Scene);
+    let cases: [(&str, Change<'_>); 12] = [
         ("objective", &|scene| scene.request.goal.objective = Some(Objective::MaxBatch)),
         ("objective", &|scene| scene.request.goal.objective = Some(Objective::Pareto)),
         ("objective", &|scene| {

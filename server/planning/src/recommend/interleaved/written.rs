@@ -4,8 +4,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::actions::{Deed, StageActions};
 
-use super::lighter::{simulated, used};
-use super::pipeline::{Pipeline, on_device, settings};
+use super::pipeline::{Pipeline, on_device, settings, used};
 use crate::iteration::copies::Copied;
 use crate::iteration::{Edge, interleaved_seconds};
 use crate::predict::{Acted, ActedStages, ActionsError};
@@ -81,7 +80,8 @@ impl Writer<'_> {
                 return Ok(Written { plan, lacks });
             };
             let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
-            let copied = simulated(pipeline, candidate, &acted, &seconds, (&edges, links))
+            let copied = pipeline
+                .simulated(candidate, &acted, &seconds, (&edges, links))
                 .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
             let backward = acted.iter().zip(&candidate.stages).zip(&seconds);
             let backward =

@@ -347,10 +347,10 @@ fn check_refusal(verdict: &mut Verdict, question: &Question, truth: &Truth, refu
             verdict.wrong(Class::Told, format!("{layer} fits on no device, and it does: {told}"));
         }
     }
-    let fastest = number_after(&refused.message, "the fastest takes ");
-    if let (Some(said), Some(fastest)) = (fastest, truth.fastest)
+    let fastest = seconds_after(&refused.message, "the fastest takes ");
+    if let (Some((said, rounding)), Some(fastest)) = (fastest, truth.fastest)
         && question.max_peak.is_none()
-        && (said - fastest).abs() > 6e-5
+        && (said - fastest).abs() > 1.01 * rounding
     {
         verdict
             .wrong(Class::Told, format!("the fastest takes {said} s, and {fastest} s is possible: {told}"));
@@ -386,10 +386,20 @@ pub(crate) fn check_deadlines(answers: &[Answer]) -> Vec<Finding> {
     differ.map(finding).into_iter().collect()
 }
 
-/// The number that follows some words.
-fn number_after(text: &str, words: &str) -> Option<f64> {
+/// The seconds that follow some words, as `40.0 ms`, and how far off their last digit may be.
+fn seconds_after(text: &str, words: &str) -> Option<(f64, f64)> {
     let (_, rest) = text.split_once(words)?;
-    rest.split_whitespace().next()?.parse().ok()
+    let mut said = rest.split(|c: char| c.is_whitespace() || c == ',');
+    let (number, unit) = (said.next()?, said.next()?);
+    let unit = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        _ => return None,
+    };
+    let digits = number.split_once('.').map_or(0, |(_, digits)| digits.len());
+    let last = 10_f64.powi(-i32::try_from(digits).ok()?);
+    Some((number.parse::<f64>().ok()? * unit, last / 2.0 * unit))
 }
 
 impl Class {

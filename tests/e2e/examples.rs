@@ -105,6 +105,8 @@ fn examples_of_the_help_texts_work_as_they_stand_there() {
     let plan = make(&planner, "plan recommend --profile vgg11-1a2b --devices 4x2GiB -o name");
     let alternatives = json(&planner, &["plan", "list"])["plans"].clone();
     let other = |index: usize| alternatives[index]["name"].as_str().unwrap().replace("plans/", "");
+    let in_chunks = "--devices 1x24GiB --memory chunks --host-memory 200GiB --brief --timeout 150s -o name";
+    let in_chunks = make(&planner, &format!("plan recommend --profile gpt2-3c4d {in_chunks}"));
     let model = json(&planner, &["profile", "show", "vgg11-1a2b"])["model"].as_str().unwrap().to_owned();
     let operation = make(&planner, "operation list --limit 1 -o name");
     let run = make(&planner, "run list --limit 1 -o name");
@@ -122,6 +124,7 @@ fn examples_of_the_help_texts_work_as_they_stand_there() {
             let mut line = example
                 .replace("0197", id.rsplit('/').next().unwrap())
                 .replace("7f3c", &plan.replace("plans/", ""))
+                .replace("5c2d", &in_chunks.replace("plans/", ""))
                 .replace("8a4d", &other(0))
                 .replace("9b5e", &other(1))
                 .replace("vgg11-1f3a", &model.replace("models/", ""))

@@ -181,8 +181,8 @@ Examples:
   loadmaster plan show plans/7f3c -o json
   Where the chunks of a plan in chunks are, step by step; and its iteration:
   passes, what ranks exchange, both ways of the link, and steps on the host:
-    loadmaster plan show 7f3c --picture=chunks
-    loadmaster plan show 7f3c --picture=schedule
+    loadmaster plan show 5c2d --picture=chunks
+    loadmaster plan show 5c2d --picture=schedule
   Only the memory of the devices, also into a pipe; or no picture at all:
     loadmaster plan show 7f3c --picture=memory | less -R
     loadmaster plan show 7f3c --picture=none

@@ -51,6 +51,7 @@ pub(super) use endless::endless_of;
 pub(super) use launched::Launched;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
 pub(super) use objectives::{ActionsQuestion, KnownAlone};
+pub(super) use replayed::with_all;
 pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, mean_backward, trip};
 pub(super) use stages::Stages;
 

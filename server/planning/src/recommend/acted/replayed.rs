@@ -5,7 +5,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::training::actions::{Hosted, StageActions, Way};
+use loadmaster_proto::training::actions::{Allowed, Hosted, StageActions, Way};
 
 use super::asked::Asked;
 use super::choose::{Choice, Chooser};
@@ -233,36 +233,36 @@ impl Writer<'_> {
 
     fn no_room(&self, asked: &Asked<'_>, choice: Choice<'_>, stage: usize, missing: u64) -> QuestionError {
         let allowed = choice.allowed;
-        let ways: Vec<&str> = allowed.ways.iter().map(|way| way.as_str()).collect();
         let config =
             asked.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
-        let host = if allowed.ways.contains(&Way::Host) && allowed.host_memory.0 == 0 {
-            " (no host memory may be taken: allow some with `--host-memory`)"
-        } else {
-            ""
-        };
         let by = if choice.chooser == Chooser::Mpress { " by MPress's planner" } else { "" };
-        let blocks: Vec<&str> = allowed.blocks.iter().map(|block| block.as_str()).collect();
-        let has = |way: Way| allowed.ways.contains(&way);
-        let more: Vec<&str> = [
-            ("more ways", Way::ALL.iter().any(|way| !has(*way))),
-            ("more host memory", has(Way::Host)),
-            ("more blocks", has(Way::Host) || has(Way::Peer)),
-        ]
-        .into_iter()
-        .filter_map(|(what, helps)| helps.then_some(what))
-        .collect();
         let why = format!(
-            "stage {stage} ({config}) lacks {}{by} with {}{host} over {}: allow {}, or cut the model into more stages",
+            "stage {stage} ({config}) lacks {}{by} {}, or cut the model into more stages",
             Bytes(missing),
-            ways.join(", "),
-            blocks.join(", "),
-            more.join(" or "),
+            with_all(allowed),
         );
         let device = asked.candidate.stages.get(stage).and_then(|of| of.devices.first().copied());
         let name = device.and_then(|device| self.fleet.names().get(device as usize).cloned());
         RecommendError::no_actions(why, Bytes(missing), name.unwrap_or_default()).into()
     }
+}
+
+/// All that is allowed, and what more would help: `with recompute, host over activations: allow more ways or more host memory`.
+pub(in crate::recommend) fn with_all(allowed: &Allowed) -> String {
+    let ways: Vec<&str> = allowed.ways.iter().map(|way| way.as_str()).collect();
+    let blocks: Vec<&str> = allowed.blocks.iter().map(|block| block.as_str()).collect();
+    let has = |way: Way| allowed.ways.contains(&way);
+    let host = match has(Way::Host) && allowed.host_memory.0 == 0 {
+        true => " (no host memory may be taken: allow some with `--host-memory`)",
+        false => "",
+    };
+    let more = [
+        ("more ways", Way::ALL.iter().any(|way| !has(*way))),
+        ("more host memory", has(Way::Host)),
+        ("more blocks", has(Way::Host) || has(Way::Peer)),
+    ];
+    let more: Vec<&str> = more.into_iter().filter_map(|(what, helps)| helps.then_some(what)).collect();
+    format!("with {}{host} over {}: allow {}", ways.join(", "), blocks.join(", "), more.join(" or "))
 }
 
 /// By stage: what whoever chooses takes its device to hold, pools for others included.

@@ -54,6 +54,7 @@ impl InterleavedQuestion<'_> {
             ("min_stages", min_stages.is_some()),
             ("max_stages", max_stages.is_some()),
             ("pins", !pins.is_empty()),
+            ("spanning", wish.constraints.spanning.is_some()),
             ("allow_idle_devices", *allow_idle_devices),
         ];
         if let Some((field, _)) = contradicts.into_iter().find(|(_, contradicts)| *contradicts) {

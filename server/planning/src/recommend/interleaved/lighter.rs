@@ -19,7 +19,7 @@ use crate::actions::StageBlocks;
 use crate::iteration::Edge;
 use crate::iteration::copies::{Copied, LayerSeconds};
 use crate::predict::{Acted, StageSetting};
-use crate::recommend::acted::{CopyLinks, stage_blocks};
+use crate::recommend::acted::{CopyLinks, stage_blocks, with_all};
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::find::Candidate;
 use crate::recommend::plan::Writer;
@@ -407,16 +407,12 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
 
     fn no_room(&self, nearest: Option<(i128, usize)>) -> QuestionError {
         let Some((lacks, device)) = nearest else { return RecommendError::Stopped.into() };
-        let ways: Vec<&str> = self.allowed.ways.iter().map(|way| way.as_str()).collect();
-        let blocks: Vec<&str> = self.allowed.blocks.iter().map(|block| block.as_str()).collect();
         let missing = Bytes(u64::try_from(lacks).unwrap_or(u64::MAX));
         let stages: Vec<String> = self.pipeline.turns.own(device).iter().map(ToString::to_string).collect();
         let why = format!(
-            "the device of stages {} lacks {missing} with {} over {}: allow more ways, more host memory or more blocks, ask for \
-             fewer micro-batches, or give more devices",
+            "the device of stages {} lacks {missing} {}, ask for fewer micro-batches, or give more devices",
             stages.join(", "),
-            ways.join(", "),
-            blocks.join(", "),
+            with_all(self.allowed),
         );
         let first = self.candidate.stages.get(device).and_then(|stage| stage.devices.first());
         let name = first.and_then(|&device| self.writer.fleet.names().get(device as usize).cloned());

@@ -1,11 +1,13 @@
 //! What is promised of plans with interleaved stages, held against every way to cut a chain, and against actions drawn by lot.
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::{Launcher, MemoryUnit, Objective, PlanShape, SearchMode};
+use loadmaster_proto::plan::objective::{
+    Launcher, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode,
+};
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Allowed, Block, StageActions, Way};
 use loadmaster_proto::training::schedule::Pass;
-use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::turns::Turns;
 use crate::iteration::copies::pass_of;
@@ -219,6 +221,45 @@ fn actions_make_it_fit_within_the_bound() {
     assert!(worst < 0.03, "drawn actions are up to {:.1} % faster", 100.0 * worst);
 }
 
+/// Of a uniform grid every degree is looked at: the plan is the best of all cuts of single devices and of pairs of replicas.
+#[test]
+fn grids_are_cut_best_of_all_degrees() {
+    let asked = scene(9, Objective::MinIterationTime, 4, 2, 1_000_000);
+    let asked = asked.with(|scene| scene.request.goal.shape = PlanShape::UniformGrid);
+    let pairs = asked.with(|scene| scene.devices = 2);
+    let replicated = |plan: &Plan| {
+        let stages = plan.stages.iter().map(|stage| StageConfig { data_degree: 2, ..stage.config });
+        asked.given(&Partitioning::new(stages.collect()).unwrap(), 4, Vec::new()).unwrap()
+    };
+    let single = every_cut(&asked, 9, 4);
+    let all: Vec<Plan> = every_cut(&pairs, 9, 4).iter().map(replicated).chain(single).collect();
+    assert!(all.iter().all(|plan| plan.device_count() == 4));
+    let plan = asked.plan();
+    let best = all.iter().map(seconds).fold(f64::INFINITY, f64::min);
+    let certificate = plan.found.certificate.clone().unwrap();
+    assert!((seconds(&plan) / best - 1.0).abs() < 1e-9 && certificate.proven, "{certificate:?}, {best}");
+    assert_eq!(plan.device_count(), 4);
+}
+
+/// On two nodes the way from the last device back to the first one crosses the network, as the one from node to node does; other
+/// orders of the devices were not looked at, which the certificate does not hide.
+#[test]
+fn the_way_back_crosses_the_nodes() {
+    let asked = scene(9, Objective::MinIterationTime, 4, 2, 1_000_000).with(|scene| scene.nodes = 2);
+    let plan = asked.plan();
+    let edges = &plan.found.edge_seconds;
+    assert_eq!(edges.len(), 7);
+    for (edge, seconds) in edges.iter().enumerate() {
+        let crosses = edge % 4 == 1 || edge % 4 == 3;
+        assert_eq!(*seconds > 2.0 * edges[0], crosses, "{edges:?}");
+    }
+    let nodes: Vec<&str> = plan.stages.iter().map(|stage| stage.devices[0].node.as_str()).collect();
+    assert_eq!(nodes, ["n0", "n0", "n1", "n1", "n0", "n0", "n1", "n1"]);
+    let certificate = plan.found.certificate.clone().unwrap();
+    assert!(!certificate.proven && certificate.bound.is_none_or(|bound| bound < certificate.value));
+    assert!(plan.warnings.iter().any(|warning| warning.contains("in their order")), "{:?}", plan.warnings);
+}
+
 /// Of what no plan with interleaved stages can do, each is refused by its field.
 #[test]
 fn what_they_cannot_do_is_refused_by_name() {
@@ -233,7 +274,7 @@ fn what_they_cannot_do_is_refused_by_name() {
     };
     assert!(base().answer().is_ok());
     type Change<'a> = &'a dyn Fn(&mut Scene);
-    let cases: [(&str, Change<'_>); 12] = [
+    let cases: [(&str, Change<'_>); 13] = [
         ("objective", &|scene| scene.request.goal.objective = Some(Objective::MaxBatch)),
         ("objective", &|scene| scene.request.goal.objective = Some(Objective::Pareto)),
         ("objective", &|scene| {
@@ -246,6 +287,9 @@ fn what_they_cannot_do_is_refused_by_name() {
         ("schedule", &|scene| scene.request.goal.constraints.schedules = vec![Schedule::Gpipe]),
         ("constraints.min_stages", &|scene| scene.request.goal.constraints.min_stages = Some(2)),
         ("constraints.allow_idle_devices", &|scene| scene.request.goal.constraints.allow_idle_devices = true),
+        ("constraints.spanning", &|scene| {
+            scene.request.goal.constraints.spanning = Some(NodeSpanning::Never);
+        }),
         ("virtual_stages", &|scene| scene.request.virtual_stages = 3),
         ("virtual_stages", &|scene| scene.devices = 1),
         ("micro_batches", &|scene| {

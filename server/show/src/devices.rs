@@ -69,10 +69,9 @@ pub fn places(plan: &Plan) -> usize {
     plan.stages.len() / usize::try_from(plan.virtual_stages).unwrap_or(1).max(1)
 }
 
-/// The stages of the devices of a stage, where these have several in turn, as `0, 2`.
-pub fn stages_of_device(plan: &Plan, stage: usize) -> String {
-    let own = (stage..plan.stages.len()).step_by(places(plan).max(1));
-    own.map(|stage| stage.to_string()).collect::<Vec<_>>().join(", ")
+/// All stages of the devices of a first one: it alone, but where devices have several in turn.
+pub fn stages_in_turn(plan: &Plan, first: usize) -> impl Iterator<Item = usize> {
+    (first..plan.stages.len()).step_by(places(plan).max(1))
 }
 
 fn named(placed: &PlacedDevice, (stage, replica, shard): (usize, usize, usize)) -> Device {

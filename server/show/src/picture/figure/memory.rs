@@ -153,8 +153,10 @@ fn bar(plan: &Plan, group: &[Device], differ: (bool, bool), look: Look) -> Optio
     let capacity_bytes = Some(first.capacity_bytes).filter(|&capacity| capacity > 0);
     let measured = stage.measured_peak.as_ref().filter(|measured| measured.ledger == predicted.ledger);
     let high_bytes = stage.interval.as_ref().map(|interval| interval.high_bytes);
+    let stages: Vec<String> =
+        devices::stages_in_turn(plan, first.stage).map(|stage| stage.to_string()).collect();
     let mut bar = DeviceBar {
-        label: format!("{}: {}", devices::stages_of_device(plan, first.stage), devices::names(group, look)),
+        label: format!("{}: {}", stages.join(", "), devices::names(group, look)),
         parts,
         peak_bytes: predicted.bytes.max(0),
         high_bytes,

@@ -66,10 +66,11 @@ fn one(plan: &Plan, look: Look) -> String {
     });
     text.push_str(&chunked::of_stages(in_chunks, look));
     let (devices, _) = devices::of(plan);
-    let taken = devices.iter().filter_map(|device| {
-        let stage = plan.stages.get(device.stage)?;
-        let bytes = hosts::of_device(stage.actions.as_ref(), stage.chunk_run.as_ref());
-        Some((device.node.as_str(), bytes))
+    let taken = devices.iter().flat_map(|device| {
+        let own = devices::stages_in_turn(plan, device.stage).filter_map(|stage| plan.stages.get(stage));
+        own.map(|stage| {
+            (device.node.as_str(), hosts::of_device(stage.actions.as_ref(), stage.chunk_run.as_ref()))
+        })
     });
     text.push_str(&hosts::most(taken));
     for warning in &plan.warnings {

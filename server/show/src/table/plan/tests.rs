@@ -1,6 +1,6 @@
 //! Plans as they are printed.
 
-use loadmaster_proto::wire::v1::{FigureSource, Ledger, StageConfig, TrainingSpec};
+use loadmaster_proto::wire::v1::{FigureSource, Ledger, StageActions, StageConfig, TrainingSpec};
 
 use super::*;
 
@@ -171,4 +171,18 @@ fn a_contradicted_plan_opens_with_what_was_measured() {
 #[test]
 fn an_empty_message_does_not_break_the_table() {
     assert!(one(&Plan::default(), Look::PLAIN).starts_with("plan "));
+}
+
+/// Devices that have several stages in turn give the host's memory that all of these take, and are named once.
+#[test]
+fn stages_in_turn_take_of_the_host_together() {
+    let mut plan = plan();
+    plan.stages.push(stage((22, 22), ("head", "head"), 1));
+    plan.virtual_stages = 2;
+    for (stage, mib) in plan.stages.iter_mut().zip([1_i64, 0, 2, 4]) {
+        stage.actions = Some(StageActions { host_pool_bytes: mib << 20, ..StageActions::default() });
+    }
+    let told = one(&plan, Look::PLAIN);
+    assert!(told.contains("2 stages on each device in turn"), "{told}");
+    assert!(told.contains("host memory  7.00 MiB by all devices together (host ledger)"), "{told}");
 }

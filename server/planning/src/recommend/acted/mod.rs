@@ -52,8 +52,9 @@ pub(super) use launched::Launched;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
 pub(super) use objectives::{ActionsQuestion, KnownAlone};
 pub(super) use replayed::with_all;
-pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, mean_backward, trip};
+pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, mean_backward, trip, ways_to};
 pub(super) use stages::Stages;
+pub(super) use told::baseline;
 
 use super::answer::{QuestionError, RecommendError};
 use super::find::Candidate;
@@ -223,7 +224,7 @@ pub(super) fn settings(plan: &Plan) -> Vec<StageSetting> {
 }
 
 /// Whether any of a stage's blocks leave its device.
-fn swaps(actions: &StageActions) -> bool {
+pub(super) fn swaps(actions: &StageActions) -> bool {
     actions.actions.iter().any(|action| matches!(action.deed, Deed::Swap(_)))
 }
 

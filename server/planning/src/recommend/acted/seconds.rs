@@ -15,7 +15,7 @@ use crate::iteration::copies::{
     Copied, CopiesError, DeviceSteps, Keep, LayerSeconds, Parcel, Place, StageSteps, Stepped, Trip, Way,
     simulate,
 };
-use crate::iteration::{Edge, iteration};
+use crate::iteration::{Edge, interleaved_seconds, iteration};
 use crate::predict::{Acted, ActedStages, Away, LayerCost, Share, StageSetting};
 use crate::recommend::answer::QuestionError;
 use crate::recommend::find::{Candidate, CandidateStage};
@@ -24,14 +24,14 @@ use crate::search::Seconds;
 
 /// An iteration with copies.
 pub(in crate::recommend) struct Timed {
-    pub(super) copied: Copied,
-    pub(super) edges: Vec<Edge>,
+    pub(in crate::recommend) copied: Copied,
+    pub(in crate::recommend) edges: Vec<Edge>,
     /// Mean seconds of a backward pass of each stage, what it computes again included.
-    pub(super) backward: Vec<f64>,
+    pub(in crate::recommend) backward: Vec<f64>,
     /// How fast copies are, and which cores are shared; none where there is neither.
-    pub(super) copy_rates: Option<CopyRates>,
+    pub(in crate::recommend) copy_rates: Option<CopyRates>,
     /// Where the rates of copies come from, for people.
-    pub(super) rates: String,
+    pub(in crate::recommend) rates: String,
 }
 
 impl Writer<'_> {
@@ -191,11 +191,15 @@ pub(super) fn used<'a>(devices: impl Iterator<Item = &'a DeviceSteps>) -> BTreeS
     let parcels = (0..).zip(devices).flat_map(|(own, device)| {
         device.trips.iter().flat_map(|trip| &trip.parcels).map(move |parcel| (own, parcel.place))
     });
-    let ways = parcels.flat_map(|(own, place)| match place {
+    parcels.flat_map(|(own, place)| ways_to(own, place)).collect()
+}
+
+/// The ways between a stage's device and where its blocks go: out, and back.
+pub(in crate::recommend) fn ways_to(own: u32, place: Place) -> [Way; 2] {
+    match place {
         Place::Host => [Way::ToHost(own), Way::FromHost(own)],
         Place::Peer(peer) => [Way::Between { from: own, to: peer }, Way::Between { from: peer, to: own }],
-    });
-    ways.collect()
+    }
 }
 
 /// Mean seconds of a stage's backward pass over its slots, what it computes again included.
@@ -230,17 +234,14 @@ impl Timed {
     /// Seconds for which a stage's device waits for its copies to a stage, or to the host.
     pub(super) fn waited(&self, stage: usize, peer: Option<u32>) -> f64 {
         let own = u32::try_from(stage).unwrap_or(u32::MAX);
-        let ways = match peer {
-            None => [Way::ToHost(own), Way::FromHost(own)],
-            Some(to) => [Way::Between { from: own, to }, Way::Between { from: to, to: own }],
-        };
+        let ways = ways_to(own, peer.map_or(Place::Host, Place::Peer));
         // Two stages that have blocks with each other share the ways between them, and each waits for its own.
         let waits = self.copied.waits.iter().filter(|wait| wait.device == own && ways.contains(&wait.way));
         waits.map(|wait| wait.end - wait.start).sum()
     }
 
     /// Writes what was simulated into a plan.
-    pub(super) fn tell(self, plan: &mut Plan) {
+    pub(in crate::recommend) fn tell(self, plan: &mut Plan) {
         let Self { copied, edges, backward, copy_rates, rates } = self;
         plan.found.copy_rates = copy_rates;
         for (stage, backward) in plan.stages.iter_mut().zip(backward) {
@@ -258,9 +259,11 @@ impl Timed {
             let busy: f64 = copied.devices.iter().map(|of| of.busy).sum();
             estimate.seconds = copied.iteration_seconds;
             // Of passes that compute again what they do; it knows no copies.
-            estimate.closed_form = match plan.training.schedule.updates_always() {
-                true => copied.iteration_seconds,
-                false => iteration(&stages, &edges, plan.training.micro_batches, estimate.overlap),
+            let micro_batches = plan.training.micro_batches;
+            estimate.closed_form = match (plan.training.schedule.updates_always(), plan.virtual_stages) {
+                (true, _) => copied.iteration_seconds,
+                (false, 0 | 1) => iteration(&stages, &edges, micro_batches, estimate.overlap),
+                (false, each) => interleaved_seconds(&stages, &edges, micro_batches, each),
             };
             if copied.iteration_seconds > 0.0 {
                 estimate.bubble = (1.0 - busy / (devices * copied.iteration_seconds)).max(0.0);

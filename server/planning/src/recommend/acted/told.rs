@@ -95,7 +95,7 @@ pub(super) fn of_shape(shape: PlanShape) -> String {
 ///
 /// # Errors
 /// Its stages do not follow each other.
-pub(super) fn baseline(
+pub(in crate::recommend) fn baseline(
     name: &str,
     plan: Option<&Plan>,
     best: &Plan,

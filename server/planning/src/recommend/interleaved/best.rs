@@ -8,10 +8,10 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::Allowed;
 
 use super::cutting::{Cut, Cutting, Worth, cut};
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, places};
 use super::weighed::Weighed;
 use super::written::Written;
-use super::{InterleavedQuestion, SOLVER};
+use super::{InterleavedQuestion, SOLVER, in_no_groups};
 use crate::cost::{Market as _, Prices};
 use crate::fleet::Subset;
 use crate::recommend::answer::{QuestionError, RecommendError};
@@ -111,7 +111,7 @@ impl InterleavedQuestion<'_> {
             (false, true) => known.bound.map(|bound| bound.min(value)),
             (false, false) => None,
         };
-        self.tell(&mut plan, value, bound, known.looked_at);
+        self.tell(&mut plan, value, bound, known.looked_at)?;
         Ok(plan)
     }
 
@@ -168,7 +168,7 @@ impl InterleavedQuestion<'_> {
         let bound =
             all.map(|bound| bound.max(self.writer.least_on_cores(self.job, self.wish).unwrap_or(0.0)));
         let bound = bound.map(|bound| bound.min(value));
-        self.tell(&mut plan, value, bound, known.looked_at);
+        self.tell(&mut plan, value, bound, known.looked_at)?;
         Ok(plan)
     }
 
@@ -176,10 +176,7 @@ impl InterleavedQuestion<'_> {
     fn variants(&self, whole: &Subset) -> Result<Vec<Variant>, QuestionError> {
         let (layers, each) = (self.writer.chain.layer_names.len(), self.request.virtual_stages as usize);
         let mut all = variants(self.wish, whole, layers);
-        let places = |of: &Variant| {
-            (whole.devices() / of.choices.first().map_or(1, |choice| choice.devices()).max(1)) as usize
-        };
-        all.retain(|of| (2..=layers / each.max(1)).contains(&places(of)));
+        all.retain(|of| (2..=layers / each.max(1)).contains(&places(of, whole)));
         if all.is_empty() {
             let why = format!(
                 "is {each}: {layers} layers on {} devices are not {each} or more for each of two or more places along a pipeline of \
@@ -188,20 +185,11 @@ impl InterleavedQuestion<'_> {
             );
             return Err(Invalid::field("virtual_stages", why).into());
         }
-        let (counts, groups): (Vec<u32>, Vec<usize>) =
-            all.iter().map(|of| (of.batch.micro_batches, places(of))).unzip();
-        all.retain(|of| (of.batch.micro_batches as usize).is_multiple_of(places(of)));
-        match all.is_empty() {
-            false => Ok(all),
-            true => {
-                let (first, group) =
-                    (counts.first().copied().unwrap_or(0), groups.first().copied().unwrap_or(0));
-                let why = format!(
-                    "is {first}, and interleaved stages take micro-batches in groups of as many as there are places along the \
-                     pipeline ({group}): ask for a multiple of it"
-                );
-                Err(Invalid::field("micro_batches", why).into())
-            }
+        let first = all.first().map(|of| (of.batch.micro_batches, places(of, whole)));
+        all.retain(|of| (of.batch.micro_batches as usize).is_multiple_of(places(of, whole)));
+        match first.filter(|_| all.is_empty()) {
+            Some((micro_batches, places)) => Err(in_no_groups(micro_batches, places).into()),
+            None => Ok(all),
         }
     }
 

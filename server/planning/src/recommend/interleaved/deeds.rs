@@ -32,6 +32,14 @@ impl Deeds {
         Self { saved: vec![None; layers], lasting: BTreeMap::new(), steps }
     }
 
+    /// Whether this is done about a layer already, or for what it saves in its passes something else.
+    pub(super) fn has(&self, measure: Measure, layer: usize) -> bool {
+        match measure {
+            Measure::Saved(_) => self.saved.get(layer).is_some_and(Option::is_some),
+            Measure::Lasting(block) => self.lasting.contains_key(&(block, layer)),
+        }
+    }
+
     /// The same as a plan says it of a stage that begins with this layer. Neighbouring layers that do the same are one action, but
     /// for those that are computed again: each is a run of its own.
     pub(super) fn actions(&self, first: usize) -> StageActions {

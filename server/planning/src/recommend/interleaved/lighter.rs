@@ -17,7 +17,7 @@ use super::deeds::{Deeds, Measure, orders};
 use super::pipeline::{Pipeline, on_device, settings};
 use crate::actions::StageBlocks;
 use crate::iteration::Edge;
-use crate::iteration::copies::{Copied, LayerSeconds};
+use crate::iteration::copies::{CopiesError, LayerSeconds};
 use crate::predict::{Acted, StageSetting};
 use crate::recommend::acted::{CopyLinks, stage_blocks, with_all};
 use crate::recommend::answer::{QuestionError, RecommendError};
@@ -33,7 +33,7 @@ const STEPS: [u32; 4] = [0, 1, 2, 4];
 /// By what share of itself an iteration must be faster to be another one.
 const FASTER: f64 = 1e-9;
 
-/// What is in the way of an action.
+/// What devices and hosts hold with some actions.
 #[derive(Debug, Clone, PartialEq)]
 struct Look {
     acted: Vec<Rc<Acted>>,
@@ -188,12 +188,11 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         for stage in self.pipeline.turns.own(device) {
             for (layer, of) in self.blocks[stage].layers.iter().enumerate() {
                 let (bytes, costs) = match measure {
-                    Measure::Saved(_) if deeds[stage].saved[layer].is_some() => continue,
+                    _ if deeds[stage].has(measure, layer) => continue,
                     Measure::Saved(Way::Recompute) => {
                         (of.activations.saturating_sub(of.input), of.seconds.again.max(f64::MIN_POSITIVE))
                     }
                     Measure::Saved(Way::Host | Way::Peer) => (of.activations, 1.0),
-                    Measure::Lasting(block) if deeds[stage].lasting.contains_key(&(block, layer)) => continue,
                     Measure::Lasting(block) => (of.bytes(block), 1.0),
                 };
                 let is_moved = measure != Measure::Saved(Way::Recompute);
@@ -258,7 +257,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
                     if !look.fits() || look.host > self.allowed.host_memory.0 {
                         continue;
                     }
-                    let then = self.seconds_of(&look.acted)?.iteration_seconds;
+                    let then = self.seconds_of(&look.acted)?;
                     if then < seconds * (1.0 - FASTER) {
                         (deeds, seconds) = (changed, then);
                     }
@@ -277,7 +276,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         let measures: BTreeSet<Measure> =
             orders(self.allowed).into_iter().flat_map(|(_, measures)| measures).collect();
         let mut changed = Vec::new();
-        for (other, is_less) in self.others(stage, all)? {
+        for (other, is_less) in self.others(stage, &all[stage], &measures, &look) {
             let mut with = all.to_vec();
             with[stage] = other;
             // Something else of the same device instead.
@@ -285,11 +284,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
                 for more in self.pipeline.turns.own(device) {
                     for layer in 0..with[more].saved.len() {
                         let mut instead = with.clone();
-                        let is_done = match measure {
-                            Measure::Saved(_) => instead[more].saved[layer].is_some(),
-                            Measure::Lasting(block) => instead[more].lasting.contains_key(&(block, layer)),
-                        };
-                        if !is_done
+                        if !instead[more].has(measure, layer)
                             && self.take(&mut instead[more], more, layer, measure, &look)
                             && instead != all
                         {
@@ -326,9 +321,13 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
 
     /// What a stage might do instead, one change each: copies with more or less time, a layer that keeps what it saves or has it
     /// elsewhere, a block that stays. And whether that does less.
-    fn others(&self, stage: usize, all: &[Deeds]) -> Result<Vec<(Deeds, bool)>, QuestionError> {
-        let deeds = &all[stage];
-        let look = self.look(all)?;
+    fn others(
+        &self,
+        stage: usize,
+        deeds: &Deeds,
+        measures: &BTreeSet<Measure>,
+        look: &Look,
+    ) -> Vec<(Deeds, bool)> {
         let mut others = Vec::new();
         let moves =
             !deeds.lasting.is_empty() || deeds.saved.iter().flatten().any(|(way, _)| *way != Way::Recompute);
@@ -339,11 +338,10 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
             let Some((now, _)) = deeds.saved[layer] else { continue };
             let mut kept = deeds.clone();
             kept.saved[layer] = None;
-            let may_leave = self.allowed.blocks.contains(&Block::Activations);
-            for &way in self.allowed.ways.iter().filter(|&&way| way != now) {
+            for &measure in measures.iter().filter(|&&of| of != Measure::Saved(now)) {
                 let mut elsewhere = kept.clone();
-                if (way == Way::Recompute || may_leave)
-                    && self.take(&mut elsewhere, stage, layer, Measure::Saved(way), &look)
+                if matches!(measure, Measure::Saved(_))
+                    && self.take(&mut elsewhere, stage, layer, measure, look)
                 {
                     others.push((elsewhere, false));
                 }
@@ -355,21 +353,22 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
             kept.lasting.remove(key);
             others.push((kept, true));
         }
-        Ok(others)
+        others
     }
 
     fn iteration(&self, deeds: &[Deeds]) -> Result<f64, QuestionError> {
         let look = self.look(deeds)?;
-        Ok(self.seconds_of(&look.acted)?.iteration_seconds)
+        self.seconds_of(&look.acted)
     }
 
-    /// An iteration of stages that do this.
-    fn seconds_of(&self, acted: &[Rc<Acted>]) -> Result<Copied, QuestionError> {
+    /// Seconds of an iteration of stages that do this.
+    fn seconds_of(&self, acted: &[Rc<Acted>]) -> Result<f64, QuestionError> {
         self.simulations.set(self.simulations.get() + 1);
         let acted: Vec<&Acted> = acted.iter().map(|acted| &**acted).collect();
         let copied =
             self.pipeline.simulated(self.candidate, &acted, &self.seconds, (&self.edges, self.links));
-        copied.map_err(|error| Invalid::field("stage_actions", error.to_string()).into())
+        let told = |error: CopiesError| Invalid::field("stage_actions", error.to_string());
+        Ok(copied.map_err(told)?.iteration_seconds)
     }
 
     /// What devices hold when their stages do this.
@@ -398,7 +397,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
             return Ok(Rc::clone(known));
         }
         let setting = &self.settings[stage];
-        let actions = deeds.actions(self.settings[stage].stage.first_layer);
+        let actions = deeds.actions(setting.stage.first_layer);
         let steps = self.pipeline.turns.steps(setting, &actions);
         let acted = Rc::new(self.writer.chain.predictor.acted_in(setting, &actions, steps)?);
         self.replayed.borrow_mut().insert(key, Rc::clone(&acted));

@@ -48,7 +48,7 @@ use crate::cost::{Market as _, Prices};
 use crate::fleet::Subset;
 use crate::search::{Choice, Cuts, StageCosts, Stop};
 use lighter::Lighter;
-use pipeline::{Pipeline, repeated};
+use pipeline::{Pipeline, places, repeated};
 pub use turns::{HeldTogether, NoTurns};
 pub(super) use turns::{TimedStage, Turns};
 use written::Written;
@@ -160,15 +160,8 @@ impl InterleavedQuestion<'_> {
         whole: &'p Subset,
     ) -> Result<Pipeline<'p, <Prices<'p> as crate::cost::Market>::Costs>, QuestionError> {
         let each = self.request.virtual_stages;
-        let pipeline = Pipeline::new(self.writer, inquiry, variant, whole, each);
-        pipeline.ok_or_else(|| {
-            let places = whole.devices() / variant.choices.first().map_or(1, |choice| choice.devices()).max(1);
-            let why = format!(
-                "is {}, must be a multiple of the {places} places along the pipeline where these have several stages in turn",
-                variant.batch.micro_batches
-            );
-            Invalid::field("micro_batches", why).into()
-        })
+        Pipeline::new(self.writer, inquiry, variant, whole, each)
+            .ok_or_else(|| in_no_groups(variant.batch.micro_batches, places(variant, whole)).into())
     }
 
     /// What a partitioning leaves open, of stages that have equally many devices.
@@ -206,4 +199,13 @@ impl InterleavedQuestion<'_> {
         let choices = vec![Choice { data, tensor, recompute }];
         Ok(Variant { batch, schedule, choices, stages: stages.len()..=stages.len() })
     }
+}
+
+/// Micro-batches that are no groups of as many as there are places along the pipeline.
+fn in_no_groups(micro_batches: u32, places: usize) -> Invalid {
+    let why = format!(
+        "is {micro_batches}, and interleaved stages take micro-batches in groups of as many as there are places along the \
+         pipeline ({places}): ask for a multiple of it"
+    );
+    Invalid::field("micro_batches", why)
 }

@@ -14,7 +14,7 @@ use crate::fleet::Subset;
 use crate::iteration::Edge;
 use crate::iteration::copies::{Copied, CopiesError, Keep, LayerSeconds, Way};
 use crate::predict::{Acted, Prediction, PredictionError, StageSetting};
-use crate::recommend::acted::{CopyLinks, recompute};
+use crate::recommend::acted::{CopyLinks, recompute, trip, ways_to};
 use crate::recommend::ask::Variant;
 use crate::recommend::find::{Asked, Candidate, CandidateStage, Inquiry};
 use crate::recommend::plan::Writer;
@@ -36,6 +36,11 @@ pub(super) fn repeated(fleet: &Fleet, each: u32) -> Subset {
     fleet_of_all.nodes.iter_mut().for_each(|node| node.unlike = None);
     let devices = fleet.devices();
     Subset { fleet: fleet_of_all, origin: (0..each).flat_map(|_| 0..devices).collect() }
+}
+
+/// Places along the pipeline of a variant on all of these devices, of which each stage has equally many.
+pub(super) fn places(variant: &Variant, whole: &Subset) -> usize {
+    (whole.devices() / variant.choices.first().map_or(1, |choice| choice.devices()).max(1)) as usize
 }
 
 /// A stage that was replayed: its layers, which one it is, and whether each layer is computed again.
@@ -64,7 +69,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         each: u32,
     ) -> Option<Self> {
         let size = variant.choices.first()?.devices();
-        let places = (whole.devices() / size.max(1)) as usize;
+        let places = places(variant, whole);
         let stages = places * each as usize;
         Some(Self {
             writer,
@@ -179,16 +184,8 @@ pub(super) fn on_device(held: &HeldTogether, stages: &[&Acted]) -> Option<Predic
 
 /// The ways that copies of stages go over.
 pub(super) fn used(acted: &[&Acted]) -> BTreeSet<Way> {
-    let mut ways = BTreeSet::new();
-    for (own, acted) in (0..).zip(acted) {
-        for away in &acted.away {
-            if away.stripes.is_empty() {
-                ways.extend([Way::ToHost(own), Way::FromHost(own)]);
-            }
-            for &(peer, _) in &away.stripes {
-                ways.extend([Way::Between { from: own, to: peer }, Way::Between { from: peer, to: own }]);
-            }
-        }
-    }
-    ways
+    let away = (0..).zip(acted).flat_map(|(own, acted)| acted.away.iter().map(move |away| (own, trip(away))));
+    let ways =
+        away.flat_map(|(own, trip)| trip.parcels.into_iter().flat_map(move |of| ways_to(own, of.place)));
+    ways.collect()
 }

@@ -2,20 +2,24 @@
 
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
-use loadmaster_proto::plan::compared::Baseline;
 use loadmaster_proto::plan::objective::Objective;
-use loadmaster_proto::training::actions::Allowed;
 
-use super::InterleavedQuestion;
 use super::best::EQUAL;
-use crate::recommend::acted::{ActionsQuestion, Choice, Chooser, KnownAlone};
+use super::{InterleavedQuestion, SOLVER};
+use crate::recommend::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, baseline};
 use crate::recommend::answer::{QuestionError, recommend};
 use crate::recommend::ask::Wish;
 use crate::search::Unit;
 
 impl InterleavedQuestion<'_> {
     /// Says what proves a plan, and what it is beside one with one stage on each device.
-    pub(super) fn tell(&self, plan: &mut Plan, value: f64, bound: Option<f64>, states: u64) {
+    pub(super) fn tell(
+        &self,
+        plan: &mut Plan,
+        value: f64,
+        bound: Option<f64>,
+        states: u64,
+    ) -> Result<(), QuestionError> {
         let is_timed = self.wish.objective == Objective::MinIterationTime;
         // In other orders of unlike devices a plan may be better.
         let fleet = self.job.fleet;
@@ -47,40 +51,22 @@ impl InterleavedQuestion<'_> {
             );
         }
         if !self.wish.brief {
-            plan.found.baselines.push(self.one_stage_each(plan));
+            let (other, note) = match self.one_stage_each() {
+                Ok(other) => (Some(other), String::new()),
+                Err(error) => (None, error.to_string()),
+            };
+            plan.found.baselines.push(baseline("one-stage-each", other.as_ref(), plan, note)?);
         }
+        Ok(())
     }
 
-    /// What the best plan with one stage on each device comes to, with the same actions to choose from.
-    fn one_stage_each(&self, plan: &Plan) -> Baseline {
-        let wish = Wish { alternatives: 0, brief: true, ..self.wish.clone() };
-        let other = match self.allowed {
-            None => recommend(self.prices, self.job, &wish, self.stop)
-                .map_err(QuestionError::from)
-                .and_then(|found| Ok((found.best.outline()?, found.best.fits()))),
-            Some(allowed) => {
-                self.with_one_stage_each(&wish, allowed).and_then(|other| Ok((other.outline()?, true)))
-            }
+    /// The best plan with one stage on each device, with the same actions to choose from.
+    fn one_stage_each(&self) -> Result<Plan, QuestionError> {
+        let Self { writer, job, stop, request, prices, .. } = *self;
+        let wish = &Wish { alternatives: 0, brief: true, ..self.wish.clone() };
+        let Some(allowed) = self.allowed else {
+            return writer.plan(&recommend(prices, job, wish, stop)?.best, SOLVER);
         };
-        let (other, note) = match other {
-            Ok(other) => (Some(other), String::new()),
-            Err(error) => (None, error.to_string()),
-        };
-        let ratio = |own: f64, of: f64| (of > 0.0).then_some(own / of);
-        let summary = other.as_ref().map(|(outline, _)| outline);
-        let seconds = summary.and_then(|outline| outline.seconds).zip(plan.iteration_seconds());
-        Baseline {
-            name: "one-stage-each".to_owned(),
-            fits: other.as_ref().is_some_and(|(_, fits)| *fits),
-            peak_ratio: summary.and_then(|outline| ratio(outline.peak as f64, plan.peak() as f64)),
-            time_ratio: seconds.and_then(|(own, of)| ratio(own, of)),
-            plan: other.map(|(outline, _)| outline),
-            note,
-        }
-    }
-
-    fn with_one_stage_each(&self, wish: &Wish, allowed: &Allowed) -> Result<Plan, QuestionError> {
-        let Self { writer, job, stop, request, .. } = *self;
         let choice = Choice { chooser: Chooser::Fastest, allowed, pace: request.copy_pace, launched: None };
         let known = KnownAlone::default();
         let question = ActionsQuestion { writer, job, wish, given: None, choice, stop, known: &known };

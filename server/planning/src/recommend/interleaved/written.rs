@@ -2,17 +2,17 @@
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::training::actions::{Deed, StageActions};
+use loadmaster_proto::training::actions::StageActions;
 
 use super::pipeline::{Pipeline, on_device, settings, used};
+use crate::iteration::Edge;
 use crate::iteration::copies::Copied;
-use crate::iteration::{Edge, interleaved_seconds};
 use crate::predict::{Acted, ActedStages, ActionsError};
-use crate::recommend::acted::{CopyLinks, mean_backward, or_other_rates};
+use crate::recommend::acted::{CopyLinks, Timed, mean_backward, swaps};
 use crate::recommend::answer::QuestionError;
 use crate::recommend::find::Candidate;
 use crate::recommend::plan::Writer;
-use crate::search::{Seconds, StageCosts};
+use crate::search::StageCosts;
 
 /// A plan as it is written, and by how much the first device lacks memory.
 pub(super) struct Written {
@@ -86,25 +86,23 @@ impl Writer<'_> {
             let backward = acted.iter().zip(&candidate.stages).zip(&seconds);
             let backward =
                 backward.map(|((acted, stage), (layers, _))| mean_backward(acted, stage.first, layers));
-            for (stage, backward) in plan.stages.iter_mut().zip(backward) {
-                if let Some(seconds) = &mut stage.seconds {
-                    seconds.backward = backward;
-                }
-            }
             let used = used(&acted);
             let of_copies = links.links(&used);
             let has_more = !used.is_empty() || !of_copies.cores.is_empty();
-            plan.found.copy_rates = has_more.then(|| of_copies.rates_of(&used));
-            if given.iter().flat_map(|of| &of.actions).any(|of| matches!(of.deed, Deed::Swap(_))) {
-                plan.warnings.push(or_other_rates(&links.told(&used)));
-            }
+            let timed = Timed {
+                backward: backward.collect(),
+                copy_rates: has_more.then(|| of_copies.rates_of(&used)),
+                rates: if given.iter().any(swaps) { links.told(&used) } else { String::new() },
+                copied,
+                edges,
+            };
             if let Some(stages) = &offload {
                 for (index, stage) in plan.stages.iter_mut().enumerate() {
                     stage.offload =
-                        stages.offload(index, |peer| waited(pipeline, &acted, &copied, index, peer));
+                        stages.offload(index, |peer| waited(pipeline, &acted, &timed.copied, index, peer));
                 }
             }
-            tell(&mut plan, &copied, &edges, candidate);
+            timed.tell(&mut plan);
         }
         self.tell_saved(&mut plan)?;
         Ok(Written { plan, lacks })
@@ -135,23 +133,4 @@ fn waited<C: StageCosts>(
     let waits =
         copied.waits.iter().filter(|wait| wait.device as usize == stage % devices && is_own(wait.trip));
     waits.map(|wait| wait.end - wait.start).sum()
-}
-
-/// Writes what was simulated into a plan.
-fn tell(plan: &mut Plan, copied: &Copied, edges: &[Edge], candidate: &Candidate) {
-    let stages: Vec<Seconds> = plan
-        .stages
-        .iter()
-        .filter_map(|stage| stage.seconds)
-        .map(|of| Seconds { forward: of.forward, backward: of.backward, step: of.step })
-        .collect();
-    let Some(estimate) = &mut plan.found.iteration else { return };
-    let devices = copied.devices.len().max(1) as f64;
-    let busy: f64 = copied.devices.iter().map(|of| of.busy).sum();
-    estimate.seconds = copied.iteration_seconds;
-    estimate.closed_form =
-        interleaved_seconds(&stages, edges, candidate.batch.micro_batches, candidate.virtual_stages);
-    if copied.iteration_seconds > 0.0 {
-        estimate.bubble = (1.0 - busy / (devices * copied.iteration_seconds)).max(0.0);
-    }
 }

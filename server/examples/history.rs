@@ -22,7 +22,7 @@ const PLANS: i32 = 100_000;
 const CALLS: usize = 300;
 
 /// What is asked, and in which order.
-const QUESTIONS: [(&str, &str); 12] = [
+const QUESTIONS: [(&str, &str); 13] = [
     ("", ""),
     ("profile = p", ""),
     ("launcher = megatron AND predicted_seconds < 1.5s", "predicted_seconds desc"),
@@ -32,6 +32,7 @@ const QUESTIONS: [(&str, &str); 12] = [
     ("NOT launcher:*", "predicted_seconds"),
     ("seconds_error > 0.5 OR peak_error > 0.5", ""),
     ("measured_seconds > 0.5", "measured_seconds desc"),
+    ("report_error > 0.5", "reported_seconds desc"),
     ("solver:17 AND create_time > 2026-01-01", "solver, predicted_seconds"),
     ("solver = nobody", ""),
     ("name = none OR device_count > 5000", "hourly_price desc, micro_batch_size, predicted_seconds desc"),
@@ -51,10 +52,11 @@ SELECT 'h' || n, profile_id, model_id,
        now() - n * interval '1 second'
 FROM plans CROSS JOIN generate_series($1, $1 + 4999) AS n WHERE id = $2";
 
-/// A fifth of them were tried.
+/// A fifth of them were tried, and reported.
 const TRY: &str = "
 UPDATE plan_facts SET measured_ledger = 'allocated', measured_seconds = 1 + predicted_peak_bytes % 7 / 7.0,
-                      measured_peak_bytes = predicted_peak_bytes * 2
+                      measured_peak_bytes = predicted_peak_bytes * 2,
+                      reported_seconds = 1 + predicted_peak_bytes % 5 / 5.0, reported_kind = device_kind
 WHERE right(id, 1) IN ('3', '7')";
 
 /// Milliseconds of each call, ascending. Pages further on, too: half of the calls follow the first page.

@@ -23,8 +23,8 @@ use super::trials::figures_of_run;
 /// of all of its stages.
 /// `contended` and `oversubscribed` are false where nothing was measured.
 const LIST: ListSql = ListSql {
-    select: "SELECT page.*, plans.profile_id, plans.model_id, plans.summary, trials.*, observed.*, reported.*, runs.id AS run_id, figures.*
-     FROM (SELECT id, labels, create_time",
+    select: "SELECT page.*, plans.profile_id, plans.model_id, plans.summary, trials.*, observed.*, runs.id AS run_id, figures.*
+     FROM (SELECT id, labels, create_time, reported_seconds, reported_kind",
     from: "FROM plan_facts",
     id: "id",
     around: concat!(
@@ -35,11 +35,6 @@ const LIST: ListSql = ListSql {
          FROM runs AS of_plan WHERE of_plan.plan_id = page.id AND NOT of_plan.work ? 'solo') AS trials
      CROSS JOIN LATERAL (
          SELECT count(*) AS observations FROM observations AS of_plan WHERE of_plan.plan_id = page.id) AS observed
-     LEFT JOIN LATERAL (
-         SELECT (observation ->> 'iteration_seconds')::double precision AS reported_seconds, device_kind AS reported_kind
-         FROM observations AS of_plan
-         WHERE of_plan.plan_id = page.id AND observation ->> 'iteration_seconds' IS NOT NULL
-         ORDER BY of_plan.create_time DESC, of_plan.id DESC LIMIT 1) AS reported ON true
      CROSS JOIN LATERAL (
          SELECT (SELECT of_plan.id FROM runs AS of_plan WHERE of_plan.plan_id = page.id AND state = 'succeeded'
                    AND NOT of_plan.work ? 'solo'

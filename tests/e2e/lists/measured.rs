@@ -108,7 +108,7 @@ async fn plans_are_listed_with_what_their_trainings_needed() {
     has(&all, "tried", &tried);
     has(&all, "reported", &reported);
     has(&all, "idle", &[("trials", "-"), ("measured seconds", "-"), ("reports", "-"), ("report error", "-")]);
-    // What is filtered on is a figure that is shown; a report is none that filters know.
+    // What is filtered on is a figure that is shown.
     for filter in [
         "measured_seconds > 249ms AND measured_seconds < 251ms",
         "measured_peak = 400MiB",
@@ -119,7 +119,13 @@ async fn plans_are_listed_with_what_their_trainings_needed() {
         has(&found, "tried", &tried);
         assert_eq!(found.lines().count(), 2, "{filter}:\n{found}");
     }
+    for filter in ["reported_seconds = 600ms", "report_error > -0.51 AND report_error < -0.49"] {
+        let found = list(filter, "reported_seconds desc");
+        has(&found, "reported", &reported);
+        assert_eq!(found.lines().count(), 2, "{filter}:\n{found}");
+    }
     assert!(list("measured_seconds > 251ms", "").starts_with("no plans"));
+    assert!(list("reported_seconds < 600ms", "").starts_with("no plans"));
     let ordered = list("", "measured_seconds, name");
     let names: Vec<&str> = ordered.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(names, ["tried", "idle", "reported"], "{ordered}");
@@ -129,6 +135,8 @@ async fn plans_are_listed_with_what_their_trainings_needed() {
     let all = list("", "");
     has(&all, "reported", &[("reports", "2"), ("reported seconds", "100.0 ms")]);
     assert!(!all.contains("report error"), "nobody knows:\n{all}");
+    assert!(list("report_error:*", "").starts_with("no plans"));
+    has(&list("reported_seconds = 100ms", ""), "reported", &[("reports", "2")]);
 }
 
 /// The pairs behind errors come in the order that is asked for, the newest first otherwise; a mistake is told with its place.

@@ -34,6 +34,8 @@ pub static PLANS: &[Field] = &[
     perhaps("measured_seconds", Kind::Seconds, "measured_seconds"),
     perhaps("peak_error", Kind::Number, "peak_error"),
     perhaps("seconds_error", Kind::Number, "seconds_error"),
+    perhaps("reported_seconds", Kind::Seconds, "reported_seconds"),
+    perhaps("report_error", Kind::Number, "report_error"),
     always("create_time", Kind::Time, "create_time"),
     always("labels", Kind::Labels, "labels"),
 ];

@@ -9,11 +9,13 @@ use loadmaster::store::{Store, StoreError, fields};
 use loadmaster_filter::{Kind, Query};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::label::{LabelChange, MAX_LABELS};
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::{Launcher, Objective};
+use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::overlap::Overlap;
@@ -64,6 +66,30 @@ fn one<T: Clone>(random: &mut StdRng, of: &[T]) -> T {
     of[random.random_range(0..of.len())].clone()
 }
 
+/// Reports up to three trainings of a plan, one of them taken back, and says what is known then: the seconds of the newest that
+/// tells them, and its kind of device.
+async fn report(store: &Store, plan: &str, kind: &str, random: &mut StdRng) -> Option<(f64, String)> {
+    let plan = PlanName::from_id(plan).unwrap();
+    let mut kept = Vec::new();
+    for _ in 0..random.random_range(0..4) {
+        let seconds = some(random, &SECONDS);
+        let peak = Peak { bytes: Bytes(1), ledger: Ledger::Device };
+        let observation = Observation {
+            measured: Measured { iteration_seconds: seconds, stage_peaks: vec![peak] },
+            iterations: 1,
+            device_kind: some(random, &KINDS).map(str::to_owned),
+            source: String::new(),
+        };
+        let stored = store.put_observation(&plan, &observation, None).await.unwrap();
+        kept.push((stored.id, seconds, observation.device_kind.unwrap_or_else(|| kind.to_owned())));
+    }
+    if !kept.is_empty() && random.random() {
+        let (gone, ..) = kept.remove(random.random_range(0..kept.len()));
+        store.delete_observation(&plan, &gone).await.unwrap();
+    }
+    kept.into_iter().rev().find_map(|(_, seconds, of)| Some((seconds?, of)))
+}
+
 /// Stores a plan of random properties, and says what they are.
 async fn put(store: &Store, content: &Plan, index: usize, random: &mut StdRng) -> Row {
     let (launcher, objective) = (some(random, &LAUNCHERS), some(random, &OBJECTIVES));
@@ -103,6 +129,7 @@ async fn put(store: &Store, content: &Plan, index: usize, random: &mut StdRng) -
         .execute(store.pool())
         .await
         .unwrap();
+    let reported = report(store, &id, kind, random).await;
     let team = some(random, &["vision", "language", "100% of*"]);
     let set = team.map(|team| ("team".to_owned(), team.to_owned()));
     let change = LabelChange { set: set.into_iter().collect(), ..LabelChange::default() };
@@ -128,13 +155,21 @@ async fn put(store: &Store, content: &Plan, index: usize, random: &mut StdRng) -
             "seconds_error",
             measured.zip(seconds).and_then(|((measured, _), seconds)| error(seconds, measured)),
         ),
+        ("reported_seconds", reported.as_ref().and_then(|(seconds, _)| number(*seconds))),
+        (
+            "report_error",
+            reported
+                .filter(|(_, of)| of == kind)
+                .zip(seconds)
+                .and_then(|((reported, _), seconds)| error(seconds, reported)),
+        ),
         ("labels.team", team.and_then(text)),
         ("create_time", Some(Has::Time(time))),
     ];
     fields.into_iter().filter_map(|(field, has)| has.map(|has| (field, has))).collect()
 }
 
-const ORDERED: [&str; 15] = [
+const ORDERED: [&str; 17] = [
     "name",
     "cluster",
     "device_kind",
@@ -149,6 +184,8 @@ const ORDERED: [&str; 15] = [
     "measured_peak",
     "peak_error",
     "seconds_error",
+    "reported_seconds",
+    "report_error",
     "create_time",
 ];
 

@@ -1390,7 +1390,8 @@ class ListPlansRequest(google.protobuf.message.Message):
     cluster, device_kind, device_count, objective, launcher, shape, partition, solver, predictor, precision, optimizer, schedule,
     recompute, micro_batch_size, micro_batches, global_batch_size, predicted_peak (bytes), predicted_seconds, hourly_price,
     create_time; of the newest trial that measured something measured_peak, measured_seconds, peak_error and seconds_error
-    (predicted / measured − 1); labels, as `labels.KEY = x` and `labels:KEY`.
+    (predicted / measured − 1); of the newest report that tells seconds reported_seconds and report_error, which is of the
+    plan's own kind of device alone; labels, as `labels.KEY = x` and `labels:KEY`.
     """
     order_by: builtins.str
     """What they are ordered by, as in AIP-132: fields, each with `asc` or `desc` behind it: `predicted_seconds desc, create_time`.

@@ -7,6 +7,7 @@ mod ask;
 mod chosen;
 mod contradiction;
 mod decisions;
+mod held;
 mod largest;
 mod links;
 mod mappings;
@@ -64,6 +65,8 @@ fn sections(quick: bool) -> Vec<Section> {
         ("Chosen actions, one stage of 48 layers, 8 in flight", Box::new(move || alone::cells(quick))),
         ("Chosen actions, with the partitioning", Box::new(move || partitioned::cells(quick))),
         ("Chosen actions, the paper's models", Box::new(move || chosen::published(micro_batches))),
+        // Behind all others, whose searches it is of.
+        ("Memory", Box::new(held::cells)),
     ]
 }
 

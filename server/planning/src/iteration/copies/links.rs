@@ -47,8 +47,8 @@ pub struct Cores {
     pub devices: Vec<u32>,
     /// How many there are, counted in what a step takes.
     pub cores: f64,
-    /// How many times as long as alone a step takes while steps compute on all of them, at least 1. With fewer it is less, in
-    /// proportion to how many there are besides.
+    /// How many times as long as alone a step takes while all of them are busy, at least 1. With fewer it is less, in proportion to
+    /// how many steps there are besides, and to what copies take.
     pub crowded_ratio: f64,
 }
 

@@ -55,7 +55,7 @@ impl SlotCores {
                 most += if used.contains(way) { own as f64 * rate.core_share } else { 0.0 };
             }
         }
-        if most > self.slots || (self.crowded_ratio > 1.0 && devices.len() > 1) {
+        if most > self.slots || (self.crowded_ratio > 1.0 && most > 1.0) {
             links.cores.push(Cores { devices, cores: self.slots, crowded_ratio: self.crowded_ratio });
         }
     }
@@ -119,7 +119,8 @@ mod tests {
     fn what_can_never_be_short_is_not_shared() {
         let cores = |devices: &[u32], used: &[Way], crowded_ratio: f64| {
             let rate = Rate::new(1e9, 0.0);
-            let mut links = Links::default().host(0, rate, rate).host(1, rate, rate);
+            let hosts = |links: Links, &device: &u32| links.host(device, rate, rate);
+            let mut links = devices.iter().fold(Links::default(), hosts);
             let of = SlotCores { slots: 2.3, threads: 1.0, crowded_ratio };
             of.share_among(devices.to_vec(), used.iter().copied(), &mut links);
             assert!(links.ways.values().all(|rate| rate.core_share == 0.2));
@@ -132,5 +133,7 @@ mod tests {
         assert_eq!(cores(&[0, 1, 1], &[], 1.0).len(), 1, "a stage of two slots");
         assert_eq!(cores(&[0, 1], &[], 1.5), shared(1.5), "each slows the other down");
         assert_eq!(cores(&[1, 0], &[Way::ToHost(0)], 1.5).len(), 1, "whatever is copied");
+        assert_eq!(cores(&[0], &[], 1.5), [], "nobody else is there");
+        assert_eq!(cores(&[0], &[Way::ToHost(0)], 1.5).len(), 1, "copies are");
     }
 }

@@ -142,6 +142,20 @@ fn slots_slow_each_other_down_while_both_compute() {
     assert!(three.iter().all(|end| (end - 4.5).abs() < 1e-12), "{three:?}");
 }
 
+/// A copy that takes a fifth of a core slows a step beside it down by a fifth of what another step would.
+#[test]
+fn copies_slow_steps_down_as_they_take_cores() {
+    // 8 bytes leave in 4 seconds beside the second step, which does 4 / 1.1 seconds' work meanwhile, and come back beside none.
+    let devices = [device(&[1.0, 11.0, 1.0], vec![trip(1, 2, 2, 2, &[(Place::Host, 8)])])];
+    let rate = Rate { core_share: 0.2, ..rate(2.0) };
+    let cores = vec![Cores { devices: vec![0], cores: 2.0, crowded_ratio: 1.5 }];
+    let copied = of(&devices, &Links { cores, ..Links::default().host(0, rate, rate) });
+    let end = 1.0 + 4.0 + (11.0 - 4.0 / 1.1);
+    let [_, second, third] = copied.devices[0].steps[..] else { panic!("{copied:?}") };
+    assert!((second.1 - end).abs() < 1e-12 && (third.0 - (end + 4.0)).abs() < 1e-12, "{second:?} {third:?}");
+    assert!((third.1 - third.0 - 1.0).abs() < 1e-12);
+}
+
 /// Three slots on two cores take half as long again, a copy counts as one, and what stands still does not.
 #[test]
 fn slots_share_their_cores_equally() {

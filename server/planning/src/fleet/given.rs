@@ -47,6 +47,10 @@ pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Resul
         if !seen.insert(of.name.as_str()) {
             return Err(Invalid::field(path("name"), format!("is {:?} for the second time", of.name)));
         }
+        if of.memory.is_some() {
+            let why = "is said by the cluster: leave it out, or say the kind of the devices (`device_kind`), and no cluster";
+            return Err(Invalid::field(path("memory_bytes"), why));
+        }
         let begin = parts.len();
         for device in chosen(node, of, &path)? {
             if !kinds.contains(&device.kind.as_str()) {
@@ -105,10 +109,26 @@ fn chosen<'a>(
                 add(path(&format!("device_uuids[{place}]")), uuid, found)?;
             }
         }
-        (indices, _) => {
+        (indices, uuids) => {
             for (place, &index) in indices.iter().enumerate() {
-                let found = node.devices.iter().find(|device| device.index == index);
-                add(path(&format!("device_indices[{place}]")), &index.to_string(), found)?;
+                let at_index = node.devices.iter().find(|device| device.index == index);
+                let uuid = uuids.get(place).filter(|uuid| !uuid.is_empty());
+                // Whoever counts devices may count them otherwise than the driver does: a UUID is the device.
+                let by_uuid = uuid.and_then(|uuid| node.devices.iter().find(|device| device.uuid == *uuid));
+                match (uuid, at_index) {
+                    (Some(uuid), _) if by_uuid.is_some() => {
+                        add(path(&format!("device_uuids[{place}]")), uuid, by_uuid)?;
+                    }
+                    (Some(uuid), Some(known)) if !known.uuid.is_empty() => {
+                        let why = format!(
+                            "is {uuid}, which {} does not have by its cluster, whose device {index} is {}: store the cluster \
+                             anew, or leave the UUIDs out",
+                            node.name, known.uuid
+                        );
+                        return Err(Invalid::field(path(&format!("device_uuids[{place}]")), why));
+                    }
+                    _ => add(path(&format!("device_indices[{place}]")), &index.to_string(), at_index)?,
+                }
             }
         }
     }

@@ -9,6 +9,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::Zoo;
 use loadmaster_proto::name::ModelName;
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
+use loadmaster_proto::plan::chunked::AskedChunks;
 use loadmaster_proto::plan::chunked::GrownModel;
 use loadmaster_proto::plan::objective::Objective;
 
@@ -105,10 +106,11 @@ impl PlanQuestion {
                 break;
             }
             let middle = low + (not - low) / 2;
-            if self.of(family, parameter, middle)?.2.has_room_in_chunks(asked, stop)? {
-                (fit, low) = (Some(middle), middle.saturating_add(1));
-            } else {
-                not = middle;
+            match self.of(family, parameter, middle)?.2.is_possible(asked, stop)? {
+                Some(true) => (fit, low) = (Some(middle), middle.saturating_add(1)),
+                Some(false) => not = middle,
+                // Time is up, which the next look says.
+                None => {}
             }
         }
         let Some(value) = fit else {
@@ -145,6 +147,20 @@ impl PlanQuestion {
             self.chain.model_name
         ));
         Ok(Grown { zoo, model, plan: (plan.name()?, plan) })
+    }
+
+    /// Whether there is a plan: room is enough where nothing but room is asked for. None where nobody knows, as time is up.
+    fn is_possible(&self, asked: &AskedChunks, stop: &Stop) -> Result<Option<bool>, QuestionError> {
+        let has_limit = self.request.goal.constraints.max_iteration_seconds.is_some();
+        if !has_limit && !asked.or_plain {
+            return self.has_room_in_chunks(asked, stop).map(Some);
+        }
+        match self.answer(stop) {
+            Ok(_) => Ok(Some(true)),
+            Err(QuestionError::Recommend(_)) if stop.is_over() => Ok(None),
+            Err(QuestionError::Recommend(_)) => Ok(Some(false)),
+            Err(error) => Err(error),
+        }
     }
 
     /// The question for one model of the family.

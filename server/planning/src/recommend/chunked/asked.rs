@@ -7,12 +7,13 @@ use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::FixedChunks;
-use loadmaster_proto::plan::objective::SearchMode;
+use loadmaster_proto::plan::objective::{Objective, SearchMode};
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::{ChunksQuestion, Scene};
 use crate::chunks::{ChunkChoices, TriedSizes};
 use crate::recommend::ask::Rules;
+use crate::search::Unit;
 
 /// Where a request names where the table of tokens may be.
 const EMBEDDINGS: &str = "chunks.embeddings";
@@ -77,10 +78,14 @@ impl ChunksQuestion<'_> {
             let why = format!("is {}, which knows no chunks: leave it out", self.wish.mode);
             return refuse("search_mode", why);
         }
-        if self.host_memory().0 == 0 {
+        if self.asked.host_memory.0 == 0 {
             let why =
                 "is 0, and chunks are in the host's memory: name how much of it they may take".to_owned();
             return refuse("host_memory_bytes", why);
+        }
+        if self.wish.unit == Unit::Share && self.wish.objective == Objective::MinPeakMemory {
+            let why = "is a share of each device, and peaks in chunks are told in bytes: leave it out, or `memory_mode`";
+            return refuse("memory_unit", why.to_owned());
         }
         if let Some(given) = &self.request.partitioning
             && given.stages().len() != 1

@@ -74,7 +74,8 @@ impl Scene<'_> {
             let has_room = needed <= self.devices.capacity.0;
             let seconds = found
                 .seconds
-                .map(|of| (of.forward + of.backward) * f64::from(setting.training.micro_batches) + of.step);
+                .map(|of| (of.forward + of.backward) * f64::from(setting.training.micro_batches) + of.step)
+                .map(|seconds| seconds * trained.passes.factors[1]);
             let peak = trained.passes.corrected(found.bytes.0);
             // What fits is compared by seconds, what does not by its peak.
             let is_better = match least {
@@ -99,6 +100,7 @@ impl Scene<'_> {
                     loadmaster_proto::bytes::Bytes(peak.saturating_sub(self.devices.capacity.0))
                 )
             }
+            _ if self.devices.ranks() > 1 => "without what replicas exchange".to_owned(),
             _ => String::new(),
         };
         self.told("plain", least, fits, note, plan)

@@ -62,8 +62,8 @@ impl ChunkDevices<'_> {
 
 impl<'a> ChunksQuestion<'a> {
     /// Every choice of devices that may train one of these batches, the fewest first, in every split into replicas and shards: all
-    /// of the fleet where none may stay idle, else as many of its largest like ones as there are, of equal nodes those of the
-    /// first. Shapes are of pipelines and restrict none of them.
+    /// of the fleet where none may stay idle, else as many like ones of each kind of nodes as there are, those with most memory first;
+    /// of equal nodes those of the first. Shapes are of pipelines and restrict none of them.
     ///
     /// # Errors
     /// Devices that must be used and are not alike, or are not as many as may share chunks or a micro-batch.
@@ -135,7 +135,7 @@ impl<'a> ChunksQuestion<'a> {
             );
             return Err(Invalid::field(field, why));
         }
-        Ok(degrees.into_iter().filter_map(|split| self.largest(split)).collect())
+        Ok(degrees.into_iter().flat_map(|split| self.like(split)).collect())
     }
 
     /// How many shards replicas may be split into on a node of so many devices: those that are named, or all powers of two that
@@ -175,15 +175,30 @@ impl<'a> ChunksQuestion<'a> {
         }
     }
 
-    /// So many replicas of so many shards each, on like devices of one node, those with most memory; none where no node has them.
-    fn largest(&self, (replicas, shards): (u32, u32)) -> Option<ChunkDevices<'a>> {
-        let ranks = replicas.checked_mul(shards)?;
+    /// So many replicas of so many shards each, on like devices of one node: of each kind of nodes that has them the first, those with
+    /// most memory first.
+    fn like(&self, split: (u32, u32)) -> Vec<ChunkDevices<'a>> {
         let fleet = self.writer.fleet;
+        let ranks = split.0.saturating_mul(split.1);
         let capacity = |node: &FleetNode| fleet.fleet.kinds.get(node.kind).map(|kind| kind.capacity);
-        let begins = fleet.fleet.begins();
-        let nodes = fleet.fleet.nodes.iter().zip(begins).filter(|(node, _)| node.devices >= ranks);
-        let (node, begin) =
-            nodes.reduce(|one, other| if capacity(other.0) > capacity(one.0) { other } else { one })?;
+        let copies = |node: &FleetNode| fleet.described(&node.name).and_then(|node| node.copies.as_ref());
+        let are_like = |one: &FleetNode, other: &FleetNode| {
+            one.kind == other.kind && one.inside == other.inside && copies(one) == copies(other)
+        };
+        let mut unlike: Vec<(&FleetNode, u32)> = Vec::new();
+        for (node, begin) in fleet.fleet.nodes.iter().zip(fleet.fleet.begins()) {
+            if node.devices >= ranks && !unlike.iter().any(|(known, _)| are_like(known, node)) {
+                unlike.push((node, begin));
+            }
+        }
+        unlike.sort_by_key(|(node, _)| std::cmp::Reverse(capacity(node)));
+        unlike.into_iter().filter_map(|(node, begin)| self.on(node, begin, split)).collect()
+    }
+
+    /// Replicas of so many shards each on the first devices of a node, which are from `begin` on.
+    fn on(&self, node: &FleetNode, begin: u32, (replicas, shards): (u32, u32)) -> Option<ChunkDevices<'a>> {
+        let fleet = self.writer.fleet;
+        let ranks = replicas.checked_mul(shards)?;
         let placed: Vec<PlacedDevice> =
             (begin..begin.saturating_add(ranks)).map(|device| fleet.placed(device)).collect();
         let first = placed.first()?;

@@ -27,12 +27,13 @@ mod with_plain;
 mod written;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::Node;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::chunked::AskedChunks;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
-use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::{Schedule, TrainingSpec};
 
 use super::answer::{QuestionError, RecommendError};
 use super::ask::Wish;
@@ -103,15 +104,31 @@ impl ChunksQuestion<'_> {
         wrong.filter(|_| !is_possible).map_or(Ok(false), Err)
     }
 
-    /// One for each number of devices that may train, with the batches that these split evenly. At least one.
+    /// One for each choice of devices that may train, and each schedule, with the batches that these devices split evenly. At least
+    /// one.
     fn scenes(&self) -> Result<Vec<Scene<'_>>, QuestionError> {
         self.check()?;
         let devices = self.devices(&self.wish.batches)?;
-        let scene = |devices| self.scene(devices);
-        devices.into_iter().map(scene).collect()
+        let schedules = self.schedules();
+        let scenes = devices
+            .into_iter()
+            .flat_map(|devices| schedules.iter().map(move |&schedule| self.scene(devices.clone(), schedule)));
+        scenes.collect()
     }
 
-    fn scene<'a>(&'a self, devices: ChunkDevices<'a>) -> Result<Scene<'a>, QuestionError> {
+    /// Those that may be chosen, as far as chunks can be trained by them; where none can, the first says so.
+    fn schedules(&self) -> Vec<Schedule> {
+        let all = &self.wish.schedules;
+        let can: Vec<Schedule> = all.iter().copied().filter(|schedule| !schedule.updates_always()).collect();
+        let first = || vec![all.first().copied().unwrap_or(self.writer.training.schedule)];
+        if can.is_empty() { first() } else { can }
+    }
+
+    fn scene<'a>(
+        &'a self,
+        devices: ChunkDevices<'a>,
+        schedule: Schedule,
+    ) -> Result<Scene<'a>, QuestionError> {
         let (ranks, replicas) = (devices.ranks(), devices.replicas);
         let batches = self.wish.batches.iter().copied();
         Ok(Scene {
@@ -119,7 +136,8 @@ impl ChunksQuestion<'_> {
             model: self.model()?,
             rates: self.rates(&devices)?,
             choices: self.choices(),
-            host_memory: Bytes(self.host_memory().0 / u64::from(ranks.max(1))),
+            host_memory: Bytes(self.host_memory(devices.node).0 / u64::from(ranks.max(1))),
+            schedule,
             batches: batches.filter(|batch| batch.micro_batch_size.is_multiple_of(replicas)).collect(),
             devices,
         })
@@ -136,9 +154,9 @@ impl ChunksQuestion<'_> {
         })
     }
 
-    /// Bytes of the host that chunks of all its ranks may take: as asked, and no more than there is.
-    fn host_memory(&self) -> Bytes {
-        let there = self.writer.fleet.host_memory();
+    /// Bytes of a node's host that chunks of all its ranks may take: as asked, and no more than there is.
+    fn host_memory(&self, node: Option<&Node>) -> Bytes {
+        let there = node.and_then(|node| node.copies.as_ref()?.host_memory);
         there.map_or(self.asked.host_memory, |there| there.min(self.asked.host_memory))
     }
 }
@@ -152,6 +170,7 @@ struct Scene<'a> {
     choices: ChunkChoices,
     /// Bytes of the host that each rank may take: its node's are shared equally.
     host_memory: Bytes,
+    schedule: Schedule,
     /// What of the wish's its replicas split evenly.
     batches: Vec<Batch>,
 }
@@ -166,14 +185,8 @@ impl Scene<'_> {
     /// The question for one batch, on devices with so many bytes each.
     fn trained(&self, batch: Batch, capacity: Bytes) -> Trained<'_> {
         let Batch { micro_batch_size, micro_batches } = batch;
-        let schedules = &self.question.wish.schedules;
         let own = self.question.writer.training;
-        let training = TrainingSpec {
-            micro_batch_size,
-            micro_batches,
-            schedule: schedules.first().copied().unwrap_or(own.schedule),
-            ..own
-        };
+        let training = TrainingSpec { micro_batch_size, micro_batches, schedule: self.schedule, ..own };
         Trained {
             question: ChunkQuestion {
                 model: self.model.clone(),

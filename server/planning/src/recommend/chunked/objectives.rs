@@ -17,6 +17,14 @@ use crate::cost::Batch;
 use crate::predict::Margin;
 use crate::recommend::answer::{QuestionError, RecommendError};
 
+/// A capacity with room for a batch.
+struct Kept {
+    batch: Batch,
+    capacity: Bytes,
+    /// The fastest plan that was found within it; none where no limit asks for one.
+    plan: Option<ChunkPlan>,
+}
+
 /// A batch with its fastest plan.
 pub(super) struct Best {
     pub(super) batch: Batch,
@@ -95,37 +103,49 @@ impl Scene<'_> {
     /// The lowest peak of a plan that keeps the limit on time: the fastest one within the least memory that has room.
     pub(super) fn lowest_peak(&self) -> Result<Plan, QuestionError> {
         let refuse = |error| self.refused(error);
-        let mut least: Option<(Batch, Bytes)> = None;
+        let mut least: Option<Kept> = None;
         let mut bound: Option<u64> = None;
         for &batch in &self.batches {
             // What steps cost is the same with any memory.
             let Trained { question, passes } = self.trained(batch, self.devices.capacity);
             let passes = Remembered::new(passes);
-            let keeps = |capacity: u64| -> Result<bool, NoChunks> {
+            let keeps = |capacity: u64| -> Result<Option<Kept>, NoChunks> {
                 let question = ChunkQuestion { capacity: Bytes(capacity), ..question.clone() };
-                let fastest = || choose_until(&question, &passes, &|| self.question.stop.is_over());
-                Ok(fits(&question, &passes)?
-                    && (self.limit().is_infinite() || fastest()?.lanes.iteration_seconds <= self.limit()))
+                if !fits(&question, &passes)? {
+                    return Ok(None);
+                }
+                let kept = Kept { batch, capacity: Bytes(capacity), plan: None };
+                if self.limit().is_infinite() {
+                    return Ok(Some(kept));
+                }
+                let plan = choose_until(&question, &passes, &|| self.question.stop.is_over())?;
+                let is_in_time = plan.lanes.iteration_seconds <= self.limit();
+                Ok(is_in_time.then_some(Kept { plan: Some(plan), ..kept }))
             };
             let besides = self.least_besides(batch, Margin::Share(0.0))?;
             bound = Some(bound.map_or(besides, |bound| bound.min(besides)));
-            let most = least.map_or(self.devices.capacity, |(_, bytes)| bytes);
-            if !keeps(most.0).map_err(refuse)? {
-                continue;
-            }
+            let most = least.as_ref().map_or(self.devices.capacity, |least| least.capacity);
+            let Some(mut kept) = keeps(most.0).map_err(refuse)? else { continue };
             // More memory never hinders.
-            let (mut not, mut enough) = (0, most.0);
-            while not + 1 < enough && !self.question.stop.is_over() {
-                let middle = not + (enough - not) / 2;
-                if keeps(middle).map_err(refuse)? { enough = middle } else { not = middle }
+            let mut not = 0;
+            while not + 1 < kept.capacity.0 && !self.question.stop.is_over() {
+                let middle = not + (kept.capacity.0 - not) / 2;
+                match keeps(middle).map_err(refuse)? {
+                    Some(less) => kept = less,
+                    None => not = middle,
+                }
             }
-            least = Some((batch, Bytes(enough)));
+            least = Some(kept);
         }
-        let Some((batch, capacity)) = least else {
+        let Some(Kept { batch, capacity, plan }) = least else {
             // The fastest plan says what lacks.
             return self.shortest();
         };
-        let plan = self.fastest(batch, capacity).map_err(refuse)?;
+        // What was found within the limit may not be found a second time once time is up.
+        let plan = match plan {
+            Some(plan) => plan,
+            None => self.fastest(batch, capacity).map_err(refuse)?,
+        };
         let bound = bound.map(|bound| bound as f64);
         let stopped = self.question.stop.is_over();
         let best = Best { batch, plan };
@@ -178,13 +198,16 @@ impl Scene<'_> {
         if seconds <= limit {
             return Ok(());
         }
+        let is_proof = bound.is_some_and(|bound| bound > limit);
+        if self.question.stop.is_over() && !is_proof {
+            return Err(RecommendError::Stopped.into());
+        }
         let reason = format!(
             "the fastest plan in chunks takes {} an iteration, and at most {} are allowed (`--max-iteration`): give the device \
              more memory, or allow a longer iteration",
             Seconds(seconds),
             Seconds(limit)
         );
-        let is_proof = bound.is_some_and(|bound| bound > limit);
         Err(RecommendError::Limits { reason, is_proof, remedies: Vec::new() }.into())
     }
 }

@@ -1,13 +1,11 @@
 //! Which of the answers for several numbers of devices is best.
 
-use std::cmp::Ordering;
-
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::objectives::certified;
-use super::with_plain::{better_is, is_better};
+use super::with_plain::{farther, is_better};
 use crate::recommend::answer::{QuestionError, RecommendError};
 
 /// The best answer and its position, the fewest devices of equal ones. Its bound is one of all answers. Where there is none, what
@@ -21,7 +19,7 @@ pub(super) fn best(
 ) -> Result<(usize, Plan), QuestionError> {
     let mut best: Option<(usize, Plan)> = None;
     let mut proofs: Vec<Certificate> = Vec::new();
-    let (mut is_cut, mut refused, mut wrong) = (false, None, None);
+    let (mut is_cut, mut is_open, mut refused, mut wrong) = (false, false, None, None);
     for (index, answer) in answers.enumerate() {
         match answer {
             Ok(plan) => {
@@ -32,6 +30,8 @@ pub(super) fn best(
             }
             Err(QuestionError::Recommend(why)) => {
                 is_cut |= matches!(why, RecommendError::Stopped);
+                // One that was not found may be within the limit.
+                is_open |= matches!(why, RecommendError::Limits { is_proof: false, .. });
                 refused = Some(why);
             }
             Err(QuestionError::Invalid(why)) => {
@@ -48,11 +48,8 @@ pub(super) fn best(
     };
     if let Some(certificate) = &mut plan.found.certificate {
         let bounds: Option<Vec<f64>> = proofs.iter().map(|of| of.bound).collect();
-        let farther = |one: f64, other: f64| match better_is(objective) {
-            Ordering::Greater => one.max(other),
-            Ordering::Less | Ordering::Equal => one.min(other),
-        };
-        let bound = bounds.filter(|_| !is_cut).and_then(|all| all.into_iter().reduce(farther));
+        let farther = |one, other| farther(objective, one, other);
+        let bound = bounds.filter(|_| !is_cut && !is_open).and_then(|all| all.into_iter().reduce(farther));
         *certificate = Certificate {
             states: proofs.iter().map(|of| of.states).sum(),
             stopped: is_cut || proofs.iter().any(|of| of.stopped),

@@ -51,6 +51,10 @@ fn no_room() -> QuestionError {
     RecommendError::NoRoomInChunks { lack: Box::new(lack), moment, device, most: Some(Bytes(5)) }.into()
 }
 
+fn late(is_proof: bool) -> QuestionError {
+    RecommendError::Limits { reason: "too long".to_owned(), is_proof, remedies: Vec::new() }.into()
+}
+
 fn no_plan() -> QuestionError {
     RecommendError::Launcher("cannot".to_owned()).into()
 }
@@ -78,6 +82,35 @@ fn the_better_plan_names_the_other_one() {
     // Of equals the one that needs no host.
     let (equal, _) = better(Objective::MinIterationTime, alone(plain()), Ok(plain())).unwrap();
     assert!(equal.warnings[0].starts_with("in chunks it would be"));
+}
+
+/// A plan's bound is one of all that was allowed: of plans with chunks and of plans without. Where nobody knows one of these there is
+/// none; and of one model the fastest plan is the best.
+#[test]
+fn what_is_proven_is_so_of_both_kinds() {
+    let objective = Objective::MinIterationTime;
+    let of = |plain: Answer, chunked: Result<Plan, QuestionError>| {
+        let (plan, _) = better(objective, plain, chunked).unwrap();
+        let certificate = plan.found.certificate.clone().unwrap();
+        (plan.iteration_seconds().unwrap(), certificate.bound, certificate.proven)
+    };
+    let plain = |bound| alone(proven(1.0, bound).unwrap());
+    assert_eq!(of(plain(Some(1.0)), proven(1.5, Some(1.2))), (1.0, Some(1.0), true));
+    assert_eq!(of(plain(Some(1.0)), proven(1.5, Some(0.9))), (1.0, Some(0.9), false));
+    assert_eq!(of(plain(Some(1.0)), proven(1.5, None)), (1.0, None, false));
+    assert_eq!(of(plain(Some(0.2)), proven(0.5, Some(0.5))), (0.5, Some(0.2), false));
+    assert_eq!(of(plain(Some(1.0)), Err(no_room())), (1.0, None, false));
+    let wrong = Invalid::field("launcher", "has no chunks");
+    assert_eq!(of(plain(Some(1.0)), Err(wrong.into())), (1.0, Some(1.0), true));
+    assert_eq!(of(Err(no_plan()), proven(0.5, Some(0.5))), (0.5, None, false));
+    let (fastest, _) = better(Objective::MaxModel, plain(None), proven(0.5, None)).unwrap();
+    assert_eq!(fastest.iteration_seconds(), Some(0.5));
+    assert_eq!(fastest.warnings, ["without chunks it would be 1 seconds"]);
+    // Nearer than what does not fit is what takes too long.
+    let late = |is_proof| Err(late(is_proof));
+    let error = better(objective, Err(no_plan()), late(true)).unwrap_err();
+    assert!(error.to_string().contains("too long; without chunks: cannot"), "{error}");
+    assert!(matches!(error, QuestionError::Recommend(RecommendError::Limits { is_proof: false, .. })));
 }
 
 /// Where one of them has no room, the other one is the answer and says why; where neither has, both reasons are told.
@@ -137,6 +170,9 @@ fn the_best_number_of_devices_is_bounded_by_all_of_them() {
     assert_eq!(best(three()), (1, Some(1.0), false));
     assert_eq!(best(with(proven(9.0, None))), (1, None, false));
     assert_eq!(best(with(Err(no_room()))), (1, Some(1.0), false));
+    // What takes too long and may do better is known by no bound.
+    assert_eq!(best(with(Err(late(false)))), (1, None, false));
+    assert_eq!(best(with(Err(late(true)))), (1, Some(1.0), false));
     let stopped = Err(RecommendError::Stopped.into());
     assert_eq!(best(with(stopped)), (1, None, true));
     // What some splits of the devices cannot do of what was named leaves these out, unless none is left.

@@ -43,6 +43,12 @@ impl Scene<'_> {
         warnings.extend(predictor.warnings(&setting));
         warnings.extend(writer.notes.iter().cloned());
         warnings.extend(larger(&stage, &chunks));
+        let (asked, there) = (self.question.asked.host_memory, self.question.host_memory(self.devices.node));
+        if there < asked {
+            warnings.push(format!(
+                "chunks may take {there} of the host's memory by the cluster, not the {asked} asked for"
+            ));
+        }
         warnings.push(certificate_note);
         let objective = Some(self.question.wish.objective);
         Ok(Plan {
@@ -108,7 +114,7 @@ impl Scene<'_> {
         });
         format!(
             "bytes follow from the visits; the bound of the seconds is that of any visits, by the busiest of passes, copies \
-             each way and updates, with the chunk sizes that were tried{looked}"
+             each way and updates, with the chunk sizes and the numbers of chunks on the device that were tried{looked}"
         )
     }
 
@@ -120,6 +126,7 @@ impl Scene<'_> {
         let training = TrainingSpec {
             recompute: lack.choice.recompute,
             micro_batches: batch.map_or(own.micro_batches, |batch| batch.micro_batches),
+            schedule: self.schedule,
             ..own
         };
         let steps = Steps::of_chunks(&training, self.model.layers().len(), lack.choice.order);

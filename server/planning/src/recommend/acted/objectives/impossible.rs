@@ -63,7 +63,8 @@ impl ActionsQuestion<'_> {
         let kinds = fleet.nodes.iter().filter_map(|node| fleet.kinds.get(node.kind));
         let most = kinds.map(|kind| self.most_bytes(room, kind.capacity)).max()?;
         let lacks = |(layer, name): (usize, &String)| {
-            let missing = self.least_alone(layer, room).checked_sub(most).filter(|&missing| missing > 0)?;
+            let least = self.writer.corrected(self.least_alone(layer, room));
+            let missing = least.checked_sub(most).filter(|&missing| missing > 0)?;
             let why = format!(
                 "layer {layer} ({name}) lacks {} on any device even with all away that may be: what it needs during its own \
                  passes must be there",
@@ -127,6 +128,7 @@ impl ActionsQuestion<'_> {
             .saturating_add(leaves(Block::Optimizer, parts.optimizer))
             .min(if allowed.ways.contains(&Move::Host) { at_hosts } else { 0 });
         let stays = parts.weights.saturating_add(parts.optimizer).saturating_sub(may_leave);
+        let stays = self.writer.corrected(stays);
         let on_node = |node: &crate::search::FleetNode| {
             let capacity = fleet.kinds.get(node.kind).map_or(0, |kind| self.most_bytes(room, kind.capacity));
             capacity.saturating_mul(u64::from(node.devices))

@@ -62,7 +62,7 @@ impl ActionsQuestion<'_> {
         let most = |most: u64, capacity: u64| self.most_bytes(&room.within(most), Bytes(capacity));
         let alone = (0..self.job.names.len()).map(|layer| self.least_alone(layer, room)).max().unwrap_or(0);
         let largest = self.job.fleet.kinds.iter().map(|kind| kind.capacity).max().unwrap_or(Bytes(0));
-        let low = self.wish.unit.of(alone, largest).min(known);
+        let low = self.wish.unit.of(self.writer.corrected(alone), largest).min(known);
         Floor::of(self, &every).least(low, known, &most)
     }
 

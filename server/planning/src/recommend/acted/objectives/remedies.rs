@@ -40,11 +40,13 @@ pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, r
             Allowed { ways: Way::ALL.to_vec(), ..allowed.clone() },
         );
     }
-    if allowed.ways.contains(&Way::Host) && allowed.host_memory < AMPLE {
+    // No more than the cluster says that there is.
+    let ample = question.writer.fleet.host_memory().map_or(AMPLE, |there| there.min(AMPLE));
+    if allowed.ways.contains(&Way::Host) && allowed.host_memory < ample {
         check(
             "HOST of the host's memory",
             "--host-memory HOST",
-            Allowed { host_memory: AMPLE, ..allowed.clone() },
+            Allowed { host_memory: ample, ..allowed.clone() },
         );
     }
     let blocks = [Block::Activations, Block::Inputs, Block::Weights, Block::Gradients, Block::Optimizer];

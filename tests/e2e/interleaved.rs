@@ -44,6 +44,8 @@ async fn stages_take_turns_on_their_devices() {
         own.schedule() == SimulatedSchedule::Interleaved && is_same(own.iteration_seconds, seconds),
         "{own:?}"
     );
+    // What it shows is the plan, its exchange of the tied weight included.
+    assert!(own.warnings.iter().all(|warning| !warning.contains("not shown")), "{:?}", own.warnings);
     // Four micro-batches of either stage, there and back, and the updates.
     assert!(own.lanes.len() == 2 && own.lanes.iter().all(|lane| lane.passes.len() == 2 * 2 * 4 + 1));
     let flat = json(

@@ -42,7 +42,8 @@ pub fn pairs(name: &PlanName, plan: &Plan, device_kind: &str, measured: &Measure
         let subject = Subject { device_kind, predictor, quantity };
         Pair { subject, plan: name.to_string(), predicted: predicted / factor(plan, quantity), measured }
     };
-    let peaks = plan.stages.iter().zip(&measured.stage_peaks);
+    // Stages that take turns on a device have one peak together.
+    let peaks = plan.first_stages().iter().zip(&measured.stage_peaks);
     let mut pairs: Vec<Pair> = peaks
         .filter(|(_, peak)| peak.ledger == plan.ledger)
         .map(|(stage, peak)| {

@@ -34,7 +34,7 @@ pub enum ActionsError {
 
 /// Most passes of a stage's layers in an iteration whose actions are played, forward ones alone: each has steps, and blocks that
 /// may be away.
-const MOST_PASSES: u64 = 500_000;
+pub(crate) const MOST_PASSES: u64 = 500_000;
 
 impl ActedStages {
     /// What these stages need with the actions that are given for them, in their order; those beyond the list do nothing.

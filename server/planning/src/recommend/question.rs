@@ -210,13 +210,20 @@ impl PlanQuestion {
         // Of given stages nothing is searched but what is allowed.
         let is_searched = request.partitioning.is_none() || allowed.is_some();
         writer.goal.objective = is_searched.then_some(objective);
+        let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices())
+            .filter(|_| request.partitioning.is_none());
         if request.partitioning.is_none() {
             writer.notes.extend(reach);
-            writer.notes.extend(left_out(request, &wish.batches, wish.least_share, job.fleet.devices()));
+            writer.notes.extend(left_out.clone());
         }
         let wish = Wish { objective, ..wish };
         let allowed = allowed.as_ref();
-        InterleavedQuestion { writer: &writer, request, allowed, job, wish: &wish, prices, stop }.answer()
+        let question =
+            InterleavedQuestion { writer: &writer, request, allowed, job, wish: &wish, prices, stop };
+        question.answer().map_err(|error| match error {
+            QuestionError::Recommend(error) => among(error, left_out).into(),
+            other => other,
+        })
     }
 
     /// What may be chosen, of no more of a host's memory than there is.

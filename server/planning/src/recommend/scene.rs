@@ -277,7 +277,15 @@ impl Scene {
     }
 
     pub(in crate::recommend) fn answer(&self) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
-        self.question().answer(&Stop::default())
+        self.answer_until(&Stop::default())
+    }
+
+    /// The same until somebody asks to stop.
+    pub(in crate::recommend) fn answer_until(
+        &self,
+        stop: &Stop,
+    ) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+        self.question().answer(stop)
     }
 
     /// The plan that is answered.

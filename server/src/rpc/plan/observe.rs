@@ -96,17 +96,26 @@ fn observation_name(name: &str) -> Result<(PlanName, &str), Invalid> {
 /// Refuses what cannot have been measured of a plan on its kind of device. On another kind devices are of other
 /// sizes, which nobody here knows.
 fn believable(name: &PlanName, plan: &Plan, observation: &Observation) -> Result<(), Invalid> {
-    let (reported, stages) = (observation.measured.stage_peaks.len(), plan.stages.len());
-    if reported != 0 && reported != stages {
+    // Stages that take turns on a device have one peak together.
+    let stages = plan.first_stages();
+    let (reported, wanted) = (observation.measured.stage_peaks.len(), stages.len());
+    if reported != 0 && reported != wanted {
         return Err(Invalid::field(
             "observation.stage_peaks",
-            format!("has {reported} peaks, {name} has {stages} stages: give one for each, or none"),
+            format!(
+                "has {reported} peaks, {name} has {}: give one for each, or none",
+                if plan.is_interleaved() {
+                    format!("{wanted} devices along its pipeline")
+                } else {
+                    format!("{wanted} stages")
+                }
+            ),
         ));
     }
     if observation.device_kind.as_ref().is_some_and(|kind| *kind != plan.device_kind) {
         return Ok(());
     }
-    for (index, (stage, peak)) in plan.stages.iter().zip(&observation.measured.stage_peaks).enumerate() {
+    for (index, (stage, peak)) in stages.iter().zip(&observation.measured.stage_peaks).enumerate() {
         let largest = stage.devices.iter().map(|device| device.capacity).max().unwrap_or(stage.capacity);
         if peak.bytes.0 > most(&plan.device_kind, largest, peak.ledger) {
             let (bytes, largest) = (peak.bytes, Bytes(largest));

@@ -124,6 +124,18 @@ impl Asked<'_> {
     }
 }
 
+impl Candidate {
+    /// # Errors
+    /// Stages have a recompute policy, where that is to be chosen.
+    pub(in crate::recommend) fn check_to_be_chosen(&self) -> Result<(), Invalid> {
+        if self.stages.iter().all(|stage| stage.choice.recompute == RecomputePolicy::None) {
+            return Ok(());
+        }
+        let why = "says what every layer does, and that is to be chosen: ask for none, or leave the choice of actions out";
+        Err(Invalid::field("recompute", why))
+    }
+}
+
 impl Writer<'_> {
     /// What whoever chooses is asked of a candidate.
     ///
@@ -135,10 +147,7 @@ impl Writer<'_> {
         untouched: Plan,
         pace: CopyPace,
     ) -> Result<Asked<'a>, QuestionError> {
-        if candidate.stages.iter().any(|stage| stage.choice.recompute != RecomputePolicy::None) {
-            let why = "says what every layer does, and that is to be chosen: ask for none, or leave the choice of actions out";
-            return Err(Invalid::field("recompute", why).into());
-        }
+        candidate.check_to_be_chosen()?;
         let settings = settings(&untouched);
         let predictor = &*self.chain.predictor;
         let mut stages = Vec::with_capacity(settings.len());

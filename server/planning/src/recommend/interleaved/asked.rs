@@ -1,5 +1,7 @@
 //! What of a request no plan with interleaved stages can do.
 
+use std::collections::BTreeSet;
+
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
@@ -15,7 +17,8 @@ impl InterleavedQuestion<'_> {
         let refuse = |field: &str, why: String| Err(Invalid::field(field, why));
         if wish.schedules != [Schedule::OneFOneB] {
             let why = "must be 1f1b alone where devices have several stages in turn: name it, or leave `virtual_stages` out";
-            return refuse("schedule", why.to_owned());
+            let named = !wish.constraints.schedules.is_empty();
+            return refuse(if named { "constraints.schedules" } else { "schedule" }, why.to_owned());
         }
         if let Some(rules) = &wish.rules {
             let why = format!(
@@ -41,10 +44,16 @@ impl InterleavedQuestion<'_> {
             Some(_) => &[Objective::MinIterationTime],
             None => &[Objective::MinIterationTime, Objective::MinPeakMemory],
         };
-        if !is_given && !objectives.contains(&wish.objective) {
+        let is_searched = !is_given || request.allowed.is_some();
+        if is_searched && !objectives.contains(&wish.objective) {
             let names: Vec<&str> = objectives.iter().map(|objective| objective.as_str()).collect();
-            let why =
-                format!("is {}, and of interleaved stages it may be {}", wish.objective, names.join(" or "));
+            let remedy = if is_given { ", or leave the choice of actions out" } else { "" };
+            let why = format!(
+                "is {}, and of interleaved stages{} it may be {}{remedy}",
+                wish.objective,
+                if request.allowed.is_some() { " whose actions are chosen" } else { "" },
+                names.join(" or "),
+            );
             return refuse("objective", why);
         }
         let Constraints { recompute_per_stage, min_stages, max_stages, pins, allow_idle_devices, .. } =
@@ -66,13 +75,32 @@ impl InterleavedQuestion<'_> {
             let why = "is not known of interleaved stages: leave it out".to_owned();
             return refuse("merge_layers_to", why);
         }
-        if self.writer.kinds.len() > 1 {
-            let kinds: Vec<&str> = self.writer.fleet.kinds().collect();
+        self.check_kinds()
+    }
+
+    /// # Errors
+    /// Devices are unlike, or the profile is of others.
+    fn check_kinds(&self) -> Result<(), Invalid> {
+        let Self { writer, request, .. } = self;
+        let (field, have) = match request.goal.cluster {
+            Some(_) => ("cluster", "has devices"),
+            None => ("devices", "are"),
+        };
+        let [(only, _)] = writer.kinds else {
+            let kinds: BTreeSet<String> =
+                self.job.fleet.kinds.iter().map(|of| format!("{} of {}", of.name, of.capacity)).collect();
             let why = format!(
-                "are of several kinds ({}), and interleaved stages are planned on devices of one kind",
-                kinds.join(", ")
+                "{have} of several kinds or sizes ({}), and interleaved stages are planned on equal ones",
+                kinds.into_iter().collect::<Vec<_>>().join(", ")
             );
-            return refuse("devices", why);
+            return Err(Invalid::field(field, why));
+        };
+        if only.profile != writer.chain.profile {
+            let why = format!(
+                "is of {}, and the devices are {}: of interleaved stages name the profile of the devices' kind first ({})",
+                writer.chain.device_kind, only.device_kind, only.profile
+            );
+            return Err(Invalid::field("profile", why));
         }
         Ok(())
     }

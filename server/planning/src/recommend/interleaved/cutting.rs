@@ -4,10 +4,22 @@ use std::cmp::Ordering;
 
 use crate::search::{Cuts, Stop};
 
-/// Most ways to cut that are all looked at.
-const MOST_WAYS: u64 = 6_000;
-/// Most ways that are looked at one move from another.
-const MOST_MOVES: u64 = 20_000;
+/// How long a search may go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Patience {
+    /// Most ways to cut that are all looked at.
+    pub(super) ways: u64,
+    /// Most ways that are looked at one move from another.
+    pub(super) moves: u64,
+}
+
+impl Patience {
+    /// Of who takes the best way that is found.
+    pub(super) const ALL: Self = Self { ways: 6_000, moves: 20_000 };
+    /// Of who only looks for where to begin.
+    pub(super) const SOME: Self = Self { ways: 1_500, moves: 1_500 };
+}
+
 /// Ways that are told, the best first.
 const TOLD: usize = 8;
 
@@ -59,14 +71,15 @@ pub(super) fn cut<'a>(
     cuts: &Cuts,
     weights: &[f64],
     stages: usize,
-    stop: &'a Stop,
+    (patience, stop): (Patience, &'a Stop),
     weigh: &'a mut Weigh<'a>,
 ) -> Cutting {
     let layers = weights.len();
     let inner = || 0..layers.saturating_sub(1);
     let allowed: Vec<usize> = inner().filter(|&layer| cuts.may_end(layer)).collect();
     let required: Vec<usize> = inner().filter(|&layer| cuts.must_end(layer)).collect();
-    let mut search = Search { found: Vec::new(), looked_at: 0, layers, stop, weigh };
+    let mut search =
+        Search { found: Vec::new(), looked_at: 0, layers, most_moves: patience.moves, stop, weigh };
     let inside = stages.saturating_sub(1);
     let is_possible = stages > 0
         && layers >= stages
@@ -77,7 +90,7 @@ pub(super) fn cut<'a>(
         return search.ended(true);
     }
     let free: Vec<usize> = allowed.iter().copied().filter(|layer| !required.contains(layer)).collect();
-    let is_small = ways(free.len(), inside - required.len()) <= MOST_WAYS;
+    let is_small = ways(free.len(), inside - required.len(), patience.ways) <= patience.ways;
     if is_small {
         search.all(&free, &required, inside - required.len());
         let is_complete = !stop.is_requested();
@@ -87,12 +100,12 @@ pub(super) fn cut<'a>(
     search.ended(false)
 }
 
-/// How many ways there are to choose some of so many.
-fn ways(of: usize, some: usize) -> u64 {
+/// How many ways there are to choose some of so many, as far as there are no more than `most`.
+fn ways(of: usize, some: usize, most: u64) -> u64 {
     let mut ways = 1_u64;
     for index in 0..some.min(of.saturating_sub(some)) {
         ways = ways.saturating_mul((of - index) as u64) / (index as u64 + 1);
-        if ways > MOST_WAYS {
+        if ways > most {
             return u64::MAX;
         }
     }
@@ -130,6 +143,7 @@ struct Search<'a> {
     found: Vec<Cut>,
     looked_at: u64,
     layers: usize,
+    most_moves: u64,
     stop: &'a Stop,
     weigh: &'a mut Weigh<'a>,
 }
@@ -185,7 +199,7 @@ impl Search<'_> {
             for from in 0..now.len() {
                 for to in from..now.len() {
                     for is_on in [true, false] {
-                        if self.stop.is_requested() || self.looked_at >= MOST_MOVES {
+                        if self.stop.is_requested() || self.looked_at >= self.most_moves {
                             return;
                         }
                         let Some(moved) = moved(&now, from..to + 1, is_on, allowed, required) else {
@@ -282,7 +296,7 @@ mod tests {
             if let Some(layer) = required.filter(|&layer| layer + 1 < weights.len()) {
                 cuts.require_after(layer);
             }
-            let found = cut(&cuts, &weights, stages, &Stop::default(), &mut |ends, _| {
+            let found = cut(&cuts, &weights, stages, (Patience::ALL, &Stop::default()), &mut |ends, _| {
                 Some(weigh(ends, &weights, cap))
             });
             let (best, ways) = brute(&cuts, &weights, stages, cap);
@@ -301,7 +315,7 @@ mod tests {
         let weights = vec![1.0; 96];
         let cuts = Cuts::anywhere(96);
         let weigh = |ends: &[usize]| Some(weigh(ends, &weights, 100.0));
-        let found = cut(&cuts, &weights, 16, &Stop::default(), &mut |ends, _| weigh(ends));
+        let found = cut(&cuts, &weights, 16, (Patience::ALL, &Stop::default()), &mut |ends, _| weigh(ends));
         assert!(!found.is_complete);
         assert_eq!(found.found[0].worth.values, [16.0 * 36.0]);
     }

@@ -1,20 +1,21 @@
-//! Memory actions for stages that take turns on their devices: blocks are computed again or leave until every device fits; then fewer
-//! or other ones do, as long as that is faster.
+//! Memory actions for stages that take turns on their devices: blocks are computed again or leave until every device fits; then
+//! `improved` looks for faster ones.
 //!
 //! What fits is found by replays and what is fast by simulation, both of the whole iteration, so nothing is assumed of how the
 //! stages of a device get in each other's way. It is no exact search: the certificate states the gap to the untouched stages.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::objective::Objective;
-use loadmaster_proto::training::actions::{Absence, Allowed, Block, StageActions, Way};
+use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 
 use super::deeds::{Deeds, Measure, orders};
 use super::pipeline::{Pipeline, on_device, settings};
+use super::replays::Replays;
 use crate::actions::StageBlocks;
 use crate::iteration::Edge;
 use crate::iteration::copies::{CopiesError, LayerSeconds};
@@ -25,26 +26,21 @@ use crate::recommend::find::Candidate;
 use crate::recommend::plan::Writer;
 use crate::search::{StageCosts, Stop};
 
-/// Most looks at what stages hold with some actions, and most simulations of those that fit.
+/// Most looks at what stages hold with some actions.
 const MOST_LOOKS: u32 = 4_000;
-const MOST_SIMULATIONS: u32 = 600;
-/// Steps between a use of a block and its absence that are tried.
-const STEPS: [u32; 4] = [0, 1, 2, 4];
-/// By what share of itself an iteration must be faster to be another one.
-const FASTER: f64 = 1e-9;
 
 /// What devices and hosts hold with some actions.
 #[derive(Debug, Clone, PartialEq)]
-struct Look {
-    acted: Vec<Rc<Acted>>,
+pub(super) struct Look {
+    pub(super) acted: Vec<Rc<Acted>>,
     /// By device, bytes that it lacks; below 0 what is free.
     lacks: Vec<i128>,
     /// Bytes of the fullest host.
-    host: u64,
+    pub(super) host: u64,
 }
 
 impl Look {
-    fn fits(&self) -> bool {
+    pub(super) fn fits(&self) -> bool {
         self.lacks.iter().all(|&lacks| lacks <= 0)
     }
 }
@@ -52,20 +48,20 @@ impl Look {
 /// Stages whose actions are looked for.
 pub(super) struct Lighter<'a, C> {
     writer: &'a Writer<'a>,
-    pipeline: &'a Pipeline<'a, C>,
+    pub(super) pipeline: &'a Pipeline<'a, C>,
     candidate: &'a Candidate,
-    allowed: &'a Allowed,
+    pub(super) allowed: &'a Allowed,
     links: &'a CopyLinks,
-    stop: &'a Stop,
-    /// By device: the bytes that it may hold.
-    room: Vec<u64>,
-    settings: Vec<StageSetting>,
+    pub(super) stop: &'a Stop,
+    /// The most that a device may be predicted to hold, whatever it has, bytes.
+    most: u64,
+    pub(super) settings: Vec<StageSetting>,
     seconds: Vec<(Vec<LayerSeconds>, f64)>,
     blocks: Vec<StageBlocks>,
     edges: Vec<Edge>,
     looks: Cell<u32>,
-    simulations: Cell<u32>,
-    replayed: RefCell<BTreeMap<(usize, Deeds), Rc<Acted>>>,
+    pub(super) simulations: Cell<u32>,
+    replayed: RefCell<Replays<(usize, Deeds)>>,
 }
 
 impl<'a, C: StageCosts> Lighter<'a, C> {
@@ -76,9 +72,10 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         pipeline: &'a Pipeline<'a, C>,
         candidate: &'a Candidate,
         (allowed, links): (&'a Allowed, &'a CopyLinks),
-        room: Vec<u64>,
+        most: u64,
         stop: &'a Stop,
     ) -> Result<Self, QuestionError> {
+        candidate.check_to_be_chosen()?;
         let settings = settings(writer, candidate);
         let seconds = candidate.stages.iter().map(|stage| writer.layers(candidate, stage));
         let seconds: Option<Vec<_>> = seconds.collect();
@@ -96,7 +93,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
             allowed,
             links,
             stop,
-            room,
+            most,
             settings,
             seconds,
             looks: Cell::new(0),
@@ -130,7 +127,11 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
                 break;
             }
         }
-        let Some(best) = best else { return Err(self.no_room(nearest)) };
+        let Some(best) = best else {
+            // What was not tried may do.
+            let is_known = !self.stop.is_requested();
+            return Err(self.no_room(nearest.filter(|_| is_known)));
+        };
         let deeds = self.without_idle(self.improved(best)?)?;
         Ok((0..)
             .zip(&deeds)
@@ -210,7 +211,14 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
     }
 
     /// Has a stage do something more; false where there is nowhere to go.
-    fn take(&self, deeds: &mut Deeds, stage: usize, layer: usize, measure: Measure, look: &Look) -> bool {
+    pub(super) fn take(
+        &self,
+        deeds: &mut Deeds,
+        stage: usize,
+        layer: usize,
+        measure: Measure,
+        look: &Look,
+    ) -> bool {
         let peer = || self.roomiest_peer(stage, look);
         match measure {
             Measure::Saved(Way::Peer) => {
@@ -243,126 +251,13 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         (look.lacks[roomiest] < 0).then(|| u32::try_from(roomiest).ok())?
     }
 
-    /// The same with less or other things done, while all fit, as far as that is faster: one change, or one thing undone and
-    /// another done on the same device instead.
-    fn improved(&self, (mut deeds, mut seconds): (Vec<Deeds>, f64)) -> Result<Vec<Deeds>, QuestionError> {
-        loop {
-            let before = seconds;
-            for stage in 0..deeds.len() {
-                for changed in self.changed(stage, &deeds)? {
-                    if self.stop.is_requested() || self.simulations.get() >= MOST_SIMULATIONS {
-                        return Ok(deeds);
-                    }
-                    let look = self.look(&changed)?;
-                    if !look.fits() || look.host > self.allowed.host_memory.0 {
-                        continue;
-                    }
-                    let then = self.seconds_of(&look.acted)?;
-                    if then < seconds * (1.0 - FASTER) {
-                        (deeds, seconds) = (changed, then);
-                    }
-                }
-            }
-            if seconds >= before * (1.0 - FASTER) {
-                return Ok(deeds);
-            }
-        }
-    }
-
-    /// What stages might do instead where a stage does one thing less or otherwise.
-    fn changed(&self, stage: usize, all: &[Deeds]) -> Result<Vec<Vec<Deeds>>, QuestionError> {
-        let look = self.look(all)?;
-        let device = stage % self.pipeline.turns.devices().max(1);
-        let measures: BTreeSet<Measure> =
-            orders(self.allowed).into_iter().flat_map(|(_, measures)| measures).collect();
-        let mut changed = Vec::new();
-        for (other, is_less) in self.others(stage, &all[stage], &measures, &look) {
-            let mut with = all.to_vec();
-            with[stage] = other;
-            // Something else of the same device instead.
-            for &measure in measures.iter().filter(|_| is_less) {
-                for more in self.pipeline.turns.own(device) {
-                    for layer in 0..with[more].saved.len() {
-                        let mut instead = with.clone();
-                        if !instead[more].has(measure, layer)
-                            && self.take(&mut instead[more], more, layer, measure, &look)
-                            && instead != all
-                        {
-                            changed.push(instead);
-                        }
-                    }
-                }
-            }
-            changed.push(with);
-        }
-        Ok(changed)
-    }
-
-    /// The same without what moves nothing: blocks whose uses are too near each other for the steps between them.
-    fn without_idle(&self, mut deeds: Vec<Deeds>) -> Result<Vec<Deeds>, QuestionError> {
-        let look = self.look(&deeds)?;
-        for (stage, (deeds, acted)) in deeds.iter_mut().zip(&look.acted).enumerate() {
-            let first = self.settings[stage].stage.first_layer;
-            let moves = |layer: usize, block: Block| {
-                let is_its = |absence: &Absence| absence.layer == first + layer && absence.block == block;
-                acted.away.iter().any(|away| is_its(&away.absence))
-            };
-            for (layer, saved) in deeds.saved.iter_mut().enumerate() {
-                let is_idle =
-                    saved.is_some_and(|(way, _)| way != Way::Recompute && !moves(layer, Block::Activations));
-                if is_idle {
-                    *saved = None;
-                }
-            }
-            deeds.lasting.retain(|&(block, layer), _| moves(layer, block));
-        }
-        Ok(deeds)
-    }
-
-    /// What a stage might do instead, one change each: copies with more or less time, a layer that keeps what it saves or has it
-    /// elsewhere, a block that stays. And whether that does less.
-    fn others(
-        &self,
-        stage: usize,
-        deeds: &Deeds,
-        measures: &BTreeSet<Measure>,
-        look: &Look,
-    ) -> Vec<(Deeds, bool)> {
-        let mut others = Vec::new();
-        let moves =
-            !deeds.lasting.is_empty() || deeds.saved.iter().flatten().any(|(way, _)| *way != Way::Recompute);
-        for steps in STEPS.into_iter().filter(|&steps| moves && steps != deeds.steps) {
-            others.push((Deeds { steps, ..deeds.clone() }, false));
-        }
-        for layer in 0..deeds.saved.len() {
-            let Some((now, _)) = deeds.saved[layer] else { continue };
-            let mut kept = deeds.clone();
-            kept.saved[layer] = None;
-            for &measure in measures.iter().filter(|&&of| of != Measure::Saved(now)) {
-                let mut elsewhere = kept.clone();
-                if matches!(measure, Measure::Saved(_))
-                    && self.take(&mut elsewhere, stage, layer, measure, look)
-                {
-                    others.push((elsewhere, false));
-                }
-            }
-            others.push((kept, true));
-        }
-        for key in deeds.lasting.keys() {
-            let mut kept = deeds.clone();
-            kept.lasting.remove(key);
-            others.push((kept, true));
-        }
-        others
-    }
-
     fn iteration(&self, deeds: &[Deeds]) -> Result<f64, QuestionError> {
         let look = self.look(deeds)?;
         self.seconds_of(&look.acted)
     }
 
     /// Seconds of an iteration of stages that do this.
-    fn seconds_of(&self, acted: &[Rc<Acted>]) -> Result<f64, QuestionError> {
+    pub(super) fn seconds_of(&self, acted: &[Rc<Acted>]) -> Result<f64, QuestionError> {
         self.simulations.set(self.simulations.get() + 1);
         let acted: Vec<&Acted> = acted.iter().map(|acted| &**acted).collect();
         let copied =
@@ -372,15 +267,17 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
     }
 
     /// What devices hold when their stages do this.
-    fn look(&self, deeds: &[Deeds]) -> Result<Look, QuestionError> {
+    pub(super) fn look(&self, deeds: &[Deeds]) -> Result<Look, QuestionError> {
         self.looks.set(self.looks.get() + 1);
         let acted = deeds.iter().enumerate().map(|(stage, deeds)| self.replayed(stage, deeds));
         let acted: Vec<Rc<Acted>> = acted.collect::<Result<_, _>>()?;
         let stages: Vec<&Acted> = acted.iter().map(|acted| &**acted).collect();
         let held = self.pipeline.turns.held(&stages);
-        let lacks = held.iter().zip(&self.room).map(|(held, &room)| {
-            let needed = on_device(held, &stages).map_or(0, |of| self.writer.needed(&of).0);
-            i128::from(needed) - i128::from(room)
+        let lacks = held.iter().zip(&self.candidate.stages).map(|(held, first)| {
+            let Some(of) = on_device(held, &stages) else { return 0 };
+            let (needed, peak) = (self.writer.needed(&of).0, self.writer.corrected(of.bytes.0));
+            let beyond = |bytes: u64, most: u64| i128::from(bytes) - i128::from(most);
+            beyond(needed, first.capacity.0).max(beyond(peak, self.most))
         });
         let pools = self
             .candidate
@@ -394,13 +291,14 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
     fn replayed(&self, stage: usize, deeds: &Deeds) -> Result<Rc<Acted>, QuestionError> {
         let key = (stage, deeds.clone());
         if let Some(known) = self.replayed.borrow().get(&key) {
-            return Ok(Rc::clone(known));
+            return Ok(known);
         }
         let setting = &self.settings[stage];
         let actions = deeds.actions(setting.stage.first_layer);
-        let steps = self.pipeline.turns.steps(setting, &actions);
-        let acted = Rc::new(self.writer.chain.predictor.acted_in(setting, &actions, steps)?);
-        self.replayed.borrow_mut().insert(key, Rc::clone(&acted));
+        let chain = self.writer.chain;
+        let steps = self.pipeline.turns.steps(chain.model.as_ref(), setting, &actions);
+        let acted = Rc::new(chain.predictor.acted_in(setting, &actions, steps)?);
+        self.replayed.borrow_mut().keep(key, &acted);
         Ok(acted)
     }
 
@@ -409,9 +307,10 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         let missing = Bytes(u64::try_from(lacks).unwrap_or(u64::MAX));
         let stages: Vec<String> = self.pipeline.turns.own(device).iter().map(ToString::to_string).collect();
         let why = format!(
-            "the device of stages {} lacks {missing} {}, ask for fewer micro-batches, or give more devices",
+            "the device of stages {} lacks {missing} {}, ask for fewer micro-batches{}, or give more devices",
             stages.join(", "),
             with_all(self.allowed),
+            if self.most < u64::MAX { ", allow a higher peak" } else { "" },
         );
         let first = self.candidate.stages.get(device).and_then(|stage| stage.devices.first());
         let name = first.and_then(|&device| self.writer.fleet.names().get(device as usize).cloned());

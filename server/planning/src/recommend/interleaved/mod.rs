@@ -8,9 +8,12 @@
 //! | `turns` | what do devices hold and do that take turns? |
 //! | `cutting` | where is the chain best cut? |
 //! | `best` | which plan is best of all that may be chosen? |
+//! | `variants` | what may be chosen besides the cuts? |
 //! | `weighed` | what is a way to cut worth? |
 //! | `lighter` | which memory actions make it fit? |
+//! | `improved` | which others are faster? |
 //! | `deeds` | what may stages do about their memory? |
+//! | `replays` | what is known of what stages hold? |
 //! | `told` | what proves the plan, and what is it beside others? |
 //! | `written` | what is told and kept of it? |
 //!
@@ -22,12 +25,15 @@ mod asked;
 mod best;
 mod cutting;
 mod deeds;
+mod improved;
 mod lighter;
 mod pipeline;
+mod replays;
 #[cfg(test)]
 mod tests;
 mod told;
 mod turns;
+mod variants;
 mod weighed;
 mod written;
 
@@ -46,6 +52,7 @@ use super::named_stages::GIVEN;
 use super::plan::Writer;
 use crate::cost::{Market as _, Prices};
 use crate::fleet::Subset;
+use crate::predict::MOST_PASSES;
 use crate::search::{Choice, Cuts, StageCosts, Stop};
 use lighter::Lighter;
 use pipeline::{Pipeline, places, repeated};
@@ -114,7 +121,9 @@ impl InterleavedQuestion<'_> {
         })?;
         let links = self.writer.copy_links(&candidate, self.request.copy_pace);
         if let Some(allowed) = self.allowed {
-            return self.lightened(&pipeline, &candidate, allowed, &links);
+            let plan = self.lightened(&pipeline, &candidate, allowed, &links)?;
+            self.check_seconds(&plan)?;
+            return Ok(plan);
         }
         let actions = &*self.request.stage_actions;
         let with = (!actions.is_empty()).then_some((actions, &links));
@@ -141,16 +150,16 @@ impl InterleavedQuestion<'_> {
         allowed: &Allowed,
         links: &CopyLinks,
     ) -> Result<Plan, QuestionError> {
-        let room = self.room(candidate, pipeline.turns.devices());
-        let lighter = Lighter::new(self.writer, pipeline, candidate, (allowed, links), room, self.stop)?;
+        let most = self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        let lighter = Lighter::new(self.writer, pipeline, candidate, (allowed, links), most, self.stop)?;
         let actions: Vec<StageActions> = lighter.lightened()?;
         Ok(self.writer.interleaved(pipeline, candidate, Some((&actions, links)), SOLVER)?.plan)
     }
 
-    /// By device, the bytes that it may hold.
-    fn room(&self, candidate: &Candidate, devices: usize) -> Vec<u64> {
-        let most = self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
-        candidate.stages.iter().take(devices).map(|stage| stage.capacity.0.min(most)).collect()
+    /// Whether no other order of the devices could be better: the one that is looked at is asked for, or all are alike.
+    fn is_any_order(&self) -> bool {
+        let fleet = self.job.fleet;
+        self.wish.keeps_order || fleet.nodes.len() == 1 && !fleet.has_unlike_links()
     }
 
     fn pipeline<'p>(
@@ -195,10 +204,26 @@ impl InterleavedQuestion<'_> {
         let (Some(&batch), Some(&schedule)) = (self.wish.batches.first(), self.wish.schedules.first()) else {
             return Err(RecommendError::Stopped.into());
         };
+        if is_too_long(layers, batch.micro_batches) {
+            return Err(too_long(layers, batch.micro_batches).into());
+        }
         let recompute = self.wish.recompute.first().copied().unwrap_or_default();
         let choices = vec![Choice { data, tensor, recompute }];
         Ok(Variant { batch, schedule, choices, stages: stages.len()..=stages.len() })
     }
+}
+
+/// Whether an iteration has more passes of layers than are replayed and simulated.
+fn is_too_long(layers: usize, micro_batches: u32) -> bool {
+    (layers as u64).saturating_mul(micro_batches.into()) > MOST_PASSES
+}
+
+fn too_long(layers: usize, micro_batches: u32) -> Invalid {
+    let why = format!(
+        "is {micro_batches}, and the model has {layers} layers: of more than {MOST_PASSES} passes of layers in an iteration \
+         interleaved stages are not planned; choose fewer, larger micro-batches"
+    );
+    Invalid::field("micro_batches", why)
 }
 
 /// Micro-batches that are no groups of as many as there are places along the pipeline.

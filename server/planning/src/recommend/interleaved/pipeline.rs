@@ -1,13 +1,14 @@
 //! A variant of a wish on the devices as an interleaved pipeline comes by them: all of them in turn, as often as each has a stage.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 
+use super::replays::Replays;
 use super::turns::{HeldTogether, TimedStage, Turns};
 use crate::cost::Market;
 use crate::fleet::Subset;
@@ -56,7 +57,7 @@ pub(super) struct Pipeline<'a, C> {
     pub(super) turns: Turns,
     each: u32,
     /// What stages hold that were replayed.
-    replayed: RefCell<BTreeMap<Replayed, Rc<Acted>>>,
+    replayed: RefCell<Replays<Replayed>>,
 }
 
 impl<'a, C: StageCosts> Pipeline<'a, C> {
@@ -116,13 +117,14 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
     fn replayed(&self, setting: &StageSetting, again: bool) -> Result<Rc<Acted>, PredictionError> {
         let key = (setting.stage.first_layer, setting.stage.last_layer, setting.stage_index, again);
         if let Some(known) = self.replayed.borrow().get(&key) {
-            return Ok(Rc::clone(known));
+            return Ok(known);
         }
         let layers = setting.stage.layers().filter(|_| again);
         let actions = StageActions { actions: layers.map(recompute).collect(), ..StageActions::default() };
-        let steps = self.turns.steps(setting, &actions);
-        let acted = Rc::new(self.writer.chain.predictor.acted_in(setting, &actions, steps)?);
-        self.replayed.borrow_mut().insert(key, Rc::clone(&acted));
+        let chain = self.writer.chain;
+        let steps = self.turns.steps(chain.model.as_ref(), setting, &actions);
+        let acted = Rc::new(chain.predictor.acted_in(setting, &actions, steps)?);
+        self.replayed.borrow_mut().keep(key, &acted);
         Ok(acted)
     }
 

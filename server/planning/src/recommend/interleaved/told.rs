@@ -21,29 +21,25 @@ impl InterleavedQuestion<'_> {
         states: u64,
     ) -> Result<(), QuestionError> {
         let is_timed = self.wish.objective == Objective::MinIterationTime;
-        // In other orders of unlike devices a plan may be better.
-        let fleet = self.job.fleet;
-        let is_any_order = self.wish.keeps_order || fleet.nodes.len() == 1 && !fleet.has_unlike_links();
         let is_closed = bound.is_some_and(|bound| (value - bound).abs() <= EQUAL * bound.abs());
-        let bound = bound.filter(|_| is_any_order || !is_closed);
         let gap = bound.filter(|&bound| bound > 0.0).map(|bound| ((value - bound) / bound).max(0.0));
         let is_share = self.wish.unit == Unit::Share && !is_timed;
         plan.found.certificate = Some(Certificate {
             value,
             bound,
             gap,
-            proven: is_closed && is_any_order,
+            proven: is_closed,
             stopped: self.stop.is_requested(),
             unit: if is_share { "share" } else { self.wish.objective.unit() }.to_owned(),
             states,
             rejected: Vec::new(),
             fetches_fewest: false,
         });
-        if !is_any_order {
+        if !self.is_any_order() {
             plan.warnings
                 .push("stages are on the devices in their order: others were not looked at".to_owned());
         }
-        if !is_closed {
+        if bound.is_some() && !is_closed {
             plan.warnings.push(
                 "the bound is of any cuts, whatever they hold: all layers' seconds spread over the devices, and the way to each \
                  one's first stage and back"

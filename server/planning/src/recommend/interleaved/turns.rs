@@ -3,6 +3,7 @@
 //! Each stage is replayed in its own steps. While another stage of its device is at work it holds what it left behind its last step:
 //! what was gone by then is gone, and what is fetched comes right in front of its next one.
 
+use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::schedule::Pass;
 
@@ -19,7 +20,8 @@ use crate::recommend::acted::trip;
 pub(in crate::recommend) struct Turns {
     /// By device.
     turns: Vec<Vec<Turn>>,
-    stages: usize,
+    /// By stage: the most micro-batches between forward and backward at once.
+    in_flight: Vec<u32>,
 }
 
 /// What a device holds for all its stages together.
@@ -77,7 +79,11 @@ impl Turns {
         let is_multiple =
             devices > 0 && stages.is_multiple_of(devices) && (micro_batches as usize).is_multiple_of(devices);
         let order = Order::Interleaved { devices: number(devices) };
-        (is_multiple && stages > 0).then(|| Self { turns: order.turns(stages, micro_batches), stages })
+        (is_multiple && stages > 0).then(|| {
+            let turns = order.turns(stages, micro_batches);
+            let in_flight = (0..stages).map(|stage| most_open(passes(&turns, stage))).collect();
+            Self { turns, in_flight }
+        })
     }
 
     pub(in crate::recommend) fn devices(&self) -> usize {
@@ -86,30 +92,27 @@ impl Turns {
 
     /// The stages of a device, in the chain's order.
     pub(in crate::recommend) fn own(&self, device: usize) -> Vec<usize> {
-        (device..self.stages).step_by(self.devices().max(1)).collect()
+        (device..self.in_flight.len()).step_by(self.devices().max(1)).collect()
     }
 
     /// The most micro-batches of a stage between forward and backward at once.
     pub(in crate::recommend) fn in_flight(&self, stage: u32) -> u32 {
-        let (mut open, mut most) = (0_u32, 1_u32);
-        for pass in self.passes(stage) {
-            open = if matches!(pass, Pass::Forward(_)) { open + 1 } else { open.saturating_sub(1) };
-            most = most.max(open);
-        }
-        most
+        self.in_flight.get(stage as usize).copied().unwrap_or(1)
     }
 
-    /// The steps of a stage, in the order of its turns.
-    pub(in crate::recommend) fn steps(&self, setting: &StageSetting, actions: &StageActions) -> Steps {
-        let passes: Vec<Pass> = self.passes(setting.stage_index).collect();
+    /// The steps of a stage, in the order of its turns. Where nobody knows the model, no weight is tied.
+    pub(in crate::recommend) fn steps(
+        &self,
+        model: Option<&Model>,
+        setting: &StageSetting,
+        actions: &StageActions,
+    ) -> Steps {
+        let passes: Vec<Pass> = passes(&self.turns, setting.stage_index as usize).collect();
         let slots = self.in_flight(setting.stage_index) as usize;
         let runs = actions.runs(setting.stage.layers(), setting.training.recompute, 0);
-        Steps::of(&passes, setting.stage.layers(), &vec![runs; slots], setting.stage.data_degree > 1)
-    }
-
-    fn passes(&self, stage: u32) -> impl Iterator<Item = Pass> {
-        let own = self.turns.iter().flatten().filter(move |turn| turn.stage == stage);
-        own.map(|turn| turn.pass)
+        let has_replicas = setting.stage.data_degree > 1;
+        let exchanges = model.map_or(has_replicas, |model| Steps::exchanges(model, &setting.stage));
+        Steps::of(&passes, setting.stage.layers(), &vec![runs; slots], exchanges)
     }
 
     /// Slots are of as many micro-batches as 1F1B has in flight, and here a stage has more; and no stage is the peer of its own
@@ -246,6 +249,22 @@ impl Turns {
         }
         simulate(&Stepped { devices: &all, edges, overlap, links: &links }, keep)
     }
+}
+
+/// The passes of a stage, in order.
+fn passes(turns: &[Vec<Turn>], stage: usize) -> impl Iterator<Item = Pass> {
+    let own = turns.get(stage % turns.len().max(1)).into_iter().flatten();
+    own.filter(move |turn| turn.stage as usize == stage).map(|turn| turn.pass)
+}
+
+/// The most micro-batches between forward and backward at once.
+fn most_open(passes: impl Iterator<Item = Pass>) -> u32 {
+    let (mut open, mut most) = (0_u32, 1_u32);
+    for pass in passes {
+        open = if matches!(pass, Pass::Forward(_)) { open + 1 } else { open.saturating_sub(1) };
+        most = most.max(open);
+    }
+    most
 }
 
 /// The links of stages as those of their devices: a stage goes over the links of its device, as fast as over those of the stage that

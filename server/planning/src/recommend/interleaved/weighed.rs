@@ -90,14 +90,26 @@ impl InterleavedQuestion<'_> {
         }
         let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
         match candidate.simulated {
-            Some(seconds) if seconds > limit => Err(self.too_slow(seconds, limit, is_complete)),
+            Some(seconds) if seconds > limit => {
+                Err(self.too_slow(seconds, limit, is_complete && self.is_any_order()))
+            }
             _ => Ok(()),
         }
     }
 
-    pub(super) fn too_slow(&self, seconds: f64, limit: f64, is_proof: bool) -> QuestionError {
+    /// Says so where a plan with chosen actions takes longer than it may.
+    pub(super) fn check_seconds(&self, plan: &Plan) -> Result<(), QuestionError> {
+        let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
+        match plan.iteration_seconds() {
+            Some(seconds) if seconds > limit => Err(self.too_slow(seconds, limit, false)),
+            _ => Ok(()),
+        }
+    }
+
+    fn too_slow(&self, seconds: f64, limit: f64, is_proof: bool) -> QuestionError {
         let reason = format!(
-            "the fastest plan with {} stages on each device takes {seconds:.4} s, {:.1} % above the limit",
+            "the fastest plan {} with {} stages on each device takes {seconds:.4} s, {:.1} % above the limit",
+            if is_proof { "there is" } else { "that was found" },
             self.request.virtual_stages,
             100.0 * (seconds / limit - 1.0)
         );

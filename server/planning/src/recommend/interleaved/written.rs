@@ -51,7 +51,7 @@ impl Writer<'_> {
             (acted.iter().map(|acted| Acted::clone(acted)).collect::<Vec<_>>(), Vec::new(), None)
         } else {
             let (predictor, model) = (&*self.chain.predictor, self.chain.model.as_ref());
-            let steps = |setting: &_, actions: &_| turns.steps(setting, actions);
+            let steps = |setting: &_, actions: &_| turns.steps(model, setting, actions);
             let stages = ActedStages::in_steps(predictor, model, &settings, given, &steps)?;
             if solver == super::GIVEN {
                 stages.check_points().map_err(ActionsError::from)?;

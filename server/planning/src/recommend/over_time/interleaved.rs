@@ -50,7 +50,7 @@ impl Interleaved {
             turns.check(index, &stage.actions)?;
             let own = stage.seconds.ok_or(Untold::NoTimes)?;
             let own = Seconds { forward: own.forward, backward: own.backward, step: own.step };
-            let steps = turns.steps(setting, &stage.actions);
+            let steps = turns.steps(chain.model.as_ref(), setting, &stage.actions);
             let of = chain.predictor.acted_in(setting, &stage.actions, steps)?;
             seconds.push(layers(chain, setting, &of, own).ok_or(Untold::NoTimes)?);
             acted.push(of);

@@ -1,0 +1,100 @@
+//! What may be chosen besides the cuts: micro-batches, degrees and recomputation; and what no plan of each is faster than.
+
+use loadmaster_proto::error::Invalid;
+
+use super::best::EQUAL;
+use super::pipeline::{Pipeline, places};
+use super::{InterleavedQuestion, in_no_groups, is_too_long, too_long};
+use crate::cost::{Market, Prices};
+use crate::fleet::Subset;
+use crate::recommend::answer::QuestionError;
+use crate::recommend::ask::{Variant, variants};
+use crate::recommend::find::Inquiry;
+use crate::search::StageCosts;
+
+/// The variants that may be chosen. Each is priced when it is looked at: together they are too large to keep.
+pub(super) struct Variants<'a> {
+    inquiry: Inquiry<'a, Prices<'a>>,
+    whole: &'a Subset,
+    all: Vec<Variant>,
+    /// By variant: seconds that no plan of it is faster than, with its devices in their order.
+    pub(super) least: Vec<Option<f64>>,
+    /// Those that may be fastest first: what they have leaves out the more of the others.
+    pub(super) order: Vec<usize>,
+}
+
+impl<'a> Variants<'a> {
+    pub(super) fn of(
+        question: &InterleavedQuestion<'_>,
+        inquiry: Inquiry<'a, Prices<'a>>,
+        whole: &'a Subset,
+    ) -> Result<Self, QuestionError> {
+        let all = question.variants(whole)?;
+        let mut asked = Self { inquiry, whole, all, least: Vec::new(), order: Vec::new() };
+        for index in 0..asked.all.len() {
+            let least = question.least_seconds(&asked.pipeline(question, index)?);
+            asked.least.push(least);
+        }
+        asked.order = (0..asked.all.len()).collect();
+        let least = |index: usize| asked.least[index].unwrap_or(0.0);
+        asked.order.sort_by(|&one, &other| least(one).total_cmp(&least(other)));
+        Ok(asked)
+    }
+
+    pub(super) fn pipeline<'p>(
+        &'p self,
+        question: &'p InterleavedQuestion<'p>,
+        index: usize,
+    ) -> Result<Pipeline<'p, <Prices<'p> as Market>::Costs>, QuestionError> {
+        question.pipeline(self.inquiry, &self.all[index], self.whole)
+    }
+
+    /// Seconds that no plan is faster than, in whatever order devices are; none where that is not known: shards of a stage may be
+    /// nearer to each other in another one.
+    pub(super) fn least_in_any_order(&self) -> Option<f64> {
+        let is_known = self.all.iter().flat_map(|of| &of.choices).all(|choice| choice.tensor == 1);
+        let least = self.least.iter().copied().reduce(|a, b| Some(a?.min(b?))).flatten();
+        least.filter(|_| is_known)
+    }
+}
+
+impl InterleavedQuestion<'_> {
+    /// The variants whose devices are two or more places with several stages each, and whose micro-batches go in groups of these.
+    fn variants(&self, whole: &Subset) -> Result<Vec<Variant>, QuestionError> {
+        let (layers, each) = (self.writer.chain.layer_names.len(), self.request.virtual_stages as usize);
+        let mut all = variants(self.wish, whole, layers);
+        all.retain(|of| (2..=layers / each.max(1)).contains(&places(of, whole)));
+        if all.is_empty() {
+            let why = format!(
+                "is {each}: {layers} layers on {} devices are not {each} or more for each of two or more places along a pipeline of \
+                 this shape: name fewer virtual stages, other degrees, or other devices",
+                whole.devices()
+            );
+            return Err(Invalid::field("virtual_stages", why).into());
+        }
+        let first = all.first().map(|of| (of.batch.micro_batches, places(of, whole)));
+        all.retain(|of| (of.batch.micro_batches as usize).is_multiple_of(places(of, whole)));
+        if let Some((micro_batches, places)) = first.filter(|_| all.is_empty()) {
+            return Err(in_no_groups(micro_batches, places).into());
+        }
+        let fewest = all.iter().map(|of| of.batch.micro_batches).min().unwrap_or(0);
+        all.retain(|of| !is_too_long(layers, of.batch.micro_batches));
+        if all.is_empty() { Err(too_long(layers, fewest).into()) } else { Ok(all) }
+    }
+
+    /// Seconds that no plan of a variant is faster than, wherever it is cut and whatever it holds; none where stages may be faster
+    /// than their layers.
+    ///
+    /// A device begins when the stages below its first one have passed the first micro-batch on, and after its last pass they still
+    /// have that of the last one: with `x_k` both passes of stage k, `m · Σ x_k of device d + Σ x_k of the first d stages`. Its mean over
+    /// all devices is below the slowest one's, and a stage has a layer at least. And the first micro-batch goes through all of them.
+    fn least_seconds<C: StageCosts>(&self, pipeline: &Pipeline<'_, C>) -> Option<f64> {
+        let layers = pipeline.layer_seconds()?;
+        let all: f64 = layers.iter().sum();
+        let shortest = layers.iter().copied().fold(f64::INFINITY, f64::min);
+        let devices = pipeline.turns.devices() as f64;
+        let micro_batches = f64::from(pipeline.variant.batch.micro_batches);
+        let filled = micro_batches * all / devices + (devices - 1.0) / 2.0 * shortest;
+        Some(filled.max(all) * (1.0 - EQUAL))
+    }
+}

@@ -48,17 +48,18 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     })
 }
 
-/// How many blocks of each stage are computed again, the first ones: each stage may have a number of its own.
+/// How many blocks of each stage are computed again, the first ones: each stage may have a number of its own where they are read.
 ///
 /// # Errors
-/// Stages that compute all of themselves again at once, or others than their first blocks.
+/// Stages that compute all of themselves again at once, or others than their first blocks, or a part where it is all or nothing.
 fn recomputed(
     question: &ExportQuestion<'_>,
     transformer: &Transformer,
     cut: &Cut,
 ) -> Result<Vec<usize>, Refused> {
+    let reads_numbers = reads_numbers(question, transformer);
     if let Some(runs) = question.recomputed_runs()? {
-        return counted(question, transformer, cut, &runs);
+        return counted(question, reads_numbers, cut, &runs);
     }
     let stages = &question.plan.stages;
     let whole =
@@ -67,23 +68,39 @@ fn recomputed(
             StageRefusal::of_stage(index, why)
         });
     all_or(whole.collect())?;
-    let blocks = cut.block_counts().into_iter().zip(stages);
-    Ok(blocks
-        .map(|(blocks, stage)| if stage.recompute == RecomputePolicy::Layer { blocks } else { 0 })
-        .collect())
+    let blocks = cut.block_counts();
+    let again: Vec<usize> = blocks
+        .iter()
+        .zip(stages)
+        .map(|(&blocks, stage)| if stage.recompute == RecomputePolicy::Layer { blocks } else { 0 })
+        .collect();
+    if !reads_numbers && again.iter().any(|&blocks| blocks > 0) {
+        let fewer = again.iter().zip(&blocks).enumerate().filter(|(_, (again, blocks))| again < blocks);
+        all_or(fewer.map(|(index, _)| not_counted(index, None, ALL)).collect())?;
+    }
+    Ok(again)
 }
 
-/// The same where memory actions say so. Its forward pass of GPT-2 reads no numbers: it computes all blocks again.
+/// What it computes again where nobody reads numbers.
+const ALL: &str = "computes all blocks of such a plan again one by one, once it computes any";
+
+/// Whether numbers of blocks are read: by the forward passes of its Llama, Mistral and Qwen2 in a pipeline. GPT-2's reads none, and
+/// in one stage the model's own pass runs, which is transformers'.
+fn reads_numbers(question: &ExportQuestion<'_>, transformer: &Transformer) -> bool {
+    transformer.block.rotary_base.is_some() && question.plan.stages.len() > 1
+}
+
+/// The same where memory actions say so.
 fn counted(
     question: &ExportQuestion<'_>,
-    transformer: &Transformer,
+    reads_numbers: bool,
     cut: &Cut,
     runs: &[Runs],
 ) -> Result<Vec<usize>, Refused> {
     let model = question.model()?;
-    if transformer.block.rotary_base.is_none() {
+    if !reads_numbers {
         let all = [(Form::FirstBlocks(usize::MAX), cut.block_counts())];
-        return question.counted(model, runs, all, "computes all blocks of such a model again one by one");
+        return question.counted(model, runs, all, ALL);
     }
     let stages = question.plan.stages.iter().zip(runs).enumerate();
     let others = stages.filter(|(_, (stage, runs))| {

@@ -97,6 +97,11 @@ fn numbers(text: &str) -> Vec<usize> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(|word| word.parse().unwrap()).collect()
 }
 
+/// Whether Colossal-AI looks at how many blocks of each stage are to be computed again.
+fn reads_numbers(case: &CutTransformer) -> bool {
+    case.model.family == "llama" && case.stages.len() > 1
+}
+
 /// What a launcher computes again of the layers of each stage, by the files alone and its own way to go through them.
 fn read(launcher: Launcher, case: &CutTransformer, made: &Export) -> Vec<Runs> {
     let text = text(made);
@@ -121,7 +126,7 @@ fn read(launcher: Launcher, case: &CutTransformer, made: &Export) -> Vec<Runs> {
                 Launcher::MegatronBridge => value(&text, &format!("recompute_{name}: "), "\n"),
                 _ => value(&text, &format!("megatron_lm_recompute_{name}: "), "\n"),
             };
-            let Some(number) = flag("num_layers") else { return nothing() };
+            let Some(number) = flag("num_layers").filter(|number| number != "null") else { return nothing() };
             let number: usize = number.parse().unwrap();
             assert_eq!(flag("granularity").as_deref(), Some("full"));
             match flag("method").unwrap().as_str() {
@@ -160,8 +165,8 @@ fn read(launcher: Launcher, case: &CutTransformer, made: &Export) -> Vec<Runs> {
             Some(counts) => {
                 let counts = numbers(&counts);
                 assert_eq!(counts.len(), layers.len());
-                // Its GPT-2 computes all again once anything is.
-                let of = |stage: usize| if case.model.family == "llama" { counts[stage] } else { last };
+                // Its GPT-2 computes all again once anything is, and so does a model that is not cut.
+                let of = |stage: usize| if reads_numbers(case) { counts[stage] } else { last };
                 all(&|stage| chunks(blocks(stage).into_iter().take(of(stage)).collect(), 1))
             }
             None => nothing(),
@@ -226,7 +231,7 @@ fn sayable(launcher: Launcher, case: &CutTransformer, lots: &mut Lots) -> Vec<Ru
             Launcher::Megatron | Launcher::MegatronBridge | Launcher::Accelerate => {
                 one_by_one(blocks.into_iter().take(number).collect())
             }
-            Launcher::ColossalAi if case.model.family == "llama" => {
+            Launcher::ColossalAi if reads_numbers(case) => {
                 let own = lots.below(blocks.len() + 1);
                 one_by_one(blocks.into_iter().take(own).collect())
             }
@@ -289,6 +294,48 @@ proptest! {
             }
         }
     }
+}
+
+proptest! {
+    /// Policies of their own are written where each stage has one, and read back; what one policy for all cannot say is refused.
+    #[test]
+    fn policies_of_stages_are_said_exactly_or_refused((launcher, case, lots) in cuts()) {
+        let mut lots = Lots(lots.into_iter());
+        let mut plan = case.plan();
+        let alike = lots.below(3) == 0;
+        let first = lots.below(3);
+        for stage in &mut plan.stages {
+            let drawn = if alike { first } else { lots.below(3) };
+            stage.recompute = [RecomputePolicy::None, RecomputePolicy::Layer, RecomputePolicy::Stage][drawn];
+        }
+        match ask(launcher, &case, &plan, Variant::Usual) {
+            Ok(made) => prop_assert_eq!(read(launcher, &case, &made), of_policies(launcher, &case, &plan), "{}", text(&made)),
+            Err(refusal) => {
+                let is_none = plan.stages.iter().all(|stage| stage.recompute == RecomputePolicy::None);
+                prop_assert!(!is_none, "{}", refusal);
+            }
+        }
+    }
+}
+
+/// Layers that policies say, as a launcher takes them: those that know blocks alone leave the ends as they are.
+fn of_policies(launcher: Launcher, case: &CutTransformer, plan: &Plan) -> Vec<Runs> {
+    let last = case.model.blocks as usize;
+    let takes_ends =
+        matches!(launcher, Launcher::TorchPipelining | Launcher::Deepspeed | Launcher::Torchgpipe);
+    let of = |stage: &loadmaster_proto::plan::PlanStage| -> Runs {
+        let layers = stage.config.layers();
+        let taken: Vec<usize> = layers.filter(|layer| takes_ends || (1..=last).contains(layer)).collect();
+        let mut runs: Runs = match (stage.recompute, taken.as_slice()) {
+            (RecomputePolicy::None, _) | (_, []) => Runs::new(),
+            (RecomputePolicy::Stage, [first, .., end]) => vec![*first..=*end],
+            (_, taken) => taken.iter().map(|&layer| layer..=layer).collect(),
+        };
+        let head = last + 2;
+        runs.retain(|run| launcher != Launcher::Deepspeed || !case.model.tied || *run != (head..=head));
+        runs
+    };
+    plan.stages.iter().map(of).collect()
 }
 
 /// The hybrid model counts halves of blocks: all of them can be computed again so many at once, the first ones not.

@@ -11,6 +11,26 @@ const MOST_NAMED: usize = 4;
 /// A node with the devices of its ranks, in order.
 type Node<'a> = (&'a str, Vec<u32>);
 
+/// What follows where the launcher is started by hand.
+const BY_ITSELF: &str = "; `loadmaster slurm exec` does so by itself";
+
+/// How each of these warnings begins.
+const BEGIN: &str = "the plan has its ranks on other devices than launchers put them on";
+
+/// The warnings of an export whose ranks a cluster places: on which of a node's devices, nobody can say there.
+pub(crate) fn placed_by_cluster(warnings: &[String], who: &str) -> Vec<String> {
+    let of = |warning: &String| {
+        if warning.starts_with(BEGIN) {
+            format!(
+                "{BEGIN}, whose links its seconds count on: {who} gives each node the devices that are free there"
+            )
+        } else {
+            warning.clone()
+        }
+    };
+    warnings.iter().map(of).collect()
+}
+
 /// Says with which devices in sight each node starts its ranks: launchers put local rank n on the n-th one, and a plan's seconds
 /// are those of the links between the devices that it names. None where that is so anyway, where the plan names no devices, or
 /// where the launcher is told them by number.
@@ -42,10 +62,7 @@ pub(crate) fn warning(launcher: Launcher, ranks: &[RankPlace]) -> Option<String>
         ),
         _ => format!("set {}", visible(&others)),
     };
-    Some(format!(
-        "the plan has its ranks on other devices than launchers put them on, which is the device of the local rank's number: \
-         {what}; `loadmaster slurm exec` and the envelope ray do so by themselves"
-    ))
+    Some(format!("{BEGIN}, which is the device of the local rank's number: {what}{BY_ITSELF}"))
 }
 
 /// What torchrun and its like are to find on each of these nodes.
@@ -127,6 +144,16 @@ mod tests {
             many.iter().map(|(node, index)| (node.as_str(), *index, "V100")).collect();
         let told = warning(Launcher::Megatron, &ranks(&many)).unwrap();
         assert!(told.contains("on n3, and so on 5 more") && !told.contains("on n4"), "{told}");
+    }
+
+    /// On which node a pod or an actor is, and which devices it gets there, is not the plan's to say.
+    #[test]
+    fn nothing_is_set_where_a_cluster_places_ranks() {
+        let told = warning(Launcher::Megatron, &ranks(&[("a", 2, "V100"), ("a", 0, "V100")])).unwrap();
+        assert!(told.ends_with("on a; `loadmaster slurm exec` does so by itself"), "{told}");
+        let placed = placed_by_cluster(&[told, "another".to_owned()], "Ray");
+        assert!(placed[0].ends_with("Ray gives each node the devices that are free there"), "{placed:?}");
+        assert!(!placed[0].contains("CUDA_VISIBLE_DEVICES") && placed[1] == "another", "{placed:?}");
     }
 
     /// Its file has them, so there is nothing to set.

@@ -10,6 +10,7 @@ use super::settings::Wrapping;
 use super::start;
 use super::topology::{Annotations, annotations};
 use crate::exported::{Export, ExportedFile};
+use crate::local_order::placed_by_cluster;
 use crate::question::Refused;
 use crate::refusal::StageRefusal;
 
@@ -79,7 +80,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     let mut objects = vec![config_map(wrapping.settings(), &files)];
     objects.extend((kind.objects)(&workload)?);
     let file = ExportedFile::new(kind.file, manifest::text(&wrapping.head_line(), &objects));
-    let mut warnings = export.warnings.clone();
+    let mut warnings = placed_by_cluster(&export.warnings, "Kubernetes");
     warnings.extend(kind.warnings.iter().map(|&warning| warning.to_owned()));
     warnings.extend(warning);
     warnings.extend(devices(&workload)?);

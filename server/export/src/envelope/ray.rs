@@ -8,6 +8,7 @@ use super::settings::Wrapping;
 use super::start::program;
 use crate::exported::{Export, ExportedFile};
 use crate::launcher::{HOSTFILE, HOSTFILE_WARNING};
+use crate::local_order::placed_by_cluster;
 use crate::question::Refused;
 use crate::refusal::StageRefusal;
 use crate::word::listed;
@@ -43,7 +44,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let mut files = export.files.clone();
-    let mut warnings = export.warnings.clone();
+    let mut warnings = placed_by_cluster(&export.warnings, "Ray");
     // Ray starts every rank, and nobody reads a list of nodes.
     files.retain(|file| file.name != HOSTFILE);
     warnings.retain(|warning| warning != HOSTFILE_WARNING);

@@ -1,6 +1,6 @@
 //! Parts of manifests that all kinds have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -19,12 +19,46 @@ pub(super) const PORT: u16 = 29_500;
 /// Objects as one file of YAML.
 pub(super) fn text(head: &str, objects: &[Value]) -> String {
     let mut text = format!("# {head}\n");
+    let mut quoted = BTreeSet::new();
     for object in objects {
+        let mut object = object.clone();
+        mark(&mut object, &mut quoted);
         text.push_str("---\n");
         // Texts, numbers and lists of them: that they are YAML does not fail.
-        text.push_str(&serde_yaml_ng::to_string(object).unwrap_or_default());
+        text.push_str(&serde_yaml_ng::to_string(&object).unwrap_or_default());
+    }
+    for word in quoted {
+        text = text.replace(&marked(&word), &format!("\"{word}\""));
     }
     text
+}
+
+/// Marks texts that the writer leaves bare, as YAML 1.2 lets it, and that readers of YAML 1.1, such as kubectl, take for truth values
+/// or numbers.
+fn mark(value: &mut Value, quoted: &mut BTreeSet<String>) {
+    match value {
+        Value::String(text) if is_ambiguous(text) => {
+            quoted.insert(text.clone());
+            *text = marked(text);
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| mark(value, quoted)),
+        Value::Object(values) => values.values_mut().for_each(|value| mark(value, quoted)),
+        _ => {}
+    }
+}
+
+/// No name or image has these brackets, which are no part of ASCII.
+fn marked(word: &str) -> String {
+    format!("⟦{word}⟧")
+}
+
+fn is_ambiguous(text: &str) -> bool {
+    let is_truth = ["y", "n", "yes", "no", "on", "off"].iter().any(|word| text.eq_ignore_ascii_case(word));
+    // `1_000` is a thousand there, and `1:30` ninety.
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit())
+        && text.contains(['_', ':'])
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_:.".contains(c));
+    is_truth || is_number
 }
 
 /// The files of a plan, which every pod mounts.
@@ -123,4 +157,29 @@ pub(super) fn mounts() -> Value {
         { "name": "loadmaster", "mountPath": FILES, "readOnly": true },
         { "name": "shared-memory", "mountPath": "/dev/shm" },
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_texts_for_readers_of_yaml_1_1() {
+        let words = [
+            "y", "n", "yes", "No", "on", "OFF", "1_000", "1:30", "true", "null", "12", "1e3", "0x1f", "0b1",
+            "~",
+        ];
+        for word in words {
+            let object =
+                json!({ "metadata": { "name": word }, "args": [word], "script": format!("is: {word}\n") });
+            let text = text("head", std::slice::from_ref(&object));
+            let line = text.lines().find(|line| line.contains("name:")).unwrap();
+            let value = line.trim().trim_start_matches("name:").trim();
+            assert!(value.starts_with(['"', '\'']), "{text}");
+            assert!(text.contains(&format!("\n  is: {word}\n")), "what is within texts stays: {text}");
+            assert_eq!(serde_yaml_ng::from_str::<Value>(&text).unwrap(), object, "{text}");
+        }
+        // Others are bare, as people write them.
+        assert!(text("head", &[json!({ "name": "yes-1" })]).contains("name: yes-1\n"));
+    }
 }

@@ -12,6 +12,7 @@ use crate::exported::{ExportedFile, Verified};
 use crate::grid::places_in_order;
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
+use crate::word;
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Nnscaler, 0, 7),
@@ -48,11 +49,19 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
             format!("{} replicas of {} shards", stage.config.data_degree, stage.config.tensor_degree)
         })
         .collect();
+    let training = question.plan.training;
     let warnings = vec![
         "no code of nnScaler has read this file: it follows its documentation".to_owned(),
         format!(
             "nnScaler's plans name operators of its own graph, so it searches how stages share their work; the plan has {}",
             shared.join(", ")
+        ),
+        format!(
+            "autodist.json has no batches and no precision: tell nnScaler's trainer {} micro-batches of {} samples over all replicas, \
+             and {}",
+            training.micro_batches,
+            training.micro_batch_size,
+            word::format(training.precision)
         ),
         "pivots are the plan's names of the layers that begin stages: write your modules' names in their place".to_owned(),
     ];

@@ -13,8 +13,9 @@ use crate::memory::{Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused};
 use crate::word::{self, listed, torch_schedule};
 
+/// From the first torch whose stages are made without samples of what they take in: 2.5 wants these, and before 2.4 there are none.
 pub(super) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::TorchPipelining, 2, 0),
+    target: target(Launcher::TorchPipelining, 2, 6),
     shape: PlanShape::UniformGrid,
     writes: "plan.json, and loadmaster_pipeline.py, which makes stages and schedule of your layers",
     verified: Verified::Trained,

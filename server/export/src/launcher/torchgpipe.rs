@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
@@ -106,8 +107,13 @@ fn devices(ranks: &[RankPlace]) -> Result<Vec<String>, Refused> {
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
-    let of = |place: &RankPlace| place.device.as_ref().map_or(place.rank, |device| device.index);
-    Ok(ranks.iter().map(|place| format!("cuda:{}", of(place))).collect())
+    let of = |place: &RankPlace| match &place.device {
+        // Slots of a CPU are one device of torch's.
+        Some(device) if device.kind == CPU_KIND => CPU_KIND.to_owned(),
+        Some(device) => format!("cuda:{}", device.index),
+        None => format!("cuda:{}", place.rank),
+    };
+    Ok(ranks.iter().map(of).collect())
 }
 
 fn gpipe(question: &ExportQuestion<'_>, devices: &[String], checkpoint: &str) -> String {

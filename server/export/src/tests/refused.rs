@@ -215,3 +215,51 @@ fn torchtitan_gives_every_shard_as_many_heads() {
         assert!(refusal.to_string().contains("1 heads of keys and values over 2 devices"), "{refusal}");
     }
 }
+
+/// Their `torch.distributed.pipelining` has not what the files import, or no such module is there.
+#[test]
+fn torch_without_such_stages_is_refused_by_version() {
+    for version in ["2.0", "2.3.1", "2.4", "2.5.1"] {
+        let why = Target::of(Launcher::TorchPipelining, version).unwrap_err().to_string();
+        assert!(why.contains("the oldest that is known is 2.6"), "{why}");
+    }
+    assert!(Target::of(Launcher::TorchPipelining, "2.6").is_ok());
+}
+
+/// All slots of a CPU are the device that torch calls so.
+#[test]
+fn torchgpipe_is_told_a_cpu_by_its_name() {
+    let case = case(1, "GPipe");
+    let mut plan = case.plan();
+    plan.stages
+        .iter_mut()
+        .flat_map(|stage| &mut stage.devices)
+        .for_each(|device| device.kind = "cpu".to_owned());
+    let made = ask(Launcher::Torchgpipe, "", &plan, Some(&case.model())).unwrap();
+    assert!(
+        made.files[0].contents.contains(r#"DEVICES = ["cpu", "cpu", "cpu", "cpu"]"#),
+        "{}",
+        made.files[0].contents
+    );
+}
+
+#[test]
+fn nnscaler_is_told_in_words_what_its_file_lacks() {
+    let case = case(2, "1F1B");
+    let made = ask(Launcher::Nnscaler, "", &case.plan(), Some(&case.model())).unwrap();
+    let batches = format!("8 micro-batches of {} samples", case.plan().training.micro_batch_size);
+    assert!(made.warnings.iter().any(|warning| warning.contains(&batches)), "{:?}", made.warnings);
+}
+
+#[test]
+fn galvatron_is_told_the_dropout_of_the_embedding() {
+    let mut case = case(1, "1F1B");
+    case.model = super::case(vec![2, 3, 2, 1], 1.into(), 1.into()).model;
+    let mut described = serde_json::to_value(case.model()).unwrap();
+    described["layers"][0]["dropout"] = serde_json::json!(0.25);
+    let model: Model = serde_json::from_value(described).unwrap();
+    let made = ask(Launcher::Galvatron, "", &case.plan(), Some(&model)).unwrap();
+    let file = made.files.iter().find(|file| file.name == "model.json").unwrap();
+    let read: serde_json::Value = serde_json::from_str(&file.contents).unwrap();
+    assert_eq!((&read["embd_pdrop"], &read["resid_pdrop"]), (&0.25.into(), &0.0.into()), "{read}");
+}

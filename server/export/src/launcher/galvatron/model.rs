@@ -78,7 +78,7 @@ fn gpt(transformer: &Transformer, ends: u32) -> Known {
         "n_positions": embedding.positions,
         "vocab_size": embedding.vocabulary_size,
         "layer_norm_epsilon": block.epsilon,
-        "embd_pdrop": block.dropout,
+        "embd_pdrop": embedding.dropout,
         "resid_pdrop": block.dropout,
         "attn_pdrop": block.attention_dropout(),
     });

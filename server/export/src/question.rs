@@ -13,6 +13,7 @@ use crate::grid::Grid;
 use crate::launcher::{Exporter, Written, exporters, variants};
 use crate::local_order;
 use crate::memory;
+use crate::optimizer;
 use crate::refusal::{Refusal, StageRefusal};
 use crate::target::{Target, Variant, Version};
 use crate::transformer::Transformer;
@@ -56,6 +57,7 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
         write(question).map_err(|stages| refusal(target, shape, stages))?;
     let memory = memory::of_stages(question, held.as_ref());
     warnings.extend(memory::warnings(memory.as_deref(), target.launcher));
+    warnings.extend(optimizer::warning(target.launcher, question.plan.training.optimizer));
     warnings.extend(local_order::warning(target.launcher, &ranks));
     warnings.extend(proof.and_then(|proof| proof.caveat(target.launcher, question.named)));
     let allocation = Allocation::of(&ranks);

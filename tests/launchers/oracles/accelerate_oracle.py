@@ -1,27 +1,32 @@
 """accelerate 1.15: its launcher's reading of the YAML file, the environment that it makes of it, and its plugin of
-Megatron-LM; that launcher's own classes say what the plugin's arguments mean on every rank."""
+Megatron-LM, which asks the program's model what it asks; Megatron's validation and its builder make every rank of what
+the plugin says."""
 
 import importlib
 import os
+import sys
+from argparse import Namespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
-from megatron.core import parallel_state
-from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
-from megatron.core.transformer.transformer_block import get_num_layers_to_build
-from megatron.core.transformer.transformer_config import TransformerConfig
-from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
+from megatron.training import arguments
 
 import expectation
 import megatron_layers
+import megatron_oracle
+import models
 import serving
 from expectation import Model
 from serving import Rank, Refused, Request
 
 # The user's own: which node this is, and where the first one listens.
 NODE_FLAGS = ["--machine_rank=0", "--main_process_ip=localhost", "--main_process_port=29500"]
+
+# What Megatron's older versions call what its newer ones call otherwise.
+OLD_NAMES = {"norm_epsilon"}
 
 
 def answer(request: Request) -> serving.Answer:
@@ -54,14 +59,15 @@ def replicate(args: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]
     if not args.multi_gpu and args.num_processes > 1:
         raise Refused("the ranks do not train together")
     accelerator = importlib.import_module("loadmaster_plan").accelerator(cpu=True)
-    return Rank(rank, 0, rank, 0, expectation.layer_names(model), None), {
+    parameters = sum(parameter.numel() for parameter in models.whole(model).parameters())
+    return Rank(rank, 0, rank, 0, expectation.layer_names(model), parameters), {
         "micro_batches": accelerator.gradient_accumulation_steps,
         "precision": precision(args, accelerator.mixed_precision),
         "recompute": "none",
     }
 
 
-def build(args: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]:
+def build(args_of_launcher: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]:
     """What the plugin tells Megatron-LM, and what that makes of it."""
     chosen = importlib.import_module("loadmaster_plan").plugin()
     agree(chosen)
@@ -69,44 +75,73 @@ def build(args: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]:
     # Megatron-LM's own validation asks for it, accelerate does not set it.
     if told["tensor_model_parallel_size"] > 1 and os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") != "1":
         raise Refused("Using tensor model parallelism requires setting CUDA_DEVICE_MAX_CONNECTIONS to 1")
-    stages = told["pipeline_model_parallel_size"]
-    parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=told["tensor_model_parallel_size"],
-        pipeline_model_parallel_size=stages,
-        context_parallel_size=told["context_parallel_size"],
-        create_gloo_process_groups=False,
-    )
-    layout = told.get("pipeline_model_parallel_layout")
-    config = TransformerConfig(
-        num_layers=model.blocks,
+    args = resolve(chosen, model, args_of_launcher.mixed_precision)
+    built, facts = megatron_oracle.build(args, rank)
+    check(args, model)
+    return built, facts | {
+        "micro_batches": told["num_micro_batches"],
+        "precision": precision(args_of_launcher, args_of_launcher.mixed_precision),
+    }
+
+
+def check(args: Namespace, model: Model) -> None:
+    """What neither layers nor parameters show."""
+    rotary = model.rotary_base > 0
+    for what, said, wanted in (
+        ("the head's table is its own", args.untie_embeddings_and_output_weights, not model.tied),
+        ("dropout", (args.attention_dropout, args.hidden_dropout), (model.dropout, model.dropout)),
+        ("positions are", args.position_embedding_type, "rope" if rotary else "learned_absolute"),
+        ("the base of positions", args.rotary_base if rotary else 0, model.rotary_base),
+        ("a sample's tokens", args.seq_length, model.sequence),
+        ("the perceptron is gated", args.swiglu, model.family == "llama"),
+        ("the optimizer is shared out", args.use_distributed_optimizer, False),
+        ("sequences are shared out", args.sequence_parallel, False),
+    ):
+        if said != wanted:
+            raise Refused(f"{what}: {said}, and the model has {wanted}")
+
+
+def resolve(chosen: Any, model: Model, mixed_precision: str) -> Namespace:
+    """What Megatron makes of the plugin's arguments and the model's: those of accelerate's `initialize`."""
+    chosen.set_network_size_args(SimpleNamespace(config=hugging_face(model)))
+    replicas = int(os.environ["WORLD_SIZE"]) // (chosen.tp_degree * chosen.pp_degree)
+    chosen.set_training_args(1, replicas)
+    chosen.set_mixed_precision(mixed_precision)
+    sys.argv = ["train.py", *megatron_oracle.CPU_FLAGS]
+    args = arguments.parse_args(ignore_unknown_args=True)
+    unknown = set(chosen.other_megatron_args or {}) - set(vars(args)) - OLD_NAMES
+    if unknown:
+        raise Refused(f"Megatron has no {', '.join(sorted(unknown))}, and takes them without a word")
+    for name, value in chosen.megatron_lm_default_args.items():
+        setattr(args, name, value)
+    args.vocab_size = args.orig_vocab_size
+    # Of a machine with GPUs.
+    args.tokenizer_type = "NullTokenizer"
+    arguments.validate_args(args)
+    return args
+
+
+def hugging_face(model: Model) -> SimpleNamespace:
+    """The configuration that accelerate asks, where nothing but what it asks is right."""
+    if model.family == "gpt2":
+        return SimpleNamespace(
+            model_type="gpt2",
+            n_layer=model.blocks,
+            n_embd=model.hidden,
+            n_head=model.heads,
+            n_positions=model.positions,
+            vocab_size=model.vocabulary,
+            return_dict=True,
+        )
+    return SimpleNamespace(
+        model_type="llama",
+        num_hidden_layers=model.blocks,
         hidden_size=model.hidden,
         num_attention_heads=model.heads,
-        tensor_model_parallel_size=told["tensor_model_parallel_size"],
-        pipeline_model_parallel_size=stages,
-        pipeline_dtype=torch.bfloat16,
-        pipeline_model_parallel_layout=PipelineParallelLayerLayout.from_str(layout, stages) if layout else None,
+        max_position_embeddings=8 * model.sequence,
+        vocab_size=model.vocabulary,
+        return_dict=True,
     )
-    first = 1 + get_transformer_layer_offset(config)
-    names = expectation.layer_names(model)
-    layers = names[first : first + get_num_layers_to_build(config)]
-    if parallel_state.is_pipeline_first_stage():
-        layers = names[:1] + layers
-    if parallel_state.is_pipeline_last_stage():
-        layers = layers + names[-2:]
-    recompute = tuple(told[f"recompute_{what}"] for what in ("granularity", "method", "num_layers"))
-    return Rank(
-        rank=rank,
-        stage=parallel_state.get_pipeline_model_parallel_rank(),
-        replica=parallel_state.get_data_parallel_rank(),
-        shard=parallel_state.get_tensor_model_parallel_rank(),
-        layers=layers,
-        parameters=None,
-    ), {
-        "micro_batches": told["num_micro_batches"],
-        "precision": precision(args, args.mixed_precision),
-        "recompute": megatron_layers.recomputed(*recompute),
-        "dropout": [told["attention_dropout"], told["hidden_dropout"]],
-    }
 
 
 def agree(chosen: Any) -> None:

@@ -1,6 +1,6 @@
-"""Megatron-Bridge 0.6 (NeMo): Megatron-Core's configuration classes, which Bridge's derive from, read the file
-strictly, and Megatron-Core builds every rank from it. Bridge itself imports only with a CUDA build of Transformer
-Engine, so its own reading is not checked."""
+"""Megatron-Bridge 0.6 (NeMo): Megatron-Core's configuration classes, which Bridge's derive from, read the file over a
+recipe that has everything otherwise, strictly, and Megatron-Core builds every rank from both. Bridge itself imports
+only with a CUDA build of Transformer Engine, so its own reading is not checked."""
 
 import pathlib
 from dataclasses import fields
@@ -34,9 +34,47 @@ CPU_MODEL = {
 # Bridge's own key, which Megatron-Core has not: the data types of everything.
 PRECISIONS = {"bf16_mixed": torch.bfloat16}
 
-# Sections that the container wants and a plan says nothing about; recipes fill them.
+# A recipe of another plan and another model: what a file leaves out of these stays.
+OTHERS = {
+    "model": {
+        "context_parallel_size": 2,
+        "expert_model_parallel_size": 2,
+        "virtual_pipeline_model_parallel_size": 5,
+        "pipeline_model_parallel_layout": "Et*3|tL",
+        "num_layers_in_first_pipeline_stage": 1,
+        "account_for_loss_in_pipeline_split": True,
+        "sequence_parallel": True,
+        "recompute_granularity": "full",
+        "recompute_method": "block",
+        "recompute_num_layers": 1,
+        "num_query_groups": 8,
+        "kv_channels": 256,
+        "qk_layernorm": True,
+        "gated_linear_unit": True,
+        "add_bias_linear": False,
+        "add_qkv_bias": True,
+        "window_size": [16, 0],
+        "num_moe_experts": 4,
+        "mtp_num_layers": 1,
+        "rotary_percent": 0.5,
+        "rope_scaling": True,
+        "share_embeddings_and_output_weights": True,
+    },
+    "ddp": {"use_distributed_optimizer": True, "overlap_param_gather": True},
+    "optimizer": {
+        "use_distributed_optimizer": True,
+        "overlap_param_gather": True,
+        "optimizer": "lion",
+        "weight_decay": 0.1,
+        "adam_beta2": 0.95,
+        "sgd_momentum": 0.5,
+    },
+}
+
+# Sections that the container wants; recipes fill them.
 SECTIONS = "megatron.training.config.training_config"
 RECIPE = {
+    "ddp": "megatron.core.distributed.distributed_data_parallel_config.DistributedDataParallelConfig",
     "optimizer": "megatron.core.optimizer.OptimizerConfig",
     "scheduler": f"{SECTIONS}.SchedulerConfig",
     "logger": f"{SECTIONS}.LoggerConfig",
@@ -60,10 +98,12 @@ def read(said: dict[str, Any]) -> PretrainConfigContainer:
     precision = said.pop("mixed_precision", None)
     if precision is not None and precision not in PRECISIONS:
         raise Refused(f"mixed_precision is {precision}, not one of {', '.join(PRECISIONS)}")
-    model = said.pop("model", {}) | CPU_MODEL
+    model = OTHERS["model"] | said.pop("model", {}) | CPU_MODEL
     names = {field.name for field in fields(TransformerConfig)}
     transformer = {name: model.pop(name) for name in list(model) if name in names}
-    container = {name: {"_target_": kind} for name, kind in RECIPE.items()}
+    container: dict[str, Any] = {
+        name: {"_target_": kind} | OTHERS.get(name, {}) | said.pop(name, {}) for name, kind in RECIPE.items()
+    }
     container["_target_"] = f"{PretrainConfigContainer.__module__}.PretrainConfigContainer"
     container["model"] = {
         "_target_": "megatron.training.models.gpt.GPTModelConfig",
@@ -82,6 +122,7 @@ def build(config: PretrainConfigContainer, rank: int, world: int) -> tuple[Rank,
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=model.tensor_model_parallel_size,
         pipeline_model_parallel_size=model.pipeline_model_parallel_size,
+        virtual_pipeline_model_parallel_size=model.virtual_pipeline_model_parallel_size,
         context_parallel_size=model.context_parallel_size,
         create_gloo_process_groups=False,
     )
@@ -102,7 +143,12 @@ def build(config: PretrainConfigContainer, rank: int, world: int) -> tuple[Rank,
     num_microbatches_calculator.init_num_microbatches_calculator(
         0, None, train.global_batch_size, train.micro_batch_size, replicas
     )
-    chosen = get_forward_backward_func(pp_size=model.pipeline_model_parallel_size, vp_size=None)
+    chosen = get_forward_backward_func(
+        pp_size=model.pipeline_model_parallel_size, vp_size=model.virtual_pipeline_model_parallel_size
+    )
+    rotary = (config.model.rotary_percent, config.model.rope_scaling)
+    if model.window_size is not None or (config.model.position_embedding_type == "rope" and rotary != (1.0, False)):
+        raise Refused("attention is the recipe's, not the plan's")
     recompute = model.recompute_granularity, model.recompute_method, model.recompute_num_layers
     return built, {
         "schedule": megatron_layers.SCHEDULES.get(chosen.__name__, chosen.__name__),
@@ -113,6 +159,10 @@ def build(config: PretrainConfigContainer, rank: int, world: int) -> tuple[Rank,
         "precision": {torch.bfloat16: "bf16", torch.float32: "fp32"}[model.params_dtype],
         "tied": config.model.share_embeddings_and_output_weights,
         "dropout": [model.attention_dropout, model.hidden_dropout],
+        # Bridge shares the state out where either section says so.
+        "zero_stage": int(config.ddp.use_distributed_optimizer or config.optimizer.use_distributed_optimizer),
+        "sequence_parallel": model.sequence_parallel,
+        "optimizer": megatron_layers.rule(config.optimizer),
     }
 
 

@@ -104,6 +104,8 @@ def expected(launcher: Launcher, case: expectation.Case) -> dict[str, Any]:
         "precision": case.computes_in,
         "gradients": case.gradients_in,
         "zero_stage": 0,
+        "sequence_parallel": False,
+        "optimizer": expectation.RULE,
         "hosts": [[host, case.world // case.nodes] for host in hosts(case)],
         "tied": case.model.tied,
         "dropout": [case.model.dropout, case.model.dropout],

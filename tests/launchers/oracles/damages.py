@@ -161,8 +161,8 @@ DAMAGES: dict[str, list[Damage]] = {
     "colossal-ai@0.5/gpt-even-recompute": [Damage("per_stage=[6, 6])", "per_stage=[6, 5])", "recompute is")],
     "accelerate@1.15/gpt-uneven": [
         Damage("Ett|tttt|ttttt|tL", "Ettt|ttt|ttttt|tL", "layers is"),
-        Damage("pipeline_model_parallel_layout", "pipeline_parallel_layout", "layers is"),
-        Damage('"recompute_granularity": None', '"recompute_granularities": None', "recompute is"),
+        Damage("pipeline_model_parallel_layout", "pipeline_parallel_layout", "Megatron has no pipeline_parallel"),
+        Damage('            "recompute_granularity": None,\n', "", "Using recompute_granularity: full"),
         # Unknown keys of this section are ignored in silence: the degree would be 1.
         Damage("megatron_lm_tp_degree", "megatron_lm_tensor_degree", "tp_degree is 1 by the file and 2"),
         Damage("num_processes: 16", "num_procs: 16", "num_procs"),
@@ -170,6 +170,18 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("context_parallel_size: 1", "context_parallel_size: 2", "context_parallel_size is 2 by the file and 1"),
         Damage("pp_degree=4", "pipeline_degree=4", "unexpected keyword argument"),
         Damage("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_CONNECTIONS", "CUDA_DEVICE_MAX_CONNECTIONS"),
+    ],
+    "accelerate@1.15/llama-uneven": [
+        # Megatron's own values take the place of what nobody says.
+        Damage('            "ffn_hidden_size": 176,\n', "", "parameters is"),
+        Damage('            "num_query_groups": 2,\n', "", "parameters is 99200"),
+        Damage('            "group_query_attention": True,\n', "", "parameters is 108416"),
+        Damage('            "normalization": "RMSNorm",\n', "", "parameters is"),
+        Damage('"rotary_base": 10000', '"rotary_base": 500000', "the base of positions: 500000"),
+        Damage('            "swiglu": True,\n', "", "the perceptron is gated: False"),
+        Damage('            "add_bias_linear": False,\n', "", "parameters is"),
+        Damage('            "untie_embeddings_and_output_weights": True,\n', "", "the head's table is its own: False"),
+        Damage("        decoder_seq_length=128,\n", "", "a sample's tokens: 1024"),
     ],
     "accelerate@1.15/gpt-even-recompute": [
         Damage(
@@ -189,7 +201,8 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("chunks=8", "chunk=8", "unexpected keyword argument"),
     ],
     "megatron-bridge@0.6/gpt-uneven": [
-        Damage("pipeline_model_parallel_layout", "pipeline_parallel_layout", "pipeline_parallel_layout"),
+        # Then the recipe's stays.
+        Damage("pipeline_model_parallel_layout", "pipeline_parallel_layout", "must be divisible by pipeline_model"),
         Damage("Ett|tttt|ttttt|tL", "Ettt|ttt|ttttt|tL", "layers is"),
         Damage("Ett|tttt|ttttt|tL", "Ett|tttt|ttttt|L", "must match num_layers"),
         Damage("tensor_model_parallel_size: 2", "tensor_model_parallel_size: 1", "parameters is"),
@@ -198,10 +211,34 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("bf16_mixed", "bf16", "mixed_precision is bf16"),
     ],
     "megatron-bridge@0.6/llama-first-blocks": [
+        Damage("  add_qkv_bias: false\n", "", "parameters is"),
+        Damage("  share_embeddings_and_output_weights: false\n", "", "tied is True"),
+        Damage("  rotary_percent: 1.0\n", "", "attention is the recipe's"),
         Damage("recompute_num_layers: 2", "recompute_num_layers: 3", "recompute is first 3 blocks"),
         Damage("recompute_method: block", "recompute_method: uniform", "recompute is 2 blocks at once"),
     ],
     "megatron-bridge@0.6/gpt-even-recompute": [
+        # What the file leaves out stays the recipe's.
+        Damage("  context_parallel_size: 1\n", "", "Context parallelism is only supported"),
+        Damage("  virtual_pipeline_model_parallel_size: null\n", "", "number of model chunks"),
+        Damage("  sequence_parallel: false\n", "", "Cannot use sequence parallelism"),
+        Damage("  num_query_groups: 4\n", "", "parameters is 423552"),
+        Damage("  kv_channels: 16\n", "", "parameters is 1865472"),
+        Damage("  qk_layernorm: false\n", "", "parameters is 374016"),
+        Damage("  gated_linear_unit: false\n", "", "parameters is 473472"),
+        Damage("  add_bias_linear: true\n", "", "parameters is 370176"),
+        Damage("  window_size: null\n", "", "attention is the recipe's"),
+        Damage("  num_moe_experts: null\n", "", "parameters is 970776"),
+        Damage("  mtp_num_layers: null\n", "", "layers is"),
+        Damage("  pipeline_model_parallel_layout: null\n", "", "Number of decoder layers 4must match"),
+        Damage("  num_layers_in_first_pipeline_stage: null\n", "", "layers is"),
+        Damage("  account_for_loss_in_pipeline_split: false\n", "", "number of middle layers"),
+        Damage("  expert_model_parallel_size: 1\n", "", "num_moe_experts must be non None"),
+        Damage("  recompute_method: uniform\n", "", "recompute is first 1 blocks"),
+        Damage("  sgd_momentum: 0.9\n", "", "optimizer is ['sgd', 0.5, 0.0]"),
+        Damage("  weight_decay: 0.0\n", "", "optimizer is ['sgd', 0.9, 0.1]"),
+        Damage("  optimizer: sgd\n", "", "optimizer is ['lion'"),
+        Damage("ddp:\n  use_distributed_optimizer: false\n", "ddp:\n", "zero_stage is 1"),
         Damage("recompute_method: uniform", "recompute_method: block", "recompute is"),
     ],
     "trainer@5.23/one-stage": [

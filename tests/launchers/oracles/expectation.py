@@ -10,6 +10,9 @@ import json
 import pathlib
 from typing import Any
 
+RULE = ["sgd", 0.9, 0.0]
+"""How the plans of all cases update weights: with momentum, which is not what launchers do by themselves."""
+
 CASES = pathlib.Path(__file__).resolve().parent.parent / "golden" / "cases"
 
 

@@ -16,6 +16,12 @@ def deepspeed_tie(case: Case) -> Padding:
     return Padding(extra={"head": case.model.positions * case.model.hidden} if tied else {})
 
 
+def accelerate_padding(case: Case) -> Padding:
+    """Megatron's vocabulary, unless replicas are all there is: they have the program's own model."""
+    is_replicated = len(case.stages) == 1 and case.tensor[0] == 1 and case.recompute == "none"
+    return Padding() if is_replicated else Padding(vocabulary_multiple=128)
+
+
 def counted(case: Case) -> str:
     """The first blocks of every stage are all of them where no stage has more."""
     words = case.recompute.split()
@@ -66,7 +72,7 @@ LAUNCHERS = {
         "BUILT",
         padding=lambda _: Padding(vocabulary_multiple=128),
         recompute=blocks_at_once,
-        facts=(*TRAINING, "tied", "dropout", "gradients"),
+        facts=(*TRAINING, "tied", "dropout", "gradients", "optimizer"),
     ),
     "torchtitan@0.3": Launcher("0.3.0", "torchtitan_oracle.py", "BUILT"),
     "torchtitan@0.2": Launcher("0.2.2", "torchtitan_oracle.py", "BUILT", folders=("torchtitan-0.2",)),
@@ -104,9 +110,9 @@ LAUNCHERS = {
         "1.15.0",
         "accelerate_oracle.py",
         "PARSED",
+        padding=accelerate_padding,
         recompute=blocks_at_once,
         facts=("micro_batches", "recompute", "precision"),
-        counts_parameters=False,
     ),
     "torchgpipe@0.0": Launcher(
         "0.0.7",
@@ -121,7 +127,7 @@ LAUNCHERS = {
         "BUILT",
         padding=lambda _: Padding(vocabulary_multiple=128),
         recompute=blocks_at_once,
-        facts=(*TRAINING, "tied", "dropout"),
+        facts=(*TRAINING, "tied", "dropout", "zero_stage", "sequence_parallel", "optimizer"),
     ),
     "trainer@5.23": Launcher(
         "5.23.0",

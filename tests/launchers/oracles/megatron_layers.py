@@ -1,5 +1,7 @@
 """What models of Megatron-Core hold, and its words for schedules and recomputation in ours."""
 
+from typing import Any
+
 import torch
 
 SCHEDULES = {"forward_backward_pipelining_without_interleaving": "1F1B", "forward_backward_no_pipelining": "none"}
@@ -15,6 +17,13 @@ def recomputed(granularity: str | None, method: str | None, layers: float | None
     several = (granularity, method) == ("full", "uniform") and layers is not None and layers > 1
     told = (granularity, method, layers)
     return f"{layers:g} blocks at once" if several else RECOMPUTE.get(told, str(told))
+
+
+def rule(told: Any) -> list[Any]:
+    """How weights are updated, with all but the step size."""
+    if told.optimizer == "sgd":
+        return ["sgd", told.sgd_momentum, told.weight_decay]
+    return [told.optimizer, told.adam_beta1, told.adam_beta2, told.adam_eps, told.weight_decay]
 
 
 def gpt(model: torch.nn.Module) -> list[str]:

@@ -134,6 +134,7 @@ def facts(args: Namespace) -> dict[str, Any]:
         "precision": {torch.bfloat16: "bf16", torch.float32: "fp32"}.get(args.params_dtype, str(args.params_dtype)),
         "tied": not args.untie_embeddings_and_output_weights,
         "dropout": [args.attention_dropout, args.hidden_dropout],
+        "optimizer": megatron_layers.rule(args),
         "gradients": "fp32" if args.accumulate_allreduce_grads_in_fp32 else "as parameters",
     }
 

@@ -1,14 +1,17 @@
 //! accelerate: its YAML file with Megatron-LM, and what only Python can tell it.
 //!
 //! With nothing said it trains with context parallelism and recomputation, and the file cannot say "none", nor where a model is
-//! cut. So both are written: the file for the launcher, the plugin for the program. One stage of one shard is plain replication.
+//! cut. So both are written: the file for the launcher, the plugin for the program. Of the program's model accelerate tells Megatron
+//! some sizes alone, so the plugin has the others. One stage of one shard is plain replication.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use loadmaster_proto::model::layer::NormKind;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, Schedule};
 
+use super::megatron::gpt::{Biases, Gpt, Positions};
 use super::megatron::{self, Recomputation, layout};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
@@ -34,6 +37,8 @@ struct Asked<'a> {
     grid: Grid,
     transformer: Transformer,
     cut: Cut,
+    /// The model as Megatron's; none where replicas are all there is: that is not needed for them, unless something is computed again.
+    gpt: Option<Gpt>,
     /// What is computed again; none where nothing is.
     recomputed: Option<Recomputation>,
     nodes: usize,
@@ -45,13 +50,15 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let grid = question.grid()?;
     let (transformer, cut) = question.transformer()?;
     let recomputed = Recomputation::of(question, &cut)?;
+    let is_replicated = grid.stages == 1 && grid.shards == 1 && recomputed.is_none();
+    let gpt = if is_replicated { None } else { Some(Gpt::of(&transformer)?) };
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let (nodes, _) = nodes(&ranks)?;
     let precision = match question.plan.training.precision {
         Precision::Fp32 => "no",
         casting => word::format(casting),
     };
-    let asked = Asked { question, grid, transformer, cut, recomputed, nodes, precision };
+    let asked = Asked { question, grid, transformer, cut, gpt, recomputed, nodes, precision };
     let mut environment = BTreeMap::new();
     if grid.shards > 1 {
         environment.insert("CUDA_DEVICE_MAX_CONNECTIONS".to_owned(), "1".to_owned());
@@ -62,7 +69,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
             ExportedFile::new("accelerate.yaml", asked.yaml()),
             ExportedFile::new(
                 "loadmaster_plan.py",
-                if asked.is_replicated() { asked.accelerator() } else { asked.plugin() },
+                asked.gpt.map_or_else(|| asked.accelerator(), |gpt| asked.plugin(gpt)),
             ),
         ],
         command: words.map(str::to_owned).to_vec(),
@@ -75,9 +82,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
 }
 
 impl Asked<'_> {
-    /// Whether replicas are all there is: Megatron-LM is not needed for them, unless something is computed again.
     fn is_replicated(&self) -> bool {
-        self.grid.stages == 1 && self.grid.shards == 1 && self.recomputed.is_none()
+        self.gpt.is_none()
     }
 
     fn yaml(&self) -> String {
@@ -135,7 +141,7 @@ impl Asked<'_> {
         ]
     }
 
-    fn plugin(&self) -> String {
+    fn plugin(&self, gpt: Gpt) -> String {
         let mut arguments = String::new();
         let mut say = |name: &str, value: &str| {
             let _ = writeln!(arguments, "        {name}={value},");
@@ -143,9 +149,11 @@ impl Asked<'_> {
         for (name, value) in self.settings() {
             say(name, &value);
         }
-        let rotary = self.transformer.block.rotary_base.is_some();
-        say("use_rotary_position_embeddings", if rotary { "True" } else { "False" });
-        let mut others: Vec<(&str, String)> = Vec::new();
+        let python = |is_so: bool| if is_so { "True" } else { "False" };
+        // Its sample is as long as its model has positions where nobody says how long.
+        say("decoder_seq_length", &self.transformer.sequence_length.to_string());
+        say("use_rotary_position_embeddings", python(matches!(gpt.positions, Positions::Rotary(_))));
+        let mut others = described(&self.transformer, gpt);
         // It cuts evenly by itself.
         if !self.cut.is_even() || self.cut.has_ends_elsewhere() {
             others.push(("pipeline_model_parallel_layout", format!("\"{}\"", layout(&self.cut))));
@@ -158,11 +166,9 @@ impl Asked<'_> {
             None => others
                 .extend(recomputation(Recomputation::uniform(1)).map(|(name, _)| (name, "None".to_owned()))),
         }
-        if !others.is_empty() {
-            let lines: Vec<String> =
-                others.iter().map(|(name, value)| format!("            \"{name}\": {value},\n")).collect();
-            say("other_megatron_args", &format!("{{\n{}        }}", lines.concat()));
-        }
+        let lines: Vec<String> =
+            others.iter().map(|(name, value)| format!("            \"{name}\": {value},\n")).collect();
+        say("other_megatron_args", &format!("{{\n{}        }}", lines.concat()));
         let training = self.question.plan.training;
         let samples = counted(self.question.samples_per_replica(&self.grid), "sample");
         let rounds = match training.micro_batches {
@@ -227,18 +233,55 @@ def accelerator(**settings: Any) -> Accelerator:
 
     fn warnings(&self) -> Vec<String> {
         if !self.is_replicated() {
-            let untied = (!self.transformer.has_tied_head).then(|| {
-                "give train.py a model whose head is its own (`tie_word_embeddings=False`): accelerate asks the model".to_owned()
-            });
+            let yours = "give train.py a model of GPT-2 or Llama (`model_type` of its configuration) with the plan's blocks, hidden size, \
+                         heads, positions and vocabulary: accelerate reads these of it, raises on others, such as Mistral and Qwen2, and \
+                         the plugin says the rest";
+            let clipping = "accelerate's Megatron-LM clips gradients at a norm of 1, which is no part of a plan: the plugin's \
+                            `gradient_clipping=0` switches it off";
             let held = self.held().and_then(|held| held.vocabulary);
             let padded = held.map(|vocabulary| vocabulary.warning("accelerate's Megatron-LM"));
-            return untied.into_iter().chain(padded).collect();
+            return [yours, clipping].map(str::to_owned).into_iter().chain(padded).collect();
         }
         let casts = self.precision == "bf16";
         let why = "accelerate keeps weights and gradients of replicas in fp32 and casts them for computing: 8 bytes of each \
                    parameter before its optimizer's state";
         casts.then(|| why.to_owned()).into_iter().collect()
     }
+}
+
+/// What accelerate does not ask of the program's model, whose place Megatron's own values would take.
+fn described(transformer: &Transformer, gpt: Gpt) -> Vec<(&'static str, String)> {
+    let block = transformer.block;
+    let python = |is_so: bool| if is_so { "True" } else { "False" }.to_owned();
+    let norm = if block.norm == NormKind::RmsNorm { "\"RMSNorm\"" } else { "\"LayerNorm\"" };
+    let mut said = vec![
+        ("ffn_hidden_size", block.feed_forward_size.to_string()),
+        ("kv_channels", block.head_size().to_string()),
+    ];
+    let is_grouped = block.key_value_heads() != block.heads;
+    said.push(("group_query_attention", python(is_grouped)));
+    if is_grouped {
+        said.push(("num_query_groups", block.key_value_heads().to_string()));
+    }
+    let (kind, base) = match gpt.positions {
+        Positions::None => ("\"none\"", None),
+        Positions::Learned(_) => ("\"learned_absolute\"", None),
+        Positions::Rotary(base) => ("\"rope\"", Some(base)),
+    };
+    said.push(("position_embedding_type", kind.to_owned()));
+    said.extend(base.map(|base| ("rotary_base", base.to_string())));
+    said.extend([
+        ("normalization", norm.to_owned()),
+        // Megatron's older versions keep the flag by the first name, its newer ones by the second.
+        ("norm_epsilon", format!("{:e}", block.epsilon)),
+        ("layernorm_epsilon", format!("{:e}", block.epsilon)),
+        ("qk_layernorm", python(block.query_key_norm)),
+        ("swiglu", python(gpt.is_gated)),
+        ("add_bias_linear", python(gpt.biases == Biases::All)),
+        ("add_qkv_bias", python(gpt.biases == Biases::Queries)),
+        ("untie_embeddings_and_output_weights", python(!transformer.has_tied_head)),
+    ]);
+    said
 }
 
 /// What is computed again, as Python says it.

@@ -1,4 +1,7 @@
 //! Megatron-Bridge, which `NeMo` trains with: a file that goes over a recipe.
+//!
+//! Where the file says nothing the recipe's own value stays, not Megatron-Core's: whatever decides which plan or model is trained is
+//! said, switched off too.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -8,6 +11,7 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, Schedule};
 
 use super::megatron::gpt::{Biases, Gpt, Positions};
+use super::megatron::rule::Rule;
 use super::megatron::{self, Recomputation, layout};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
@@ -92,6 +96,11 @@ impl Yaml {
     fn say(&mut self, name: &str, value: impl Display) {
         let _ = writeln!(self.0, "  {name}: {value}");
     }
+
+    /// What the recipe may have, and the plan has not.
+    fn say_none(&mut self, names: &[&str]) {
+        names.iter().for_each(|name| self.say(name, "null"));
+    }
 }
 
 fn describe(yaml: &mut Yaml, transformer: &Transformer, gpt: Gpt) {
@@ -101,12 +110,9 @@ fn describe(yaml: &mut Yaml, transformer: &Transformer, gpt: Gpt) {
     yaml.say("hidden_size", block.hidden_size);
     yaml.say("ffn_hidden_size", block.feed_forward_size);
     yaml.say("num_attention_heads", block.heads);
-    if block.key_value_heads() != block.heads {
-        yaml.say("num_query_groups", block.key_value_heads());
-    }
-    if block.head_size.is_some() {
-        yaml.say("kv_channels", block.head_size());
-    }
+    yaml.say("num_query_groups", block.key_value_heads());
+    yaml.say("kv_channels", block.head_size());
+    yaml.say_none(&["window_size", "num_moe_experts", "mtp_num_layers"]);
     yaml.say("seq_length", transformer.sequence_length);
     yaml.say("vocab_size", embedding.vocabulary_size);
     yaml.say("should_pad_vocab", true);
@@ -117,24 +123,17 @@ fn describe(yaml: &mut Yaml, transformer: &Transformer, gpt: Gpt) {
         Positions::Rotary(base) => {
             yaml.say("position_embedding_type", "rope");
             yaml.say("rotary_base", base);
+            yaml.say("rotary_percent", "1.0");
+            yaml.say("rope_scaling", false);
+            yaml.say_none(&["seq_len_interpolation_factor"]);
         }
     }
     yaml.say("normalization", if block.norm == NormKind::RmsNorm { "RMSNorm" } else { "LayerNorm" });
     yaml.say("layernorm_epsilon", with_point(block.epsilon));
-    if block.query_key_norm {
-        yaml.say("qk_layernorm", true);
-    }
-    if gpt.is_gated {
-        yaml.say("gated_linear_unit", true);
-    }
-    match gpt.biases {
-        Biases::All => {}
-        Biases::None => yaml.say("add_bias_linear", false),
-        Biases::Queries => {
-            yaml.say("add_bias_linear", false);
-            yaml.say("add_qkv_bias", true);
-        }
-    }
+    yaml.say("qk_layernorm", block.query_key_norm);
+    yaml.say("gated_linear_unit", gpt.is_gated);
+    yaml.say("add_bias_linear", gpt.biases == Biases::All);
+    yaml.say("add_qkv_bias", gpt.biases == Biases::Queries);
     yaml.say("attention_dropout", format_args!("{:?}", block.attention_dropout()));
     yaml.say("hidden_dropout", format_args!("{:?}", block.dropout));
 }
@@ -148,15 +147,32 @@ fn plan(
 ) {
     yaml.say("pipeline_model_parallel_size", grid.stages);
     // It cuts evenly by itself.
-    if !cut.is_even() || cut.has_ends_elsewhere() {
+    if cut.is_even() && !cut.has_ends_elsewhere() {
+        yaml.say_none(&["pipeline_model_parallel_layout"]);
+    } else {
         yaml.say("pipeline_model_parallel_layout", format_args!("\"{}\"", layout(cut)));
     }
+    // Other ways to cut, which it takes beside none.
+    yaml.say_none(&[
+        "virtual_pipeline_model_parallel_size",
+        "num_layers_in_first_pipeline_stage",
+        "num_layers_in_last_pipeline_stage",
+    ]);
+    yaml.say("account_for_embedding_in_pipeline_split", false);
+    yaml.say("account_for_loss_in_pipeline_split", false);
     yaml.say("tensor_model_parallel_size", grid.shards);
-    if let Some(Recomputation { method, blocks }) = recomputed {
-        yaml.say("recompute_granularity", "full");
-        yaml.say("recompute_method", method);
-        yaml.say("recompute_num_layers", blocks);
+    yaml.say("sequence_parallel", false);
+    yaml.say("context_parallel_size", 1);
+    yaml.say("expert_model_parallel_size", 1);
+    match recomputed {
+        Some(Recomputation { method, blocks }) => {
+            yaml.say("recompute_granularity", "full");
+            yaml.say("recompute_method", method);
+            yaml.say("recompute_num_layers", blocks);
+        }
+        None => yaml.say_none(&["recompute_granularity", "recompute_method", "recompute_num_layers"]),
     }
+    optimizer(yaml, question);
     yaml.section("train");
     yaml.say("micro_batch_size", question.samples_per_replica(grid));
     yaml.say("global_batch_size", question.samples());
@@ -165,6 +181,24 @@ fn plan(
         Precision::Fp32 => "mixed_precision: null\n",
         Precision::Bf16 | Precision::Bf16Fp32Gradients => "mixed_precision: bf16_mixed\n",
     });
+}
+
+/// Every replica of the plan has all of the optimizer's state: Bridge shares it out where either section says so.
+fn optimizer(yaml: &mut Yaml, question: &ExportQuestion<'_>) {
+    yaml.section("ddp");
+    yaml.say("use_distributed_optimizer", false);
+    yaml.say("overlap_param_gather", false);
+    yaml.section("optimizer");
+    yaml.say("use_distributed_optimizer", false);
+    yaml.say("overlap_param_gather", false);
+    let rule = Rule::of(question.plan.training.optimizer);
+    yaml.say("optimizer", rule.name);
+    for (name, value) in rule.settings {
+        // Others are read as they are by all.
+        let text = format!("{value:?}");
+        yaml.say(name, if text.contains('e') { with_point(value) } else { text });
+    }
+    yaml.say("decoupled_weight_decay", rule.decouples_decay);
 }
 
 /// A small number as every reader of YAML knows it: `1.0e-5`, which some take for a text without the point.
@@ -185,8 +219,9 @@ fn held(question: &ExportQuestion<'_>, transformer: &Transformer, grid: &Grid) -
 fn warnings(question: &ExportQuestion<'_>, gpt: Gpt, held: &Held) -> Vec<String> {
     let activation = if gpt.is_gated { "SiLU (those of Llama)" } else { "GELU (those of GPT)" };
     let recipe = format!(
-        "the activation is the recipe's, which a file cannot name: take one with {activation}; data, optimizer and how long to \
-         train are the recipe's too"
+        "the activation is the recipe's, which a file cannot name: take one with {activation}; data, learning rate, how \
+         long to train and at which norm gradients are clipped (`optimizer.clip_grad`, which is 1 unless a recipe says otherwise) are \
+         the recipe's too"
     );
     let proved = "such files were read, and every rank built, by the classes of Megatron-Core that Megatron-Bridge's derive \
                   from, not by its own";

@@ -42,6 +42,15 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         Some(StageRefusal::of_stage(index, why))
     });
     all_or(refused.collect())?;
+    let training = question.plan.training;
+    let replicas = stages.first().map_or(1, |stage| stage.config.data_degree).max(1);
+    if !training.micro_batch_size.is_multiple_of(replicas) {
+        let why = format!(
+            "has micro-batches of {} samples for {replicas} replicas of the first stage: each must have as many",
+            training.micro_batch_size
+        );
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
     let ranks = places_in_order(question.plan);
     let last = stages.len().saturating_sub(1);
     // The loss is a module too, the last.
@@ -53,7 +62,6 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let of_stages: BTreeMap<usize, Vec<u32>> =
         (0..stages.len()).map(|stage| (stage, of_stage(stage))).collect();
     let file = json!({ "module_to_stage_map": modules, "stage_to_rank_map": of_stages });
-    let training = question.plan.training;
     let words = [
         "python",
         "main_with_runtime.py",
@@ -69,8 +77,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         "$MASTER_ADDR",
         "-b",
     ];
-    let samples =
-        training.micro_batch_size / stages.first().map_or(1, |stage| stage.config.data_degree).max(1);
+    let samples = training.micro_batch_size / replicas;
     let command = words.map(str::to_owned).into_iter().chain([samples.to_string()]).collect();
     let mut warnings = vec![
         "no code of PipeDream has read this file: it follows the configurations that its authors published"

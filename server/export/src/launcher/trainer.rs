@@ -55,7 +55,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let script = torchrun.script((&question.head_line(), &about), None, "", &[("PLAN", &plan)], "train.py");
     let words = torchrun.words().into_iter().chain(["train.py".to_owned()]);
     let command = words.chain(plan.iter().flatten().cloned()).collect();
-    let warnings = casts.then(|| {
+    let clipping = "Trainer clips gradients at a norm of 1, which is no part of a plan: --max_grad_norm 0 switches it off";
+    let cast = casts.then(|| {
         "Trainer keeps weights and gradients in fp32 and casts them for computing: 8 bytes of each parameter before its \
          optimizer's state"
             .to_owned()
@@ -65,7 +66,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         command,
         environment: BTreeMap::new(),
         ranks,
-        warnings: warnings.into_iter().collect(),
+        warnings: [clipping.to_owned()].into_iter().chain(cast).collect(),
         // Nobody counts what casting leaves.
         held: (!casts).then(Held::default),
         ..Written::default()

@@ -3,7 +3,7 @@
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
-use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
 use super::case;
@@ -87,6 +87,13 @@ fn what_a_launcher_cannot_say_is_refused_with_the_reason() {
             "recommend `layer` or `none`",
         ),
         (Launcher::Pipedream, &whole, same(), Some(1), "has 2 shards"),
+        (
+            Launcher::Pipedream,
+            &three,
+            Box::new(|plan| plan.training.micro_batch_size = 8),
+            None,
+            "micro-batches of 8 samples for 3 replicas",
+        ),
         (Launcher::Alpa, &three, same(), Some(0), "has 3 devices"),
         (
             Launcher::Nnscaler,
@@ -101,6 +108,62 @@ fn what_a_launcher_cannot_say_is_refused_with_the_reason() {
         let found = refusal.stages.iter().any(|refused| refused.stage == stage && refused.why.contains(why));
         assert!(found, "{launcher}: {why} at {stage:?} is not in {refusal}");
     }
+}
+
+/// A plan's bytes are those of its optimizer: either the files say it, or a warning does.
+#[test]
+fn the_optimizer_of_the_bytes_is_said() {
+    let case = case(vec![4], 1.into(), 1.into());
+    let rules = [
+        (
+            Optimizer::Sgd { learning_rate: 0.1, momentum: 0.0, weight_decay: 0.0 },
+            "SGD (momentum 0, weight decay 0)",
+        ),
+        (
+            Optimizer::Adam { learning_rate: 0.1, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.0 },
+            "Adam (betas 0.9 and 0.95, epsilon 1e-8, weight decay 0)",
+        ),
+        (
+            Optimizer::AdamW {
+                learning_rate: 0.1,
+                beta1: 0.9,
+                beta2: 0.95,
+                epsilon: 1e-8,
+                weight_decay: 0.1,
+            },
+            "AdamW (betas 0.9 and 0.95, epsilon 1e-8, weight decay 0.1)",
+        ),
+    ];
+    for (optimizer, words) in rules {
+        for exporter in exporters() {
+            let launcher = exporter.target.launcher;
+            let Ok(made) = exported(launcher, &case, |plan| plan.training.optimizer = optimizer) else {
+                continue;
+            };
+            let is_warned = made.warnings.iter().any(|warning| warning.contains(words));
+            let says_it = matches!(launcher, Launcher::Megatron | Launcher::MegatronBridge | Launcher::Other);
+            assert_eq!(is_warned, !says_it, "{launcher}: {:?}", made.warnings);
+        }
+    }
+    let adam = |weight_decay: f64| Optimizer::Adam {
+        learning_rate: 0.1,
+        beta1: 0.9,
+        beta2: 0.95,
+        epsilon: 1e-8,
+        weight_decay,
+    };
+    let made = |launcher: Launcher, optimizer: Optimizer| {
+        exported(launcher, &case, |plan| plan.training.optimizer = optimizer).unwrap()
+    };
+    let flags = "--optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --adam-eps 1e-8 --weight-decay 0.1";
+    let megatron = made(Launcher::Megatron, adam(0.1));
+    assert!(megatron.command.join(" ").contains(flags), "{:?}", megatron.command);
+    let decoupled = |export: &Export| export.warnings.iter().any(|warning| warning.contains("as AdamW does"));
+    assert!(decoupled(&megatron) && !decoupled(&made(Launcher::Megatron, adam(0.0))));
+    let yaml = &made(Launcher::MegatronBridge, adam(0.1)).files[0].contents;
+    let lines =
+        "  adam_beta2: 0.95\n  adam_eps: 1.0e-8\n  weight_decay: 0.1\n  decoupled_weight_decay: false\n";
+    assert!(yaml.contains(lines), "{yaml}");
 }
 
 #[test]

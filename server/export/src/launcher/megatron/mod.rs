@@ -4,6 +4,7 @@
 //! final norm with the head and the loss, `|` between stages. The hybrid model has it in `--hybrid-layer-pattern`.
 
 pub(super) mod gpt;
+pub(super) mod rule;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +25,7 @@ use crate::refusal::StageRefusal;
 use crate::target::Variant;
 use crate::transformer::Transformer;
 use gpt::{Biases, Gpt, Positions};
+use rule::Rule;
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Megatron, 0, 17),
@@ -36,6 +38,10 @@ pub(super) const EXPORTER: Exporter = Exporter {
 
 /// Layers of the hybrid model in a block.
 const HALVES: usize = 2;
+
+/// What it does unless it is told otherwise.
+const CLIPPING: &str =
+    "Megatron clips gradients at a norm of 1, which is no part of a plan: --clip-grad 0 switches it off";
 
 /// Rows of the vocabulary that Megatron pads to, for each shard.
 const PADDED_TO: u64 = 128;
@@ -55,11 +61,18 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let mut plan = parallel_flags(question, &grid, &cut);
     plan.extend(precision_flags(question));
     plan.extend(recompute_flags(question, &cut)?);
+    let rule = Rule::of(question.plan.training.optimizer);
+    plan.extend(rule_flags(&rule));
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let held = held(&transformer, &grid);
     let yours =
         "name the tokenizer, the data, the learning rate and how long to train: they are no part of a plan";
-    let mut warnings = vec![yours.to_owned()];
+    let mut warnings = vec![yours.to_owned(), CLIPPING.to_owned()];
+    if !rule.is_said_by_flags() {
+        let decoupled = "Megatron's Adam lets weights decay beside the update, as AdamW does, and the plan's through the gradients: it \
+                         holds the same and trains otherwise";
+        warnings.push(decoupled.to_owned());
+    }
     warnings.extend(held.vocabulary.map(|vocabulary| vocabulary.warning("Megatron")));
     if is_hybrid {
         let halves = "Megatron's hybrid model counts attention and perceptron as a layer each, so weights begin smaller than the \
@@ -76,7 +89,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         );
     }
     let about = format!(
-        "Blocks of the stages: {}. Data, optimizer and output are yours: ./train.sh --train-iters 1000 …",
+        "Blocks of the stages: {}. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …",
         cut.listed_blocks()
     );
     let script = torchrun.script(
@@ -246,6 +259,12 @@ fn recompute_flags(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Vec<Flag>
         flag("recompute-method", method),
         flag("recompute-num-layers", length),
     ])
+}
+
+/// The rule whose state is among the plan's bytes: Megatron's own is Adam.
+fn rule_flags(rule: &Rule) -> Vec<Flag> {
+    let settings = rule.settings.iter().map(|(name, value)| flag(&name.replace('_', "-"), share(*value)));
+    [flag("optimizer", rule.name)].into_iter().chain(settings).collect()
 }
 
 /// Megatron adds gradients of bf16 up in fp32 unless it is told not to.

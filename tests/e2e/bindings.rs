@@ -123,6 +123,9 @@ fn nodes_that_cannot_run_a_plan_are_refused(planner: &Planner, plan: &str) {
     let small = bind(&small);
     assert_eq!(small.code, 5, "{}", small.stderr);
     assert!(small.stderr.contains("allow 1.00 MiB at most"), "{}", small.stderr);
+    // What a stored cluster says is not said a second time.
+    let again = bind(&["n[1-4]", "--memory", "1MiB"]);
+    assert!(again.code == 2 && again.stderr.contains("--memory"), "{}", again.stderr);
     let told = json(
         planner,
         &["plan", "bind", plan, "--nodes", "x[1-2]", "--device-kind", "cpu", "--device-indices", "0,1"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 
@@ -41,6 +42,13 @@ def main() -> None:
             for _ in range(12):
                 engine.backward(engine(torch.randn(2, 8)).square().mean())
                 engine.step()
+    # A training that fails leaves its engine as it was, too, and observers within each other the ones around them.
+    outer = observe(engine, sys.argv[1])
+    around = dict(vars(engine))
+    with contextlib.suppress(InterruptedError), observe(engine, sys.argv[1]):
+        raise InterruptedError
+    assert vars(engine) == around
+    outer.__exit__(InterruptedError, None, None)
     assert not {"step", "train_batch"} & set(vars(engine))
     print(f"observed {observed.iterations} iterations, {observed.reported}")
 

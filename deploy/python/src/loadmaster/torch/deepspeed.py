@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ._observer import Observer, Options, PlanLike
@@ -15,11 +16,15 @@ class DeepSpeedObserver(Observer):
 
     _engine: Any
     _method: str
+    #: What the engine itself had in place of its class's method: another observer's.
+    _before: Any
+    _hooked = False
 
     def hook(self, engine: Any) -> None:
         """Counts an iteration whenever the engine has updated its weights."""
         # Of the class: an engine also answers for the methods of its module.
         self._engine, self._method = engine, "train_batch" if hasattr(type(engine), "train_batch") else "step"
+        self._before = vars(engine).get(self._method)
         whole = getattr(engine, self._method)
 
         def counted(*arguments: Any, **keywords: Any) -> Any:
@@ -30,11 +35,25 @@ class DeepSpeedObserver(Observer):
             return answer
 
         setattr(engine, self._method, counted)
+        self._hooked = True
 
     def close(self) -> None:
         """See `Observer.close`. The engine is as it was before."""
-        vars(self._engine).pop(self._method, None)
+        self._unhook()
         super().close()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._unhook()
+        super().__exit__(kind, error, trace)
+
+    def _unhook(self) -> None:
+        if not self._hooked:
+            return
+        self._hooked = False
+        if self._before is None:
+            vars(self._engine).pop(self._method, None)
+        else:
+            setattr(self._engine, self._method, self._before)
 
 
 def observe(engine: Any, plan: PlanLike, **options: Unpack[Options]) -> DeepSpeedObserver:

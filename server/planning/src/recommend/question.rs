@@ -332,10 +332,20 @@ impl PlanQuestion {
             let check = |&schedule| TrainingSpec { schedule, ..*training }.check_model(model);
             schedules.iter().try_for_each(check)?;
         }
+        let rules = goal.launcher.map(Rules::of);
+        if let Some(rules) = rules.filter(|rules| !rules.has_policies_of_stages(chain.model.as_ref()))
+            && goal.constraints.recompute_per_stage
+        {
+            let why = format!(
+                "is not for {} of this model, all of whose stages recompute alike: leave it out",
+                rules.launcher
+            );
+            return Err(Invalid::field("constraints.recompute_per_stage", why).into());
+        }
         Ok(Wish {
             objective: request.objective(),
             shape: goal.shape,
-            rules: goal.launcher.map(Rules::of),
+            rules,
             constraints: Constraints { tensor_degrees, ..goal.constraints.clone() },
             batches: batches(request, training, least_share)?,
             least_share,

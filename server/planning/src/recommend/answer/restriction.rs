@@ -109,7 +109,7 @@ fn broken(job: &Job<'_>, wish: &Wish, stages: &[RuledStage], schedule: Schedule)
             broken.push(format!("{launcher}: the chain is not cut after layer {last} ({name})"));
         }
     }
-    if !rules.recompute_per_stage {
+    if !rules.has_policies_of_stages(job.model) {
         let mut policies: Vec<_> = stages.iter().map(|(_, recompute)| *recompute).collect();
         policies.dedup();
         if let [one, other, ..] = policies.as_slice() {

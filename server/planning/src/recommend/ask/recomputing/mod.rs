@@ -79,7 +79,8 @@ impl Recomputing {
         };
         match self {
             Self::Anything => None,
-            Self::FirstBlocksOfEach if !is_like_llama(model) => {
+            // Its code reads numbers where models are cut, and of models like Llama.
+            Self::FirstBlocksOfEach if !is_like_llama(model) || stages.len() == 1 => {
                 Self::Alike(&[Counted::AllBlocks]).choices(Some(model), stages)
             }
             // Blocks of a model are alike: of each number of them the first stand for all.
@@ -173,6 +174,13 @@ fn is_like_llama(model: &Model) -> bool {
 }
 
 impl Rules {
+    /// Whether each stage of a model may have a recompute policy of its own.
+    pub(in crate::recommend) fn has_policies_of_stages(&self, model: Option<&Model>) -> bool {
+        let reads_numbers =
+            || self.recomputing != Recomputing::FirstBlocksOfEach || model.is_none_or(is_like_llama);
+        self.recompute_per_stage && reads_numbers()
+    }
+
     /// Checks that the launcher can say what stages compute again.
     ///
     /// # Errors

@@ -157,7 +157,9 @@ fn every_choice_of_a_launcher_is_exported() {
         Launcher::Torchgpipe,
         Launcher::Trainer,
     ] {
-        for (is_llama, stages) in [(false, vec![2, 3]), (true, vec![4, 2]), (true, vec![1, 5, 2])] {
+        for (is_llama, stages) in
+            [(false, vec![2, 3]), (true, vec![4, 2]), (true, vec![1, 5, 2]), (true, vec![6])]
+        {
             let stages = if launcher == Launcher::Trainer { vec![stages.iter().sum()] } else { stages };
             let case = cut(launcher, is_llama, stages);
             let (plan, model) = (case.plan(), case.model());

@@ -27,6 +27,8 @@ END
 $$;
 
 CREATE TRIGGER observations_noted AFTER INSERT OR DELETE ON observations FOR EACH ROW EXECUTE FUNCTION note_report();
+-- Whoever copies reports with triggers off finds plans by them, too.
+ALTER TABLE observations ENABLE ALWAYS TRIGGER observations_noted;
 
 -- Those that are there.
 UPDATE plan_facts SET (reported_seconds, reported_kind) = (SELECT seconds, kind FROM reported_of_plan(plan_facts.id))

@@ -91,7 +91,7 @@ fn the_ends_of_a_tied_weight_exchange() {
     let of = |scene: &Scene| [untouched(scene), scene.plan()];
     let (tied, untied) = (gpt(false), gpt(true));
     for (one, other) in of(&tied).iter().zip(&of(&untied)) {
-        assert!(seconds(one) > seconds(other) + 1e-5, "{} is tied, {} is not", seconds(one), seconds(&other));
+        assert!(seconds(one) > seconds(other) + 1e-5, "{} is tied, {} is not", seconds(one), seconds(other));
     }
     let [plain, chosen] = of(&tied);
     assert!(

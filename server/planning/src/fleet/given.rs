@@ -97,12 +97,12 @@ fn chosen<'a>(
         chosen.push(device);
         Ok(())
     };
+    let at_uuid = |uuid: &String| node.devices.iter().find(|device| device.uuid == *uuid);
     match (given.indices.as_slice(), given.uuids.as_slice()) {
         ([], []) => return Ok(node.devices.iter().collect()),
         ([], uuids) => {
             for (place, uuid) in uuids.iter().enumerate() {
-                let found = node.devices.iter().find(|device| device.uuid == *uuid);
-                add(path(&format!("device_uuids[{place}]")), uuid, found)?;
+                add(path(&format!("device_uuids[{place}]")), uuid, at_uuid(uuid))?;
             }
         }
         (indices, uuids) => {
@@ -110,10 +110,9 @@ fn chosen<'a>(
                 let at_index = node.devices.iter().find(|device| device.index == index);
                 let uuid = uuids.get(place).filter(|uuid| !uuid.is_empty());
                 // Whoever counts devices may count them otherwise than the driver does: a UUID is the device.
-                let by_uuid = uuid.and_then(|uuid| node.devices.iter().find(|device| device.uuid == *uuid));
                 match (uuid, at_index) {
-                    (Some(uuid), _) if by_uuid.is_some() => {
-                        add(path(&format!("device_uuids[{place}]")), uuid, by_uuid)?;
+                    (Some(uuid), _) if at_uuid(uuid).is_some() => {
+                        add(path(&format!("device_uuids[{place}]")), uuid, at_uuid(uuid))?;
                     }
                     (Some(uuid), Some(known)) if !known.uuid.is_empty() => {
                         let why = format!(

@@ -9,8 +9,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::Zoo;
 use loadmaster_proto::name::ModelName;
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
-use loadmaster_proto::plan::chunked::AskedChunks;
-use loadmaster_proto::plan::chunked::GrownModel;
+use loadmaster_proto::plan::chunked::{AskedChunks, GrownModel};
 use loadmaster_proto::plan::objective::Objective;
 
 use super::answer::{QuestionError, RecommendError};
@@ -155,7 +154,10 @@ impl PlanQuestion {
         if !has_limit && !asked.or_plain {
             return self.has_room_in_chunks(asked, stop).map(Some);
         }
-        match self.answer(stop) {
+        // What others come to is for the plan that is told.
+        let mut brief = self.clone();
+        brief.request.brief = true;
+        match brief.answer(stop) {
             Ok(_) => Ok(Some(true)),
             Err(QuestionError::Recommend(_)) if stop.is_over() => Ok(None),
             Err(QuestionError::Recommend(_)) => Ok(Some(false)),

@@ -11,6 +11,7 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::plan::goal::Goal;
@@ -44,6 +45,21 @@ fn model(layers: usize) -> Model {
     let linear = LayerKind::Linear { in_features: WIDTH, out_features: WIDTH };
     let layers = (0..layers).map(|_| Layer { name: "linear".to_owned(), kind: linear });
     Model::new("chain".to_owned(), ModelInput::Vector { size: WIDTH }, layers.collect()).unwrap()
+}
+
+/// A GPT-2: embedding, four blocks, norm and head, each as a layer of a chain.
+pub(in crate::recommend) fn gpt(untied_head: bool) -> Model {
+    let small = Gpt2 {
+        blocks: 4,
+        hidden_size: 8,
+        heads: 2,
+        sequence_length: 4,
+        positions: 4,
+        vocabulary_size: 16,
+        untied_head,
+        dropout: 0.0,
+    };
+    Zoo::Gpt2(small).build().unwrap()
 }
 
 /// A layer that keeps its input, and something of its own that is as large and half: more in later layers.

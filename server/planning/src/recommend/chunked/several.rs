@@ -4,8 +4,7 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
-use super::objectives::certified;
-use super::with_plain::{farther, is_better};
+use super::with_plain::{bound_both, is_better};
 use crate::recommend::answer::{QuestionError, RecommendError};
 
 /// The best answer and its position, the fewest devices of equal ones. Its bound is one of all answers. Where there is none, what
@@ -18,12 +17,12 @@ pub(super) fn best(
     answers: impl Iterator<Item = Result<Plan, QuestionError>>,
 ) -> Result<(usize, Plan), QuestionError> {
     let mut best: Option<(usize, Plan)> = None;
-    let mut proofs: Vec<Certificate> = Vec::new();
+    let mut proofs: Vec<(usize, Certificate)> = Vec::new();
     let (mut is_cut, mut is_open, mut refused, mut wrong) = (false, false, None, None);
     for (index, answer) in answers.enumerate() {
         match answer {
             Ok(plan) => {
-                proofs.extend(plan.found.certificate.clone());
+                proofs.extend(plan.found.certificate.clone().map(|of| (index, of)));
                 if best.as_ref().is_none_or(|(_, best)| is_better(objective, &plan, best)) {
                     best = Some((index, plan));
                 }
@@ -46,16 +45,13 @@ pub(super) fn best(
             (refused, _) => refused.unwrap_or(RecommendError::Stopped).into(),
         });
     };
+    let others = proofs.iter().filter(|(of, _)| *of != index);
+    others.for_each(|(_, of)| bound_both(objective, &mut plan, Some(of)));
+    if is_cut || is_open {
+        bound_both(objective, &mut plan, None);
+    }
     if let Some(certificate) = &mut plan.found.certificate {
-        let bounds: Option<Vec<f64>> = proofs.iter().map(|of| of.bound).collect();
-        let farther = |one, other| farther(objective, one, other);
-        let bound = bounds.filter(|_| !is_cut && !is_open).and_then(|all| all.into_iter().reduce(farther));
-        *certificate = Certificate {
-            states: proofs.iter().map(|of| of.states).sum(),
-            stopped: is_cut || proofs.iter().any(|of| of.stopped),
-            fetches_fewest: certificate.fetches_fewest,
-            ..certified(certificate.value, bound, objective)
-        };
+        certificate.stopped |= is_cut;
     }
     Ok((index, plan))
 }

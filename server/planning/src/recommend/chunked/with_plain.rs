@@ -85,8 +85,8 @@ fn rules_out(why: &QuestionError) -> bool {
     }
 }
 
-/// Has a plan's bound be one of the other kind of plans, too; none where nobody knows that one.
-fn bound_both(objective: Objective, plan: &mut Plan, other: Option<&Certificate>) {
+/// Has a plan's bound be one of other plans, too; none where nobody knows that one.
+pub(super) fn bound_both(objective: Objective, plan: &mut Plan, other: Option<&Certificate>) {
     let Some(own) = &mut plan.found.certificate else { return };
     let bound = own.bound.zip(other.and_then(|of| of.bound)).map(|(a, b)| farther(objective, a, b));
     let stopped = own.stopped || other.is_some_and(|of| of.stopped);
@@ -106,7 +106,7 @@ fn bound_both(objective: Objective, plan: &mut Plan, other: Option<&Certificate>
 }
 
 /// The bound of both where each has one.
-pub(super) fn farther(objective: Objective, one: f64, other: f64) -> f64 {
+fn farther(objective: Objective, one: f64, other: f64) -> f64 {
     match better_is(objective) {
         Ordering::Greater => one.max(other),
         Ordering::Less | Ordering::Equal => one.min(other),

@@ -26,7 +26,6 @@ const FEWEST_LIGHTENED: usize = 2;
 
 /// A way to cut a variant that is the best of it so far.
 struct Found {
-    variant: usize,
     cut: Cut,
     candidate: Candidate,
 }
@@ -62,31 +61,32 @@ impl InterleavedQuestion<'_> {
     /// The best plan whose stages do nothing about their memory.
     fn plain(&self, asked: &Variants<'_>) -> Result<Plan, QuestionError> {
         let is_timed = self.wish.objective == Objective::MinIterationTime;
-        let mut best: Option<Found> = None;
+        let mut best: Option<(usize, Found)> = None;
         let mut known = Known { bound: Some(f64::INFINITY), is_complete: true, looked_at: 0 };
         for &index in &asked.order {
             if best.is_some() && self.stop.is_requested() {
                 (known.bound, known.is_complete) = (None, false);
                 break;
             }
-            let fits =
-                best.as_ref().filter(|best| best.cut.worth.lacks == 0.0 && self.is_in_time(&best.candidate));
-            let seconds = fits.and_then(|best| best.candidate.simulated).unwrap_or(f64::INFINITY);
+            let fits = best
+                .as_ref()
+                .filter(|(_, best)| best.cut.worth.lacks == 0.0 && self.is_in_time(&best.candidate));
+            let seconds = fits.and_then(|(_, best)| best.candidate.simulated).unwrap_or(f64::INFINITY);
             if is_timed && asked.least[index].is_some_and(|least| least >= seconds) {
                 continue;
             }
             let pipeline = asked.pipeline(self, index)?;
             let weighed = (Weighed::Untouched, Patience::ALL);
-            let found = self.cut(&pipeline, index, weighed, &mut known)?.into_iter().next();
+            let found = self.cut(&pipeline, weighed, &mut known)?.into_iter().next();
             if !known.is_complete || found.is_none() {
                 known.bound = known.bound.zip(asked.least[index].or(Some(0.0))).map(|(a, b)| a.min(b));
             }
             let Some(found) = found else { continue };
-            if best.as_ref().is_none_or(|best| found.cut.worth.by(&best.cut.worth).is_lt()) {
-                best = Some(found);
+            if best.as_ref().is_none_or(|(_, best)| found.cut.worth.by(&best.cut.worth).is_lt()) {
+                best = Some((index, found));
             }
         }
-        let Some(Found { variant, cut, candidate }) = best else { return Err(self.nothing()) };
+        let Some((variant, Found { cut, candidate })) = best else { return Err(self.nothing()) };
         self.check_limits(&cut.worth, &candidate, known.is_complete)?;
         let pipeline = asked.pipeline(self, variant)?;
         let Written { mut plan, .. } = self.writer.interleaved(&pipeline, &candidate, None, SOLVER)?;
@@ -97,7 +97,7 @@ impl InterleavedQuestion<'_> {
         let bound = match (known.is_complete, is_timed) {
             (true, true) if !self.is_any_order() => asked.least_in_any_order().map(|bound| bound.min(value)),
             // Devices are alike: what they hold is the same in any order, and what that takes is not.
-            (true, false) if !self.is_any_order() && self.has_limit() => None,
+            (true, false) if !self.is_any_order() && self.limit().is_finite() => None,
             (true, _) => Some(value),
             (false, true) if self.is_any_order() => known.bound.map(|bound| bound.min(value)),
             (false, true) => asked.least_in_any_order().map(|bound| bound.min(value)),
@@ -105,10 +105,6 @@ impl InterleavedQuestion<'_> {
         };
         self.tell(&mut plan, value, bound, known.looked_at)?;
         Ok(plan)
-    }
-
-    fn has_limit(&self) -> bool {
-        self.wish.constraints.max_iteration_seconds.is_some()
     }
 
     /// The fastest plan whose stages do what is allowed, of the fastest ways to cut if memory did not matter, and of those that lack
@@ -126,7 +122,7 @@ impl InterleavedQuestion<'_> {
             let pipeline = asked.pipeline(self, index)?;
             let mut candidates: Vec<Found> = Vec::new();
             for memory in [Weighed::BySeconds, Weighed::Untouched, Weighed::WithAllAgain] {
-                candidates.extend(self.cut(&pipeline, index, (memory, Patience::SOME), &mut known)?);
+                candidates.extend(self.cut(&pipeline, (memory, Patience::SOME), &mut known)?);
             }
             let seconds = |found: &Found| found.candidate.simulated.unwrap_or(f64::INFINITY);
             candidates.sort_by(|one, other| seconds(one).total_cmp(&seconds(other)));
@@ -154,7 +150,7 @@ impl InterleavedQuestion<'_> {
             }
         }
         let Some(mut plan) = best else { return Err(error.unwrap_or_else(|| self.nothing())) };
-        self.check_seconds(&plan)?;
+        self.check_seconds(plan.iteration_seconds(), false)?;
         let value = plan.iteration_seconds().unwrap_or(f64::INFINITY);
         // What is computed is spread over the cores that slots share.
         let on_cores = || self.writer.least_on_cores(self.job, self.wish).unwrap_or(0.0);
@@ -167,7 +163,6 @@ impl InterleavedQuestion<'_> {
     fn cut<C: StageCosts>(
         &self,
         pipeline: &Pipeline<'_, C>,
-        variant: usize,
         (memory, patience): (Weighed, Patience),
         known: &mut Known,
     ) -> Result<Vec<Found>, QuestionError> {
@@ -192,7 +187,7 @@ impl InterleavedQuestion<'_> {
         if let Some(error) = failed.filter(|_| found.is_empty()) {
             return Err(error);
         }
-        let priced = |cut: Cut| Some(Found { variant, candidate: pipeline.candidate(&cut.ends)?, cut });
+        let priced = |cut: Cut| Some(Found { candidate: pipeline.candidate(&cut.ends)?, cut });
         Ok(found.into_iter().filter_map(priced).collect())
     }
 

@@ -295,9 +295,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         }
         let setting = &self.settings[stage];
         let actions = deeds.actions(setting.stage.first_layer);
-        let chain = self.writer.chain;
-        let steps = self.pipeline.turns.steps(chain.model.as_ref(), setting, &actions);
-        let acted = Rc::new(chain.predictor.acted_in(setting, &actions, steps)?);
+        let acted = self.pipeline.replay(setting, &actions)?;
         self.replayed.borrow_mut().keep(key, &acted);
         Ok(acted)
     }

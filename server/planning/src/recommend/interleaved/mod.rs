@@ -122,7 +122,7 @@ impl InterleavedQuestion<'_> {
         let links = self.writer.copy_links(&candidate, self.request.copy_pace);
         if let Some(allowed) = self.allowed {
             let plan = self.lightened(&pipeline, &candidate, allowed, &links)?;
-            self.check_seconds(&plan)?;
+            self.check_seconds(plan.iteration_seconds(), false)?;
             return Ok(plan);
         }
         let actions = &*self.request.stage_actions;
@@ -154,6 +154,11 @@ impl InterleavedQuestion<'_> {
         let lighter = Lighter::new(self.writer, pipeline, candidate, (allowed, links), most, self.stop)?;
         let actions: Vec<StageActions> = lighter.lightened()?;
         Ok(self.writer.interleaved(pipeline, candidate, Some((&actions, links)), SOLVER)?.plan)
+    }
+
+    /// Seconds that an iteration may take.
+    fn limit(&self) -> f64 {
+        self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY)
     }
 
     /// Whether no other order of the devices could be better: the one that is looked at is asked for, or all are alike.
@@ -204,26 +209,24 @@ impl InterleavedQuestion<'_> {
         let (Some(&batch), Some(&schedule)) = (self.wish.batches.first(), self.wish.schedules.first()) else {
             return Err(RecommendError::Stopped.into());
         };
-        if is_too_long(layers, batch.micro_batches) {
-            return Err(too_long(layers, batch.micro_batches).into());
-        }
+        check_length(layers, batch.micro_batches)?;
         let recompute = self.wish.recompute.first().copied().unwrap_or_default();
         let choices = vec![Choice { data, tensor, recompute }];
         Ok(Variant { batch, schedule, choices, stages: stages.len()..=stages.len() })
     }
 }
 
-/// Whether an iteration has more passes of layers than are replayed and simulated.
-fn is_too_long(layers: usize, micro_batches: u32) -> bool {
-    (layers as u64).saturating_mul(micro_batches.into()) > MOST_PASSES
-}
-
-fn too_long(layers: usize, micro_batches: u32) -> Invalid {
+/// # Errors
+/// An iteration has more passes of layers than are replayed and simulated.
+fn check_length(layers: usize, micro_batches: u32) -> Result<(), Invalid> {
+    if (layers as u64).saturating_mul(micro_batches.into()) <= MOST_PASSES {
+        return Ok(());
+    }
     let why = format!(
         "is {micro_batches}, and the model has {layers} layers: of more than {MOST_PASSES} passes of layers in an iteration \
          interleaved stages are not planned; choose fewer, larger micro-batches"
     );
-    Invalid::field("micro_batches", why)
+    Err(Invalid::field("micro_batches", why))
 }
 
 /// Micro-batches that are no groups of as many as there are places along the pipeline.

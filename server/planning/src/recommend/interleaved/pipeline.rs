@@ -121,11 +121,20 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         }
         let layers = setting.stage.layers().filter(|_| again);
         let actions = StageActions { actions: layers.map(recompute).collect(), ..StageActions::default() };
-        let chain = self.writer.chain;
-        let steps = self.turns.steps(chain.model.as_ref(), setting, &actions);
-        let acted = Rc::new(chain.predictor.acted_in(setting, &actions, steps)?);
+        let acted = self.replay(setting, &actions)?;
         self.replayed.borrow_mut().keep(key, &acted);
         Ok(acted)
+    }
+
+    /// What a stage holds in its turns that does this.
+    pub(super) fn replay(
+        &self,
+        setting: &StageSetting,
+        actions: &StageActions,
+    ) -> Result<Rc<Acted>, PredictionError> {
+        let chain = self.writer.chain;
+        let steps = self.turns.steps(chain.model.as_ref(), setting, actions);
+        Ok(Rc::new(chain.predictor.acted_in(setting, actions, steps)?))
     }
 
     /// An iteration of a candidate whose stages do what was replayed.

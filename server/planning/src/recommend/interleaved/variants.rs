@@ -4,7 +4,7 @@ use loadmaster_proto::error::Invalid;
 
 use super::best::EQUAL;
 use super::pipeline::{Pipeline, places};
-use super::{InterleavedQuestion, in_no_groups, is_too_long, too_long};
+use super::{InterleavedQuestion, check_length, in_no_groups};
 use crate::cost::{Market, Prices};
 use crate::fleet::Subset;
 use crate::recommend::answer::QuestionError;
@@ -78,8 +78,9 @@ impl InterleavedQuestion<'_> {
             return Err(in_no_groups(micro_batches, places).into());
         }
         let fewest = all.iter().map(|of| of.batch.micro_batches).min().unwrap_or(0);
-        all.retain(|of| !is_too_long(layers, of.batch.micro_batches));
-        if all.is_empty() { Err(too_long(layers, fewest).into()) } else { Ok(all) }
+        check_length(layers, fewest)?;
+        all.retain(|of| check_length(layers, of.batch.micro_batches).is_ok());
+        Ok(all)
     }
 
     /// Seconds that no plan of a variant is faster than, wherever it is cut and whatever it holds; none where stages may be faster

@@ -34,8 +34,7 @@ impl InterleavedQuestion<'_> {
     ) -> Result<Option<Worth>, QuestionError> {
         let Some(candidate) = pipeline.candidate(ends) else { return Ok(None) };
         let seconds = candidate.simulated.unwrap_or(f64::INFINITY);
-        let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
-        let late = (seconds - limit).max(0.0);
+        let late = (seconds - self.limit()).max(0.0);
         let late = if late.is_nan() { 0.0 } else { late };
         let is_timed = self.wish.objective == Objective::MinIterationTime;
         let of_time = Worth { lacks: 0.0, values: vec![late, seconds] };
@@ -88,32 +87,20 @@ impl InterleavedQuestion<'_> {
             let error = RecommendError::no_actions(why, missing, String::new());
             return Err(if is_complete { error.proven() } else { error }.into());
         }
-        let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
-        match candidate.simulated {
-            Some(seconds) if seconds > limit => {
-                Err(self.too_slow(seconds, limit, is_complete && self.is_any_order()))
-            }
-            _ => Ok(()),
-        }
+        self.check_seconds(candidate.simulated, is_complete && self.is_any_order())
     }
 
-    /// Says so where a plan with chosen actions takes longer than it may.
-    pub(super) fn check_seconds(&self, plan: &Plan) -> Result<(), QuestionError> {
-        let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
-        match plan.iteration_seconds() {
-            Some(seconds) if seconds > limit => Err(self.too_slow(seconds, limit, false)),
-            _ => Ok(()),
-        }
-    }
-
-    fn too_slow(&self, seconds: f64, limit: f64, is_proof: bool) -> QuestionError {
+    /// Says so where the fastest plan, or what was found of it, takes longer than it may.
+    pub(super) fn check_seconds(&self, seconds: Option<f64>, is_proof: bool) -> Result<(), QuestionError> {
+        let limit = self.limit();
+        let Some(seconds) = seconds.filter(|seconds| *seconds > limit) else { return Ok(()) };
         let reason = format!(
             "the fastest plan {} with {} stages on each device takes {seconds:.4} s, {:.1} % above the limit",
             if is_proof { "there is" } else { "that was found" },
             self.request.virtual_stages,
             100.0 * (seconds / limit - 1.0)
         );
-        RecommendError::Limits { reason, is_proof, remedies: Vec::new() }.into()
+        Err(RecommendError::Limits { reason, is_proof, remedies: Vec::new() }.into())
     }
 
     /// The peak as the objective counts it.

@@ -1,6 +1,5 @@
 //! What devices hold and do that take turns with several stages, counted a second time.
 
-use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::schedule::Pass;
@@ -11,7 +10,7 @@ use crate::predict::Acted;
 use crate::recommend::Interleaved;
 use crate::recommend::acted::settings;
 use crate::recommend::interleaved::Turns;
-use crate::recommend::scene::Scene;
+use crate::recommend::scene::{Scene, gpt};
 
 /// A device holds what the stage at work holds in its fullest step, beside what each other one has at that moment: counted here turn by
 /// turn, of stages that were replayed alone.
@@ -70,26 +69,15 @@ fn a_device_holds_what_its_stages_hold_in_turn() {
 /// in what is drawn of it.
 #[test]
 fn the_ends_of_a_tied_weight_exchange() {
-    let gpt = |untied_head: bool| {
-        let small = Gpt2 {
-            blocks: 3,
-            hidden_size: 8,
-            heads: 2,
-            sequence_length: 4,
-            positions: 4,
-            vocabulary_size: 16,
-            untied_head,
-            dropout: 0.0,
-        };
-        let model = Zoo::Gpt2(small).build().unwrap();
-        Scene::of(model, None, Objective::MinIterationTime, 2, 10_000_000).with(|scene| {
+    let asked = |untied_head: bool| {
+        Scene::of(gpt(untied_head), None, Objective::MinIterationTime, 2, 10_000_000).with(|scene| {
             scene.request.virtual_stages = 2;
             scene.request.named.micro_batch_size = true;
         })
     };
     let untouched = |scene: &Scene| scene.with(|scene| scene.request.allowed = None).plan();
     let of = |scene: &Scene| [untouched(scene), scene.plan()];
-    let (tied, untied) = (gpt(false), gpt(true));
+    let (tied, untied) = (asked(false), asked(true));
     for (one, other) in of(&tied).iter().zip(&of(&untied)) {
         assert!(seconds(one) > seconds(other) + 1e-5, "{} is tied, {} is not", seconds(one), seconds(other));
     }

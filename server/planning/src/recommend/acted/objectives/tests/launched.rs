@@ -4,8 +4,6 @@
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::measure::environment::Host;
-use loadmaster_proto::model::Model;
-use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{Launcher, Objective};
 use loadmaster_proto::training::actions::{Deed, StageActions, StagedAction, Way};
@@ -13,7 +11,7 @@ use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::{error, seconds};
-use crate::recommend::scene::Scene;
+use crate::recommend::scene::{Scene, gpt};
 use crate::recommend::{QuestionError, RecommendError};
 
 /// What is enough for all that is kept, for some of it, and for hardly any.
@@ -31,23 +29,8 @@ const WITH_WAYS: [Launcher; 9] = [
     Launcher::Other,
 ];
 
-/// Embedding, four blocks, norm and head, each as a layer of the chain.
-fn gpt() -> Model {
-    let small = Gpt2 {
-        blocks: 4,
-        hidden_size: 8,
-        heads: 2,
-        sequence_length: 4,
-        positions: 4,
-        vocabulary_size: 16,
-        untied_head: true,
-        dropout: 0.0,
-    };
-    Zoo::Gpt2(small).build().unwrap()
-}
-
 fn on(host: Option<Host>, launcher: Launcher, objective: Objective, capacity: u64) -> Scene {
-    Scene::of(gpt(), host, objective, 2, capacity).with(|scene| {
+    Scene::of(gpt(true), host, objective, 2, capacity).with(|scene| {
         scene.request.goal.launcher = Some(launcher);
         // The same whoever is to run it.
         scene.request.overlap = Some(Overlap::Nothing);

@@ -149,10 +149,9 @@ impl Asked<'_> {
         for (name, value) in self.settings() {
             say(name, &value);
         }
-        let python = |is_so: bool| if is_so { "True" } else { "False" };
         // Its sample is as long as its model has positions where nobody says how long.
         say("decoder_seq_length", &self.transformer.sequence_length.to_string());
-        say("use_rotary_position_embeddings", python(matches!(gpt.positions, Positions::Rotary(_))));
+        say("use_rotary_position_embeddings", truth(matches!(gpt.positions, Positions::Rotary(_))));
         let mut others = described(&self.transformer, gpt);
         // It cuts evenly by itself.
         if !self.cut.is_even() || self.cut.has_ends_elsewhere() {
@@ -249,10 +248,15 @@ def accelerator(**settings: Any) -> Accelerator:
     }
 }
 
+/// As Python writes it.
+fn truth(is_so: bool) -> &'static str {
+    if is_so { "True" } else { "False" }
+}
+
 /// What accelerate does not ask of the program's model, whose place Megatron's own values would take.
 fn described(transformer: &Transformer, gpt: Gpt) -> Vec<(&'static str, String)> {
     let block = transformer.block;
-    let python = |is_so: bool| if is_so { "True" } else { "False" }.to_owned();
+    let python = |is_so: bool| truth(is_so).to_owned();
     let norm = if block.norm == NormKind::RmsNorm { "\"RMSNorm\"" } else { "\"LayerNorm\"" };
     let mut said = vec![
         ("ffn_hidden_size", block.feed_forward_size.to_string()),

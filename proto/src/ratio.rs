@@ -1,4 +1,4 @@
-//! Ratios that JSON leaves out where they are one, which is what documents mean that were written before there were any.
+//! Numbers that JSON leaves out where they are one, or zero, which is what documents mean that were written before there were any.
 
 pub(crate) fn one() -> f64 {
     1.0
@@ -7,4 +7,9 @@ pub(crate) fn one() -> f64 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 pub(crate) fn is_one(ratio: &f64) -> bool {
     *ratio == one()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+pub(crate) fn is_zero(number: &f64) -> bool {
+    *number == 0.0
 }

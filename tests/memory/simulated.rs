@@ -33,7 +33,12 @@ pub(crate) fn cells() -> Vec<Cell> {
     let switches =
         (0..STAGES / 2).fold(hosts.clone(), |links, pair| links.uplink(&[2 * pair, 2 * pair + 1], 1.5e6));
     let one_switch = hosts.clone().uplink(&(0..STAGES).collect::<Vec<_>>(), 6e6);
-    let cores = Cores { devices: (0..STAGES).collect(), cores: 6.0, crowded_ratio: 1.0 };
+    let cores = Cores {
+        devices: (0..STAGES).collect(),
+        cores: 6.0,
+        crowded_ratio: 1.0,
+        slowdown_seconds_per_byte: 0.0,
+    };
     let slots = Links { cores: vec![cores], ..hosts.clone() };
     let scenes = [
         ("nothing shared", hosts.clone(), Overlap::Computing),

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Invalid, in_range};
+use crate::measure::host::CopyCost;
 use crate::message;
-use crate::ratio::{is_one, one};
 use crate::wire::v1;
 
 /// What a measurement depends on besides what was measured. Texts are empty where nobody knows.
@@ -54,6 +54,9 @@ pub struct Environment {
     /// share caches and memory. Of a stage that was trained alone on a CPU slot beside which others have room; none of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crowded_ratio: Option<f64>,
+    /// What copies like those of memory actions cost it, of the same stages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_cost: Option<CopyCost>,
 }
 
 impl Environment {
@@ -70,6 +73,7 @@ impl Environment {
             others_share: None,
             oversubscribed: false,
             crowded_ratio: None,
+            copy_cost: None,
             ..self.clone()
         }
     }
@@ -95,52 +99,6 @@ pub struct DeviceSample {
     pub throttle_reasons: Vec<String>,
 }
 
-/// A host that CPU slots were profiled on.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Host {
-    /// Cores; of different hosts the fewest.
-    pub cores: u32,
-    /// Threads that each slot computed with; of different ones the most.
-    pub threads: u32,
-    /// How many times as long passes take while all slots that have room compute, 1 where that was not measured. Layers differ
-    /// in that, and what was measured is of a moment: the median of the time that was measured, not of the runs, most of which
-    /// are of layers that hardly compute.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub crowded_ratio: f64,
-}
-
-impl Host {
-    /// Of what was measured, each with the seconds of an iteration there; none where one of the measurements does not say how
-    /// many cores there were.
-    pub fn of<'a>(measured: impl IntoIterator<Item = (&'a Environment, f64)>) -> Option<Self> {
-        let mut ratios = Vec::new();
-        let mut hosts = measured.into_iter().map(|(environment, seconds)| {
-            ratios.extend(environment.crowded_ratio.map(|ratio| (ratio, seconds)));
-            let (cores, threads) = (environment.cores, environment.threads.max(1));
-            // Not every version has counted them.
-            (cores > 0).then_some(Self { cores, threads, crowded_ratio: one() })
-        });
-        let first = hosts.next()??;
-        let all = hosts.try_fold(first, |all, host| {
-            let Self { cores, threads, .. } = host?;
-            Some(Self { cores: all.cores.min(cores), threads: all.threads.max(threads), ..all })
-        })?;
-        Some(Self { crowded_ratio: median_by_weight(ratios).unwrap_or_else(one), ..all })
-    }
-}
-
-/// The first value up to which half of the weights come; none of none.
-fn median_by_weight(mut weighed: Vec<(f64, f64)>) -> Option<f64> {
-    weighed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    let half = weighed.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
-    let mut below = 0.0;
-    let mut reaches_half = |&(_, weight): &(f64, f64)| {
-        below += weight;
-        below >= half
-    };
-    weighed.iter().find(|of| reaches_half(of)).map(|(value, _)| *value)
-}
-
 message! {
     Environment <=> v1::Environment {
         device_kind,
@@ -159,6 +117,7 @@ message! {
         others_share,
         oversubscribed,
         crowded_ratio,
+        copy_cost,
     } check Environment::checked
 }
 
@@ -176,14 +135,16 @@ impl Environment {
         if let Some(share) = self.others_share {
             in_range("others_share", share, 0.0..=1.0)?;
         }
-        self.check_crowded_ratio()?;
+        self.check_crowded()?;
         Ok(self)
     }
 
-    /// Whether the ratio is one, where there is any.
-    pub(crate) fn check_crowded_ratio(&self) -> Result<(), Invalid> {
-        let Some(ratio) = self.crowded_ratio else { return Ok(()) };
-        in_range("crowded_ratio", ratio, 1.0..=Self::MOST_CROWDED).map(drop)
+    /// Whether what others cost is possible, where it was measured.
+    pub(crate) fn check_crowded(&self) -> Result<(), Invalid> {
+        if let Some(ratio) = self.crowded_ratio {
+            in_range("crowded_ratio", ratio, 1.0..=Self::MOST_CROWDED)?;
+        }
+        self.copy_cost.map_or(Ok(()), |cost| cost.check().map_err(|error| error.under("copy_cost")))
     }
 }
 
@@ -198,28 +159,6 @@ mod tests {
         assert_eq!(ranks_at_once(2, 4), Some(1), "one works in any case");
         assert_eq!(ranks_at_once(0, 1), None);
         assert_eq!(ranks_at_once(4, 0), None);
-    }
-
-    /// A measurement of a version that did not count cores tells nothing about the host.
-    #[test]
-    fn hosts_are_known_where_all_measurements_tell() {
-        let of =
-            |measured: &[(Environment, f64)]| Host::of(measured.iter().map(|(of, seconds)| (of, *seconds)));
-        assert_eq!(of(&[(Environment { threads: 2, ..Environment::default() }, 1.0)]), None);
-        assert_eq!(of(&[]), None);
-        let counted = Environment { threads: 2, cores: 6, ..Environment::default() };
-        assert_eq!(of(&[(counted.clone(), 1.0)]), Some(Host { cores: 6, threads: 2, crowded_ratio: 1.0 }));
-        assert_eq!(of(&[(counted.clone(), 1.0), (Environment::default(), 1.0)]), None);
-        let crowded = |ratio| Environment { crowded_ratio: Some(ratio), ..counted.clone() };
-        let measured = |seconds: [f64; 4]| {
-            let environments = [crowded(1.25), counted.clone(), crowded(9.0), crowded(1.0)];
-            let measured: Vec<_> = environments.into_iter().zip(seconds).collect();
-            of(&measured).map(|host| host.crowded_ratio)
-        };
-        assert_eq!(measured([1.0; 4]), Some(1.25), "the median of those that say");
-        assert_eq!(measured([1.0, 100.0, 1.0, 3.0]), Some(1.0), "of the time that they took");
-        assert_eq!(measured([1.0, 100.0, 5.0, 3.0]), Some(9.0));
-        assert_eq!(measured([0.0; 4]), Some(1.0), "whatever that was");
     }
 
     #[test]
@@ -247,6 +186,7 @@ mod tests {
             others_share: Some(0.1 + 0.2),
             oversubscribed: true,
             crowded_ratio: Some(1.125),
+            copy_cost: Some(CopyCost { bytes_per_second: 1.5e9, core_share: 0.3, crowded_ratio: 1.1 }),
         };
         let wire = v1::Environment::from(environment.clone());
         assert_eq!(Environment::try_from(wire.clone()), Ok(environment));

@@ -4,6 +4,7 @@ pub mod chunked;
 pub mod collectives;
 pub mod environment;
 pub mod failure;
+pub mod host;
 pub mod layer_times;
 pub mod links;
 pub mod measurement;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ratio::{is_one, one};
+use crate::ratio::{is_one, is_zero, one};
 
 /// The ways that copies go.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -55,4 +55,7 @@ pub struct SharedCores {
     /// How many times as long as alone a step takes while that many compute.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub crowded_ratio: f64,
+    /// By how many seconds each step becomes longer for a byte that is copied beside it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub slowdown_seconds_per_byte: f64,
 }

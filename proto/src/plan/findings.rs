@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::Ledger;
-use crate::measure::environment::Host;
+use crate::measure::host::Host;
 use crate::plan::certificate::Certificate;
 use crate::plan::compared::{Alternative, Baseline, FrontPoint, RestrictionCost};
 use crate::plan::copy_rates::CopyRates;

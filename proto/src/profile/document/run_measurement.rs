@@ -141,6 +141,7 @@ fn check_environment(environment: &Environment) -> Result<(), Invalid> {
         others_share: _,
         oversubscribed: _,
         crowded_ratio: _,
+        copy_cost: _,
     } = environment;
     if !device_kind.is_empty() {
         checked_kind("device_kind", device_kind)?;
@@ -158,7 +159,7 @@ fn check_environment(environment: &Environment) -> Result<(), Invalid> {
     }
     in_range("threads", *threads, 0..=MAX_THREADS)?;
     in_range("cores", *cores, 0..=MAX_THREADS)?;
-    environment.check_crowded_ratio()?;
+    environment.check_crowded()?;
     for (field, sample) in [("before", before), ("after", after)] {
         let reasons = sample.iter().flat_map(|sample| &sample.throttle_reasons);
         in_range(&format!("{field}.throttle_reasons"), reasons.clone().count(), 0..=MAX_REASONS)?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
-use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::plan::Plan;
 
 /// What to know of seconds on so many CPU slots of a host; none where each has cores of its own.
@@ -60,7 +60,7 @@ pub fn of_stages(device_kind: &str, devices: usize, stages: u32, host: Option<Ho
 mod tests {
     use super::*;
 
-    const HOST: Host = Host { cores: 4, threads: 1, crowded_ratio: 1.0 };
+    const HOST: Host = Host { cores: 4, threads: 1, crowded_ratio: 1.0, copies: None };
 
     /// Slots with cores of their own need no word; what shares cores, or may, is told.
     #[test]

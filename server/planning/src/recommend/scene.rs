@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
-use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;

@@ -1,6 +1,7 @@
 //! What measurements were made with: when, by which software, at which clocks.
 
-use loadmaster_proto::wire::v1::{DeviceSample, Environment, Measurement};
+use loadmaster_proto::cluster::quantity;
+use loadmaster_proto::wire::v1::{CopyCost, DeviceSample, Environment, Measurement};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
@@ -19,6 +20,7 @@ pub fn grid(measurements: &[Measurement], look: Look) -> Grid {
         ("loadmaster", Left),
         ("threads", Right),
         ("beside others", Right),
+        ("beside copies", Left),
         ("SM clock (MHz)", Right),
         ("memory clock (MHz)", Right),
         ("temperature (°C)", Right),
@@ -39,6 +41,7 @@ pub fn grid(measurements: &[Measurement], look: Look) -> Grid {
             number(of.threads),
             of.crowded_ratio
                 .map_or_else(|| look.none().to_owned(), |ratio| format!("{ratio:.2}{}", look.times())),
+            of.copy_cost.as_ref().map_or_else(|| look.none().to_owned(), |cost| copies(cost, look)),
             samples(of, look, |sample| sample.sm_clock_mhz),
             samples(of, look, |sample| sample.memory_clock_mhz),
             samples(of, look, |sample| sample.temperature_celsius),
@@ -46,6 +49,16 @@ pub fn grid(measurements: &[Measurement], look: Look) -> Grid {
         ]);
     }
     grid
+}
+
+/// How much longer it takes beside how many bytes a second: `1.10× at 1.50 GB/s`.
+fn copies(cost: &CopyCost, look: Look) -> String {
+    format!(
+        "{:.2}{} at {}",
+        cost.crowded_ratio,
+        look.times(),
+        quantity::show_bytes_per_second(cost.bytes_per_second)
+    )
 }
 
 /// Before and after the run: `1980 – 1755`.
@@ -81,6 +94,7 @@ mod tests {
             after: Some(sample(1_755)),
             contended: true,
             crowded_ratio: Some(1.25),
+            copy_cost: Some(CopyCost { bytes_per_second: 1.5e9, core_share: 0.3, crowded_ratio: 1.125 }),
             ..Environment::default()
         };
         let measurement = Measurement {
@@ -89,7 +103,7 @@ mod tests {
             ..Measurement::default()
         };
         let text = grid(&[measurement], Look::PLAIN).render();
-        for told in ["2.11.0", "1980 - 1755", "other programs", "1.25x"] {
+        for told in ["2.11.0", "1980 - 1755", "other programs", "1.25x", "1.13x at 1.5 GB/s"] {
             assert!(text.contains(told), "{told}:\n{text}");
         }
     }

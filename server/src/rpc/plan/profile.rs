@@ -9,7 +9,8 @@ use loadmaster_planning::predict::choose::{
 };
 use loadmaster_planning::recommend::{Family, ProfiledChain};
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measure::environment::{Environment, Host};
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ProfileName;

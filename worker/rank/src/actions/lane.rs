@@ -5,14 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use super::pace::Pace;
 use crate::completion::{Completion, Doing};
 use crate::error::RankError;
 use crate::ffi::{ComputingHeld, CopyQueue, Gpu, QueuedCopy, Transfer};
-
-/// Bytes that are copied between two looks at the clock.
-const CHUNK: usize = 1 << 20;
-/// A chunk takes no longer than this where copies have a pace.
-const CHUNK_SECONDS: f64 = 0.002;
 
 /// A way for bytes in one direction.
 #[derive(Debug)]
@@ -186,7 +182,7 @@ fn work(jobs: &Receiver<Job>, bytes_per_second: Option<f64>) {
         for transfer in &mut transfers {
             let mut done = 0;
             while done < transfer.bytes() {
-                let count = transfer.advance(done, pace.chunk - pace.ahead);
+                let count = transfer.advance(done, pace.next());
                 done += count;
                 pace.goes_on(count);
             }
@@ -195,42 +191,5 @@ fn work(jobs: &Receiver<Job>, bytes_per_second: Option<f64>) {
         // They hold memory, which must not outlive what is waited for.
         drop(transfers);
         end.complete();
-    }
-}
-
-/// Keeps a copy from being faster than its way.
-struct Pace {
-    begin: Instant,
-    bytes_per_second: Option<f64>,
-    /// Bytes between two looks at the clock. A block may be hundreds of small tensors, and who sleeps for each of them
-    /// sleeps longer than all of them take.
-    chunk: usize,
-    /// Bytes since the last look.
-    ahead: usize,
-    copied: u64,
-}
-
-impl Pace {
-    fn begin(bytes_per_second: Option<f64>) -> Self {
-        let chunk = bytes_per_second.map_or(CHUNK, |pace| CHUNK.min((pace * CHUNK_SECONDS) as usize).max(1));
-        Self { begin: Instant::now(), bytes_per_second, chunk, ahead: 0, copied: 0 }
-    }
-
-    /// So many bytes more are copied.
-    fn goes_on(&mut self, bytes: usize) {
-        self.ahead += bytes;
-        self.copied += bytes as u64;
-        if self.ahead >= self.chunk {
-            self.holds();
-        }
-    }
-
-    /// Waits until the way would have let all of it through.
-    fn holds(&mut self) {
-        self.ahead = 0;
-        if let Some(pace) = self.bytes_per_second {
-            let due = Duration::try_from_secs_f64(self.copied as f64 / pace).unwrap_or(Duration::MAX);
-            std::thread::sleep(due.saturating_sub(self.begin.elapsed()));
-        }
     }
 }

@@ -14,6 +14,7 @@
 //! | `place` | where are blocks meanwhile, and how much was moved and waited for? |
 //! | `pool` | which part of a pool is whose? |
 //! | `lane` | how do bytes get there without anybody waiting? |
+//! | `pace` | and how fast? |
 //!
 //! Boundaries of backward passes are in libtorch's hands, whose hooks carry nothing but a number: hence a static.
 
@@ -21,6 +22,7 @@ mod away;
 mod blocks;
 pub(crate) mod lane;
 mod mover;
+pub(crate) mod pace;
 mod place;
 mod pool;
 

@@ -1,24 +1,37 @@
-//! How much longer the passes of a CPU slot take while the other slots of its host compute, too.
+//! How much longer the passes of a CPU slot take while others of its host compute, and while something is copied.
 //!
 //! Cores share caches and the way to memory, and stages of a pipeline compute at the same time. Companions stand for the others:
-//! threads that go through the stage's own layers, forward and backward, again and again. What is compared is the time that the
-//! rank's thread had a core for: who takes turns with it on a busy machine has no part in that.
+//! threads that go through the stage's own layers, forward and backward, again and again. Copies of memory actions go through the
+//! same caches at their pace. What is compared is the time that the rank's thread had a core for: who takes turns with it on a busy
+//! machine has no part in that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::host::CopyCost;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::copier;
 use super::trainer::Trainer;
 use crate::error::RankError;
 use crate::median::median;
 use crate::transport::Crossing;
 
-/// Iterations alone, and as many beside companions.
+/// Iterations alone, and as many beside others.
 const ITERATIONS: u32 = 5;
 
-/// Tells companions when to end, however whoever waits for them leaves.
+/// What others cost a stage.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Crowded {
+    /// How many times the time of a core an iteration takes beside companions, at least 1; none where there are none, or the
+    /// stage's layers cannot be computed twice at once.
+    pub(super) ratio: Option<f64>,
+    /// What copies take, and cost; none where none got anywhere.
+    pub(super) copies: Option<CopyCost>,
+}
+
+/// Tells others when to end, however whoever waits for them leaves.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {
@@ -27,26 +40,37 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// How many times the time of a core an iteration takes beside so many companions, at least 1; none where there are none, or the
-/// stage's layers cannot be computed twice at once. Iterations go on from `first`.
+/// Finds out, beside so many companions, and beside copies at the rank's pace. Iterations go on from `first`.
 ///
 /// # Errors
 /// Those of an iteration.
-pub(super) fn ratio(
+pub(super) fn measure(trainer: &mut Trainer<'_>, first: u32, companions: u32) -> Result<Crowded, RankError> {
+    if companions == 0 {
+        return Ok(Crowded::default());
+    }
+    let alone = core_seconds(trainer, first)?;
+    if alone <= 0.0 {
+        return Ok(Crowded::default());
+    }
+    let ratio = |beside: f64| (beside / alone).clamp(1.0, Environment::MOST_CROWDED);
+    let copied = beside_copies(trainer, first + ITERATIONS)?;
+    let copies = copied.map(|(beside, cost)| CopyCost { crowded_ratio: ratio(beside), ..cost });
+    let beside = beside_companions(trainer, first + 2 * ITERATIONS, companions)?;
+    Ok(Crowded { ratio: beside.map(ratio), copies })
+}
+
+/// Seconds of a core beside as many others that compute the same.
+fn beside_companions(
     trainer: &mut Trainer<'_>,
     first: u32,
     companions: u32,
 ) -> Result<Option<f64>, RankError> {
-    if companions == 0 {
-        return Ok(None);
-    }
     let is_first = trainer.stage.is_first();
     let inputs = if is_first { None } else { Some(trainer.neighbours.receive(Crossing::Activation, 0)?) };
     let Some(companion) = trainer.stage.companion(inputs)? else { return Ok(None) };
-    let alone = core_seconds(trainer, first)?;
     let (ended, threads) = (AtomicBool::new(false), trainer.spec.threads);
     let (tell, begun) = mpsc::channel();
-    let beside = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let _ended = Ended(&ended);
         for _ in 0..companions {
             let (companion, tell, ended) = (companion.shallow_clone(), tell.clone(), &ended);
@@ -60,23 +84,40 @@ pub(super) fn ratio(
             });
         }
         let are_all = (0..companions).all(|_| begun.recv() == Ok(true));
-        are_all.then(|| core_seconds(trainer, first + ITERATIONS)).transpose()
-    })?;
-    Ok(beside.filter(|_| alone > 0.0).map(|beside| (beside / alone).clamp(1.0, Environment::MOST_CROWDED)))
+        are_all.then(|| core_seconds(trainer, first)).transpose()
+    })
+}
+
+/// Seconds of a core beside copies, and what these came to.
+fn beside_copies(trainer: &mut Trainer<'_>, first: u32) -> Result<Option<(f64, CopyCost)>, RankError> {
+    let (ended, pace) = (AtomicBool::new(false), trainer.spec.pace.host);
+    let (tell, begun) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let (last, ended) = (Ended(&ended), &ended);
+        let begins = move || tell.send(()).unwrap_or_default();
+        let copier = scope.spawn(move || copier::copies(pace, begins, ended));
+        if begun.recv().is_err() {
+            return Ok(None);
+        }
+        let beside = core_seconds(trainer, first)?;
+        drop(last);
+        Ok(copier.join().ok().flatten().map(|cost| (beside, cost)))
+    })
 }
 
 /// Seconds of a core that this thread has in an iteration.
 fn core_seconds(trainer: &mut Trainer<'_>, first: u32) -> Result<f64, RankError> {
     let mut taken = Vec::with_capacity(ITERATIONS as usize);
     for iteration in 0..ITERATIONS {
-        let begin = now();
+        let begin = seconds_of(ClockId::ThreadCPUTime);
         trainer.iterate(first + iteration)?;
-        taken.push(now() - begin);
+        taken.push(seconds_of(ClockId::ThreadCPUTime) - begin);
     }
     Ok(median(&taken))
 }
 
-fn now() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+/// What a clock shows.
+pub(super) fn seconds_of(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -3,6 +3,7 @@
 //! Under PipeDream iterations are no more than as many micro-batches, and nothing is flushed between them: those that are
 //! measured begin once the pipeline is as full as in the long run, and end before it runs dry.
 
+mod copier;
 mod crowd;
 mod record;
 mod trainer;
@@ -34,6 +35,7 @@ use crate::pipeline::{Share, Stage};
 use crate::progress;
 use crate::spec::is_alone;
 use crate::transport::Forms;
+use crowd::Crowded;
 use trainer::Trainer;
 use turn::Turn;
 
@@ -190,12 +192,12 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     chunks::end();
     let (step_seconds, layers) = (median(&trainer.step_seconds), trainer.stage.times().typical());
     let static_bytes = trainer.static_bytes();
-    let crowded_ratio = match crowd {
+    let crowded = match crowd {
         Some(crowd) => {
             let next = warm_up + u32::try_from(seconds.len()).unwrap_or(0);
-            crowd::ratio(&mut trainer, next, crowd.companions)?
+            crowd::measure(&mut trainer, next, crowd.companions)?
         }
-        None => None,
+        None => Crowded::default(),
     };
     drop(turn);
     let tape = if is_recorded(spec) { Some(Box::new(record::record(&mut trainer, memory)?)) } else { None };
@@ -231,7 +233,11 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         tape,
         layers,
         losses,
-        environment: Environment { crowded_ratio, ..library::environment(&spec.device, spec.threads) },
+        environment: Environment {
+            crowded_ratio: crowded.ratio,
+            copy_cost: crowded.copies,
+            ..library::environment(&spec.device, spec.threads)
+        },
     })
 }
 

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Crowd, RankSpec};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
@@ -9,17 +10,21 @@ use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use crate::models::small_amoebanet;
 use crate::processes::{positions, run, small_vgg, solo, training};
 
+/// Bytes that copies of the host may carry in a second.
+const PACE: f64 = 5e8;
+
 /// A stage, one of several, alone beside so many others.
 fn beside(model: &Model, sizes: &[usize], stage: usize, companions: u32) -> Measurement {
     let turns = std::env::temp_dir().join(format!("loadmaster-turns-{}", std::process::id()));
     let crowd = (companions > 0).then_some(Crowd { companions, turns });
-    let spec = RankSpec { crowd, ..solo(model, training(), positions(sizes)[stage]) };
+    let pace = CopyPace { host: Some(PACE), peer: None };
+    let spec = RankSpec { crowd, pace, ..solo(model, training(), positions(sizes)[stage]) };
     run(&spec).measurement()
 }
 
 /// But for what is timed, and what others cost.
 fn lasting(of: Measurement) -> Measurement {
-    let environment = Environment { crowded_ratio: None, ..of.environment };
+    let environment = Environment { crowded_ratio: None, copy_cost: None, ..of.environment };
     Measurement { environment, iteration_seconds: 0.0, step_seconds: 0.0, layers: Vec::new(), ..of }
 }
 
@@ -54,8 +59,14 @@ fn companions_change_nothing_but_what_they_cost() {
     ] {
         let (with, without) = (beside(model, &sizes, stage, 2), beside(model, &sizes, stage, 0));
         let ratio = with.environment.crowded_ratio.unwrap();
-        assert!((1.0..=Environment::MOST_CROWDED).contains(&ratio), "{ratio}");
+        let copies = with.environment.copy_cost.unwrap();
+        for ratio in [ratio, copies.crowded_ratio] {
+            assert!((1.0..=Environment::MOST_CROWDED).contains(&ratio), "{ratio}");
+        }
+        assert!(copies.bytes_per_second <= PACE * 1.1, "{copies:?}");
+        assert!(copies.core_share > 0.0 && copies.core_share <= 1.0, "{copies:?}");
         assert_eq!(without.environment.crowded_ratio, None, "there is nobody else");
+        assert_eq!(without.environment.copy_cost, None, "nobody copies");
         assert_eq!(lasting(with), lasting(without), "{} {sizes:?} {stage}", model.family());
     }
 }
@@ -74,5 +85,7 @@ fn what_cannot_be_computed_twice_at_once_is_not() {
         ..Gpt2::default()
     });
     let tied = tied.build().unwrap();
-    assert_eq!(beside(&tied, &[tied.layers().len()], 0, 1).environment.crowded_ratio, None);
+    let environment = beside(&tied, &[tied.layers().len()], 0, 1).environment;
+    assert_eq!(environment.crowded_ratio, None);
+    assert!(environment.copy_cost.is_some(), "copies are beside it nevertheless");
 }

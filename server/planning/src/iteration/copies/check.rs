@@ -144,6 +144,7 @@ impl Stepped<'_> {
                 let (number, range) = (of.crowded_ratio, "at least 1, and finite");
                 return Err(CopiesError::Number { what, number, range });
             }
+            seconds(|| format!("cores[{index}].slowdown_seconds_per_byte"), of.slowdown_seconds_per_byte)?;
             for &device in &of.devices {
                 within(|| format!("cores[{index}].devices"), device, self.devices.len())?;
             }

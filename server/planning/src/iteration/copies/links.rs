@@ -47,9 +47,11 @@ pub struct Cores {
     pub devices: Vec<u32>,
     /// How many there are, counted in what a step takes.
     pub cores: f64,
-    /// How many times as long as alone a step takes while all of them are busy, at least 1. With fewer it is less, in proportion to
-    /// how many steps there are besides, and to what copies take.
+    /// How many times as long as alone a step takes while steps keep all of them busy, at least 1. With fewer it is less, in
+    /// proportion to how many there are besides.
     pub crowded_ratio: f64,
+    /// By how many seconds each step becomes longer for a byte that one of the devices copies beside it.
+    pub slowdown_seconds_per_byte: f64,
 }
 
 /// Over which ways an edge's activations, or their gradients, go, which copies use, too.

@@ -25,6 +25,7 @@ impl Links {
             stages: of.devices.clone(),
             slots: of.cores,
             crowded_ratio: of.crowded_ratio,
+            slowdown_seconds_per_byte: of.slowdown_seconds_per_byte,
         };
         CopyRates {
             ways: ways.iter().map(rate).collect(),
@@ -52,6 +53,7 @@ impl Links {
             devices: of.stages.clone(),
             cores: of.slots,
             crowded_ratio: of.crowded_ratio,
+            slowdown_seconds_per_byte: of.slowdown_seconds_per_byte,
         };
         links.cores = rates.cores.iter().map(cores).collect();
         links
@@ -106,7 +108,12 @@ mod tests {
         let used = BTreeSet::from([Way::ToHost(0), Way::FromHost(0), Way::ToHost(1), between]);
         let mut links = links;
         links.ways.values_mut().for_each(|rate| rate.core_share = 0.25);
-        links.cores.push(Cores { devices: vec![0, 1, 1], cores: 2.5, crowded_ratio: 1.25 });
+        links.cores.push(Cores {
+            devices: vec![0, 1, 1],
+            cores: 2.5,
+            crowded_ratio: 1.25,
+            slowdown_seconds_per_byte: 1e-10,
+        });
         let again = Links::of_rates(&links.rates_of(&used));
         assert_eq!(again.cores, links.cores);
         assert_eq!(again.ways.keys().copied().collect::<BTreeSet<_>>(), used);

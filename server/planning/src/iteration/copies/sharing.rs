@@ -323,25 +323,28 @@ impl<'t> Walk<'t> {
 
     /// Slows down what is at work on the cores of a node.
     fn share_cores(&self, node: u32, jobs: &mut [Job], now: f64) {
-        let Cores { cores, crowded_ratio, .. } = self.tables.of.links.cores[node as usize];
+        let Cores { cores, crowded_ratio, slowdown_seconds_per_byte, .. } =
+            self.tables.of.links.cores[node as usize];
         let own = || jobs.iter().filter(|job| job.node == Some(node));
         let level = level(own().map(|job| job.want), cores);
-        // A core that copies is as good as one that computes at keeping others waiting for memory and caches.
-        let busy = |job: &Job| match job.is_copy() {
-            true => job.want.of_slot.min(level) * job.want.slots,
-            false => job.want.slots,
-        };
-        let crowded = crowded(own().map(busy).sum(), cores, crowded_ratio);
-        for job in jobs.iter_mut().filter(|job| job.node == Some(node)) {
+        let speed = |job: &Job| {
             let want = job.want.of_slot;
-            let speed = if want > level { job.fair * (level / want) } else { job.fair };
-            job.goes_at(if job.is_copy() { speed } else { speed / crowded }, now);
+            if want > level { job.fair * (level / want) } else { job.fair }
+        };
+        let (steps, copies) = own().fold((0.0, 0.0), |(steps, copies), job| match job.is_copy() {
+            true => (steps, copies + speed(job) * job.want.slots),
+            false => (steps + job.want.slots, copies),
+        });
+        let slower = crowded(steps, cores, crowded_ratio) + slowdown_seconds_per_byte * copies;
+        for job in jobs.iter_mut().filter(|job| job.node == Some(node)) {
+            let speed = speed(job);
+            job.goes_at(if job.is_copy() { speed } else { speed / slower }, now);
         }
     }
 }
 
-/// How many times as long as alone each step takes while so many of these cores are wanted, one of them by itself.
-pub(super) fn crowded(busy: f64, cores: f64, ratio: f64) -> f64 {
-    let others = (busy.min(cores) - 1.0).max(0.0);
+/// How many times as long as alone each of so many steps takes on these cores.
+pub(super) fn crowded(steps: f64, cores: f64, ratio: f64) -> f64 {
+    let others = (steps.min(cores) - 1.0).max(0.0);
     if others > 0.0 { 1.0 + (ratio - 1.0) * others / (cores - 1.0) } else { 1.0 }
 }

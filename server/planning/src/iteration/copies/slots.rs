@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::measure::host::{CopiedByte, Host};
 
 use super::sharing::crowded;
 use super::{Cores, Links, Way};
 
-/// Bytes that one core of a server copies in a second.
+/// Bytes that one core of a server copies in a second, where nobody measured it.
 pub const CORE_COPIES: f64 = 5e9;
 
 /// The cores of a host, and what uses them.
@@ -19,13 +19,23 @@ pub struct SlotCores {
     pub threads: f64,
     /// How many times as long as alone each takes while that many compute, at least 1: they share caches and memory.
     pub crowded_ratio: f64,
+    /// What a copied byte costs.
+    pub copies: CopiedByte,
 }
 
 impl SlotCores {
     /// Those of a host that slots were profiled on.
     pub fn of(host: Host) -> Self {
         let threads = f64::from(host.threads.max(1));
-        Self { slots: (f64::from(host.cores) / threads).max(1.0), threads, crowded_ratio: host.crowded_ratio }
+        let (slots, ratio) = ((f64::from(host.cores) / threads).max(1.0), host.crowded_ratio);
+        let copies = host.copies.unwrap_or_else(|| assumed(slots, threads, ratio));
+        Self { slots, threads, crowded_ratio: ratio, copies }
+    }
+
+    /// Those of so many slots, of a thread each, that slow nobody down.
+    #[cfg(test)]
+    pub(crate) fn plain(slots: f64) -> Self {
+        Self { slots, threads: 1.0, crowded_ratio: 1.0, copies: assumed(slots, 1.0, 1.0) }
     }
 
     /// How many times as long so many slots take that do the same at the same time.
@@ -37,7 +47,7 @@ impl SlotCores {
     /// What of a slot's cores a copy at this pace takes: where the pace is less than what a core copies, its thread sleeps
     /// meanwhile.
     pub fn share(self, bytes_per_second: f64) -> f64 {
-        (bytes_per_second / CORE_COPIES).min(1.0) / self.threads
+        (bytes_per_second * self.copies.core_seconds).min(1.0) / self.threads
     }
 
     /// Has these devices share the cores, each named as often as it stands for a slot, with the copies that may go over `used`
@@ -45,20 +55,30 @@ impl SlotCores {
     pub fn share_among(self, devices: Vec<u32>, used: impl IntoIterator<Item = Way>, links: &mut Links) {
         let slots = |device: u32| devices.iter().filter(|&&own| own == device).count();
         let used: BTreeSet<Way> = used.into_iter().collect();
-        let mut most = devices.len() as f64;
+        let (mut most, mut copies) = (devices.len() as f64, false);
         for (way, rate) in &mut links.ways {
             let (from, to) = way.ends();
             // Whose block it is copies it: of two peers that may be either.
             let own = [from, to].into_iter().flatten().map(slots).max().unwrap_or(0);
             if own > 0 {
                 rate.core_share = self.share(rate.bytes_per_second);
+                copies |= used.contains(way);
                 most += if used.contains(way) { own as f64 * rate.core_share } else { 0.0 };
             }
         }
-        if most > self.slots || (self.crowded_ratio > 1.0 && most > 1.0) {
-            links.cores.push(Cores { devices, cores: self.slots, crowded_ratio: self.crowded_ratio });
+        let (crowded_ratio, slowdown_seconds_per_byte) = (self.crowded_ratio, self.copies.slowdown_seconds);
+        let slows_down =
+            crowded_ratio > 1.0 && devices.len() > 1 || slowdown_seconds_per_byte > 0.0 && copies;
+        if most > self.slots || slows_down {
+            links.cores.push(Cores { devices, cores: self.slots, crowded_ratio, slowdown_seconds_per_byte });
         }
     }
+}
+
+/// What a copied byte costs where nobody measured it: a core that copies is as good as one that computes at keeping others waiting.
+fn assumed(slots: f64, threads: f64, crowded_ratio: f64) -> CopiedByte {
+    let each = if slots > 1.0 { (crowded_ratio - 1.0) / (slots - 1.0) } else { 0.0 };
+    CopiedByte { core_seconds: 1.0 / CORE_COPIES, slowdown_seconds: each / threads / CORE_COPIES }
 }
 
 #[cfg(test)]
@@ -69,9 +89,10 @@ mod tests {
     /// Slots of several threads need as many cores each, and one computes however few there are.
     #[test]
     fn as_many_slots_compute_at_once_as_have_cores_for_their_threads() {
-        let slots = |cores, threads| SlotCores::of(Host { cores, threads, crowded_ratio: 1.0 }).slots;
+        let slots =
+            |cores, threads| SlotCores::of(Host { cores, threads, crowded_ratio: 1.0, copies: None }).slots;
         assert_eq!([slots(2, 1), slots(8, 4), slots(2, 4)], [2.0, 2.0, 1.0]);
-        let of_two = SlotCores::of(Host { cores: 4, threads: 2, crowded_ratio: 1.0 });
+        let of_two = SlotCores::of(Host { cores: 4, threads: 2, crowded_ratio: 1.0, copies: None });
         assert_eq!([of_two.share(1e9), of_two.share(1e11)], [0.1, 0.5], "a copy has one thread of two");
     }
 
@@ -92,14 +113,15 @@ mod tests {
                         }
                         moments += 1;
                     }
-                    let of = SlotCores { slots: at_once as f64, threads: 1.0, crowded_ratio: 1.0 };
+                    let of = SlotCores::plain(at_once as f64);
                     let told = 600.0 * of.slower(slots);
                     assert!(
                         (told - f64::from(moments)).abs() <= 1.0,
                         "{slots} on {cores}: {told}, not {moments}"
                     );
                     // Cores that are no whole slots are some help.
-                    let shared = SlotCores::of(Host { cores, threads, crowded_ratio: 1.0 }).slower(slots);
+                    let shared = SlotCores::of(Host { cores, threads, crowded_ratio: 1.0, copies: None })
+                        .slower(slots);
                     assert!((1.0..=of.slower(slots)).contains(&shared));
                 }
             }
@@ -109,9 +131,12 @@ mod tests {
     /// Those that have cores of their own slow each other down; more of them do so no further, but take turns.
     #[test]
     fn slots_with_cores_of_their_own_slow_each_other_down() {
-        let of = SlotCores::of(Host { cores: 3, threads: 1, crowded_ratio: 1.5 });
+        let of = SlotCores::of(Host { cores: 3, threads: 1, crowded_ratio: 1.5, copies: None });
         assert_eq!([of.slower(1), of.slower(2), of.slower(3), of.slower(6)], [1.0, 1.25, 1.5, 3.0]);
-        assert_eq!(SlotCores::of(Host { cores: 1, threads: 2, crowded_ratio: 1.5 }).slower(3), 3.0);
+        assert_eq!(
+            SlotCores::of(Host { cores: 1, threads: 2, crowded_ratio: 1.5, copies: None }).slower(3),
+            3.0
+        );
     }
 
     /// Cores are shared where steps and copies together may want more than there are, and nowhere else.
@@ -121,14 +146,21 @@ mod tests {
             let rate = Rate::new(1e9, 0.0);
             let hosts = |links: Links, &device: &u32| links.host(device, rate, rate);
             let mut links = devices.iter().fold(Links::default(), hosts);
-            let of = SlotCores { slots: 2.3, threads: 1.0, crowded_ratio };
+            let of = SlotCores {
+                crowded_ratio,
+                copies: assumed(2.3, 1.0, crowded_ratio),
+                ..SlotCores::plain(2.3)
+            };
             of.share_among(devices.to_vec(), used.iter().copied(), &mut links);
             assert!(links.ways.values().all(|rate| rate.core_share == 0.2));
             links.cores
         };
         assert_eq!(cores(&[0, 1], &[Way::ToHost(0)], 1.0), []);
         let both = [Way::ToHost(0), Way::FromHost(1)];
-        let shared = |crowded_ratio| [Cores { devices: vec![0, 1], cores: 2.3, crowded_ratio }];
+        let shared = |crowded_ratio: f64| {
+            let slowdown_seconds_per_byte = (crowded_ratio - 1.0) / 1.3 / CORE_COPIES;
+            [Cores { devices: vec![0, 1], cores: 2.3, crowded_ratio, slowdown_seconds_per_byte }]
+        };
         assert_eq!(cores(&[0, 1], &both, 1.0), shared(1.0));
         assert_eq!(cores(&[0, 1, 1], &[], 1.0).len(), 1, "a stage of two slots");
         assert_eq!(cores(&[0, 1], &[], 1.5), shared(1.5), "each slows the other down");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::training::TrainingSpec;

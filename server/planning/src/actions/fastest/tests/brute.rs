@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use loadmaster_proto::measure::host::CopiedByte;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
 use proptest::prelude::*;
 
@@ -312,9 +313,10 @@ proptest! {
         let of = |layers: &Vec<(u64, u32)>| layers.iter().map(|&(kept, forward)| layer(kept, forward)).collect();
         let stages = stages(&instance.layers.iter().map(of).collect::<Vec<_>>());
         let cores = instance.cores.map(|(slots, threads, crowded_ratio)| SlotCores {
-            slots,
             threads,
             crowded_ratio,
+            copies: CopiedByte { core_seconds: 0.2 / instance.host, slowdown_seconds: (crowded_ratio - 1.0) / instance.host },
+            ..SlotCores::plain(slots)
         });
         let mut shared = Vec::new();
         if let Some((all, both)) = instance.uplink {

@@ -139,7 +139,12 @@ fn pipelines(apart: bool) -> impl Strategy<Value = Random> {
 /// The same with uplinks, half duplex, cores and activations on the way.
 pub(super) fn shared_of(alone: impl Strategy<Value = Random>) -> impl Strategy<Value = Random> {
     let some = |rates| prop::option::of(rates);
-    let cores = prop::option::of((0.5..4.0_f64, any::<bool>(), prop_oneof![Just(1.0), 1.0..2.0_f64]));
+    let cores = prop::option::of((
+        0.5..4.0_f64,
+        any::<bool>(),
+        prop_oneof![Just(1.0), 1.0..2.0_f64],
+        prop_oneof![Just(0.0), 0.0..2e-3_f64],
+    ));
     (alone, some(200.0..8e3_f64), some(200.0..8e3_f64), cores, some(100.0..4e3_f64)).prop_map(
         |(mut random, uplink, half, cores, transit)| {
             let count = random.devices.len() as u32;
@@ -151,10 +156,15 @@ pub(super) fn shared_of(alone: impl Strategy<Value = Random>) -> impl Strategy<V
             if let Some(rate) = half {
                 links = links.half_duplex(count - 1, rate);
             }
-            links.cores.extend(cores.map(|(cores, is_two, crowded_ratio)| {
+            links.cores.extend(cores.map(|(cores, is_two, crowded_ratio, slowdown_seconds_per_byte)| {
                 // The last device may stand for two slots.
                 let more = if is_two { vec![count - 1] } else { Vec::new() };
-                Cores { devices: [all.clone(), more].concat(), cores, crowded_ratio }
+                Cores {
+                    devices: [all.clone(), more].concat(),
+                    cores,
+                    crowded_ratio,
+                    slowdown_seconds_per_byte,
+                }
             }));
             for edge in 0..count - 1 {
                 let ways = [false, true].map(|is_backward| {

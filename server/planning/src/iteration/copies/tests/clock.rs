@@ -269,20 +269,20 @@ fn speeds(
             let middle = (low + high) / 2.0;
             if wants(middle) <= node.cores { low = middle } else { high = middle }
         }
-        // Each worker besides is one of those that slow down, as long as there is a core for it; a copy is as much of one as it takes
-        // of a core.
-        let busy_copying = wants(low) - workers * low;
-        let beside = (workers + busy_copying).min(node.cores) - 1.0;
-        let longer =
-            if beside > 0.0 { (node.crowded_ratio - 1.0) * beside / (node.cores - 1.0) } else { 0.0 };
-        let slow = low / (1.0 + longer);
-        (0..doing.len()).filter(|&device| works(device)).for_each(|device| working[device] = slow);
+        let mut bytes = 0.0;
         for way in own {
             let wanted = want(&way, copying[&way]);
             if wanted > low {
                 *copying.get_mut(&way).unwrap() *= low / wanted;
             }
+            bytes += copying[&way] * slots(lanes[&way].front().unwrap().device);
         }
+        // Each worker besides is one of those that slow down, as long as there is a core for it, and so is each byte.
+        let beside = workers.min(node.cores) - 1.0;
+        let longer =
+            if beside > 0.0 { (node.crowded_ratio - 1.0) * beside / (node.cores - 1.0) } else { 0.0 };
+        let slow = low / (1.0 + longer + bytes * node.slowdown_seconds_per_byte);
+        (0..doing.len()).filter(|&device| works(device)).for_each(|device| working[device] = slow);
     }
     (copying, working)
 }

@@ -124,6 +124,11 @@ fn copies_stand_back_for_activations() {
     }
 }
 
+/// Cores on which nothing slows anything down.
+fn plain(devices: Vec<u32>, cores: f64) -> Cores {
+    Cores { devices, cores, crowded_ratio: 1.0, slowdown_seconds_per_byte: 0.0 }
+}
+
 /// Two slots that slow each other down to two thirds do so as long as both compute; a third one, for which there is no core, adds
 /// nothing to that.
 #[test]
@@ -131,7 +136,7 @@ fn slots_slow_each_other_down_while_both_compute() {
     let on = |seconds: &[f64]| {
         let devices: Vec<DeviceSteps> =
             seconds.iter().map(|&seconds| device(&[seconds], Vec::new())).collect();
-        let cores = Cores { devices: (0..devices.len() as u32).collect(), cores: 2.0, crowded_ratio: 1.5 };
+        let cores = Cores { crowded_ratio: 1.5, ..plain((0..devices.len() as u32).collect(), 2.0) };
         let copied = of(&devices, &Links { cores: vec![cores], ..Links::default() });
         copied.devices.iter().map(|device| device.end).collect::<Vec<f64>>()
     };
@@ -142,13 +147,13 @@ fn slots_slow_each_other_down_while_both_compute() {
     assert!(three.iter().all(|end| (end - 4.5).abs() < 1e-12), "{three:?}");
 }
 
-/// A copy that takes a fifth of a core slows a step beside it down by a fifth of what another step would.
+/// A step becomes longer by what each byte costs that is copied beside it, whether or not another one computes.
 #[test]
-fn copies_slow_steps_down_as_they_take_cores() {
+fn copies_slow_steps_down_by_what_their_bytes_cost() {
     // 8 bytes leave in 4 seconds beside the second step, which does 4 / 1.1 seconds' work meanwhile, and come back beside none.
     let devices = [device(&[1.0, 11.0, 1.0], vec![trip(1, 2, 2, 2, &[(Place::Host, 8)])])];
     let rate = Rate { core_share: 0.2, ..rate(2.0) };
-    let cores = vec![Cores { devices: vec![0], cores: 2.0, crowded_ratio: 1.5 }];
+    let cores = vec![Cores { slowdown_seconds_per_byte: 0.05, ..plain(vec![0], 2.0) }];
     let copied = of(&devices, &Links { cores, ..Links::default().host(0, rate, rate) });
     let end = 1.0 + 4.0 + (11.0 - 4.0 / 1.1);
     let [_, second, third] = copied.devices[0].steps[..] else { panic!("{copied:?}") };
@@ -162,8 +167,7 @@ fn slots_share_their_cores_equally() {
     let steps = |seconds: f64| device(&[seconds], Vec::new());
     let on = |devices: &[DeviceSteps], cores: f64, links: Links| {
         let all = (0..devices.len() as u32).collect();
-        let copied =
-            of(devices, &Links { cores: vec![Cores { devices: all, cores, crowded_ratio: 1.0 }], ..links });
+        let copied = of(devices, &Links { cores: vec![plain(all, cores)], ..links });
         copied.devices.iter().map(|device| device.end).collect::<Vec<f64>>()
     };
     let three = on(&[steps(2.0), steps(2.0), steps(2.0)], 2.0, Links::default());
@@ -171,7 +175,7 @@ fn slots_share_their_cores_equally() {
     assert_eq!(on(&[steps(2.0), steps(4.0)], 1.0, Links::default()), [4.0, 6.0]);
     assert_eq!(on(&[steps(2.0), steps(4.0)], 2.0, Links::default()), [2.0, 4.0]);
     // A device that stands for two slots takes two cores.
-    let two = Cores { devices: vec![0, 1, 1], cores: 2.0, crowded_ratio: 1.0 };
+    let two = plain(vec![0, 1, 1], 2.0);
     let copied = of(&[steps(2.0), steps(2.0)], &Links { cores: vec![two], ..Links::default() });
     assert!(copied.devices.iter().all(|device| (device.end - 3.0).abs() < 1e-12), "{copied:?}");
     // The copy from 2 on takes half of the only core for 4 seconds, and the step that goes on beside it, too.
@@ -248,15 +252,15 @@ fn wrong_numbers_are_named() {
             .contains("from device 0 to its host, whose rate nobody says")
     );
     assert!(refused(right.clone(), &links.clone().half_duplex(0, 0.0)).contains("shared[0] is 0"));
-    let cores = |cores, device| Links {
-        cores: vec![Cores { devices: vec![device], cores, crowded_ratio: 1.0 }],
-        ..links.clone()
-    };
+    let cores = |cores, device| Links { cores: vec![plain(vec![device], cores)], ..links.clone() };
     assert!(refused(right.clone(), &cores(0.0, 0)).contains("cores[0] is 0"));
     assert!(refused(right.clone(), &cores(1.0, 3)).contains("cores[0].devices is 3"));
     let mut faster = cores(1.0, 0);
     faster.cores[0].crowded_ratio = 0.5;
     assert!(refused(right.clone(), &faster).contains("cores[0].crowded_ratio is 0.5"));
+    let mut quicker = cores(1.0, 0);
+    quicker.cores[0].slowdown_seconds_per_byte = -1.0;
+    assert!(refused(right.clone(), &quicker).contains("cores[0].slowdown_seconds_per_byte is -1"));
     let mut waiting = right;
     waiting.steps[2].takes = Some(Handed { edge: 0, is_backward: true, micro_batch: 0 });
     let edges = [Edge::default()];

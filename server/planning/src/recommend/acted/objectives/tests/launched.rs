@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{Launcher, Objective};
 use loadmaster_proto::training::actions::{Deed, StageActions, StagedAction, Way};
@@ -79,7 +79,7 @@ fn every(scene: &Scene, stages: &Partitioning) -> Vec<Plan> {
 #[test]
 fn no_other_plan_that_megatron_can_run_is_faster() {
     let (mut found, mut none, mut partly) = (0, 0, 0);
-    let shared = Some(Host { cores: 2, threads: 1, crowded_ratio: 1.2 });
+    let shared = Some(Host { cores: 2, threads: 1, crowded_ratio: 1.2, copies: None });
     for (host, stages, capacity) in [None, shared].into_iter().flat_map(|host| {
         cuts().into_iter().flat_map(move |stages| CAPACITIES.map(|of| (host, stages.clone(), of)))
     }) {

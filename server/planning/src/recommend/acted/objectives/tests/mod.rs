@@ -8,7 +8,7 @@ mod several;
 mod small_blocks;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
 use loadmaster_proto::training::actions::{Allowed, Way};
@@ -77,7 +77,7 @@ fn fewer_devices_are_not_enough() {
 /// With all ways nothing is slower than with fewer of them, or with MPress's planner, whatever stages are best for these.
 #[test]
 fn fewer_ways_find_nothing_faster() {
-    let on_cores = Some(Host { cores: 2, threads: 1, crowded_ratio: 1.2 });
+    let on_cores = Some(Host { cores: 2, threads: 1, crowded_ratio: 1.2, copies: None });
     let mut compared = 0;
     for capacity in [60_000, 80_000, 92_500, 111_500, 140_000] {
         for ((devices, host), pace) in [(3, None), (4, None), (4, on_cores)]

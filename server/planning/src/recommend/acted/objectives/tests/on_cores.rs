@@ -1,6 +1,6 @@
 //! What is promised of plans with actions on CPU slots that share the cores of their host.
 
-use loadmaster_proto::measure::environment::Host;
+use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::StageActions;
@@ -15,7 +15,7 @@ const SLOTS: u32 = 4;
 
 /// The fastest plan for named stages on a host of so many cores; none where nobody knows.
 fn asked(cores: Option<u32>, capacity: u64) -> Scene {
-    let host = cores.map(|cores| Host { cores, threads: 1, crowded_ratio: 1.0 });
+    let host = cores.map(|cores| Host { cores, threads: 1, crowded_ratio: 1.0, copies: None });
     let mut scene = Scene::on(host, Objective::MinIterationTime, SLOTS, capacity);
     scene.request.partitioning = Some(Partitioning::from_sizes(&[2, 1, 1, 1]).unwrap());
     scene
@@ -65,7 +65,7 @@ fn a_plan_takes_no_less_than_its_cores_need_for_its_work() {
 #[test]
 fn threads_count_as_slots_do() {
     let of = |cores, threads| {
-        let host = Some(Host { cores, threads, crowded_ratio: 1.0 });
+        let host = Some(Host { cores, threads, crowded_ratio: 1.0, copies: None });
         let mut scene = Scene::on(host, Objective::MinIterationTime, SLOTS, PEAKS[2]);
         scene.request.partitioning = Some(Partitioning::from_sizes(&[2, 1, 1, 1]).unwrap());
         seconds(&scene.plan())
@@ -78,7 +78,7 @@ fn threads_count_as_slots_do() {
 #[test]
 fn nothing_on_shared_cores_is_below_the_bound() {
     for capacity in PEAKS {
-        let host = Some(Host { cores: 2, threads: 1, crowded_ratio: 1.25 });
+        let host = Some(Host { cores: 2, threads: 1, crowded_ratio: 1.25, copies: None });
         let mut scene = Scene::on(host, Objective::MinIterationTime, SLOTS, capacity);
         scene.request.goal.constraints.allow_idle_devices = true;
         let Ok(((_, plan), _)) = scene.answer() else { continue };

@@ -1,0 +1,188 @@
+//! Hosts of CPU slots: what slots that share its cores cost each other, and what copies cost.
+
+use serde::{Deserialize, Serialize};
+
+use super::environment::Environment;
+use crate::error::{Invalid, in_range};
+use crate::message;
+use crate::ratio::{is_one, one};
+use crate::wire::v1;
+
+/// What copies cost a stage on a CPU slot beside which they were made.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopyCost {
+    /// How fast they were.
+    pub bytes_per_second: f64,
+    /// What their thread had of a core meanwhile, 0 to 1.
+    pub core_share: f64,
+    /// How many times as long as without them a core was busy with an iteration, at least 1.
+    pub crowded_ratio: f64,
+}
+
+impl CopyCost {
+    /// No copy is faster or slower than this, in bytes per second.
+    const PACES: std::ops::RangeInclusive<f64> = 1e-3..=1e15;
+
+    /// Of so many bytes, which took their thread so many seconds of a core, within so many seconds, beside an iteration that took no
+    /// longer. None of copies that got nowhere.
+    pub fn of(bytes: f64, core_seconds: f64, seconds: f64) -> Option<Self> {
+        let bytes_per_second = bytes / seconds;
+        let core_share = (core_seconds / seconds).clamp(0.0, 1.0);
+        Self::PACES.contains(&bytes_per_second).then_some(Self {
+            bytes_per_second,
+            core_share,
+            crowded_ratio: one(),
+        })
+    }
+
+    pub(super) fn check(self) -> Result<(), Invalid> {
+        in_range("bytes_per_second", self.bytes_per_second, Self::PACES)?;
+        in_range("core_share", self.core_share, 0.0..=1.0)?;
+        in_range("crowded_ratio", self.crowded_ratio, 1.0..=Environment::MOST_CROWDED).map(drop)
+    }
+}
+
+/// A host that CPU slots were profiled on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Cores; of different hosts the fewest.
+    pub cores: u32,
+    /// Threads that each slot computed with; of different ones the most.
+    pub threads: u32,
+    /// How many times as long passes take while all slots that have room compute, 1 where that was not measured. Layers differ
+    /// in that, and what was measured is of a moment: the median of the time that was measured, not of the runs, most of which
+    /// are of layers that hardly compute.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub crowded_ratio: f64,
+    /// What a copied byte costs, where that was measured: medians as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<CopiedByte>,
+}
+
+/// What a byte costs that is copied on a host.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CopiedByte {
+    /// The seconds of a core that it takes.
+    pub core_seconds: f64,
+    /// By how many seconds of a core each step becomes longer beside which it is copied.
+    pub slowdown_seconds: f64,
+}
+
+impl Host {
+    /// Of what was measured, each with the seconds of an iteration there; none where one of the measurements does not say how
+    /// many cores there were.
+    pub fn of<'a>(measured: impl IntoIterator<Item = (&'a Environment, f64)>) -> Option<Self> {
+        let (mut ratios, mut takes, mut costs) = (Vec::new(), Vec::new(), Vec::new());
+        let mut hosts = measured.into_iter().map(|(environment, seconds)| {
+            ratios.extend(environment.crowded_ratio.map(|ratio| (ratio, seconds)));
+            if let Some(CopyCost { bytes_per_second, core_share, crowded_ratio }) = environment.copy_cost {
+                takes.push((core_share / bytes_per_second, seconds));
+                costs.push(((crowded_ratio - 1.0) / bytes_per_second, seconds));
+            }
+            let (cores, threads) = (environment.cores, environment.threads.max(1));
+            // Not every version has counted them.
+            (cores > 0).then_some(Self { cores, threads, crowded_ratio: one(), copies: None })
+        });
+        let first = hosts.next()??;
+        let all = hosts.try_fold(first, |all, host| {
+            let Self { cores, threads, .. } = host?;
+            Some(Self { cores: all.cores.min(cores), threads: all.threads.max(threads), ..all })
+        })?;
+        let copies = median_by_weight(takes).zip(median_by_weight(costs));
+        Some(Self {
+            crowded_ratio: median_by_weight(ratios).unwrap_or_else(one),
+            copies: copies
+                .map(|(core_seconds, slowdown_seconds)| CopiedByte { core_seconds, slowdown_seconds }),
+            ..all
+        })
+    }
+}
+
+/// The first value up to which half of the weights come; none of none.
+fn median_by_weight(mut weighed: Vec<(f64, f64)>) -> Option<f64> {
+    weighed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let half = weighed.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    let mut reaches_half = |&(_, weight): &(f64, f64)| {
+        below += weight;
+        below >= half
+    };
+    weighed.iter().find(|of| reaches_half(of)).map(|(value, _)| *value)
+}
+
+message! {
+    CopyCost <=> v1::CopyCost { bytes_per_second, core_share, crowded_ratio } check CopyCost::checked
+}
+
+impl CopyCost {
+    fn checked(self) -> Result<Self, Invalid> {
+        self.check().map(|()| self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A measurement of a version that did not count cores tells nothing about the host.
+    #[test]
+    fn hosts_are_known_where_all_measurements_tell() {
+        let of =
+            |measured: &[(Environment, f64)]| Host::of(measured.iter().map(|(of, seconds)| (of, *seconds)));
+        assert_eq!(of(&[(Environment { threads: 2, ..Environment::default() }, 1.0)]), None);
+        assert_eq!(of(&[]), None);
+        let counted = Environment { threads: 2, cores: 6, ..Environment::default() };
+        assert_eq!(
+            of(&[(counted.clone(), 1.0)]),
+            Some(Host { cores: 6, threads: 2, crowded_ratio: 1.0, copies: None })
+        );
+        assert_eq!(of(&[(counted.clone(), 1.0), (Environment::default(), 1.0)]), None);
+        let crowded = |ratio| Environment { crowded_ratio: Some(ratio), ..counted.clone() };
+        let measured = |seconds: [f64; 4]| {
+            let environments = [crowded(1.25), counted.clone(), crowded(9.0), crowded(1.0)];
+            let measured: Vec<_> = environments.into_iter().zip(seconds).collect();
+            of(&measured).map(|host| host.crowded_ratio)
+        };
+        assert_eq!(measured([1.0; 4]), Some(1.25), "the median of those that say");
+        assert_eq!(measured([1.0, 100.0, 1.0, 3.0]), Some(1.0), "of the time that they took");
+        assert_eq!(measured([1.0, 100.0, 5.0, 3.0]), Some(9.0));
+        assert_eq!(measured([0.0; 4]), Some(1.0), "whatever that was");
+    }
+
+    /// Both medians are of bytes, however fast the copies were that were measured.
+    #[test]
+    fn what_a_copied_byte_costs_is_that_of_the_longest_layers() {
+        let of = |bytes_per_second, core_share, crowded_ratio| Environment {
+            cores: 2,
+            copy_cost: Some(CopyCost { bytes_per_second, core_share, crowded_ratio }),
+            ..Environment::default()
+        };
+        let measured = [(of(1e9, 0.25, 1.5), 3.0), (of(2e9, 0.75, 1.5), 2.0), (of(4e9, 1.0, 3.0), 2.0)];
+        let told = |of: &[(Environment, f64)]| {
+            Host::of(of.iter().map(|(of, seconds)| (of, *seconds))).and_then(|host| host.copies)
+        };
+        let both = CopiedByte { core_seconds: 0.25e-9, slowdown_seconds: 0.5e-9 };
+        assert_eq!(told(&measured), Some(both));
+        assert_eq!(told(&[(Environment { cores: 2, ..Environment::default() }, 1.0)]), None);
+    }
+
+    /// What no clock can have shown is refused by name.
+    #[test]
+    fn copies_cost_what_is_possible() {
+        assert_eq!(CopyCost::of(0.0, 1.0, 1.0), None);
+        assert_eq!(CopyCost::of(1.0, 1.0, 0.0), None);
+        let of = CopyCost::of(3e9, 4.0, 2.0);
+        assert_eq!(of, Some(CopyCost { bytes_per_second: 1.5e9, core_share: 1.0, crowded_ratio: 1.0 }));
+        let good = v1::CopyCost { bytes_per_second: 1e9, core_share: 0.5, crowded_ratio: 1.25 };
+        assert!(CopyCost::try_from(good).is_ok());
+        for (bent, field) in [
+            (v1::CopyCost { bytes_per_second: 0.0, ..good }, "bytes_per_second"),
+            (v1::CopyCost { core_share: 1.5, ..good }, "core_share"),
+            (v1::CopyCost { core_share: f64::NAN, ..good }, "core_share"),
+            (v1::CopyCost { crowded_ratio: 0.5, ..good }, "crowded_ratio"),
+        ] {
+            assert_eq!(CopyCost::try_from(bent).unwrap_err().violations()[0].field, field);
+        }
+    }
+}

@@ -16,11 +16,13 @@ pub struct CopyCost {
     pub bytes_per_second: f64,
     /// What their thread had of a core meanwhile, 0 to 1.
     pub core_share: f64,
-    /// How many times as long as without them a core was busy with an iteration, at least 1.
+    /// How many times as long as without them a core was busy with an iteration. Below 1 where that is a matter of chance.
     pub crowded_ratio: f64,
 }
 
 impl CopyCost {
+    /// Chance makes no iteration shorter than this.
+    const RATIOS: std::ops::RangeInclusive<f64> = 1e-3..=Environment::MOST_CROWDED;
     /// No copy is faster or slower than this, in bytes per second.
     const PACES: std::ops::RangeInclusive<f64> = 1e-3..=1e15;
 
@@ -36,10 +38,16 @@ impl CopyCost {
         })
     }
 
+    /// The same beside an iteration that took so many times as long; none where that cannot be.
+    #[must_use]
+    pub fn beside(self, crowded_ratio: f64) -> Option<Self> {
+        Self::RATIOS.contains(&crowded_ratio).then_some(Self { crowded_ratio, ..self })
+    }
+
     pub(super) fn check(self) -> Result<(), Invalid> {
         in_range("bytes_per_second", self.bytes_per_second, Self::PACES)?;
         in_range("core_share", self.core_share, 0.0..=1.0)?;
-        in_range("crowded_ratio", self.crowded_ratio, 1.0..=Environment::MOST_CROWDED).map(drop)
+        in_range("crowded_ratio", self.crowded_ratio, Self::RATIOS).map(drop)
     }
 }
 
@@ -50,12 +58,12 @@ pub struct Host {
     pub cores: u32,
     /// Threads that each slot computed with; of different ones the most.
     pub threads: u32,
-    /// How many times as long passes take while all slots that have room compute, 1 where that was not measured. Layers differ
-    /// in that, and what was measured is of a moment: the median of the time that was measured, not of the runs, most of which
-    /// are of layers that hardly compute.
+    /// How many times as long passes take while all slots that have room compute, 1 where that was not measured. Layers differ in
+    /// that, and cores of a virtual machine from one moment to the next: the mean of the time that was measured, not of the runs,
+    /// most of which are of layers that hardly compute.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub crowded_ratio: f64,
-    /// What a copied byte costs, where that was measured: medians as above.
+    /// What a copied byte costs, where that was measured: means as above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<CopiedByte>,
 }
@@ -99,16 +107,14 @@ impl Host {
     }
 }
 
-/// The first value up to which half of the weights come; none of none.
-fn median_by_weight(mut weighed: Vec<(f64, f64)>) -> Option<f64> {
-    weighed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    let half = weighed.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
-    let mut below = 0.0;
-    let mut reaches_half = |&(_, weight): &(f64, f64)| {
-        below += weight;
-        below >= half
-    };
-    weighed.iter().find(|of| reaches_half(of)).map(|(value, _)| *value)
+/// The mean of values with weights; none of none.
+fn mean_by_weight(weighed: &[(f64, f64)]) -> Option<f64> {
+    let (sum, weights) = weighed
+        .iter()
+        .fold((0.0, 0.0), |(sum, weights), (value, weight)| (sum + value * weight, weights + weight));
+    let plain = || weighed.iter().map(|(value, _)| value).sum::<f64>() / weighed.len() as f64;
+    let mean = if weights > 0.0 { sum / weights } else { plain() };
+    (!weighed.is_empty() && mean.is_finite()).then_some(mean)
 }
 
 message! {
@@ -144,26 +150,28 @@ mod tests {
             let measured: Vec<_> = environments.into_iter().zip(seconds).collect();
             of(&measured).map(|host| host.crowded_ratio)
         };
-        assert_eq!(measured([1.0; 4]), Some(1.25), "the median of those that say");
-        assert_eq!(measured([1.0, 100.0, 1.0, 3.0]), Some(1.0), "of the time that they took");
-        assert_eq!(measured([1.0, 100.0, 5.0, 3.0]), Some(9.0));
-        assert_eq!(measured([0.0; 4]), Some(1.0), "whatever that was");
+        assert_eq!(measured([1.0; 4]), Some(3.75), "the mean of those that say");
+        assert_eq!(measured([4.0, 100.0, 1.0, 3.0]), Some(2.125), "of the time that they took");
+        assert_eq!(measured([0.0; 4]), Some(3.75), "whatever that was");
     }
 
-    /// Both medians are of bytes, however fast the copies were that were measured.
+    /// Both means are of bytes, however fast the copies were that were measured, and weigh the time that they were measured for.
     #[test]
-    fn what_a_copied_byte_costs_is_that_of_the_longest_layers() {
+    fn what_a_copied_byte_costs_is_that_of_the_time_that_was_measured() {
         let of = |bytes_per_second, core_share, crowded_ratio| Environment {
             cores: 2,
             copy_cost: Some(CopyCost { bytes_per_second, core_share, crowded_ratio }),
             ..Environment::default()
         };
-        let measured = [(of(1e9, 0.25, 1.5), 3.0), (of(2e9, 0.75, 1.5), 2.0), (of(4e9, 1.0, 3.0), 2.0)];
         let told = |of: &[(Environment, f64)]| {
             Host::of(of.iter().map(|(of, seconds)| (of, *seconds))).and_then(|host| host.copies)
         };
-        let both = CopiedByte { core_seconds: 0.25e-9, slowdown_seconds: 0.5e-9 };
+        let measured = [(of(1.0, 0.25, 1.5), 3.0), (of(2.0, 1.0, 1.5), 1.0)];
+        let both = CopiedByte { core_seconds: 0.3125, slowdown_seconds: 0.4375 };
         assert_eq!(told(&measured), Some(both));
+        let [first, _] = measured;
+        let faster = told(&[first, (of(1.0, 0.25, 0.5), 9.0)]).unwrap();
+        assert_eq!(faster.slowdown_seconds, 0.0, "no copy makes anything shorter");
         assert_eq!(told(&[(Environment { cores: 2, ..Environment::default() }, 1.0)]), None);
     }
 
@@ -173,6 +181,8 @@ mod tests {
         assert_eq!(CopyCost::of(0.0, 1.0, 1.0), None);
         assert_eq!(CopyCost::of(1.0, 1.0, 0.0), None);
         let of = CopyCost::of(3e9, 4.0, 2.0);
+        assert_eq!(of.and_then(|of| of.beside(0.75)).map(|of| of.crowded_ratio), Some(0.75));
+        assert_eq!(of.and_then(|of| of.beside(0.0)), None);
         assert_eq!(of, Some(CopyCost { bytes_per_second: 1.5e9, core_share: 1.0, crowded_ratio: 1.0 }));
         let good = v1::CopyCost { bytes_per_second: 1e9, core_share: 0.5, crowded_ratio: 1.25 };
         assert!(CopyCost::try_from(good).is_ok());
@@ -180,7 +190,7 @@ mod tests {
             (v1::CopyCost { bytes_per_second: 0.0, ..good }, "bytes_per_second"),
             (v1::CopyCost { core_share: 1.5, ..good }, "core_share"),
             (v1::CopyCost { core_share: f64::NAN, ..good }, "core_share"),
-            (v1::CopyCost { crowded_ratio: 0.5, ..good }, "crowded_ratio"),
+            (v1::CopyCost { crowded_ratio: 0.0, ..good }, "crowded_ratio"),
         ] {
             assert_eq!(CopyCost::try_from(bent).unwrap_err().violations()[0].field, field);
         }

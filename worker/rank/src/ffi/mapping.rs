@@ -5,7 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::gpu::{Gpu, GpuFailure, SharedMemory};
 use super::{Held, Storage};
@@ -41,7 +42,28 @@ impl Mapping {
     /// # Errors
     /// When the host has not so many.
     pub fn made(bytes: u64) -> io::Result<Self> {
-        Self::own(bytes, MapFlags::POPULATE)
+        let made = Self::own(bytes, MapFlags::empty())?;
+        if made.bytes > 0 {
+            made.populate()?;
+        }
+        Ok(made)
+    }
+
+    /// Has the kernel make all of it, of huge pages where it gives any: of small ones a copy walks through page tables as large as
+    /// a cache, which those have less of that compute beside it.
+    fn populate(&self) -> io::Result<()> {
+        let start = self.start.cast();
+        // SAFETY: these are our own pages, which nobody has written to yet.
+        unsafe {
+            // A kernel without huge pages says so, and has others.
+            madvise(start, self.bytes, Advice::LinuxHugepage).unwrap_or_default();
+            match madvise(start, self.bytes, Advice::LinuxPopulateWrite) {
+                // Kernels before 5.14 make pages where they are written to.
+                Err(Errno::INVAL) => self.start.write_bytes(0, self.bytes),
+                made => made?,
+            }
+        }
+        Ok(())
     }
 
     /// This process's own, made where it is first used: as good as endless.

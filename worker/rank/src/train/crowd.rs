@@ -15,10 +15,9 @@ use rustix::time::{ClockId, clock_gettime};
 use super::copier;
 use super::trainer::Trainer;
 use crate::error::RankError;
-use crate::median::median;
 use crate::transport::Crossing;
 
-/// Iterations alone, and as many beside others.
+/// Iterations alone before the others and behind them, and as many beside each.
 const ITERATIONS: u32 = 5;
 
 /// What others cost a stage.
@@ -27,7 +26,7 @@ pub(super) struct Crowded {
     /// How many times the time of a core an iteration takes beside companions, at least 1; none where there are none, or the
     /// stage's layers cannot be computed twice at once.
     pub(super) ratio: Option<f64>,
-    /// What copies take, and cost; none where none got anywhere.
+    /// What copies take, and cost; none where that is not known.
     pub(super) copies: Option<CopyCost>,
 }
 
@@ -48,15 +47,16 @@ pub(super) fn measure(trainer: &mut Trainer<'_>, first: u32, companions: u32) ->
     if companions == 0 {
         return Ok(Crowded::default());
     }
-    let alone = core_seconds(trainer, first)?;
+    let before = core_seconds(trainer, first)?;
+    let copied = beside_copies(trainer, first + ITERATIONS)?;
+    let beside = beside_companions(trainer, first + 2 * ITERATIONS, companions)?;
+    // Before and behind: a machine that becomes slower or faster meanwhile does so for all of them.
+    let alone = (before + core_seconds(trainer, first + 3 * ITERATIONS)?) / 2.0;
     if alone <= 0.0 {
         return Ok(Crowded::default());
     }
-    let ratio = |beside: f64| (beside / alone).clamp(1.0, Environment::MOST_CROWDED);
-    let copied = beside_copies(trainer, first + ITERATIONS)?;
-    let copies = copied.map(|(beside, cost)| CopyCost { crowded_ratio: ratio(beside), ..cost });
-    let beside = beside_companions(trainer, first + 2 * ITERATIONS, companions)?;
-    Ok(Crowded { ratio: beside.map(ratio), copies })
+    let copies = copied.and_then(|(beside, cost)| cost.beside(beside / alone));
+    Ok(Crowded { ratio: beside.map(|beside| (beside / alone).clamp(1.0, Environment::MOST_CROWDED)), copies })
 }
 
 /// Seconds of a core beside as many others that compute the same.
@@ -105,15 +105,14 @@ fn beside_copies(trainer: &mut Trainer<'_>, first: u32) -> Result<Option<(f64, C
     })
 }
 
-/// Seconds of a core that this thread has in an iteration.
+/// Seconds of a core that this thread has in some iterations. All of them: cores of a virtual machine may be as fast as ever in one
+/// and share theirs with each other in the next, and trainings take what that comes to.
 fn core_seconds(trainer: &mut Trainer<'_>, first: u32) -> Result<f64, RankError> {
-    let mut taken = Vec::with_capacity(ITERATIONS as usize);
+    let begin = seconds_of(ClockId::ThreadCPUTime);
     for iteration in 0..ITERATIONS {
-        let begin = seconds_of(ClockId::ThreadCPUTime);
         trainer.iterate(first + iteration)?;
-        taken.push(seconds_of(ClockId::ThreadCPUTime) - begin);
     }
-    Ok(median(&taken))
+    Ok(seconds_of(ClockId::ThreadCPUTime) - begin)
 }
 
 /// What a clock shows.

@@ -60,9 +60,8 @@ fn companions_change_nothing_but_what_they_cost() {
         let (with, without) = (beside(model, &sizes, stage, 2), beside(model, &sizes, stage, 0));
         let ratio = with.environment.crowded_ratio.unwrap();
         let copies = with.environment.copy_cost.unwrap();
-        for ratio in [ratio, copies.crowded_ratio] {
-            assert!((1.0..=Environment::MOST_CROWDED).contains(&ratio), "{ratio}");
-        }
+        assert!((1.0..=Environment::MOST_CROWDED).contains(&ratio), "{ratio}");
+        assert!((0.1..=Environment::MOST_CROWDED).contains(&copies.crowded_ratio), "{copies:?}");
         assert!(copies.bytes_per_second <= PACE * 1.1, "{copies:?}");
         assert!(copies.core_share > 0.0 && copies.core_share <= 1.0, "{copies:?}");
         assert_eq!(without.environment.crowded_ratio, None, "there is nobody else");

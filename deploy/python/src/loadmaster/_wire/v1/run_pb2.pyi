@@ -709,6 +709,7 @@ class Environment(google.protobuf.message.Message):
     OTHERS_SHARE_FIELD_NUMBER: builtins.int
     OVERSUBSCRIBED_FIELD_NUMBER: builtins.int
     CROWDED_RATIO_FIELD_NUMBER: builtins.int
+    COPY_COST_FIELD_NUMBER: builtins.int
     device_kind: builtins.str
     """Kind of device, for example `cpu` or `NVIDIA H200`."""
     libtorch_version: builtins.str
@@ -753,6 +754,12 @@ class Environment(google.protobuf.message.Message):
     def after(self) -> global___DeviceSample:
         """The GPU just after the run. Unset on CPU slots."""
 
+    @property
+    def copy_cost(self) -> global___CopyCost:
+        """What copies like those of memory actions cost such a stage. Unset of others, and where a version measured that did not
+        look.
+        """
+
     def __init__(
         self,
         *,
@@ -772,15 +779,42 @@ class Environment(google.protobuf.message.Message):
         others_share: builtins.float | None = ...,
         oversubscribed: builtins.bool = ...,
         crowded_ratio: builtins.float | None = ...,
+        copy_cost: global___CopyCost | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_crowded_ratio", b"_crowded_ratio", "_others_share", b"_others_share", "after", b"after", "before", b"before", "crowded_ratio", b"crowded_ratio", "others_share", b"others_share"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_crowded_ratio", b"_crowded_ratio", "_others_share", b"_others_share", "after", b"after", "before", b"before", "command", b"command", "contended", b"contended", "cores", b"cores", "crowded_ratio", b"crowded_ratio", "cuda_version", b"cuda_version", "device_kind", b"device_kind", "driver_version", b"driver_version", "framework", b"framework", "framework_version", b"framework_version", "libtorch_version", b"libtorch_version", "loadmaster_version", b"loadmaster_version", "others_share", b"others_share", "oversubscribed", b"oversubscribed", "threads", b"threads"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_crowded_ratio", b"_crowded_ratio", "_others_share", b"_others_share", "after", b"after", "before", b"before", "copy_cost", b"copy_cost", "crowded_ratio", b"crowded_ratio", "others_share", b"others_share"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_crowded_ratio", b"_crowded_ratio", "_others_share", b"_others_share", "after", b"after", "before", b"before", "command", b"command", "contended", b"contended", "copy_cost", b"copy_cost", "cores", b"cores", "crowded_ratio", b"crowded_ratio", "cuda_version", b"cuda_version", "device_kind", b"device_kind", "driver_version", b"driver_version", "framework", b"framework", "framework_version", b"framework_version", "libtorch_version", b"libtorch_version", "loadmaster_version", b"loadmaster_version", "others_share", b"others_share", "oversubscribed", b"oversubscribed", "threads", b"threads"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_crowded_ratio", b"_crowded_ratio"]) -> typing.Literal["crowded_ratio"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_others_share", b"_others_share"]) -> typing.Literal["others_share"] | None: ...
 
 global___Environment = Environment
+
+@typing.final
+class CopyCost(google.protobuf.message.Message):
+    """What copies cost a stage on a CPU slot beside which they were made."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BYTES_PER_SECOND_FIELD_NUMBER: builtins.int
+    CORE_SHARE_FIELD_NUMBER: builtins.int
+    CROWDED_RATIO_FIELD_NUMBER: builtins.int
+    bytes_per_second: builtins.float
+    """How fast they were, bytes per second."""
+    core_share: builtins.float
+    """What their thread had of a core meanwhile, 0 to 1."""
+    crowded_ratio: builtins.float
+    """How many times as long as without them a core was busy with an iteration. Below 1 where that is a matter of chance."""
+    def __init__(
+        self,
+        *,
+        bytes_per_second: builtins.float = ...,
+        core_share: builtins.float = ...,
+        crowded_ratio: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes_per_second", b"bytes_per_second", "core_share", b"core_share", "crowded_ratio", b"crowded_ratio"]) -> None: ...
+
+global___CopyCost = CopyCost
 
 @typing.final
 class DeviceSample(google.protobuf.message.Message):

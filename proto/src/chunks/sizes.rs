@@ -23,8 +23,9 @@ pub enum ChunkSizes {
     GridA,
     /// 312M down to 88M in steps of 32M: PatrickStar's last version.
     GridB,
-    /// Every sum of atoms that follow each other, from the largest atom on. No size is better than the best of them: a
-    /// chunk may always shrink to what the fullest of its size holds, and all others stay as they are.
+    /// Every sum of atoms that follow each other, from the largest atom on. No size from there on is better than the best of them:
+    /// a chunk may always shrink to what the fullest of its size holds, and all others stay as they are. Smaller ones, beside which
+    /// an atom has a chunk of its own, are not tried.
     #[default]
     Breakpoints,
 }

@@ -249,12 +249,12 @@ impl ChunkedStage {
                 self.host_memory,
                 Bytes(host.bytes)
             );
-            return Err(Invalid::field("host_memory", why));
+            return Err(Invalid::field("host_memory_bytes", why));
         }
         let chunks = Chunks { lists, layout, steps, uses, sharing, table, host };
         if let ChunkResidency::Planned(visits) = &self.residency {
-            in_range("residency.planned", visits.len(), 0..=Visit::MAX)?;
-            self.told(&chunks, visits).map_err(|of| of.of_field("residency.planned"))?;
+            in_range("planned.visits", visits.len(), 0..=Visit::MAX)?;
+            self.told(&chunks, visits).map_err(|of| of.of_field("planned.visits"))?;
         }
         Ok(chunks)
     }
@@ -379,7 +379,7 @@ impl ChunkedStage {
                 lack.access,
                 Bytes(lack.missing)
             );
-            Invalid::field("residency", why)
+            Invalid::field("paged", why)
         })
     }
 }

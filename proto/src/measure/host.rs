@@ -97,11 +97,14 @@ impl Host {
             let Self { cores, threads, .. } = host?;
             Some(Self { cores: all.cores.min(cores), threads: all.threads.max(threads), ..all })
         })?;
-        let copies = median_by_weight(takes).zip(median_by_weight(costs));
+        let copies = mean_by_weight(&takes).zip(mean_by_weight(&costs));
         Some(Self {
-            crowded_ratio: median_by_weight(ratios).unwrap_or_else(one),
-            copies: copies
-                .map(|(core_seconds, slowdown_seconds)| CopiedByte { core_seconds, slowdown_seconds }),
+            crowded_ratio: mean_by_weight(&ratios).unwrap_or_else(one),
+            // No copy makes anything shorter.
+            copies: copies.map(|(core_seconds, slowdown)| CopiedByte {
+                core_seconds,
+                slowdown_seconds: slowdown.max(0.0),
+            }),
             ..all
         })
     }

@@ -8,6 +8,7 @@ use crate::chunks::activations::ActivationPlace;
 use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
+use crate::chunks::residency::paged::Paging;
 use crate::chunks::stage::{ChunkedStage, StepKernel};
 use crate::error::{Invalid, in_range};
 use crate::message;
@@ -84,8 +85,6 @@ pub struct FixedChunks {
 impl FixedChunks {
     /// Most chunk sizes that are named.
     pub const MAX_SIZES: usize = 64;
-    /// Most payloads on their way, and most steps to leave in.
-    pub const MAX_EARLY: usize = 16;
 }
 
 message! {
@@ -110,7 +109,7 @@ fn checked(fixed: FixedChunks) -> Result<FixedChunks, Invalid> {
         in_range(&format!("chunk_elements[{index}]"), size, 1..=MAX_ELEMENTS)?;
     }
     for (field, named) in [("ahead", fixed.ahead), ("behind", fixed.behind)] {
-        in_range(field, named.unwrap_or(0), 0..=FixedChunks::MAX_EARLY)?;
+        in_range(field, named.unwrap_or(0), 0..=Paging::MAX_EARLY)?;
     }
     in_range("staging", fixed.staging.unwrap_or(1), 1..=ChunkedStage::MAX_STAGING)?;
     Ok(fixed)

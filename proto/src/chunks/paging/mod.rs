@@ -2,8 +2,8 @@
 //!
 //! An iteration accesses chunks in an order that repeats, and beside what else the device holds there is room for so
 //! many bytes of them, at every access for others (PatrickStar, § eviction: *Belady's* rule with the moments of its
-//! tracer). What is evicted is not copied anywhere, so what counts is fetches; where chunks are of one size, Belady's rule
-//! needs the fewest.
+//! tracer). What is counted is fetches: most of what is evicted is as it is on the host, and goes nowhere. Where chunks are of one
+//! size, Belady's rule needs the fewest.
 
 #[cfg(test)]
 mod tests;

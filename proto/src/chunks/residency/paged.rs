@@ -18,6 +18,11 @@ pub struct Paging {
     pub behind: usize,
 }
 
+impl Paging {
+    /// Most payloads on their way, and most steps to leave in.
+    pub const MAX_EARLY: usize = 16;
+}
+
 /// Steps between two uses of a payload, in which it may be away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {

@@ -307,6 +307,16 @@ fn check_payload(
     if let Some(step) = of.steps.iter().find(|&&step| !is_there(step)) {
         return refuse(format!("is away in step {step}, which needs it"));
     }
+    // What comes for no use is on its way beside what it must follow, and what stays behind its last use beside what follows it.
+    let is_use = |step: Option<usize>| step.is_some_and(|step| of.steps.binary_search(&step).is_ok());
+    if let Some(visit) =
+        visits.iter().find(|of| !is_use(Some(of.needed)) || !is_use(of.leaves.checked_sub(1)))
+    {
+        return refuse(format!(
+            "is needed in step {} and leaves at boundary {}: neither begins nor ends with a step that uses it",
+            visit.needed, visit.leaves
+        ));
+    }
     let Some((_, last)) = of.changed else { return Ok(()) };
     for visit in visits {
         let copies = visit.copies(of);

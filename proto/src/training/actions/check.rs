@@ -34,7 +34,7 @@ impl StageActions {
     /// Names the field of the action, and what would be right.
     pub fn check(&self, of: ActedStage<'_>) -> Result<(), Invalid> {
         in_range("actions", self.actions.len(), 0..=Self::MAX_ACTIONS)?;
-        in_range("host_pool", self.host_pool.0, 0..=MAX_POOL)?;
+        in_range("host_pool_bytes", self.host_pool.0, 0..=MAX_POOL)?;
         for (index, hosted) in self.hosted.iter().enumerate() {
             let at = |invalid: Invalid| invalid.under(&format!("hosted[{index}]"));
             in_range("bytes", hosted.bytes.0, 0..=MAX_POOL).map_err(at)?;

@@ -14,7 +14,7 @@ use loadmaster_proto::training::actions::{ActedStage, StageActions};
 use super::held::{Held, interval, resident};
 use super::kept::offload;
 use crate::predict::forecast::{Forecast, ForecastError, check_devices, of_predictions};
-use crate::predict::{Margin, Moments, Prediction, Predictor, StageSetting};
+use crate::predict::{Margin, Moments, Prediction, Predictor, StageSetting, check_size};
 
 /// What a stage needs that trains in chunks.
 #[derive(Debug, Clone)]
@@ -49,6 +49,7 @@ pub fn in_chunks(
         let why = "are of tensors, and the profile's chain is known by name alone: profile a stored model";
         return Err(Invalid::field("chunks", why).into());
     };
+    check_size(setting)?;
     let chunks = stage.lay_out_stage(model, &setting.training, (&setting.stage, setting.stage_count))?;
     let of = ActedStage {
         model,

@@ -128,14 +128,16 @@ impl ActedStages {
 ///
 /// # Errors
 /// They are not; says what to change.
-fn check_size(StageSetting { stage, stage_index, training, .. }: &StageSetting) -> Result<(), Invalid> {
+pub(crate) fn check_size(
+    StageSetting { stage, stage_index, training, .. }: &StageSetting,
+) -> Result<(), Invalid> {
     let (layers, micro_batches) = (stage.layer_count() as u64, training.micro_batches);
     if layers.saturating_mul(micro_batches.into()) <= MOST_PASSES {
         return Ok(());
     }
     let why = format!(
         "is {micro_batches}, and stage {stage_index} has {layers} layers: of more than {MOST_PASSES} passes in an iteration \
-         actions are not played; choose fewer, larger micro-batches, or more stages"
+         actions and chunks are not played; choose fewer, larger micro-batches, or more stages"
     );
     Err(Invalid::field("micro_batches", why))
 }

@@ -37,8 +37,8 @@ use loadmaster_proto::training::actions::{StageActions, Steps};
 use serde::Serialize;
 
 pub use acted::{Acted, Away, Pool, StepBytes};
-pub(crate) use acted_stages::MOST_PASSES;
 pub use acted_stages::{ActedStages, ActionsError};
+pub(crate) use acted_stages::{MOST_PASSES, check_size};
 pub use curve::{PeakCurve, margin_up_to};
 pub use error::PredictionError;
 pub use layer_costs::{Exchange, LayerCost};

@@ -361,8 +361,8 @@ fn what_contradicts_itself_is_refused_by_name() {
             chunks(),
             "training.precision",
         ),
-        (spec.clone(), planned(vec![visit(99, 0)]), "chunks.residency.planned"),
-        (spec.clone(), planned(vec![visit(0, 0)]), "chunks.residency.planned"),
+        (spec.clone(), planned(vec![visit(99, 0)]), "chunks.planned.visits"),
+        (spec.clone(), planned(vec![visit(0, 0)]), "chunks.planned.visits"),
     ];
     for (spec, chunks, field) in cases {
         let ended = crate::processes::run(&RankSpec { chunks: Some(Box::new(chunks)), ..spec });

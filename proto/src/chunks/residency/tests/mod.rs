@@ -91,8 +91,8 @@ fn planned_visits_are_named_in_their_list() {
     assert_eq!(field(visits.clone()), None);
     let mut backwards = visits.clone();
     backwards[1].leaves = 0;
-    assert_eq!(field(backwards).unwrap(), "residency.planned[1]");
-    assert_eq!(field(visits[1..].to_vec()).unwrap(), "residency.planned");
+    assert_eq!(field(backwards).unwrap(), "planned.visits[1]");
+    assert_eq!(field(visits[1..].to_vec()).unwrap(), "planned.visits");
 }
 
 /// What is always on the device takes its room first: payloads, and twelve bytes of state for each element.

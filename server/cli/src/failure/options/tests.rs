@@ -166,7 +166,7 @@ fn a_field_becomes_the_option_that_filled_it() {
     assert_eq!(told("chunks.orders[0]", PLAN_RECOMMEND), "--chunk-order (value 1)");
     assert_eq!(told("chunks.ahead", PLAN_RECOMMEND), "--fetch-ahead");
     assert_eq!(told("grow.last", PLAN_RECOMMEND), "--grow");
-    assert_eq!(told("chunks.residency.planned[3]", PLAN_PREDICT), "--chunks: residency.planned[3]");
+    assert_eq!(told("chunks.planned.visits[3]", PLAN_PREDICT), "--chunks: planned.visits[3]");
     let of_stage = told("stage_actions[2].actions[0].swap.block", PLAN_PREDICT);
     assert_eq!(of_stage, "--action: stage 2: actions[0].swap.block");
     assert_eq!(told("stage_actions", PLAN_PREDICT), "--action");

@@ -47,7 +47,7 @@ impl<'a> Draft<'a> {
             draft.scene.exchange(stage, &mut built.device);
             draft.built[stage] = built;
         }
-        if !draft.has_room_at_host() {
+        if !draft.has_room() {
             return Ok(None);
         }
         let Some(copied) = draft.scene.simulated_within(most * (1.0 + 2.0 * SAME))? else { return Ok(None) };
@@ -79,7 +79,7 @@ impl<'a> Draft<'a> {
         self.simulated += 1;
         let mut device = std::mem::take(&mut built.device);
         std::mem::swap(&mut self.built[stage], &mut built);
-        if !self.has_room_at_host() {
+        if !self.has_room() {
             self.built[stage] = built;
             return Ok(false);
         }
@@ -106,23 +106,38 @@ impl<'a> Draft<'a> {
         self.loads = loads(copied);
     }
 
-    fn has_room_at_host(&self) -> bool {
+    /// Whether hosts and peers have room for what goes there.
+    fn has_room(&self) -> bool {
         self.question.node.hosts_have_room(self.built.iter().map(|built| built.held.host).enumerate())
+            && (0..self.stages.len()).all(|stage| {
+                let taken = self.taken(stage, None);
+                taken == 0 || self.free(stage).is_some_and(|free| taken <= free)
+            })
+    }
+
+    /// Bytes of a device that does nothing itself.
+    fn free(&self, stage: usize) -> Option<u64> {
+        let of = &self.stages[stage];
+        of.room.checked_sub(of.untouched.device)
+    }
+
+    /// What stages have on another one's devices, but for one of them.
+    fn taken(&self, other: usize, but: Option<usize>) -> u64 {
+        let Ok(number) = u32::try_from(other) else { return u64::MAX };
+        let taken = |(donor, built): (usize, &Built)| {
+            let bytes = built.held.peers.get(&number).copied().unwrap_or(0);
+            if Some(donor) == but { 0 } else { bytes.saturating_mul(self.question.node.guests(donor, other)) }
+        };
+        self.built.iter().enumerate().map(taken).fold(0, u64::saturating_add)
     }
 
     /// Peers of a stage, with what is free on them: those that do nothing themselves.
     fn receivers(&self, stage: usize) -> Vec<Receiver> {
         let node = self.question.node;
         let receiver = |other: usize| {
-            let of = &self.stages[other];
             let link = node.link(stage, other)?.slower(node.link(other, stage)?);
             let number = u32::try_from(other).ok()?;
-            let taken = |(donor, built): (usize, &Built)| {
-                let bytes = built.held.peers.get(&number).copied().unwrap_or(0);
-                if donor == stage { 0 } else { bytes.saturating_mul(node.guests(donor, other)) }
-            };
-            let taken = self.built.iter().enumerate().map(taken).fold(0, u64::saturating_add);
-            let free = of.room.checked_sub(of.untouched.device)?.checked_sub(taken)?;
+            let free = self.free(other)?.checked_sub(self.taken(other, Some(stage)))?;
             let spare_bytes = free / node.guests(stage, other);
             (spare_bytes > 0).then_some(Receiver { stage: number, link, spare_bytes })
         };

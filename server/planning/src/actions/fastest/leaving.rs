@@ -4,7 +4,7 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Swap
 
 use super::recipe::{LASTING, Recipe, Stage};
 use crate::actions::StageBlocks;
-use crate::actions::striping::{Receiver, stripe};
+use crate::actions::striping::{Receiver, stripe, whole};
 
 /// What leaves, and where to.
 #[derive(Debug, Default)]
@@ -89,7 +89,8 @@ impl Stage<'_> {
 
     /// The fastest stripes of blocks of which so many are away at once; what they take is no longer free.
     fn to_peers(&self, block: Block, bytes: u64, at_once: u64, receivers: &mut [Receiver]) -> Option<Swap> {
-        let found = stripe(bytes, at_once, receivers)?;
+        let split = if self.question.stripes { stripe } else { whole };
+        let found = split(bytes, at_once, receivers)?;
         for (part, pool) in found.stripes.iter().zip(&found.pools) {
             if let Some(of) = receivers.iter_mut().find(|of| of.stage == part.stage) {
                 of.spare_bytes = of.spare_bytes.saturating_sub(*pool);

@@ -177,7 +177,10 @@ impl Limited<'_> {
 pub(super) fn within_limits(limited: Limited<'_>, stop: &Stop) -> Option<SlotChoices> {
     let (any, alone) = limited.most();
     let ever_more = std::iter::successors(Some(alone), |&excess| excess.checked_mul(2));
-    let limits = std::iter::once(0).chain(ever_more.take_while(|&excess| excess > 0 && excess < any));
+    // With the last of them all is possible.
+    let loosest = (any > 0).then_some(any);
+    let limits =
+        std::iter::once(0).chain(ever_more.take_while(|&excess| excess > 0 && excess < any)).chain(loosest);
     let of = |excess: u64| Some((excess, limited.within(excess, stop)?));
     Some(SlotChoices::within_each(limits.map(of).collect::<Option<_>>()?))
 }

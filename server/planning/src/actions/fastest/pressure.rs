@@ -36,8 +36,11 @@ pub(super) fn bound(
         known.needs.and_then(|needs| needs.get(stage.index).copied()).unwrap_or(missing) as f64
     };
     let needs: Vec<f64> = stages.iter().map(need).collect();
-    let pressures: Vec<Pressure> =
-        stages.iter().zip(&needs).map(|(stage, &need)| pressure(question, stage, need, most)).collect();
+    // What a replay holds then has no gradients that may leave; what blocks add up to has.
+    let has_gradients = known.needs.is_none();
+    let of_stage =
+        |(stage, &need): (&Stage<'_>, &f64)| pressure(question, stage, (need, has_gradients), most);
+    let pressures: Vec<Pressure> = stages.iter().zip(&needs).map(of_stage).collect();
     let mut chain = Chain::new(schedule, seconds, edges.clone(), question.overlap, question.micro_batches);
     chain.at_once = question.node.cores.map_or(f64::INFINITY, |cores| cores.slots);
     let played = bound::bound(&chain, &pressures, question.allowed.peers, question.stop)?;
@@ -68,7 +71,13 @@ fn again(question: &Question<'_>, stages: &[Stage<'_>], edges: &[Edge]) -> f64 {
     stages.iter().filter_map(of_stage).fold(0.0, f64::max)
 }
 
-fn pressure(question: &Question<'_>, stage: &Stage<'_>, need: f64, most: f64) -> Pressure {
+/// What a stage must do that lacks so many bytes at its fullest moment, with gradients that leave at other ones or without.
+fn pressure(
+    question: &Question<'_>,
+    stage: &Stage<'_>,
+    (need, has_gradients): (f64, bool),
+    most: f64,
+) -> Pressure {
     let sum = |block: Block| {
         let is_allowed = question.blocks.contains(&block);
         if is_allowed {
@@ -78,6 +87,9 @@ fn pressure(question: &Question<'_>, stage: &Stage<'_>, need: f64, most: f64) ->
         }
     };
     let [optimizer, weights, gradients] = [Block::Optimizer, Block::Weights, Block::Gradients].map(sum);
+    // Those that leave at any time are not there before the first backward pass, and take no other place meanwhile.
+    let is_not_yet = has_gradients && is_before_gradients(question, stage);
+    let (need, gradients) = if is_not_yet { (need - gradients, 0.0) } else { (need, gradients) };
     let of_micro_batch = sum(Block::Activations) + sum(Block::Inputs);
     let slots = stage.micro_batches.len() as f64;
     // What leaves comes back in an iteration: no more than goes the slower way.
@@ -117,6 +129,13 @@ fn pressure(question: &Question<'_>, stage: &Stage<'_>, need: f64, most: f64) ->
             0
         }),
     }
+}
+
+/// Whether the fullest moment is in front of the first backward pass, and gradients may leave at all.
+fn is_before_gradients(question: &Question<'_>, stage: &Stage<'_>) -> bool {
+    let is_first =
+        question.order == Order::Gpipe || question.micro_batches <= question.in_flight(stage.index);
+    is_first && (question.allowed.host || question.allowed.peers)
 }
 
 /// Backward passes that meet all micro-batches in flight, but for the first one, which no gradients are there for; one of a

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::exact::{self, Fewest};
 use super::limited::{Limited, within_limits};
-use super::recipe::{Built, Care, Recipe, Stage};
+use super::recipe::{Built, Care, LASTING, Recipe, Stage};
 use super::slot::{Grains, SlotChoices};
 use crate::actions::LayerBlocks;
 use crate::actions::striping::Receiver;
@@ -112,9 +112,10 @@ impl Stage<'_> {
         is_alone && self.weights.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// The stage with what a recipe says, if it fits.
+    /// The stage with what a recipe says, if it fits. What goes to peers is built each time: it depends on what is free there.
     pub(super) fn built_once(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Built> {
-        if recipe.peers > 0 {
+        let goes_near = recipe.near && LASTING.iter().any(|&block| recipe.lasting(block) > 0);
+        if recipe.peers > 0 || goes_near {
             return self.built(recipe, receivers, Care::Few);
         }
         if let Some(known) = self.remembered.built.borrow().get(&recipe) {

@@ -125,14 +125,19 @@ impl Traffic {
             seconds: [forward - lowest.forward, backward - lowest.backward],
             alone: (in_flight == 1).then(|| allowed(Block::Gradients)),
         });
+        // The update that needs its state first. Of a stage of one layer it begins with the exchange of gradients, beside which state
+        // comes back.
+        let needed_first = match &layers[..] {
+            [] | [_] => 0.0,
+            [.., last] => last.seconds.update,
+        };
         let last = |passes: u32| Last {
             passes: f64::from(passes),
             missing: need
                 - f64::from(in_flight - passes) * kept
                 // Before the first backward pass there are no gradients.
                 - if passes < question.micro_batches { 0.0 } else { all(Block::Gradients) },
-            seconds: f64::from(passes) * backward + update
-                - layers.last().map_or(0.0, |layer| layer.seconds.update),
+            seconds: f64::from(passes) * backward + update - needed_first,
         };
         let mut counts = vec![1, 2, in_flight / 2, in_flight];
         counts.retain(|&count| (1..=in_flight).contains(&count));

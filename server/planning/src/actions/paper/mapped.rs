@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use loadmaster_proto::cluster::CopyLink;
+
 use super::decided::Of;
 use super::peers::to_peers;
 use super::prices::Prices;
@@ -61,6 +63,8 @@ pub(super) fn best(question: &Question<'_>, decided: &Decided) -> Result<Option<
     Ok(found.and_then(|found| {
         let decided = placed(question, decided, &prices, &found.mapping)?;
         let mapping::Found { value: seconds, classes, is_exact, .. } = found;
+        // Classes know the links of devices, and not what these share.
+        let is_exact = is_exact && question.node.shared.is_empty();
         Some(Mapped { decided, seconds, classes, is_exact })
     }))
 }
@@ -90,12 +94,24 @@ fn placed(
     placed.fits(question).then_some(placed)
 }
 
-/// Seconds that no mapping is below: all copies done at once, and the fastest link between any two stages.
+/// Seconds that no mapping is below: what goes to peers done at once, the fastest link between any two stages and to any host, and
+/// nothing shared.
 fn at_least(question: &Question<'_>, decided: &Decided) -> Result<f64, PlanError> {
     let mut ideal = question.node.clone();
     let links = ideal.pairs.iter().flatten().flatten().copied().collect::<Vec<_>>();
     let Some(fastest) = links.into_iter().reduce(|one, other| one.faster(other)) else { return Ok(0.0) };
     ideal.pairs.iter_mut().flatten().for_each(|link| *link = Some(fastest));
+    let hosts = ideal.host.clone().into_iter();
+    let fastest = hosts.reduce(|one, other| {
+        let [out, back] =
+            [(one.out, other.out), (one.back, other.back)].map(|(one, other)| one.faster(other));
+        CopyLink { out, back, both_bytes_per_second: None }
+    });
+    if let Some(fastest) = fastest {
+        ideal.host.fill(fastest);
+    }
+    ideal.shared.clear();
+    ideal.cores = None;
     let mut kept = decided.clone();
     for deeds in &mut kept.deeds {
         deeds.retain(|_, deed| !is_on_peers(deed));
@@ -168,8 +184,13 @@ impl Traffic {
         let both = pairs.chain(edges).flat_map(|(from, to)| [link(from, to), link(to, from)].concat());
         let own = mapping.iter().flat_map(|&device| {
             let host = node.host.get(device).map(|link| [link.out, link.back]);
-            let [out, back] = host.map_or([0; 2], |ways| ways.map(|way| way.bytes_per_second.to_bits()));
-            [out, back, node.capacity.get(device).copied().unwrap_or(0)]
+            let ways = host.map_or([[0; 2]; 2], |ways| {
+                ways.map(|way| [way.bytes_per_second.to_bits(), way.latency_seconds.to_bits()])
+            });
+            let capacity = node.capacity.get(device).copied().unwrap_or(0);
+            // Where ways share something it matters which device each stage has.
+            let place = if node.shared.is_empty() { 0 } else { device as u64 };
+            [ways[0][0], ways[0][1], ways[1][0], ways[1][1], capacity, place]
         });
         both.chain(own).collect()
     }

@@ -88,7 +88,7 @@ fn plan_as_asked(question: &Question<'_>) -> Result<PaperPlan, PlanError> {
         && let Some(found) = mapped::best(question, &decided)?
     {
         (classes, is_mapping_exact) = (found.classes, found.is_exact);
-        if found.decided.mapping != decided.mapping {
+        if found.decided.mapping != decided.mapping && found.seconds < decided.seconds(question)? {
             // Peers that are near now may take what they were too far away for.
             let (again, more) = replace::by_peers(question, found.decided, found.seconds)?;
             (decided, rounds) = (again, rounds + more);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::training::actions::{Absence, Action, Block, Deed, Destination, StageActions, Swap};
+use loadmaster_proto::training::actions::{
+    Absence, Action, Block, Deed, Destination, Part, StageActions, Swap,
+};
 
 use super::decided::Of;
 use super::{Decided, Question};
@@ -63,7 +65,10 @@ impl Prices {
         let mut of_block: BTreeMap<Of, Vec<Absence>> = BTreeMap::new();
         // What has no bytes, or is counted as fixed, stays, and so does what is too small to be asked for.
         let least = question.smallest_block.max(1);
-        let has_bytes = |one: &Absence| blocks.bytes(one.layer, one.block) >= least;
+        let has_bytes = |one: &Absence| {
+            // What its layer keeps has all of a block's bytes.
+            one.part != Part::Above && blocks.bytes(one.layer, one.block) >= least
+        };
         for absence in work.absences.into_iter().filter(has_bytes) {
             of_block.entry((absence.layer, absence.block)).or_default().push(absence);
         }

@@ -1,5 +1,7 @@
 //! A first plan that fits.
 
+use std::collections::BTreeSet;
+
 use loadmaster_proto::training::actions::{Block, Deed, Swap};
 
 use super::decided::Of;
@@ -47,7 +49,7 @@ fn assigned(question: &Question<'_>, untouched: &Decided, first: First) -> Resul
         }
         let ran = decided.ran(question, Keep { steps: true, copies: false })?;
         let prices = Prices::of(question, &decided, &ran, stage);
-        let mut assignment = Assignment { question, decided, prices, stage };
+        let mut assignment = Assignment { question, decided, prices, stage, taken_back: BTreeSet::new() };
         assignment.assign(first);
         if question.stop.is_requested() {
             return Err(PlanError::Stopped);
@@ -81,6 +83,15 @@ struct Assignment<'a> {
     decided: Decided,
     prices: Prices,
     stage: usize,
+    /// What is not tried again for now.
+    taken_back: BTreeSet<Of>,
+}
+
+/// Its blocks.
+struct Orders {
+    longest_first: Vec<Of>,
+    later_first: Vec<Of>,
+    cheapest_first: Vec<Of>,
 }
 
 impl Assignment<'_> {
@@ -92,15 +103,46 @@ impl Assignment<'_> {
         let mut cheapest_first = longest_first.clone();
         let added = |of: &Of| self.added_by_host(*of).unwrap_or(f64::INFINITY);
         cheapest_first.sort_by(|a, b| added(a).total_cmp(&added(b)));
-        if first == First::Recompute {
-            self.each(&later_first, Way::Again);
+        let orders = Orders { longest_first, later_first, cheapest_first };
+        self.ways(&orders, first);
+        // What helped nobody may have taken the room of what would have.
+        if self.take_back() {
+            self.ways(&orders, first);
+            self.taken_back.clear();
+            self.ways(&orders, first);
         }
-        self.each(&longest_first, Way::FreeHost);
-        self.each(&later_first, Way::CheaperAgain);
-        self.each(&cheapest_first, Way::Host);
-        self.each(&later_first, Way::Again);
-        self.each(&longest_first, Way::Peers);
         self.hurry();
+    }
+
+    fn ways(&mut self, Orders { longest_first, later_first, cheapest_first }: &Orders, first: First) {
+        if first == First::Recompute {
+            self.each(later_first, Way::Again);
+        }
+        self.each(longest_first, Way::FreeHost);
+        self.each(later_first, Way::CheaperAgain);
+        self.each(cheapest_first, Way::Host);
+        self.each(later_first, Way::Again);
+        self.each(longest_first, Way::Peers);
+    }
+
+    /// Where room is still missing, lets stay what makes no difference to that. Whether there was any.
+    fn take_back(&mut self) -> bool {
+        let lacks = self.decided.lacks(self.question, self.stage);
+        if lacks <= 0 {
+            return false;
+        }
+        let done: Vec<Of> =
+            self.decided.deeds.get(self.stage).into_iter().flatten().map(|(of, _)| *of).collect();
+        for of in done {
+            let before = self.decided.clone();
+            self.decided.set(self.question, self.stage, &[(of, None)]);
+            if self.decided.lacks(self.question, self.stage) > lacks {
+                self.decided = before;
+            } else {
+                self.taken_back.insert(of);
+            }
+        }
+        !self.taken_back.is_empty()
     }
 
     /// Where all is away that may be and room is still missing, copies are not given as much time: what is on its way takes
@@ -122,14 +164,14 @@ impl Assignment<'_> {
         }
     }
 
-    /// Tries it with each block that stays until the stage fits. What makes nothing better is not done.
+    /// Tries it with each block that stays until the stage fits. What makes it worse is not done.
     fn each(&mut self, all: &[Of], way: Way) {
         for &of in all {
             let lacks = self.decided.lacks(self.question, self.stage);
             if lacks <= 0 || self.question.stop.is_requested() {
                 return;
             }
-            if self.decided.deed(self.stage, of).is_some() {
+            if self.decided.deed(self.stage, of).is_some() || self.taken_back.contains(&of) {
                 continue;
             }
             let Some(deed) = self.deed(of, way) else { continue };
@@ -143,7 +185,7 @@ impl Assignment<'_> {
     }
 
     fn deed(&self, of: Of, way: Way) -> Option<Deed> {
-        let Self { question, decided, prices, stage } = self;
+        let Self { question, decided, prices, stage, .. } = self;
         let costs = prices.costs(question, decided, of)?;
         let again = || costs.again_seconds.map(|_| Deed::Recompute);
         let host = || prices.to_host(question, decided, of).filter(|_| question.allowed.host);

@@ -259,3 +259,48 @@ proptest! {
         }
     }
 }
+
+/// Layers that keep 100 bytes each, and nothing else but what they are given besides.
+fn bare(layers: &[(f64, u64)]) -> StageBlocks {
+    let of = |&(backward, gradients): &(f64, u64)| LayerBlocks {
+        seconds: LayerSeconds { forward: 1.0, backward, again: 1.0, update: 0.5 },
+        activations: 100,
+        input: 0,
+        versions: 0,
+        weights: 0,
+        gradients,
+        optimizer: 0,
+        working: 0,
+    };
+    StageBlocks { first_layer: 0, layers: layers.iter().map(of).collect(), fixed: 0 }
+}
+
+/// A layer below another one keeps what it keeps once, though the one above uses its output, too.
+#[test]
+fn what_a_layer_keeps_is_idle_once() {
+    let stages = [bare(&[(1.0, 0), (1.0, 0)]), StageBlocks { first_layer: 2, ..bare(&[(1.0, 0)]) }];
+    let node = node(GB, 1.0, 2, mesh);
+    let asked = Question { micro_batches: 2, ..question(&stages, &node, ALL) };
+    let nothing = Decided::nothing(&asked, &[0, 1]);
+    let ran = nothing.ran(&asked, crate::iteration::copies::Keep { steps: true, copies: false }).unwrap();
+    let prices = super::prices::Prices::of(&asked, &nothing, &ran, 0);
+    let idle = prices.idle((0, Block::Activations)).unwrap();
+    assert_eq!((idle.at_once, idle.times), (2, 2), "{idle:?}");
+}
+
+/// What is longest idle, and parked first, may be no help, and fill the host: it comes back then for what is.
+#[test]
+fn what_helps_nobody_does_not_keep_the_host() {
+    let stages = [bare(&[(2.0, 0), (1.0, 100)])];
+    let node = NodeDevices { host_bytes: 100, ..node(200, 1000.0, 1, mesh) };
+    let allowed = Allowed { recompute: false, host: true, peers: false };
+    let blocks = [Block::Activations, Block::Gradients];
+    let asked = Question {
+        micro_batches: 1,
+        order: Order::Gpipe,
+        blocks: &blocks,
+        ..question(&stages, &node, allowed)
+    };
+    let found = plan(&asked).unwrap();
+    assert!(found.host_bytes <= 100 && found.peaks.iter().all(|peak| *peak <= 200), "{found:?}");
+}

@@ -49,8 +49,9 @@ impl Writer<'_> {
     /// The cores that all stages share, one slot each; none where any has its own.
     pub(super) fn cores_of_all(&self, candidate: &Candidate) -> Option<SlotCores> {
         let shared = self.shared_cores(candidate);
-        let (cores, stages) = shared.first()?;
-        (stages.len() == candidate.stages.len()).then_some(*cores)
+        let [(cores, stages)] = shared.as_slice() else { return None };
+        let each_once = stages.iter().copied().eq((0..).take(candidate.stages.len()));
+        each_once.then_some(*cores)
     }
 
     /// Untouched stages as plans with actions are told: with the cores that they share.

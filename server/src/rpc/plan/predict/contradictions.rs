@@ -167,12 +167,12 @@ mod tests {
             }
         };
         let again = TrainingSpec { recompute: RecomputePolicy::Layer, ..own };
-        let violation = told(&again, "chunks.residency.planned");
+        let violation = told(&again, "chunks.planned.visits");
         assert_eq!(violation.field, "recompute");
         assert!(violation.description.contains("chunk 1 is away"), "{}", violation.description);
         let more = TrainingSpec { micro_batches: 8, ..own };
-        assert_eq!(told(&more, "chunks.residency.planned").field, "micro_batches");
-        assert_eq!(told(&own, "chunks.residency.planned").field, "chunks.residency.planned");
+        assert_eq!(told(&more, "chunks.planned.visits").field, "micro_batches");
+        assert_eq!(told(&own, "chunks.planned.visits").field, "chunks.planned.visits");
         assert_eq!(told(&again, "stage_actions").field, "stage_actions");
     }
 }

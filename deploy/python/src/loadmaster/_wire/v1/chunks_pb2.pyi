@@ -67,8 +67,8 @@ class _ChunkSizesEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     CHUNK_SIZES_GRID_B: _ChunkSizes.ValueType  # 2
     """88 to 312 times 2^20 elements in steps of 32: PatrickStar's last version."""
     CHUNK_SIZES_BREAKPOINTS: _ChunkSizes.ValueType  # 3
-    """Every sum of atoms that follow each other, from the largest atom on: no other size is better than the best of
-    these.
+    """Every sum of atoms that follow each other, from the largest atom on: no other size from there on is better than the best
+    of these. Smaller ones, beside which an atom has a chunk of its own, are not tried.
     """
 
 class ChunkSizes(_ChunkSizes, metaclass=_ChunkSizesEnumTypeWrapper):
@@ -81,8 +81,8 @@ CHUNK_SIZES_GRID_A: ChunkSizes.ValueType  # 1
 CHUNK_SIZES_GRID_B: ChunkSizes.ValueType  # 2
 """88 to 312 times 2^20 elements in steps of 32: PatrickStar's last version."""
 CHUNK_SIZES_BREAKPOINTS: ChunkSizes.ValueType  # 3
-"""Every sum of atoms that follow each other, from the largest atom on: no other size is better than the best of
-these.
+"""Every sum of atoms that follow each other, from the largest atom on: no other size from there on is better than the best
+of these. Smaller ones, beside which an atom has a chunk of its own, are not tried.
 """
 global___ChunkSizes = ChunkSizes
 
@@ -699,9 +699,9 @@ class ChunkPaging(google.protobuf.message.Message):
     eviction: global___Eviction.ValueType
     """Who leaves when there is no room. Required."""
     ahead: builtins.int
-    """So many chunks are on their way before they are needed, if there is room."""
+    """So many chunks are on their way before they are needed, if there is room: at most 16."""
     behind: builtins.int
-    """So many steps pass before a chunk with all its gradients must be gone, if there is room."""
+    """So many steps pass before a chunk with all its gradients must be gone, if there is room: at most 16."""
     def __init__(
         self,
         *,

@@ -147,7 +147,11 @@ fn actions(
 }
 
 /// What a stage holds step by step, and what it keeps elsewhere at once: on the host, and on each peer.
-fn held(question: &Question<'_>, stage: usize, actions: &StageActions) -> (u64, u64, BTreeMap<u32, u64>) {
+pub(super) fn held(
+    question: &Question<'_>,
+    stage: usize,
+    actions: &StageActions,
+) -> (u64, u64, BTreeMap<u32, u64>) {
     let blocks = &question.stages[stage];
     let work = StageWork::of(blocks, question.place(stage), question.order, question.micro_batches, actions);
     let steps = work.steps.all().len();
@@ -184,7 +188,7 @@ fn held(question: &Question<'_>, stage: usize, actions: &StageActions) -> (u64, 
 
 /// Whether every device and every host has room, one after another, with all devices of a stage; stripes may be rounded by as
 /// much.
-fn fits(question: &Question<'_>, plan: &[StageActions], rounding: u64) -> bool {
+pub(super) fn fits(question: &Question<'_>, plan: &[StageActions], rounding: u64) -> bool {
     let node = question.node;
     let held: Vec<_> = plan.iter().enumerate().map(|(stage, of)| held(question, stage, of)).collect();
     // The host of each device of a stage.
@@ -253,6 +257,7 @@ fn instance() -> impl Strategy<Value = Instance> {
     let shape = prop_oneof![
         proptest::collection::vec(proptest::collection::vec(layer(), 1..3), 1..3),
         proptest::collection::vec(proptest::collection::vec(layer(), 1..2), 2..4),
+        proptest::collection::vec(proptest::collection::vec(layer(), 1..4), 3..4),
         proptest::collection::vec(proptest::collection::vec(layer(), 2..4), 1..2),
     ];
     let ways = (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(recompute, host, peers)| Allowed {
@@ -383,6 +388,7 @@ proptest! {
             if !fits(&asked, &plan, 0) {
                 continue;
             }
+            prop_assert!(found.is_ok(), "there is {plan:?}");
             let seconds = ran::seconds(&asked, &mapping, &plan).unwrap();
             if let Ok(found) = &found {
                 prop_assert!(found.bound <= seconds * (1.0 + 1e-9), "bound {} above {seconds}: {plan:?}", found.bound);

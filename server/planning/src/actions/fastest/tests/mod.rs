@@ -3,6 +3,7 @@
 mod brute;
 mod chain;
 mod programs;
+mod room;
 
 use std::sync::LazyLock;
 

@@ -94,7 +94,7 @@ mod tests {
             after: Some(sample(1_755)),
             contended: true,
             crowded_ratio: Some(1.25),
-            copy_cost: Some(CopyCost { bytes_per_second: 1.5e9, core_share: 0.3, crowded_ratio: 1.125 }),
+            copy_cost: Some(CopyCost { bytes_per_second: 1.5e9, core_share: 0.3, crowded_ratio: 1.5 }),
             ..Environment::default()
         };
         let measurement = Measurement {
@@ -103,7 +103,7 @@ mod tests {
             ..Measurement::default()
         };
         let text = grid(&[measurement], Look::PLAIN).render();
-        for told in ["2.11.0", "1980 - 1755", "other programs", "1.25x", "1.13x at 1.5 GB/s"] {
+        for told in ["2.11.0", "1980 - 1755", "other programs", "1.25x", "1.50x at 1.5 GB/s"] {
             assert!(text.contains(told), "{told}:\n{text}");
         }
     }

@@ -12,7 +12,8 @@
 //!
 //! The text leaves open how much of a link's time is taken when a block is weighed; [`Costs`](super::rule::Costs) sees
 //! none of it, and the simulation does. When a block is gone and when it is fetched are named points here: as many steps
-//! from its uses as its copy takes. A plan that comes out is no slower than the one that the loop began with.
+//! from its uses as its copy takes. Layers are computed again one by one, each from its input; the runs that keep their first one's
+//! alone are those of [`fastest`](super::fastest). A plan that comes out is no slower than the one that the loop began with.
 
 mod decided;
 mod mapped;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::training::actions::{
-    Absence, Action, Block, Deed, Destination, Part, StageActions, Swap,
+    Absence, Action, Block, Deed, Destination, Part, StageActions, Stripe, Swap,
 };
 
 use super::decided::Of;
@@ -108,7 +108,12 @@ impl Prices {
             .map(|layer| layer.seconds.again);
         let once = match decided.deed(self.stage, of) {
             Some(Deed::Recompute) => again.unwrap_or(0.0),
-            Some(Deed::Swap(_)) => 2.0 * self.host_seconds(question, decided, of),
+            Some(Deed::Swap(Swap { to: Destination::Host, .. })) => {
+                2.0 * self.host_seconds(question, decided, of)
+            }
+            Some(Deed::Swap(Swap { to: Destination::Peers(stripes), .. })) => {
+                self.peer_seconds(question, decided, of, stripes)
+            }
             None => 0.0,
         };
         once * self.idle.get(&of).map_or(0.0, |idle| idle.times as f64)
@@ -131,6 +136,18 @@ impl Prices {
         let bytes = question.stages.get(self.stage).map_or(0, |blocks| blocks.bytes(layer, block));
         let link = decided.mapping.get(self.stage).and_then(|&device| question.node.host_link(device));
         link.map_or(f64::INFINITY, |link| link.latency_seconds + bytes as f64 / link.bytes_per_second)
+    }
+
+    /// Seconds of the longest stripe, there and back.
+    fn peer_seconds(&self, question: &Question<'_>, decided: &Decided, of: Of, stripes: &[Stripe]) -> f64 {
+        let bytes = question.stages.get(self.stage).map_or(0, |blocks| blocks.bytes(of.0, of.1));
+        let device = |stage: usize| decided.mapping.get(stage).copied();
+        let of_stripe = |stripe: &Stripe| {
+            let (own, other) = device(self.stage).zip(device(stripe.stage as usize))?;
+            let part = (bytes as f64 * f64::from(stripe.share) / f64::from(Stripe::WHOLE)).ceil() as u64;
+            Some(question.node.seconds(own, other, part) + question.node.seconds(other, own, part))
+        };
+        stripes.iter().map(|stripe| of_stripe(stripe).unwrap_or(f64::INFINITY)).fold(0.0, f64::max)
     }
 
     /// The swap of a block to the host.

@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(cores(&[0, 1], &[Way::ToHost(0)], 1.0), []);
         let both = [Way::ToHost(0), Way::FromHost(1)];
         let shared = |crowded_ratio: f64| {
-            let slowdown_seconds_per_byte = (crowded_ratio - 1.0) / 1.3 / CORE_COPIES;
+            let slowdown_seconds_per_byte = (crowded_ratio - 1.0) / (2.3 - 1.0) / CORE_COPIES;
             [Cores { devices: vec![0, 1], cores: 2.3, crowded_ratio, slowdown_seconds_per_byte }]
         };
         assert_eq!(cores(&[0, 1], &both, 1.0), shared(1.0));

@@ -18,6 +18,9 @@ pub struct CutTransformer {
     pub model: DescribedTransformer,
     /// Blocks of each stage.
     pub stages: Vec<usize>,
+    /// How many of them each device has in turn.
+    #[serde(default = "one")]
+    pub virtual_stages: u32,
     /// Shards of each replica.
     pub tensor: Degrees,
     /// Replicas of each stage.
@@ -158,8 +161,16 @@ impl CutTransformer {
         };
         let model = self.model();
         let layers = model.layers().len();
-        let (mut first, mut device) = (0, 0);
+        let mut first = 0;
         let count = self.stages.len();
+        let positions = count / self.virtual_stages.max(1) as usize;
+        // Stages that follow the last device are on the first one's again.
+        let firsts: Vec<u32> = (0..positions)
+            .scan(0, |next, index| {
+                let devices = self.data.of(index) * self.tensor.of(index);
+                Some(std::mem::replace(next, *next + devices))
+            })
+            .collect();
         let stage = |(index, blocks): (usize, &usize)| {
             let last = if index + 1 == count { layers - 1 } else { first + blocks - usize::from(index > 0) };
             let config = StageConfig {
@@ -169,9 +180,9 @@ impl CutTransformer {
                 tensor_degree: self.tensor.of(index),
             };
             first = last + 1;
-            let devices = (0..config.devices()).map(|_| {
+            let devices = (0..config.devices()).map(|at| {
+                let device = firsts[index % positions] + at;
                 let (node, index) = (device / self.devices_per_node, device % self.devices_per_node);
-                device += 1;
                 let node = if self.nodes > 1 { format!("node{node}") } else { String::new() };
                 PlacedDevice {
                     node,
@@ -190,11 +201,15 @@ impl CutTransformer {
                 seconds: None,
                 seconds_margin: None,
                 origin: Origin::Profiled,
-                in_flight: schedule.in_flight(
-                    u32::try_from(count).unwrap(),
-                    u32::try_from(index).unwrap(),
-                    self.micro_batches,
-                ),
+                in_flight: if self.virtual_stages > 1 {
+                    in_turn(positions, self.virtual_stages as usize, index, self.micro_batches as usize)
+                } else {
+                    schedule.in_flight(
+                        u32::try_from(count).unwrap(),
+                        u32::try_from(index).unwrap(),
+                        self.micro_batches,
+                    )
+                },
                 recompute,
                 devices: devices.collect(),
                 actions: counted.map_or_else(StageActions::default, |form| {
@@ -209,7 +224,7 @@ impl CutTransformer {
         let stages = self.stages.iter().enumerate().map(stage).collect();
         Plan {
             profile: ProfileName::from_id("golden").unwrap(),
-            virtual_stages: 1,
+            virtual_stages: self.virtual_stages,
             other_profiles: Vec::new(),
             model: ModelName::from_id("golden").unwrap(),
             training: TrainingSpec {
@@ -231,6 +246,26 @@ impl CutTransformer {
             found: Default::default(),
         }
     }
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// The most micro-batches of a stage between forward and backward pass under Megatron's interleaved 1F1B: its device goes through as
+/// many micro-batches as there are devices with one of its `each` stages before the next, and begins with so many forward passes.
+fn in_turn(devices: usize, each: usize, stage: usize, micro_batches: usize) -> u32 {
+    let (own, device) = (stage / devices, stage % devices);
+    let passes = micro_batches * each;
+    let warm_up = (2 * (devices - device - 1) + (each - 1) * devices).min(passes);
+    let turn = |pass: usize| pass / devices % each;
+    let open = |done: usize| {
+        let forward = (0..(done + warm_up + 1).min(passes)).filter(|&pass| turn(pass) == own).count();
+        let backward = (0..done).filter(|&pass| each - 1 - turn(pass) == own).count();
+        forward - backward
+    };
+    let most = (0..passes).map(open).max().unwrap_or(0);
+    u32::try_from(most).unwrap_or(u32::MAX)
 }
 
 /// What a text says of the blocks that are computed again.

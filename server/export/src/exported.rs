@@ -36,7 +36,8 @@ pub struct Export {
     pub verified: Verified,
     /// Whose code that was, at which version; none where nothing was proved.
     pub proof: Option<Proof>,
-    /// What each stage holds under the launcher; none where nobody knows, which a warning says.
+    /// What each stage holds under the launcher, or each device with all stages that it has in turn, in the order of the first of
+    /// them; none where nobody knows, which a warning says.
     pub memory: Option<Vec<StageMemory>>,
 }
 
@@ -64,7 +65,7 @@ pub struct ExportedFile {
 pub struct RankPlace {
     /// The launcher's number of it.
     pub rank: u32,
-    /// Its stage.
+    /// Its stage; of several in turn the first.
     pub stage: usize,
     /// Its replica of the stage.
     pub replica: u32,

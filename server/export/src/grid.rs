@@ -5,11 +5,13 @@ use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 use crate::exported::RankPlace;
 use crate::refusal::StageRefusal;
 
-/// Stages by replicas by shards.
+/// Places along the pipeline by replicas by shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
-    /// Stages.
+    /// Places along the pipeline: stages, but where devices have several of them in turn.
     pub stages: u32,
+    /// Stages that the devices of each have in turn.
+    pub virtual_stages: u32,
     /// Replicas of each.
     pub replicas: u32,
     /// Shards of each replica.
@@ -51,8 +53,23 @@ impl Grid {
                 plan.training.micro_batch_size
             )));
         }
-        let stages = u32::try_from(plan.stages.len()).unwrap_or(u32::MAX);
-        if refused.is_empty() { Ok(Self { stages, replicas, shards }) } else { Err(refused) }
+        let stages = u32::try_from(plan.positions()).unwrap_or(u32::MAX);
+        let virtual_stages = plan.virtual_stages.max(1);
+        if refused.is_empty() { Ok(Self { stages, virtual_stages, replicas, shards }) } else { Err(refused) }
+    }
+
+    /// Whether devices have several stages in turn.
+    pub fn is_interleaved(&self) -> bool {
+        self.virtual_stages > 1
+    }
+
+    /// What people read behind `stages`: `, 2 on each device in turn`, or nothing where each device has one.
+    pub(crate) fn turns(&self) -> String {
+        if self.is_interleaved() {
+            format!(", {} on each device in turn", self.virtual_stages)
+        } else {
+            String::new()
+        }
     }
 
     /// How many ranks there are.
@@ -69,10 +86,10 @@ impl Grid {
         (slow * most + fast) * self.shards + shard
     }
 
-    /// Every rank of a plan, in order, with its device.
+    /// Every rank of a plan, in order, with its device: where devices have several stages in turn, with the first of them.
     pub fn places(&self, plan: &Plan, order: AxisOrder) -> Vec<RankPlace> {
         let mut places = Vec::with_capacity(self.ranks() as usize);
-        for (index, stage) in plan.stages.iter().enumerate() {
+        for (index, stage) in plan.first_stages().iter().enumerate() {
             // As many as the grid says, whose number is one.
             let at = index as u32;
             for replica in 0..self.replicas {
@@ -88,7 +105,8 @@ impl Grid {
     }
 }
 
-/// Every rank of a plan whose stages need not be alike, stage by stage, with its device.
+/// Every rank of a plan whose stages need not be alike, stage by stage, with its device: with the first of its stages where it has
+/// several in turn.
 pub(crate) fn places_in_order(plan: &Plan) -> Vec<RankPlace> {
     let of = |(stage, of): (usize, &PlanStage)| {
         let config = of.config;
@@ -99,6 +117,6 @@ pub(crate) fn places_in_order(plan: &Plan) -> Vec<RankPlace> {
             RankPlace { rank: 0, stage, replica: config.replica(at), shard, device }
         })
     };
-    let places = plan.stages.iter().enumerate().flat_map(of);
+    let places = plan.first_stages().iter().enumerate().flat_map(of);
     places.zip(0..).map(|(place, rank)| RankPlace { rank, ..place }).collect()
 }

@@ -31,7 +31,7 @@ pub use cut::{Cut, StagePart};
 pub use envelope::{Envelope, EnvelopeSettings, Wrapping, envelopes, wrap};
 pub use exported::{Export, ExportedFile, Proof, RankPlace, Verified};
 pub use grid::{AxisOrder, Grid};
-pub use launcher::{Exporter, exporters, variants};
+pub use launcher::{Exporter, exporters, takes_turns, variants};
 pub use memory::{Added, AddedCause, StageMemory};
 pub use question::{ExportQuestion, export};
 pub use refusal::{Refusal, StageRefusal};

@@ -10,7 +10,7 @@ use crate::cut::Cut;
 use crate::envelope::Envelope;
 use crate::exported::Export;
 use crate::grid::Grid;
-use crate::launcher::{Exporter, Written, exporters, variants};
+use crate::launcher::{Exporter, Written, exporters, takes_turns, variants};
 use crate::local_order;
 use crate::memory;
 use crate::optimizer;
@@ -53,10 +53,13 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
         let none = StageRefusal::of_plan("is said in one way only by this launcher: name no variant");
         return Err(refusal(target, shape, vec![none]));
     }
+    if question.plan.is_interleaved() && !takes_turns(target.launcher) {
+        return Err(refusal(target, shape, vec![in_turn(question.plan)]));
+    }
     let Written { files, command, runs_once, environment, ranks, mut warnings, held } =
         write(question).map_err(|stages| refusal(target, shape, stages))?;
     let memory = memory::of_stages(question, held.as_ref());
-    warnings.extend(memory::warnings(memory.as_deref(), target.launcher));
+    warnings.extend(memory::warnings(question.plan, memory.as_deref(), target.launcher));
     warnings.extend(optimizer::warning(target.launcher, question.plan.training.optimizer));
     warnings.extend(local_order::warning(target.launcher, &ranks));
     warnings.extend(proof.and_then(|proof| proof.caveat(target.launcher, question.named)));
@@ -82,6 +85,15 @@ fn refusal(
     stages: Vec<StageRefusal>,
 ) -> Box<Refusal> {
     Box::new(Refusal { target, envelope: Envelope::Torchrun, required_shape, stages })
+}
+
+/// What is said of a plan whose devices have several stages in turn to launchers that cannot.
+fn in_turn(plan: &Plan) -> StageRefusal {
+    StageRefusal::of_plan(format!(
+        "has {} stages in turn on each device, which no file of this launcher says: export it to megatron, or recommend one with a single \
+         stage on each device",
+        plan.virtual_stages
+    ))
 }
 
 /// What cannot be expressed of a plan: of several stages at once where several are concerned.

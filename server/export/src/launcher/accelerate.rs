@@ -12,7 +12,7 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, Schedule};
 
 use super::megatron::gpt::{Biases, Gpt, Positions};
-use super::megatron::{self, Recomputation, layout};
+use super::megatron::{self, Recomputation, is_said, layout};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::nodes;
@@ -153,8 +153,7 @@ impl Asked<'_> {
         say("decoder_seq_length", &self.transformer.sequence_length.to_string());
         say("use_rotary_position_embeddings", truth(matches!(gpt.positions, Positions::Rotary(_))));
         let mut others = described(&self.transformer, gpt);
-        // It cuts evenly by itself.
-        if !self.cut.is_even() || self.cut.has_ends_elsewhere() {
+        if is_said(&self.cut, &self.grid) {
             others.push(("pipeline_model_parallel_layout", format!("\"{}\"", layout(&self.cut))));
         }
         if self.question.plan.training.precision == Precision::Bf16 {

@@ -12,7 +12,7 @@ use loadmaster_proto::training::{Precision, Schedule};
 
 use super::megatron::gpt::{Biases, Gpt, Positions};
 use super::megatron::rule::Rule;
-use super::megatron::{self, Recomputation, layout};
+use super::megatron::{self, Recomputation, is_said, layout};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
@@ -37,6 +37,7 @@ const PROGRAM: [&str; 2] = ["pretrain.py", "--config-file=plan.yaml"];
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     question.check_schedule(&[Schedule::OneFOneB])?;
     let grid = question.grid()?;
+    megatron::check_turns(question, &grid)?;
     let (transformer, cut) = question.transformer()?;
     let gpt = Gpt::of(&transformer)?;
     if let Positions::Learned(positions) = gpt.positions
@@ -68,8 +69,9 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     describe(&mut yaml, &transformer, gpt);
     plan(&mut yaml, question, &grid, &cut, recomputed);
     let file = format!(
-        "# {}.\n# Blocks of the stages: {}. It goes over your recipe:\n# {start}\n{}",
+        "# {}.\n# Blocks of the stages{}: {}. It goes over your recipe:\n# {start}\n{}",
         question.head_line(),
+        grid.turns(),
         cut.listed_blocks(),
         yaml.0
     );
@@ -146,18 +148,23 @@ fn plan(
     recomputed: Option<Recomputation>,
 ) {
     yaml.say("pipeline_model_parallel_size", grid.stages);
-    // It cuts evenly by itself.
-    if cut.is_even() && !cut.has_ends_elsewhere() {
-        yaml.say_none(&["pipeline_model_parallel_layout"]);
-    } else {
+    if is_said(cut, grid) {
         yaml.say("pipeline_model_parallel_layout", format_args!("\"{}\"", layout(cut)));
+    } else {
+        yaml.say_none(&["pipeline_model_parallel_layout"]);
+    }
+    if grid.is_interleaved() {
+        yaml.say("virtual_pipeline_model_parallel_size", grid.virtual_stages);
+        // As Megatron-LM does by itself: two places would wait for each other otherwise.
+        yaml.say("overlap_p2p_comm", true);
+        yaml.say("batch_p2p_comm", false);
+        yaml.say("overlap_p2p_comm_warmup_flush", false);
+        yaml.say("microbatch_group_size_per_vp_stage", grid.stages);
+    } else {
+        yaml.say_none(&["virtual_pipeline_model_parallel_size"]);
     }
     // Other ways to cut, which it takes beside none.
-    yaml.say_none(&[
-        "virtual_pipeline_model_parallel_size",
-        "num_layers_in_first_pipeline_stage",
-        "num_layers_in_last_pipeline_stage",
-    ]);
+    yaml.say_none(&["num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"]);
     yaml.say("account_for_embedding_in_pipeline_split", false);
     yaml.say("account_for_loss_in_pipeline_split", false);
     yaml.say("tensor_model_parallel_size", grid.shards);

@@ -87,6 +87,11 @@ pub fn variants(launcher: Launcher) -> &'static [Variant] {
     }
 }
 
+/// Whether a launcher can say, in each of its ways, that devices have several stages in turn.
+pub fn takes_turns(launcher: Launcher) -> bool {
+    matches!(launcher, Launcher::Megatron | Launcher::MegatronBridge | Launcher::Other)
+}
+
 const fn target(launcher: Launcher, major: u32, minor: u32) -> Target {
     Target { launcher, version: Version { major, minor } }
 }

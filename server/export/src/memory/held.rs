@@ -76,39 +76,52 @@ impl Held {
         *self == Self::default()
     }
 
-    /// What it adds on the fullest device of a stage.
-    pub(super) fn added(&self, plan: &Plan, edges: &Edges, stage: usize) -> Vec<Added> {
-        let Some(of) = plan.stages.get(stage) else { return Vec::new() };
-        let is_last = stage + 1 == plan.stages.len();
-        let (outputs, gradients) =
-            if is_last { (self.last_outputs, self.last_gradients) } else { (self.outputs, self.gradients) };
-        let behind_first = |of| if stage == 0 { MicroBatches::None } else { of };
-        let tensors = |cause, micro_batches: MicroBatches, each: u64, what: &str| {
-            let count = micro_batches.count(of.in_flight, plan.training.micro_batches);
+    /// What it adds on the fullest device of these stages, which are one, or take turns.
+    ///
+    /// Of tensors between stages such a device has those of one of its stages at a time: who keeps them longer runs no such plans.
+    pub(super) fn added(&self, plan: &Plan, edges: &Edges, own: &[usize]) -> Vec<Added> {
+        let is_last = |stage: usize| stage + 1 == plan.stages.len();
+        let of_outputs = |stage: usize, last: MicroBatches, others: MicroBatches| {
+            if is_last(stage) { last } else { others }
+        };
+        let behind_first = |stage: usize, of: MicroBatches| if stage == 0 { MicroBatches::None } else { of };
+        let tensors = |cause, what: &str, of: &dyn Fn(usize) -> (MicroBatches, u64)| {
+            let held = own.iter().filter_map(|&stage| {
+                let (micro_batches, each) = of(stage);
+                let in_flight = plan.stages.get(stage)?.in_flight;
+                let count = micro_batches.count(in_flight, plan.training.micro_batches);
+                Some((each.saturating_mul(count.into()), count, each))
+            });
+            let (bytes, count, each) = held.max_by_key(|(bytes, ..)| *bytes).unwrap_or_default();
             Added {
                 cause,
-                bytes: Bytes(each.saturating_mul(count.into())),
+                bytes: Bytes(bytes),
                 counted: format!("{what} of {count} micro-batches, {} each", Bytes(each)),
             }
         };
         let mut added = vec![
-            tensors(AddedCause::HeldOutputs, outputs, edges.output(stage), "outputs"),
-            tensors(AddedCause::HeldGradients, gradients, edges.output(stage), "gradients of outputs"),
-            tensors(
-                AddedCause::HeldGradients,
-                behind_first(self.input_gradients),
-                edges.input(stage),
-                "gradients of inputs",
-            ),
-            tensors(AddedCause::HeldInputs, behind_first(self.inputs), edges.input(stage), "inputs"),
+            tensors(AddedCause::HeldOutputs, "outputs", &|stage| {
+                (of_outputs(stage, self.last_outputs, self.outputs), edges.output(stage))
+            }),
+            tensors(AddedCause::HeldGradients, "gradients of outputs", &|stage| {
+                (of_outputs(stage, self.last_gradients, self.gradients), edges.output(stage))
+            }),
+            tensors(AddedCause::HeldGradients, "gradients of inputs", &|stage| {
+                (behind_first(stage, self.input_gradients), edges.input(stage))
+            }),
+            tensors(AddedCause::HeldInputs, "inputs", &|stage| {
+                (behind_first(stage, self.inputs), edges.input(stage))
+            }),
         ];
-        added.extend(self.vocabulary.as_ref().and_then(|vocabulary| vocabulary.added(plan, stage)));
-        added.extend(self.parameters.iter().filter(|more| more.stage == stage).map(|more| Added {
+        let padded = |&stage: &usize| self.vocabulary.as_ref().and_then(|rows| rows.added(plan, stage));
+        added.extend(own.iter().filter_map(padded));
+        added.extend(self.parameters.iter().filter(|more| own.contains(&more.stage)).map(|more| Added {
             cause: AddedCause::MoreParameters,
             bytes: Bytes(plan.training.static_bytes(more.scalars).total()),
             counted: format!("{} parameters of {}", more.scalars, more.what),
         }));
-        let scalars = edges.parameters(stage);
+        let scalars =
+            own.iter().map(|&stage| edges.parameters(stage)).fold(0, |sum: u64, of| sum.saturating_add(of));
         added.push(Added {
             cause: AddedCause::WiderGradients,
             bytes: Bytes(scalars.saturating_mul(self.wider_gradients)),

@@ -2,12 +2,12 @@
 //!
 //! A plan's bytes are those of our ranks, which free an output once it is sent, give a gradient away to the backward pass that it is
 //! for, and have the vocabulary's own rows. Launchers differ, each in its own ways ([`Held`]): what they add is counted here from the
-//! shapes of the model, stage by stage. It is the most that can come on top: at the moment of the plan's peak some of it may not be
-//! there, or be held by autograd anyway.
+//! shapes of the model, stage by stage; of stages that take turns device by device, as the plan counts them. It is the most that can
+//! come on top: at the moment of the plan's peak some of it may not be there, or be held by autograd anyway.
 //!
 //! | file | question |
 //! |---|---|
-//! | here | what does each stage hold under the launcher, and does it fit? |
+//! | here | what does each stage, or device, hold under the launcher, and does it fit? |
 //! | `held` | what does a launcher hold besides? |
 //! | `edges` | how many bytes cross the edges of a stage? |
 //! | `vocabulary` | how many rows does a padded vocabulary have, and what do they take? |
@@ -18,18 +18,19 @@ mod vocabulary;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::choice;
-use loadmaster_proto::plan::PlanStage;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::plan::prediction::Interval;
 use loadmaster_proto::plan::verdict::Verdict;
+use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::wire::v1;
 
 use crate::question::ExportQuestion;
+use crate::word::listed;
 use edges::Edges;
 pub(crate) use held::{Held, MicroBatches, MoreParameters};
 pub(crate) use vocabulary::PaddedVocabulary;
 
-/// What the fullest device of a stage holds under a launcher.
+/// What the fullest device of a stage holds under a launcher, with the other stages that it has in turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StageMemory {
     /// Its predicted peak, as the plan has it.
@@ -104,18 +105,25 @@ impl StageMemory {
     }
 }
 
-/// What each stage of a plan holds where the launcher holds this besides; none where nobody knows: neither what the launcher holds,
-/// nor, of a model whose shapes are not known, how many bytes that is.
+/// What each stage of a plan, or each device with all of its stages, holds where the launcher holds this besides; none where nobody
+/// knows: neither what the launcher holds, nor, of a model whose shapes are not known, how many bytes that is.
 pub(crate) fn of_stages(question: &ExportQuestion<'_>, held: Option<&Held>) -> Option<Vec<StageMemory>> {
     let held = held?;
-    let stages = &question.plan.stages;
+    let firsts = question.plan.first_stages();
     let added: Vec<Vec<Added>> = if held.is_nothing() {
-        vec![Vec::new(); stages.len()]
+        vec![Vec::new(); firsts.len()]
     } else {
         let edges = Edges::of(question.plan, question.model?);
-        (0..stages.len()).map(|stage| held.added(question.plan, &edges, stage)).collect()
+        (0..firsts.len())
+            .map(|first| held.added(question.plan, &edges, &in_turn(question.plan, first)))
+            .collect()
     };
-    Some(stages.iter().zip(added).map(|(stage, added)| of_stage(stage, added)).collect())
+    Some(firsts.iter().zip(added).map(|(stage, added)| of_stage(stage, added)).collect())
+}
+
+/// The stages that the devices of a stage have in turn, which is the first of them.
+fn in_turn(plan: &Plan, first: usize) -> Vec<usize> {
+    (first..plan.stages.len()).step_by(plan.positions().max(1)).collect()
 }
 
 fn of_stage(stage: &PlanStage, added: Vec<Added>) -> StageMemory {
@@ -128,7 +136,7 @@ fn of_stage(stage: &PlanStage, added: Vec<Added>) -> StageMemory {
 }
 
 /// What people must know of it: which stages do not fit, or that nobody knows.
-pub(crate) fn warnings(stages: Option<&[StageMemory]>, launcher: Launcher) -> Vec<String> {
+pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, launcher: Launcher) -> Vec<String> {
     let Some(stages) = stages else {
         let why = format!(
             "what {launcher} holds besides the plan's bytes is not known here: whether the plan fits is not said again"
@@ -137,8 +145,12 @@ pub(crate) fn warnings(stages: Option<&[StageMemory]>, launcher: Launcher) -> Ve
     };
     let lack = |(index, stage): (usize, &StageMemory)| {
         let capacity = stage.capacity.filter(|_| stage.verdict() == Verdict::DoesNotFit)?;
+        let beside = match in_turn(plan, index).get(1..) {
+            None | Some([]) => String::new(),
+            Some(others) => format!(", which takes turns with {},", listed(others)),
+        };
         Some(format!(
-            "stage {index} does not fit under {launcher}: {} predicted and {} that it adds are {} more than the {capacity} of its \
+            "stage {index}{beside} does not fit under {launcher}: {} predicted and {} that it adds are {} more than the {capacity} of its \
              device; recommend a plan for devices of less capacity than they have, or export to another launcher",
             stage.predicted,
             stage.added_bytes(),

@@ -123,6 +123,43 @@ fn shards_and_formats_are_counted_by_hand() {
     }
 }
 
+/// The same GPT-2 on two places with two stages in turn: a device holds what its stages hold together, and of their tensors those of
+/// one at a time: the output of its last forward pass, the input of its next, the gradient that it works on, and the one that it sent.
+#[test]
+fn stages_in_turn_are_counted_by_device() {
+    let mut case = case(vec![1, 2, 1, 1], 1.into(), 2.into());
+    case.virtual_stages = 2;
+    let (mut plan, model) = (case.plan(), case.model());
+    plan.training.precision = Precision::Bf16;
+    let hidden = SAMPLES * TOKENS * HIDDEN * 2;
+    let between = [("outputs", hidden), ("gradients", hidden), ("gradients", hidden), ("inputs", hidden)];
+    let rows = 28 * HIDDEN * (2 + 4 + 2 + 4);
+    // The last stage has one micro-batch in flight.
+    let logits = 28 * TOKENS * SAMPLES * (4 + 2);
+    let expected = [
+        [&between[..], &[("vocabulary", rows)]].concat(),
+        [&between[..], &[("vocabulary", rows + logits)]].concat(),
+    ];
+    assert_eq!(added("megatron", &plan, &model), expected);
+    let parameters = |stage: usize| -> u64 {
+        model.rank_parameters(&plan.stages[stage].config, 0).iter().map(|of| of.elements()).sum()
+    };
+    for (device, found) in added("megatron-bridge", &plan, &model).iter().enumerate() {
+        let wider = 2 * (parameters(device) + parameters(device + 2));
+        assert_eq!(found.last(), Some(&("wider gradients", wider)), "device {device}");
+        assert_eq!(found[..5], expected[device]);
+    }
+    assert_eq!(added("other", &plan, &model), vec![Vec::new(); 2]);
+    let memory = exported("megatron", &plan, &model).memory.unwrap();
+    let least = memory[1].total();
+    (1..4).step_by(2).for_each(|stage| plan.stages[stage].capacity = least.0 - 1024);
+    let made = exported("megatron", &plan, &model);
+    let verdicts: Vec<Verdict> = made.memory.iter().flatten().map(StageMemory::verdict).collect();
+    assert_eq!(verdicts, [Verdict::FitsWithoutMargin, Verdict::DoesNotFit]);
+    let told = made.warnings.iter().find(|warning| warning.contains("does not fit")).unwrap();
+    assert!(told.starts_with("stage 1, which takes turns with 3, does not fit under megatron"), "{told}");
+}
+
 /// A BERT of three blocks on three stages: embedding and a block, a block, and the last one with pooler, dropout and classifier.
 #[test]
 fn bert_under_gpipe_is_counted_by_hand() {

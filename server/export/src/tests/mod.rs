@@ -12,6 +12,7 @@ mod random;
 mod reasons;
 mod recomputed;
 mod refused;
+mod turns;
 
 use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
 
@@ -34,6 +35,7 @@ fn case(stages: Vec<usize>, tensor: Degrees, data: Degrees) -> CutTransformer {
     CutTransformer {
         model,
         stages,
+        virtual_stages: 1,
         tensor,
         data,
         nodes: 1,

@@ -41,6 +41,7 @@ fn cases() -> impl Strategy<Value = CutTransformer> {
             CutTransformer {
                 model,
                 stages,
+                virtual_stages: 1,
                 tensor: tensor.into(),
                 data: data.into(),
                 nodes: 1,

@@ -55,6 +55,7 @@ fn cut(launcher: Launcher, mut stages: Vec<usize>, is_llama: bool, is_tied: bool
         model,
         devices_per_node: stages.len() as u32,
         stages,
+        virtual_stages: 1,
         tensor: 1.into(),
         data: 1.into(),
         nodes: 1,

@@ -32,6 +32,7 @@ fn case(degree: u32, schedule: &str) -> CutTransformer {
     CutTransformer {
         model,
         stages: vec![2, 3, 2, 1],
+        virtual_stages: 1,
         tensor: 1.into(),
         data: degree.into(),
         nodes: 1,

@@ -35,7 +35,6 @@ impl Plans {
         let settings = settings(request.envelope_options.unwrap_or_default());
         let wrapping = Wrapping::of(envelope.unwrap_or_default(), &name, settings)?;
         let mut record = self.store.get_plan(&name).await?;
-        record.content.check_flat("name", "exported")?;
         let binding = Some(request.binding.as_str()).filter(|binding| !binding.is_empty());
         if let Some(binding) = binding {
             let binding = BindingName::parse("binding", binding)?;

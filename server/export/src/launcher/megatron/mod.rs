@@ -1,7 +1,9 @@
 //! Megatron-LM with Megatron-Core: the flags of `pretrain_gpt.py`, or of `pretrain_hybrid.py`.
 //!
 //! The cut is the layout (`--pipeline-model-parallel-layout`), which says any of them: `E` the embedding, `t` a block, `L` the
-//! final norm with the head and the loss, `|` between stages. The hybrid model has it in `--hybrid-layer-pattern`.
+//! final norm with the head and the loss, `|` between stages. The hybrid model has it in `--hybrid-layer-pattern`. Of stages that
+//! devices have in turn (its virtual pipeline stages) either one has all, in the order of the model: stage k is on the devices of
+//! place k modulo the places along the pipeline, as in the plan.
 
 pub(super) mod gpt;
 pub(super) mod rule;
@@ -49,6 +51,7 @@ const PADDED_TO: u64 = 128;
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     question.check_schedule(&[Schedule::OneFOneB])?;
     let grid = question.grid()?;
+    check_turns(question, &grid)?;
     let (transformer, cut) = question.transformer()?;
     let gpt = Gpt::of(&transformer)?;
     let is_hybrid = question.variant == Variant::Hybrid;
@@ -89,7 +92,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         );
     }
     let about = format!(
-        "Blocks of the stages: {}. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …",
+        "Blocks of the stages{}: {}. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …",
+        grid.turns(),
         cut.listed_blocks()
     );
     let script = torchrun.script(
@@ -103,6 +107,32 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let command = torchrun.words().into_iter().chain([program.to_owned()]).chain(flags).collect();
     let files = vec![ExportedFile::new("train.sh", script)];
     Ok(Written { files, command, environment, ranks, warnings, held: Some(held), ..Written::default() })
+}
+
+/// Refuses what Megatron's interleaved schedule does not run: places along the pipeline are two or more, and micro-batches go in groups
+/// of as many.
+///
+/// # Errors
+/// The plan's stages take turns otherwise.
+pub(super) fn check_turns(question: &ExportQuestion<'_>, grid: &Grid) -> Result<(), Refused> {
+    if !grid.is_interleaved() {
+        return Ok(());
+    }
+    let micro_batches = question.plan.training.micro_batches;
+    let why = if grid.stages < 2 {
+        "has all stages in turn on the devices of one place, and Megatron takes turns on two or more along the pipeline: recommend one with \
+         a single stage"
+            .to_owned()
+    } else if !micro_batches.is_multiple_of(grid.stages) {
+        format!(
+            "has {micro_batches} micro-batches for {} places along the pipeline, and Megatron's stages take turns with groups of as many: \
+             recommend one with a multiple of it",
+            grid.stages
+        )
+    } else {
+        return Ok(());
+    };
+    Err(vec![StageRefusal::of_plan(why)])
 }
 
 fn model_flags(transformer: &Transformer, gpt: Gpt, layers: Flag) -> Vec<Flag> {
@@ -160,14 +190,19 @@ fn share(share: f64) -> String {
 
 fn parallel_flags(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut) -> Vec<Flag> {
     let mut flags = vec![flag("pipeline-model-parallel-size", grid.stages)];
-    // The hybrid model's pattern has the cut, and the GPT model is cut evenly by itself.
-    if question.variant == Variant::Usual && (!cut.is_even() || cut.has_ends_elsewhere()) {
+    // The hybrid model's pattern has the cut, and the GPT model is cut evenly by itself, a stage for each device.
+    if question.variant == Variant::Usual && is_said(cut, grid) {
         flags.push(flag("pipeline-model-parallel-layout", layout(cut)));
     }
     flags.push(flag("tensor-model-parallel-size", grid.shards));
     flags.push(flag("micro-batch-size", question.samples_per_replica(grid)));
     flags.push(flag("global-batch-size", question.samples()));
     flags
+}
+
+/// Whether Megatron is told where to cut: by itself each device has one stage, of as many blocks as the others.
+pub(super) fn is_said(cut: &Cut, grid: &Grid) -> bool {
+    grid.is_interleaved() || !cut.is_even() || cut.has_ends_elsewhere()
 }
 
 /// The cut as Megatron writes it, one letter a block: `Ett|tttt|tL`.
@@ -276,9 +311,15 @@ fn precision_flags(question: &ExportQuestion<'_>) -> Vec<Flag> {
     }
 }
 
-/// What Megatron's pipelines and its vocabulary hold. Outputs that were sent are deallocated.
+/// What Megatron's pipelines and its vocabulary hold. Outputs that were sent are deallocated: where stages take turns, which send while
+/// they compute, in front of the next forward pass. There the input of that pass has come by then, and the gradient that was sent last
+/// goes with the next backward pass.
 pub(super) fn held(transformer: &Transformer, grid: &Grid) -> Held {
+    let in_turn = if grid.is_interleaved() { MicroBatches::Some(1) } else { MicroBatches::None };
     Held {
+        outputs: in_turn,
+        inputs: in_turn,
+        input_gradients: in_turn,
         gradients: MicroBatches::Some(1),
         vocabulary: PaddedVocabulary::of(transformer, PADDED_TO * u64::from(grid.shards), grid.shards),
         ..Held::default()

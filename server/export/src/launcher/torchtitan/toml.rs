@@ -52,7 +52,7 @@ enum Replicas {
 }
 
 impl Replicas {
-    fn of(Grid { stages, replicas, shards }: Grid) -> Self {
+    fn of(Grid { stages, replicas, shards, .. }: Grid) -> Self {
         if replicas > 1 && (stages > 1 || shards > 1) {
             Self::Sharing(replicas)
         } else {

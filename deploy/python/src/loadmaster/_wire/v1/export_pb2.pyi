@@ -359,8 +359,8 @@ class ExportPlanResponse(google.protobuf.message.Message):
 
     @property
     def memory(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ExportedStageMemory]:
-        """What the fullest device of each stage holds under this launcher, in order; empty where nobody knows what the launcher
-        holds besides, which `warnings` says then.
+        """What the fullest device of each stage holds under this launcher, in order, with all stages that it has in turn; empty where
+        nobody knows what the launcher holds besides, which `warnings` says then.
         """
 
     @property
@@ -436,7 +436,9 @@ class ExportedStageMemory(google.protobuf.message.Message):
     VERDICT_FIELD_NUMBER: builtins.int
     LEDGER_FIELD_NUMBER: builtins.int
     stage: builtins.int
-    """The stage."""
+    """The stage; where devices have several in turn (`virtual_stages` of the plan) the first of these, and all numbers are of the
+    device.
+    """
     predicted_bytes: builtins.int
     """Its predicted peak, as the plan has it."""
     total_bytes: builtins.int
@@ -616,7 +618,9 @@ class RankPlace(google.protobuf.message.Message):
     rank: builtins.int
     """The launcher's number of it."""
     stage: builtins.int
-    """Its stage."""
+    """Its stage; where devices have several in turn (`virtual_stages` of the plan) the first of these: the others are every
+    (stages / virtual_stages)-th behind it.
+    """
     replica: builtins.int
     """Its replica of the stage."""
     shard: builtins.int

@@ -190,7 +190,8 @@ class Plan(google.protobuf.message.Message):
     virtual_stages: builtins.int
     """How many of its stages each device has, where they are interleaved (Megatron-LM's virtual pipeline stages): stage k is on the
     devices of stage k modulo (stages / virtual_stages), and the peak of each is that of its device, which holds all of them. 0
-    where each device has one. Such plans are not trained, exported, bound or predicted anew.
+    where each device has one. Such plans are not trained, bound or predicted anew; Megatron, Megatron-Bridge and programs of one's
+    own are exported to.
     """
     @property
     def training(self) -> loadmaster._wire.v1.training_pb2.TrainingSpec:
@@ -1069,7 +1070,8 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     """Stages that each device has, interleaved under SCHEDULE_ONE_F_ONE_B, which is then the default (Megatron-LM's virtual pipeline
     stages): as many micro-batches as there are devices along the pipeline, or a multiple of it. 0 and 1 ask for one each, at most 64. With one device per stage,
     or uniform grids, on all devices in their order; OBJECTIVE_MIN_ITERATION_TIME and OBJECTIVE_MIN_PEAK_MEMORY. Such plans are
-    planned and simulated, with memory actions, too, and not trained.
+    planned, simulated and exported, with memory actions, too, and not trained; LAUNCHER_MEGATRON,
+    LAUNCHER_MEGATRON_BRIDGE and LAUNCHER_OTHER take them.
     """
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.recommend_pb2.DeviceGroup]:

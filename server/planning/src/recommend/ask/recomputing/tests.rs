@@ -130,6 +130,7 @@ fn cut(launcher: Launcher, is_llama: bool, stages: Vec<usize>) -> CutTransformer
         model,
         devices_per_node: stages.len() as u32,
         stages,
+        virtual_stages: 1,
         tensor: 1.into(),
         data: 1.into(),
         nodes: 1,

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Written by Loadmaster for plans/golden; do not edit: export again.
+# Blocks of the stages, 2 on each device in turn: 1, 3, 2, 1, 2, 3. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …
+set -euo pipefail
+
+# Tensor shards need their kernels and collectives in order.
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+
+MODEL=(
+    --num-layers 12
+    --hidden-size 64
+    --ffn-hidden-size 256
+    --num-attention-heads 4
+    --seq-length 128
+    --max-position-embeddings 128
+    --position-embedding-type learned_absolute
+    --normalization LayerNorm
+    --norm-epsilon 1e-5
+    --attention-dropout 0.1
+    --hidden-dropout 0.1
+    --vocab-size 1000
+)
+PLAN=(
+    --pipeline-model-parallel-size 3
+    --pipeline-model-parallel-layout "Et|ttt|tt|t|tt|tttL"
+    --tensor-model-parallel-size 2
+    --micro-batch-size 2
+    --global-batch-size 12
+    --bf16
+    --optimizer sgd
+    --sgd-momentum 0.9
+    --weight-decay 0.0
+)
+
+exec torchrun --standalone --nproc-per-node=6 pretrain_gpt.py "${MODEL[@]}" "${PLAN[@]}" "$@"

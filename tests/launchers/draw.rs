@@ -16,6 +16,8 @@ struct Ways {
     has_degrees: bool,
     /// Several stages.
     has_stages: bool,
+    /// Several stages on each device in turn.
+    has_turns: bool,
     /// Stages that have an end of the model alone.
     has_bare_ends: bool,
     schedules: &'static [&'static str],
@@ -36,6 +38,7 @@ const ALL: Ways = Ways {
     has_tied_heads: true,
     has_degrees: true,
     has_stages: true,
+    has_turns: false,
     has_bare_ends: true,
     schedules: &["1F1B", "GPipe"],
     has_bubbles: true,
@@ -51,6 +54,7 @@ const MEGATRON: Ways = Ways {
     schedules: &["1F1B"],
     recompute: &["none", "layer", "stage", "first 1 blocks", "first 2 blocks"],
     recomputes_equal_stages: true,
+    has_turns: true,
     ..ALL
 };
 
@@ -79,7 +83,8 @@ impl Ways {
             }
             Launcher::Trainer => Self { has_stages: false, ..ALL },
             Launcher::MegatronBridge => Self { precisions: &["bf16", "bf16-gradients"], ..MEGATRON },
-            Launcher::Megatron | Launcher::Accelerate => MEGATRON,
+            Launcher::Megatron => MEGATRON,
+            Launcher::Accelerate => Self { has_turns: false, ..MEGATRON },
             _ => Self { schedules: &["1F1B"], ..ALL },
         }
     }
@@ -100,9 +105,14 @@ pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> Cu
         (true, false) => (1, 1 + lots.below(8) as u32),
         (false, _) => (1, 1),
     };
-    let mut stages: Vec<usize> = (0..1 + lots.below(if ways.has_stages { 4 } else { 1 }))
-        .map(|_| 1 + lots.below(5) as usize)
-        .collect();
+    // Every third plan, of shorter stages.
+    let each = if ways.has_turns && lots.below(3) == 0 { 2 + lots.below(2) } else { 1 };
+    let (positions, longest) = match each {
+        1 => (1 + lots.below(if ways.has_stages { 4 } else { 1 }), 5),
+        _ => (2 + lots.below(3), 3),
+    };
+    let mut stages: Vec<usize> =
+        (0..positions * each).map(|_| 1 + lots.below(longest) as usize).collect();
     let recompute = *lots.of(ways.recompute);
     let is_equal = recompute == "stage" && ways.recomputes_equal_stages;
     if is_equal {
@@ -139,11 +149,16 @@ pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> Cu
         tied: ways.has_tied_heads && lots.below(2) == 0,
         dropout: if is_llama { 0.0 } else { 0.1 },
     };
-    let world = tensor * data * stages.len() as u32;
+    let (positions, each) = (positions as u32, each as u32);
+    let world = tensor * data * positions;
     let nodes = if ways.has_degrees && world.is_multiple_of(2) && lots.below(4) == 0 { 2 } else { 1 };
     let schedule = *lots.of(ways.schedules);
-    let fewest = if ways.has_bubbles || schedule == "GPipe" { 1 } else { stages.len() as u32 };
-    let micro_batches = fewest + lots.below(2 * stages.len() as u64) as u32;
+    let fewest = if ways.has_bubbles || schedule == "GPipe" { 1 } else { positions };
+    let micro_batches = match each {
+        1 => fewest + lots.below(2 * u64::from(positions)) as u32,
+        // They go in groups of as many.
+        _ => positions * (1 + lots.below(3) as u32),
+    };
     let (tensor, data) = if ways.has_unlike_stages {
         unlike(tensor * data, tensor, stages.len(), lots)
     } else {
@@ -159,6 +174,7 @@ pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> Cu
         nodes,
         devices_per_node: world / nodes,
         stages,
+        virtual_stages: each,
         micro_batch,
         micro_batches,
         schedule: schedule.to_owned(),
@@ -193,8 +209,12 @@ pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Lots) -> Opti
     if count < 2 {
         return None;
     }
+    if plan.is_interleaved() && lots.below(4) == 0 {
+        plan.training.micro_batches += 1;
+        return Some("micro-batches in no groups");
+    }
     let stage = &mut plan.stages[lots.below(count as u64) as usize];
-    Some(match lots.below(6) {
+    Some(match lots.below(7) {
         0 if ways.has_unlike_recompute => {
             stage.recompute = RecomputePolicy::Stage;
             "a stage that is computed again at once"
@@ -222,6 +242,10 @@ pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Lots) -> Opti
             plan.training.schedule = Schedule::OneFOneB;
             plan.training.micro_batches = count as u32 - 1;
             "fewer micro-batches than stages"
+        }
+        5 if !ways.has_turns && count.is_multiple_of(2) => {
+            plan.virtual_stages = 2;
+            "stages in turn"
         }
         _ => {
             plan.training.schedule = Schedule::PipeDream;

@@ -91,8 +91,13 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Parameters on a shard of a stage.
-fn parameters(plan: &Plan, model: &Model, stage: usize, shard: u32) -> u64 {
+/// Parameters on a shard of a stage, and of those that its devices have in turn with it.
+fn parameters(plan: &Plan, model: &Model, first: usize, shard: u32) -> u64 {
+    let stages = (first..plan.stages.len()).step_by(plan.positions());
+    stages.map(|stage| of_stage(plan, model, stage, shard)).sum()
+}
+
+fn of_stage(plan: &Plan, model: &Model, stage: usize, shard: u32) -> u64 {
     let config = plan.stages[stage].config;
     let shard = Shard { index: shard, degree: config.tensor_degree };
     let layers = config.layers().filter_map(|index| model.layers().get(index));

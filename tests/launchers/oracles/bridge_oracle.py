@@ -14,6 +14,7 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.training.config.container import PretrainConfigContainer
 from megatron.training.config.instantiate_utils import InstantiationMode
+from megatron.training.models.dist_utils import build_virtual_pipeline_stages
 from megatron.training.models.gpt import GPTModelBuilder
 
 import megatron_layers
@@ -41,6 +42,7 @@ OTHERS = {
         "expert_model_parallel_size": 2,
         "virtual_pipeline_model_parallel_size": 5,
         "pipeline_model_parallel_layout": "Et*3|tL",
+        "microbatch_group_size_per_vp_stage": 7,
         "num_layers_in_first_pipeline_stage": 1,
         "account_for_loss_in_pipeline_split": True,
         "sequence_parallel": True,
@@ -128,15 +130,16 @@ def build(config: PretrainConfigContainer, rank: int, world: int) -> tuple[Rank,
     )
     tensor_parallel.random.initialize_rng_tracker(force_reset=True)
     config.model.finalize()
+    groups, each = ProcessGroupCollection.use_mpu_process_groups(), model.virtual_pipeline_model_parallel_size
     with torch.device("meta"):
-        net = GPTModelBuilder(config.model).build_model(ProcessGroupCollection.use_mpu_process_groups())
+        chunks = build_virtual_pipeline_stages(GPTModelBuilder(config.model).build_model, groups, each)
     built = Rank(
         rank=rank,
         stage=parallel_state.get_pipeline_model_parallel_rank(),
         replica=parallel_state.get_data_parallel_rank(),
         shard=parallel_state.get_tensor_model_parallel_rank(),
-        layers=megatron_layers.gpt(net),
-        parameters=sum(parameter.numel() for parameter in net.parameters()),
+        layers=megatron_layers.each(megatron_layers.gpt, chunks),
+        parameters=sum(parameter.numel() for chunk in chunks for parameter in chunk.parameters()),
     )
     replicas = parallel_state.get_data_parallel_world_size()
     train = config.train
@@ -152,6 +155,7 @@ def build(config: PretrainConfigContainer, rank: int, world: int) -> tuple[Rank,
     recompute = model.recompute_granularity, model.recompute_method, model.recompute_num_layers
     return built, {
         "schedule": megatron_layers.SCHEDULES.get(chosen.__name__, chosen.__name__),
+        "turns": megatron_layers.turns(chosen.__name__, model),
         "micro_batch": train.micro_batch_size,
         "micro_batches": num_microbatches_calculator.get_num_microbatches(),
         "global_batch": train.global_batch_size,

@@ -97,6 +97,7 @@ def expected(launcher: Launcher, case: expectation.Case) -> dict[str, Any]:
     facts = {
         # One stage is no pipeline: no launcher has an order of passes for it.
         "schedule": case.schedule if len(case.stages) > 1 else "none",
+        "turns": case.turns,
         "micro_batch": case.micro_batch,
         "micro_batches": case.micro_batches,
         "global_batch": case.global_batch,

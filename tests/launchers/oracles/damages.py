@@ -43,6 +43,27 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("*-*-|*-*-*-*-|", "*-*-*|-*-*-*-|", "block2.attention"),
         Damage("*-*-|*-*-*-*-|", "*-*-*-*-*-*-|", "evenly divisible"),
     ],
+    "megatron@0.19/gpt-turns": [
+        # Two stages of one device in each other's place, all device by device, and one for each device.
+        Damage("Et|ttt|tt|t|tt|tttL", "Et|tt|tt|t|ttt|tttL", "layers is [['embedding', 'block0'], ['block5']]"),
+        Damage("Et|ttt|tt|t|tt|tttL", "Et|t|ttt|tt|tt|tttL", "layers is [['embedding', 'block0'], ['block5', 'block6']]"),
+        Damage("Et|ttt|tt|t|tt|tttL", "Etttt|ttttt|tttL", "layers is ['embedding', 'block0', 'block1'"),
+        Damage("Et|ttt|tt|t|tt|tttL", "Et|ttt|ttt|tt|tttL", "must be divisible by pipeline_model_parallel_size"),
+        Damage("--bf16", "--no-overlap-p2p-communication", "turns is [2, 3, 'otherwise']"),
+        Damage(
+            "--global-batch-size", "--microbatch-group-size-per-virtual-pipeline-stage", "turns is [2, 12, 'overlapping']"
+        ),
+    ],
+    "megatron@0.19/gpt-turns+hybrid": [
+        Damage(
+            "*-|*-*-*-|*-*-|*-|*-*-|",
+            "*-|*-*-|*-*-|*-|*-*-*-|",
+            "layers is [['embedding', 'block0'], ['block5']]",
+        ),
+    ],
+    "megatron@0.19/llama-turns": [
+        Damage("--recompute-method", "--recompute-modules", "recompute"),
+    ],
     "torchtitan@0.3/llama-uneven": [
         # It parses, and the model has no head.
         Damage('"lm_head"]', '"output"]', "layers is"),
@@ -240,6 +261,15 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("  optimizer: sgd\n", "", "optimizer is ['lion'"),
         Damage("ddp:\n  use_distributed_optimizer: false\n", "ddp:\n", "zero_stage is 1"),
         Damage("recompute_method: uniform", "recompute_method: block", "recompute is"),
+    ],
+    "megatron-bridge@0.6/llama-turns": [
+        Damage("Ett|t|ttt|t|tt|tL", "Ett|ttt|t|t|tt|tL", "rank 0: layers is [['embedding', 'block0', 'block1'], ['block5']"),
+        # What the file leaves out stays the recipe's.
+        Damage("  virtual_pipeline_model_parallel_size: 3\n", "", "conflicts with pipeline_model_parallel_layout"),
+        Damage("  overlap_p2p_comm: true\n", "", "turns is [3, 2, 'otherwise']"),
+        Damage("  batch_p2p_comm: false\n", "", "turns is [3, 2, 'otherwise']"),
+        Damage("  overlap_p2p_comm_warmup_flush: false", "  overlap_p2p_comm_warmup_flush: true", "'otherwise'"),
+        Damage("  microbatch_group_size_per_vp_stage: 2\n", "", "turns is [3, 7, 'overlapping']"),
     ],
     "trainer@5.23/one-stage": [
         Damage("--per_device_train_batch_size=2", "--per_device_batch_size=2", "per_device_batch_size"),

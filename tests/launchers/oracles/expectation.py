@@ -51,6 +51,8 @@ class Case:
     """`fp32`; `bf16`, whose gradients are added up in fp32; or `bf16-gradients`, whose gradients are bf16, too."""
     recompute: str
     """`none`, `layer`, `stage`, `first 2 blocks` of every stage, or `2 blocks at once`."""
+    virtual_stages: int = 1
+    """How many stages each device has in turn."""
 
     @property
     def computes_in(self) -> str:
@@ -63,8 +65,18 @@ class Case:
         return "fp32" if self.precision == "bf16" else "as parameters"
 
     @property
+    def positions(self) -> int:
+        """Places along the pipeline: a stage k is on the devices of place k modulo these."""
+        return len(self.stages) // self.virtual_stages
+
+    @property
     def world(self) -> int:
-        return sum(tensor * data for tensor, data in zip(self.tensor, self.data, strict=True))
+        return sum(self.tensor[at] * self.data[at] for at in range(self.positions))
+
+    @property
+    def turns(self) -> list[Any] | None:
+        """How stages take turns: so many on each device, with groups of so many micro-batches, sending while they compute."""
+        return [self.virtual_stages, self.positions, "overlapping"] if self.virtual_stages > 1 else None
 
     @property
     def global_batch(self) -> int:
@@ -153,17 +165,21 @@ def _affine(inputs: int, outputs: int, shards: int) -> int:
 def ranks(case: Case, padding: Padding) -> list[dict[str, Any]]:
     """Every rank in order, with its place in the grid, its layers and its parameters.
 
-    Ranks count along the shards first, then the replicas, then the stages.
+    Ranks count along the shards first, then the replicas, then the places along the pipeline. Layers are those of the only stage of a
+    rank, or of each one that it has in turn.
     """
     expected: list[dict[str, Any]] = []
-    for stage, (tensor, data) in enumerate(zip(case.tensor, case.data, strict=True)):
-        layers = layers_of(case, stage)
+    for place in range(case.positions):
+        tensor, data = case.tensor[place], case.data[place]
+        stages = [layers_of(case, stage) for stage in range(place, len(case.stages), case.positions)]
+        layers = [layer for stage in stages for layer in stage]
         parameters = sum(parameters_of(case.model, layer, tensor, padding) for layer in layers)
         # A head that shares the embedding's table has none of its own where the table is.
         if case.model.tied and "embedding" in layers and "head" in layers:
             parameters -= parameters_of(case.model, "head", tensor, padding)
+        held = stages if case.virtual_stages > 1 else layers
         for replica in range(data):
             for shard in range(tensor):
-                place = {"rank": len(expected), "stage": stage, "replica": replica, "shard": shard}
-                expected.append({**place, "layers": layers, "parameters": parameters})
+                rank = {"rank": len(expected), "stage": place, "replica": replica, "shard": shard}
+                expected.append({**rank, "layers": held, "parameters": parameters})
     return expected

@@ -1,10 +1,15 @@
 """What models of Megatron-Core hold, and its words for schedules and recomputation in ours."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-SCHEDULES = {"forward_backward_pipelining_without_interleaving": "1F1B", "forward_backward_no_pipelining": "none"}
+SCHEDULES = {
+    "forward_backward_pipelining_without_interleaving": "1F1B",
+    "forward_backward_pipelining_with_interleaving": "1F1B",
+    "forward_backward_no_pipelining": "none",
+}
 
 # Granularity, method and number of layers.
 RECOMPUTE = {(None, None, None): "none", ("full", "uniform", 1): "layer"}
@@ -24,6 +29,20 @@ def rule(told: Any) -> list[Any]:
     if told.optimizer == "sgd":
         return ["sgd", told.sgd_momentum, told.weight_decay]
     return [told.optimizer, told.adam_beta1, told.adam_beta2, told.adam_eps, told.weight_decay]
+
+
+def turns(schedule: str, told: Any) -> list[Any] | None:
+    """How stages take turns: so many on each device, with groups of so many micro-batches, and when they send; none where each has one."""
+    if schedule != "forward_backward_pipelining_with_interleaving":
+        return None
+    overlaps = told.overlap_p2p_comm and not told.batch_p2p_comm and not told.overlap_p2p_comm_warmup_flush
+    sends = "overlapping" if overlaps else "otherwise"
+    return [told.virtual_pipeline_model_parallel_size, told.microbatch_group_size_per_vp_stage, sends]
+
+
+def each(name: Callable[[torch.nn.Module], list[str]], chunks: list[torch.nn.Module]) -> list[Any]:
+    """The layers of the only stage of a rank, or of each one that it has in turn."""
+    return name(chunks[0]) if len(chunks) == 1 else [name(chunk) for chunk in chunks]
 
 
 def gpt(model: torch.nn.Module) -> list[str]:

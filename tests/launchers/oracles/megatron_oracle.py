@@ -14,9 +14,11 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.ssm.mlp_layer import MLPLayer
 from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 from megatron.training import arguments
 from megatron.training.argument_utils import gpt_config_from_args, hybrid_config_from_args
+from megatron.training.models.dist_utils import build_virtual_pipeline_stages
 from megatron.training.models.gpt import GPTModelBuilder
 from megatron.training.models.hybrid import HybridModelBuilder
 
@@ -66,22 +68,25 @@ def build(args: Namespace, rank: int) -> tuple[Rank, dict[str, Any]]:
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=args.tensor_model_parallel_size,
         pipeline_model_parallel_size=args.pipeline_model_parallel_size,
+        virtual_pipeline_model_parallel_size=args.virtual_pipeline_model_parallel_size,
         context_parallel_size=args.context_parallel_size,
         order="tp-cp-ep-pp-dp" if args.use_tp_pp_dp_mapping else "tp-cp-ep-dp-pp",
         create_gloo_process_groups=False,
     )
     tensor_parallel.random.initialize_rng_tracker(force_reset=True)
+    groups, each = ProcessGroupCollection.use_mpu_process_groups(), args.virtual_pipeline_model_parallel_size
     with torch.device("meta"):
-        model = builder(args).build_model(ProcessGroupCollection.use_mpu_process_groups())
+        chunks = build_virtual_pipeline_stages(builder(args).build_model, groups, each)
+    name = megatron_layers.gpt if args.hybrid_layer_pattern is None else megatron_layers.hybrid
     built = Rank(
         rank=rank,
         stage=parallel_state.get_pipeline_model_parallel_rank(),
         replica=parallel_state.get_data_parallel_rank(),
         shard=parallel_state.get_tensor_model_parallel_rank(),
-        layers=(megatron_layers.gpt if args.hybrid_layer_pattern is None else megatron_layers.hybrid)(model),
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        layers=megatron_layers.each(name, chunks),
+        parameters=sum(parameter.numel() for chunk in chunks for parameter in chunk.parameters()),
     )
-    return built, facts(args)
+    return built, facts(args, chunks[0].config)
 
 
 def builder(args: Namespace) -> GPTModelBuilder | HybridModelBuilder:
@@ -115,7 +120,7 @@ def local_hybrid_stack(normalization: str) -> ModuleSpec:
     )
 
 
-def facts(args: Namespace) -> dict[str, Any]:
+def facts(args: Namespace, config: TransformerConfig) -> dict[str, Any]:
     num_microbatches_calculator.init_num_microbatches_calculator(
         0, args.rampup_batch_size, args.global_batch_size, args.micro_batch_size, args.data_parallel_size
     )
@@ -127,6 +132,7 @@ def facts(args: Namespace) -> dict[str, Any]:
     recompute = megatron_layers.recomputed(args.recompute_granularity, args.recompute_method, length)
     return {
         "schedule": megatron_layers.SCHEDULES.get(chosen, chosen),
+        "turns": megatron_layers.turns(chosen, config),
         "micro_batch": args.micro_batch_size,
         "micro_batches": num_microbatches_calculator.get_num_microbatches(),
         "global_batch": args.global_batch_size,

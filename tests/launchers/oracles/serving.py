@@ -58,7 +58,8 @@ class Rank:
     stage: int
     replica: int
     shard: int
-    layers: list[str]
+    layers: list[str] | list[list[str]]
+    """Of the only stage; of each one where it has several in turn."""
     parameters: int | None
 
 

@@ -22,7 +22,7 @@ use super::ask::{
 };
 use super::chunked::{ChunksQuestion, better};
 use super::find::Job;
-use super::interleaved::InterleavedQuestion;
+use super::interleaved::{InterleavedQuestion, check_launcher};
 use super::named_stages::{GIVEN, named_stages, untouched};
 use super::plan::{NamedPlan, Writer};
 use crate::cost::{Factors, KindOfDevice, Prices};
@@ -205,7 +205,12 @@ impl PlanQuestion {
     fn interleaved(&self, prepared: Prepared<'_>, stop: &Stop) -> Result<Plan, QuestionError> {
         let Prepared { mut writer, job, wish, reach, prices } = prepared;
         let request = &self.request;
+        check_launcher(&wish)?;
         let allowed = request.allowed.as_ref().map(|allowed| self.there(allowed, &mut writer));
+        let allowed = match (allowed, &wish.rules) {
+            (Some(any), Some(rules)) => Some(rules.allowed(&any)?),
+            (allowed, _) => allowed,
+        };
         let objective = request.objective();
         // Of given stages nothing is searched but what is allowed.
         let is_searched = request.partitioning.is_none() || allowed.is_some();
@@ -217,9 +222,19 @@ impl PlanQuestion {
             writer.notes.extend(left_out.clone());
         }
         let wish = Wish { objective, ..wish };
-        let allowed = allowed.as_ref();
-        let question =
-            InterleavedQuestion { writer: &writer, request, allowed, job, wish: &wish, prices, stop };
+        let (allowed, launched) = (allowed.as_ref(), counting(&wish, job));
+        let cuts = wish.cuts_for(job.model).map_err(RecommendError::Launcher)?;
+        let question = InterleavedQuestion {
+            writer: &writer,
+            request,
+            allowed,
+            launched,
+            job,
+            wish: &wish,
+            cuts: &cuts,
+            prices,
+            stop,
+        };
         question.answer().map_err(|error| match error {
             QuestionError::Recommend(error) => among(error, left_out).into(),
             other => other,
@@ -255,8 +270,7 @@ impl PlanQuestion {
             None => any.clone(),
         };
         let chooser = if request.mode == SearchMode::Mpress { Chooser::Mpress } else { Chooser::Fastest };
-        let counts = |rules: &Rules| rules.recomputing != Recomputing::Anything;
-        let launched = wish.rules.filter(counts).map(|rules| Launched { rules, model: job.model });
+        let launched = counting(&wish, job);
         let choice = Choice { chooser, allowed: &allowed, pace: request.copy_pace, launched };
         let given = request.partitioning.as_ref();
         if given.is_none() {
@@ -383,8 +397,15 @@ impl PlanQuestion {
     /// Whether transfers overlap computing: the same for all plans of a request.
     fn transfers(&self) -> Transfers {
         let kinds: Vec<&str> = self.fleet.kinds().collect();
-        transfers(self.request.overlap, self.request.goal.launcher, &self.chain.framework, &kinds)
+        let Self { request, chain, .. } = self;
+        transfers(request.overlap, request.goal.launcher, &chain.framework, &kinds, request.virtual_stages)
     }
+}
+
+/// The launcher of a wish, where that counts what it computes again.
+fn counting<'a>(wish: &Wish, job: &Job<'a>) -> Option<Launched<'a>> {
+    let counts = |rules: &Rules| rules.recomputing != Recomputing::Anything;
+    wish.rules.filter(counts).map(|rules| Launched { rules, model: job.model })
 }
 
 /// Where the chain may be cut, and what is pinned to which of the devices with these names.

@@ -52,6 +52,8 @@ pub struct Rules {
     pub shared_weights: bool,
     /// Whether it keeps parameters and optimizer state in chunks, or partitions of its own, that leave the device.
     pub chunks: bool,
+    /// Whether devices may have several stages in turn (Megatron-LM's virtual pipeline stages).
+    pub takes_turns: bool,
     /// What to know before running the plan with it, for people; empty where there is nothing.
     pub note: &'static str,
 }
@@ -72,6 +74,7 @@ const MEGATRON: Rules = Rules {
     offloads: &[],
     shared_weights: true,
     chunks: false,
+    takes_turns: true,
     note: "Megatron pads the vocabulary to a multiple of 128 times the tensor degree: the ends of the model \
            need up to that many rows more than predicted",
 };
@@ -82,6 +85,7 @@ const TABLE: [Rules; 14] = [
     Rules { launcher: Launcher::MegatronBridge, ..MEGATRON },
     Rules {
         launcher: Launcher::Accelerate,
+        takes_turns: false,
         note: "accelerate takes uneven stages only as \
                `MegatronLMPlugin(other_megatron_args={\"pipeline_model_parallel_layout\": …})`, and turns \
                context parallelism and recomputation on unless they are written down",
@@ -89,6 +93,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Torchtitan,
+        takes_turns: false,
         recomputing: Recomputing::Alike(&[Counted::AllBlocks]),
         cut: CutUnit::Layer,
         schedules: BOTH,
@@ -97,6 +102,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::TorchPipelining,
+        takes_turns: false,
         recomputing: Recomputing::Alike(&[Counted::EveryLayer, Counted::WholeStages]),
         cut: CutUnit::Layer,
         schedules: BOTH,
@@ -107,6 +113,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Deepspeed,
+        takes_turns: false,
         recomputing: Recomputing::Alike(&[Counted::TrainedAtOnce]),
         cut: CutUnit::Layer,
         chunks: true,
@@ -116,6 +123,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::ColossalAi,
+        takes_turns: false,
         recomputing: Recomputing::FirstBlocksOfEach,
         recompute_per_stage: true,
         chunks: true,
@@ -125,6 +133,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Galvatron,
+        takes_turns: false,
         recomputing: Recomputing::AnyBlocks,
         shape: PlanShape::EqualDevices,
         schedules: BOTH,
@@ -134,6 +143,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Alpa,
+        takes_turns: false,
         recomputing: Recomputing::Alike(&[]),
         shape: PlanShape::PerStageMesh,
         cut: CutUnit::Layer,
@@ -146,6 +156,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Nnscaler,
+        takes_turns: false,
         recomputing: Recomputing::Alike(&[]),
         shape: PlanShape::PerStageMesh,
         cut: CutUnit::Layer,
@@ -154,6 +165,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Pipedream,
+        takes_turns: false,
         recomputing: Recomputing::Alike(&[]),
         schedules: &[Schedule::OneFOneB, Schedule::PipeDream],
         shape: PlanShape::PerStageReplicas,
@@ -164,6 +176,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Torchgpipe,
+        takes_turns: false,
         recomputing: Recomputing::Alike(&[Counted::WholeStages]),
         shape: PlanShape::SinglePipeline,
         cut: CutUnit::Layer,
@@ -175,6 +188,7 @@ const TABLE: [Rules; 14] = [
     },
     Rules {
         launcher: Launcher::Trainer,
+        takes_turns: false,
         recomputing: Recomputing::Alike(&[Counted::AllBlocks]),
         shape: PlanShape::PerStageReplicas,
         cut: CutUnit::Nowhere,

@@ -31,10 +31,14 @@ struct PipelineEngine {
     framework: &'static str,
     overlap: Overlap,
     why: &'static str,
+    /// Why it computes meanwhile where devices have several stages in turn; none where that changes nothing.
+    in_turn: Option<&'static str>,
 }
 
 const MEGATRON: &str = "Megatron's 1F1B waits for each batch of sends and receives, and synchronises the device \
                         (its p2p overlap is of interleaved schedules alone)";
+const MEGATRON_IN_TURN: &str = "Megatron's interleaved 1F1B sends and receives beside what it computes, but for the passes before its first \
+                                backward and behind its last forward one";
 const TORCH: &str = "torch.distributed.pipelining waits for sends and receives before the next pass";
 
 const fn engine(
@@ -43,7 +47,25 @@ const fn engine(
     overlap: Overlap,
     why: &'static str,
 ) -> PipelineEngine {
-    PipelineEngine { launcher, framework, overlap, why }
+    PipelineEngine { launcher, framework, overlap, why, in_turn: None }
+}
+
+/// Megatron's own, by whomever it is started.
+const fn megatron(launcher: Launcher, framework: &'static str) -> PipelineEngine {
+    PipelineEngine {
+        in_turn: Some(MEGATRON_IN_TURN),
+        ..engine(launcher, framework, Overlap::Nothing, MEGATRON)
+    }
+}
+
+impl PipelineEngine {
+    /// What it does where devices have so many stages each.
+    fn does(&self, virtual_stages: u32) -> (Overlap, &'static str) {
+        match self.in_turn.filter(|_| virtual_stages > 1) {
+            Some(why) => (Overlap::Computing, why),
+            None => (self.overlap, self.why),
+        }
+    }
 }
 
 /// The table, a row per launcher that is known. Of frameworks the first row counts that names one: Megatron-DeepSpeed trains
@@ -56,9 +78,9 @@ const ENGINES: [PipelineEngine; 13] = [
         "DeepSpeed's pipeline engine sends and receives synchronously, between its passes",
     ),
     engine(Launcher::Galvatron, "galvatron", Overlap::Nothing, "Galvatron's engine waits as Megatron's does"),
-    engine(Launcher::MegatronBridge, "nemo", Overlap::Nothing, MEGATRON),
+    megatron(Launcher::MegatronBridge, "nemo"),
     engine(Launcher::Accelerate, "accelerate", Overlap::Nothing, MEGATRON),
-    engine(Launcher::Megatron, "megatron", Overlap::Nothing, MEGATRON),
+    megatron(Launcher::Megatron, "megatron"),
     engine(Launcher::Torchtitan, "torchtitan", Overlap::Nothing, TORCH),
     engine(Launcher::TorchPipelining, "torch.distributed.pipelining", Overlap::Nothing, TORCH),
     engine(
@@ -99,23 +121,25 @@ const ENGINES: [PipelineEngine; 13] = [
     ),
 ];
 
-/// Whether transfers overlap computing where devices of these kinds train.
+/// Whether transfers overlap computing where devices of these kinds train so many stages each.
 pub fn transfers(
     asked: Option<Overlap>,
     launcher: Option<Launcher>,
     framework: &str,
     kinds: &[&str],
+    virtual_stages: u32,
 ) -> Transfers {
     if let Some(overlap) = asked {
         return Transfers::because(overlap, "as the request says");
     }
     if let Some(engine) = ENGINES.iter().find(|engine| Some(engine.launcher) == launcher) {
-        return Transfers::because(engine.overlap, engine.why);
+        let (overlap, why) = engine.does(virtual_stages);
+        return Transfers::because(overlap, why);
     }
     let named = framework.to_lowercase();
     if let Some(engine) = ENGINES.iter().find(|engine| named.contains(engine.framework)) {
-        let why = format!("profiled with {framework}; {}", engine.why);
-        return Transfers::because(engine.overlap, &why);
+        let (overlap, why) = engine.does(virtual_stages);
+        return Transfers::because(overlap, &format!("profiled with {framework}; {why}"));
     }
     of_kinds(kinds)
 }
@@ -148,14 +172,14 @@ mod tests {
     use super::*;
 
     fn overlap(launcher: Option<Launcher>, framework: &str, kinds: &[&str]) -> Overlap {
-        transfers(None, launcher, framework, kinds).overlap
+        transfers(None, launcher, framework, kinds, 1).overlap
     }
 
     /// The more is known of what will run, the less is assumed.
     #[test]
     fn request_launcher_framework_and_kind_count_in_this_order() {
         let gpipe = Some(Launcher::Torchgpipe);
-        assert_eq!(transfers(Some(Overlap::Nothing), gpipe, "", &["cpu"]).overlap, Overlap::Nothing);
+        assert_eq!(transfers(Some(Overlap::Nothing), gpipe, "", &["cpu"], 1).overlap, Overlap::Nothing);
         assert_eq!(overlap(gpipe, "DeepSpeed", &["GH200 96 GB"]), Overlap::Computing);
         assert_eq!(overlap(None, "Megatron-DeepSpeed", &["cpu"]), Overlap::Nothing);
         assert_eq!(overlap(None, "libtorch", &["cpu", "cpu"]), Overlap::Computing);
@@ -167,7 +191,7 @@ mod tests {
     /// An answer says which it is and why; a kind of which nothing is known is named.
     #[test]
     fn every_choice_has_its_reason() {
-        let of = |launcher, framework, kind| transfers(None, launcher, framework, &[kind]).reason;
+        let of = |launcher, framework, kind| transfers(None, launcher, framework, &[kind], 1).reason;
         assert!(
             of(Some(Launcher::Deepspeed), "", "cpu").starts_with("blocking: DeepSpeed's pipeline engine")
         );
@@ -180,8 +204,25 @@ mod tests {
         assert!(unknown.starts_with("overlapping: ") && unknown.contains("measured on A100"), "{unknown}");
         assert!(of(None, "", "GH200 96 GB").starts_with("blocking: on GH200 96 GB"));
         assert!(of(None, "", "cpu").starts_with("overlapping: ranks on CPU slots"));
-        let asked = transfers(Some(Overlap::Computing), Some(Launcher::Megatron), "", &["A100"]);
+        let asked = transfers(Some(Overlap::Computing), Some(Launcher::Megatron), "", &["A100"], 1);
         assert_eq!(asked.reason, "overlapping: as the request says");
+    }
+
+    /// Megatron computes meanwhile where stages take turns, and there alone.
+    #[test]
+    fn megatrons_stages_send_beside_their_turns() {
+        let in_turn = |asked, launcher, framework| transfers(asked, launcher, framework, &["A100"], 2);
+        for launcher in [Launcher::Megatron, Launcher::MegatronBridge] {
+            assert_eq!(overlap(Some(launcher), "", &["A100"]), Overlap::Nothing, "{launcher}");
+            let Transfers { overlap, reason } = in_turn(None, Some(launcher), "");
+            assert_eq!(overlap, Overlap::Computing, "{launcher}");
+            assert!(reason.starts_with("overlapping: Megatron's interleaved 1F1B"), "{reason}");
+        }
+        let profiled = in_turn(None, None, "Megatron-LM").reason;
+        assert!(profiled.starts_with("overlapping: profiled with Megatron-LM; Megatron's"), "{profiled}");
+        assert_eq!(in_turn(None, Some(Launcher::Deepspeed), "").overlap, Overlap::Nothing);
+        let asked = in_turn(Some(Overlap::Nothing), Some(Launcher::Megatron), "");
+        assert_eq!(asked.overlap, Overlap::Nothing);
     }
 
     /// Every launcher has one row, whose name no earlier row takes.

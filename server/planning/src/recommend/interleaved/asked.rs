@@ -1,13 +1,28 @@
 //! What of a request no plan with interleaved stages can do.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::stage::StageConfig;
 
 use super::InterleavedQuestion;
+use crate::recommend::ask::Wish;
+
+/// # Errors
+/// The launcher has one stage on each device.
+pub(in crate::recommend) fn check_launcher(wish: &Wish) -> Result<(), Invalid> {
+    let Some(rules) = wish.rules.filter(|rules| !rules.takes_turns) else { return Ok(()) };
+    let why = format!(
+        "is {}, of which no file says interleaved stages: name megatron, megatron-bridge or other, or leave it out (`shape` plans a \
+         uniform grid), or `virtual_stages`",
+        rules.launcher
+    );
+    Err(Invalid::field("launcher", why))
+}
 
 impl InterleavedQuestion<'_> {
     /// # Errors
@@ -19,14 +34,6 @@ impl InterleavedQuestion<'_> {
             let why = "must be 1f1b alone where devices have several stages in turn: name it, or leave `virtual_stages` out";
             let named = !wish.constraints.schedules.is_empty();
             return refuse(if named { "constraints.schedules" } else { "schedule" }, why.to_owned());
-        }
-        if let Some(rules) = &wish.rules {
-            let why = format!(
-                "is {}, for which no export says interleaved stages: leave it out (`shape` plans a uniform grid), or \
-                 `virtual_stages`",
-                rules.launcher
-            );
-            return refuse("launcher", why);
         }
         if wish.mode != SearchMode::Exact {
             let why = format!("is {}, which knows no interleaved stages: leave it out", wish.mode);
@@ -75,7 +82,49 @@ impl InterleavedQuestion<'_> {
             let why = "is not known of interleaved stages: leave it out".to_owned();
             return refuse("merge_layers_to", why);
         }
+        self.check_nodes()?;
+        self.check_said()?;
         self.check_kinds()
+    }
+
+    /// # Errors
+    /// The launcher starts equally many processes on every node, and all devices are taken, of which nodes have other numbers.
+    fn check_nodes(&self) -> Result<(), Invalid> {
+        let Self { wish, request, job, .. } = self;
+        let numbers: BTreeSet<u32> = job.fleet.nodes.iter().map(|node| node.devices).collect();
+        if job.fleet.is_one_node || numbers.len() < 2 || !wish.starts_evenly() {
+            return Ok(());
+        }
+        let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+        let why = format!(
+            "has nodes of other numbers of devices ({}), all of which interleaved stages take, and the launcher starts as many processes \
+             on each: exclude devices, or leave the launcher out",
+            numbers.join(", ")
+        );
+        Err(Invalid::field(if request.goal.cluster.is_some() { "cluster" } else { "devices" }, why))
+    }
+
+    /// Checks that the launcher can say stages that are given, with what they compute again.
+    ///
+    /// # Errors
+    /// It cannot.
+    fn check_said(&self) -> Result<(), Invalid> {
+        let Self { wish, request, job, .. } = self;
+        let (Some(rules), Some(partitioning)) = (&wish.rules, &request.partitioning) else { return Ok(()) };
+        let stages: Vec<_> = partitioning.stages().iter().map(StageConfig::layers).collect();
+        let may_end = |layers: &&RangeInclusive<usize>| !self.cuts.may_end(*layers.end());
+        if let Some(layers) = stages.iter().find(may_end) {
+            let why = format!(
+                "ends a stage with layer {}, and {} keeps that with the next one: end it elsewhere, or leave the launcher out",
+                layers.end(),
+                rules.launcher
+            );
+            return Err(Invalid::field("partitioning", why));
+        }
+        if request.stage_actions.is_empty() {
+            return Ok(());
+        }
+        rules.check_recomputed(job.model, &stages, &request.stage_actions)
     }
 
     /// # Errors

@@ -179,7 +179,7 @@ impl InterleavedQuestion<'_> {
             })
         };
         let Cutting { found, is_complete, looked_at } =
-            cut(&self.wish.cuts, &weights, pipeline.stages(), (patience, self.stop), &mut weigh);
+            cut(self.cuts, &weights, pipeline.stages(), (patience, self.stop), &mut weigh);
         let failed = failed.into_inner();
         // What cannot be predicted might have been better.
         known.is_complete &= is_complete && failed.is_none();

@@ -34,7 +34,7 @@ const MOST_LOOKS: u32 = 4_000;
 pub(super) struct Look {
     pub(super) acted: Vec<Rc<Acted>>,
     /// By device, bytes that it lacks; below 0 what is free.
-    lacks: Vec<i128>,
+    pub(super) lacks: Vec<i128>,
     /// Bytes of the fullest host.
     pub(super) host: u64,
 }
@@ -270,7 +270,11 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
     pub(super) fn look(&self, deeds: &[Deeds]) -> Result<Look, QuestionError> {
         self.looks.set(self.looks.get() + 1);
         let acted = deeds.iter().enumerate().map(|(stage, deeds)| self.replayed(stage, deeds));
-        let acted: Vec<Rc<Acted>> = acted.collect::<Result<_, _>>()?;
+        Ok(self.looked(acted.collect::<Result<_, _>>()?))
+    }
+
+    /// What devices hold whose stages were replayed.
+    pub(super) fn looked(&self, acted: Vec<Rc<Acted>>) -> Look {
         let stages: Vec<&Acted> = acted.iter().map(|acted| &**acted).collect();
         let held = self.pipeline.turns.held(&stages);
         let lacks = held.iter().zip(&self.candidate.stages).map(|(held, first)| {
@@ -285,7 +289,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
             .iter()
             .zip(&stages)
             .map(|(stage, acted)| (&*stage.devices, acted.host_peak()));
-        Ok(Look { lacks: lacks.collect(), host: self.writer.most_of_a_host(pools), acted })
+        Look { lacks: lacks.collect(), host: self.writer.most_of_a_host(pools), acted }
     }
 
     fn replayed(&self, stage: usize, deeds: &Deeds) -> Result<Rc<Acted>, QuestionError> {
@@ -302,12 +306,16 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
 
     fn no_room(&self, nearest: Option<(i128, usize)>) -> QuestionError {
         let Some((lacks, device)) = nearest else { return RecommendError::Stopped.into() };
+        self.lacks_with(lacks, device, &with_all(self.allowed))
+    }
+
+    /// What a device lacks with all that could be done, in words up to what else may help.
+    pub(super) fn lacks_with(&self, lacks: i128, device: usize, all: &str) -> QuestionError {
         let missing = Bytes(u64::try_from(lacks).unwrap_or(u64::MAX));
         let stages: Vec<String> = self.pipeline.turns.own(device).iter().map(ToString::to_string).collect();
         let why = format!(
-            "the device of stages {} lacks {missing} {}, ask for fewer micro-batches{}, or give more devices",
+            "the device of stages {} lacks {missing} {all}, ask for fewer micro-batches{}, or give more devices",
             stages.join(", "),
-            with_all(self.allowed),
             if self.most < u64::MAX { ", allow a higher peak" } else { "" },
         );
         let first = self.candidate.stages.get(device).and_then(|stage| stage.devices.first());

@@ -11,6 +11,7 @@
 //! | `variants` | what may be chosen besides the cuts? |
 //! | `weighed` | what is a way to cut worth? |
 //! | `lighter` | which memory actions make it fit? |
+//! | `sayable` | which of those fit that a launcher can say? |
 //! | `improved` | which others are faster? |
 //! | `deeds` | what may stages do about their memory? |
 //! | `replays` | what is known of what stages hold? |
@@ -19,7 +20,7 @@
 //!
 //! Stage k is on the devices of place k modulo the places along the pipeline, which has all devices in their order. Every way to
 //! cut is weighed by a replay of what each device holds and by simulation; where there are too many the certificate says how far
-//! from any plan's least seconds the best one is that was found. Nobody trains such plans here.
+//! from any plan's least seconds the best one is that was found. Nobody trains such plans here; launchers that take turns are told them.
 
 mod asked;
 mod best;
@@ -29,6 +30,7 @@ mod improved;
 mod lighter;
 mod pipeline;
 mod replays;
+mod sayable;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -44,7 +46,7 @@ use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::actions::{Allowed, StageActions};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
-use super::acted::CopyLinks;
+use super::acted::{CopyLinks, Launched};
 use super::answer::{QuestionError, RecommendError};
 use super::ask::{Variant, Wish};
 use super::find::{Candidate, Effort, Inquiry, Job, KnownOrders};
@@ -54,6 +56,7 @@ use crate::cost::{Market as _, Prices};
 use crate::fleet::Subset;
 use crate::predict::MOST_PASSES;
 use crate::search::{Choice, Cuts, StageCosts, Stop};
+pub(super) use asked::check_launcher;
 use lighter::Lighter;
 use pipeline::{Pipeline, places, repeated};
 pub use turns::{HeldTogether, NoTurns};
@@ -70,8 +73,12 @@ pub(super) struct InterleavedQuestion<'a> {
     pub(super) request: &'a PlanRequest,
     /// Which actions may be chosen; none where none are to be.
     pub(super) allowed: Option<&'a Allowed>,
+    /// The launcher that is to say them; none where it says any, or nobody is named.
+    pub(super) launched: Option<Launched<'a>>,
     pub(super) job: &'a Job<'a>,
     pub(super) wish: &'a Wish,
+    /// Where the chain may be cut, the launcher's restrictions included.
+    pub(super) cuts: &'a Cuts,
     pub(super) prices: &'a Prices<'a>,
     pub(super) stop: &'a Stop,
 }
@@ -85,7 +92,7 @@ impl InterleavedQuestion<'_> {
         self.check()?;
         let whole = Subset::whole(self.job.fleet);
         let repeated = repeated(self.job.fleet, self.request.virtual_stages);
-        let cuts = self.wish.cuts.without_pins();
+        let cuts = self.cuts.without_pins();
         let (effort, orders) = (Effort::usual(self.stop), KnownOrders::default());
         let inquiry = Inquiry {
             market: self.prices,
@@ -152,7 +159,10 @@ impl InterleavedQuestion<'_> {
     ) -> Result<Plan, QuestionError> {
         let most = self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
         let lighter = Lighter::new(self.writer, pipeline, candidate, (allowed, links), most, self.stop)?;
-        let actions: Vec<StageActions> = lighter.lightened()?;
+        let actions: Vec<StageActions> = match self.launched {
+            Some(launched) => lighter.sayable(launched)?,
+            None => lighter.lightened()?,
+        };
         Ok(self.writer.interleaved(pipeline, candidate, Some((&actions, links)), SOLVER)?.plan)
     }
 

@@ -63,7 +63,8 @@ impl InterleavedQuestion<'_> {
         let Some(allowed) = self.allowed else {
             return writer.plan(&recommend(prices, job, wish, stop)?.best, SOLVER);
         };
-        let choice = Choice { chooser: Chooser::Fastest, allowed, pace: request.copy_pace, launched: None };
+        let choice =
+            Choice { chooser: Chooser::Fastest, allowed, pace: request.copy_pace, launched: self.launched };
         let known = KnownAlone::default();
         let question = ActionsQuestion { writer, job, wish, given: None, choice, stop, known: &known };
         question.answer().map(|(plan, _)| plan)

@@ -2,6 +2,7 @@
 
 mod acted;
 mod held;
+mod launched;
 mod refused;
 
 use loadmaster_proto::name::ClusterName;

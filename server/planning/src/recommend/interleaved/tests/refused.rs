@@ -32,7 +32,7 @@ fn what_they_cannot_do_is_refused_by_name() {
             scene.request.goal.objective = Some(Objective::MinPeakMemory);
             scene.request.allowed = Some(Allowed::default());
         }),
-        ("launcher", &|scene| scene.request.goal.launcher = Some(Launcher::Megatron)),
+        ("launcher", &|scene| scene.request.goal.launcher = Some(Launcher::Deepspeed)),
         ("search_mode", &|scene| scene.request.mode = SearchMode::Amp),
         ("shape", &|scene| scene.request.goal.shape = PlanShape::PerStageMesh),
         ("constraints.schedules", &|scene| {

@@ -75,7 +75,7 @@ async fn stages_take_turns_on_their_devices() {
     assert!(listed.to_string().contains(name), "{listed}");
     for (verb, word) in [
         (&["plan", "validate", name][..], "trained"),
-        (&["plan", "export", name, "--launcher", "megatron"], "exported"),
+        (&["plan", "export", name, "--launcher", "deepspeed"], "2 stages in turn on each device"),
         (&["plan", "predict", "--plan", name], "predicted anew"),
         (
             &["plan", "bind", name, "--nodes", "n0", "--device-indices", "0,1", "--device-kind", "cpu"],
@@ -89,7 +89,7 @@ async fn stages_take_turns_on_their_devices() {
     for (more, option) in [
         (&["--memory", "chunks", "--host-memory", "1GiB"][..], "--virtual-stages"),
         (&["--objective", "min-devices"], "--objective"),
-        (&["--launcher", "megatron"], "--launcher"),
+        (&["--launcher", "deepspeed"], "--launcher"),
         (
             &["--micro-batches", "3", "--micro-batch-size", "4", "--objective", "min-iteration-time"],
             "--micro-batches",
@@ -99,6 +99,27 @@ async fn stages_take_turns_on_their_devices() {
         let refused = cli(&planner, &[&ask[..], more].concat());
         assert!(refused.code != 0 && refused.stderr.contains(option), "{more:?}: {}", refused.stderr);
     }
+}
+
+/// A plan for Megatron keeps to what that can say, and its layout has all four stages, which two ranks take in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn stages_in_turn_are_exported_to_megatron() {
+    let (planner, _worker) = scene();
+    let megatron = ["--launcher", "megatron", "--objective", "min-iteration-time", "--micro-batch-size", "4"];
+    let found = asked(&planner, "2x512MiB", &megatron);
+    let name = found["name"].as_str().unwrap();
+    let exported = json(&planner, &["plan", "export", name]);
+    let words: Vec<&str> = exported["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let value = |flag: &str| words[words.iter().position(|word| *word == flag).unwrap() + 1];
+    assert_eq!(value("--pipeline-model-parallel-layout").split('|').count(), 4, "{words:?}");
+    assert_eq!(value("--pipeline-model-parallel-size"), "2");
+    let stages = |list: &str| -> Vec<u64> {
+        let stage = |of: &Value| of["stage"].as_u64().unwrap_or(0);
+        exported[list].as_array().unwrap().iter().map(stage).collect()
+    };
+    assert_eq!((stages("ranks"), stages("memory")), (vec![0, 1], vec![0, 1]), "{exported}");
+    let written = json(&planner, &["plan", "export", name, "--launcher", "other"]);
+    assert!(written["files"].to_string().contains("virtual_stages"), "{written}");
 }
 
 /// Where memory is short, actions are chosen that make the stages of each device fit together: the timeline has their copies, and

@@ -204,8 +204,8 @@ impl Plan {
             return Ok(());
         }
         let why = format!(
-            "is of a plan with {} interleaved stages on each device, which is planned and simulated, and is not {what}: recommend \
-             one with a single stage on each device",
+            "is of a plan with {} interleaved stages on each device, which is planned, simulated and exported, and is not {what}: \
+             recommend one with a single stage on each device",
             self.virtual_stages
         );
         Err(Invalid::field(field, why))

@@ -111,8 +111,7 @@ pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> Cu
         1 => (1 + lots.below(if ways.has_stages { 4 } else { 1 }), 5),
         _ => (2 + lots.below(3), 3),
     };
-    let mut stages: Vec<usize> =
-        (0..positions * each).map(|_| 1 + lots.below(longest) as usize).collect();
+    let mut stages: Vec<usize> = (0..positions * each).map(|_| 1 + lots.below(longest) as usize).collect();
     let recompute = *lots.of(ways.recompute);
     let is_equal = recompute == "stage" && ways.recomputes_equal_stages;
     if is_equal {

@@ -129,7 +129,7 @@ fn what_is_chosen_already_is_no_remedy() {
         let violation = told(host_copy);
         assert_eq!(
             (violation.field.as_str(), violation.description.contains("`made`")),
-            ("host_memory", helps)
+            ("host_memory_bytes", helps)
         );
         assert!(violation.description.contains("give more"), "{violation:?}");
     }

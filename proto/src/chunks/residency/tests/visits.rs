@@ -195,6 +195,10 @@ proptest! {
         }
 
         let need = &needs.iter().find(|(payload, _)| *payload == of.payload).unwrap().1;
+        if let Some(before) = of.needed.checked_sub(1).filter(|before| of.fetched <= *before && !of.is_over_end()) {
+            let early = Visit { needed: before, ..of };
+            refused(&case, &with(early), true, "", &[&own, "neither begins nor ends with a step that uses it"])?;
+        }
         let Some(last) = need.last_gradient() else { return Ok(()) };
         let is_changed = need.gradients.iter().any(|step| (of.needed..of.leaves).contains(step));
         if is_changed && of.leaves <= last {

@@ -35,6 +35,12 @@ impl Invalid {
         self
     }
 
+    /// The same violations, each told anew.
+    #[must_use]
+    pub fn map(self, told: impl FnMut(Violation) -> Violation) -> Self {
+        Self { violations: self.violations.into_iter().map(told).collect() }
+    }
+
     /// The same violations in the entry `index` of a list: paths like `[3].first_layer`, for [`Invalid::of_field`].
     #[must_use]
     pub(crate) fn of_entry(self, index: usize) -> Self {

@@ -8,6 +8,7 @@ pub mod compared;
 pub mod constraints;
 pub mod copy_rates;
 pub mod findings;
+pub mod given;
 pub mod goal;
 pub mod lane_rates;
 pub mod objective;

@@ -7,7 +7,7 @@ use loadmaster_proto::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, Domain, Node, Tier, priors,
 };
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::plan::binding::GivenNode;
+use loadmaster_proto::plan::given::GivenNode;
 
 use super::{FleetError, NodePart, PlannedFleet, build, order};
 
@@ -205,6 +205,17 @@ fn node(
         let why = "or device_uuids is required: no cluster says which devices the node has";
         return Err(Invalid::field(path("device_indices"), why));
     }
+    let twice = |field: &str, place: usize, named: &str| {
+        Invalid::field(path(&format!("{field}[{place}]")), format!("is {named}, which is given twice"))
+    };
+    let mut indices = BTreeSet::new();
+    if let Some(place) = of.indices.iter().position(|index| !indices.insert(index)) {
+        return Err(twice("device_indices", place, &of.indices[place].to_string()));
+    }
+    let mut uuids = BTreeSet::new();
+    if let Some(place) = of.uuids.iter().position(|uuid| !uuid.is_empty() && !uuids.insert(uuid)) {
+        return Err(twice("device_uuids", place, &of.uuids[place]));
+    }
     let device = |place: usize| {
         let own = u32::try_from(place).unwrap_or(u32::MAX);
         ClusterDevice {
@@ -323,5 +334,12 @@ mod tests {
         assert_eq!(field(given("a", &[0], ""), &two), "nodes[0].device_kind");
         let unknown = GivenNode { kind: Some("third".to_owned()), ..given("a", &[0], "") };
         assert_eq!(field(unknown, &two), "nodes[0].memory_bytes");
+    }
+    #[test]
+    fn a_device_that_is_given_twice_is_named_as_it_was_given() {
+        let field = |node: GivenNode| described(&[node], &USUAL).unwrap_err().violations()[0].field.clone();
+        assert_eq!(field(given("a", &[1, 0, 0], "")), "nodes[0].device_indices[2]");
+        let uuids = ["GPU-a", "GPU-a"].map(str::to_owned).to_vec();
+        assert_eq!(field(GivenNode { uuids, ..given("a", &[], "") }), "nodes[0].device_uuids[1]");
     }
 }

@@ -12,7 +12,8 @@ use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::{BindingName, ClusterName, PlanName, ProfileName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::binding::{Binding, GivenNode};
+use loadmaster_proto::plan::binding::Binding;
+use loadmaster_proto::plan::given::GivenNodes;
 use loadmaster_proto::wire::v1;
 
 use super::Plans;
@@ -48,7 +49,7 @@ impl Plans {
     ) -> Result<v1::Binding, ApiError> {
         let v1::BindPlanRequest { plan, nodes, node_list, cluster, other_profiles, validate_only } = request;
         let name = PlanName::parse("plan", &plan)?;
-        let given = GivenNode::all(nodes, &node_list)?;
+        let given = GivenNodes::of(nodes, &node_list)?;
         let asked = Some(cluster.as_str()).filter(|cluster| !cluster.is_empty());
         let asked = asked.map(|cluster| ClusterName::parse("cluster", cluster)).transpose()?;
         let others = other_names(&other_profiles)?;
@@ -66,7 +67,8 @@ impl Plans {
             let Some(cluster) = cluster else {
                 return Err(ApiError::Defect { failed: "a fleet has lost its cluster".to_owned() });
             };
-            let GivenFleet { fleet, others } = of_given(cluster, &given, &kinds)?;
+            let GivenFleet { fleet, others } =
+                of_given(cluster, &given.nodes, &kinds).map_err(|invalid| given.told(invalid))?;
             // What a request says of nodes is not how they copy.
             let fleet = match &describes {
                 Describes::Stored(..) => fleet.with_cluster(cluster.clone()),
@@ -114,10 +116,10 @@ impl Plans {
     async fn describes(
         &self,
         plan: &Plan,
-        given: &[GivenNode],
+        given: &GivenNodes,
         asked: Option<ClusterName>,
     ) -> Result<Describes, ApiError> {
-        let own_kind = given.iter().position(|node| node.kind.is_some());
+        let own_kind = given.nodes.iter().position(|node| node.kind.is_some());
         let cluster = match (asked, own_kind) {
             (Some(cluster), Some(index)) => {
                 let why = format!("is said by {cluster}: leave it out, or the cluster");
@@ -131,9 +133,10 @@ impl Plans {
             let kinds = usual_kinds(plan);
             let usual: Vec<(&str, Bytes)> =
                 kinds.iter().map(|(kind, &bytes)| (kind.as_str(), bytes)).collect();
-            return Ok(Describes::Request(described(given, &usual)?));
+            let cluster = described(&given.nodes, &usual).map_err(|invalid| given.told(invalid))?;
+            return Ok(Describes::Request(cluster));
         };
-        if let Some(index) = given.iter().position(|node| node.memory.is_some()) {
+        if let Some(index) = given.nodes.iter().position(|node| node.memory.is_some()) {
             let why = format!(
                 "is said by {cluster}: leave it out, or say the kind of the devices (`device_kind`), and no cluster"
             );

@@ -1,0 +1,188 @@
+//! The nodes that a scheduler gave.
+
+use crate::bytes::Bytes;
+use crate::cluster::import::hostlist;
+use crate::error::{Invalid, Violation, in_range};
+use crate::name::{checked_kind, checked_name};
+use crate::wire::{field, v1};
+
+/// Most nodes of a request.
+pub const MAX_GIVEN_NODES: usize = 4_096;
+/// Most devices of a node, as clusters have them.
+const MAX_DEVICES: usize = crate::cluster::MAX_NODE_DEVICES;
+/// Most switches above a node.
+const MAX_SWITCHES: usize = crate::cluster::MAX_TIERS;
+/// Longest UUID.
+const MAX_UUID: usize = 128;
+
+/// A node that a scheduler gave.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GivenNode {
+    /// Name, as the scheduler says it.
+    pub name: String,
+    /// Indices of its devices; empty for all that its cluster has, or where they are named by UUID.
+    pub indices: Vec<u32>,
+    /// Their UUIDs, in the same order, or none.
+    pub uuids: Vec<String>,
+    /// Kind of its devices, where no cluster says it.
+    pub kind: Option<String>,
+    /// Bytes that training may use on each, where no cluster says it.
+    pub memory: Option<Bytes>,
+    /// The switches above it, farthest first.
+    pub switches: Vec<String>,
+}
+
+/// The nodes of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenNodes {
+    /// In the request's order.
+    pub nodes: Vec<GivenNode>,
+    /// Whether they are those of `node_list`, which has no entries to name.
+    pub is_list: bool,
+}
+
+impl GivenNodes {
+    /// The nodes of a request, checked one by one: those of `nodes`, or of `node_list`.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn of(nodes: Vec<v1::GivenNode>, node_list: &str) -> Result<Self, Invalid> {
+        let is_list = !node_list.is_empty();
+        let nodes = match (nodes.is_empty(), node_list) {
+            (true, "") => {
+                let why = "or node_list is required: which nodes did the scheduler give?";
+                return Err(Invalid::field("nodes", why));
+            }
+            (false, "") => nodes
+                .into_iter()
+                .enumerate()
+                .map(|(index, node)| {
+                    GivenNode::of(node).map_err(|invalid| invalid.under(&format!("nodes[{index}]")))
+                })
+                .collect::<Result<Vec<GivenNode>, Invalid>>()?,
+            (true, list) => {
+                let names = hostlist::expand(list).map_err(|why| Invalid::field("node_list", why))?;
+                names.into_iter().map(|name| GivenNode { name, ..GivenNode::default() }).collect()
+            }
+            (false, _) => {
+                return Err(Invalid::field("node_list", "and nodes name nodes twice: give one of them"));
+            }
+        };
+        let given = Self { nodes, is_list };
+        in_range("nodes", given.nodes.len(), 1..=MAX_GIVEN_NODES).map_err(|invalid| given.told(invalid))?;
+        Ok(given)
+    }
+
+    /// What is wrong with them, of the field that names them: of a list it is the list, and the node is told by its name.
+    #[must_use]
+    pub fn told(&self, invalid: Invalid) -> Invalid {
+        if !self.is_list {
+            return invalid;
+        }
+        invalid.map(|Violation { field, description }| {
+            let Some(rest) = field.strip_prefix("nodes") else { return Violation { field, description } };
+            let entry = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+            let node = entry.and_then(|(index, _)| self.nodes.get(index.parse::<usize>().ok()?));
+            let within = entry.map_or("", |(_, within)| within.trim_start_matches('.'));
+            let description = match node {
+                // What is wrong with a name says it.
+                Some(node) if within != "name" => {
+                    let is_of = if within.is_empty() { String::new() } else { format!("{within} ") };
+                    format!("{}: {is_of}{description}", node.name)
+                }
+                _ => description,
+            };
+            Violation { field: "node_list".to_owned(), description }
+        })
+    }
+}
+
+impl GivenNode {
+    fn of(node: v1::GivenNode) -> Result<Self, Invalid> {
+        let v1::GivenNode { name, device_indices, device_uuids, device_kind, memory_bytes, switches } = node;
+        checked_name("name", &name, crate::name::MAX_NAME_BYTES)?;
+        in_range("device_indices", device_indices.len(), 0..=MAX_DEVICES)?;
+        in_range("device_uuids", device_uuids.len(), 0..=MAX_DEVICES)?;
+        let indices: Vec<u32> = field("device_indices", device_indices)?;
+        if !indices.is_empty() && !device_uuids.is_empty() && indices.len() != device_uuids.len() {
+            let why = format!(
+                "are {}, and device_indices {}: name each device in both",
+                device_uuids.len(),
+                indices.len()
+            );
+            return Err(Invalid::field("device_uuids", why));
+        }
+        for (index, uuid) in device_uuids.iter().enumerate() {
+            checked_name(&format!("device_uuids[{index}]"), uuid, MAX_UUID)?;
+        }
+        if !device_kind.is_empty() {
+            checked_kind("device_kind", &device_kind)?;
+        }
+        let memory: u64 = field("memory_bytes", memory_bytes)?;
+        let switches: Vec<String> = match switches.as_str() {
+            "" => Vec::new(),
+            path => path.split('.').map(str::to_owned).collect(),
+        };
+        in_range("switches", switches.len(), 0..=MAX_SWITCHES)?;
+        switches.iter().try_for_each(|name| checked_name("switches", name, crate::name::MAX_NAME_BYTES))?;
+        Ok(Self {
+            name,
+            indices,
+            uuids: device_uuids,
+            kind: Some(device_kind).filter(|kind| !kind.is_empty()),
+            memory: (memory > 0).then_some(Bytes(memory)),
+            switches,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(invalid: &Invalid) -> Vec<(&str, &str)> {
+        invalid.violations().iter().map(|of| (of.field.as_str(), of.description.as_str())).collect()
+    }
+
+    /// A hostlist is a text: what is wrong with a node of it is told of the list, with the node's name.
+    #[test]
+    fn nodes_of_a_list_are_told_by_name() {
+        let given = GivenNodes::of(Vec::new(), "gpu[001-003]").unwrap();
+        let invalid = |field: &str| given.told(Invalid::field(field, "is wrong"));
+        assert_eq!(
+            told(&invalid("nodes[2].device_indices[1]")),
+            [("node_list", "gpu003: device_indices[1] is wrong")]
+        );
+        assert_eq!(told(&invalid("nodes[2].name")), [("node_list", "is wrong")]);
+        assert_eq!(told(&invalid("nodes[0]")), [("node_list", "gpu001: is wrong")]);
+        assert_eq!(told(&invalid("nodes")), [("node_list", "is wrong")]);
+        assert_eq!(told(&invalid("cluster")), [("cluster", "is wrong")]);
+        let named = v1::GivenNode { name: "gpu001".to_owned(), ..v1::GivenNode::default() };
+        let given = GivenNodes::of(vec![named], "").unwrap();
+        assert_eq!(
+            told(&given.told(Invalid::field("nodes[0].name", "is wrong"))),
+            [("nodes[0].name", "is wrong")]
+        );
+    }
+
+    #[test]
+    fn too_many_nodes_are_told_where_they_are_named() {
+        let list = GivenNodes::of(Vec::new(), "n[1-4097]").unwrap_err();
+        assert_eq!(told(&list), [("node_list", "is 4097, must be 1 to 4096")]);
+        let node = |index: usize| v1::GivenNode { name: format!("n{index}"), ..v1::GivenNode::default() };
+        let nodes = GivenNodes::of((0..4_097).map(node).collect(), "").unwrap_err();
+        assert_eq!(told(&nodes), [("nodes", "is 4097, must be 1 to 4096")]);
+    }
+
+    #[test]
+    fn nodes_are_named_once() {
+        let node = || vec![v1::GivenNode { name: "n".to_owned(), ..v1::GivenNode::default() }];
+        let field = |nodes: Vec<v1::GivenNode>, list: &str| {
+            GivenNodes::of(nodes, list).unwrap_err().violations()[0].field.clone()
+        };
+        assert_eq!(field(Vec::new(), ""), "nodes");
+        assert_eq!(field(node(), "n"), "node_list");
+        assert_eq!(field(Vec::new(), "n["), "node_list");
+        assert_eq!(field(vec![v1::GivenNode::default()], ""), "nodes[0].name");
+    }
+}

@@ -1,27 +1,28 @@
-//! Which nodes does nothing tell apart?
+//! Which machines does nothing tell apart?
 //!
-//! Nodes that are alike and in the same domains are a group: which of them is taken makes no difference. Nor does it matter
-//! which of two domains is taken first that contain the same, as long as nothing was taken of either.
+//! Machines whose parts are alike, and that are in the same domains, are a group: which of them is taken makes no difference. Nor
+//! does it matter which of two domains is taken first that contain the same, as long as nothing was taken of either.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::machines::Machine;
 use crate::search::Fleet;
 
-/// Nodes of a fleet that are alike and in the same domains.
+/// Machines of a fleet that are alike and in the same domains.
 #[derive(Debug, Clone)]
 pub(super) struct AlikeGroup {
-    /// Index of their kind, which counts links and devices too: nodes of one look are alike.
+    /// Index of their kind, which counts links and devices of all parts too: machines of one look are alike.
     pub(super) look: usize,
     /// Their domains, nearest tier first.
     pub(super) domains: Vec<u32>,
-    /// Indices of the nodes.
-    pub(super) nodes: Vec<usize>,
+    /// Indices of the machines.
+    pub(super) machines: Vec<usize>,
 }
 
-/// The nodes of a fleet in groups.
+/// The machines of a fleet in groups.
 #[derive(Debug, Clone)]
 pub(super) struct Alike {
-    /// In the fleet's order of their first nodes.
+    /// In the order of their first machines.
     pub(super) groups: Vec<AlikeGroup>,
     /// By tier and domain: a number that domains share which contain the same.
     contents: Vec<HashMap<u32, usize>>,
@@ -36,29 +37,29 @@ enum Seen {
     Untouched(usize),
 }
 
-/// What tells a group from others when the next node is taken.
+/// What tells a group from others when the next machine is taken.
 pub(super) type Mark = (usize, Vec<(u8, u64)>);
 
 impl Alike {
     /// `classes` are numbers of the nodes: those of others are not alike, whatever else they are. Of nodes beyond the list it is 0.
-    pub(super) fn of(fleet: &Fleet, classes: &[usize]) -> Self {
+    pub(super) fn of(fleet: &Fleet, machines: &[Machine<'_>], classes: &[usize]) -> Self {
         let mut looks: Vec<usize> = Vec::new();
         let mut groups: Vec<AlikeGroup> = Vec::new();
         let mut known: HashMap<(usize, &[u32]), usize> = HashMap::new();
-        for (index, node) in fleet.nodes.iter().enumerate() {
-            let class = |node: usize| classes.get(node).copied().unwrap_or_default();
+        for (index, machine) in machines.iter().enumerate() {
             let is_like = |&look: &usize| {
-                fleet.nodes.get(look).is_some_and(|other| node.is_like(other)) && class(look) == class(index)
+                machines.get(look).is_some_and(|other| are_alike(fleet, classes, machine, other))
             };
             let look = looks.iter().position(is_like).unwrap_or_else(|| {
                 looks.push(index);
                 looks.len() - 1
             });
-            let group = *known.entry((look, node.domains.as_slice())).or_insert_with(|| {
-                groups.push(AlikeGroup { look, domains: node.domains.clone(), nodes: Vec::new() });
+            let domains = domains(fleet, machine);
+            let group = *known.entry((look, domains)).or_insert_with(|| {
+                groups.push(AlikeGroup { look, domains: domains.to_vec(), machines: Vec::new() });
                 groups.len() - 1
             });
-            groups[group].nodes.push(index);
+            groups[group].machines.push(index);
         }
         let tiers = fleet.tiers.len();
         Self { contents: contents(&groups, tiers), is_nested: is_nested(&groups, tiers), groups }
@@ -81,6 +82,23 @@ impl Alike {
     }
 }
 
+/// Whether nothing but their names and places tells two machines apart: part by part they are of one class, and alike.
+pub(super) fn are_alike(fleet: &Fleet, classes: &[usize], one: &Machine<'_>, other: &Machine<'_>) -> bool {
+    let class = |node: usize| classes.get(node).copied().unwrap_or_default();
+    let is_like = |one: usize, other: usize| {
+        let nodes = fleet.nodes.get(one).zip(fleet.nodes.get(other));
+        nodes.is_some_and(|(one, other)| one.is_like(other)) && class(one) == class(other)
+    };
+    let mut parts = one.parts.iter().zip(&other.parts);
+    one.parts.len() == other.parts.len() && parts.all(|(one, other)| is_like(one.node, other.node))
+}
+
+/// The domains of a machine, which all of its parts are in.
+pub(super) fn domains<'f>(fleet: &'f Fleet, machine: &Machine<'_>) -> &'f [u32] {
+    let first = machine.parts.first().and_then(|part| fleet.nodes.get(part.node));
+    first.map_or(&[], |node| &node.domains)
+}
+
 /// By tier: the content of each domain as a number.
 fn contents(groups: &[AlikeGroup], tiers: usize) -> Vec<HashMap<u32, usize>> {
     let mut by_tier: Vec<HashMap<u32, usize>> = Vec::with_capacity(tiers);
@@ -92,7 +110,7 @@ fn contents(groups: &[AlikeGroup], tiers: usize) -> Vec<HashMap<u32, usize>> {
             let Some(&domain) = group.domains.get(tier) else { continue };
             let inner = tier.checked_sub(1).and_then(|inner| Some((inner, *group.domains.get(inner)?)));
             match inner {
-                None => parts.entry(domain).or_default().push((group.look, group.nodes.len())),
+                None => parts.entry(domain).or_default().push((group.look, group.machines.len())),
                 Some((inner, of)) => {
                     if below.insert((domain, of)) {
                         let content = by_tier.get(inner).and_then(|known| known.get(&of)).copied();

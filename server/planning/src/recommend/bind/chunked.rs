@@ -59,7 +59,7 @@ impl<'a> ChunkedPricer<'a> {
         };
         let nodes: Option<Vec<&FleetNode>> = way.iter().map(|seat| ways.fleet.nodes.get(seat.node)).collect();
         let nodes = nodes?;
-        let inside = way.iter().zip(&nodes).filter(|(seat, _)| seat.taken > 1).map(|(_, node)| node.inside);
+        let inside = way.iter().zip(&nodes).filter(|(seat, _)| seat.taken() > 1).map(|(_, node)| node.inside);
         let across = nodes.iter().filter(|_| nodes.len() > 1).map(|node| node.outside);
         let Some(slowest) = inside.chain(across).reduce(Link::slower) else { return Some(own) };
         Some(LaneRates {

@@ -1,5 +1,6 @@
 //! How nodes copy, as far as that tells them or their devices apart: a search for orders sees links between nodes alone.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use loadmaster_proto::bytes::Bytes;
@@ -14,6 +15,8 @@ struct Copying {
     to_host: Vec<Option<CopyLink>>,
     /// By pair of devices.
     between: Vec<Option<CopyLink>>,
+    /// By device and one of another part of its node.
+    beside: Vec<Option<CopyLink>>,
     class: Option<LinkClass>,
     /// Ways to the host that devices share, with the indices of the part's devices; both empty where none is shared.
     uplinks: Vec<Uplink>,
@@ -22,11 +25,15 @@ struct Copying {
 }
 
 impl Copying {
-    fn of(fleet: &PlannedFleet, part: Range<u32>) -> Self {
+    /// `given` are the devices of each node that were given, those of all of its parts.
+    fn of(fleet: &PlannedFleet, part: Range<u32>, given: &HashMap<&str, Vec<u32>>) -> Self {
         let name = part.clone().next().and_then(|first| fleet.device(first)).map(|device| &device.node);
         let Some(node) = name.and_then(|name| fleet.described(name)) else { return Self::default() };
         let devices: Vec<u32> = part.filter_map(|device| Some(fleet.device(device)?.index)).collect();
         let pairs = devices.iter().flat_map(|&from| devices.iter().map(move |&to| (from, to)));
+        let others = given.get(node.name.as_str()).into_iter().flatten();
+        let others: Vec<u32> = others.filter(|device| !devices.contains(device)).copied().collect();
+        let beside = devices.iter().flat_map(|&from| others.iter().map(move |&to| (from, to)));
         let uplinks = node.copies.as_ref().map(|copies| copies.uplinks.clone()).unwrap_or_default();
         Self {
             to_host: devices.iter().map(|&device| node.host_link_of(device)).collect(),
@@ -34,6 +41,7 @@ impl Copying {
                 .filter(|(from, to)| from < to)
                 .map(|(from, to)| node.copies_between(from, to))
                 .collect(),
+            beside: beside.map(|(from, to)| node.copies_between(from, to)).collect(),
             class: node.link_class,
             devices: if uplinks.is_empty() { Vec::new() } else { devices },
             uplinks,
@@ -45,13 +53,20 @@ impl Copying {
     fn is_uniform(&self) -> bool {
         let are_same = |links: &[Option<CopyLink>]| links.windows(2).all(|pair| pair[0] == pair[1]);
         let has_all = |uplink: &Uplink| self.devices.iter().all(|device| uplink.devices.contains(device));
-        are_same(&self.to_host) && are_same(&self.between) && self.uplinks.iter().all(has_all)
+        are_same(&self.to_host)
+            && are_same(&self.between)
+            && are_same(&self.beside)
+            && self.uplinks.iter().all(has_all)
     }
 }
 
 fn all(fleet: &PlannedFleet) -> impl Iterator<Item = Copying> {
-    let begins = fleet.fleet.begins();
-    fleet.fleet.nodes.iter().zip(begins).map(|(node, begin)| Copying::of(fleet, begin..begin + node.devices))
+    let mut given: HashMap<&str, Vec<u32>> = HashMap::new();
+    for device in fleet.devices() {
+        given.entry(device.node.as_str()).or_default().push(device.index);
+    }
+    let parts = fleet.fleet.nodes.iter().zip(fleet.fleet.begins());
+    parts.map(move |(node, begin)| Copying::of(fleet, begin..begin + node.devices, &given))
 }
 
 /// By node of the fleet: a number that those share which copy alike.

@@ -3,6 +3,7 @@
 use super::Bound;
 use super::needs::BindError;
 use super::price::Price;
+use super::visits::Parting;
 use super::ways::{Seat, Ways};
 use crate::search::Stop;
 
@@ -10,13 +11,13 @@ use crate::search::Stop;
 const WORK: u64 = 1 << 17;
 /// Most ways that are priced, and the least.
 const LOOKS: std::ops::RangeInclusive<u64> = 24..=2_048;
-/// Nodes that are taken to come by a way, per look.
+/// Machines that are taken to come by a way, per look.
 const STEPS: u64 = 64;
 /// How close to a bound is on it, as a share.
 const SAME: f64 = 1e-12;
 
-/// The fastest of all ways, if there are not too many; else the best of some, and of swapping nodes of it. None where no way has
-/// seconds.
+/// The fastest of all ways, if there are not too many; else the best of some, and of swapping machines of it. None where no way
+/// has seconds.
 ///
 /// # Errors
 /// There is no way.
@@ -30,19 +31,12 @@ pub(super) fn fastest(
     let Some((first, seconds)) = some_priced(ways, pricer, first, all, stop) else { return Ok(None) };
     let least = pricer.least(ways, &first).map(|least| least.min(seconds));
     let mut best = Best { way: first, seconds, least, looks: all };
-    let steps = best.looks.saturating_mul(STEPS).saturating_add(ways.ranks() as u64);
-    let mut seen = 0_u64;
-    let are_all = ways.each(steps, &mut |way| {
-        seen += 1;
-        // The first one is priced already.
-        if seen > 1 || way != best.way {
-            best.look(ways, pricer, way);
-        }
-        // Half is for swapping, which finds more than the last nodes of the first way in another order.
-        !best.is_over() && best.looks * 2 > all && !stop.is_requested()
-    });
+    // Half is for swapping, which finds more than the last machines of the first way in another order.
+    let mut are_all = best.look_at_all(ways, pricer, Parting::ByRule, all / 2, stop);
     if !are_all {
         best.swap(ways, pricer, stop);
+    } else if ways.have_parts() {
+        are_all = best.look_at_all(ways, pricer, Parting::InAllWays, 0, stop);
     }
     let is_proven = are_all && pricer.tells_all() || best.is_least();
     let Best { way, seconds, least, .. } = best;
@@ -69,7 +63,7 @@ fn some_priced(
         return Some((first, seconds));
     }
     let mut found = None;
-    ways.each(looks.saturating_mul(STEPS), &mut |way| {
+    ways.each(Parting::InAllWays, looks.saturating_mul(STEPS), &mut |way| {
         looks = looks.saturating_sub(1);
         found = pricer.seconds(ways, way).map(|seconds| (way.to_vec(), seconds));
         found.is_none() && looks > 0 && !stop.is_requested()
@@ -99,6 +93,27 @@ impl Best {
         self.looks == 0 || self.is_least()
     }
 
+    /// Looks at the ways until so many looks are left. Whether those were all.
+    fn look_at_all(
+        &mut self,
+        ways: &Ways<'_>,
+        pricer: &impl Price,
+        parting: Parting,
+        left: u64,
+        stop: &Stop,
+    ) -> bool {
+        let steps = self.looks.saturating_mul(STEPS).saturating_add(ways.ranks() as u64);
+        let mut seen = 0_u64;
+        ways.each(parting, steps, &mut |way| {
+            seen += 1;
+            // The first one is priced already.
+            if seen > 1 || way != self.way {
+                self.look(ways, pricer, way);
+            }
+            !self.is_over() && self.looks > left && !stop.is_requested()
+        })
+    }
+
     /// Prices a way, and keeps it if it is faster.
     fn look(&mut self, ways: &Ways<'_>, pricer: &impl Price, way: &[Seat]) -> bool {
         self.looks = self.looks.saturating_sub(1);
@@ -110,30 +125,31 @@ impl Best {
         true
     }
 
-    /// Swaps any two nodes, one of which may have no rank, as long as that helps.
+    /// Swaps any two machines, one of which may have no rank, as long as that helps.
     fn swap(&mut self, ways: &Ways<'_>, pricer: &impl Price, stop: &Stop) {
         loop {
-            let mut nodes: Vec<usize> = self.way.iter().map(|seat| seat.node).collect();
-            let seated = nodes.len();
-            let idle: Vec<usize> = (0..ways.fleet.nodes.len()).filter(|node| !nodes.contains(node)).collect();
-            nodes.extend(idle);
+            let mut machines = ways.taken(&self.way);
+            let seated = machines.len();
+            let idle: Vec<usize> =
+                (0..ways.machines.len()).filter(|machine| !machines.contains(machine)).collect();
+            machines.extend(idle);
             let mut has_helped = false;
             // Near ones first: neighbours of a pipeline are what links are between.
-            'pairs: for apart in 1..nodes.len() {
-                for one in 0..seated.min(nodes.len() - apart) {
+            'pairs: for apart in 1..machines.len() {
+                for one in 0..seated.min(machines.len() - apart) {
                     if self.is_over() || stop.is_requested() {
                         return;
                     }
-                    if ways.are_alike(nodes[one], nodes[one + apart]) {
+                    if ways.are_alike(machines[one], machines[one + apart]) {
                         continue;
                     }
-                    nodes.swap(one, one + apart);
-                    let way = ways.along(nodes.iter().copied());
+                    machines.swap(one, one + apart);
+                    let way = ways.along(machines.iter().copied());
                     has_helped = way.is_some_and(|way| self.look(ways, pricer, &way));
                     if has_helped {
                         break 'pairs;
                     }
-                    nodes.swap(one, one + apart);
+                    machines.swap(one, one + apart);
                 }
             }
             if !has_helped {

@@ -4,27 +4,38 @@
 //! |---|---|
 //! | here | what is asked, and what is answered? |
 //! | `needs` | what does each rank need of a device, and do the devices given have it? |
-//! | `ways` | in which ways can the ranks be put on the nodes, those alike once? |
-//! | `alike` | which nodes does nothing tell apart? |
+//! | `machines` | which nodes are parts of one machine? |
+//! | `blocks` | which ranks stay together? |
+//! | `matched` | is there a machine for each of them? |
+//! | `parted` | which part of a machine has which of its ranks? |
+//! | `ways` | in which ways can the ranks be put on the nodes? |
+//! | `visits` | which of these are there, those alike once? |
+//! | `alike` | which machines does nothing tell apart? |
 //! | `price` | how long does an iteration take in one of these ways, and in none of them less? |
 //! | `acted` | the same where stages copy, or share cores |
 //! | `chunked` | the same of a training in chunks |
 //! | `copying` | which nodes and devices copy alike? |
 //! | `fastest` | which way is the fastest? |
 //!
-//! Ranks that the plan has on one node stay on one node. Where the nodes given have other sizes, ranks take them one behind the
-//! other in the plan's order, and shards that split the same tensors are never torn apart. Among these ways the fastest is
-//! looked for.
+//! Ranks that the plan has on one node stay on one machine, whose devices may be of several kinds, and allow different bytes: each
+//! rank has one that is large enough. Where no machine has devices of all kinds, those of each kind stay together, unless shards
+//! that split the same tensors would be torn apart. Where the nodes given have other sizes, ranks take them one behind the other in
+//! the plan's order, and these shards stay together. Among the ways that keep most together the fastest is looked for.
 
 mod acted;
 mod alike;
+mod blocks;
 mod chunked;
 mod copying;
 mod fastest;
+mod machines;
+mod matched;
 mod needs;
+mod parted;
 mod price;
 #[cfg(test)]
 mod tests;
+mod visits;
 mod ways;
 
 use std::sync::Arc;
@@ -41,7 +52,7 @@ use acted::ActedPricer;
 use chunked::ChunkedPricer;
 pub use needs::{BindError, StageLack};
 use price::Pricer;
-use ways::Ways;
+use ways::{Kept, Ways};
 
 /// A plan, and the devices that a scheduler gave for it.
 #[derive(Debug, Clone)]
@@ -87,12 +98,17 @@ impl BindQuestion {
         let classes = if is_plain { Vec::new() } else { copying::classes(&self.fleet) };
         let ways = Ways::of(&self.plan, &self.fleet.fleet, classes)?;
         let mut notes = self.fleet.notes.clone();
-        if !ways.is_as_planned() {
-            notes.push(
-                "the nodes given are not those of the plan in size: ranks take them one behind the other"
-                    .to_owned(),
-            );
-        }
+        let other = match ways.kept {
+            Kept::Nodes => None,
+            Kept::Kinds => Some(
+                "the nodes given do not have all kinds of devices that the plan has on one node: ranks on those of each kind stay \
+                 together",
+            ),
+            Kept::Shards => Some(
+                "the nodes given are not those of the plan in size: ranks take them one behind the other",
+            ),
+        };
+        notes.extend(other.map(str::to_owned));
         let found = match self.untold() {
             Some(why) => Err(why),
             None => self.timed(&ways, stop)?,

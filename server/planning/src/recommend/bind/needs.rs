@@ -6,6 +6,7 @@ use std::fmt;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::{Plan, PlanStage};
 
+use super::machines::Machine;
 use crate::search::Fleet;
 
 /// What a rank needs.
@@ -17,6 +18,8 @@ pub(super) struct RankNeed<'a> {
     pub(super) kind: &'a str,
     /// Bytes that its device must allow.
     pub(super) bytes: u64,
+    /// Bytes that the device allows which the plan has it on.
+    pub(super) planned: u64,
     /// The first rank of the shards that split the same tensors as this one, counted over the whole plan.
     pub(super) group: usize,
 }
@@ -62,12 +65,13 @@ pub(super) fn of_ranks(plan: &Plan) -> Vec<RankNeed<'_>> {
         let begin = needs.len();
         let shards = stage.config.tensor_degree.max(1) as usize;
         for rank in 0..stage.config.devices() as usize {
-            let kind =
-                stage.devices.get(rank).map(|device| device.kind.as_str()).filter(|kind| !kind.is_empty());
+            let device = stage.devices.get(rank);
+            let kind = device.map(|device| device.kind.as_str()).filter(|kind| !kind.is_empty());
             needs.push(RankNeed {
                 stage: index,
                 kind: kind.unwrap_or(&plan.device_kind),
                 bytes: needed(stage),
+                planned: device.map_or(stage.capacity, |device| device.capacity),
                 group: begin + rank / shards * shards,
             });
         }
@@ -140,31 +144,45 @@ pub(super) fn check(needs: &[RankNeed<'_>], fleet: &Fleet) -> Result<(), BindErr
     if lacks.is_empty() { Ok(()) } else { Err(BindError { stages: lacks }) }
 }
 
-/// What to say where devices are enough, and no way was found to keep shards together.
-pub(super) fn torn(needs: &[RankNeed<'_>], fleet: &Fleet) -> BindError {
-    let largest = |kind: &str| {
-        let own =
-            fleet.nodes.iter().filter(|node| fleet.kinds.get(node.kind).is_some_and(|of| of.name == kind));
-        own.map(|node| node.devices).max().unwrap_or(0)
-    };
+/// What to say where devices are enough, and no way was found to give each rank one of them.
+pub(super) fn torn(needs: &[RankNeed<'_>], machines: &[Machine<'_>]) -> BindError {
     let mut stages: Vec<StageLack> = Vec::new();
-    for ranks in needs.chunk_by(|one, other| one.group == other.group) {
-        let Some(first) = ranks.first() else { continue };
-        let most = largest(first.kind);
-        if ranks.len() > most as usize && stages.last().is_none_or(|of| of.stage != Some(first.stage)) {
-            let why = format!(
-                "splits tensors over {} devices, which must be on one node, and the largest node given has {most} of {:?}",
-                ranks.len(),
-                first.kind
-            );
-            stages.push(StageLack { stage: Some(first.stage), why });
+    let mut has_shards = false;
+    for group in needs.chunk_by(|one, other| one.group == other.group) {
+        let Some(first) = group.first().filter(|_| group.len() > 1) else { continue };
+        has_shards = true;
+        let is_told = stages.last().is_some_and(|of| of.stage == Some(first.stage));
+        let ranks: Vec<usize> = (first.group..first.group + group.len()).collect();
+        if is_told || machines.iter().any(|machine| machine.holds(needs, &ranks)) {
+            continue;
         }
+        let mut kinds: Vec<&str> = group.iter().map(|need| need.kind).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let suiting = |machine: &Machine<'_>| -> usize {
+            let parts = machine.parts.iter().filter(|part| group.iter().any(|need| part.suits(need)));
+            parts.map(|part| part.devices).sum()
+        };
+        let there = match kinds.as_slice() {
+            [kind] => {
+                let most = machines.iter().map(suiting).max().unwrap_or(0);
+                format!("the largest node given has {most} of {kind:?}")
+            }
+            kinds => format!("no node given has as many of {kinds:?}"),
+        };
+        let why =
+            format!("splits tensors over {} devices, which must be on one node, and {there}", group.len());
+        stages.push(StageLack { stage: Some(first.stage), why });
     }
     if stages.is_empty() {
-        let why = "would have shards of the same tensors on several of the nodes given, in every order that was tried: give \
-                   nodes of as many devices as it was planned with"
-            .to_owned();
-        stages.push(StageLack { stage: None, why });
+        let why = if has_shards {
+            "would have shards of the same tensors on several of the nodes given, in every order that was tried: give \
+             nodes of as many devices as it was planned with"
+        } else {
+            "finds no device that is large enough for some rank, in every order of the nodes given that was tried: give \
+             nodes like those that it was planned with"
+        };
+        stages.push(StageLack { stage: None, why: why.to_owned() });
     }
     BindError { stages }
 }

@@ -101,12 +101,12 @@ impl<'a, M: Market> Pricer<'a, M> {
         way: &[Seat],
         are_unlike: bool,
     ) -> Option<Vec<Candidate>> {
-        let node = |seat: &Seat| ways.fleet.nodes.get(seat.node).map(|node| node.first(seat.taken));
+        let node = |seat: &Seat| ways.fleet.nodes.get(seat.node).map(|node| node.first(seat.taken()));
         let nodes: Option<Vec<FleetNode>> = way.iter().map(node).collect();
         let begins = ways.fleet.begins();
         let origin = |seat: &Seat| {
             let begin = begins.get(seat.node).copied().unwrap_or_default();
-            begin..begin + seat.taken
+            begin..begin + seat.taken()
         };
         let subset =
             Subset { fleet: ways.fleet.with_nodes(nodes?), origin: way.iter().flat_map(origin).collect() };
@@ -192,11 +192,11 @@ impl<M: Market> Price for Pricer<'_, M> {
         let has_equal_seats = ways.have_equal_seats();
         let ideal = |seat: &Seat| {
             let node = ways.fleet.nodes.get(seat.node)?;
-            let alike = ways.of_kind(node.kind).filter(|of| of.devices >= seat.taken);
+            let alike = ways.of_kind(node.kind).filter(|of| of.devices >= seat.taken());
             let alike = alike.map(FleetNode::fastest);
             let (inside, outside) =
                 if has_equal_seats { (alike.reduce(Link::faster)?, across) } else { (any, any) };
-            let devices = seat.taken;
+            let devices = seat.taken();
             Some(FleetNode { devices, inside, outside, domains: Vec::new(), unlike: None, ..node.clone() })
         };
         let nodes: Option<Vec<FleetNode>> = way.iter().map(ideal).collect();
@@ -225,7 +225,7 @@ impl<M: Market> Pricer<'_, M> {
         let mut begin = 0;
         for seat in way {
             begins.push(begin);
-            begin += seat.taken;
+            begin += seat.taken();
         }
         let devices: Vec<u32> = ways
             .seated(way)

@@ -1,83 +1,119 @@
 //! In which ways can the ranks of a plan be put on nodes?
 
-use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use loadmaster_proto::plan::Plan;
 
-use super::alike::{Alike, Mark};
+use super::alike::{self, Alike};
+use super::blocks::{self, Block};
+use super::machines::{self, Machine};
+use super::matched::matched;
 use super::needs::{self, BindError, RankNeed};
+use super::parted::Parted;
+use super::visits::Parting;
 use crate::search::{Fleet, FleetNode};
 
 /// A node that ranks are put on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seat {
     /// Index of the node in the fleet.
     pub(super) node: usize,
-    /// How many of its devices are taken, the first ones.
-    pub(super) taken: u32,
+    /// The ranks, which take its first devices.
+    pub(super) ranks: Rc<[usize]>,
+}
+
+impl Seat {
+    /// How many of its devices are taken.
+    pub(super) fn taken(&self) -> u32 {
+        u32::try_from(self.ranks.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// What stays together of the ranks that the plan has on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// All of them are on one machine.
+    Nodes,
+    /// Those of each kind of devices are.
+    Kinds,
+    /// Shards of the same tensors alone are: ranks take nodes one behind the other.
+    Shards,
 }
 
 /// All ways to put a plan's ranks on the nodes of a fleet.
 #[derive(Debug)]
 pub(super) struct Ways<'a> {
     pub(super) fleet: &'a Fleet,
-    needs: Vec<RankNeed<'a>>,
-    /// Ranks that the plan has on one node, in the order of their first ones; none where the nodes given cannot have them so.
+    pub(super) kept: Kept,
+    pub(super) needs: Vec<RankNeed<'a>>,
+    /// What takes ranks at once.
+    pub(super) machines: Vec<Machine<'a>>,
+    /// Ranks that stay together, in the order of their first ones; none where ranks take nodes one behind the other.
     blocks: Option<Blocks<'a>>,
-    alike: Alike,
+    pub(super) alike: Alike,
     /// See [`Alike::of`].
     classes: Vec<usize>,
-}
-
-/// Ranks that the plan has on one node.
-#[derive(Debug, Clone)]
-pub(super) struct Block<'a> {
-    pub(super) kind: &'a str,
-    /// Bytes that the most demanding of them needs.
-    pub(super) bytes: u64,
-    pub(super) ranks: Vec<usize>,
 }
 
 #[derive(Debug)]
 struct Blocks<'a> {
     blocks: Vec<Block<'a>>,
-    /// A node for each of them.
+    /// A machine for each of them.
     matched: Vec<usize>,
 }
 
-/// Where a search through the ways is: what may come next, and what came last.
-struct Turn {
-    /// Groups of nodes whose next one may be taken.
-    open: Vec<usize>,
-    /// How many of them have been.
-    tried: usize,
-    /// The group that the seat of this turn is of, and the domains that it was the first to take something of.
-    taken: Option<(usize, Vec<(usize, u32)>)>,
+/// What has its place already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct Filled {
+    pub(super) machines: usize,
+    pub(super) ranks: usize,
+}
+
+impl Filled {
+    pub(super) fn with(self, ranks: usize) -> Self {
+        Self { machines: self.machines + 1, ranks: self.ranks + ranks }
+    }
 }
 
 impl<'a> Ways<'a> {
-    /// Nodes of other `classes` are not alike, though a search sees no difference; see [`Alike::of`].
+    /// Those that keep most together. Nodes of other `classes` are not alike, though a search sees no difference; see
+    /// [`Alike::of`].
     ///
     /// # Errors
     /// The stages for which there are not enough devices, or whose shards would be on several nodes.
     pub(super) fn of(plan: &'a Plan, fleet: &'a Fleet, classes: Vec<usize>) -> Result<Self, BindError> {
         let needs = needs::of_ranks(plan);
         needs::check(&needs, fleet)?;
-        let blocks = blocks(plan, &needs);
-        let matched = matched(&blocks, fleet);
-        let blocks = matched.map(|matched| Blocks { blocks, matched });
-        let ways = Self { fleet, needs, blocks, alike: Alike::of(fleet, &classes), classes };
-        if ways.some().is_some() { Ok(ways) } else { Err(ways.torn()) }
+        let with = |kept, machines, blocks| Self::with(kept, fleet, (&needs, &classes), machines, blocks);
+        let has_parts = machines::machines(fleet).len() < fleet.nodes.len();
+        let all = with(Kept::Nodes, machines::machines(fleet), Some(blocks::of_nodes(plan, &needs)));
+        all.or_else(|| with(Kept::Kinds, machines::nodes(fleet), Some(blocks::of_kinds(plan, &needs)?)))
+            .or_else(|| with(Kept::Shards, machines::nodes(fleet), None))
+            // What one part of a machine has no room for several may have.
+            .or_else(|| with(Kept::Shards, machines::machines(fleet), None).filter(|_| has_parts))
+            .ok_or_else(|| needs::torn(&needs, &machines::machines(fleet)))
     }
 
-    /// Whether ranks that the plan has on one node are on one node.
-    pub(super) fn is_as_planned(&self) -> bool {
-        self.blocks.is_some()
-    }
-
-    /// Ranks that the plan has on one node; none where ranks take nodes one behind the other.
-    pub(super) fn blocks(&self) -> Option<&[Block<'a>]> {
-        self.blocks.as_ref().map(|blocks| blocks.blocks.as_slice())
+    /// Those of one sort; none where there are none.
+    fn with(
+        kept: Kept,
+        fleet: &'a Fleet,
+        (needs, classes): (&[RankNeed<'a>], &[usize]),
+        machines: Vec<Machine<'a>>,
+        blocks: Option<Vec<Block<'a>>>,
+    ) -> Option<Self> {
+        let blocks = match blocks {
+            Some(blocks) => {
+                let fits = |block: usize, machine: usize| blocks[block].fits(needs, &machines[machine]);
+                let matched = matched(blocks.len(), machines.len(), fits)?;
+                Some(Blocks { blocks, matched })
+            }
+            None => None,
+        };
+        let alike = Alike::of(fleet, &machines, classes);
+        let (needs, classes) = (needs.to_vec(), classes.to_vec());
+        let ways = Self { fleet, kept, needs, machines, blocks, alike, classes };
+        ways.some().is_some().then_some(ways)
     }
 
     /// Nodes whose devices have the name of this kind.
@@ -87,27 +123,31 @@ impl<'a> Ways<'a> {
         fleet.nodes.iter().filter(move |node| fleet.kinds.get(node.kind).map(|kind| &kind.name) == name)
     }
 
+    /// Whether some machine may have its ranks on several parts.
+    pub(super) fn have_parts(&self) -> bool {
+        self.machines.iter().any(|machine| machine.parts.len() > 1)
+    }
+
     /// Whether every way takes as many devices of its first node, as many of its second, and so on.
     pub(super) fn have_equal_seats(&self) -> bool {
         let is_like_all = |node: &FleetNode| {
             self.of_kind(node.kind).all(|other| (node.kind, node.devices) == (other.kind, other.devices))
         };
-        self.is_as_planned() || self.fleet.nodes.iter().all(is_like_all)
+        !self.have_parts() && (self.blocks.is_some() || self.fleet.nodes.iter().all(is_like_all))
     }
 
-    /// Whether nothing tells two nodes apart.
+    /// Whether nothing tells two machines apart.
     pub(super) fn are_alike(&self, one: usize, other: usize) -> bool {
-        let nodes = &self.fleet.nodes;
-        nodes
-            .get(one)
-            .zip(nodes.get(other))
-            .is_some_and(|(one, other)| one.is_like(other) && one.domains == other.domains)
-            && self.classes.get(one) == self.classes.get(other)
+        let (fleet, machines) = (self.fleet, &self.machines);
+        machines.get(one).zip(machines.get(other)).is_some_and(|(one, other)| {
+            alike::are_alike(fleet, &self.classes, one, other)
+                && alike::domains(fleet, one) == alike::domains(fleet, other)
+        })
     }
 
     /// Why there is no way.
     pub(super) fn torn(&self) -> BindError {
-        needs::torn(&self.needs, self.fleet)
+        needs::torn(&self.needs, &machines::machines(self.fleet))
     }
 
     /// How many ranks there are.
@@ -118,17 +158,9 @@ impl<'a> Ways<'a> {
     /// The seat of every rank: a position of the way, and a device of it.
     pub(super) fn seated(&self, way: &[Seat]) -> Vec<(usize, u32)> {
         let mut seated = vec![(0, 0); self.needs.len()];
-        let mut next = 0;
         for (position, seat) in way.iter().enumerate() {
-            for device in 0..seat.taken {
-                let rank = match self.blocks() {
-                    Some(blocks) => {
-                        blocks.get(position).and_then(|of| of.ranks.get(device as usize)).copied()
-                    }
-                    None => Some(next),
-                };
-                next += 1;
-                if let Some(of) = rank.and_then(|rank| seated.get_mut(rank)) {
+            for (device, &rank) in (0..).zip(seat.ranks.iter()) {
+                if let Some(of) = seated.get_mut(rank) {
                     *of = (position, device);
                 }
             }
@@ -153,210 +185,95 @@ impl<'a> Ways<'a> {
         self.some().map(|way| self.devices(&way))
     }
 
-    /// Some way: the first one that is come by, or nodes as they were matched.
+    /// Some way: the first one that is come by, or machines as they were matched.
     pub(super) fn some(&self) -> Option<Vec<Seat>> {
         let mut found = None;
-        self.each(Self::FIRST_STEPS, &mut |way| {
+        self.each(Parting::ByRule, Self::FIRST_STEPS, &mut |way| {
             found = Some(way.to_vec());
             false
         });
-        found.or_else(|| {
-            let Blocks { blocks, matched } = self.blocks.as_ref()?;
-            let seat = |(block, &node): (&Block<'_>, &usize)| Seat { node, taken: block.ranks.len() as u32 };
-            Some(blocks.iter().zip(matched).map(seat).collect())
-        })
+        found.or_else(|| self.along(self.blocks.as_ref()?.matched.iter().copied()))
     }
 
-    /// Most nodes that are taken, and put back, to come by a way.
+    /// Most machines that are taken, and put back, to come by a way.
     const FIRST_STEPS: u64 = 1 << 16;
 
-    /// The way that takes these nodes in this order; none where there is none.
-    pub(super) fn along(&self, nodes: impl IntoIterator<Item = usize>) -> Option<Vec<Seat>> {
-        let mut way = Vec::new();
-        let mut filled = 0;
-        for node in nodes {
-            if self.is_whole(way.len(), filled) {
+    /// The way that takes these machines in this order, parted by the rule; none where there is none.
+    pub(super) fn along(&self, machines: impl IntoIterator<Item = usize>) -> Option<Vec<Seat>> {
+        let (mut way, mut filled) = (Vec::new(), Filled::default());
+        for machine in machines {
+            if self.is_whole(filled) {
                 break;
             }
-            let taken = self.taken(node, way.len(), filled)?;
-            filled += taken as usize;
-            way.push(Seat { node, taken });
+            let ranks = self.ranks_of(machine, filled)?;
+            way.extend(self.seats(machine, &self.machines.get(machine)?.parted(&self.needs, &ranks)?));
+            filled = filled.with(ranks.len());
         }
-        self.is_whole(way.len(), filled).then_some(way)
+        self.is_whole(filled).then(|| in_order(way))
     }
 
-    /// Visits the ways, of those that nothing tells apart one, until a visit says that it is enough or so many nodes have been
-    /// taken. Whether those were all.
-    pub(super) fn each(&self, mut steps: u64, visit: &mut dyn FnMut(&[Seat]) -> bool) -> bool {
-        let groups = &self.alike.groups;
-        // Of each group the nodes that nobody has, the first one last.
-        let mut free: Vec<Vec<usize>> =
-            groups.iter().map(|group| group.nodes.iter().rev().copied().collect()).collect();
-        let mut domains: BTreeSet<(usize, u32)> = BTreeSet::new();
-        let (mut way, mut filled): (Vec<Seat>, usize) = (Vec::new(), 0);
-        let mut turns = vec![Turn { open: self.open(&free, &domains, &way, filled), tried: 0, taken: None }];
-        while let Some(turn) = turns.last_mut() {
-            if let Some((group, first)) = turn.taken.take()
-                && let Some(seat) = way.pop()
-            {
-                filled -= seat.taken as usize;
-                free[group].push(seat.node);
-                for domain in first {
-                    domains.remove(&domain);
-                }
-            }
-            let Some(&group) = turn.open.get(turn.tried) else {
-                turns.pop();
-                continue;
-            };
-            turn.tried += 1;
-            let node = free[group].last().copied();
-            let Some((node, taken)) =
-                node.and_then(|node| Some((node, self.taken(node, way.len(), filled)?)))
-            else {
-                continue;
-            };
-            if steps == 0 {
-                return false;
-            }
-            steps -= 1;
-            free[group].pop();
-            let own = groups[group].domains.iter().copied().enumerate();
-            turn.taken = Some((group, own.filter(|&domain| domains.insert(domain)).collect()));
-            way.push(Seat { node, taken });
-            filled += taken as usize;
-            let open = if self.is_whole(way.len(), filled) {
-                if !visit(&way) {
-                    return false;
-                }
-                Vec::new()
-            } else {
-                self.open(&free, &domains, &way, filled)
-            };
-            turns.push(Turn { open, tried: 0, taken: None });
-        }
-        true
-    }
-
-    /// Groups whose next node may come next, of those that nothing tells apart one: the nearest to the last one first.
-    fn open(
-        &self,
-        free: &[Vec<usize>],
-        domains: &BTreeSet<(usize, u32)>,
-        way: &[Seat],
-        filled: usize,
-    ) -> Vec<usize> {
-        let last = way.last().and_then(|seat| self.fleet.nodes.get(seat.node));
-        let mut seen: BTreeSet<Mark> = BTreeSet::new();
-        let mut open: Vec<(usize, usize)> = Vec::new();
-        for (index, group) in self.alike.groups.iter().enumerate() {
-            let Some(&node) = free.get(index).and_then(|free| free.last()) else { continue };
-            if self.taken(node, way.len(), filled).is_some() && seen.insert(self.alike.mark(group, domains)) {
-                open.push((last.map_or(0, |last| distance(&last.domains, &group.domains)), index));
+    /// The machines that a way takes, in the order in which it takes them.
+    pub(super) fn taken(&self, way: &[Seat]) -> Vec<usize> {
+        let mut owners = vec![0; self.fleet.nodes.len()];
+        for (index, machine) in self.machines.iter().enumerate() {
+            for part in &machine.parts {
+                owners[part.node] = index;
             }
         }
-        open.sort_unstable();
-        open.into_iter().map(|(_, group)| group).collect()
+        let mut is_seen = vec![false; self.machines.len()];
+        let own = way.iter().filter_map(|seat| owners.get(seat.node).copied());
+        own.filter(|&machine| !std::mem::replace(&mut is_seen[machine], true)).collect()
     }
 
-    fn is_whole(&self, seats: usize, filled: usize) -> bool {
-        self.blocks().map_or(filled == self.needs.len(), |blocks| seats == blocks.len())
+    /// The parts of a machine as nodes that ranks are put on.
+    pub(super) fn seats(&self, machine: usize, parted: &Parted) -> Vec<Seat> {
+        let parts = self.machines.get(machine).map_or(&[][..], |machine| &machine.parts);
+        let seat = |(part, ranks): &(usize, Rc<[usize]>)| {
+            Some(Seat { node: parts.get(*part)?.node, ranks: Rc::clone(ranks) })
+        };
+        parted.iter().filter_map(seat).collect()
     }
 
-    /// How many devices of a node are taken, if it comes next; none where it cannot.
-    fn taken(&self, node: usize, seats: usize, filled: usize) -> Option<u32> {
-        let node = self.fleet.nodes.get(node)?;
-        let kind = self.fleet.kinds.get(node.kind)?;
-        if let Some(blocks) = self.blocks() {
-            let block = blocks.get(seats)?;
-            return holds(block, node, &kind.name, kind.capacity.0).then_some(block.ranks.len() as u32);
+    pub(super) fn is_whole(&self, filled: Filled) -> bool {
+        let is_seated = |of: &Blocks<'_>| filled.machines == of.blocks.len();
+        self.blocks.as_ref().map_or(filled.ranks == self.needs.len(), is_seated)
+    }
+
+    /// The ranks that a machine has, if it comes next; none where it cannot.
+    pub(super) fn ranks_of(&self, machine: usize, filled: Filled) -> Option<Rc<[usize]>> {
+        let count = self.count_of(machine, filled)?;
+        match &self.blocks {
+            Some(of) => Some(Rc::clone(&of.blocks.get(filled.machines)?.ranks)),
+            None => Some((filled.ranks..filled.ranks + count).collect()),
         }
-        let left = self.needs.get(filled..)?;
-        let suits = |need: &&RankNeed<'_>| need.kind == kind.name && need.bytes <= kind.capacity.0;
-        let mut taken = left.iter().take(node.devices as usize).take_while(suits).count();
+    }
+
+    /// How many they are.
+    pub(super) fn count_of(&self, machine: usize, filled: Filled) -> Option<usize> {
+        let machine = self.machines.get(machine)?;
+        if let Some(of) = &self.blocks {
+            let block = of.blocks.get(filled.machines)?;
+            return block.fits(&self.needs, machine).then_some(block.ranks.len());
+        }
+        let left = self.needs.get(filled.ranks..)?;
+        let mut count = match machine.parts.as_slice() {
+            [part] => left.iter().take(part.devices).take_while(|need| part.suits(need)).count(),
+            _ => {
+                let ranks: Vec<usize> = (filled.ranks..self.needs.len()).collect();
+                let is_held = |&count: &usize| machine.holds(&self.needs, &ranks[..count]);
+                (1..=ranks.len()).take_while(is_held).count()
+            }
+        };
         // Shards of the same tensors stay together.
-        while taken > 0 && left.get(taken).is_some_and(|next| next.group < filled + taken) {
-            taken -= 1;
+        while count > 0 && left.get(count).is_some_and(|next| next.group < filled.ranks + count) {
+            count -= 1;
         }
-        (taken > 0).then_some(taken as u32)
+        (count > 0).then_some(count)
     }
 }
 
-/// How far apart nodes of these domains are: the nearest tier of which they share a domain.
-fn distance(one: &[u32], other: &[u32]) -> usize {
-    one.iter().zip(other).position(|(one, other)| one == other).unwrap_or(one.len())
-}
-
-fn holds(block: &Block<'_>, node: &FleetNode, kind: &str, capacity: u64) -> bool {
-    block.kind == kind && block.ranks.len() <= node.devices as usize && block.bytes <= capacity
-}
-
-/// The ranks of each node of the plan; those of each kind on their own.
-fn blocks<'a>(plan: &'a Plan, needs: &[RankNeed<'a>]) -> Vec<Block<'a>> {
-    let placed = plan.stages.iter().flat_map(|stage| {
-        (0..stage.config.devices() as usize)
-            .map(|rank| stage.devices.get(rank).map_or("", |device| &device.node))
-    });
-    let mut known: std::collections::HashMap<(&str, &str), usize> = std::collections::HashMap::new();
-    let mut blocks: Vec<Block<'a>> = Vec::new();
-    for (rank, (node, need)) in placed.zip(needs).enumerate() {
-        let at = *known.entry((node, need.kind)).or_insert_with(|| {
-            blocks.push(Block { kind: need.kind, bytes: 0, ranks: Vec::new() });
-            blocks.len() - 1
-        });
-        blocks[at].ranks.push(rank);
-        blocks[at].bytes = blocks[at].bytes.max(need.bytes);
-    }
-    blocks
-}
-
-/// A node for each block, each node once; none where there are not as many that hold them (a maximum matching by augmenting
-/// paths).
-fn matched(blocks: &[Block<'_>], fleet: &Fleet) -> Option<Vec<usize>> {
-    let suits = |block: usize, node: usize| {
-        let (block, node) = (&blocks[block], &fleet.nodes[node]);
-        fleet.kinds.get(node.kind).is_some_and(|kind| holds(block, node, &kind.name, kind.capacity.0))
-    };
-    if blocks.len() > fleet.nodes.len() {
-        return None;
-    }
-    let mut owner: Vec<Option<usize>> = vec![None; fleet.nodes.len()];
-    for block in 0..blocks.len() {
-        // Breadth first: each node is reached from the block that would give it up.
-        let mut reached: Vec<Option<usize>> = vec![None; fleet.nodes.len()];
-        let mut queue = std::collections::VecDeque::from([block]);
-        let mut free = None;
-        'search: while let Some(asking) = queue.pop_front() {
-            for node in 0..fleet.nodes.len() {
-                if reached[node].is_some() || !suits(asking, node) {
-                    continue;
-                }
-                reached[node] = Some(asking);
-                match owner[node] {
-                    None => {
-                        free = Some(node);
-                        break 'search;
-                    }
-                    Some(other) => queue.push_back(other),
-                }
-            }
-        }
-        let mut node = free?;
-        loop {
-            let asking = reached[node]?;
-            let before = owner.iter().position(|of| *of == Some(asking));
-            owner[node] = Some(asking);
-            match before {
-                Some(given_up) => node = given_up,
-                None => break,
-            }
-        }
-    }
-    let mut nodes = vec![0; blocks.len()];
-    for (node, block) in owner.iter().enumerate() {
-        if let Some(block) = block {
-            nodes[*block] = node;
-        }
-    }
-    Some(nodes)
+/// Seats by their first ranks, as plans are priced whose stages take nodes one behind the other.
+pub(super) fn in_order(mut way: Vec<Seat>) -> Vec<Seat> {
+    way.sort_by_key(|seat| seat.ranks.first().copied());
+    way
 }

@@ -1,5 +1,7 @@
 //! The fastest way, held against every order of the nodes.
 
+mod parts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::bytes::Bytes;
@@ -16,7 +18,7 @@ use proptest::prelude::*;
 
 use super::fastest::fastest;
 use super::price::{Price, Pricer};
-use super::ways::{Seat, Ways};
+use super::ways::{Kept, Seat, Ways};
 use super::*;
 use crate::cost::{Batch, Market};
 use crate::iteration::{Edge, Order, Pipeline, iteration_seconds};
@@ -193,7 +195,7 @@ fn told(plan: &Plan, fleet: &Fleet, order: &[usize], is_as_planned: bool) -> Opt
             };
             (1..=left.len().min(of.devices as usize)).rev().find(fits)?
         };
-        way.push(Seat { node, taken: taken as u32 });
+        way.push(Seat { node, ranks: (done..done + taken).collect() });
         done += taken;
     }
     (done == ranks.len()).then_some(way)
@@ -240,7 +242,7 @@ proptest! {
                 return Ok(());
             }
         };
-        prop_assert_eq!(ways.is_as_planned(), !as_planned.is_empty());
+        prop_assert_eq!(ways.kept == Kept::Nodes, !as_planned.is_empty());
         let seconds: Vec<f64> = every.iter().filter_map(|way| pricer.seconds(&ways, way)).collect();
         let best = seconds.iter().copied().reduce(f64::min).expect("every way has seconds");
         let (_, found) = fastest(&ways, &pricer, &Stop::default()).unwrap().expect("every way has seconds");
@@ -368,7 +370,7 @@ fn leaves_under_several_spines_are_told_apart() {
     assert_eq!((found.seconds, found.is_proven), (best, true));
 }
 
-/// Every rank has a device of its own, of its kind and as large as it needs, and shards of the same tensors share a node.
+/// Every rank has a device of its own, of its kind and as large as it needs, and shards of the same tensors share a machine.
 fn check_devices(plan: &Plan, fleet: &Fleet, stages: &[Vec<u32>]) -> Result<(), TestCaseError> {
     let node_of: Vec<usize> = fleet
         .nodes
@@ -387,7 +389,8 @@ fn check_devices(plan: &Plan, fleet: &Fleet, stages: &[Vec<u32>]) -> Result<(), 
             prop_assert!(kind.capacity.0 >= stage.predicted_peak);
         }
         for group in devices.chunks(stage.config.tensor_degree as usize) {
-            let nodes: BTreeSet<usize> = group.iter().map(|&device| node_of[device as usize]).collect();
+            let name = |&device: &u32| fleet.nodes[node_of[device as usize]].name.as_str();
+            let nodes: BTreeSet<&str> = group.iter().map(name).collect();
             prop_assert!(nodes.len() == 1 || is_torn(plan), "{group:?} is on several nodes");
         }
     }

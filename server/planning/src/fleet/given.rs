@@ -11,8 +11,8 @@ use loadmaster_proto::plan::given::GivenNode;
 
 use super::{FleetError, NodePart, PlannedFleet, build, order};
 
-/// What devices are where nobody says it: by name, bytes that training may use.
-pub type UsualKinds<'a> = [(&'a str, Bytes)];
+/// What devices are where nobody says it: by name, bytes that training may use; none where not all of them allow the same.
+pub type UsualKinds<'a> = [(&'a str, Option<Bytes>)];
 
 /// The devices that were given.
 #[derive(Debug, Clone, PartialEq)]
@@ -153,9 +153,15 @@ pub fn described(given: &[GivenNode], usual: &UsualKinds<'_>) -> Result<Cluster,
             }
         };
         let usually = usual.iter().find(|(name, _)| *name == kind).map(|(_, usable)| *usable);
-        let Some(memory) = of.memory.or(usually) else {
-            let why =
-                format!("is required: the plan is for no {kind:?}, and no cluster says what one allows");
+        let Some(memory) = of.memory.or_else(|| usually.flatten()) else {
+            let planned = match usually {
+                Some(_) => format!("devices {kind:?} that allow different bytes"),
+                None => format!("no {kind:?}"),
+            };
+            let why = format!(
+                "is required: the plan is for {planned}, and no cluster says what one allows (store one where those of a node \
+                 differ)"
+            );
             return Err(Invalid::field(path("memory_bytes"), why));
         };
         match kinds.iter_mut().find(|known| known.name == kind) {
@@ -257,7 +263,7 @@ mod tests {
         }
     }
 
-    const USUAL: [(&str, Bytes); 1] = [("gpu", Bytes(40))];
+    const USUAL: [(&str, Option<Bytes>); 1] = [("gpu", Some(Bytes(40)))];
 
     #[test]
     fn nodes_of_one_switch_stand_together() {
@@ -330,11 +336,16 @@ mod tests {
             described(&[node], usual).unwrap_err().violations()[0].field.clone()
         };
         assert_eq!(field(given("a", &[], ""), &USUAL), "nodes[0].device_indices");
-        let two = [("gpu", Bytes(40)), ("other", Bytes(80))];
+        let two = [("gpu", Some(Bytes(40))), ("other", None)];
         assert_eq!(field(given("a", &[0], ""), &two), "nodes[0].device_kind");
-        let unknown = GivenNode { kind: Some("third".to_owned()), ..given("a", &[0], "") };
-        assert_eq!(field(unknown, &two), "nodes[0].memory_bytes");
+        let of_kind = |kind: &str| GivenNode { kind: Some(kind.to_owned()), ..given("a", &[0], "") };
+        assert_eq!(field(of_kind("third"), &two), "nodes[0].memory_bytes");
+        // Which of several amounts a device allows nobody says either.
+        assert_eq!(field(of_kind("other"), &two), "nodes[0].memory_bytes");
+        assert_eq!(field(given("a", &[0], ""), &two[1..]), "nodes[0].memory_bytes");
+        assert!(described(&[of_kind("gpu")], &two).is_ok());
     }
+
     #[test]
     fn a_device_that_is_given_twice_is_named_as_it_was_given() {
         let field = |node: GivenNode| described(&[node], &USUAL).unwrap_err().violations()[0].field.clone();

@@ -42,7 +42,7 @@ pub use ask::{
     Counted, CutUnit, MAX_BATCHES, ProfiledChain, Recomputing, Rules, Transfers, Variant, Wish, batches,
     divisors, least_share, left_out, recompute, schedules, transfers, variants,
 };
-pub use bind::{BindError, BindQuestion, Bound, StageLack};
+pub use bind::{BindError, BindQuestion, Bound, StageLack, usual_kinds};
 pub use find::{Candidate, CandidateStage, Job};
 pub use grown::{Family, Grown};
 pub use incomparable::incomparable;

@@ -1,12 +1,12 @@
 //! `BindPlan`, `GetBinding` and `ListBindings`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use loadmaster_planning::fleet::{GivenFleet, described, of_given};
 use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::recommend::{BindQuestion, Bound, ProfiledChain};
+use loadmaster_planning::recommend::{BindQuestion, Bound, ProfiledChain, usual_kinds};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::error::{Invalid, in_range};
@@ -62,8 +62,8 @@ impl Plans {
                 Describes::Stored(_, fleet) => fleet.cluster(),
                 Describes::Request(cluster) => Some(cluster),
             };
-            let kinds: Vec<String> = usual_kinds(&plan).into_keys().collect();
-            let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+            let kinds = usual_kinds(&plan);
+            let kinds: Vec<&str> = kinds.keys().copied().collect();
             let Some(cluster) = cluster else {
                 return Err(ApiError::Defect { failed: "a fleet has lost its cluster".to_owned() });
             };
@@ -130,9 +130,7 @@ impl Plans {
             (None, None) => plan.asked.cluster.clone(),
         };
         let Some(cluster) = cluster else {
-            let kinds = usual_kinds(plan);
-            let usual: Vec<(&str, Bytes)> =
-                kinds.iter().map(|(kind, &bytes)| (kind.as_str(), bytes)).collect();
+            let usual: Vec<(&str, Option<Bytes>)> = usual_kinds(plan).into_iter().collect();
             let cluster = described(&given.nodes, &usual).map_err(|invalid| given.told(invalid))?;
             return Ok(Describes::Request(cluster));
         };
@@ -185,23 +183,6 @@ fn other_names(names: &[String]) -> Result<Vec<ProfileName>, Invalid> {
     let name =
         |(index, name): (usize, &String)| ProfileName::parse(&format!("other_profiles[{index}]"), name);
     names.iter().enumerate().map(name).collect()
-}
-
-/// What a plan's devices of each kind allow at most.
-fn usual_kinds(plan: &Plan) -> BTreeMap<String, Bytes> {
-    let mut kinds: BTreeMap<String, Bytes> = BTreeMap::new();
-    for stage in &plan.stages {
-        let mut add = |kind: &str, capacity: u64| {
-            let kind = if kind.is_empty() { plan.device_kind.as_str() } else { kind };
-            let known = kinds.entry(kind.to_owned()).or_default();
-            *known = (*known).max(Bytes(capacity));
-        };
-        if stage.devices.is_empty() {
-            add("", stage.capacity);
-        }
-        stage.devices.iter().for_each(|device| add(&device.kind, device.capacity));
-    }
-    kinds
 }
 
 fn binding(

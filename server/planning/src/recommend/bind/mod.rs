@@ -4,6 +4,7 @@
 //! |---|---|
 //! | here | what is asked, and what is answered? |
 //! | `needs` | what does each rank need of a device, and do the devices given have it? |
+//! | `usual` | what are devices that nobody describes? |
 //! | `machines` | which nodes are parts of one machine? |
 //! | `blocks` | which ranks stay together? |
 //! | `matched` | is there a machine for each of them? |
@@ -35,6 +36,7 @@ mod parted;
 mod price;
 #[cfg(test)]
 mod tests;
+mod usual;
 mod visits;
 mod ways;
 
@@ -52,6 +54,7 @@ use acted::ActedPricer;
 use chunked::ChunkedPricer;
 pub use needs::{BindError, StageLack};
 use price::Pricer;
+pub use usual::usual_kinds;
 use ways::{Kept, Ways};
 
 /// A plan, and the devices that a scheduler gave for it.

@@ -142,7 +142,7 @@ class GivenNode(google.protobuf.message.Message):
     device_kind: builtins.str
     """Of a node that no cluster describes: kind of its devices. Default: that of the plan, if all of its devices are of one."""
     memory_bytes: builtins.int
-    """The same: bytes that training may use on each. Default: what the plan's devices of that kind allow, which nobody checked."""
+    """The same: bytes that training may use on each. Default: what the plan's devices of that kind allow, if all allow the same; nobody checks it."""
     switches: builtins.str
     """The same: the switches above it, farthest first, with dots between, as Slurm's SLURM_TOPOLOGY_ADDR has them: `spine.leaf0`.
     Nodes of one switch are kept together.

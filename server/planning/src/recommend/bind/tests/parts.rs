@@ -354,6 +354,23 @@ fn shards_of_several_kinds_are_not_torn() {
     assert_eq!(Ways::of(&single, &apart, Vec::new()).unwrap().kept, Kept::Kinds);
 }
 
+/// What a device allows is not known where the plan's allow several amounts.
+#[test]
+fn a_kind_of_several_sizes_has_no_usual_one() {
+    let slots = [(0, 0, true), (0, 0, true), (0, 1, true), (0, 1, false)];
+    let mut plan = plan_in(&singles(&[10; 4]), &slots, Schedule::OneFOneB);
+    let sized = Some(Bytes(80));
+    assert_eq!(usual_kinds(&plan), BTreeMap::from([("small", sized), ("large", None)]));
+    plan.stages[3].devices[0].capacity = 80;
+    assert_eq!(usual_kinds(&plan), BTreeMap::from([("small", sized), ("large", sized)]));
+    plan.stages[0].devices[0].kind = String::new();
+    assert_eq!(usual_kinds(&plan).get(plan.device_kind.as_str()), Some(&sized));
+    for stage in &mut plan.stages {
+        stage.devices.clear();
+    }
+    assert_eq!(usual_kinds(&plan), BTreeMap::from([("small", None)]));
+}
+
 /// Where nothing is split no stage is told to be.
 #[test]
 fn what_no_order_gives_is_told_without_shards() {

@@ -18,8 +18,8 @@ const INSERT: &str = "
 INSERT INTO bindings (id, plan_id, content, nodes) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING";
 
 const LIST: ListSql = ListSql {
-    // What is left out is empty.
-    select: "SELECT id, content || '{\"stages\": [], \"idle\": []}' AS content, nodes, create_time",
+    // Without its stages and idle devices, which are empty there.
+    select: "SELECT id, summary AS content, nodes, create_time",
     from: "FROM bindings",
     id: "id",
     around: "",

@@ -9,13 +9,13 @@ use crate::store::records::WorkerState;
 pub static BINDINGS: &[Field] = &[
     always("name", Kind::Id("bindings/"), "id"),
     always("plan", Kind::Id("plans/"), "plan_id"),
-    perhaps("cluster", Kind::Id("clusters/"), "substr(content ->> 'cluster', length('clusters/') + 1)"),
+    perhaps("cluster", Kind::Id("clusters/"), "substr(summary ->> 'cluster', length('clusters/') + 1)"),
     always("nodes", Kind::Text, "array_to_string(nodes, ',')"),
     always("node_count", Kind::Count, "cardinality(nodes)::bigint"),
-    perhaps("iteration_seconds", Kind::Seconds, "(content ->> 'seconds')::double precision"),
-    perhaps("planned_iteration_seconds", Kind::Seconds, "(content ->> 'planned')::double precision"),
-    perhaps("gap", Kind::Number, "(content ->> 'gap')::double precision"),
-    always("proven_fastest", Kind::Truth, "(content ->> 'is_proven')::boolean"),
+    perhaps("iteration_seconds", Kind::Seconds, "(summary ->> 'seconds')::double precision"),
+    perhaps("planned_iteration_seconds", Kind::Seconds, "(summary ->> 'planned')::double precision"),
+    perhaps("gap", Kind::Number, "(summary ->> 'gap')::double precision"),
+    always("proven_fastest", Kind::Truth, "(summary ->> 'is_proven')::boolean"),
     always("create_time", Kind::Time, "create_time"),
 ];
 

@@ -124,7 +124,8 @@ fn shards_and_formats_are_counted_by_hand() {
 }
 
 /// The same GPT-2 on two places with two stages in turn: a device holds what its stages hold together, and of their tensors those of
-/// one at a time: the output of its last forward pass, the input of its next, the gradient that it works on, and the one that it sent.
+/// one at a time: the output of its last forward pass, the input of its next, the gradient that it works on, the one that it sent, and
+/// one more input with its gradient.
 #[test]
 fn stages_in_turn_are_counted_by_device() {
     let mut case = case(vec![1, 2, 1, 1], 1.into(), 2.into());
@@ -132,7 +133,8 @@ fn stages_in_turn_are_counted_by_device() {
     let (mut plan, model) = (case.plan(), case.model());
     plan.training.precision = Precision::Bf16;
     let hidden = SAMPLES * TOKENS * HIDDEN * 2;
-    let between = [("outputs", hidden), ("gradients", hidden), ("gradients", hidden), ("inputs", hidden)];
+    let between =
+        [("outputs", hidden), ("gradients", hidden), ("gradients", 2 * hidden), ("inputs", 2 * hidden)];
     let rows = 28 * HIDDEN * (2 + 4 + 2 + 4);
     // The last stage has one micro-batch in flight.
     let logits = 28 * TOKENS * SAMPLES * (4 + 2);

@@ -311,15 +311,20 @@ fn precision_flags(question: &ExportQuestion<'_>) -> Vec<Flag> {
     }
 }
 
-/// What Megatron's pipelines and its vocabulary hold. Outputs that were sent are deallocated: where stages take turns, which send while
-/// they compute, in front of the next forward pass. There the input of that pass has come by then, and the gradient that was sent last
-/// goes with the next backward pass.
+/// What Megatron's pipelines and its vocabulary hold. Outputs that were sent are deallocated.
+///
+/// Where stages take turns, they send while they compute: an output goes in front of the next forward pass, whose input has come by
+/// then, and the gradient that was sent last goes behind the next backward pass. And its schedule names the input that came last before
+/// the first backward pass to the end of the iteration, so that this stays with its gradient.
 pub(super) fn held(transformer: &Transformer, grid: &Grid) -> Held {
-    let in_turn = if grid.is_interleaved() { MicroBatches::Some(1) } else { MicroBatches::None };
+    let in_turn = |count: u32| match grid.is_interleaved() {
+        true => MicroBatches::Some(count),
+        false => MicroBatches::None,
+    };
     Held {
-        outputs: in_turn,
-        inputs: in_turn,
-        input_gradients: in_turn,
+        outputs: in_turn(1),
+        inputs: in_turn(2),
+        input_gradients: in_turn(2),
         gradients: MicroBatches::Some(1),
         vocabulary: PaddedVocabulary::of(transformer, PADDED_TO * u64::from(grid.shards), grid.shards),
         ..Held::default()

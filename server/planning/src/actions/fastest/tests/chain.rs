@@ -25,7 +25,7 @@ proptest! {
     ) {
         let stages = stages(&forward.iter().map(|&forward| vec![layer(10, forward)]).collect::<Vec<_>>());
         let (count, edges) = (stages.len() as u32, vec![1_000_000; stages.len() - 1]);
-        let cores = at_once.map(|slots| SlotCores::plain(slots));
+        let cores = at_once.map(SlotCores::plain);
         let node = NodeDevices { cores, ..node(stages.len(), 1 << 40, 1e9, 1e8 + edge) };
         let (order, schedule) =
             if is_gpipe { (Order::Gpipe, Schedule::Gpipe) } else { (Order::OneFOneB, Schedule::OneFOneB) };

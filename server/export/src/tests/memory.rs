@@ -80,11 +80,12 @@ fn gpt_under_1f1b_is_counted_by_hand() {
     // 128 rows where there were 100: on the first stage the table, on the last one its copy and its logits.
     let rows = 28 * HIDDEN * parameter;
     let padded_logits = 28 * TOKENS * SAMPLES * (4 + 2);
+    // Behind the first stage also the gradient that was sent last.
     let megatron = [
         vec![("gradients", hidden), ("vocabulary", rows)],
-        vec![("gradients", hidden)],
-        vec![("gradients", hidden)],
-        vec![("vocabulary", rows + padded_logits)],
+        vec![("gradients", hidden), ("gradients", hidden)],
+        vec![("gradients", hidden), ("gradients", hidden)],
+        vec![("gradients", hidden), ("vocabulary", rows + padded_logits)],
     ];
     for target in ["megatron", "accelerate", "megatron-bridge"] {
         assert_eq!(added(target, &plan, &model), megatron, "{target}");
@@ -107,7 +108,9 @@ fn shards_and_formats_are_counted_by_hand() {
     let hidden = SAMPLES * TOKENS * HIDDEN * 2;
     let rows = 78 * HIDDEN * (2 + 4 + 2 + 4);
     let logits = 78 * TOKENS * SAMPLES * (4 + 2);
-    let expected = [vec![("gradients", hidden), ("vocabulary", rows)], vec![("vocabulary", rows + logits)]];
+    let ends = [vec![("vocabulary", rows)], vec![("vocabulary", rows + logits)]];
+    // Of its outputs on the first, and of the inputs that it sent last on the other.
+    let expected = ends.map(|own| [vec![("gradients", hidden)], own].concat());
     assert_eq!(added("megatron", &plan, &model), expected);
     // A block: queries, keys, values and their biases, halved; the output's map halved and its bias whole; both maps of the
     // perceptron halved, the second one's bias whole; two norms. Then half the table and positions; a norm and half the table.

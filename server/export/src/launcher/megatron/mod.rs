@@ -324,7 +324,8 @@ pub(super) fn held(transformer: &Transformer, grid: &Grid) -> Held {
     Held {
         outputs: in_turn(1),
         inputs: in_turn(2),
-        input_gradients: in_turn(2),
+        // Otherwise the gradient that was sent last keeps its name until the next backward pass is over.
+        input_gradients: MicroBatches::Some(if grid.is_interleaved() { 2 } else { 1 }),
         gradients: MicroBatches::Some(1),
         vocabulary: PaddedVocabulary::of(transformer, PADDED_TO * u64::from(grid.shards), grid.shards),
         ..Held::default()

@@ -108,9 +108,7 @@ fn checked(fixed: FixedChunks) -> Result<FixedChunks, Invalid> {
     for (index, &size) in fixed.sizes.iter().enumerate() {
         in_range(&format!("chunk_elements[{index}]"), size, 1..=MAX_ELEMENTS)?;
     }
-    for (field, named) in [("ahead", fixed.ahead), ("behind", fixed.behind)] {
-        in_range(field, named.unwrap_or(0), 0..=Paging::MAX_EARLY)?;
-    }
+    Paging::check_early(fixed.ahead.unwrap_or(0), fixed.behind.unwrap_or(0))?;
     in_range("staging", fixed.staging.unwrap_or(1), 1..=ChunkedStage::MAX_STAGING)?;
     Ok(fixed)
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::uses::{PayloadUses, Uses};
 use super::visits::Visit;
 use crate::chunks::paging::{Access, AccessCycle, Eviction, Shortage};
+use crate::error::{Invalid, in_range};
 
 /// By what payloads come and leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -21,6 +22,17 @@ pub struct Paging {
 impl Paging {
     /// Most payloads on their way, and most steps to leave in.
     pub const MAX_EARLY: usize = 16;
+
+    /// Checks how many payloads are on their way, and in how many steps one leaves.
+    ///
+    /// # Errors
+    /// Names `ahead` or `behind`, of which there are more.
+    pub(crate) fn check_early(ahead: usize, behind: usize) -> Result<(), Invalid> {
+        for (field, steps) in [("ahead", ahead), ("behind", behind)] {
+            in_range(field, steps, 0..=Self::MAX_EARLY)?;
+        }
+        Ok(())
+    }
 }
 
 /// Steps between two uses of a payload, in which it may be away.

@@ -307,8 +307,30 @@ fn check_payload(
     if let Some(step) = of.steps.iter().find(|&&step| !is_there(step)) {
         return refuse(format!("is away in step {step}, which needs it"));
     }
-    let last = of.changed.map(|(_, last)| last);
-    for (visit, last) in visits.iter().filter_map(|visit| Some((visit, last?))) {
+    check_gradients(of, visits, spills, is_on_device)?;
+    // What comes for no use is on its way beside what it must follow, and what stays behind its last use beside what follows it.
+    let is_use = |step: Option<usize>| step.is_some_and(|step| of.steps.binary_search(&step).is_ok());
+    if let Some(visit) =
+        visits.iter().find(|of| !is_use(Some(of.needed)) || !is_use(of.leaves.checked_sub(1)))
+    {
+        return refuse(format!(
+            "is needed in step {} and leaves at boundary {}: neither begins nor ends with a step that uses it",
+            visit.needed, visit.leaves
+        ));
+    }
+    Ok(())
+}
+
+/// Of a payload with gradients: where they leave, and what comes behind them.
+fn check_gradients(
+    of: &PayloadUses,
+    visits: &[Visit],
+    spills: bool,
+    is_on_device: bool,
+) -> Result<(), Invalid> {
+    let refuse = |why: String| refused(of.payload, why);
+    let Some((_, last)) = of.changed else { return Ok(()) };
+    for visit in visits {
         let copies = visit.copies(of);
         if copies.leaves_changed && !copies.is_complete && !spills {
             let other = if is_on_device { "its state" } else { "parameters" };
@@ -328,16 +350,6 @@ fn check_payload(
         if !copies.leaves_changed && visit.needed > last {
             return refuse(format!("comes at boundary {}, when its gradients have left", visit.fetched));
         }
-    }
-    // What comes for no use is on its way beside what it must follow, and what stays behind its last use beside what follows it.
-    let is_use = |step: Option<usize>| step.is_some_and(|step| of.steps.binary_search(&step).is_ok());
-    if let Some(visit) =
-        visits.iter().find(|of| !is_use(Some(of.needed)) || !is_use(of.leaves.checked_sub(1)))
-    {
-        return refuse(format!(
-            "is needed in step {} and leaves at boundary {}: neither begins nor ends with a step that uses it",
-            visit.needed, visit.leaves
-        ));
     }
     Ok(())
 }

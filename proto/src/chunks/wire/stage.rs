@@ -103,8 +103,5 @@ impl TryFrom<v1::ChunkVisit> for Visit {
 message! { Paging <=> v1::ChunkPaging { eviction, ahead, behind } check few_on_their_way }
 
 fn few_on_their_way(paging: Paging) -> Result<Paging, Invalid> {
-    for (field, steps) in [("ahead", paging.ahead), ("behind", paging.behind)] {
-        in_range(field, steps, 0..=Paging::MAX_EARLY)?;
-    }
-    Ok(paging)
+    Paging::check_early(paging.ahead, paging.behind).map(|()| paging)
 }

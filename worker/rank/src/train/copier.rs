@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use loadmaster_proto::measure::host::CopyCost;
-use rustix::time::ClockId;
 
-use super::crowd::seconds_of;
+use super::crowd::core_clock;
 use crate::actions::pace::Pace;
 
 /// Bytes that are carried in turn: more than caches have, as blocks are that were away.
@@ -23,7 +22,7 @@ pub(super) fn copies(
     let (from, mut to) = (vec![1_u8; BYTES], vec![2_u8; BYTES]);
     to.copy_from_slice(&from);
     begun();
-    let (begin, core) = (Instant::now(), seconds_of(ClockId::ThreadCPUTime));
+    let (begin, core) = (Instant::now(), core_clock());
     let (mut pace, mut at, mut copied) = (Pace::begin(bytes_per_second), 0, 0.0);
     while !ended.load(Ordering::Relaxed) {
         let end = (at + pace.next()).min(BYTES);
@@ -33,6 +32,6 @@ pub(super) fn copies(
         pace.goes_on(end - at);
         at = end % BYTES;
     }
-    let (taken, core) = (begin.elapsed().as_secs_f64(), seconds_of(ClockId::ThreadCPUTime) - core);
+    let (taken, core) = (begin.elapsed().as_secs_f64(), core_clock() - core);
     CopyCost::of(copied, core, taken)
 }

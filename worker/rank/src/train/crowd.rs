@@ -108,15 +108,15 @@ fn beside_copies(trainer: &mut Trainer<'_>, first: u32) -> Result<Option<(f64, C
 /// Seconds of a core that this thread has in some iterations. All of them: cores of a virtual machine may be as fast as ever in one
 /// and share theirs with each other in the next, and trainings take what that comes to.
 fn core_seconds(trainer: &mut Trainer<'_>, first: u32) -> Result<f64, RankError> {
-    let begin = seconds_of(ClockId::ThreadCPUTime);
+    let begin = core_clock();
     for iteration in 0..ITERATIONS {
         trainer.iterate(first + iteration)?;
     }
-    Ok(seconds_of(ClockId::ThreadCPUTime) - begin)
+    Ok(core_clock() - begin)
 }
 
-/// What a clock shows.
-pub(super) fn seconds_of(clock: ClockId) -> f64 {
-    let time = clock_gettime(clock);
+/// Seconds of a core that this thread has had.
+pub(super) fn core_clock() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -142,12 +142,13 @@ impl Prices {
     fn peer_seconds(&self, question: &Question<'_>, decided: &Decided, of: Of, stripes: &[Stripe]) -> f64 {
         let bytes = question.stages.get(self.stage).map_or(0, |blocks| blocks.bytes(of.0, of.1));
         let device = |stage: usize| decided.mapping.get(stage).copied();
-        let of_stripe = |stripe: &Stripe| {
-            let (own, other) = device(self.stage).zip(device(stripe.stage as usize))?;
-            let part = (bytes as f64 * f64::from(stripe.share) / f64::from(Stripe::WHOLE)).ceil() as u64;
-            Some(question.node.seconds(own, other, part) + question.node.seconds(other, own, part))
+        let of_stripe = |(stripe, part): (&Stripe, u64)| {
+            let Some((own, other)) = device(self.stage).zip(device(stripe.stage as usize)) else {
+                return f64::INFINITY;
+            };
+            question.node.seconds(own, other, part) + question.node.seconds(other, own, part)
         };
-        stripes.iter().map(|stripe| of_stripe(stripe).unwrap_or(f64::INFINITY)).fold(0.0, f64::max)
+        stripes.iter().zip(Stripe::split(stripes, bytes)).map(of_stripe).fold(0.0, f64::max)
     }
 
     /// The swap of a block to the host.

@@ -125,15 +125,18 @@ impl Assignment<'_> {
         self.each(longest_first, Way::Peers);
     }
 
+    /// The blocks to which something is done.
+    fn done(&self) -> Vec<Of> {
+        self.decided.deeds.get(self.stage).into_iter().flatten().map(|(of, _)| *of).collect()
+    }
+
     /// Where room is still missing, lets stay what makes no difference to that. Whether there was any.
     fn take_back(&mut self) -> bool {
         let lacks = self.decided.lacks(self.question, self.stage);
         if lacks <= 0 {
             return false;
         }
-        let done: Vec<Of> =
-            self.decided.deeds.get(self.stage).into_iter().flatten().map(|(of, _)| *of).collect();
-        for of in done {
+        for of in self.done() {
             let before = self.decided.clone();
             self.decided.set(self.question, self.stage, &[(of, None)]);
             if self.decided.lacks(self.question, self.stage) > lacks {
@@ -201,9 +204,8 @@ impl Assignment<'_> {
 
     /// Lets stay what need not leave, what takes most time first.
     fn drop_needless(&mut self) {
-        let done: Vec<Of> =
-            self.decided.deeds.get(self.stage).into_iter().flatten().map(|(of, _)| *of).collect();
-        let mut done: Vec<(f64, Of)> = done
+        let mut done: Vec<(f64, Of)> = self
+            .done()
             .into_iter()
             .map(|of| (self.prices.work_seconds(self.question, &self.decided, of), of))
             .collect();

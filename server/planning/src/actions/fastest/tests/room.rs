@@ -19,11 +19,15 @@ fn keeping(kept: u64, input: u64, working: u64, optimizer: u64) -> LayerBlocks {
     }
 }
 
-/// So many bytes as a stage holds that does nothing, and what there is besides, or lacks.
-fn rooms(asked: &Question<'_>, besides: &[i64]) -> Vec<u64> {
+/// There is a plan, and it fits, where devices have so many bytes as a stage holds that does nothing, and these besides or less.
+fn assert_found(asked: &Question<'_>, besides: &[i64]) {
     let none = StageActions::default();
-    let untouched = |stage: usize| held(asked, stage, &none).0;
-    besides.iter().enumerate().map(|(stage, &of)| untouched(stage).checked_add_signed(of).unwrap()).collect()
+    let capacity = |(stage, &of): (usize, &i64)| held(asked, stage, &none).0.checked_add_signed(of).unwrap();
+    let capacity = besides.iter().enumerate().map(capacity).collect();
+    let tight = NodeDevices { capacity, ..asked.node.clone() };
+    let asked = Question { node: &tight, ..*asked };
+    let found = plan(&asked, Known::default(), Effort::All).unwrap();
+    assert!(fits(&asked, &found.actions, 0), "{:?}", found.actions);
 }
 
 /// What one stage puts on a peer was planned before another one took the room there.
@@ -36,11 +40,7 @@ fn peers_are_never_given_more_than_they_have_room_for() {
     let allowed = Allowed { host: false, ..ALL };
     let blocks = [Block::Activations, Block::Optimizer];
     let asked = Question { micro_batches: 2, blocks: &blocks, ..question(&stages, &roomy, allowed) };
-    let capacity = rooms(&asked, &[-80 * mb, -15 * mb, 140 * mb]);
-    let tight = NodeDevices { capacity, ..roomy.clone() };
-    let asked = Question { node: &tight, ..asked };
-    let found = plan(&asked, Known::default(), Effort::All).unwrap();
-    assert!(fits(&asked, &found.actions, 0), "{:?}", found.actions);
+    assert_found(&asked, &[-80 * mb, -15 * mb, 140 * mb]);
 }
 
 /// A run that needs more than half of what all layers need is one of those that are tried: a stage of many layers with large inputs
@@ -53,11 +53,7 @@ fn a_run_of_all_layers_is_tried() {
     let roomy = node(2, u64::MAX / 4, 1e9, 1e9);
     let allowed = Allowed { recompute: true, host: false, peers: false };
     let asked = Question { micro_batches: 3, ..question(&stages, &roomy, allowed) };
-    let capacity = rooms(&asked, &[-170 * MB as i64, 0]);
-    let tight = NodeDevices { capacity, ..roomy.clone() };
-    let asked = Question { node: &tight, ..asked };
-    let found = plan(&asked, Known::default(), Effort::All).unwrap();
-    assert!(fits(&asked, &found.actions, 0), "{:?}", found.actions);
+    assert_found(&asked, &[-170 * MB as i64, 0]);
 }
 
 /// Gradients that may leave are not there before they are made, whatever the host has room for: with 80 MB of its memory, 260 MB are

@@ -34,9 +34,14 @@ pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
         // Others start as many processes on every node.
         let is_free = matches!(target.launcher, Launcher::Other | Launcher::Pipedream);
         let node_ranks = on_nodes(&mut plan, is_free, &mut lots);
+        let is_bound = envelope == Envelope::Ray && lots.below(2) == 0;
+        let binding = if is_bound { bound(&mut plan, &node_ranks, &mut lots) } else { Vec::new() };
         let name = PlanName::from_id(format!("drawn-{index}"))?;
         let settings = settings(envelope, &mut lots);
-        let wrapping = Wrapping::of(envelope, &name, settings.clone())?;
+        let mut wrapping = Wrapping::of(envelope, &name, settings.clone())?;
+        if is_bound {
+            wrapping = wrapping.on_binding();
+        }
         let question = ExportQuestion {
             name: &name,
             plan: &plan,
@@ -62,6 +67,7 @@ pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
         let line = json!({
             "launcher": target.to_string(),
             "node_ranks": node_ranks,
+            "binding": binding,
             "queue": settings.queue,
             "image": settings.image,
             "files": files,
@@ -100,6 +106,26 @@ fn on_nodes(plan: &mut Plan, is_free: bool, lots: &mut Lots) -> Vec<usize> {
         device.index = index as u32;
     }
     node_ranks
+}
+
+/// Binds a plan to other nodes than it names, which are the cluster's in some order, and to any of their GPUs: what it is to find.
+fn bound(plan: &mut Plan, node_ranks: &[usize], lots: &mut Lots) -> Vec<(String, Vec<String>)> {
+    let first = lots.below(2) as usize;
+    let mut devices = plan.stages.iter_mut().flat_map(|stage| &mut stage.devices);
+    let mut binding = Vec::new();
+    for (node, &ranks) in node_ranks.iter().enumerate() {
+        let name = format!("127.0.0.{}", 2 + (first + node) % node_ranks.len().max(2));
+        let (has_uuids, mut free) = (lots.below(2) == 0, (0..ranks.max(8) as u32).collect::<Vec<_>>());
+        let mut gpus = Vec::new();
+        for device in devices.by_ref().take(ranks) {
+            device.node.clone_from(&name);
+            device.index = free.swap_remove(lots.below(free.len() as u64) as usize);
+            device.uuid = if has_uuids { format!("GPU-{node}-{}", device.index) } else { String::new() };
+            gpus.push(if has_uuids { device.uuid.clone() } else { device.index.to_string() });
+        }
+        binding.push((name, gpus));
+    }
+    binding
 }
 
 fn settings(envelope: Envelope, lots: &mut Lots) -> EnvelopeSettings {

@@ -31,6 +31,11 @@ pub(crate) fn placed_by_cluster(warnings: &[String], who: &str) -> Vec<String> {
     warnings.iter().map(of).collect()
 }
 
+/// The warnings of an export whose ranks are started on the very devices of a binding.
+pub(crate) fn placed_by_binding(warnings: &[String]) -> Vec<String> {
+    warnings.iter().filter(|warning| !warning.starts_with(BEGIN)).cloned().collect()
+}
+
 /// Says with which devices in sight each node starts its ranks: launchers put local rank n on the n-th one, and a plan's seconds
 /// are those of the links between the devices that it names. None where that is so anyway, where the plan names no devices, or
 /// where the launcher is told them by number.

@@ -4,6 +4,7 @@
     target/debug/draw-exports --envelope ray --plans 100 | python3 tests/launchers/envelopes/ray_cluster.py -
 
 Runs in the environment of envelopes/install.sh. The program meets the first rank where it is told to, then says what it found.
+Plans that are bound must be on the very nodes and GPUs of their binding, though Ray has others free.
 Random plans on other numbers of nodes than the cluster has, or with more ranks than a node's GPUs, are passed over and counted.
 """
 
@@ -22,6 +23,7 @@ import ray.cluster_utils
 
 GPUS = 8
 NODES = 2
+ADDRESSES = [f"127.0.0.{2 + node}" for node in range(NODES)]
 PROGRAM = """
 import json, os, pathlib, socket, sys, time
 keys = ("RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES").split()
@@ -55,6 +57,10 @@ report.write_text(json.dumps({"told": told, "words": sys.argv[1:], "environment"
 """The launcher's program, in its place."""
 
 
+Binding = list[tuple[str, list[str]]]
+"""The name of each node, and the GPUs of its ranks in order."""
+
+
 def run(folder: pathlib.Path, address: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     """What `ray job submit --working-dir=. -- python loadmaster_ray.py` does."""
     driver = (
@@ -82,7 +88,15 @@ def write(folder: pathlib.Path, files: dict[str, str]) -> list[str]:
     return words[at + 1 :]
 
 
-def wrong(files: dict[str, str], node_ranks: list[int], address: str, report: pathlib.Path) -> str | None:
+def address_of(raylet: str) -> str:
+    """Where a node's process was told to be."""
+    words = pathlib.Path(f"/proc/{raylet}/cmdline").read_text().split("\0")
+    return next(word.partition("=")[2] for word in words if word.startswith("--node_ip_address="))
+
+
+def wrong(
+    files: dict[str, str], node_ranks: list[int], binding: Binding, address: str, report: pathlib.Path
+) -> str | None:
     """What is wrong with what the ranks were told; None where nothing is."""
     has_gpus = 'RESOURCE = "GPU"' in files["loadmaster_ray.py"]
     for path in report.iterdir():
@@ -106,6 +120,8 @@ def wrong(files: dict[str, str], node_ranks: list[int], address: str, report: pa
         if len(ids) != 1 or len(gpus) != 1 or len(seen) != (count if has_gpus else 0):
             return f"ranks of node {node} are on {ids} with GPUs {gpus}"
         nodes += ids
+        if binding and (found := (address_of(next(iter(ids))), next(iter(gpus)).split(","))) != tuple(binding[node]):
+            return f"node {node} is bound to {binding[node]}, and its ranks are on {found}"
         for local, rank in enumerate(of_node):
             want = {"RANK": first + local, "WORLD_SIZE": world, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": count, "GROUP_RANK": node}
             found = {name: int(rank["told"][name]) for name in want}
@@ -131,12 +147,25 @@ def fails(files: dict[str, str], address: str) -> str | None:
     return None if ended.returncode == 3 and took < 120 else f"a rank that failed ended all with {ended.returncode}"
 
 
-def golden() -> list[tuple[str, dict[str, str], list[int]]]:
+def lacks(files: dict[str, str], address: str) -> str | None:
+    """A binding to a node that is not there is refused, and says which there are."""
+    changed = files | {"loadmaster_ray.py": files["loadmaster_ray.py"].replace(ADDRESSES[1], "elsewhere")}
+    with tempfile.TemporaryDirectory() as made:
+        folder = pathlib.Path(made)
+        write(folder, changed)
+        ended = run(folder, address)
+    told = ended.stderr.decode()
+    is_told = "bound to elsewhere, which" in told and ADDRESSES[0] in told
+    return None if ended.returncode and is_told else f"a node that is not there ended with {ended.returncode}: {told[-500:]}"
+
+
+def golden() -> list[tuple[str, dict[str, str], list[int], Binding]]:
     found = []
     for path in sorted((check.GOLDEN / "ray").iterdir()):
         asked = json.loads((path / "asked.json").read_text())
         files = {file.name: file.read_text() for file in path.iterdir() if file.suffix != ".pyc" and file.is_file()}
-        found.append((path.name, files, check.node_ranks(asked)))
+        binding = [tuple(of) for of in asked.get("binding", [])]
+        found.append((path.name, files, check.node_ranks(asked), binding))
     return found
 
 
@@ -146,27 +175,28 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further plan after these")
     asked = parser.parse_args()
     lines = (json.loads(text) for text in sys.stdin) if asked.random else iter(())
-    random = ((line["launcher"], line["files"], line["node_ranks"]) for line in lines)
+    random = ((line["launcher"], line["files"], line["node_ranks"], [tuple(of) for of in line["binding"]]) for line in lines)
     began, count, passed, failures = time.monotonic(), 0, 0, []
     with tempfile.TemporaryDirectory() as made:
         # What processes of the cluster find in their environment is what it was started with.
         os.environ["REPORT"] = made
         cluster = ray.cluster_utils.Cluster()
-        for _ in range(NODES):
-            cluster.add_node(num_cpus=4, num_gpus=GPUS)
+        for node in ADDRESSES:
+            cluster.add_node(num_cpus=4, num_gpus=GPUS, node_ip_address=node)
         plans = random if asked.random else iter(golden())
-        for name, files, node_ranks in plans:
+        for name, files, node_ranks, binding in plans:
             # What is left is read all the same: whoever draws plans is not to find nobody there.
             if len(node_ranks) > NODES or max(node_ranks) > GPUS or (count > 0 and time.monotonic() - began > asked.seconds):
                 passed += 1
                 continue
             count += 1
-            if found := wrong(files, node_ranks, cluster.address, pathlib.Path(made)):
+            if found := wrong(files, node_ranks, binding, cluster.address, pathlib.Path(made)):
                 failures.append(f"ray/{name}: {found}")
         if not asked.random:
-            _, files, _ = golden()[0]
-            found = fails(files, cluster.address)
-            failures += [f"ray: {found}"] if found else []
+            first = golden()[0][1]
+            bound = next(files for _, files, _, binding in golden() if len(binding) == NODES)
+            found = [fails(first, cluster.address), lacks(bound, cluster.address)]
+            failures += [f"ray: {of}" for of in found if of]
         cluster.shutdown()
     if count == 0:
         failures.append("ray: no plan was run")

@@ -30,6 +30,7 @@ pub struct Wrapping {
     envelope: Envelope,
     plan: PlanName,
     settings: EnvelopeSettings,
+    is_bound: bool,
 }
 
 impl Wrapping {
@@ -47,7 +48,7 @@ impl Wrapping {
                     return Err(Invalid::field(format!("envelope_options.{field}"), why));
                 }
             }
-            return Ok(Self { envelope, plan: plan.clone(), settings });
+            return Ok(Self { envelope, plan: plan.clone(), settings, is_bound: false });
         }
         // A runtime of Kubeflow's has an image.
         if settings.image.is_empty() && envelope != Envelope::Trainjob {
@@ -82,12 +83,21 @@ impl Wrapping {
                 check(field, text)?;
             }
         }
-        Ok(Self { envelope, plan: plan.clone(), settings })
+        Ok(Self { envelope, plan: plan.clone(), settings, is_bound: false })
     }
 
     /// Which envelope it is.
     pub fn envelope(&self) -> Envelope {
         self.envelope
+    }
+
+    /// The same for a plan whose devices are those of a binding: its ranks are to be on them, and on no others.
+    pub fn on_binding(self) -> Self {
+        Self { is_bound: true, ..self }
+    }
+
+    pub(super) fn is_bound(&self) -> bool {
+        self.is_bound
     }
 
     pub(super) fn settings(&self) -> &EnvelopeSettings {

@@ -26,6 +26,9 @@ struct Asked {
     /// What the GPUs of each of these nodes are called.
     #[serde(default)]
     kinds: Vec<String>,
+    /// A binding: the name of each node and the UUIDs of its GPUs, or their indices.
+    #[serde(default)]
+    binding: Vec<(String, Vec<String>)>,
 }
 
 fn settings(said: &BTreeMap<String, String>) -> Result<EnvelopeSettings, String> {
@@ -62,6 +65,19 @@ pub(super) fn place(plan: &mut Plan, node_ranks: &[usize], kinds: &[String]) {
     }
 }
 
+/// Puts a plan's ranks on the devices of a binding.
+pub(super) fn bind(plan: &mut Plan, binding: &[(String, Vec<String>)]) {
+    let gpus = binding.iter().flat_map(|(node, gpus)| gpus.iter().map(move |gpu| (node, gpu)));
+    let devices = plan.stages.iter_mut().flat_map(|stage| &mut stage.devices);
+    for (device, (node, gpu)) in devices.zip(gpus) {
+        device.node.clone_from(node);
+        match gpu.parse() {
+            Ok(index) => device.index = index,
+            Err(_) => device.uuid.clone_from(gpu),
+        }
+    }
+}
+
 /// # Errors
 /// What differs from the golden folder.
 fn check(envelope: &str, golden: &Path) -> Result<(), String> {
@@ -74,6 +90,7 @@ fn check(envelope: &str, golden: &Path) -> Result<(), String> {
     let case = case(&asked.case)?;
     let (mut plan, model) = (case.plan(), case.model());
     place(&mut plan, &asked.node_ranks, &asked.kinds);
+    bind(&mut plan, &asked.binding);
     let name = PlanName::from_id("golden").unwrap();
     let question = ExportQuestion {
         name: &name,
@@ -83,8 +100,11 @@ fn check(envelope: &str, golden: &Path) -> Result<(), String> {
         named: None,
         variant: Variant::Usual,
     };
-    let wrapping =
+    let mut wrapping =
         Wrapping::of(envelope, &name, settings(&asked.settings)?).map_err(|why| why.to_string())?;
+    if !asked.binding.is_empty() {
+        wrapping = wrapping.on_binding();
+    }
     let made =
         export(&question).and_then(|made| wrap(made, &wrapping)).map_err(|refusal| refusal.to_string())?;
     let mut made = files(made);

@@ -14,6 +14,14 @@ use crate::{
 
 /// A node of a rank for each kind, in an envelope.
 fn wrapped(kinds: &[&str], envelope: Envelope) -> Result<Export, Box<Refusal>> {
+    wrapped_as(kinds, envelope, |wrapping| wrapping)
+}
+
+fn wrapped_as(
+    kinds: &[&str],
+    envelope: Envelope,
+    bent: impl Fn(Wrapping) -> Wrapping,
+) -> Result<Export, Box<Refusal>> {
     let case = case(vec![1; kinds.len()], 1.into(), 1.into());
     let (mut plan, model) = (case.plan(), case.model());
     let kinds: Vec<String> = kinds.iter().map(|&kind| kind.to_owned()).collect();
@@ -22,7 +30,8 @@ fn wrapped(kinds: &[&str], envelope: Envelope) -> Result<Export, Box<Refusal>> {
     let target = Target::of(Launcher::Other, "").unwrap();
     let (model, variant) = (Some(&model), Variant::Usual);
     let settings = EnvelopeSettings { image: "train:1".to_owned(), ..EnvelopeSettings::default() };
-    let wrapping = Wrapping::of(envelope, &name, settings).unwrap();
+    let settings = if envelope.is_kubernetes() { settings } else { EnvelopeSettings::default() };
+    let wrapping = bent(Wrapping::of(envelope, &name, settings).unwrap());
     wrap(
         export(&ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant })?,
         &wrapping,
@@ -90,6 +99,27 @@ fn ranks_on_cpus_ask_for_no_gpu() {
     assert_eq!(mixed.files[0].contents.matches("nvidia.com/gpu: 1").count(), 1);
     let unlike = wrapped(&["A100", CPU_KIND], Envelope::Job).unwrap_err().to_string();
     assert!(unlike.contains("1 slots of its CPU"), "{unlike}");
+}
+
+/// Bundles of Ray count GPUs, whatever they are; a binding names nodes.
+#[test]
+fn ray_tells_kinds_apart_where_a_binding_does() {
+    let kinds = ["NVIDIA A100", "NVIDIA H100"];
+    let unbound = wrapped(&kinds, Envelope::Ray).unwrap_err().to_string();
+    assert!(unbound.contains("bind it to nodes of Ray"), "{unbound}");
+    let script =
+        |made: Export| made.files.into_iter().find(|file| file.name == "loadmaster_ray.py").unwrap().contents;
+    let bound = wrapped_as(&kinds, Envelope::Ray, Wrapping::on_binding).unwrap();
+    assert!(bound.warnings.iter().any(|warning| warning.contains("all GPUs of the binding's nodes")));
+    let bound = script(bound);
+    assert!(bound.contains("\nBINDING = [[\"node0\", [\"0\"]], [\"node1\", [\"0\"]]]\n"), "{bound}");
+    let alike = script(wrapped(&kinds[..1], Envelope::Ray).unwrap());
+    assert!(alike.contains("\nBINDING = []\n"), "{alike}");
+    // Slots of a CPU have no names that a program would know.
+    let cpus = script(wrapped_as(&[CPU_KIND], Envelope::Ray, Wrapping::on_binding).unwrap());
+    assert!(cpus.contains("\nBINDING = [[\"node0\", []]]\n"), "{cpus}");
+    let both = wrapped_as(&[CPU_KIND, "NVIDIA A100"], Envelope::Ray, Wrapping::on_binding).unwrap_err();
+    assert!(both.to_string().contains("on CPUs and others on GPUs"), "{both}");
 }
 
 proptest! {

@@ -33,13 +33,14 @@ impl Plans {
         let variant: Option<Variant> = field("variant", request.variant)?;
         let envelope: Option<Envelope> = field("envelope", request.envelope)?;
         let settings = settings(request.envelope_options.unwrap_or_default());
-        let wrapping = Wrapping::of(envelope.unwrap_or_default(), &name, settings)?;
+        let mut wrapping = Wrapping::of(envelope.unwrap_or_default(), &name, settings)?;
         let mut record = self.store.get_plan(&name).await?;
         let binding = Some(request.binding.as_str()).filter(|binding| !binding.is_empty());
         if let Some(binding) = binding {
             let binding = BindingName::parse("binding", binding)?;
             let bound = self.store.get_binding(&binding).await?.content;
             put_on(&mut record.content, &name, &binding, bound)?;
+            wrapping = wrapping.on_binding();
         }
         let (target, named) = target(&record, named, &request.launcher_version)?;
         let subject = self.store.get_subject(&record.content.model).await?;

@@ -11,6 +11,8 @@ ARGUMENTS are the program's own. Each node of the plan is a bundle on a node of 
 NODES = [5, 3]
 # What each takes one of.
 RESOURCE = "GPU"
+# Where the plan is bound: the name or address of each of these nodes, and the GPUs of its ranks in order, as CUDA names them.
+BINDING = []
 PROGRAM = ["main_with_runtime.py", "--config_path", "hybrid_conf.json", "--module", "MODULE", "--rank", "$RANK", "--local_rank", "$LOCAL_RANK", "--master_addr", "$MASTER_ADDR", "-b", "1"]
 ENVIRONMENT = {}
 
@@ -18,6 +20,7 @@ import os
 import socket
 import subprocess
 import sys
+from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group
@@ -31,10 +34,9 @@ class Rank:
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
 
-    def place(self) -> tuple[str, str, list[str]]:
-        """Node, its address, and the GPU; on CPUs none."""
-        context = ray.get_runtime_context()
-        return context.get_node_id(), ray.util.get_node_ip_address(), context.get_accelerator_ids()["GPU"]
+    def place(self) -> tuple[str, list[str]]:
+        """The node's address, and the GPU where Ray has chosen one."""
+        return ray.util.get_node_ip_address(), ray.get_runtime_context().get_accelerator_ids()["GPU"]
 
     def free_port(self) -> int:
         with socket.socket() as listener:
@@ -53,10 +55,40 @@ class Rank:
             self.process.terminate()
 
 
+def is_called(node: dict[str, Any], name: str) -> bool:
+    """Whether a node of Ray is meant; one of the two may say its domain and the other not."""
+    host = node["NodeManagerHostname"]
+    if name in (host, node["NodeManagerAddress"]):
+        return True
+    return ("." in host) != ("." in name) and host.partition(".")[0] == name.partition(".")[0]
+
+
+def bundles() -> list[dict[str, float]]:
+    """What each node of the plan reserves: a device for each rank; of a binding's node all GPUs, since Ray gives out any of them."""
+    if not BINDING:
+        return [{RESOURCE: ranks} for ranks in NODES]
+    there = [node for node in ray.nodes() if node["Alive"]]
+    reserved = []
+    for (name, gpus), ranks in zip(BINDING, NODES, strict=True):
+        node = next((node for node in there if is_called(node, name)), None)
+        if node is None:
+            hosts = ", ".join(sorted(node["NodeManagerHostname"] + " at " + node["NodeManagerAddress"] for node in there))
+            sys.exit(f"the plan is bound to {name}, which this cluster of Ray does not have: bind it to nodes of {hosts}")
+        has = node["Resources"].get(RESOURCE, 0)
+        if has < ranks:
+            sys.exit(f"{name} has {has:g} {RESOURCE}s in this cluster of Ray, and the plan has {ranks} ranks there: bind it anew")
+        # Each node has one of the resource that is called by its address.
+        reserved.append({RESOURCE: has if gpus else ranks, f"node:{node['NodeManagerAddress']}": 0.001})
+    return reserved
+
+
 def group() -> PlacementGroup:
     """A bundle for each node of the plan."""
-    made = placement_group([{RESOURCE: ranks} for ranks in NODES], strategy="STRICT_SPREAD")
-    ray.get(made.ready())
+    wanted = bundles()
+    made = placement_group(wanted, strategy="STRICT_SPREAD")
+    if not made.wait(10):
+        print(f"loadmaster: waiting until Ray has {wanted}, each on a node of its own", file=sys.stderr, flush=True)
+        ray.get(made.ready())
     return made
 
 
@@ -78,7 +110,9 @@ def variables(actors: list[Rank]) -> list[dict[str, str]]:
     port = ray.get(actors[0].free_port.remote())
     told, first = [], 0
     for node, count in enumerate(NODES):
-        of_node = places[first : first + count]
+        gpus = [gpu for _, of_rank in places[first : first + count] for gpu in of_rank]
+        if BINDING:
+            gpus = BINDING[node][1]
         for local in range(count):
             told.append(
                 ENVIRONMENT
@@ -88,9 +122,11 @@ def variables(actors: list[Rank]) -> list[dict[str, str]]:
                     "LOCAL_RANK": str(local),
                     "LOCAL_WORLD_SIZE": str(count),
                     "GROUP_RANK": str(node),
-                    "MASTER_ADDR": places[0][1],
+                    "MASTER_ADDR": places[0][0],
                     "MASTER_PORT": str(port),
-                    "CUDA_VISIBLE_DEVICES": ",".join(gpu for _, _, gpus in of_node for gpu in gpus),
+                    # Indices are those of NVML, and of Ray, which count by bus.
+                    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+                    "CUDA_VISIBLE_DEVICES": ",".join(gpus),
                 }
             )
         first += count

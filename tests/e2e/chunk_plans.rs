@@ -422,6 +422,18 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
     assert!(none.contains("--host-memory: is 0"), "{none}");
     let little = refused("gpt", &["--devices", "1x3MiB", "--host-memory", "1MiB"]);
     assert!(little.contains("more of the host"), "{little}");
+    // Of a node that has no more nobody is told to give more.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("small.yaml");
+    let node = "{name: n, kind: cpu, devices: 1, host: {memory: 1MiB, link: {bandwidth: 1GB/s}}}";
+    let cluster = format!(
+        "format: loadmaster.cluster/1\nkinds: [{{name: cpu, memory: 3MiB}}]\nnodes: [{node}]\n"
+    );
+    std::fs::write(&path, cluster).unwrap();
+    json(&planner, &["cluster", "import", path.to_str().unwrap(), "--id", "small"]);
+    let small = refused("gpt", &["--cluster", "small", "--host-memory", "256MiB"]);
+    assert!(small.contains("the host of its node has 1.00 MiB, by the cluster"), "{small}");
+    assert!(!small.contains("more of the host"), "{small}");
     for (devices, options, words) in [
         ("3x512MiB", &[][..], ["--devices", "--allow-idle-devices"]),
         ("1x512MiB,1x256MiB", &[], ["--devices", "--allow-idle-devices"]),

@@ -515,12 +515,11 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
 
 /// What of a training in chunks there is no room for.
 fn no_room(lack: &NoRoomInChunks, device: String) -> [(&'static str, String); 4] {
-    let remedies: Vec<String> = lack.remedies.iter().map(ToString::to_string).collect();
     [
         ("missing_bytes", lack.missing().to_string()),
         ("layer", String::new()),
         ("device", if lack.device.is_some() { device } else { "host".to_owned() }),
-        ("remedies", remedies.join("; ")),
+        ("remedies", lack.remedies_told().join("; ")),
     ]
 }
 

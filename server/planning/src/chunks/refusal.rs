@@ -79,6 +79,17 @@ impl NoRoom {
         lacks.join(" and ")
     }
 
+    /// Its remedies, for people.
+    pub fn remedies_told(&self) -> Vec<String> {
+        let told = |remedy: &ChunkRemedy| match *remedy {
+            ChunkRemedy::Memory { device, host } => {
+                ChunkRemedy::Memory { device, host: self.of_all(host) }.to_string()
+            }
+            ref other => other.to_string(),
+        };
+        self.remedies.iter().map(told).collect()
+    }
+
     /// Bytes of the host for each device as whoever gives them counts them: for all.
     fn of_all(&self, each: Bytes) -> Bytes {
         Bytes(each.0.saturating_mul(u64::from(self.devices)))
@@ -103,13 +114,7 @@ impl NoRoom {
             ActivationPlace::Device => "",
             ActivationPlace::Host => "activations on the host, ",
         };
-        let told = |remedy: &ChunkRemedy| match *remedy {
-            ChunkRemedy::Memory { device, host } => {
-                ChunkRemedy::Memory { device, host: self.of_all(host) }.to_string()
-            }
-            ref other => other.to_string(),
-        };
-        let remedies: Vec<String> = self.remedies.iter().map(told).collect();
+        let remedies = self.remedies_told();
         let remedies = if remedies.is_empty() {
             "no change that was tried helps".to_owned()
         } else {

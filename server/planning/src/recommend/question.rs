@@ -346,7 +346,14 @@ impl PlanQuestion {
             let check = |&schedule| TrainingSpec { schedule, ..*training }.check_model(model);
             schedules.iter().try_for_each(check)?;
         }
-        let rules = goal.launcher.map(Rules::of);
+        let rules = goal.launcher.map(|launcher| Rules::of(launcher).in_precision(training.precision));
+        let policies = recompute(request, training);
+        if let Some(rules) = rules.filter(|_| request.allowed.is_none()) {
+            let given = request.partitioning.as_ref();
+            let given: Option<Vec<_>> =
+                given.map(|given| given.stages().iter().map(StageConfig::layers).collect());
+            rules.check_policies(&policies, chain.model.as_ref(), given.as_deref())?;
+        }
         if let Some(rules) = rules.filter(|rules| !rules.has_policies_of_stages(chain.model.as_ref()))
             && goal.constraints.recompute_per_stage
         {
@@ -364,7 +371,7 @@ impl PlanQuestion {
             batches: batches(request, training, least_share)?,
             least_share,
             schedules,
-            recompute: recompute(request, training),
+            recompute: policies,
             overlap: transfers.overlap,
             unit: match goal.memory_unit {
                 MemoryUnit::Bytes => Unit::Bytes,

@@ -112,7 +112,7 @@ pub enum RecommendError {
         remedies: Vec<Remedy>,
     },
     /// There is no room for a training in chunks.
-    #[error("{}{}{}", .lack, at(.moment, .device), no_more_than(*.most))]
+    #[error("{}{}{}{}", .lack, at(.moment, .device), no_more_than(*.most), no_more_of_host(*.host))]
     NoRoomInChunks {
         /// The choice that lacks least, what it lacks, and what would help.
         lack: Box<NoRoom>,
@@ -122,6 +122,8 @@ pub enum RecommendError {
         device: String,
         /// The most that the request allows on it, where that is less than it has.
         most: Option<Bytes>,
+        /// All that its node's host has, where more of it would help.
+        host: Option<Bytes>,
     },
     /// Neither with chunks nor without them.
     #[error("neither is there a plan without chunks: {plain}; nor one in chunks: {chunked}")]
@@ -221,6 +223,10 @@ fn told(position: u32, device: &str) -> String {
 /// What a request allows on a device.
 fn no_more_than(most: Option<Bytes>) -> String {
     most.map_or_else(String::new, |most| format!("; no device may hold more than {most} (`--max-peak`)"))
+}
+
+fn no_more_of_host(host: Option<Bytes>) -> String {
+    host.map_or_else(String::new, |host| format!("; the host of its node has {host}, by the cluster"))
 }
 
 /// Which moment of which device lacks memory.

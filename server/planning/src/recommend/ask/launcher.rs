@@ -9,8 +9,8 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
-use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, Destination, Way};
+use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::recomputing::{Counted, Recomputing};
 use crate::search::Cuts;
@@ -36,6 +36,8 @@ pub struct Rules {
     pub shape: PlanShape,
     /// Where it cuts.
     pub cut: CutUnit,
+    /// Recompute policies that it has words for.
+    pub policies: &'static [RecomputePolicy],
     /// Whether each stage may have a recompute policy of its own.
     pub recompute_per_stage: bool,
     /// Orders of the passes, the default first.
@@ -54,6 +56,8 @@ pub struct Rules {
     pub chunks: bool,
     /// Whether devices may have several stages in turn (Megatron-LM's virtual pipeline stages).
     pub takes_turns: bool,
+    /// Whether its stages pass fp32 on to each other; otherwise a model in fp32 is one stage.
+    pub passes_fp32: bool,
     /// What to know before running the plan with it, for people; empty where there is nothing.
     pub note: &'static str,
 }
@@ -61,11 +65,17 @@ pub struct Rules {
 const BOTH: &[Schedule] = &[Schedule::OneFOneB, Schedule::Gpipe];
 const FLUSHED: &[Schedule] = &[Schedule::OneFOneB];
 
+const ANY: &[RecomputePolicy] = &[RecomputePolicy::None, RecomputePolicy::Layer, RecomputePolicy::Stage];
+const LAYERS: &[RecomputePolicy] = &[RecomputePolicy::None, RecomputePolicy::Layer];
+const STAGES: &[RecomputePolicy] = &[RecomputePolicy::None, RecomputePolicy::Stage];
+const NOTHING: &[RecomputePolicy] = &[RecomputePolicy::None];
+
 /// Megatron's rules, which several launchers share.
 const MEGATRON: Rules = Rules {
     launcher: Launcher::Megatron,
     shape: PlanShape::UniformGrid,
     cut: CutUnit::Block,
+    policies: ANY,
     recompute_per_stage: false,
     schedules: FLUSHED,
     even_nodes: true,
@@ -75,6 +85,7 @@ const MEGATRON: Rules = Rules {
     shared_weights: true,
     chunks: false,
     takes_turns: true,
+    passes_fp32: true,
     note: "Megatron pads the vocabulary to a multiple of 128 times the tensor degree: the ends of the model \
            need up to that many rows more than predicted",
 };
@@ -82,7 +93,7 @@ const MEGATRON: Rules = Rules {
 /// The table, a row per launcher.
 const TABLE: [Rules; 14] = [
     MEGATRON,
-    Rules { launcher: Launcher::MegatronBridge, ..MEGATRON },
+    Rules { launcher: Launcher::MegatronBridge, passes_fp32: false, ..MEGATRON },
     Rules {
         launcher: Launcher::Accelerate,
         takes_turns: false,
@@ -95,6 +106,7 @@ const TABLE: [Rules; 14] = [
         launcher: Launcher::Torchtitan,
         takes_turns: false,
         recomputing: Recomputing::Alike(&[Counted::AllBlocks]),
+        policies: LAYERS,
         cut: CutUnit::Layer,
         schedules: BOTH,
         note: "",
@@ -125,6 +137,7 @@ const TABLE: [Rules; 14] = [
         launcher: Launcher::ColossalAi,
         takes_turns: false,
         recomputing: Recomputing::FirstBlocksOfEach,
+        policies: LAYERS,
         recompute_per_stage: true,
         chunks: true,
         note: "Colossal-AI pads the vocabulary to a multiple of 64 times the tensor degree; its default rank \
@@ -135,6 +148,7 @@ const TABLE: [Rules; 14] = [
         launcher: Launcher::Galvatron,
         takes_turns: false,
         recomputing: Recomputing::AnyBlocks,
+        policies: LAYERS,
         shape: PlanShape::EqualDevices,
         schedules: BOTH,
         recompute_per_stage: true,
@@ -145,6 +159,7 @@ const TABLE: [Rules; 14] = [
         launcher: Launcher::Alpa,
         takes_turns: false,
         recomputing: Recomputing::Alike(&[]),
+        policies: LAYERS,
         shape: PlanShape::PerStageMesh,
         cut: CutUnit::Layer,
         schedules: BOTH,
@@ -158,6 +173,7 @@ const TABLE: [Rules; 14] = [
         launcher: Launcher::Nnscaler,
         takes_turns: false,
         recomputing: Recomputing::Alike(&[]),
+        policies: NOTHING,
         shape: PlanShape::PerStageMesh,
         cut: CutUnit::Layer,
         note: "",
@@ -167,6 +183,7 @@ const TABLE: [Rules; 14] = [
         launcher: Launcher::Pipedream,
         takes_turns: false,
         recomputing: Recomputing::Alike(&[]),
+        policies: NOTHING,
         schedules: &[Schedule::OneFOneB, Schedule::PipeDream],
         shape: PlanShape::PerStageReplicas,
         cut: CutUnit::Layer,
@@ -178,6 +195,7 @@ const TABLE: [Rules; 14] = [
         launcher: Launcher::Torchgpipe,
         takes_turns: false,
         recomputing: Recomputing::Alike(&[Counted::WholeStages]),
+        policies: STAGES,
         shape: PlanShape::SinglePipeline,
         cut: CutUnit::Layer,
         schedules: &[Schedule::Gpipe],
@@ -190,6 +208,7 @@ const TABLE: [Rules; 14] = [
         launcher: Launcher::Trainer,
         takes_turns: false,
         recomputing: Recomputing::Alike(&[Counted::AllBlocks]),
+        policies: LAYERS,
         shape: PlanShape::PerStageReplicas,
         cut: CutUnit::Nowhere,
         note: "Trainer keeps weights and gradients in fp32 where it computes in bf16: up to 4 bytes of each parameter more \
@@ -222,6 +241,19 @@ impl Rules {
     /// Those of a launcher.
     pub fn of(launcher: Launcher) -> Self {
         TABLE.into_iter().find(|rules| rules.launcher == launcher).unwrap_or(MEGATRON)
+    }
+
+    /// The same for a model in this precision.
+    #[must_use]
+    pub fn in_precision(self, precision: Precision) -> Self {
+        if self.passes_fp32 || precision != Precision::Fp32 {
+            return self;
+        }
+        Self {
+            cut: CutUnit::Nowhere,
+            note: "a model in fp32 is one stage for it: it passes bf16 between stages (profile with `--precision bf16` for several)",
+            ..self
+        }
     }
 
     /// Checks that it can do an action.

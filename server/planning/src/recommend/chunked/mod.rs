@@ -38,7 +38,7 @@ use loadmaster_proto::training::{Schedule, TrainingSpec};
 use super::answer::{QuestionError, RecommendError};
 use super::ask::Wish;
 use super::plan::Writer;
-use crate::chunks::{ChunkChoices, ChunkQuestion, NoChunks, ProfiledPasses};
+use crate::chunks::{ChunkChoices, ChunkQuestion, ChunkRemedy, NoChunks, ProfiledPasses};
 use crate::cost::Batch;
 use crate::search::Stop;
 use device::ChunkDevices;
@@ -156,8 +156,12 @@ impl ChunksQuestion<'_> {
 
     /// Bytes of a node's host that chunks of all its ranks may take: as asked, and no more than there is.
     fn host_memory(&self, node: Option<&Node>) -> Bytes {
-        let there = node.and_then(|node| node.copies.as_ref()?.host_memory);
-        there.map_or(self.asked.host_memory, |there| there.min(self.asked.host_memory))
+        self.host_of(node).map_or(self.asked.host_memory, |there| there.min(self.asked.host_memory))
+    }
+
+    /// All that a node's host has; none where no cluster says so.
+    fn host_of(&self, node: Option<&Node>) -> Option<Bytes> {
+        node.and_then(|node| node.copies.as_ref()?.host_memory)
     }
 }
 
@@ -215,12 +219,23 @@ impl Scene<'_> {
         match error {
             NoChunks::Invalid(invalid) => self.by_request(&invalid).into(),
             NoChunks::Unknown(error) => error.into(),
-            NoChunks::NoRoom(lack) => {
+            NoChunks::NoRoom(mut lack) => {
+                let host = self.question.host_of(self.devices.node);
+                let share = host.map(|host| host.0 / u64::from(self.devices.ranks().max(1)));
+                let more = |remedy: &ChunkRemedy| match remedy {
+                    ChunkRemedy::Memory { host, .. } if host.0 > 0 => {
+                        self.host_memory.0.saturating_add(host.0)
+                    }
+                    _ => 0,
+                };
+                let all = lack.remedies.len();
+                lack.remedies.retain(|remedy| share.is_none_or(|share| more(remedy) <= share));
+                let host = host.filter(|_| lack.remedies.len() < all);
                 let (moment, device) = (self.moment(&lack), self.devices.told());
                 let allowed = self.devices.capacity;
                 let has_more = self.devices.placed.iter().any(|placed| placed.capacity > allowed.0);
                 let most = has_more.then_some(allowed);
-                RecommendError::NoRoomInChunks { moment, device, lack, most }.into()
+                RecommendError::NoRoomInChunks { moment, device, lack, most, host }.into()
             }
         }
     }

@@ -48,7 +48,8 @@ fn no_room() -> QuestionError {
     };
     let lack = NoRoom { choice, devices: 1, device: Some((3, Bytes(77))), host: None, remedies: Vec::new() };
     let (moment, device) = ("forward pass".to_owned(), "node/0".to_owned());
-    RecommendError::NoRoomInChunks { lack: Box::new(lack), moment, device, most: Some(Bytes(5)) }.into()
+    RecommendError::NoRoomInChunks { lack: Box::new(lack), moment, device, most: Some(Bytes(5)), host: None }
+        .into()
 }
 
 fn late(is_proof: bool) -> QuestionError {

@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::LayerKind;
+use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Action, Deed, Form, StageActions, blocks};
 
 use super::launcher::Rules;
@@ -179,6 +180,44 @@ impl Rules {
         let reads_numbers =
             || self.recomputing != Recomputing::FirstBlocksOfEach || model.is_none_or(is_like_llama);
         self.recompute_per_stage && reads_numbers()
+    }
+
+    /// Checks that the launcher has words for policies to choose from. `stages` are the layers of each where they are given.
+    ///
+    /// # Errors
+    /// It has none for one of them, or one word for whole stages that are to have the same number of blocks and have not, or need
+    /// not have.
+    pub(in crate::recommend) fn check_policies(
+        &self,
+        policies: &[RecomputePolicy],
+        model: Option<&Model>,
+        stages: Option<&[RangeInclusive<usize>]>,
+    ) -> Result<(), Invalid> {
+        let launcher = self.launcher;
+        let refused = |why: String| Err(Invalid::field("constraints.recompute", why));
+        if let Some(other) = policies.iter().find(|policy| !self.policies.contains(policy)) {
+            let can: Vec<&str> = self.policies.iter().map(|policy| policy.as_str()).collect();
+            return refused(format!(
+                "is {other}, and {launcher} can do {}: choose from these",
+                can.join(" or ")
+            ));
+        }
+        let has_one_length = matches!(self.recomputing, Recomputing::Alike(counted) if counted.contains(&Counted::BlocksAtOnce));
+        if !has_one_length || !policies.contains(&RecomputePolicy::Stage) {
+            return Ok(());
+        }
+        let is_even = model.zip(stages).is_some_and(|(model, stages)| {
+            let mut counts = stages.iter().map(|stage| blocks(model, stage.clone()).count());
+            let first = counts.next();
+            counts.all(|count| Some(count) == first)
+        });
+        if is_even {
+            return Ok(());
+        }
+        refused(format!(
+            "is stage, which {launcher} can say of stages with equally many blocks alone: give such stages (`--partition`), choose layer, \
+             or let blocks be chosen (`--actions recompute`)"
+        ))
     }
 
     /// Checks that the launcher can say what stages compute again.

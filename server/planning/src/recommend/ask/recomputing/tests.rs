@@ -7,6 +7,7 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_samples::{CutTransformer, DescribedTransformer};
 
 use super::*;
+use crate::recommend::ask::launcher::CutUnit;
 
 /// Embedding, five blocks, norm and head, on stages that have two and three blocks.
 const STAGES: [RangeInclusive<usize>; 2] = [0..=2, 3..=7];
@@ -201,4 +202,55 @@ fn every_choice_of_a_launcher_is_exported() {
         }
     }
     assert!(exported > 60, "{exported}");
+}
+
+/// A policy and a precision are taken of a question exactly where the plan can be exported.
+#[test]
+fn policies_and_precisions_are_taken_where_they_are_exported() {
+    let (mut exported, mut refused) = (0, 0);
+    for launcher in Launcher::ALL.into_iter().filter(|&launcher| launcher != Launcher::Other) {
+        for stages in [vec![2, 3], vec![3, 3], vec![5], vec![1, 1, 1]] {
+            let stages = if launcher == Launcher::Trainer { vec![stages.iter().sum()] } else { stages };
+            for (precision, policy) in ["fp32", "bf16"]
+                .into_iter()
+                .flat_map(|precision| RecomputePolicy::ALL.into_iter().map(move |policy| (precision, policy)))
+            {
+                let case = CutTransformer {
+                    precision: precision.to_owned(),
+                    recompute: policy.to_string(),
+                    ..cut(launcher, false, stages.clone())
+                };
+                let (plan, model) = (case.plan(), case.model());
+                let layers: Vec<_> = plan.stages.iter().map(|stage| stage.config.layers()).collect();
+                let rules = Rules::of(launcher).in_precision(plan.training.precision);
+                let is_cut = layers.len() > 1;
+                let may = rules.check_policies(&[policy], Some(&model), Some(&layers));
+                let is_taken = may.is_ok() && !(is_cut && rules.cut == CutUnit::Nowhere);
+                let (name, target) = (PlanName::from_id("some").unwrap(), Target::of(launcher, "").unwrap());
+                let (model, variant) = (Some(&model), Variant::Usual);
+                let made =
+                    export(&ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant });
+                let told = made.as_ref().err().map(ToString::to_string);
+                assert_eq!(
+                    is_taken,
+                    made.is_ok(),
+                    "{launcher} {stages:?} {precision} {policy}: {may:?} {told:?}"
+                );
+                *(if is_taken { &mut exported } else { &mut refused }) += 1;
+            }
+        }
+    }
+    assert!(exported > 150 && refused > 50, "{exported} {refused}");
+}
+
+/// Where stages are not given nobody knows whether they will have equally many blocks.
+#[test]
+fn whole_stages_of_megatron_must_be_given() {
+    let rules = Rules::of(Launcher::Megatron);
+    let told = rules.check_policies(&[RecomputePolicy::Stage], Some(&gpt()), None).unwrap_err().to_string();
+    assert!(told.contains("constraints.recompute") && told.contains("--partition"), "{told}");
+    let uneven = rules.check_policies(&[RecomputePolicy::Stage], Some(&gpt()), Some(&STAGES));
+    assert!(uneven.is_err());
+    let nobody = Rules::of(Launcher::Nnscaler).check_policies(&[RecomputePolicy::Layer], Some(&gpt()), None);
+    assert!(nobody.unwrap_err().to_string().contains("is layer, and nnscaler can do none"));
 }

@@ -426,9 +426,8 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("small.yaml");
     let node = "{name: n, kind: cpu, devices: 1, host: {memory: 1MiB, link: {bandwidth: 1GB/s}}}";
-    let cluster = format!(
-        "format: loadmaster.cluster/1\nkinds: [{{name: cpu, memory: 3MiB}}]\nnodes: [{node}]\n"
-    );
+    let cluster =
+        format!("format: loadmaster.cluster/1\nkinds: [{{name: cpu, memory: 3MiB}}]\nnodes: [{node}]\n");
     std::fs::write(&path, cluster).unwrap();
     json(&planner, &["cluster", "import", path.to_str().unwrap(), "--id", "small"]);
     let small = refused("gpt", &["--cluster", "small", "--host-memory", "256MiB"]);

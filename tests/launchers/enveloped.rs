@@ -9,8 +9,8 @@ use loadmaster_export::{
     wrap,
 };
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::{Plan, PlanStage};
 use serde_json::json;
 
 use crate::draw::{Lots, drawn};
@@ -36,6 +36,7 @@ pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
         let node_ranks = on_nodes(&mut plan, is_free, &mut lots);
         let is_bound = envelope == Envelope::Ray && lots.below(2) == 0;
         let binding = if is_bound { bound(&mut plan, &node_ranks, &mut lots) } else { Vec::new() };
+        share_in_turn(&mut plan);
         let name = PlanName::from_id(format!("drawn-{index}"))?;
         let settings = settings(envelope, &mut lots);
         let mut wrapping = Wrapping::of(envelope, &name, settings.clone())?;
@@ -83,7 +84,7 @@ pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
 
 /// Puts the ranks of a plan on nodes, equal ones more often than not, and says how many are on each.
 fn on_nodes(plan: &mut Plan, is_free: bool, lots: &mut Lots) -> Vec<usize> {
-    let world: usize = plan.stages.iter().map(|stage| stage.devices.len()).sum();
+    let world: usize = first_in_turn(plan).iter().map(|stage| stage.devices.len()).sum();
     let mut left = world;
     let mut node_ranks = Vec::new();
     if is_free && lots.below(2) == 0 {
@@ -100,7 +101,7 @@ fn on_nodes(plan: &mut Plan, is_free: bool, lots: &mut Lots) -> Vec<usize> {
     }
     let places =
         node_ranks.iter().enumerate().flat_map(|(node, &ranks)| (0..ranks).map(move |index| (node, index)));
-    let devices = plan.stages.iter_mut().flat_map(|stage| &mut stage.devices);
+    let devices = first_in_turn(plan).iter_mut().flat_map(|stage| &mut stage.devices);
     for (device, (node, index)) in devices.zip(places) {
         device.node = format!("node{node}");
         device.index = index as u32;
@@ -108,10 +109,24 @@ fn on_nodes(plan: &mut Plan, is_free: bool, lots: &mut Lots) -> Vec<usize> {
     node_ranks
 }
 
+/// The stages that devices have first: of a plan without turns all.
+fn first_in_turn(plan: &mut Plan) -> &mut [PlanStage] {
+    let places = plan.stages.len() / (plan.virtual_stages.max(1) as usize);
+    &mut plan.stages[..places]
+}
+
+/// Puts every later stage in turn on the devices of the first of its place.
+fn share_in_turn(plan: &mut Plan) {
+    let devices: Vec<_> = first_in_turn(plan).iter().map(|stage| stage.devices.clone()).collect();
+    for (stage, devices) in plan.stages.iter_mut().zip(devices.iter().cycle()) {
+        stage.devices.clone_from(devices);
+    }
+}
+
 /// Binds a plan to other nodes than it names, which are the cluster's in some order, and to any of their GPUs: what it is to find.
 fn bound(plan: &mut Plan, node_ranks: &[usize], lots: &mut Lots) -> Vec<(String, Vec<String>)> {
     let first = lots.below(2) as usize;
-    let mut devices = plan.stages.iter_mut().flat_map(|stage| &mut stage.devices);
+    let mut devices = first_in_turn(plan).iter_mut().flat_map(|stage| &mut stage.devices);
     let mut binding = Vec::new();
     for (node, &ranks) in node_ranks.iter().enumerate() {
         let name = format!("127.0.0.{}", 2 + (first + node) % node_ranks.len().max(2));

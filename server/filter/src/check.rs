@@ -36,7 +36,11 @@ fn test(fields: &'static [Field], of: &Restriction) -> Result<Condition, Fault> 
     }
     let comparison = match (comparator.asks, kind) {
         (Asked::Has, Kind::Text | Kind::Id(_)) if argument.is_open => Comparison::Equal,
-        (Asked::Has, Kind::Text | Kind::Id(_)) => return Ok(test(Relation::Contains(argument.text.clone()))),
+        (Asked::Has, Kind::Text) => return Ok(test(Relation::Contains(argument.text.clone()))),
+        // `profile:profiles/gpt`, where the column has ids.
+        (Asked::Has, Kind::Id(collection)) => {
+            return Ok(test(Relation::Contains(value::id(collection, &argument.text).to_owned())));
+        }
         (Asked::Has, _) => Comparison::Equal,
         (Asked::Compares(comparison), _) => comparison,
     };

@@ -87,6 +87,7 @@ fn filters_mean_what_aip_160_says() {
         ("state=OUT_OF_MEMORY", "state=out_of_memory"),
         ("name=plans/7f3c name:7f* name!=x", "(name=7f3c & name^7f & name!=x)"),
         ("solver:exact solver='a\\'b' solver=\"x y*\"", "(solver~exact & solver=a'b & solver^x y)"),
+        ("name:plans/7f3c name:7f3c", "(name~7f3c & name~7f3c)"),
         ("solver = a\\* solver != pre*", "(solver=a* & !solver^pre)"),
         ("solver:* devices:* devices:4", "(solver? & devices? & devices=4)"),
         ("peak>=1.5GiB peak<1000", "(peak>=1610612736 & peak<1000)"),

@@ -14,7 +14,11 @@ use super::json::document;
 use super::records::{BindingRecord, BindingRow, Page, PageRequest};
 use super::time::Time;
 
+/// Whoever binds a plan asks for it, also where the same nodes were given before.
 const INSERT: &str = "
+WITH asked_again AS (
+    UPDATE plan_facts SET asked_time = now() WHERE id = $2 AND asked_time < now() - interval '1 hour'
+)
 INSERT INTO bindings (id, plan_id, content, nodes) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING";
 
 const LIST: ListSql = ListSql {

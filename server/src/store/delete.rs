@@ -49,6 +49,7 @@ const DELETE_PROFILE: &str = concat!(
     "WITH taken AS (
     SELECT id FROM profiles WHERE id = $1
       AND NOT EXISTS (SELECT FROM plans WHERE profile_id = $1)
+      AND NOT EXISTS (SELECT FROM plans WHERE other_profiles @> ARRAY[$1])
       AND NOT EXISTS (SELECT FROM operations WHERE profile_id = $1 AND state = 'running')
     FOR UPDATE
 ), ",
@@ -62,7 +63,7 @@ SELECT kind, name, count(*) OVER () FROM (
     SELECT 'OPERATION' AS kind, 'operations/' || id AS name FROM operations
     WHERE profile_id = $1 AND state = 'running'
     UNION ALL
-    SELECT 'PLAN', 'plans/' || id FROM plans WHERE profile_id = $1) AS dependents
+    SELECT 'PLAN', 'plans/' || id FROM plans WHERE profile_id = $1 OR other_profiles @> ARRAY[$1]) AS dependents
 ORDER BY kind, name LIMIT $2";
 
 /// Trials that measured nothing say nothing about the plan.

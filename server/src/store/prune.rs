@@ -118,6 +118,9 @@ impl Collection {
                 "SELECT candidate.id, 'plans/' || plans.id FROM candidate
                    JOIN plans ON profile_id = candidate.id WHERE collection = 'profiles'
                  UNION ALL
+                 SELECT candidate.id, 'plans/' || plans.id FROM candidate
+                   JOIN plans ON other_profiles @> ARRAY[candidate.id] WHERE collection = 'profiles'
+                 UNION ALL
                  SELECT candidate.id, 'operations/' || operations.id FROM candidate
                    JOIN operations ON profile_id = candidate.id AND state = 'running' WHERE collection = 'profiles'"
             }

@@ -17,7 +17,7 @@ use loadmaster_proto::training::stage::Partitioning;
 use uuid::Uuid;
 
 use crate::support::samples::{
-    claim, failure, measurement, model, new_profile, out_of_memory, plan, run, trial_run, worker,
+    claim, failure, measurement, model, new_profile, out_of_memory, plan, profile, run, trial_run, worker,
 };
 use crate::support::{execute, store};
 
@@ -293,6 +293,21 @@ async fn a_profile_that_plans_were_made_from_or_that_is_measured_stays() {
     assert_eq!(only(store.delete_profile(&profile).await), named("PLAN", &name));
     store.delete_plan(&name).await.unwrap();
     store.delete_profile(&profile).await.unwrap();
+}
+
+/// A plan for several kinds of devices rests on the profile of each.
+#[tokio::test]
+async fn profiles_of_other_kinds_stay_with_their_plan() {
+    let store = store().await;
+    let (_, content) = plan(&store).await;
+    let (other, operation) = profile(&store, "other", 0).await;
+    applied(store.finish_profile_operation(&operation, &[]).await);
+    let content = Plan { other_profiles: vec![other.clone()], ..content };
+    let name = plan_name("several-kinds");
+    store.put_plan(&name, &content).await.unwrap();
+    assert_eq!(only(store.delete_profile(&other).await), named("PLAN", &name));
+    store.delete_plan(&name).await.unwrap();
+    store.delete_profile(&other).await.unwrap();
 }
 
 #[tokio::test]

@@ -118,13 +118,20 @@ fn history(random: &mut StdRng, content: &str, measured: &Measurement) -> Histor
         for other in &named {
             all.refer(&name, &format!("plans/{other}"));
         }
+        let others: Vec<String> = profiles.iter().filter(|_| random.random_bool(0.2)).cloned().collect();
+        for other in &others {
+            all.refer(&name, &format!("profiles/{other}"));
+        }
+        let others: Vec<String> = others.iter().map(|other| format!(r#""profiles/{other}""#)).collect();
         let alternatives: Vec<String> =
             named.iter().map(|other| format!(r#"{{"plan": "plans/{other}"}}"#)).collect();
         let time = all.age(&name, true, random);
         all.statements.push(format!(
             "INSERT INTO plans (id, profile_id, model_id, content, create_time) VALUES ('{plan}', '{profile}', '{model}',
-             jsonb_set('{content}', '{{found}}', '{{\"alternatives\": [{}]}}'), now() - interval '{} minutes')",
+             jsonb_set('{content}', '{{found}}', '{{\"alternatives\": [{}]}}') || '{{\"other_profiles\": [{}]}}',
+             now() - interval '{} minutes')",
             alternatives.join(", "),
+            others.join(", "),
             6_100 - index,
         ));
         let labels = if random.random_bool(0.3) {

@@ -164,12 +164,14 @@ impl Plans {
             let (is_own, told) = (index == 0, name.to_string());
             match self.chain(name, kind, &revisions).await {
                 Ok(chain) if chain.model_name == plan.model => chains.push(chain),
-                Ok(chain) => {
+                Ok(chain) if is_named && !is_own => {
                     let why = format!("is of {}, and the plan of {}", chain.model_name, plan.model);
                     return Err(
                         Invalid::field(format!("other_profiles[{}]", index.saturating_sub(1)), why).into()
                     );
                 }
+                // Another than when the plan was made.
+                Ok(chain) => return Ok((Vec::new(), Some(format!("{told} is of {} now", chain.model_name)))),
                 Err(error) if is_named && !is_own => return Err(error),
                 Err(error) => return Ok((Vec::new(), Some(format!("{told} cannot be read: {error}")))),
             }

@@ -37,8 +37,8 @@ pub(crate) fn placed_by_binding(warnings: &[String]) -> Vec<String> {
 }
 
 /// Says with which devices in sight each node starts its ranks: launchers put local rank n on the n-th one, and a plan's seconds
-/// are those of the links between the devices that it names. None where that is so anyway, where the plan names no devices, or
-/// where the launcher is told them by number.
+/// are those of the links between the devices that it names. None where that is so anyway, or where the
+/// plan names no devices.
 pub(crate) fn warning(launcher: Launcher, ranks: &[RankPlace]) -> Option<String> {
     let mut nodes: Vec<Node<'_>> = Vec::new();
     for device in ranks.iter().filter_map(|place| place.device.as_ref()) {
@@ -52,8 +52,7 @@ pub(crate) fn warning(launcher: Launcher, ranks: &[RankPlace]) -> Option<String>
     }
     let others: Vec<&Node<'_>> =
         nodes.iter().filter(|(_, devices)| !devices.iter().copied().eq(0..devices.len() as u32)).collect();
-    // torchgpipe's file has the numbers.
-    if others.is_empty() || launcher == Launcher::Torchgpipe {
+    if others.is_empty() {
         return None;
     }
     let what = match launcher {
@@ -161,10 +160,11 @@ mod tests {
         assert!(!placed[0].contains("CUDA_VISIBLE_DEVICES") && placed[1] == "another", "{placed:?}");
     }
 
-    /// Its file has them, so there is nothing to set.
+    /// Its file names the devices in sight by number.
     #[test]
-    fn torchgpipe_is_told_devices_by_number() {
-        assert_eq!(warning(Launcher::Torchgpipe, &ranks(&[("a", 2, "V100"), ("a", 0, "V100")])), None);
+    fn torchgpipe_is_told_which_devices_are_in_sight() {
+        let told = warning(Launcher::Torchgpipe, &ranks(&[("a", 2, "V100"), ("a", 0, "V100")])).unwrap();
+        assert!(told.contains("set CUDA_VISIBLE_DEVICES=2,0 on a;"), "{told}");
     }
 
     /// Its launcher overwrites the variable with slots, which it sorts.

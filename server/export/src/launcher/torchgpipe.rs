@@ -93,7 +93,7 @@ fn check_is_single_pipeline(question: &ExportQuestion<'_>) -> Result<(), Refused
     Ok(())
 }
 
-/// The devices of the stages as torch calls them.
+/// The devices of the stages as torch calls them: of those in sight the one of each rank's number, as for all launchers.
 ///
 /// # Errors
 /// They are of several nodes: it is one process.
@@ -110,8 +110,7 @@ fn devices(ranks: &[RankPlace]) -> Result<Vec<String>, Refused> {
     let of = |place: &RankPlace| match &place.device {
         // Slots of a CPU are one device of torch's.
         Some(device) if device.kind == CPU_KIND => CPU_KIND.to_owned(),
-        Some(device) => format!("cuda:{}", device.index),
-        None => format!("cuda:{}", place.rank),
+        _ => format!("cuda:{}", place.rank),
     };
     Ok(ranks.iter().map(of).collect())
 }

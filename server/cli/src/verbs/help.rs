@@ -454,7 +454,7 @@ that all nodes share, and `loadmaster` a program that they have.
 Examples:
   loadmaster slurm script 7f3c --launcher other -- python train.py > job.sh
   Where the launcher's own script starts the ranks of a node:
-    loadmaster slurm script 7f3c --launcher other --per node -- \\
+    loadmaster slurm script 7f3c --launcher megatron --per node -- \\
       bash loadmaster-7f3c/train.sh --train-iters 1000 > job.sh
   Submitted at once, with options of the site:
     loadmaster slurm script 7f3c --launcher other -- python train.py \\
@@ -466,7 +466,9 @@ put the ranks there. `loadmaster slurm exec` reads the file.
 
 Examples:
   loadmaster slurm bind
-  loadmaster slurm bind 7f3c --launcher deepspeed --binding shared/job.json";
+  loadmaster slurm bind 7f3c --launcher deepspeed --binding shared/job.json
+  Nodes that no cluster describes, for a plan of several kinds:
+    loadmaster slurm bind --device-kind 'NVIDIA H100'";
 
 pub(crate) const SLURM_EXEC: &str = "\
 Sets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR, MASTER_PORT, what the

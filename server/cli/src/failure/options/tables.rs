@@ -159,6 +159,11 @@ pub(crate) const PLAN_BINDINGS: OptionTable = &[&[("name", "NAME"), ("plan", "NA
 pub(crate) const SLURM_BIND: OptionTable = &[&[
     ("name", "PLAN"),
     ("plan", "PLAN"),
+    // Slurm names the nodes and their devices.
+    ("nodes", "--cluster"),
+    ("nodes.name", "--cluster"),
+    ("nodes.device_kind", "--device-kind"),
+    ("nodes.memory_bytes", "--memory"),
     ("cluster", "--cluster"),
     ("launcher", "--launcher"),
     ("launcher_version", "--launcher"),

@@ -1,5 +1,8 @@
 //! `loadmaster plan export`: a plan as the files and flags of a launcher.
 
+use std::fs::Permissions;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -180,7 +183,52 @@ fn write(folder: &Path, files: &[v1::ExportedFile], overwrite: bool) -> Result<(
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     for (path, file) in paths.iter().zip(files) {
-        std::fs::write(path, &file.contents).with_context(|| format!("cannot write {}", path.display()))?;
+        // Others may read it meanwhile: jobs of one plan share the folder.
+        if std::fs::read(path).is_ok_and(|there| there == file.contents.as_bytes()) {
+            continue;
+        }
+        written(folder, path, &file.contents).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Puts a file in its place when it is whole.
+fn written(folder: &Path, path: &Path, contents: &str) -> std::io::Result<()> {
+    // Less what the user's mask takes, as of any new file.
+    let mode = Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().prefix(".export").permissions(mode).tempfile_in(folder)?;
+    file.write_all(contents.as_bytes())?;
+    file.persist(path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    /// Jobs of one plan share a folder: what is equal stays the file that others have open, what is not is replaced as a whole.
+    #[test]
+    fn equal_files_stay_and_others_are_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |contents: &str| v1::ExportedFile {
+            name: "train.sh".to_owned(),
+            contents: contents.to_owned(),
+            ..v1::ExportedFile::default()
+        };
+        let path = folder.path().join("train.sh");
+        let inode = || std::fs::metadata(&path).unwrap().ino();
+        write(folder.path(), &[file("one")], false).unwrap();
+        let first = inode();
+        write(folder.path(), &[file("one")], true).unwrap();
+        assert_eq!(inode(), first);
+        let mut reader = std::fs::File::open(&path).unwrap();
+        write(folder.path(), &[file("another")], true).unwrap();
+        let mut read = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut read).unwrap();
+        assert_eq!((read.as_str(), std::fs::read_to_string(&path).unwrap().as_str()), ("one", "another"));
+        assert!(write(folder.path(), &[file("third")], false).is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left there");
+    }
 }

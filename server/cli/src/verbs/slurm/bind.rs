@@ -29,8 +29,16 @@ pub(crate) struct BindJob {
     launcher: Option<(v1::Launcher, String)>,
 
     /// The cluster that describes the nodes [default: the plan's].
-    #[arg(long, value_parser = parse::cluster)]
+    #[arg(long, value_parser = parse::cluster, conflicts_with_all = ["device_kind", "memory"])]
     cluster: Option<String>,
+
+    /// Kind of the devices, of nodes that no cluster describes [default: the plan's, where it is one].
+    #[arg(long, value_name = "KIND", default_value = "", hide_default_value = true)]
+    device_kind: String,
+
+    /// Bytes that training may use on each device, of nodes that no cluster describes [default: as planned].
+    #[arg(long, value_name = "BYTES", value_parser = parse::bytes)]
+    memory: Option<i64>,
 
     /// Where rank 0 waits for the others [default: 20000 to 29999, another one for each job].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
@@ -51,7 +59,7 @@ impl BindJob {
         let nodes = nodes(&variables)?;
         let request = v1::BindPlanRequest {
             plan: plan.clone(),
-            nodes: nodes.iter().map(given).collect(),
+            nodes: nodes.iter().map(|node| given(node, &self.device_kind, self.memory)).collect(),
             cluster: self.cluster.unwrap_or_default(),
             ..v1::BindPlanRequest::default()
         };
@@ -106,26 +114,28 @@ fn nodes(variables: &Variables) -> Result<Vec<SlurmNode>, Failure> {
     Ok(nodes)
 }
 
-fn given(node: &SlurmNode) -> v1::GivenNode {
+fn given(node: &SlurmNode, device_kind: &str, memory: Option<i64>) -> v1::GivenNode {
     v1::GivenNode {
         name: node.name.clone(),
         device_indices: node.devices.clone(),
         device_uuids: node.uuids.clone(),
         switches: node.switches.clone(),
-        ..v1::GivenNode::default()
+        device_kind: device_kind.to_owned(),
+        memory_bytes: memory.unwrap_or_default(),
     }
 }
 
-/// The device of every rank, with the UUID that its node told.
+/// The device of every rank: by its UUID where the planner knows it, whose indices need not be Slurm's, else by that which its node
+/// told of the index.
 fn ranks(export: &v1::ExportPlanResponse, nodes: &[SlurmNode]) -> Result<Vec<RankDevice>, Failure> {
     let one = |place: &v1::RankPlace| {
         let device = place.device.as_ref().context("the planner bound a rank to no device")?;
         let node = nodes.iter().find(|node| node.name == device.node);
         let node = node
             .with_context(|| format!("the planner bound a rank to {:?}, which the job lacks", device.node))?;
-        let at = node.devices.iter().position(|index| *index == device.index);
-        let told = at.and_then(|at| node.uuids.get(at));
-        let uuid = told.cloned().unwrap_or_else(|| device.uuid.clone());
+        let at = || node.devices.iter().position(|index| *index == device.index);
+        let told = || at().and_then(|at| node.uuids.get(at)).cloned().unwrap_or_default();
+        let uuid = if device.uuid.is_empty() { told() } else { device.uuid.clone() };
         Ok(RankDevice { node: device.node.clone(), index: device.index, uuid })
     };
     let ranks: anyhow::Result<Vec<RankDevice>> = export.ranks.iter().map(one).collect();
@@ -206,6 +216,11 @@ mod tests {
         let found = ranks(&export(vec![place("a", 5), place("a", 4)]), std::slice::from_ref(&node)).unwrap();
         let found: Vec<_> = found.iter().map(|rank| (rank.index, rank.uuid.as_str())).collect();
         assert_eq!(found, [(5, "GPU-f"), (4, "GPU-e")]);
+        // The planner's indices may count the devices of another worker besides; a UUID is the device.
+        let known = v1::PlacedDevice { uuid: "GPU-e".to_owned(), ..device("a", 5) };
+        let known = v1::RankPlace { device: Some(known), ..Default::default() };
+        let found = ranks(&export(vec![known]), std::slice::from_ref(&node)).unwrap();
+        assert_eq!(found[0].uuid, "GPU-e");
         for wrong in [vec![place("b", 4)], vec![v1::RankPlace::default()], Vec::new()] {
             assert!(ranks(&export(wrong), std::slice::from_ref(&node)).is_err());
         }

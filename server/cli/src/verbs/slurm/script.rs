@@ -54,6 +54,7 @@ struct Script<'a> {
 impl WriteScript {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let (launcher, launcher_version) = self.launcher.unwrap_or_default();
+        check_is_started(launcher, self.per)?;
         let request = v1::ExportPlanRequest {
             name: self.name,
             launcher: launcher.into(),
@@ -85,6 +86,25 @@ impl WriteScript {
         };
         write_stdout(script.text().as_bytes())
     }
+}
+
+/// # Errors
+/// Nothing of the launcher is started for each rank, or what decides its training reaches no such process.
+fn check_is_started(launcher: v1::Launcher, per: Per) -> Result<(), Failure> {
+    let why = match (launcher, per) {
+        (v1::Launcher::Alpa, _) => {
+            "--launcher: alpa is one program that drives all devices: start it yourself, beside a cluster of Ray"
+        }
+        (v1::Launcher::Torchgpipe, Per::Rank) => {
+            "--launcher: torchgpipe is one process with all devices: name `--per node`"
+        }
+        (v1::Launcher::Accelerate, Per::Rank) => {
+            "--launcher: accelerate's settings reach processes through its own launcher alone: name `--per node`, and \
+             `accelerate launch` as the command"
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::Usage(why.to_owned()))
 }
 
 impl Script<'_> {

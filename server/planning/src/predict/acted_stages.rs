@@ -194,6 +194,14 @@ fn complete(
                 set_aside(of, index, donor.stage_index, Bytes(acted.peak_on(host.stage_index)))?;
             }
         }
+        let is_guest = |stage: u32| {
+            let mut known = settings.iter().zip(&peers).filter(|(of, _)| of.stage_index == stage);
+            known.all(|(_, peers)| peers.contains(&host.stage_index))
+        };
+        if let Some(at) = of.hosted.iter().position(|hosted| !is_guest(hosted.stage)) {
+            let why = format!("is {}, of which no block goes there: leave it out", of.hosted[at].stage);
+            return Err(Invalid::field(format!("stage_actions[{index}].hosted[{at}].stage"), why));
+        }
         of.hosted.sort_unstable_by_key(|hosted| hosted.stage);
         let own = devices_of(host.stage_index);
         hosted.push(of.hosted.iter().fold(0, |sum: u64, Hosted { stage, bytes }| {

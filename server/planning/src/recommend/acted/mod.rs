@@ -91,7 +91,7 @@ impl Writer<'_> {
             }
             stage.actions = stages.actions.get(index).cloned().unwrap_or_default();
         }
-        let pools = stages.acted.iter().map(|of| of.host_peak());
+        let pools = stages.actions.iter().map(|of| of.host_pool.0);
         nodes::check_hosts(self.fleet, &nodes::devices_of(&plan), pools)?;
         self.check_fits(&plan, candidate)?;
         let timed = self.timed(candidate, &stages, pace)?;
@@ -133,7 +133,7 @@ impl Writer<'_> {
         let placed: Vec<Vec<PlacedDevice>> = devices.iter().map(placed).collect();
         let placed: Vec<&[PlacedDevice]> = placed.iter().map(Vec::as_slice).collect();
         nodes::check_peers(&placed, &stages.actions)?;
-        nodes::check_hosts(self.fleet, &placed, stages.acted.iter().map(|of| of.host_peak()))
+        nodes::check_hosts(self.fleet, &placed, stages.actions.iter().map(|of| of.host_pool.0))
     }
 
     /// Whether each device of a stage is on the node of the one of another stage that it would send to.

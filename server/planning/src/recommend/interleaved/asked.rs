@@ -7,6 +7,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::actions::{Block, Way};
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::InterleavedQuestion;
@@ -77,6 +78,18 @@ impl InterleavedQuestion<'_> {
             let why = "is not known of interleaved stages, of which every device has equally many: leave it out, or \
                        `virtual_stages`";
             return refuse(&format!("constraints.{field}"), why.to_owned());
+        }
+        if let Some(allowed) =
+            request.allowed.as_ref().filter(|of| of.ways.iter().any(|way| *way != Way::Recompute))
+            && allowed.blocks.iter().all(|block| block.is_of_micro_batch() && *block != Block::Activations)
+        {
+            let named: Vec<&str> = allowed.blocks.iter().map(|block| block.as_str()).collect();
+            let why = format!(
+                "are {}, none of which leaves a device of interleaved stages: add activations, weights, gradients or optimizer, or let \
+                 `memory_ways` be recompute alone",
+                named.join(" and ")
+            );
+            return refuse("memory_blocks", why);
         }
         if wish.is_merged {
             let why = "is not known of interleaved stages: leave it out".to_owned();

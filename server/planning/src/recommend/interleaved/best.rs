@@ -62,7 +62,9 @@ impl InterleavedQuestion<'_> {
     fn plain(&self, asked: &Variants<'_>) -> Result<Plan, QuestionError> {
         let is_timed = self.wish.objective == Objective::MinIterationTime;
         let mut best: Option<(usize, Found)> = None;
-        let mut known = Known { bound: Some(f64::INFINITY), is_complete: true, looked_at: 0 };
+        let (bound, is_complete) = (asked.least_unsearched(), asked.are_searched());
+        let mut known = Known { bound, is_complete, looked_at: 0 };
+        let mut error: Option<QuestionError> = None;
         for &index in &asked.order {
             if best.is_some() && self.stop.is_requested() {
                 (known.bound, known.is_complete) = (None, false);
@@ -77,7 +79,12 @@ impl InterleavedQuestion<'_> {
             }
             let pipeline = asked.pipeline(self, index)?;
             let weighed = (Weighed::Untouched, Patience::ALL);
-            let found = self.cut(&pipeline, weighed, &mut known)?.into_iter().next();
+            // Another variant may be known where this one is not.
+            let found = self.cut(&pipeline, weighed, &mut known).unwrap_or_else(|failed| {
+                error.get_or_insert(failed);
+                Vec::new()
+            });
+            let found = found.into_iter().next();
             if !known.is_complete || found.is_none() {
                 known.bound = known.bound.zip(asked.least[index].or(Some(0.0))).map(|(a, b)| a.min(b));
             }
@@ -86,7 +93,9 @@ impl InterleavedQuestion<'_> {
                 best = Some((index, found));
             }
         }
-        let Some((variant, Found { cut, candidate })) = best else { return Err(self.nothing()) };
+        let Some((variant, Found { cut, candidate })) = best else {
+            return Err(error.unwrap_or_else(|| self.nothing()));
+        };
         self.check_limits(&cut.worth, &candidate, known.is_complete)?;
         let pipeline = asked.pipeline(self, variant)?;
         let Written { mut plan, .. } = self.writer.interleaved(&pipeline, &candidate, None, SOLVER)?;
@@ -110,7 +119,7 @@ impl InterleavedQuestion<'_> {
     /// The fastest plan whose stages do what is allowed, of the fastest ways to cut if memory did not matter, and of those that lack
     /// least, untouched and with all computed again: of one variant after another, until none of the others can be faster.
     fn with_actions(&self, asked: &Variants<'_>, allowed: &Allowed) -> Result<Plan, QuestionError> {
-        let mut known = Known { bound: None, is_complete: true, looked_at: 0 };
+        let mut known = Known { bound: None, is_complete: asked.are_searched(), looked_at: 0 };
         let of_each = (MOST_LIGHTENED / asked.order.len().max(1)).max(FEWEST_LIGHTENED);
         let (mut best, mut error): (Option<Plan>, Option<QuestionError>) = (None, None);
         for &index in &asked.order {
@@ -122,7 +131,10 @@ impl InterleavedQuestion<'_> {
             let pipeline = asked.pipeline(self, index)?;
             let mut candidates: Vec<Found> = Vec::new();
             for memory in [Weighed::BySeconds, Weighed::Untouched, Weighed::WithAllAgain] {
-                candidates.extend(self.cut(&pipeline, (memory, Patience::SOME), &mut known)?);
+                match self.cut(&pipeline, (memory, Patience::SOME), &mut known) {
+                    Ok(found) => candidates.extend(found),
+                    Err(failed) => error = error.or(Some(failed)),
+                }
             }
             let seconds = |found: &Found| found.candidate.simulated.unwrap_or(f64::INFINITY);
             candidates.sort_by(|one, other| seconds(one).total_cmp(&seconds(other)));

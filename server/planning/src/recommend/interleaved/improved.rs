@@ -19,60 +19,72 @@ const FASTER: f64 = 1e-9;
 impl<C: StageCosts> Lighter<'_, C> {
     /// The same with less or other things done, while all fit, as far as that is faster: one change, or one thing undone and
     /// another done on the same device instead.
-    pub(super) fn improved(
-        &self,
-        (mut deeds, mut seconds): (Vec<Deeds>, f64),
-    ) -> Result<Vec<Deeds>, QuestionError> {
+    pub(super) fn improved(&self, mut best: (Vec<Deeds>, f64)) -> Result<Vec<Deeds>, QuestionError> {
         loop {
-            let before = seconds;
-            for stage in 0..deeds.len() {
-                for changed in self.changed(stage, &deeds)? {
-                    if self.stop.is_requested() || self.simulations.get() >= MOST_SIMULATIONS {
-                        return Ok(deeds);
-                    }
-                    let look = self.look(&changed)?;
-                    if !look.fits() || look.host > self.allowed.host_memory.0 {
-                        continue;
-                    }
-                    let then = self.seconds_of(&look.acted)?;
-                    if then < seconds * (1.0 - FASTER) {
-                        (deeds, seconds) = (changed, then);
-                    }
+            let before = best.1;
+            for stage in 0..best.0.len() {
+                if !self.improve_stage(stage, &mut best)? {
+                    return Ok(best.0);
                 }
             }
-            if seconds >= before * (1.0 - FASTER) {
-                return Ok(deeds);
+            if best.1 >= before * (1.0 - FASTER) {
+                return Ok(best.0);
             }
         }
     }
 
-    /// What stages might do instead where a stage does one thing less or otherwise.
-    fn changed(&self, stage: usize, all: &[Deeds]) -> Result<Vec<Vec<Deeds>>, QuestionError> {
-        let look = self.look(all)?;
+    /// Takes what stages might do instead where one of them does one thing less or otherwise: false where there is no time for more.
+    /// Long chains have very many such changes, so one is made at a time.
+    fn improve_stage(&self, stage: usize, best: &mut (Vec<Deeds>, f64)) -> Result<bool, QuestionError> {
+        let all = best.0.clone();
+        let look = self.look(&all)?;
         let device = stage % self.pipeline.turns.devices().max(1);
         let measures: BTreeSet<Measure> =
             orders(self.allowed).into_iter().flat_map(|(_, measures)| measures).collect();
-        let mut changed = Vec::new();
         for (other, is_less) in self.others(stage, &all[stage], &measures, &look) {
-            let mut with = all.to_vec();
+            let mut with = all.clone();
             with[stage] = other;
             // Something else of the same device instead.
             for &measure in measures.iter().filter(|_| is_less) {
                 for more in self.pipeline.turns.own(device) {
                     for layer in 0..with[more].saved.len() {
+                        if with[more].has(measure, layer) {
+                            continue;
+                        }
                         let mut instead = with.clone();
-                        if !instead[more].has(measure, layer)
-                            && self.take(&mut instead[more], more, layer, measure, &look)
+                        if self.take(&mut instead[more], more, layer, measure, &look)
                             && instead != all
+                            && !self.take_if_faster(instead, best)?
                         {
-                            changed.push(instead);
+                            return Ok(false);
                         }
                     }
                 }
             }
-            changed.push(with);
+            if !self.take_if_faster(with, best)? {
+                return Ok(false);
+            }
         }
-        Ok(changed)
+        Ok(true)
+    }
+
+    /// Takes a change with which all fit and that is faster: false where there is no time for that.
+    fn take_if_faster(
+        &self,
+        changed: Vec<Deeds>,
+        best: &mut (Vec<Deeds>, f64),
+    ) -> Result<bool, QuestionError> {
+        if self.stop.is_requested() || self.simulations.get() >= MOST_SIMULATIONS {
+            return Ok(false);
+        }
+        let look = self.look(&changed)?;
+        if look.fits() && look.host <= self.allowed.host_memory.0 {
+            let then = self.seconds_of(&look.acted)?;
+            if then < best.1 * (1.0 - FASTER) {
+                *best = (changed, then);
+            }
+        }
+        Ok(true)
     }
 
     /// What a stage might do instead, one change each: copies with more or less time, a layer that keeps what it saves or has it

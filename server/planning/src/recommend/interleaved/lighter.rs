@@ -227,8 +227,9 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
             }
             Measure::Saved(way) => deeds.saved[layer] = Some((way, 0)),
             Measure::Lasting(block) => {
-                let has_host = self.allowed.ways.contains(&Way::Host) && self.allowed.host_memory.0 > 0;
-                let to = if has_host { None } else { peer() };
+                let may = |way| self.allowed.ways.contains(&way);
+                let has_host = may(Way::Host) && self.allowed.host_memory.0 > 0;
+                let to = if has_host || !may(Way::Peer) { None } else { peer() };
                 if !has_host && to.is_none() {
                     return false;
                 }

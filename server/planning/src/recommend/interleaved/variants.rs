@@ -19,7 +19,8 @@ pub(super) struct Variants<'a> {
     all: Vec<Variant>,
     /// By variant: seconds that no plan of it is faster than, with its devices in their order.
     pub(super) least: Vec<Option<f64>>,
-    /// Those that may be fastest first: what they have leaves out the more of the others.
+    /// Those that are searched, which are not too long to be simulated; that may be fastest first: what they have leaves out the
+    /// more of the others.
     pub(super) order: Vec<usize>,
 }
 
@@ -35,7 +36,9 @@ impl<'a> Variants<'a> {
             let least = question.least_seconds(&asked.pipeline(question, index)?);
             asked.least.push(least);
         }
-        asked.order = (0..asked.all.len()).collect();
+        let layers = question.writer.chain.layer_names.len();
+        let is_searched = |index: &usize| check_length(layers, asked.all[*index].batch.micro_batches).is_ok();
+        asked.order = (0..asked.all.len()).filter(is_searched).collect();
         let least = |index: usize| asked.least[index].unwrap_or(0.0);
         asked.order.sort_by(|&one, &other| least(one).total_cmp(&least(other)));
         Ok(asked)
@@ -47,6 +50,17 @@ impl<'a> Variants<'a> {
         index: usize,
     ) -> Result<Pipeline<'p, <Prices<'p> as Market>::Costs>, QuestionError> {
         question.pipeline(self.inquiry, &self.all[index], self.whole)
+    }
+
+    /// Whether all are searched.
+    pub(super) fn are_searched(&self) -> bool {
+        self.order.len() == self.all.len()
+    }
+
+    /// Seconds that no plan of those that are not searched is faster than, with its devices in their order.
+    pub(super) fn least_unsearched(&self) -> Option<f64> {
+        let mut unsearched = (0..self.all.len()).filter(|index| !self.order.contains(index));
+        unsearched.try_fold(f64::INFINITY, |least, index| Some(least.min(self.least[index]?)))
     }
 
     /// Seconds that no plan is faster than, in whatever order devices are; none where that is not known: shards of a stage may be
@@ -79,7 +93,6 @@ impl InterleavedQuestion<'_> {
         }
         let fewest = all.iter().map(|of| of.batch.micro_batches).min().unwrap_or(0);
         check_length(layers, fewest)?;
-        all.retain(|of| check_length(layers, of.batch.micro_batches).is_ok());
         Ok(all)
     }
 

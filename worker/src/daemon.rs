@@ -18,6 +18,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span};
 
+use crate::command;
 use crate::fatal::Fatal;
 use crate::health::Health;
 use crate::link::{Link, LinkEvent};
@@ -71,7 +72,7 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
     let slots = u32::try_from(devices.len()).unwrap_or(u32::MAX);
     let supervisor = Supervisor {
         program,
-        folder: WorkFolder::create(settings.work_dir.as_deref())?,
+        folder: WorkFolder::create(settings.work_dir.as_deref(), &command::end_left)?,
         threads: (host::cores() / slots.max(1)).max(1),
         slots_at_once: host::cores().min(slots),
         hang_timeout: settings.hang_timeout,

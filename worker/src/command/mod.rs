@@ -43,6 +43,11 @@ const RESULTS: &str = "results";
 /// What stands for the number of ranks in an argument.
 const RANKS: &str = "{ranks}";
 
+/// Ends what commands of a dead daemon left, whose runs were in this folder of its.
+pub(crate) fn end_left(folder: &Path) {
+    offspring::kill_left(RUN_VARIABLE, folder);
+}
+
 /// Lets a command work on a run until none of its processes is left. `folder` is the run's own, private
 /// and empty.
 pub(crate) async fn run(

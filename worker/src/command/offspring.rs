@@ -20,6 +20,8 @@ use crate::process::kernel;
 
 /// Between two looks at processes that are ending.
 const LOOK: Duration = Duration::from_millis(20);
+/// Looks at most for what a dead daemon left: what does not end until then, nobody can end.
+const LOOKS_AT_LEFT: u32 = 50;
 /// Looks after which a process that shows no variables at all is taken to have none.
 const BLANK_LOOKS: u32 = 10;
 /// How often to complain about one that does not end.
@@ -93,10 +95,38 @@ impl Offspring {
     }
 
     fn is_marked(&self, pid: u32) -> bool {
-        // An error says that it is another user's, or gone.
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|&byte| byte == 0).any(|variable| variable == self.mark)
+        any_variable(pid, |variable| variable == self.mark)
     }
+}
+
+/// Kills the processes that commands of a dead daemon left: those whose variable names something in its folder. The kernel ends
+/// the command with its daemon, and what that has started goes on training.
+pub(super) fn kill_left(variable: &str, folder: &Path) {
+    let start = [variable.as_bytes(), b"=", folder.as_os_str().as_encoded_bytes(), b"/"].concat();
+    // Each look may find what the one before it had started meanwhile.
+    for _ in 0..LOOKS_AT_LEFT {
+        let all: Vec<u32> = living().into_values().flatten().collect();
+        let left = all.into_iter().filter(|&pid| any_variable(pid, |variable| variable.starts_with(&start)));
+        let killed = left.filter(|&pid| match kill(pid_of(pid), Signal::SIGKILL) {
+            Ok(()) => true,
+            Err(why) => {
+                warn!(pid, "a process that a dead daemon left cannot be killed: {why}");
+                false
+            }
+        });
+        let killed = killed.inspect(|pid| warn!(pid, "ended what a command of a dead daemon had started"));
+        if killed.count() == 0 {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Whether a process has such a variable, `NAME=value`.
+fn any_variable(pid: u32, is_it: impl Fn(&[u8]) -> bool) -> bool {
+    // An error says that it is another user's, or gone.
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|&byte| byte == 0).any(is_it)
 }
 
 impl Drop for Offspring {
@@ -143,6 +173,30 @@ fn with_descendants(children: &Children, roots: BTreeSet<u32>) -> BTreeSet<u32> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Pins that only what ran in the folder is ended, in whatever session.
+    #[test]
+    fn what_a_dead_daemon_left_is_ended() {
+        let start = |folder: &str| {
+            let mut command = std::process::Command::new("setsid");
+            command.args(["sleep", "600"]).env("LEFT", format!("{folder}/r1/run.json"));
+            command.spawn().unwrap()
+        };
+        let id = std::process::id();
+        let (dead, living) = (format!("/dead-{id}"), format!("/dead-{id}-not"));
+        let [mut left, mut other] = [&dead, &living].map(|folder| start(folder));
+        let is_there = |pid: u32| any_variable(pid, |variable| variable.starts_with(b"LEFT="));
+        // Until the program has begun, and with it its variables.
+        while ![left.id(), other.id()].into_iter().all(is_there) {
+            std::thread::sleep(LOOK);
+        }
+        kill_left("LEFT", Path::new(&dead));
+        let ended = left.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(9));
+        assert!(other.try_wait().unwrap().is_none());
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
 
     #[test]
     fn descendants_are_found_through_any_number_of_generations() {

@@ -16,8 +16,8 @@ use tracing::{info, warn};
 
 /// Longest path of a Unix socket, without its terminating zero.
 const MAX_SOCKET_PATH: usize = 107;
-/// Longest name of a socket in a run's folder.
-const LONGEST_SOCKET: &str = "rank-9999-63.sock";
+/// Longest name of a socket in a run's folder: ranks are asked to have room for it before they know how many there are.
+const LONGEST_SOCKET: &str = "rank-9999-1048576.sock";
 /// Start of the name of a daemon's folder.
 const DAEMON: &str = "d";
 /// Start of the name of a run's folder.
@@ -38,12 +38,12 @@ pub(crate) struct WorkFolder {
 
 impl WorkFolder {
     /// Makes the daemon's folder in `base`, or in the default place, and removes those of dead
-    /// daemons.
-    pub(crate) fn create(base: Option<&Path>) -> anyhow::Result<Self> {
+    /// daemons, once `end` has ended what still runs there.
+    pub(crate) fn create(base: Option<&Path>, end: &dyn Fn(&Path)) -> anyhow::Result<Self> {
         let path = base.map_or_else(default_base, Path::to_path_buf);
         let mut attempts = 1;
         loop {
-            let result = Self::in_base(&path);
+            let result = Self::in_base(&path, end);
             let gone = |error: &anyhow::Error| {
                 error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound)
             };
@@ -60,13 +60,13 @@ impl WorkFolder {
         }
     }
 
-    fn in_base(base: &Path) -> anyhow::Result<Self> {
+    fn in_base(base: &Path, end: &dyn Fn(&Path)) -> anyhow::Result<Self> {
         private_folder(base)?;
         let base = base.canonicalize()?;
         // Held until the daemon's own folder is locked, so that nobody takes that for a dead one's.
         let guard = File::open(&base)?;
         guard.lock()?;
-        remove_dead(&base);
+        remove_dead(&base, end);
         let folder = private_temp(DAEMON, &base)?;
         let lock = File::open(folder.path())?;
         lock.try_lock().map_err(io::Error::from)?;
@@ -154,7 +154,7 @@ fn private_folder(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Removes the folders of daemons that hold no lock any more.
-fn remove_dead(base: &Path) {
+fn remove_dead(base: &Path, end: &dyn Fn(&Path)) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
         let ours = entry
@@ -165,6 +165,7 @@ fn remove_dead(base: &Path) {
         if !ours || !entry.file_type().is_ok_and(|kind| kind.is_dir()) || is_alive(&path) {
             continue;
         }
+        end(&path);
         match fs::remove_dir_all(&path) {
             Ok(()) => info!(path = %path.display(), "removed the folder of a dead daemon"),
             Err(error) => warn!(path = %path.display(), "a dead daemon's folder cannot be removed: {error}"),
@@ -189,16 +190,16 @@ mod tests {
     #[test]
     fn only_folders_of_dead_daemons_are_removed() {
         let base = private_base();
-        let living = WorkFolder::in_base(base.path()).unwrap();
+        let living = WorkFolder::in_base(base.path(), &|_| {}).unwrap();
         let run = living.run_folder().unwrap();
-        let dead = WorkFolder::in_base(base.path()).unwrap();
+        let dead = WorkFolder::in_base(base.path(), &|_| {}).unwrap();
         // A killed process gives up its lock and removes nothing.
         let dead_path = dead.folder.keep();
         drop(dead._lock);
         fs::create_dir(dead_path.join("rabcdef")).unwrap();
         fs::create_dir(base.path().join("somebody-else")).unwrap();
 
-        let next = WorkFolder::in_base(base.path()).unwrap();
+        let next = WorkFolder::in_base(base.path(), &|_| {}).unwrap();
         assert!(!dead_path.exists());
         assert!(run.path().exists() && next.folder.path().exists());
         assert!(base.path().join("somebody-else").exists());

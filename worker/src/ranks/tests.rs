@@ -18,7 +18,7 @@ use crate::testing::{lease, named, spec};
 fn supervisor(base: &TempDir) -> Supervisor {
     Supervisor {
         program: "/does/not/exist".into(),
-        folder: WorkFolder::create(Some(base.path())).unwrap(),
+        folder: WorkFolder::create(Some(base.path()), &|_| {}).unwrap(),
         threads: 1,
         slots_at_once: 1,
         hang_timeout: Duration::from_secs(60),

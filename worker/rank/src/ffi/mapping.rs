@@ -105,7 +105,11 @@ impl Mapping {
         let mut made = Self::made(bytes)?;
         if made.bytes > 0 {
             // SAFETY: it is ours, and ends behind this.
-            unsafe { gpu.pin(made.start, made.bytes) }.map_err(io::Error::other)?;
+            unsafe { gpu.pin(made.start, made.bytes) }.map_err(|failure| {
+                let kind =
+                    if failure.lacks_memory { io::ErrorKind::OutOfMemory } else { io::ErrorKind::Other };
+                io::Error::new(kind, failure)
+            })?;
             made.origin = Origin::Pinned(gpu.clone());
         }
         Ok(made)

@@ -183,12 +183,13 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     }
     chunks::finish()?;
     trainer.dump_parameters()?;
-    // Whoever parks blocks elsewhere does so until here: where nothing is flushed, until the last micro-batch is back.
+    // Whoever parks blocks elsewhere does so until here: where nothing is flushed, until the last micro-batch is back. Behind that
+    // nothing is on its way any more, and others may have their memory back.
+    actions::end();
     let hosted_peak = pools.finish(&peer_peaks)?;
     if let Some(offload) = offload.as_mut().filter(|_| set_aside > 0) {
         offload.hosted_peak = Bytes(hosted_peak);
     }
-    actions::end();
     chunks::end();
     let (step_seconds, layers) = (median(&trainer.step_seconds), trainer.stage.times().typical());
     let static_bytes = trainer.static_bytes();

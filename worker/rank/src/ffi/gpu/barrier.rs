@@ -33,7 +33,7 @@ impl Barrier {
     /// # Errors
     /// What the driver says, or when there can be no more threads.
     pub(super) fn new(gpu: &Gpu) -> Result<Self, GpuFailure> {
-        let told = |error: std::io::Error| GpuFailure(error.to_string());
+        let told = |error: std::io::Error| GpuFailure::told(error.to_string());
         let number = Arc::new(Mapping::pinned(PAGE_BYTES, gpu).map_err(told)?);
         let (asked, works) = mpsc::channel::<Work>();
         let shown = number.clone();
@@ -52,7 +52,7 @@ impl Barrier {
     /// # Errors
     /// What the driver says.
     pub(super) fn hold(&self, stream: &CudaStream, work: Work) -> Result<(), GpuFailure> {
-        let gone = |_| GpuFailure("the thread that holds up copies is gone".to_owned());
+        let gone = |_| GpuFailure::told("the thread that holds up copies is gone".to_owned());
         self.asked.send(work).map_err(gone)?;
         let count = self.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.gpu.context.bind_to_thread()?;

@@ -22,13 +22,27 @@ pub use step::{StepKernels, StepLists, StepNumbers, StepRule};
 
 /// A failure of the GPU or its driver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("CUDA: {0}")]
-pub struct GpuFailure(String);
+#[error("CUDA: {why}")]
+pub struct GpuFailure {
+    why: String,
+    /// There is not so much memory, of the GPU or to be pinned.
+    pub lacks_memory: bool,
+}
+
+impl GpuFailure {
+    /// One that the driver does not tell of.
+    fn told(why: String) -> Self {
+        Self { why, lacks_memory: false }
+    }
+}
 
 impl From<DriverError> for GpuFailure {
     fn from(error: DriverError) -> Self {
         let text = error.error_string().map(|text| text.to_string_lossy().into_owned());
-        Self(format!("{} ({:?})", text.unwrap_or_default(), error.0))
+        Self {
+            why: format!("{} ({:?})", text.unwrap_or_default(), error.0),
+            lacks_memory: error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+        }
     }
 }
 
@@ -48,7 +62,7 @@ impl Gpu {
     pub fn open(ordinal: usize) -> Result<Self, GpuFailure> {
         // SAFETY: opens the driver, which runs its initialisers, or nothing.
         if !unsafe { sys::is_culib_present() } {
-            return Err(GpuFailure("the loader finds no libcuda.so".to_owned()));
+            return Err(GpuFailure::told("the loader finds no libcuda.so".to_owned()));
         }
         let context = CudaContext::new(ordinal)?;
         let computing = context.default_stream();

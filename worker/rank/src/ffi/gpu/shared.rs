@@ -71,7 +71,7 @@ impl Gpu {
                 Ok(self.clone())
             };
         }
-        Err(GpuFailure("this process does not see the GPU that shares memory with it".to_owned()))
+        Err(GpuFailure::told("this process does not see the GPU that shares memory with it".to_owned()))
     }
 
     /// Memory of another process on this or another GPU: where it begins here, where its allocation does, and in whose context it
@@ -102,7 +102,10 @@ impl Gpu {
         if fits != Ok(true) {
             self.close_here(allocation);
             fits?;
-            return Err(GpuFailure(format!("{bytes} bytes at {} are not in what is shared", shared.offset)));
+            return Err(GpuFailure::told(format!(
+                "{bytes} bytes at {} are not in what is shared",
+                shared.offset
+            )));
         }
         Ok((allocation + shared.offset, allocation))
     }

@@ -83,13 +83,13 @@ impl StepKernels {
             if !fits || !tensor.is_contiguous() || !matches!(device, Device::Cuda(_)) {
                 let why =
                     format!("a defect: {tensor:?} is no list of {count} numbers of {kind:?} on {device:?}");
-                return Err(GpuFailure(why));
+                return Err(GpuFailure::told(why));
             }
             Ok(tensor.data_ptr() as u64)
         };
         let needs = |tensor: Option<&Tensor>, is_needed: bool| match tensor {
             Some(tensor) if is_needed => own(tensor, Kind::Float),
-            None if is_needed => Err(GpuFailure("a defect: a rule lacks one of its lists".to_owned())),
+            None if is_needed => Err(GpuFailure::told("a defect: a rule lacks one of its lists".to_owned())),
             _ => Ok(0),
         };
         let (kernel, kind) = match gradients.kind() {

@@ -4,8 +4,9 @@
 --     sbatch --comment=loadmaster:plans/7f3c job.sh
 --
 -- asks the planner and sets --nodes, --gpus-per-node and --switches (or --segment) where the user has not, and a comment that
--- job_submit.lua compares with what is submitted. Without a plan it does nothing, and for a step inside of a job neither. Whatever
--- goes wrong, the job is submitted as the user typed it, at most 2 seconds later, and the user reads why.
+-- job_submit.lua compares with what is submitted. Without a plan it does nothing, and for a step inside of a job neither; a job that is
+-- submitted inside of a job names its plan with --comment alone. Whatever goes wrong, the job is submitted as the user typed it, at
+-- most 2 seconds later, and the user reads why.
 
 -- The client, and how long it may take: its own limit, then a signal, then another one.
 local CLIENT = "loadmaster --timeout 1.2s --quiet slurm request"
@@ -32,9 +33,15 @@ local function say(text)
     slurm.log_info("loadmaster: %s", text)
 end
 
+-- The plan that the variable names. Inside of a job it says which plan that job has (`loadmaster slurm exec` sets it), and what is
+-- submitted there inherits it without having asked.
+local function plan_of_environment()
+    return not os.getenv("SLURM_JOB_ID") and os.getenv("LOADMASTER_PLAN") or ""
+end
+
 -- The plan that the user names: nothing but a name that a shell can be given.
 local function plan_of(options)
-    local named = (options["comment"] or ""):match("^loadmaster:([^;]*)$") or os.getenv("LOADMASTER_PLAN") or ""
+    local named = (options["comment"] or ""):match("^loadmaster:([^;]*)$") or plan_of_environment()
     if named == "" then
         return nil
     end

@@ -122,6 +122,24 @@ def test_peaks_are_of_their_stage_and_ledger(planner: Planner, client: Client) -
 
 
 @needs_torch
+@pytest.mark.parametrize("launcher", [0, "megatron"], ids=["no-launcher", "megatron"])
+def test_stages_that_take_turns_are_reported_as_one(planner: Planner, client: Client, launcher: str | int) -> None:
+    plan = client.recommend(
+        "gpt", devices="2x1GiB", virtual_stages=2, objective="min-iteration-time", micro_batch_size=4, launcher=launcher
+    )
+    assert (len(plan.stages), plan.message.virtual_stages, plan.launcher) == (4, 2, launcher or "")
+    said, _ = run(HERE / "scripts" / "peaks.py", [plan.name, "100:400", "200:300"], planner.address)
+    observation = next(of for of in client.plan(plan.name).message.observations if of.name == said.strip())
+    assert [figure.bytes for figure in observation.stage_peaks] == [100, 200]
+
+
+@needs_torch
+def test_an_option_that_there_is_not_is_refused() -> None:
+    said, _ = run(HERE / "scripts" / "misspelt.py", [], "127.0.0.1:9")
+    assert len(said.splitlines()) == 2 and all("unexpected keyword argument 'warmup'" in line for line in said.splitlines())
+
+
+@needs_torch
 def test_a_planner_that_is_gone_is_one_warning(plan: Plan) -> None:
     (code, said, warned), (other_code, _, other_warned) = two_ranks(HERE / "scripts" / "rank.py", [plan.name], "127.0.0.1:9")
     assert (code, other_code) == (0, 0) and "rank 0: 2 iterations, None" in said

@@ -1,6 +1,6 @@
-// Live updates. A page says which topics it shows; when the planner says that one of them changed, the page is asked for again, and
-// the parts that are not as they were are put in their places. The planner looks at what is new or at work; for all else a page that
-// is looked at is asked for again from time to time. Without this script pages stay as they were made.
+// Live updates. A page says which topics it shows; when it begins to listen, and when the planner says that one of them changed, it is
+// asked for again, and the parts that are not as they were are put in their places. The planner looks at what is new or at work; for
+// all else a page that is looked at is asked for again from time to time. Without this script pages stay as they were made.
 "use strict";
 (() => {
   const topics = (document.body.dataset.topics || "").split(" ").filter(Boolean);
@@ -61,7 +61,11 @@
   const listen = () => {
     if (source || document.hidden) return;
     source = new EventSource("/events");
-    source.addEventListener("open", () => say("live"));
+    // What changed after the page was made and before this is in no event.
+    source.addEventListener("open", () => {
+      say("live");
+      refresh();
+    });
     source.addEventListener("error", () => say(source && source.readyState === EventSource.CLOSED ? "not live" : "reconnecting …"));
     source.addEventListener("changed", (event) => {
       if (event.data.split(" ").some((topic) => topics.includes(topic))) refresh();

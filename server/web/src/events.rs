@@ -78,7 +78,7 @@ pub(crate) async fn listen(State(desk): State<Desk>, headers: HeaderMap) -> Resp
     let id = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let listener = Listener {
         heard: match id {
-            // A page that was just made is as new as can be.
+            // Its page may be older than this, and asks for itself again once it listens (`live.js`).
             None => Some(newest(&events.changes.borrow())),
             id => events.heard(id),
         },

@@ -13,6 +13,7 @@ use serde_json::{Value, json as value};
 use tempfile::TempDir;
 use url::{ParseError, Url};
 
+use super::http::Stream;
 use super::scene;
 use crate::lists::scene::content;
 
@@ -235,6 +236,40 @@ async fn a_change_is_seen_in_the_browser() {
     browser.end().await;
 }
 
+/// What changes after a page was made and before it listens is seen, too. Somebody else watches meanwhile, so that it is news to nobody
+/// any more when the page does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_before_a_page_listens_is_seen_in_the_browser() {
+    let browser = match Browser::start().await {
+        Ok(browser) => browser,
+        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
+    };
+    let (scene, pages) = scene().await;
+    let mut other = Stream::open(&pages, None).await.expect("there is room");
+    other.next().await;
+    browser.client.goto(&format!("http://{pages}/plans")).await.expect("the page is loaded");
+    // It listens no more, and no clock makes it ask either.
+    browser
+        .run(
+            "window.dispatchEvent(new Event('pagehide'));
+             for (let timer = setTimeout(() => {}); timer > 0; timer -= 1) clearTimeout(timer);",
+        )
+        .await;
+    json(&scene.planner, &["plan", "label", "c3", "change=early"]);
+    assert_eq!(other.next().await.data, "plans");
+    browser.run("window.dispatchEvent(new Event('pageshow'))").await;
+    let begin = Instant::now();
+    loop {
+        let text = browser.run("return document.getElementById('rows').innerText").await;
+        if text.as_str().is_some_and(|text| text.contains("change=early")) {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "the change is not seen: {text}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    browser.end().await;
+}
+
 /// What becomes of something old is seen, too, though nobody is told of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_something_old_is_seen_in_the_browser() {
@@ -255,7 +290,7 @@ async fn a_change_of_something_old_is_seen_in_the_browser() {
         .goto(&format!("http://{pages}/plans?filter=profile+%3D+first"))
         .await
         .expect("it is loaded");
-    // The first look of those who watch is news of everything, so the page is asked for once.
+    // A page that begins to listen is asked for again, and the first look of those who watch is news of everything.
     let fetched =
         "return performance.getEntriesByType('resource').filter((of) => of.initiatorType == 'fetch').length";
     let begin = Instant::now();
@@ -263,7 +298,7 @@ async fn a_change_of_something_old_is_seen_in_the_browser() {
         assert!(begin.elapsed() < Duration::from_secs(60), "the page is not live");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     json(&scene.planner, &["plan", "label", "a1", "age=old"]);
     let begin = Instant::now();
     loop {

@@ -10,9 +10,21 @@ use super::{plan, scene, word};
 
 /// A job of somebody who names a plan, for a planner with this address.
 fn submit(slurm: &SlurmCluster, address: &str, plan: &str, options: &[&str]) -> Output {
+    submit_within(slurm, None, address, plan, options)
+}
+
+/// The same of somebody inside of a job with this number.
+fn submit_within(
+    slurm: &SlurmCluster,
+    job: Option<&str>,
+    address: &str,
+    plan: &str,
+    options: &[&str],
+) -> Output {
     let mut command =
         slurm.command("sbatch", &[&["--parsable", "--hold"], options, &["--wrap", "true"]].concat());
     command.env("LOADMASTER_PLAN", plan).env("LOADMASTER_ADDRESS", address);
+    command.envs(job.map(|job| ("SLURM_JOB_ID", job)));
     let output = Output::of(&mut command);
     assert_eq!(output.code, 0, "{}", output.stderr);
     output
@@ -61,6 +73,16 @@ fn jobs_get_what_their_plan_asks_for() {
     // Without a plan nothing is asked and nothing said.
     let other = good("", &[]);
     assert!(!other.stderr.contains("loadmaster"), "{}", other.stderr);
+    // Inside of a job the variable is of that job's plan, and a comment is what somebody asks for.
+    let inherited = submit_within(&slurm, Some("1"), planner.address(), &named, &[]);
+    assert!(!inherited.stderr.contains("loadmaster"), "{}", inherited.stderr);
+    assert_eq!(
+        (kept(&slurm, &inherited, "NumNodes="), kept(&slurm, &inherited, "TresPerNode=")),
+        ("1".to_owned(), String::new())
+    );
+    let asked = submit_within(&slurm, Some("1"), planner.address(), "plans/other", &[&comment]);
+    assert!(asked.stderr.contains(&format!("{named} asks for ")), "{}", asked.stderr);
+    assert_eq!(kept(&slurm, &asked, "NumNodes="), "4");
     // What a user wants otherwise stays, with all else.
     let own = good(&named, &["--nodes=2"]);
     assert!(own.stderr.contains("--nodes=2 stays") && own.stderr.contains("asks for 4"), "{}", own.stderr);

@@ -199,7 +199,10 @@ mod tests {
         fs::create_dir(dead_path.join("rabcdef")).unwrap();
         fs::create_dir(base.path().join("somebody-else")).unwrap();
 
-        let next = WorkFolder::in_base(base.path(), &|_| {}).unwrap();
+        let ended = std::cell::RefCell::new(Vec::new());
+        let end = |folder: &Path| ended.borrow_mut().push((folder.to_owned(), folder.is_dir()));
+        let next = WorkFolder::in_base(base.path(), &end).unwrap();
+        assert_eq!(ended.into_inner(), [(dead_path.canonicalize().unwrap_or(dead_path.clone()), true)]);
         assert!(!dead_path.exists());
         assert!(run.path().exists() && next.folder.path().exists());
         assert!(base.path().join("somebody-else").exists());
@@ -211,7 +214,7 @@ mod tests {
     #[test]
     fn folders_are_private() {
         let base = private_base();
-        let work = WorkFolder::in_base(&base.path().join("a/b")).unwrap();
+        let work = WorkFolder::in_base(&base.path().join("a/b"), &|_| {}).unwrap();
         let run = work.run_folder().unwrap();
         for path in [&base.path().join("a/b"), work.folder.path(), run.path()] {
             assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o700, "{}", path.display());
@@ -224,17 +227,17 @@ mod tests {
         let open = base.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, Permissions::from_mode(0o775)).unwrap();
-        assert!(WorkFolder::in_base(&open).unwrap_err().to_string().contains("chmod 700"));
+        assert!(WorkFolder::in_base(&open, &|_| {}).unwrap_err().to_string().contains("chmod 700"));
         let link = base.path().join("link");
         std::os::unix::fs::symlink(base.path(), &link).unwrap();
-        assert!(WorkFolder::in_base(&link).is_err());
+        assert!(WorkFolder::in_base(&link, &|_| {}).is_err());
     }
 
     /// Pins that a path too long for sockets is found at start, with a remedy.
     #[test]
     fn a_path_too_long_for_sockets_is_refused() {
         let base = private_base();
-        let error = WorkFolder::in_base(&base.path().join("x".repeat(90))).unwrap_err().to_string();
+        let error = WorkFolder::in_base(&base.path().join("x".repeat(90)), &|_| {}).unwrap_err().to_string();
         assert!(error.contains("--work-dir"), "{error}");
     }
 }

@@ -31,7 +31,7 @@ class Options(TypedDict, total=False):
     client: Client | None
     #: The first iterations, which are left out. Default 1.
     warm_up: int
-    #: The stage of each rank. Default: as the export of the plan says.
+    #: The stage of each rank, of several in turn the first. Default: as the export of the plan says.
     stages: Sequence[int] | None
     #: Where the numbers are from, for people. Default: torch and its version.
     source: str
@@ -40,12 +40,21 @@ class Options(TypedDict, total=False):
 class Observer:
     """Measures iterations and the peaks of a rank, and reports them once."""
 
-    def __init__(self, plan: PlanLike, **options: Unpack[Options]) -> None:
+    # The keywords of `Options`, each by its name: Python itself refuses one that there is not, before anything is measured.
+    def __init__(
+        self,
+        plan: PlanLike,
+        *,
+        client: Client | None = None,
+        warm_up: int = 1,
+        stages: Sequence[int] | None = None,
+        source: str = "",
+    ) -> None:
         self._plan = plan
-        self._client = options.get("client")
-        self._warm_up = options.get("warm_up", 1)
-        self._stages = options.get("stages")
-        self._source = options.get("source", "")
+        self._client = client
+        self._warm_up = warm_up
+        self._stages = stages
+        self._source = source
         self._number = _ranks.next_number()
         self._last: float | None = None
         self._over = False

@@ -32,9 +32,10 @@ def report(plan: PlanLike, client: Client | None, ranks: Sequence[Measured], sta
     client = client or (plan._client if isinstance(plan, Plan) else Client(timeout=TIMEOUT))
     full = _plan(plan, client)
     stages = list(stages) if stages is not None else _stages(full, client)
-    if len(stages) != len(ranks) or set(stages) != set(range(len(full.stages))):
+    places = _places(full)
+    if len(stages) != len(ranks) or set(stages) != set(range(places)):
         why = f"{len(ranks)} ranks trained, and {full.name} has {len(full.stages)} stages on {len(stages)}"
-        raise ValueError(f"{why}: name the stage of each rank (stages=)")
+        raise ValueError(f"{why}: name the stage of each rank, from 0 to {places - 1} (stages=)")
     ledger = full.peak_ledger if full.peak_ledger == "reserved" else "allocated"
     other = "allocated" if ledger == "reserved" else "reserved"
     peaks, others = _peaks(ranks, stages, ledger), _peaks(ranks, stages, other)
@@ -62,8 +63,13 @@ def _plan(plan: PlanLike, client: Client) -> Plan:
     return client.plan_of(client.call(_calls.GET_PLAN, request, timeout=TIMEOUT, patience=PATIENCE))
 
 
+def _places(plan: Plan) -> int:
+    """How many places along the pipeline there are: stages that take turns on their devices share one, and its peak."""
+    return len(plan.stages) // max(plan.message.virtual_stages, 1)
+
+
 def _stages(plan: Plan, client: Client) -> list[int]:
-    """The stage of each rank, as its launcher numbers them; without one stage by stage."""
+    """The stage of each rank, of several in turn the first, as its launcher numbers them; without one stage by stage."""
     if plan.launcher:
         try:
             request = _requests.export(plan.name, "", None, {})
@@ -72,7 +78,7 @@ def _stages(plan: Plan, client: Client) -> list[int]:
         except LoadmasterError as error:
             if error.reason != "PLAN_SHAPE_UNSUPPORTED":
                 raise
-    return [number for number, stage in enumerate(plan.stages) for _ in range(stage.devices)]
+    return [number for number, stage in enumerate(plan.stages[: _places(plan)]) for _ in range(stage.devices)]
 
 
 def _peaks(ranks: Sequence[Measured], stages: Sequence[int], ledger: str) -> list[int]:

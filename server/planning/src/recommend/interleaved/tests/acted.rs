@@ -1,8 +1,9 @@
 //! Memory actions of interleaved stages, held against actions drawn by lot.
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
-use loadmaster_proto::training::actions::{StageActions, Way};
+use loadmaster_proto::training::actions::{Block, StageActions, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::seconds;
@@ -55,6 +56,23 @@ fn actions_make_it_fit_within_the_bound() {
     }
     assert!(acted >= 6 && drawn >= 100, "{acted} plans act, {drawn} drawn ones fit");
     assert!(worst < 0.03, "drawn actions are up to {:.1} % faster", 100.0 * worst);
+}
+
+/// Where nothing may be at a peer, nothing is: without memory of a host no block leaves, whatever lasts.
+#[test]
+fn what_lasts_goes_only_where_it_may() {
+    for ways in [&[Way::Host][..], &[Way::Recompute, Way::Host]] {
+        for capacity in (30_000..80_000).step_by(2_000) {
+            let mut asked = Scene::new(Objective::MinIterationTime, 2, capacity);
+            asked.request.virtual_stages = 2;
+            let allowed = asked.request.allowed.as_mut().unwrap();
+            (allowed.ways, allowed.host_memory) = (ways.to_vec(), Bytes(0));
+            allowed.blocks = vec![Block::Activations, Block::Weights, Block::Gradients, Block::Optimizer];
+            let Ok(((_, plan), _)) = asked.answer() else { continue };
+            let all = plan.stages.iter().flat_map(|stage| &stage.actions.actions);
+            assert!(all.clone().all(|action| action.deed.way() == Way::Recompute), "{ways:?} {capacity}");
+        }
+    }
 }
 
 /// The most that a device may hold is compared with what it is predicted to hold; what is uncertain of that counts against what it has.

@@ -3,7 +3,7 @@
 use loadmaster_proto::plan::objective::{
     Launcher, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode,
 };
-use loadmaster_proto::training::actions::{Allowed, Block, StageActions};
+use loadmaster_proto::training::actions::{Allowed, Block, StageActions, Way};
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
@@ -68,6 +68,11 @@ fn what_they_cannot_do_is_refused_by_name() {
         scene.request.allowed = Some(Allowed::default());
     };
     assert_eq!(field(&recomputed), "recompute");
+    let never = |scene: &mut Scene| {
+        let blocks = vec![Block::Inputs, Block::Versions];
+        scene.request.allowed = Some(Allowed { ways: vec![Way::Host], blocks, ..Allowed::default() });
+    };
+    assert_eq!(field(&never), "memory_blocks");
     let long = |scene: &mut Scene| {
         scene.micro_batches = 200_000;
         scene.request.partitioning = stages(&[1, 1, 1, 2]);
@@ -95,6 +100,24 @@ fn what_they_cannot_do_is_refused_by_name() {
     };
     assert_eq!(field(&|scene| slots(scene, 1)), "stage_actions[0]");
     assert_eq!(field(&|scene| slots(scene, 2)), "stage_actions[0]");
+}
+
+/// Micro-batches that are too many to be simulated are not searched, and nothing is called proven of them.
+#[test]
+fn what_is_too_long_to_be_simulated_is_not_proven() {
+    let asked = |sizes: &[u32]| {
+        let asked = scene(LAYERS, Objective::MinPeakMemory, 2, 2, 1_000_000);
+        asked.with(|scene| {
+            scene.micro_batches = 200_000;
+            scene.request.goal.constraints.micro_batch_sizes = sizes.to_vec();
+        })
+    };
+    let proven = |scene: &Scene| scene.plan().found.certificate.unwrap().proven;
+    let short = asked(&[4]);
+    assert!(proven(&short));
+    let with_long = asked(&[1, 4]);
+    assert_eq!(with_long.plan().training, short.plan().training);
+    assert!(!proven(&with_long));
 }
 
 /// Limits hold: what they rule out is not answered, and the reason is told; a share of the capacity is proven as one.

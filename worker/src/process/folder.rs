@@ -202,7 +202,7 @@ mod tests {
         let ended = std::cell::RefCell::new(Vec::new());
         let end = |folder: &Path| ended.borrow_mut().push((folder.to_owned(), folder.is_dir()));
         let next = WorkFolder::in_base(base.path(), &end).unwrap();
-        assert_eq!(ended.into_inner(), [(dead_path.canonicalize().unwrap_or(dead_path.clone()), true)]);
+        assert_eq!(ended.into_inner(), [(dead_path.clone(), true)]);
         assert!(!dead_path.exists());
         assert!(run.path().exists() && next.folder.path().exists());
         assert!(base.path().join("somebody-else").exists());

@@ -199,10 +199,16 @@ fn one_process_drives_the_devices_of_one_node() {
         refused(Launcher::Torchgpipe, "", &case, |plan| plan.stages[3].devices[0].node = "other".to_owned());
     assert!(why[0].1.contains("2 nodes"), "{why:?}");
     let mut plan = case.plan();
-    plan.stages.iter_mut().zip([5, 4, 7, 6]).for_each(|(stage, index)| stage.devices[0].index = index);
+    for (stage, index) in plan.stages.iter_mut().zip([5, 4, 7, 6]) {
+        let device = &mut stage.devices[0];
+        (device.node, device.index) = ("here".to_owned(), index);
+    }
     let made = ask(Launcher::Torchgpipe, "", &plan, Some(&case.model())).unwrap();
-    let devices = r#"DEVICES = ["cuda:5", "cuda:4", "cuda:7", "cuda:6"]"#;
+    // Of those in sight, as for every launcher.
+    let devices = r#"DEVICES = ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]"#;
     assert!(made.files[0].contents.contains(devices), "{}", made.files[0].contents);
+    let told = made.warnings.join("\n");
+    assert!(told.contains("CUDA_VISIBLE_DEVICES=5,4,7,6"), "{told}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(crate) struct Asked {
 impl Asked {
     pub(crate) fn of(scene: &Scene, question: &Question) -> Self {
         let training = &scene.training;
-        let rules = question.launcher.map(Rules::of);
+        let rules = question.launcher.map(|launcher| Rules::of(launcher, training));
         let shape =
             question.shape.or_else(|| rules.map(|rules| rules.shape)).unwrap_or(Shape::SinglePipeline);
         let schedule = question.schedule.unwrap_or(training.schedule);

@@ -319,7 +319,13 @@ fn launcher(lots: &mut Lots, scene: &Scene, question: &mut Question) {
     if launcher == Launcher::Alpa && (!is_plain || question.may_idle || !question.excluded.is_empty()) {
         launcher = Launcher::Nnscaler;
     }
-    let rules = Rules::of(launcher);
+    let policies = Rules::of(launcher, &scene.training).policies;
+    question.policies.retain(|policy| policies.contains(policy));
+    let policy = question.recompute.unwrap_or(scene.training.recompute);
+    if question.policies.is_empty() && !policies.contains(&policy) {
+        launcher = Launcher::Other;
+    }
+    let rules = Rules::of(launcher, &scene.training);
     question.launcher = Some(launcher);
     if question.shape.is_some_and(|shape| !rules.shape.includes(shape)) || lots.percent(50) {
         question.shape = None;

@@ -1,6 +1,7 @@
 //! What each launcher runs, restated from its table in the documentation.
 
-use crate::words::{Launcher, Schedule, Shape};
+use crate::scene::Training;
+use crate::words::{Launcher, Recompute, Schedule, Shape};
 
 /// What one launcher can run.
 #[derive(Debug, Clone, Copy)]
@@ -9,6 +10,8 @@ pub(crate) struct Rules {
     pub(crate) shape: Shape,
     /// Orders of the passes, the default first.
     pub(crate) schedules: &'static [Schedule],
+    /// What it has words for.
+    pub(crate) policies: &'static [Recompute],
     pub(crate) policy_per_stage: bool,
     /// Equally many devices on every node that is used.
     pub(crate) is_even: bool,
@@ -22,15 +25,23 @@ const FLUSHED: &[Schedule] = &[Schedule::OneFOneB];
 const BOTH: &[Schedule] = &[Schedule::OneFOneB, Schedule::Gpipe];
 
 impl Rules {
-    pub(crate) fn of(launcher: Launcher) -> Self {
+    pub(crate) fn of(launcher: Launcher, training: &Training) -> Self {
         use Launcher::*;
+        let policies: &[Recompute] = match launcher {
+            Nnscaler | Pipedream => &[Recompute::None],
+            Torchgpipe => &[Recompute::None, Recompute::Stage],
+            Torchtitan | ColossalAi | Galvatron | Alpa | Trainer => &[Recompute::None, Recompute::Layer],
+            _ => Recompute::ALL,
+        };
         let rules = |shape, schedules, policy_per_stage, is_even, powers_of_two| Self {
             shape,
             schedules,
+            policies,
             policy_per_stage,
             is_even,
             powers_of_two,
-            is_one_stage: launcher == Trainer,
+            // What Megatron-Bridge passes between stages is bf16.
+            is_one_stage: launcher == Trainer || launcher == MegatronBridge && !training.is_bf16,
         };
         match launcher {
             Megatron | MegatronBridge | Accelerate | Deepspeed => {

@@ -6,7 +6,7 @@
 //!
 //! What begins to refer to a row at the same moment breaks its foreign key, and the page is tried again. A plan's name within
 //! another plan is no such key: whoever stores that other one moves the `asked_time` of an old plan first, which is looked at again
-//! under the lock.
+//! under the lock. The profiles of a plan's other kinds of devices are no such keys either, as for deletions.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! A question with everything that its answer rests on: the request, the profiles and the devices.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use loadmaster_proto::error::Invalid;
@@ -17,8 +18,8 @@ use loadmaster_proto::training::stage::StageConfig;
 use super::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, Launched};
 use super::answer::{QuestionError, RecommendError, recommend};
 use super::ask::{
-    ProfiledChain, Reach, Recomputing, Rules, Transfers, Wish, batches, least_share, left_out, recompute,
-    schedules, transfers,
+    CutUnit, ProfiledChain, Reach, Recomputing, Rules, Transfers, Wish, batches, least_share, left_out,
+    recompute, schedules, transfers,
 };
 use super::chunked::{ChunksQuestion, better};
 use super::find::Job;
@@ -348,11 +349,15 @@ impl PlanQuestion {
         }
         let rules = goal.launcher.map(|launcher| Rules::of(launcher).in_precision(training.precision));
         let policies = recompute(request, training);
-        if let Some(rules) = rules.filter(|_| request.allowed.is_none()) {
-            let given = request.partitioning.as_ref();
-            let given: Option<Vec<_>> =
-                given.map(|given| given.stages().iter().map(StageConfig::layers).collect());
-            rules.check_policies(&policies, chain.model.as_ref(), given.as_deref())?;
+        if let Some(rules) = rules {
+            rules.check_is_one_stage(request)?;
+            // Trainings in chunks, and what chooses actions, have policies of their own.
+            if request.allowed.is_none() && request.chunks.is_none() {
+                let field =
+                    if goal.constraints.recompute.is_empty() { "recompute" } else { "constraints.recompute" };
+                let stages = self.known_stages(&rules);
+                rules.check_policies((field, &policies), chain.model.as_ref(), stages.as_deref())?;
+            }
         }
         if let Some(rules) = rules.filter(|rules| !rules.has_policies_of_stages(chain.model.as_ref()))
             && goal.constraints.recompute_per_stage
@@ -385,6 +390,18 @@ impl PlanQuestion {
             alternatives: request.alternatives,
             brief: request.brief,
         })
+    }
+
+    /// The layers of each stage where they are given, or there can be but one.
+    fn known_stages(&self, rules: &Rules) -> Option<Vec<RangeInclusive<usize>>> {
+        let given = self.request.partitioning.as_ref();
+        if let Some(given) = given {
+            return Some(given.stages().iter().map(StageConfig::layers).collect());
+        }
+        let is_one = rules.cut == CutUnit::Nowhere
+            || self.request.goal.constraints.max_stages == Some(1)
+            || self.fleet.fleet.devices() == 1;
+        is_one.then(|| vec![0..=self.chain.layer_names.len().saturating_sub(1)])
     }
 
     /// Keeps layers together that are too small to cut between, if the request asks for that (CAPTURE, III-A3).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
@@ -19,6 +20,8 @@ class Observe(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, plan: PlanLike, **options: Unpack[Options]) -> None:
+        # What is misspelt is refused here, not when the training begins.
+        inspect.signature(Observer).bind(plan, **options)
         self._plan = plan
         self._options = options
         self._options.setdefault("source", "transformers")

@@ -194,8 +194,10 @@ fn write(folder: &Path, files: &[v1::ExportedFile], overwrite: bool) -> Result<(
 
 /// Puts a file in its place when it is whole.
 fn written(folder: &Path, path: &Path, contents: &str) -> std::io::Result<()> {
-    // Less what the user's mask takes, as of any new file.
-    let mode = Permissions::from_mode(0o666);
+    // The file that a link leads to, with what was allowed of it, else less what the user's mask takes, as of any new file.
+    let there = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let (folder, path) = (there.parent().unwrap_or(folder), &there);
+    let mode = path.metadata().map_or(Permissions::from_mode(0o666), |of| of.permissions());
     let mut file = tempfile::Builder::new().prefix(".export").permissions(mode).tempfile_in(folder)?;
     file.write_all(contents.as_bytes())?;
     file.persist(path)?;
@@ -223,11 +225,13 @@ mod tests {
         let first = inode();
         write(folder.path(), &[file("one")], true).unwrap();
         assert_eq!(inode(), first);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         let mut reader = std::fs::File::open(&path).unwrap();
         write(folder.path(), &[file("another")], true).unwrap();
         let mut read = String::new();
         std::io::Read::read_to_string(&mut reader, &mut read).unwrap();
         assert_eq!((read.as_str(), std::fs::read_to_string(&path).unwrap().as_str()), ("one", "another"));
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o111, 0o111, "it may be started");
         assert!(write(folder.path(), &[file("third")], false).is_err());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left there");
     }

@@ -54,7 +54,6 @@ struct Script<'a> {
 impl WriteScript {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let (launcher, launcher_version) = self.launcher.unwrap_or_default();
-        check_is_started(launcher, self.per)?;
         let request = v1::ExportPlanRequest {
             name: self.name,
             launcher: launcher.into(),
@@ -63,6 +62,7 @@ impl WriteScript {
         };
         let export =
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
+        check_is_started(export.launcher(), self.per)?;
         let (request, remarks) = Request::of(&export, &self.site)?;
         remarks
             .iter()

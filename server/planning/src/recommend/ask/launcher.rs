@@ -9,6 +9,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, Destination, Way};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
@@ -251,9 +252,34 @@ impl Rules {
         }
         Self {
             cut: CutUnit::Nowhere,
-            note: "a model in fp32 is one stage for it: it passes bf16 between stages (profile with `--precision bf16` for several)",
+            note: "Megatron-Bridge passes bf16 between stages, so a model in fp32 is one; it pads the vocabulary to a multiple of 128 times the \
+                   tensor degree: up to that many rows more than predicted",
             ..self
         }
+    }
+
+    /// Checks that no several stages are asked for, where a model in this precision is one.
+    ///
+    /// # Errors
+    /// They are; names the field that says so.
+    pub(in crate::recommend) fn check_is_one_stage(&self, request: &PlanRequest) -> Result<(), Invalid> {
+        if self.passes_fp32 || self.cut != CutUnit::Nowhere {
+            return Ok(());
+        }
+        let constraints = &request.goal.constraints;
+        let asks = [
+            ("partitioning", request.partitioning.as_ref().is_some_and(|given| given.stages().len() > 1)),
+            ("constraints.cut_after", !constraints.cut_after.is_empty()),
+            ("constraints.min_stages", constraints.min_stages.is_some_and(|least| least > 1)),
+            ("virtual_stages", request.virtual_stages > 1),
+        ];
+        let Some((field, _)) = asks.into_iter().find(|(_, asks)| *asks) else { return Ok(()) };
+        let why = format!(
+            "asks for several stages, and {} passes bf16 between them, so a model in fp32 is one: profile with `--precision bf16`, or \
+             leave it out",
+            self.launcher
+        );
+        Err(Invalid::field(field, why))
     }
 
     /// Checks that it can do an action.

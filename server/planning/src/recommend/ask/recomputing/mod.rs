@@ -182,19 +182,20 @@ impl Rules {
         self.recompute_per_stage && reads_numbers()
     }
 
-    /// Checks that the launcher has words for policies to choose from. `stages` are the layers of each where they are given.
+    /// Checks that the launcher has words for policies to choose from. `stages` are the layers of each where they are given, or
+    /// there can be but one. Of a chain that is known by name alone nobody knows where its blocks are.
     ///
     /// # Errors
     /// It has none for one of them, or one word for whole stages that are to have the same number of blocks and have not, or need
-    /// not have.
+    /// not have; `field` says what they are.
     pub(in crate::recommend) fn check_policies(
         &self,
-        policies: &[RecomputePolicy],
+        (field, policies): (&str, &[RecomputePolicy]),
         model: Option<&Model>,
         stages: Option<&[RangeInclusive<usize>]>,
     ) -> Result<(), Invalid> {
         let launcher = self.launcher;
-        let refused = |why: String| Err(Invalid::field("constraints.recompute", why));
+        let refused = |why: String| Err(Invalid::field(field, why));
         if let Some(other) = policies.iter().find(|policy| !self.policies.contains(policy)) {
             let can: Vec<&str> = self.policies.iter().map(|policy| policy.as_str()).collect();
             return refused(format!(
@@ -206,7 +207,8 @@ impl Rules {
         if !has_one_length || !policies.contains(&RecomputePolicy::Stage) {
             return Ok(());
         }
-        let is_even = model.zip(stages).is_some_and(|(model, stages)| {
+        let Some(model) = model else { return Ok(()) };
+        let is_even = stages.is_some_and(|stages| {
             let mut counts = stages.iter().map(|stage| blocks(model, stage.clone()).count());
             let first = counts.next();
             counts.all(|count| Some(count) == first)

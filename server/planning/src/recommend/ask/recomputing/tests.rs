@@ -224,7 +224,7 @@ fn policies_and_precisions_are_taken_where_they_are_exported() {
                 let layers: Vec<_> = plan.stages.iter().map(|stage| stage.config.layers()).collect();
                 let rules = Rules::of(launcher).in_precision(plan.training.precision);
                 let is_cut = layers.len() > 1;
-                let may = rules.check_policies(&[policy], Some(&model), Some(&layers));
+                let may = rules.check_policies(("recompute", &[policy]), Some(&model), Some(&layers));
                 let is_taken = may.is_ok() && !(is_cut && rules.cut == CutUnit::Nowhere);
                 let (name, target) = (PlanName::from_id("some").unwrap(), Target::of(launcher, "").unwrap());
                 let (model, variant) = (Some(&model), Variant::Usual);
@@ -246,11 +246,18 @@ fn policies_and_precisions_are_taken_where_they_are_exported() {
 /// Where stages are not given nobody knows whether they will have equally many blocks.
 #[test]
 fn whole_stages_of_megatron_must_be_given() {
+    const STAGE: (&str, &[RecomputePolicy]) = ("constraints.recompute", &[RecomputePolicy::Stage]);
     let rules = Rules::of(Launcher::Megatron);
-    let told = rules.check_policies(&[RecomputePolicy::Stage], Some(&gpt()), None).unwrap_err().to_string();
+    assert!(rules.check_policies(STAGE, Some(&gpt()), Some(&[0..=7])).is_ok());
+    assert!(rules.check_policies(STAGE, None, None).is_ok(), "its blocks are not known");
+    let told = rules.check_policies(STAGE, Some(&gpt()), None).unwrap_err().to_string();
     assert!(told.contains("constraints.recompute") && told.contains("--partition"), "{told}");
-    let uneven = rules.check_policies(&[RecomputePolicy::Stage], Some(&gpt()), Some(&STAGES));
+    let uneven = rules.check_policies(STAGE, Some(&gpt()), Some(&STAGES));
     assert!(uneven.is_err());
-    let nobody = Rules::of(Launcher::Nnscaler).check_policies(&[RecomputePolicy::Layer], Some(&gpt()), None);
+    let nobody = Rules::of(Launcher::Nnscaler).check_policies(
+        ("recompute", &[RecomputePolicy::Layer]),
+        Some(&gpt()),
+        None,
+    );
     assert!(nobody.unwrap_err().to_string().contains("is layer, and nnscaler can do none"));
 }

@@ -61,6 +61,7 @@ fn actions_make_it_fit_within_the_bound() {
 /// Where nothing may be at a peer, nothing is: without memory of a host no block leaves, whatever lasts.
 #[test]
 fn what_lasts_goes_only_where_it_may() {
+    let (mut found, mut again) = (0, 0);
     for ways in [&[Way::Host][..], &[Way::Recompute, Way::Host]] {
         for capacity in (30_000..80_000).step_by(2_000) {
             let mut asked = Scene::new(Objective::MinIterationTime, 2, capacity);
@@ -71,8 +72,10 @@ fn what_lasts_goes_only_where_it_may() {
             let Ok(((_, plan), _)) = asked.answer() else { continue };
             let all = plan.stages.iter().flat_map(|stage| &stage.actions.actions);
             assert!(all.clone().all(|action| action.deed.way() == Way::Recompute), "{ways:?} {capacity}");
+            (found, again) = (found + 1, again + all.count());
         }
     }
+    assert!(found > 0 && again > 0, "{found} plans, {again} runs computed again");
 }
 
 /// The most that a device may hold is compared with what it is predicted to hold; what is uncertain of that counts against what it has.

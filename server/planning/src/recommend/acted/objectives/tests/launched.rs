@@ -123,7 +123,8 @@ fn no_other_plan_that_megatron_can_run_has_a_lower_peak() {
 #[test]
 fn launchers_are_given_what_they_can_say_and_told_what_it_costs() {
     let (mut costly, mut free) = (0, 0);
-    for launcher in WITH_WAYS {
+    // In fp32 a model is one stage for Megatron-Bridge.
+    for launcher in WITH_WAYS.into_iter().filter(|&launcher| launcher != Launcher::MegatronBridge) {
         // Whatever is asked of one launcher: of the others one question says enough.
         let all =
             if launcher == Launcher::Megatron { &Objective::ALL[..] } else { &[Objective::MinIterationTime] };

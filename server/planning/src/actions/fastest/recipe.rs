@@ -9,7 +9,7 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, StageActions};
 use super::leaving::{leaving_order, spread};
 use super::remembered::Remembered;
 use super::slot::SlotChoices;
-use super::slots::{Slot, few_seconds, fewest_seconds};
+use super::slots::{Slot, few_seconds, fewest_seconds, least_in_turn};
 use crate::actions::ran::device_of;
 use crate::actions::striping::Receiver;
 use crate::actions::{Held, LayerBlocks, PlanError, Question, StageBlocks, StageWork};
@@ -198,10 +198,9 @@ impl<'a> Stage<'a> {
         let mut on_their_way = 0;
         for _ in 0..ROUNDS {
             let room = self.room.checked_sub(lasting)?.checked_sub(on_their_way)?;
-            let mut actions = StageActions { actions: leaving.swaps.clone(), ..StageActions::default() };
             let exact = is_exact.then(|| self.fewest(&leaving.away, recipe.inputs, room));
-            let again = if let Some(exact) = exact.flatten() {
-                self.again(&exact.choices, &exact.plan.choices)
+            let tried: Vec<Vec<Action>> = if let Some(exact) = exact.flatten() {
+                vec![self.again(&exact.choices, &exact.plan.choices)]
             } else {
                 let slots: Vec<Slot<'_>> = choices
                     .iter()
@@ -211,23 +210,31 @@ impl<'a> Stage<'a> {
                 let plan = match care {
                     Care::Few => few_seconds(&slots, room),
                     Care::Fewest => fewest_seconds(&slots, room),
-                }?;
-                self.again(&choices, &plan.choices)
-            };
-            if recipe.inputs {
-                let is_large = |run: &&Action| {
-                    self.blocks.bytes(run.first_layer, Block::Inputs) >= self.question.smallest_block
                 };
-                actions.actions.extend(again.iter().filter(is_large).map(|run| self.input_of(run, recipe)));
+                let chosen = plan.map_or_else(|| least_in_turn(&slots, room), |plan| vec![plan.choices]);
+                chosen.iter().map(|chosen| self.again(&choices, chosen)).collect()
+            };
+            let mut over = None;
+            for again in tried {
+                let mut actions = StageActions { actions: leaving.swaps.clone(), ..StageActions::default() };
+                if recipe.inputs {
+                    let is_large = |run: &&Action| {
+                        self.blocks.bytes(run.first_layer, Block::Inputs) >= self.question.smallest_block
+                    };
+                    let inputs = again.iter().filter(is_large).map(|run| self.input_of(run, recipe));
+                    actions.actions.extend(inputs);
+                }
+                actions.actions.extend(again);
+                let question = self.question;
+                let (work, device) = device_of(question, self.index, &actions).ok()?;
+                let held = Held::of(self.blocks, &work, &actions);
+                if held.device <= self.room {
+                    return Some(Built { recipe, actions, held, device });
+                }
+                let own = held.device - self.room;
+                over = Some(over.map_or(own, |over: u64| over.min(own)));
             }
-            actions.actions.extend(again);
-            let question = self.question;
-            let (work, device) = device_of(question, self.index, &actions).ok()?;
-            let held = Held::of(self.blocks, &work, &actions);
-            if held.device <= self.room {
-                return Some(Built { recipe, actions, held, device });
-            }
-            on_their_way += held.device - self.room;
+            on_their_way += over?;
         }
         None
     }

@@ -73,6 +73,26 @@ pub(super) fn fewest_seconds_below(slots: &[Slot<'_>], bytes: u64, below: f64) -
     best
 }
 
+/// What keeps least where slots go backward one after the other, the last first or the first: of the others, only those that still
+/// wait for theirs hold anything then, so each need only fit beside these. An iteration that begins no micro-batch after its first
+/// backward pass is such; whether another one is must be seen.
+pub(super) fn least_in_turn(slots: &[Slot<'_>], bytes: u64) -> Vec<Vec<usize>> {
+    let in_turn = |order: &mut dyn Iterator<Item = usize>| {
+        let (mut chosen, mut kept) = (vec![0; slots.len()], 0_u64);
+        for slot in order {
+            let mut all = slots[slot].choices.all.iter();
+            // Those that keep least come first.
+            chosen[slot] = all.position(|choice| kept.saturating_add(choice.most) <= bytes)?;
+            kept = kept.saturating_add(slots[slot].choices.all[chosen[slot]].kept);
+        }
+        Some(chosen)
+    };
+    let both = [in_turn(&mut (0..slots.len())), in_turn(&mut (0..slots.len()).rev())];
+    let mut found: Vec<Vec<usize>> = both.into_iter().flatten().collect();
+    found.dedup();
+    found
+}
+
 /// The best choices within a limit that keep so many bytes together and take fewer than `below` seconds.
 pub(super) fn fewest_within(slots: &[Slot<'_>], excess: u64, bytes: u64, below: f64) -> Option<SlotPlan> {
     let within = Within::new(slots, excess, bytes)?;

@@ -1,7 +1,7 @@
 //! What is found fits, and what fits is found.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::actions::Swap;
+use loadmaster_proto::training::actions::{Action, Deed, Swap};
 
 use super::brute::{fits, held};
 use super::*;
@@ -91,4 +91,26 @@ fn gradients_that_are_not_there_yet_take_no_room_at_the_host() {
     let seconds = ran::seconds(&asked, &[0], &plan).unwrap();
     let least = bound(&asked, Known::default(), seconds).unwrap();
     assert!(least.is_some_and(|least| least <= seconds * (1.0 + 1e-9)), "{least:?} {seconds}");
+}
+
+/// Micro-batches that go backward when the others are over need room for themselves alone: computing again the one that goes backward
+/// first would only hold its input besides.
+#[test]
+fn who_goes_backward_last_may_be_computed_again_alone() {
+    for micro_batches in 2..5 {
+        let stages = stages(&[vec![layer(20, 1)]]);
+        let roomy = node(1, u64::MAX / 4, 1e9, 1e9);
+        let allowed = Allowed { recompute: true, host: false, peers: false };
+        let asked = Question { order: Order::Gpipe, micro_batches, ..question(&stages, &roomy, allowed) };
+        let none = held(&asked, 0, &StageActions::default()).0;
+        let first = |slots: u32| {
+            let again =
+                Action { first_layer: 0, last_layer: 0, slots: (0..slots).collect(), deed: Deed::Recompute };
+            let actions = StageActions { actions: vec![again], ..StageActions::default() };
+            held(&asked, 0, &actions).0
+        };
+        let fewer = first(micro_batches - 1);
+        assert!(fewer < first(micro_batches), "{fewer}");
+        assert_found(&asked, &[fewer as i64 - none as i64]);
+    }
 }

@@ -63,7 +63,7 @@ fn actions_make_it_fit_within_the_bound() {
 fn what_lasts_goes_only_where_it_may() {
     let (mut found, mut again) = (0, 0);
     for ways in [&[Way::Host][..], &[Way::Recompute, Way::Host]] {
-        for capacity in (30_000..80_000).step_by(2_000) {
+        for capacity in (40_000..160_000).step_by(6_000) {
             let mut asked = Scene::new(Objective::MinIterationTime, 2, capacity);
             asked.request.virtual_stages = 2;
             let allowed = asked.request.allowed.as_mut().unwrap();

@@ -106,7 +106,7 @@ fn what_they_cannot_do_is_refused_by_name() {
 #[test]
 fn what_is_too_long_to_be_simulated_is_not_proven() {
     let asked = |sizes: &[u32]| {
-        let asked = scene(60, Objective::MinPeakMemory, 2, 2, 10_000_000);
+        let asked = scene(60, Objective::MinPeakMemory, 2, 2, 1 << 40);
         asked.with(|scene| {
             scene.micro_batches = 10_000;
             scene.request.goal.constraints.micro_batch_sizes = sizes.to_vec();

@@ -25,6 +25,8 @@ pub(super) enum Care {
     Few,
     /// The best there is.
     Fewest,
+    /// Whatever fits, where nothing does if all others in flight are still held by each.
+    Least,
 }
 
 /// How much leaves a stage. Activations leave in units: a layer's of one slot.
@@ -193,7 +195,11 @@ impl<'a> Stage<'a> {
         let lasting = lasting + self.blocks.fixed - on_host.sum::<u64>();
         let choices: LazyCell<Vec<Rc<SlotChoices>>, _> =
             LazyCell::new(|| leaving.away.iter().map(|away| self.choices_of(away, recipe.inputs)).collect());
-        let is_exact = care == Care::Fewest || self.is_soon_exact();
+        let is_exact = match care {
+            Care::Fewest => true,
+            Care::Few => self.is_soon_exact(),
+            Care::Least => false,
+        };
         // What copies on their way hold is seen when the steps are played.
         let mut on_their_way = 0;
         for _ in 0..ROUNDS {
@@ -207,11 +213,11 @@ impl<'a> Stage<'a> {
                     .zip(&self.weights)
                     .map(|(choices, &weight)| Slot { choices, weight })
                     .collect();
-                let plan = match care {
-                    Care::Few => few_seconds(&slots, room),
-                    Care::Fewest => fewest_seconds(&slots, room),
+                let chosen = match care {
+                    Care::Few => vec![few_seconds(&slots, room)?.choices],
+                    Care::Fewest => vec![fewest_seconds(&slots, room)?.choices],
+                    Care::Least => least_in_turn(&slots, room),
                 };
-                let chosen = plan.map_or_else(|| least_in_turn(&slots, room), |plan| vec![plan.choices]);
                 chosen.iter().map(|chosen| self.again(&choices, chosen)).collect()
             };
             let mut over = None;
@@ -285,7 +291,10 @@ impl<'a> Stage<'a> {
             tries.extend(without_peers);
         }
         tries.dedup();
-        tries.into_iter().find_map(|of| self.built_once(of, receivers))
+        let found = tries.iter().find_map(|&of| self.built_once(of, receivers));
+        let ends = [tries.first(), tries.last()];
+        let least = || ends.into_iter().flatten().find_map(|&of| self.built(of, receivers, Care::Least));
+        found.or_else(|| if self.question.allowed.recompute { least() } else { None })
     }
 
     /// Bytes in which it fits with such a recipe, or with less on the host and more computed again; from above, within a

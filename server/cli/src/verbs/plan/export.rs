@@ -197,7 +197,8 @@ fn written(folder: &Path, path: &Path, contents: &str) -> std::io::Result<()> {
     // The file that a link leads to, with what was allowed of it, else less what the user's mask takes, as of any new file.
     let there = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let (folder, path) = (there.parent().unwrap_or(folder), &there);
-    let mode = path.metadata().map_or(Permissions::from_mode(0o666), |of| of.permissions());
+    let new = |_| Permissions::from_mode(0o666);
+    let mode = path.metadata().map_or_else(new, |of| of.permissions());
     let mut file = tempfile::Builder::new().prefix(".export").permissions(mode).tempfile_in(folder)?;
     file.write_all(contents.as_bytes())?;
     file.persist(path)?;

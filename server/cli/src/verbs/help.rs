@@ -467,8 +467,8 @@ put the ranks there. `loadmaster slurm exec` reads the file.
 Examples:
   loadmaster slurm bind
   loadmaster slurm bind 7f3c --launcher deepspeed --binding shared/job.json
-  Nodes that no cluster describes, for a plan of several kinds:
-    loadmaster slurm bind --device-kind 'NVIDIA H100'";
+  Nodes that no cluster describes:
+    loadmaster slurm bind --device-kind 'NVIDIA H100' --memory 80GiB";
 
 pub(crate) const SLURM_EXEC: &str = "\
 Sets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR, MASTER_PORT, what the

@@ -159,7 +159,7 @@ impl ExportPlan {
 
 /// Writes files into a folder, all of them or none where one of another content is there.
 fn write(folder: &Path, files: &[v1::ExportedFile], overwrite: bool) -> Result<(), Failure> {
-    let mut paths = Vec::with_capacity(files.len());
+    let mut changed = Vec::with_capacity(files.len());
     for file in files {
         // A planner names files, and must not reach out of the folder with them.
         if Path::new(&file.name).file_name() != Some(std::ffi::OsStr::new(&file.name)) {
@@ -171,23 +171,23 @@ fn write(folder: &Path, files: &[v1::ExportedFile], overwrite: bool) -> Result<(
         }
         let path = folder.join(&file.name);
         let there = std::fs::read(&path).ok();
-        if !overwrite && there.is_some_and(|there| there != file.contents.as_bytes()) {
+        // What is equal stays: others may read it meanwhile, since jobs of one plan share the folder.
+        if there.as_deref() == Some(file.contents.as_bytes()) {
+            continue;
+        }
+        if !overwrite && there.is_some() {
             let why = format!(
                 "{} is there with another content: name another folder, or --overwrite",
                 path.display()
             );
             return Err(anyhow::anyhow!(why).into());
         }
-        paths.push(path);
+        changed.push((path, &file.contents));
     }
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    for (path, file) in paths.iter().zip(files) {
-        // Others may read it meanwhile: jobs of one plan share the folder.
-        if std::fs::read(path).is_ok_and(|there| there == file.contents.as_bytes()) {
-            continue;
-        }
-        written(folder, path, &file.contents).with_context(|| format!("cannot write {}", path.display()))?;
+    for (path, contents) in &changed {
+        written(folder, path, contents).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }

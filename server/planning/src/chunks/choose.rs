@@ -3,7 +3,8 @@
 //! Choices that differ in visits alone are a *group*, which has a bound of its seconds ([`Laid::bound`]). Groups are looked at
 //! twice until none is left whose bound is below the best that was simulated: first by one rule for visits each, in the order of
 //! their bounds, then by the other rules, in the order of what the first came to. What groups have in common in their bounds
-//! says little of what their visits come to, so the first look finds what is fast long before the bounds prove it.
+//! says little of what their visits come to, so the first look finds what is fast long before the bounds prove it; and once many
+//! were simulated, only what came near the best is looked at closer, which the answer's bound says.
 //!
 //! Bounds of what computes nothing again are low, however long its copies take in the end: so that it does not take all that may be
 //! simulated, both looks are first at a few groups of each ground. Where all parameters have room they are also tried as ZeRO-Offload
@@ -50,6 +51,11 @@ const RENEWED: [Option<Haste>; 8] =
 
 /// What comes to so many times the best is not looked at in other haste.
 const MUCH_SLOWER: f64 = 1.2;
+
+/// Once so many choices were simulated, groups whose first visits came to so many times the best are not looked at closer. Their
+/// bounds alone say nothing where passes, copies and updates take about as long, so that all of them would be, for seconds.
+const MANY_SIMULATED: usize = 256;
+const SLOWER: f64 = 1.02;
 
 const fn haste(quarters: usize, completions: usize) -> Option<Haste> {
     Some(Haste { quarters, completions })
@@ -188,7 +194,7 @@ impl Search<'_> {
             }
         }
         self.look_at_all_there(&first);
-        looks.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        looks.sort_by(|one, other| one.least.total_cmp(&other.least));
         let rest = looks.split_off(TRIED_CLOSER.min(looks.len()));
         looks.into_iter().for_each(|look| self.look_closer(look));
         let mut looks = rest;
@@ -198,7 +204,7 @@ impl Search<'_> {
             }
             looks.extend(self.look_into(group, bound));
         }
-        looks.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        looks.sort_by(|one, other| one.least.total_cmp(&other.least));
         looks.into_iter().for_each(|look| self.look_closer(look));
         least
     }
@@ -241,8 +247,7 @@ impl Search<'_> {
             if before.as_ref() == Some(&visits) {
                 continue;
             }
-            let best = self.best.as_ref().map_or(f64::INFINITY, |best| best.lanes.iteration_seconds);
-            if self.is_over() || looked >= 2 && least > best * MUCH_SLOWER {
+            if self.is_over() || looked >= 2 && self.is_slower(least, MUCH_SLOWER) {
                 return;
             }
             (self.besides, looked) = (self.besides + 1, looked + 1);
@@ -290,15 +295,31 @@ impl Search<'_> {
         let stage = laid.stage(host_copy, on_device);
         let room = laid.room();
         let visits = stage.paged(pagings(self.question).next()?, &chunks, &room).ok()?;
-        let visits = Early::new(&chunks).over_end(&visits, &room, Haste::USUAL);
-        let seconds = self.simulate(visits, (laid, &stage, &chunks))?;
-        Some(Look { group, bound, seconds })
+        let early = Early::new(&chunks).over_end(&visits, &room, Haste::USUAL);
+        let comes_early = early != visits;
+        let seconds = self.simulate(early, (laid, &stage, &chunks))?;
+        let mut least = seconds;
+        if comes_early && !self.is_over() && !self.is_slower(seconds, MUCH_SLOWER) {
+            // Where the host is late, what comes before its iteration is in the way of what leaves.
+            self.besides += 1;
+            least = least.min(self.simulate(visits, (laid, &stage, &chunks))?);
+        }
+        Some(Look { group, bound, seconds, least })
+    }
+
+    /// Whether this is more than so many times the best.
+    fn is_slower(&self, seconds: f64, times: f64) -> bool {
+        self.best.as_ref().is_some_and(|best| seconds > best.lanes.iteration_seconds * times)
     }
 
     /// Looks at a group by the other rules.
-    fn look_closer(&mut self, Look { group, bound, seconds }: Look<'_>) {
+    fn look_closer(&mut self, Look { group, bound, seconds, least }: Look<'_>) {
         let ChoiceGroup { laid, host_copy, on_device, is_first } = group;
         if self.is_done_with(bound) {
+            return;
+        }
+        if self.simulated >= MANY_SIMULATED && self.is_slower(least, SLOWER) {
+            self.left = self.left.min(bound);
             return;
         }
         let Ok(chunks) = laid.chunks(host_copy, on_device) else { return };
@@ -378,6 +399,8 @@ struct Look<'a> {
     bound: f64,
     /// What the first visits came to, at least.
     seconds: f64,
+    /// The same of those that do not come before their iteration, if they were looked at and came to less.
+    least: f64,
 }
 
 /// Fewer seconds first, then fewer bytes of the host, then of the device.

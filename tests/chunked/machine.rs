@@ -1,10 +1,11 @@
-//! The slot that models are trained on, and training on it.
+//! The slot, or the share of a GPU, that models are trained on, and training on it.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use loadmaster_planning::chunks::ChunkChoices;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::Link;
@@ -23,23 +24,24 @@ use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule
 use loadmaster_tests::binary;
 use serde::Serialize;
 
-/// Tokens of a sample.
-const SEQUENCE: i64 = 64;
 const VOCABULARY: i64 = 1024;
 
 /// What models are trained on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
+    pub(crate) backend: Backend,
     pub(crate) device: Bytes,
     pub(crate) host: Bytes,
     pub(crate) hidden_size: i64,
+    /// Tokens of a sample.
+    pub(crate) sequence_length: i64,
     pub(crate) micro_batches: u32,
     pub(crate) iterations: u32,
-    /// Of copies each way, bytes per second.
+    /// Of copies each way, bytes per second. A CPU slot makes them so fast; of a GPU, plans take it that they are.
     pub(crate) pace: f64,
 }
 
-/// A CPU slot.
+/// A CPU slot, or the first GPU.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) setting: Setting,
@@ -63,13 +65,13 @@ impl Machine {
 
     /// A GPT-2 of so many blocks.
     pub(crate) fn model(&self, blocks: u32) -> Result<Model> {
-        let hidden_size = self.setting.hidden_size;
+        let Setting { hidden_size, sequence_length, .. } = self.setting;
         let gpt = Gpt2 {
             blocks: blocks.into(),
             hidden_size,
             heads: (hidden_size / 64).max(1),
-            sequence_length: SEQUENCE,
-            positions: SEQUENCE,
+            sequence_length,
+            positions: sequence_length,
             vocabulary_size: VOCABULARY,
             dropout: 0.0,
             ..Gpt2::default()
@@ -115,10 +117,10 @@ impl Machine {
         let spec = RankSpec {
             chunks: chunks.map(|(chunks, _)| Box::new(chunks.clone())),
             actions: chunks.map(|(_, actions)| actions.clone()).unwrap_or_default(),
-            device: slot(capacity),
+            device: self.device(capacity),
             ..self.spec(model, training, position, &folder)
         };
-        end(start("train", &spec)?)
+        end(self.start("train", &spec)?)
     }
 
     /// Trains a model by so many ranks that share its chunks, each on a slot of its own.
@@ -136,7 +138,7 @@ impl Machine {
         let one = |shard| {
             let spec = self.spec(model, training, position, folder.path());
             let (chunks, actions) = (Some(Box::new(chunks.clone())), actions.clone());
-            start("train", &RankSpec { shard, chunks, actions, ..spec })
+            self.start("train", &RankSpec { shard, chunks, actions, ..spec })
         };
         let ranks: Vec<Child> = (0..ranks).map(one).collect::<Result<_>>()?;
         ranks.into_iter().map(end).collect()
@@ -152,12 +154,12 @@ impl Machine {
                 device_id: format!("slot{index}"),
                 folder: folder.path().to_owned(),
                 collectives: Collectives::Host,
-                device: slot(self.setting.device),
-                threads: 1,
+                device: self.device(self.setting.device),
+                threads: self.threads(),
                 neighbour_timeout_seconds: 60.0,
                 pace: self.pace(),
             };
-            start("links", &spec)
+            self.start("links", &spec)
         };
         let ranks: Vec<Child> = (0..ranks).map(one).collect::<Result<_>>()?;
         let count = ranks.len();
@@ -171,8 +173,64 @@ impl Machine {
         found.context("the ranks measured no link between them")
     }
 
+    fn start(&self, command: &str, spec: &impl Serialize) -> Result<Child> {
+        let mut rank = Command::new(binary("loadmaster-rank"));
+        rank.arg(command).env("OMP_NUM_THREADS", self.threads().to_string()).envs([HUGE_PAGES]);
+        rank.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = rank.stderr(Stdio::null()).spawn().context("the rank cannot be started")?;
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(&serde_json::to_vec(spec)?).context("the rank reads no specification")?;
+        }
+        Ok(child)
+    }
+
+    pub(crate) fn is_gpu(&self) -> bool {
+        self.setting.backend == Backend::Cuda
+    }
+
     fn pace(&self) -> CopyPace {
-        CopyPace { host: Some(self.setting.pace), peer: None }
+        CopyPace { host: (!self.is_gpu()).then_some(self.setting.pace), peer: None }
+    }
+
+    /// A slot's one core; what a GPU's host updates takes all of them.
+    fn threads(&self) -> u32 {
+        if self.is_gpu() { cores() } else { 1 }
+    }
+
+    /// As much memory as recording wants.
+    pub(crate) fn plenty(&self) -> Bytes {
+        Bytes(if self.is_gpu() { 64 } else { 8 } << 30)
+    }
+
+    /// All that is trained; of a GPU, parameters that are rounded pass through buffers, too.
+    pub(crate) fn choices(&self) -> ChunkChoices {
+        let usual = ChunkChoices::default();
+        ChunkChoices { staging: if self.is_gpu() { 2 * usual.staging } else { usual.staging }, ..usual }
+    }
+
+    /// What a rank may take where plans count on so many bytes. A GPU's allocator hands out whole blocks and keeps what is left
+    /// of them, which no plan counts, so that there only what is allocated is held to the plan.
+    pub(crate) fn granted(&self, planned: Bytes) -> Bytes {
+        if self.is_gpu() { self.plenty() } else { planned }
+    }
+
+    /// So many bytes of the device.
+    fn device(&self, capacity: Bytes) -> RankDevice {
+        RankDevice {
+            backend: self.setting.backend,
+            kind: if self.is_gpu() { "GPU" } else { CPU_KIND }.to_owned(),
+            ordinal: 0,
+            capacity,
+            // A GPU says itself what more than there is cannot be had.
+            physical: if self.is_gpu() { Bytes(capacity.0.max(1 << 38)) } else { capacity },
+            driver_version: String::new(),
+        }
+    }
+
+    /// Those that share cores with a slot while it is timed; a GPU computes alone.
+    fn crowd(&self, folder: &Path) -> Option<Crowd> {
+        let companions = cores().saturating_sub(1);
+        (!self.is_gpu()).then(|| Crowd { companions, turns: folder.join("turns") })
     }
 
     fn spec(&self, model: &Model, training: TrainingSpec, position: SoloStage, folder: &Path) -> RankSpec {
@@ -185,9 +243,9 @@ impl Machine {
             folder: folder.to_owned(),
             collectives: Collectives::Host,
             iterations: self.setting.iterations,
-            device: slot(self.setting.device),
-            threads: 1,
-            crowd: Some(Crowd { companions: cores().saturating_sub(1), turns: folder.join("turns") }),
+            device: self.device(self.setting.device),
+            threads: self.threads(),
+            crowd: self.crowd(folder),
             neighbour_timeout_seconds: 60.0,
             actions: StageActions::default(),
             chunks: None,
@@ -202,29 +260,6 @@ impl Machine {
 pub(crate) fn cores() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     u32::try_from(cores).unwrap_or(u32::MAX)
-}
-
-/// A slot of so many bytes.
-fn slot(capacity: Bytes) -> RankDevice {
-    RankDevice {
-        backend: Backend::Cpu,
-        kind: CPU_KIND.to_owned(),
-        ordinal: 0,
-        capacity,
-        physical: capacity,
-        driver_version: String::new(),
-    }
-}
-
-fn start(command: &str, spec: &impl Serialize) -> Result<Child> {
-    let mut rank = Command::new(binary("loadmaster-rank"));
-    rank.arg(command).env("OMP_NUM_THREADS", "1").envs([HUGE_PAGES]);
-    rank.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = rank.stderr(Stdio::null()).spawn().context("the rank cannot be started")?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(&serde_json::to_vec(spec)?).context("the rank reads no specification")?;
-    }
-    Ok(child)
 }
 
 fn last_event(child: Child) -> Result<RankEvent> {

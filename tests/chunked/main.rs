@@ -1,9 +1,9 @@
 //! `make bench-chunks`: models larger than their device, trained.
 //!
-//! On a CPU slot with a paced link, each rule (all of it on the device, ZeRO-Offload's static partition, PatrickStar with
-//! LRU and with Belady, ours) trains the largest GPT-2 that it can; then those that can train one common model are
-//! compared, predicted and measured, and ours on several slots that share its chunks. Layers are recorded alone by real ranks
-//! first, and nothing else is known of the models.
+//! On a CPU slot with a paced link, or on a part of a GPU, each rule (all of it on the device, ZeRO-Offload's static partition,
+//! PatrickStar with LRU and with Belady, ours) trains the largest GPT-2 that it can; then those that can train one common model
+//! are compared, predicted and measured, and ours on several slots that share its chunks. Layers are recorded alone by real
+//! ranks first, and nothing else is known of the models.
 
 mod machine;
 mod profile;
@@ -18,6 +18,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Parser;
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_tests::until_interrupted;
 
@@ -29,6 +30,10 @@ use rule::{Attempt, Rule};
 #[derive(Debug, Parser)]
 #[command(name = "bench-chunks")]
 struct Options {
+    /// Train on the first GPU, of which plans may allocate --device (its allocator keeps more). Nothing is paced: --pace is how fast plans take its copies to be.
+    #[arg(long, conflicts_with_all = ["quick", "shared"], requires = "pace")]
+    gpu: bool,
+
     /// Bytes of the CPU slot.
     #[arg(long, value_name = "BYTES", default_value = "128MiB")]
     device: Bytes,
@@ -48,6 +53,10 @@ struct Options {
     /// Hidden size of the models.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(i64).range(16..=8192))]
     hidden_size: i64,
+
+    /// Tokens of a sample.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(i64).range(16..=8192))]
+    sequence_length: i64,
 
     /// Micro-batches of an iteration where models are compared.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -76,6 +85,8 @@ fn run(options: &Options) -> Result<ExitCode> {
     let pace = options.pace.host.context("--pace must name the host, for example host=250MB/s")?;
     let setting = if options.quick {
         Setting {
+            backend: Backend::Cpu,
+            sequence_length: options.sequence_length,
             device: Bytes(6 << 20),
             host: Bytes(48 << 20),
             hidden_size: 96,
@@ -86,6 +97,8 @@ fn run(options: &Options) -> Result<ExitCode> {
         }
     } else {
         Setting {
+            backend: if options.gpu { Backend::Cuda } else { Backend::Cpu },
+            sequence_length: options.sequence_length,
             device: options.device,
             host: options.host,
             hidden_size: options.hidden_size,
@@ -121,13 +134,16 @@ fn run(options: &Options) -> Result<ExitCode> {
         let attempt = |&rule: &Rule| rule::attempt(rule, &machine, &profile, blocks, setting.micro_batches);
         let attempts: Vec<Attempt> = rules.iter().map(attempt).collect::<Result<_>>()?;
         print!("{}", report::compared(&attempts, &setting));
-        if let Some(pace) = options.slower.host {
+        if let Some(pace) = options.slower.host.filter(|_| !options.gpu) {
             let slower = Machine::new(Setting { pace, ..setting });
             let attempt = |rule| rule::attempt(rule, &slower, &profile, blocks, slower.setting.micro_batches);
             let attempts = [Rule::Static, Rule::Ours].map(attempt).into_iter().collect::<Result<Vec<_>>>()?;
             print!("{}", report::compared(&attempts, &slower.setting));
         }
-        print!("{}", shared(&machine, &profile, blocks, counts)?);
+        // Several ranks of one GPU would share its copies.
+        if !options.gpu {
+            print!("{}", shared(&machine, &profile, blocks, counts)?);
+        }
     }
     println!("{:.0} s", begin.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)

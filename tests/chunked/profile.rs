@@ -27,19 +27,23 @@ use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use crate::machine::{Ended, Machine, cores};
 
-/// As much memory as recording wants.
-const PLENTY: Bytes = Bytes(8 << 30);
-
 /// Recordings of the distinct layers of a family.
 #[derive(Debug)]
 pub(crate) struct Profile {
     measured: BTreeMap<String, Measurement>,
-    /// Updates of the host and of the slot, parameters per second.
+    /// Updates of the host, parameters per second.
     pub(crate) update: f64,
+    /// The same of the device.
+    device_update: f64,
+    /// Bytes of its memory that the host goes over in a second, where a GPU's copies take theirs beside updates.
+    host_memory: Option<f64>,
 }
 
+/// Bytes of the host's memory that an update reads of a parameter, and writes: three fp32 lists, and bf16 values or gradients.
+const UPDATED_BYTES: f64 = 14.0;
+
 /// Chunks in which nothing lacks room.
-fn roomy() -> ChunkedStage {
+fn roomy(host_memory: Bytes) -> ChunkedStage {
     ChunkedStage {
         layout: ChunkLayout::Aligned,
         chunk_elements: 1 << 20,
@@ -53,7 +57,7 @@ fn roomy() -> ChunkedStage {
         embedding: EmbeddingPlace::Chunk,
         on_device: Vec::new(),
         residency: ChunkResidency::Paged(Paging::AT_NEED),
-        host_memory: PLENTY,
+        host_memory,
     }
 }
 
@@ -71,6 +75,7 @@ impl Profile {
     pub(crate) fn record(machine: &Machine) -> Result<Self> {
         let model = machine.model(3)?;
         let training = machine.training(2, RecomputePolicy::None);
+        let plenty = machine.plenty();
         let mut measured = BTreeMap::new();
         for layer in 0..model.layers().len() {
             let Some(content) = LayerContent::of(&model, layer).map(|content| content.fingerprint()) else {
@@ -79,7 +84,7 @@ impl Profile {
             if measured.contains_key(&content) {
                 continue;
             }
-            match machine.train(&model, training, (layer, layer), None, PLENTY)? {
+            match machine.train(&model, training, (layer, layer), None, plenty)? {
                 Ended::Trained(measurement) => measured.insert(content, *measurement),
                 Ended::Not(why) => bail!("layer {layer} was not recorded: {why}"),
             };
@@ -89,8 +94,8 @@ impl Profile {
             &model,
             training,
             whole,
-            Some((&roomy(), &StageActions::default())),
-            PLENTY,
+            Some((&roomy(plenty), &StageActions::default())),
+            plenty,
         )? {
             Ended::Trained(measurement) => {
                 let seconds = measurement.chunks.map_or(0.0, |of| of.step_seconds);
@@ -101,7 +106,18 @@ impl Profile {
             }
             Ended::Not(why) => bail!("the check run in chunks failed: {why}"),
         };
-        Ok(Self { measured, update })
+        // A slot updates what it has as its host does; a GPU as its layers' steps were.
+        let (device_update, host_memory) = if machine.is_gpu() {
+            let seconds = |layer| {
+                let content = LayerContent::of(&model, layer)?.fingerprint();
+                measured.get(&content).map(|of: &Measurement| of.step_seconds)
+            };
+            let all: f64 = (0..model.layers().len()).filter_map(seconds).sum();
+            (model.parameter_count() as f64 / all, Some(2.0 * UPDATED_BYTES * update))
+        } else {
+            (update, None)
+        };
+        Ok(Self { measured, update, device_update, host_memory })
     }
 
     pub(crate) fn layers(&self) -> usize {
@@ -115,10 +131,10 @@ impl Profile {
             down: pace,
             copy_seconds: 0.0,
             update: self.update,
-            device_update: self.update,
+            device_update: self.device_update,
             gather: pace,
             collective_seconds: 0.0,
-            host_memory: None,
+            host_memory: self.host_memory,
         }
     }
 
@@ -144,7 +160,7 @@ impl Profile {
         of: PassChoice,
     ) -> Result<StepCosts, PredictionError> {
         let PassChoice { order, recompute, embedding, activations } = of;
-        let stage = ChunkedStage { order, embedding, ..roomy() };
+        let stage = ChunkedStage { order, embedding, ..roomy(Bytes(u64::MAX)) };
         let chunks = stage.lay_out(model, &training).map_err(|why| {
             PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}"))
         })?;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::cluster::quantity::show_bytes_per_second;
 
 use crate::machine::{Machine, Setting};
@@ -13,9 +14,10 @@ use crate::rule::{Attempt, Largest, Rule};
 use crate::used::Used;
 
 pub(crate) fn setting(setting: &Setting) -> String {
-    let Setting { device, host, hidden_size, micro_batches, pace, .. } = setting;
+    let Setting { backend, device, host, hidden_size, micro_batches, pace, .. } = setting;
+    let slot = if *backend == Backend::Cuda { "GPU, of which plans may allocate" } else { "CPU slot of" };
     format!(
-        "GPT-2 of hidden size {hidden_size} in bf16 with Adam on a CPU slot of {device} with {host} of the host, copies {:.0} MB/s \
+        "GPT-2 of hidden size {hidden_size} in bf16 with Adam on a {slot} {device}, with {host} of the host, copies {:.0} MB/s \
          each way; the largest models with one micro-batch of a sample, compared with {micro_batches}\n",
         pace / 1e6
     )
@@ -29,8 +31,12 @@ pub(crate) fn profile(profile: &Profile) -> String {
     )
 }
 
-fn as_predicted(attempt: &Attempt) -> &'static str {
-    if attempt.measured.peak_allocated == attempt.predicted_peak { "to the byte" } else { "NOT as predicted" }
+fn as_predicted(attempt: &Attempt) -> String {
+    let (predicted, measured) = (attempt.predicted_peak, &attempt.measured);
+    let is_so = measured.peak_allocated == predicted;
+    let off = 100.0 * (predicted.0 as f64 / measured.peak_allocated.0.max(1) as f64 - 1.0);
+    let held = measured.peak_reserved.map_or_else(String::new, |held| format!(", its allocator kept {held}"));
+    if is_so { format!("to the byte{held}") } else { format!("NOT as predicted, {off:+.3} %{held}") }
 }
 
 pub(crate) fn largest(found: &Largest, machine: &Machine) -> Result<String> {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use loadmaster_planning::chunks::{
-    Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, PatrickStar, choose, fits,
+    Baseline, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, PatrickStar, choose, fits,
 };
 use loadmaster_planning::predict::Predictor;
 use loadmaster_proto::bytes::Bytes;
@@ -192,7 +192,7 @@ fn question(machine: &Machine, profile: &Profile, model: Model, micro_batches: u
         capacity: machine.setting.device,
         host_memory: machine.setting.host,
         rates: profile.rates(machine.setting.pace),
-        choices: ChunkChoices::default(),
+        choices: machine.choices(),
     }
 }
 
@@ -218,7 +218,11 @@ pub(crate) fn largest(rule: Rule, machine: &Machine, profile: &Profile) -> Resul
     let blocks = (fit > 0).then_some(fit);
     let attempt = blocks.map(|blocks| attempt(rule, machine, profile, blocks, 1)).transpose()?;
     let more = blocks.map_or(1, |blocks| blocks + 1);
-    let next = one_more(rule, machine, profile, more)?;
+    let next = if machine.is_gpu() {
+        "not tried, since a rank is given more of a GPU than plans are".to_owned()
+    } else {
+        one_more(rule, machine, profile, more)?
+    };
     let parameters =
         blocks.map_or(Ok(0), |blocks| machine.model(blocks).map(|model| model.parameter_count()))?;
     Ok(Largest { rule, blocks, parameters, attempt, refused, next })
@@ -267,7 +271,7 @@ pub(crate) fn attempt(
     let training = machine.training(micro_batches, recompute);
     let stage = plan.as_ref().map(|plan| (&plan.stage, &plan.actions));
     let whole = (0, model.layers().len() - 1);
-    match machine.train(&model, training, whole, stage, machine.setting.device)? {
+    match machine.train(&model, training, whole, stage, machine.granted(machine.setting.device))? {
         Ended::Trained(measured) => Ok(Attempt { rule, blocks, plan, predicted_peak, planned_in, measured }),
         Ended::Not(why) => bail!("{} did not train {blocks} blocks: {why}", rule.name()),
     }

@@ -23,6 +23,27 @@ struct Plan {
     waited_ms: Option<Pair>,
 }
 
+/// What `bench-chunks --gpu` said.
+#[derive(Debug, Deserialize)]
+struct Compared {
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rule {
+    rule: String,
+    /// The largest model that it trained.
+    blocks: u32,
+    parameters_millions: f64,
+    /// Of the model that all but the first trained.
+    #[serde(default)]
+    iteration_ms: Option<Pair>,
+    #[serde(default)]
+    up_mb: u64,
+    #[serde(default)]
+    down_mb: u64,
+}
+
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Pair {
     predicted: f64,
@@ -54,6 +75,38 @@ fn what_the_readme_says_of_a_gpu_is_what_was_measured() {
         let is_of =
             |line: &str| measured.profiles.keys().any(|model| line.starts_with(&format!("| {model} |")));
         assert_eq!(readme.lines().filter(|line| is_of(line)).count(), measured.plans.len());
+    }
+}
+
+/// Every rule that trained on a GPU is a row of the README, and the ratios behind the table are those of the measured seconds.
+#[test]
+fn what_the_readme_says_of_rules_on_a_gpu_is_what_was_measured() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let Compared { rules } = serde_json::from_str(include_str!("h200_rules.json")).unwrap();
+    for of in &rules {
+        assert!(readme.contains(&of.row()), "{}", of.row());
+    }
+    let measured = |name: &str| {
+        let of = rules.iter().find(|of| of.rule.starts_with(name)).unwrap();
+        of.iteration_ms.unwrap().measured
+    };
+    let [faster, fastest] =
+        ["static", "PatrickStar's mode, Belady"].map(|of| measured(of) / measured("ours"));
+    let told =
+        format!("{faster:.2} times as fast as static and {fastest:.2} times as fast as PatrickStar's mode");
+    assert!(readme.contains(&told), "{told}");
+}
+
+impl Rule {
+    fn row(&self) -> String {
+        let Self { rule, blocks, parameters_millions, iteration_ms, up_mb, down_mb } = self;
+        let [seconds, moved] = iteration_ms.map_or_else(
+            || ["–".to_owned(), "–".to_owned()],
+            |Pair { predicted, measured }| {
+                [format!("{:.2}, {:.2} s", predicted / 1e3, measured / 1e3), format!("{up_mb}, {down_mb} MB")]
+            },
+        );
+        format!("| {rule} | {blocks} blocks, {parameters_millions:.2} M | {seconds} | {moved} |")
     }
 }
 

@@ -86,7 +86,8 @@ pub enum PredictionError {
     },
     /// Only recordings of single layers say what a device holds in each of a model's steps.
     #[error(
-        "`{predictor}` cannot tell about training in chunks: profile with `--campaign minimal`, whose predictor can"
+        "`{predictor}` cannot tell about training in chunks: profile with `--campaign minimal --host-memory BYTES` and without a \
+         command, whose predictor can"
     )]
     NoChunks {
         /// Name and version of the predictor.

@@ -90,6 +90,11 @@ pub trait Predictor {
         Err(PredictionError::NoActions { predictor: self.name() })
     }
 
+    /// Whether it can tell about training in chunks.
+    fn knows_chunks(&self) -> bool {
+        false
+    }
+
     /// What a device that trains the whole model of `setting` in these chunks, and does these actions, which are valid for
     /// that, holds besides payloads, step by step.
     ///

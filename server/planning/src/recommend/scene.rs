@@ -26,6 +26,7 @@ use loadmaster_proto::training::{Optimizer, Precision, Schedule, TrainingSpec};
 
 use crate::fleet::{DeviceGroup, PlannedFleet, Selection, fleet, of_groups};
 use crate::predict::Margin;
+use crate::predict::choose::AnyPredictor;
 use crate::predict::component::Component;
 use crate::recommend::{NamedPlan, PlanQuestion, ProfiledChain, QuestionError};
 use crate::search::Stop;
@@ -230,6 +231,43 @@ impl Scene {
             chain: Arc::new(chain),
             micro_batches: spec().micro_batches,
         }
+    }
+
+    /// The same of recordings that were made before they said what autograd saves.
+    pub(in crate::recommend) fn recorded_earlier(&self) -> Self {
+        let model = self.chain.model.clone().unwrap();
+        let earlier = |(size, layer): (u32, usize)| {
+            let mut recording = recording(&model, layer, size);
+            let tape = recording.tape.as_mut().unwrap();
+            tape.has_saved = false;
+            [&mut tape.first, &mut tape.later].into_iter().for_each(|passage| passage.saved.clear());
+            recording
+        };
+        let layers = model.layers().len();
+        let all = SIZES.iter().flat_map(|&size| (0..layers).map(move |layer| (size, layer)));
+        let recordings: Vec<Measurement> = all.map(earlier).collect();
+        let named = recordings.iter().map(|recording| ("runs/1/measurements/0-0", recording));
+        self.predicted_by(Box::new(Component::new(&model, &spec(), named).unwrap()))
+    }
+
+    /// The same, answered for by another predictor.
+    pub(in crate::recommend) fn predicted_by(&self, predictor: AnyPredictor) -> Self {
+        let ProfiledChain { profile, model_name, device_kind, layer_names, model, .. } = &*self.chain;
+        let chain = ProfiledChain {
+            profile: profile.clone(),
+            model_name: model_name.clone(),
+            device_kind: device_kind.clone(),
+            training: self.chain.training,
+            layer_names: layer_names.clone(),
+            parameters: self.chain.parameters,
+            model: model.clone(),
+            framework: String::new(),
+            predictor,
+            known: Arc::default(),
+            host: self.chain.host,
+            chunk_check: None,
+        };
+        self.with(|scene| scene.chain = Arc::new(chain))
     }
 
     /// The same question with this changed.

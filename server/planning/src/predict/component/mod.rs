@@ -423,6 +423,10 @@ impl Predictor for Component {
         self.with_actions(setting, actions, steps)
     }
 
+    fn knows_chunks(&self) -> bool {
+        true
+    }
+
     fn moments(
         &self,
         setting: &StageSetting,

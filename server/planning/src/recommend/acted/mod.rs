@@ -35,6 +35,8 @@ mod objectives;
 mod replayed;
 mod seconds;
 mod stages;
+#[cfg(test)]
+mod tests;
 mod told;
 
 use loadmaster_proto::bytes::Bytes;
@@ -63,6 +65,20 @@ use super::plan::{Writer, scaled};
 use crate::actions::saved;
 use crate::iteration::copies::LayerSeconds;
 use crate::predict::{ActedStages, ActionsError, Prediction, PredictionError, StageSetting};
+
+/// What a stage's devices set aside for others, where they do: whoever sends there may be the one who takes too much.
+fn hosted(stage: usize, actions: &StageActions) -> String {
+    let bytes = actions.hosted.iter().fold(0_u64, |all, of| all.saturating_add(of.bytes.0));
+    let senders: Vec<String> = actions.hosted.iter().map(|of| of.stage.to_string()).collect();
+    if senders.is_empty() {
+        return String::new();
+    }
+    format!(
+        ", of which stage {stage} sets {} aside for what stage {} sends there (`actions` to peers)",
+        Bytes(bytes),
+        senders.join(", ")
+    )
+}
 
 impl Writer<'_> {
     /// The plan of a candidate whose stages do these actions; those beyond the list do nothing.
@@ -118,7 +134,12 @@ impl Writer<'_> {
             // Bytes alone.
             let seconds = vec![LayerSeconds::default(); stage.config.layers().count()];
             let is_tied = |layer| self.chain.is_tied(layer);
-            let blocks = blocks::stage_blocks(&*self.chain.predictor, setting, &seconds, is_tied)?;
+            let blocks = match blocks::stage_blocks(&*self.chain.predictor, setting, &seconds, is_tied) {
+                Ok(blocks) => blocks,
+                // Recordings of older profiles do not say what could leave, which nothing does.
+                Err(PredictionError::NotProfiled(_)) if !swaps(&stage.actions) => continue,
+                Err(why) => return Err(why),
+            };
             stage.saved = Some(saved(&blocks, stage.in_flight, &stage.actions));
         }
         Ok(())
@@ -169,7 +190,11 @@ impl Writer<'_> {
         let position = device.unwrap_or_default();
         let (needed, capacity) = (needed(stage), Bytes(stage.capacity));
         Err(RecommendError::GivenDoesNotFit {
-            partitioning: format!("{} with these memory actions", plan.partition()),
+            partitioning: format!(
+                "{} with these memory actions{}",
+                plan.partition(),
+                hosted(index, &stage.actions)
+            ),
             position,
             device: self.fleet.names().get(position as usize).cloned().unwrap_or_default(),
             needed,

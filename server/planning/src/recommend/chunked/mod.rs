@@ -40,6 +40,7 @@ use super::ask::Wish;
 use super::plan::Writer;
 use crate::chunks::{ChunkChoices, ChunkQuestion, ChunkRemedy, NoChunks, ProfiledPasses};
 use crate::cost::Batch;
+use crate::predict::PredictionError;
 use crate::search::Stop;
 use device::ChunkDevices;
 use rates::SourcedRates;
@@ -108,6 +109,10 @@ impl ChunksQuestion<'_> {
     /// one.
     fn scenes(&self) -> Result<Vec<Scene<'_>>, QuestionError> {
         self.check()?;
+        let predictor = &self.writer.chain.predictor;
+        if !predictor.knows_chunks() {
+            return Err(PredictionError::NoChunks { predictor: predictor.name() }.into());
+        }
         let devices = self.devices(&self.wish.batches)?;
         let schedules = self.schedules();
         let scenes = devices

@@ -3,6 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
@@ -11,8 +12,10 @@ use super::asked::by_request;
 use super::objectives::certified;
 use super::{better, several};
 use crate::chunks::{ChunkChoice, NoRoom};
+use crate::predict::{Prediction, PredictionError, Predictor, StageSetting};
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::plan::NamedPlan;
+use crate::recommend::scene::Scene;
 
 /// A plan of one stage that takes so many seconds, holds so many bytes and has micro-batches of this size.
 fn plan(seconds: f64, peak: u64, size: u32) -> Plan {
@@ -191,4 +194,43 @@ fn the_best_number_of_devices_is_bounded_by_all_of_them() {
     assert!(found.found.certificate.unwrap().fetches_fewest);
     let none = several::best(Objective::MinIterationTime, vec![Err(no_room())].into_iter());
     assert!(matches!(none, Err(QuestionError::Recommend(RecommendError::NoRoomInChunks { .. }))));
+}
+
+/// Of a profile whose predictor knows no chunks, of a command for example, that is told first, whatever else is said of the host.
+#[test]
+fn a_profile_that_knows_no_chunks_says_so() {
+    struct Whole;
+    impl Predictor for Whole {
+        fn name(&self) -> &'static str {
+            "whole/1"
+        }
+
+        fn layers(&self) -> usize {
+            5
+        }
+
+        fn stage(&self, _: &StageSetting) -> Result<Prediction, PredictionError> {
+            Err(PredictionError::NotProfiled("never asked".to_owned()))
+        }
+
+        fn sources(&self, _: &StageSetting) -> Vec<String> {
+            Vec::new()
+        }
+    }
+    let scene = Scene::new(Objective::MinIterationTime, 1, 1 << 30).predicted_by(Box::new(Whole));
+    for host_update in [None, Some(1e6)] {
+        let asked = scene.with(|scene| {
+            scene.request.allowed = None;
+            scene.request.chunks = Some(AskedChunks {
+                or_plain: false,
+                fixed: FixedChunks::default(),
+                recomputes: Vec::new(),
+                host_memory: Bytes(1 << 30),
+                host_update,
+                grow: None,
+            });
+        });
+        let told = asked.answer().unwrap_err().to_string();
+        assert!(told.contains("`whole/1` cannot tell about training in chunks"), "{told}");
+    }
 }

@@ -1,6 +1,7 @@
 //! What would make a plan with memory actions possible: each remedy is asked for before it is told.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Allowed, Block, Way};
 
 use super::room::{Found, Room};
@@ -49,13 +50,11 @@ pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, r
             Allowed { host_memory: ample, ..allowed.clone() },
         );
     }
-    let blocks = [Block::Activations, Block::Inputs, Block::Weights, Block::Gradients, Block::Optimizer];
+    let blocks = blocks_of(&question.wish.schedules);
     if blocks.iter().any(|block| !allowed.blocks.contains(block)) && !is_launched {
-        check(
-            "all blocks",
-            "--swap activations,inputs,weights,gradients,optimizer",
-            Allowed { blocks: blocks.to_vec(), ..allowed.clone() },
-        );
+        let names: Vec<&str> = blocks.iter().map(|block| block.as_str()).collect();
+        let option = format!("--swap {}", names.join(","));
+        check("all blocks", &option, Allowed { blocks: blocks.clone(), ..allowed.clone() });
     }
     if let (RecommendError::Limits { .. }, Some(_)) = (error, question.wish.constraints.max_iteration_seconds)
         && !question.stop.is_requested()
@@ -72,4 +71,33 @@ pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, r
         }
     }
     found
+}
+
+/// The blocks that may leave under any of these schedules: what never flushes has versions of its weights, and makes new weights and
+/// gradients in every update.
+fn blocks_of(schedules: &[Schedule]) -> Vec<Block> {
+    let is_any = |endless: bool| schedules.iter().any(|schedule| schedule.updates_always() == endless);
+    let may_leave = |block: &Block| match block {
+        Block::Versions => is_any(true),
+        Block::Weights | Block::Gradients => is_any(false),
+        Block::Activations | Block::Inputs | Block::Optimizer => true,
+    };
+    Block::ALL.into_iter().filter(may_leave).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody is told to have leave what cannot, or not told of what can.
+    #[test]
+    fn blocks_are_those_of_the_schedule() {
+        let told = |schedules: &[Schedule]| {
+            blocks_of(schedules).iter().map(|block| block.as_str()).collect::<Vec<_>>().join(",")
+        };
+        assert_eq!(told(&[Schedule::OneFOneB]), "activations,inputs,weights,gradients,optimizer");
+        assert_eq!(told(&[Schedule::PipeDream]), "activations,inputs,versions,optimizer");
+        let both = [Schedule::Gpipe, Schedule::PipeDream];
+        assert_eq!(told(&both), "activations,inputs,versions,weights,gradients,optimizer");
+    }
 }

@@ -63,6 +63,21 @@ choice! {
     }
 }
 
+/// Devices beyond which hardly any node has more.
+const LARGEST_NODE: usize = 16;
+
+/// What is said of more devices than a node has that no cluster describes: they are asked for on one.
+pub(crate) fn warning(ranks: &[RankPlace]) -> Option<String> {
+    let is_of_no_node = |place: &RankPlace| place.device.as_ref().is_none_or(|device| device.node.is_empty());
+    (ranks.len() > LARGEST_NODE && ranks.iter().all(is_of_no_node)).then(|| {
+        format!(
+            "its {} devices were named without a cluster, and are taken to be in one node, with the links of one: where they are \
+             in several, recommend the plan for a cluster (`--cluster`), whose document says how many each has",
+            ranks.len()
+        )
+    })
+}
+
 impl Allocation {
     /// That of ranks as a plan places them. Devices without a node's name are taken to be on one.
     ///
@@ -154,6 +169,18 @@ mod tests {
         let told: Vec<_> = found.localities.iter().map(|of| (of.stage, of.ranks, of.within)).collect();
         assert_eq!(told, [(0, 4, node), (1, 2, node), (1, 4, switch)]);
         assert_eq!(Allocation::of(&ranks[..4]).localities, []);
+    }
+
+    /// Who names devices and no cluster hears that all are asked for on one node, where no node has as many.
+    #[test]
+    fn more_devices_than_a_node_has_are_told() {
+        let of = |count: u32, node: &str| {
+            let ranks: Vec<RankPlace> =
+                (0..count).map(|rank| place(rank, (0, rank, 0), node, "gpu")).collect();
+            warning(&ranks)
+        };
+        assert!(of(17, "").unwrap().starts_with("its 17 devices were named without a cluster"));
+        assert_eq!([of(16, ""), of(17, "a")], [None, None]);
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use crate::allocation::Allocation;
+use crate::allocation::{self, Allocation};
 use crate::cut::Cut;
 use crate::envelope::Envelope;
 use crate::exported::Export;
@@ -62,6 +62,7 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
     warnings.extend(memory::warnings(question.plan, memory.as_deref(), target.launcher));
     warnings.extend(optimizer::warning(target.launcher, question.plan.training.optimizer));
     warnings.extend(local_order::warning(target.launcher, &ranks));
+    warnings.extend(allocation::warning(&ranks));
     warnings.extend(proof.and_then(|proof| proof.caveat(target.launcher, question.named)));
     let allocation = Allocation::of(&ranks);
     Ok(Export {

@@ -164,12 +164,26 @@ fn request(name: String, launcher: v1::Launcher, asked: &Asked) -> Result<v1::Ex
     })
 }
 
+/// Bytes of a file that a page shows: a plan of a thousand ranks has hundreds of thousands.
+const SHOWN: usize = 48 << 10;
+
+/// The beginning of a file, and how much more there is of it.
+fn beginning(mut contents: String) -> String {
+    let shown = contents.floor_char_boundary(SHOWN);
+    let more = contents.len() - shown;
+    if more > 0 {
+        contents.truncate(shown);
+        contents.push_str(&format!("\n… and {more} bytes more, which `loadmaster plan export` writes\n"));
+    }
+    contents
+}
+
 /// What was exported: told, and every file.
 fn files(export: v1::ExportPlanResponse) -> Vec<Section> {
     let told = v1::ExportPlanResponse { files: Vec::new(), ..export.clone() };
     let file = |file: v1::ExportedFile| Section {
         title: file.name,
-        text: vec![Piece { text: file.contents, href: None }],
+        text: vec![Piece { text: beginning(file.contents), href: None }],
         ..Section::default()
     };
     let mut sections = vec![Section::text("export", "", &told.table(LOOK))];
@@ -244,6 +258,17 @@ fn named<T: Choice>(what: &str, word: &str) -> Result<T, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A page is short however long a file is, and says what it leaves out.
+    #[test]
+    fn long_files_are_begun() {
+        assert_eq!(beginning("short".to_owned()), "short");
+        let long = beginning("é".repeat(SHOWN));
+        assert!(long.starts_with("éé") && long.len() < SHOWN + 100, "{}", long.len());
+        assert!(
+            long.ends_with(&format!("\n… and {SHOWN} bytes more, which `loadmaster plan export` writes\n"))
+        );
+    }
 
     #[test]
     fn what_was_asked_stays_chosen() {

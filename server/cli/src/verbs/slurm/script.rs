@@ -30,7 +30,8 @@ pub(crate) struct WriteScript {
     #[command(flatten)]
     site: Site,
 
-    /// What trains: it finds its rank and its devices in the environment.
+    /// What trains: it finds its rank and its devices in the environment. What the launcher reads of the plan as options stands
+    /// behind it in the script: `--deepspeed_config` for deepspeed, all that says what Megatron trains, and so on.
     #[arg(value_name = "COMMAND", last = true, required = true)]
     command: Vec<String>,
 }
@@ -49,13 +50,24 @@ struct Script<'a> {
     /// Whether files of the export are imported by programs.
     has_modules: bool,
     command: &'a [String],
+    /// What of the plan stands behind the command.
+    options: &'a [PlanOption],
+}
+
+/// An option of a training program that says something of the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum PlanOption {
+    /// As it stands.
+    Word(String),
+    /// What stands in front of a file of the export, and the file.
+    File(String, String),
 }
 
 impl WriteScript {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let (launcher, launcher_version) = self.launcher.unwrap_or_default();
+        let (launcher, launcher_version) = self.launcher.clone().unwrap_or_default();
         let request = v1::ExportPlanRequest {
-            name: self.name,
+            name: self.name.clone(),
             launcher: launcher.into(),
             launcher_version,
             ..v1::ExportPlanRequest::default()
@@ -63,6 +75,8 @@ impl WriteScript {
         let export =
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
         check_is_started(export.launcher(), self.per)?;
+        self.check_can_be_bound(context).await?;
+        let options = plan_options(&export);
         let (request, remarks) = Request::of(&export, &self.site)?;
         remarks
             .iter()
@@ -83,9 +97,45 @@ impl WriteScript {
             per: self.per,
             has_modules: export.files.iter().any(|file| file.name.ends_with(".py")),
             command: &self.command,
+            options: &options,
         };
         write_stdout(script.text().as_bytes())
     }
+
+    /// # Errors
+    /// The job's first line would find out that nobody binds such plans.
+    async fn check_can_be_bound(&self, context: &Context) -> Result<(), Failure> {
+        let request = v1::GetPlanRequest { name: self.name.clone() };
+        let plan = context.client.call(request, async |channel, q| plans(channel).get_plan(q).await).await?;
+        if plan.virtual_stages <= 1 {
+            return Ok(());
+        }
+        Err(Failure::Usage(format!(
+            "{}: its devices have several stages in turn, and ranks of such plans are not put on the nodes of a job: start the \
+             exported train.sh on each node of one that `loadmaster slurm request` asks for",
+            self.name
+        )))
+    }
+}
+
+/// What an exported command has behind its program. Commands of which no training is made have none.
+fn plan_options(export: &v1::ExportPlanResponse) -> Vec<PlanOption> {
+    if matches!(export.launcher(), v1::Launcher::Pipedream | v1::Launcher::Nnscaler | v1::Launcher::Alpa) {
+        return Vec::new();
+    }
+    let words = &export.command;
+    let module = words.iter().position(|word| word == "-m").map(|at| at + 1);
+    let program = module.or_else(|| words.iter().position(|word| word.ends_with(".py")));
+    let behind = program.and_then(|at| words.get(at + 1..)).unwrap_or_default();
+    let option = |word: &String| {
+        let (before, value) = word.split_at(word.find('=').map_or(0, |at| at + 1));
+        let name = value.strip_prefix("./").unwrap_or(value);
+        match export.files.iter().any(|file| file.name == name) {
+            true => PlanOption::File(before.to_owned(), name.to_owned()),
+            false => PlanOption::Word(word.clone()),
+        }
+    };
+    behind.iter().map(option).collect()
 }
 
 /// # Errors
@@ -120,7 +170,11 @@ impl Script<'_> {
             0 | 1 => String::new(),
             several => format!(" --het-group=0-{}", several - 1),
         };
-        let command: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
+        let options = self.options.iter().map(|option| match option {
+            PlanOption::Word(word) => quoted(word),
+            PlanOption::File(before, name) => format!("{before}\"$folder\"/{}", quoted(name)),
+        });
+        let command: Vec<String> = self.command.iter().map(|word| quoted(word)).chain(options).collect();
         format!(
             r#"#!/usr/bin/env bash
 {lines}# Written by Loadmaster for {plan} and {launcher}.
@@ -173,8 +227,73 @@ mod tests {
             per,
             has_modules: true,
             command: &command,
+            options: &[],
         };
         script.text()
+    }
+
+    fn exported(launcher: v1::Launcher, command: &[&str], files: &[&str]) -> v1::ExportPlanResponse {
+        let file = |name: &&str| v1::ExportedFile { name: (*name).to_owned(), ..v1::ExportedFile::default() };
+        v1::ExportPlanResponse {
+            launcher: launcher.into(),
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            files: files.iter().map(file).collect(),
+            ..v1::ExportPlanResponse::default()
+        }
+    }
+
+    /// A job's command has what the launcher reads of the plan, whoever starts the ranks; files are where the job writes them.
+    #[test]
+    fn options_of_the_plan_stand_behind_the_command() {
+        let told = |launcher, command: &[&str], files: &[&str]| {
+            let options = plan_options(&exported(launcher, command, files));
+            let own = ["python".to_owned(), "my train.py".to_owned()];
+            let request = Request::of(&export(&[("a", "A", 2)], &[2]), &site(&[])).unwrap().0;
+            let (plan, launcher, address) = ("plans/x", "l@1", "http://h:1");
+            let (per, has_modules) = (Per::Rank, false);
+            let script = Script {
+                request: &request,
+                plan,
+                launcher,
+                address,
+                per,
+                has_modules,
+                command: &own,
+                options: &options,
+            };
+            script.text().lines().last().unwrap().split_once(" exec -- ").unwrap().1.to_owned()
+        };
+        let torchrun = ["torchrun", "--standalone", "--nproc-per-node=8"];
+        let with = |rest: &[&'static str]| [&torchrun, rest].concat();
+        assert_eq!(
+            told(
+                v1::Launcher::Megatron,
+                &with(&["pretrain_gpt.py", "--num-layers", "12", "--bf16"]),
+                &["train.sh"]
+            ),
+            "python 'my train.py' --num-layers 12 --bf16"
+        );
+        let deepspeed =
+            ["deepspeed", "--num_gpus=4", "train.py", "--deepspeed", "--deepspeed_config=ds_config.json"];
+        assert_eq!(
+            told(v1::Launcher::Deepspeed, &deepspeed, &["ds_config.json"]),
+            "python 'my train.py' --deepspeed --deepspeed_config=\"$folder\"/ds_config.json"
+        );
+        let titan = with(&["-m", "torchtitan.train", "--module=loadmaster_plan", "--config=plan"]);
+        assert_eq!(
+            told(v1::Launcher::Torchtitan, &titan, &["loadmaster_plan.py"]),
+            "python 'my train.py' --module=loadmaster_plan --config=plan"
+        );
+        let galvatron = with(&["train_dist.py", "--galvatron_config_path=./galvatron_config.json"]);
+        assert_eq!(
+            told(v1::Launcher::Galvatron, &galvatron, &["galvatron_config.json"]),
+            "python 'my train.py' --galvatron_config_path=\"$folder\"/galvatron_config.json"
+        );
+        assert_eq!(
+            told(v1::Launcher::Pipedream, &["python", "tool.py", "-n", "4"], &[]),
+            "python 'my train.py'"
+        );
+        assert_eq!(told(v1::Launcher::ColossalAi, &with(&["train.py"]), &[]), "python 'my train.py'");
     }
 
     #[test]

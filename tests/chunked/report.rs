@@ -123,9 +123,10 @@ pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
         let as_planned = (told.up_bytes, told.down_bytes) == (plan.moved.up, plan.moved.down);
         let _ = writeln!(
             text,
-            "{:<30}{:>10}{:>12}{} {:>9.3} s {:>8.3} s {:>+6.1} % {:>7.0} MB {:>7.0} MB{} {:>8.0} ms  {:.2} + {:.2} s, {} {}",
+            "{:<30}{:>10}{}{:>12}{} {:>9.3} s {:>8.3} s {:>+6.1} % {:>7.0} MB {:>7.0} MB{} {:>8.0} ms  {:.2} + {:.2} s, {} {}",
             of.rule.name(),
             of.measured.peak_allocated.to_string(),
+            if of.measured.peak_allocated == of.predicted_peak { "" } else { " (NOT as planned)" },
             told.host_bytes.to_string(),
             if told.host_bytes == plan.host_bytes { "" } else { " (NOT as planned)" },
             predicted,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use loadmaster_planning::actions::fastest::{self, Effort, Known};
-use loadmaster_planning::actions::{Allowed, LayerBlocks, NodeDevices, Question, StageBlocks};
+use loadmaster_planning::actions::{Allowed, LayerBlocks, NodeDevices, Question, StageBlocks, paper};
 use loadmaster_planning::iteration::copies::LayerSeconds;
 use loadmaster_planning::iteration::{Order, Overlap};
 use loadmaster_planning::search::Stop;
@@ -117,6 +117,7 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
                 mappings: 0,
                 stop: &stop,
             };
+            let greedy = paper::plan(&question);
             let (mut times, mut gap) = (Vec::new(), f64::INFINITY);
             let mut ours = String::new();
             for _ in 0..runs {
@@ -128,7 +129,12 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
                         gap = plan.seconds / plan.bound - 1.0;
                         let over = plan.seconds / plan.untouched_seconds - 1.0;
                         let [over, gap] = [100.0 * over, 100.0 * gap];
-                        format!("{over:.2} % over untouched, gap {gap:.3} %, {} simulated", plan.simulated)
+                        let greedy = greedy.as_ref().map_or_else(
+                            |_| "MPress's finds none".to_owned(),
+                            |greedy| format!("MPress's takes {:.3}", greedy.seconds / plan.seconds),
+                        );
+                        let simulated = plan.simulated;
+                        format!("{over:.2} % over untouched, gap {gap:.3} %, {simulated} simulated; {greedy}")
                     }
                     Err(error) => error.to_string(),
                 };

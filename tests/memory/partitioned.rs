@@ -17,6 +17,8 @@ use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::compared::Baseline;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
@@ -198,6 +200,15 @@ pub(crate) fn question(layers: usize, devices: u32) -> Option<PlanQuestion> {
     })
 }
 
+/// What other choosers of actions take of the plan's seconds, for the same stages.
+fn beside(plan: &Plan) -> String {
+    let of = |of: &Baseline| {
+        let ratio = of.time_ratio.map_or_else(|| "none".to_owned(), |ratio| format!("{ratio:.3}"));
+        format!("; {} {ratio}", of.name)
+    };
+    plan.found.baselines.iter().map(of).collect()
+}
+
 /// Both problems; the smaller one alone where it should be quick.
 pub(crate) fn cells(quick: bool) -> Vec<Cell> {
     let problems = if quick { &PROBLEMS[..1] } else { &PROBLEMS };
@@ -224,7 +235,7 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
                 let told = told.map_or_else(String::new, |(value, gap)| {
                     format!("{value:.4} s, gap {:.1} %", 100.0 * gap)
                 });
-                (format!("{stages} stages, {told}"), true)
+                (format!("{stages} stages, {told}{}", beside(plan)), true)
             }
             Err(error) => (error.to_string(), false),
         };

@@ -107,8 +107,30 @@ fn copies(stages: &[OfStage<'_>], look: Look) -> String {
             }
             grid.rows(cells);
         }
+        if let Some(cells) = lent(index, stage, (is_timed, is_measured), look) {
+            is_empty = false;
+            grid.rows(cells);
+        }
     }
     if is_empty { String::new() } else { grid.render() }
+}
+
+/// What other stages have on this one's devices at most, if it lends them any.
+fn lent(
+    index: usize,
+    stage: &OfStage<'_>,
+    (is_timed, is_measured): (bool, bool),
+    look: Look,
+) -> Option<Vec<String>> {
+    let predicted = stage.predicted.map(|of| of.hosted_peak_bytes).filter(|&bytes| bytes > 0)?;
+    let none = || look.none().to_owned();
+    let mut cells = vec![index.to_string(), "from others".to_owned(), bytes(predicted), none(), none()];
+    cells.extend(is_timed.then(none));
+    if is_measured {
+        cells.push(stage.measured.map_or_else(none, |of| bytes(of.hosted_peak_bytes)));
+        cells.extend([none(), none()]);
+    }
+    Some(cells)
 }
 
 /// The most bytes in the host's pool; on peers it is theirs to tell.

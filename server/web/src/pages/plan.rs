@@ -64,7 +64,7 @@ pub(crate) async fn compare(
 ) -> Result<Response, Fault> {
     let full = |id: &str| if id.contains('/') { id.to_owned() } else { format!("plans/{id}") };
     let names = asked.iter().filter(|(key, id)| key == "plan" && !id.is_empty()).map(|(_, id)| full(id));
-    let request = v1::ComparePlansRequest { names: names.collect(), with_memory: false };
+    let request = v1::ComparePlansRequest { names: names.collect(), with_memory: true };
     let answer = answer(desk.planner.plans().compare_plans(request)).await?;
     let sheet = Sheet::of_comparison(&answer, Which::ALL, LOOK);
     let drawn = Section::drawing("pictures", "", pictures::fragment(&sheet));

@@ -145,7 +145,10 @@ fn on_host(stage: &PlanStage) -> String {
     let runs = [(&stage.chunk_run, "predicted"), (&stage.measured_chunk_run, "measured")];
     let known = runs.into_iter().filter_map(|(run, source)| Some((run.as_ref()?.host_bytes, source)));
     let texts: Vec<String> = known.map(|(host, source)| format!("{} ({source})", bytes(host))).collect();
-    format!("on the host, host ledger: {} in every step", texts.join(", "))
+    let pool = stage.actions.as_ref().map_or(0, |of| of.host_pool_bytes);
+    let activations =
+        if pool > 0 { format!(", and a pool of {} for activations", bytes(pool)) } else { String::new() };
+    format!("on the host, host ledger: {} in every step{activations}", texts.join(", "))
 }
 
 /// Where the numbers are from.

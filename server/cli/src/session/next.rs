@@ -20,22 +20,29 @@ pub(crate) async fn after_profile(context: &Context, profile: &v1::Profile) {
     let request = v1::ListWorkersRequest { page_size: MOST_WORKERS, ..Default::default() };
     let listed =
         context.client.call(request, async |channel, q| workers(channel).list_workers(q).await).await;
-    let devices = listed.ok().and_then(|listed| devices(&listed.workers, &profile.device_kind));
-    context.remark(&format!(
-        "next:  loadmaster plan recommend --profile {} --devices {}",
-        loadmaster_show::text::plain(profile.name.rsplit('/').next().unwrap_or_default()),
-        devices.unwrap_or_else(|| ANY.to_owned())
-    ));
+    let workers = listed.map_or_else(|_| Vec::new(), |listed| listed.workers);
+    let id = loadmaster_show::text::plain(profile.name.rsplit('/').next().unwrap_or_default());
+    context.remark(&format!("next:  {}", recommend(&id, &workers, &profile.device_kind)));
 }
 
-/// All devices of a kind that take runs, as `--devices` wants them.
-fn devices(workers: &[v1::Worker], kind: &str) -> Option<String> {
+/// A plan for all devices of a kind that take runs. What is named without a cluster is taken to be in one node, so those of several
+/// workers are made one first.
+fn recommend(profile: &str, workers: &[v1::Worker], kind: &str) -> String {
     let alive = workers.iter().filter(|worker| worker.state == i32::from(v1::worker::State::Alive));
-    let devices = alive.flat_map(|worker| &worker.devices).filter(|device| device.kind == kind);
-    let capacities: Vec<i64> =
-        devices.map(|device| device.capacity_bytes).filter(|&bytes| bytes > 0).collect();
-    let least = capacities.iter().min()?;
-    Some(format!("{}x{}", capacities.len(), exact(*least)))
+    let of = |worker: &v1::Worker| -> Vec<i64> {
+        let devices = worker.devices.iter().filter(|device| device.kind == kind);
+        devices.map(|device| device.capacity_bytes).filter(|&bytes| bytes > 0).collect()
+    };
+    let capacities: Vec<Vec<i64>> = alive.map(of).filter(|capacities| !capacities.is_empty()).collect();
+    let recommend = format!("loadmaster plan recommend --profile {profile}");
+    match capacities.as_slice() {
+        [] => format!("{recommend} --devices {ANY}"),
+        [only] => {
+            let least = only.iter().min().map_or_else(String::new, |&least| exact(least));
+            format!("{recommend} --devices {}x{least}", only.len())
+        }
+        _ => format!("loadmaster cluster discover --id workers && {recommend} --cluster workers"),
+    }
 }
 
 /// Bytes in the largest unit that divides them.
@@ -67,9 +74,19 @@ mod tests {
     fn the_devices_that_are_there_are_suggested() {
         let alive = worker(v1::worker::State::Alive, &[2 << 30, 2 << 30, 3 << 29]);
         let gone = worker(v1::worker::State::Gone, &[1 << 20]);
-        assert_eq!(devices(&[alive.clone(), gone.clone()], "cpu").as_deref(), Some("3x1536MiB"));
-        assert_eq!(devices(&[gone], "cpu"), None);
-        assert_eq!(devices(&[alive], "NVIDIA H200"), None);
+        let none = "loadmaster plan recommend --profile p --devices 4x24GiB";
+        let told = |workers: &[v1::Worker], kind| recommend("p", workers, kind);
+        assert_eq!(
+            told(&[alive.clone(), gone.clone()], "cpu"),
+            "loadmaster plan recommend --profile p --devices 3x1536MiB"
+        );
+        assert_eq!(told(&[gone], "cpu"), none);
+        assert_eq!(told(std::slice::from_ref(&alive), "NVIDIA H200"), none);
+        // Nodes of their own, which no number of devices says.
+        assert_eq!(
+            told(&[alive.clone(), alive], "cpu"),
+            "loadmaster cluster discover --id workers && loadmaster plan recommend --profile p --cluster workers"
+        );
         assert_eq!(exact(1_000), "1000");
     }
 }

@@ -257,13 +257,20 @@ fn what_is_not_found_is_no_proof() {
     let nothing = error(&none);
     let least = none.drawn(2, 4, 12).iter().map(Plan::peak).min().unwrap();
     assert!(nothing.is_proof() && least > NOTHING, "{nothing}");
-    assert!(nothing.to_string().contains("lack"), "{nothing}");
+    let told = nothing.to_string();
+    assert!(told.contains("layer ") && told.contains("lacks"), "{told}");
+    assert!(told.contains("on any device even with all away that may be"), "{told}");
     let host_only = Scene::new(Objective::MinDevices, 2, PEAKS[1]).with(|scene| {
         scene.request.allowed = Some(Allowed { ways: vec![Way::Host], ..Allowed::default() });
     });
     let told = error(&host_only);
     assert!(told.to_string().contains("--actions recompute,host,peer"), "{told}");
     assert!(told.to_string().contains("--host-memory"), "{told}");
+    // What is told helps.
+    let all = Allowed { ways: Way::ALL.to_vec(), ..Allowed::default() };
+    assert!(host_only.with(|scene| scene.request.allowed = Some(all)).answer().is_ok());
+    let more = Allowed { ways: vec![Way::Host], host_memory: Bytes(1 << 40), ..Allowed::default() };
+    assert!(host_only.with(|scene| scene.request.allowed = Some(more)).answer().is_ok());
     let RecommendError::NoPlan { why_not, .. } = &told else { panic!("{told}") };
     assert!(why_not.missing().is_some_and(|missing| missing > Bytes(0)));
     // Nor is told what cannot help, or that devices lack what the request does not allow on them.

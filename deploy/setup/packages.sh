@@ -79,14 +79,15 @@ apt_install() {
         install --yes --no-install-recommends "$@" </dev/null >"$log" 2>&1
 }
 
-(($#)) || die "which packages? usage: packages.sh build|run|slurm|browser …"
+(($#)) || die "which packages? usage: packages.sh build|run|slurm|browser|shells …"
 for group in "$@"; do
     case $group in
     build) need_build ;;
     run) need_run ;;
     slurm) need_slurm ;;
     browser) need_browser ;;
-    *) die "there is no group of packages called '$group'; there are build, run, slurm and browser" ;;
+    shells) need_shells ;;
+    *) die "there is no group of packages called '$group'; there are build, run, slurm, browser and shells" ;;
     esac
 done
 if ((${#missing[@]} == 0)); then exit 0; fi

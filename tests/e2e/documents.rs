@@ -1,4 +1,4 @@
-//! The documents name files that are there.
+//! What documents and targets name is there.
 
 use std::path::{Path, PathBuf};
 
@@ -53,4 +53,22 @@ fn documents_name_files_that_are_there() {
         checked += paths(&text).len();
     }
     assert!(checked > 60, "only {checked} paths were found");
+}
+
+/// Every group of packages that a target installs is one that the script knows: what it refuses is skipped for ever.
+#[test]
+fn targets_install_packages_that_there_are() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let known = read("deploy/setup/packages.sh");
+    let mut groups = Vec::new();
+    for text in [read("Makefile"), read(".ci/run")] {
+        for asked in text.split("packages.sh ").skip(1) {
+            let words = asked.lines().next().unwrap_or_default().split_whitespace();
+            groups.extend(words.take_while(|word| word.chars().all(char::is_alphabetic)).map(str::to_owned));
+        }
+    }
+    assert!(groups.len() > 4, "{groups:?}");
+    for group in groups {
+        assert!(known.contains(&format!("    {group}) need_{group} ;;\n")), "{group}");
+    }
 }

@@ -298,13 +298,14 @@ impl Search<'_> {
         let early = Early::new(&chunks).over_end(&visits, &room, Haste::USUAL);
         let comes_early = early != visits;
         let seconds = self.simulate(early, (laid, &stage, &chunks))?;
-        let mut least = seconds;
+        let (mut least, mut late) = (seconds, None);
         if comes_early && !self.is_over() && !self.is_slower(seconds, MUCH_SLOWER) {
             // Where the host is late, what comes before its iteration is in the way of what leaves.
             self.besides += 1;
-            least = least.min(self.simulate(visits, (laid, &stage, &chunks))?);
+            least = least.min(self.simulate(visits.clone(), (laid, &stage, &chunks))?);
+            late = Some(visits);
         }
-        Some(Look { group, bound, seconds, least })
+        Some(Look { group, bound, seconds, least, late })
     }
 
     /// Whether this is more than so many times the best.
@@ -313,7 +314,7 @@ impl Search<'_> {
     }
 
     /// Looks at a group by the other rules.
-    fn look_closer(&mut self, Look { group, bound, seconds, least }: Look<'_>) {
+    fn look_closer(&mut self, Look { group, bound, seconds, least, late }: Look<'_>) {
         let ChoiceGroup { laid, host_copy, on_device, is_first } = group;
         if self.is_done_with(bound) {
             return;
@@ -361,7 +362,8 @@ impl Search<'_> {
             let with = |haste: Haste| early.over_end(&visits, &room, haste);
             let tried = with(Haste::USUAL);
             let others = OTHER_HASTE.iter().map(|of| of.map_or_else(|| visits.clone(), with));
-            self.look_besides(others.filter(|of| *of != tried), (laid, &stage, &chunks));
+            let others = others.filter(|of| *of != tried && late.as_ref() != Some(of));
+            self.look_besides(others, (laid, &stage, &chunks));
         }
         // Of the first this was looked at before.
         if !is_first && !self.is_done_with(bound) {
@@ -401,6 +403,8 @@ struct Look<'a> {
     seconds: f64,
     /// The same of those that do not come before their iteration, if they were looked at and came to less.
     least: f64,
+    /// Those.
+    late: Option<Vec<Visit>>,
 }
 
 /// Fewer seconds first, then fewer bytes of the host, then of the device.

@@ -12,8 +12,9 @@ use crate::actions::pace::Pace;
 /// Bytes that are carried in turn: more than caches have, as blocks are that were away.
 const BYTES: usize = 32 << 20;
 
-/// Copies until it is told to end, no faster than this. Says so when it has gone through its memory for the first time. What it
-/// comes to is that of the copies alone, not of what they are beside; none where nothing was copied since.
+/// Copies until it is told to end, no faster than this. Says so when it has gone through its memory for the first time, and copied
+/// something since: on a busy machine a short stage may be over before this thread is on again. What it comes to is that of the
+/// copies alone, not of what they are beside; none where no time has passed.
 pub(super) fn copies(
     bytes_per_second: Option<f64>,
     begun: impl FnOnce(),
@@ -21,16 +22,20 @@ pub(super) fn copies(
 ) -> Option<CopyCost> {
     let (from, mut to) = (vec![1_u8; BYTES], vec![2_u8; BYTES]);
     to.copy_from_slice(&from);
-    begun();
     let (begin, core) = (Instant::now(), core_clock());
     let (mut pace, mut at, mut copied) = (Pace::begin(bytes_per_second), 0, 0.0);
-    while !ended.load(Ordering::Relaxed) {
+    let mut copy = || {
         let end = (at + pace.next()).min(BYTES);
         to[at..end].copy_from_slice(&from[at..end]);
         std::hint::black_box(&mut to);
         copied += (end - at) as f64;
         pace.goes_on(end - at);
         at = end % BYTES;
+    };
+    copy();
+    begun();
+    while !ended.load(Ordering::Relaxed) {
+        copy();
     }
     let (taken, core) = (begin.elapsed().as_secs_f64(), core_clock() - core);
     CopyCost::of(copied, core, taken)

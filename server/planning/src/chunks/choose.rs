@@ -54,7 +54,7 @@ const MUCH_SLOWER: f64 = 1.2;
 
 /// Once so many choices were simulated, groups whose first visits came to so many times the best are not looked at closer. Their
 /// bounds alone say nothing where passes, copies and updates take about as long, so that all of them would be, for seconds.
-const MANY_SIMULATED: usize = 256;
+pub(super) const MANY_SIMULATED: usize = 256;
 const SLOWER: f64 = 1.02;
 
 const fn haste(quarters: usize, completions: usize) -> Option<Haste> {

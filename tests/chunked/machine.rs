@@ -1,11 +1,10 @@
-//! The slot, or the share of a GPU, that models are trained on, and training on it.
+//! The slot, or the part of a GPU, that models are trained on, and training on it.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use loadmaster_planning::chunks::ChunkChoices;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::Link;
@@ -202,23 +201,21 @@ impl Machine {
         Bytes(if self.is_gpu() { 64 } else { 8 } << 30)
     }
 
-    /// All that is trained; of a GPU, parameters that are rounded pass through buffers, too.
-    pub(crate) fn choices(&self) -> ChunkChoices {
-        let usual = ChunkChoices::default();
-        ChunkChoices { staging: if self.is_gpu() { 2 * usual.staging } else { usual.staging }, ..usual }
-    }
-
     /// What a rank may take where plans count on so many bytes. A GPU's allocator hands out whole blocks and keeps what is left
     /// of them, which no plan counts, so that there only what is allocated is held to the plan.
     pub(crate) fn granted(&self, planned: Bytes) -> Bytes {
         if self.is_gpu() { self.plenty() } else { planned }
     }
 
+    pub(crate) fn kind(&self) -> &'static str {
+        if self.is_gpu() { "GPU" } else { CPU_KIND }
+    }
+
     /// So many bytes of the device.
     fn device(&self, capacity: Bytes) -> RankDevice {
         RankDevice {
             backend: self.setting.backend,
-            kind: if self.is_gpu() { "GPU" } else { CPU_KIND }.to_owned(),
+            kind: self.kind().to_owned(),
             ordinal: 0,
             capacity,
             // A GPU says itself what more than there is cannot be had.

@@ -30,7 +30,8 @@ use rule::{Attempt, Rule};
 #[derive(Debug, Parser)]
 #[command(name = "bench-chunks")]
 struct Options {
-    /// Train on the first GPU, of which plans may allocate --device (its allocator keeps more). Nothing is paced: --pace is how fast plans take its copies to be.
+    /// Train on the first GPU, of which plans may allocate --device (its allocator keeps more). Nothing is paced: --pace is how
+    /// fast plans take its copies to be.
     #[arg(long, conflicts_with_all = ["quick", "shared"], requires = "pace")]
     gpu: bool,
 

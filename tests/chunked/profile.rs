@@ -23,6 +23,7 @@ use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::actions::{StageActions, Step, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::step_kind::StepKind;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use crate::machine::{Ended, Machine, cores};
@@ -38,9 +39,6 @@ pub(crate) struct Profile {
     /// Bytes of its memory that the host goes over in a second, where a GPU's copies take theirs beside updates.
     host_memory: Option<f64>,
 }
-
-/// Bytes of the host's memory that an update reads of a parameter, and writes: three fp32 lists, and bf16 values or gradients.
-const UPDATED_BYTES: f64 = 14.0;
 
 /// Chunks in which nothing lacks room.
 fn roomy(host_memory: Bytes) -> ChunkedStage {
@@ -112,8 +110,9 @@ impl Profile {
                 let content = LayerContent::of(&model, layer)?.fingerprint();
                 measured.get(&content).map(|of: &Measurement| of.step_seconds)
             };
+            let step = StepKind::of(&training.optimizer, training.precision);
             let all: f64 = (0..model.layers().len()).filter_map(seconds).sum();
-            (model.parameter_count() as f64 / all, Some(2.0 * UPDATED_BYTES * update))
+            (model.parameter_count() as f64 / all, Some(step.moved_bytes() as f64 * update))
         } else {
             (update, None)
         };

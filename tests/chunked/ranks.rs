@@ -1,7 +1,7 @@
 //! One model by our rule on several slots, whose ranks share its chunks.
 
 use anyhow::{Context, Result, bail};
-use loadmaster_planning::chunks::{ChunkPlan, ChunkQuestion, PassChoice, StepCosts, choose};
+use loadmaster_planning::chunks::{ChunkChoices, ChunkPlan, ChunkQuestion, PassChoice, StepCosts, choose};
 use loadmaster_planning::iteration::copies::SlotCores;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::Link;
@@ -50,7 +50,7 @@ pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u3
             update: alone.update / slower,
             ..alone
         },
-        choices: machine.choices(),
+        choices: ChunkChoices::on(machine.kind()),
     };
     let component = profile.component(&model, &question.training)?;
     let costs = |of: PassChoice| {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use loadmaster_planning::chunks::{
-    Baseline, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, PatrickStar, choose, fits,
+    Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, PatrickStar, choose, fits,
 };
 use loadmaster_planning::predict::Predictor;
 use loadmaster_proto::bytes::Bytes;
@@ -192,7 +192,7 @@ fn question(machine: &Machine, profile: &Profile, model: Model, micro_batches: u
         capacity: machine.setting.device,
         host_memory: machine.setting.host,
         rates: profile.rates(machine.setting.pace),
-        choices: machine.choices(),
+        choices: ChunkChoices::on(machine.kind()),
     }
 }
 

@@ -82,6 +82,7 @@ pub use steps::{Step, Steps};
 
 use crate::bytes::Bytes;
 use crate::choice;
+use crate::training::Schedule;
 use crate::wire::v1;
 
 /// What a stage does about its memory, and what it sets aside for that. All its devices do the same.
@@ -201,6 +202,16 @@ impl Block {
     /// Whether there is one of each micro-batch in flight.
     pub fn is_of_micro_batch(self) -> bool {
         matches!(self, Self::Activations | Self::Inputs | Self::Versions)
+    }
+
+    /// Whether it may leave under a schedule: what never flushes has versions of its weights, and makes new weights and gradients in
+    /// every update.
+    pub fn may_leave(self, schedule: Schedule) -> bool {
+        match self {
+            Self::Versions => schedule.updates_always(),
+            Self::Weights | Self::Gradients => !schedule.updates_always(),
+            Self::Activations | Self::Inputs | Self::Optimizer => true,
+        }
     }
 }
 

@@ -12,8 +12,8 @@ pub(crate) struct Actions {
     /// What a stage does so that it holds less; may be given several times. `STAGE/LAYERS[@SLOTS]=recompute` computes
     /// these layers again as one run; `STAGE/LAYERS[@SLOTS]=BLOCK:TO[:AFTER,BEFORE]` has a block of each layer away
     /// between its uses: activations, inputs (of recomputed runs), versions (under PipeDream), weights, gradients or
-    /// optimizer; to host, or to other stages' devices (`2@60%,3@40%`). Its copy has AFTER steps to leave, and BEFORE steps to come back. SLOTS
-    /// are micro-batches in flight [default: all].
+    /// optimizer; to host, or to other stages' devices (`2@60%,3@40%`). Its copy has AFTER steps to leave, and BEFORE steps
+    /// to come back. SLOTS are micro-batches in flight [default: all].
     ///
     /// For example: `--action 0/3..5=recompute --action 0/0..2=activations:host:1,2`
     #[arg(long = "action", value_name = "ACTION")]

@@ -38,8 +38,8 @@ fn recommend(profile: &str, workers: &[v1::Worker], kind: &str) -> String {
     match capacities.as_slice() {
         [] => format!("{recommend} --devices {ANY}"),
         [only] => {
-            let least = only.iter().min().map_or_else(String::new, |&least| exact(least));
-            format!("{recommend} --devices {}x{least}", only.len())
+            let least = only.iter().copied().min().unwrap_or_default();
+            format!("{recommend} --devices {}x{}", only.len(), exact(least))
         }
         _ => format!("loadmaster cluster discover --id workers && {recommend} --cluster workers"),
     }

@@ -10,6 +10,7 @@ use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{ChunkedStage, StepKernel};
+use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::lane_rates::LaneRates;
@@ -109,6 +110,14 @@ impl Default for ChunkChoices {
             tolerance: 1e-3,
             most_simulated: 8_192,
         }
+    }
+}
+
+impl ChunkChoices {
+    /// All that is trained on a kind of device: parameters that are rounded for a GPU pass through buffers, too.
+    pub fn on(kind: &str) -> Self {
+        let usual = Self::default();
+        if kind == CPU_KIND { usual } else { Self { staging: 2 * usual.staging, ..usual } }
     }
 }
 

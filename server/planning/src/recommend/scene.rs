@@ -130,6 +130,20 @@ fn recording(model: &Model, layer: usize, size: u32) -> Measurement {
     }
 }
 
+/// What answers for a model whose layers were recorded in every size, with their tapes changed.
+fn component(model: &Model, change: impl Fn(&mut LayerTape)) -> Component {
+    let of = |(size, layer): (u32, usize)| {
+        let mut recording = recording(model, layer, size);
+        recording.tape.iter_mut().for_each(|tape| change(tape));
+        recording
+    };
+    let layers = model.layers().len();
+    let all = SIZES.iter().flat_map(|&size| (0..layers).map(move |layer| (size, layer)));
+    let recordings: Vec<Measurement> = all.map(of).collect();
+    let named = recordings.iter().map(|recording| ("runs/1/measurements/0-0", recording));
+    Component::new(model, &spec(), named).unwrap()
+}
+
 /// A question about the chain, changed as a test likes.
 pub(in crate::recommend) struct Scene {
     pub(in crate::recommend) request: PlanRequest,
@@ -179,14 +193,7 @@ impl Scene {
         devices: u32,
         capacity: u64,
     ) -> Self {
-        let layers = model.layers().len();
-        let recordings: Vec<Measurement> = SIZES
-            .iter()
-            .flat_map(|&size| (0..layers).map(move |layer| (layer, size)))
-            .map(|(layer, size)| recording(&model, layer, size))
-            .collect();
-        let named = recordings.iter().map(|recording| ("runs/1/measurements/0-0", recording));
-        let component = Component::new(&model, &spec(), named).unwrap();
+        let component = component(&model, |_| {});
         let chain = ProfiledChain {
             profile: ProfileName::parse("profile", "profiles/chain").unwrap(),
             model_name: ModelName::parse("model", "models/chain").unwrap(),
@@ -236,18 +243,11 @@ impl Scene {
     /// The same of recordings that were made before they said what autograd saves.
     pub(in crate::recommend) fn recorded_earlier(&self) -> Self {
         let model = self.chain.model.clone().unwrap();
-        let earlier = |(size, layer): (u32, usize)| {
-            let mut recording = recording(&model, layer, size);
-            let tape = recording.tape.as_mut().unwrap();
+        let earlier = |tape: &mut LayerTape| {
             tape.has_saved = false;
             [&mut tape.first, &mut tape.later].into_iter().for_each(|passage| passage.saved.clear());
-            recording
         };
-        let layers = model.layers().len();
-        let all = SIZES.iter().flat_map(|&size| (0..layers).map(move |layer| (size, layer)));
-        let recordings: Vec<Measurement> = all.map(earlier).collect();
-        let named = recordings.iter().map(|recording| ("runs/1/measurements/0-0", recording));
-        self.predicted_by(Box::new(Component::new(&model, &spec(), named).unwrap()))
+        self.predicted_by(Box::new(component(&model, earlier)))
     }
 
     /// The same, answered for by another predictor.

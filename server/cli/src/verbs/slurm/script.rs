@@ -218,16 +218,20 @@ mod tests {
 
     fn script(nodes: &[(&str, &str, usize)], stages: &[usize], per: Per) -> String {
         let request = Request::of(&export(nodes, stages), &site(&[])).unwrap().0;
-        let command = ["python".to_owned(), "it's.py".to_owned()];
+        written(&request, per, ["python", "it's.py"], &[])
+    }
+
+    fn written(request: &Request, per: Per, command: [&str; 2], options: &[PlanOption]) -> String {
+        let command = command.map(str::to_owned);
         let script = Script {
-            request: &request,
+            request,
             plan: "plans/x",
             launcher: "deepspeed@0.19",
             address: "http://h:1",
             per,
             has_modules: true,
             command: &command,
-            options: &[],
+            options,
         };
         script.text()
     }
@@ -247,21 +251,9 @@ mod tests {
     fn options_of_the_plan_stand_behind_the_command() {
         let told = |launcher, command: &[&str], files: &[&str]| {
             let options = plan_options(&exported(launcher, command, files));
-            let own = ["python".to_owned(), "my train.py".to_owned()];
             let request = Request::of(&export(&[("a", "A", 2)], &[2]), &site(&[])).unwrap().0;
-            let (plan, launcher, address) = ("plans/x", "l@1", "http://h:1");
-            let (per, has_modules) = (Per::Rank, false);
-            let script = Script {
-                request: &request,
-                plan,
-                launcher,
-                address,
-                per,
-                has_modules,
-                command: &own,
-                options: &options,
-            };
-            script.text().lines().last().unwrap().split_once(" exec -- ").unwrap().1.to_owned()
+            let text = written(&request, Per::Rank, ["python", "my train.py"], &options);
+            text.lines().last().unwrap().split_once(" exec -- ").unwrap().1.to_owned()
         };
         let torchrun = ["torchrun", "--standalone", "--nproc-per-node=8"];
         let with = |rest: &[&'static str]| [&torchrun, rest].concat();

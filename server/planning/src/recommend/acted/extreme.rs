@@ -74,14 +74,14 @@ pub(super) fn ways(
     let has = |way: Way, block: Block| allowed.ways.contains(&way) && allowed.blocks.contains(&block);
     let swaps = |blocks: &[Block]| -> Vec<Action> {
         let own = blocks.iter().filter(|block| has(Way::Host, **block));
-        let is_endless = setting.training.schedule.updates_always();
         let stays = |block: Block, layer| match block {
-            Block::Weights | Block::Gradients => is_endless || is_tied(layer),
-            Block::Versions => !is_endless || setting.in_flight() == 1,
+            Block::Weights | Block::Gradients => is_tied(layer),
+            Block::Versions => setting.in_flight() == 1,
             Block::Activations | Block::Inputs | Block::Optimizer => false,
         };
+        let leaves = |block: Block, layer| block.may_leave(setting.training.schedule) && !stays(block, layer);
         let of_block = |&block: &Block| {
-            let leaving: Vec<usize> = layers.clone().filter(|&layer| !stays(block, layer)).collect();
+            let leaving: Vec<usize> = layers.clone().filter(|&layer| leaves(block, layer)).collect();
             leaving.into_iter().map(move |layer| swap(block, layer, layer))
         };
         own.flat_map(of_block).collect()

@@ -4,7 +4,6 @@ use std::ops::RangeInclusive;
 
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
-use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::FixedChunks;
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
@@ -122,7 +121,7 @@ impl ChunksQuestion<'_> {
 
     /// What may be chosen.
     pub(super) fn choices(&self) -> ChunkChoices {
-        let default = ChunkChoices::default();
+        let default = ChunkChoices::on(&self.writer.chain.device_kind);
         let FixedChunks {
             layouts,
             sizes,
@@ -149,16 +148,10 @@ impl ChunksQuestion<'_> {
             ahead: or(ahead, default.ahead),
             behind: or(behind, default.behind),
             on_device: on_device.or(default.on_device),
-            staging: staging.unwrap_or_else(|| self.usual_staging()),
+            staging: staging.unwrap_or(default.staging),
             kernel: kernel.unwrap_or(default.kernel),
             ..default
         }
-    }
-
-    /// Buffers of the host that something passes through unless it is said: on their way to a GPU so do parameters that are rounded.
-    fn usual_staging(&self) -> usize {
-        let usual = ChunkChoices::default().staging;
-        if self.writer.chain.device_kind == CPU_KIND { usual } else { 2 * usual }
     }
 
     /// Where activations may be unless it is said: of no launcher nobody has trained with them on the host.

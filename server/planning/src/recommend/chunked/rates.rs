@@ -4,7 +4,6 @@ use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::lane_rates::LaneRates;
-use loadmaster_proto::training::Precision;
 use loadmaster_proto::training::step_kind::StepKind;
 
 use super::ChunksQuestion;
@@ -42,7 +41,8 @@ impl ChunksQuestion<'_> {
             device_update: if kind == CPU_KIND { update } else { self.device_update(devices)? },
             gather: devices.inside.bytes_per_second,
             collective_seconds: devices.inside.latency_seconds,
-            host_memory: (kind != CPU_KIND).then(|| self.host_memory_rate(update)),
+            // All that updates go over.
+            host_memory: (kind != CPU_KIND).then(|| self.step().moved_bytes() as f64 * update),
         };
         let mut told = format!("{}; updates on the host at {}", or_other_rates(&links), updates.told);
         if devices.replicas > 1 {
@@ -61,12 +61,10 @@ impl ChunksQuestion<'_> {
 
     /// Parameters that the host updates in a second for each rank, all of them at once, and who says so.
     fn host_update(&self, devices: &ChunkDevices<'_>) -> Result<UpdateRate, QuestionError> {
-        let training = &self.writer.training;
-        let step = StepKind::of(&training.optimizer, training.precision);
         let known = KnownUpdates {
             given: self.asked.host_update,
             profiled: devices.chain.chunk_check.as_ref(),
-            described: devices.node.and_then(|node| node.host_update(step)),
+            described: devices.node.and_then(|node| node.host_update(self.step())),
             ranks: devices.ranks(),
             slower: devices.slower(),
         };
@@ -81,15 +79,12 @@ impl ChunksQuestion<'_> {
         })
     }
 
-    /// Bytes of the host's memory that its updates go over in a second: each reads all lists of a parameter, and writes them.
-    fn host_memory_rate(&self, update: f64) -> f64 {
+    fn step(&self) -> StepKind {
         let training = &self.writer.training;
-        let state = training.optimizer.state_scalars() + 1;
-        let bytes = training.precision.scalar_bytes() + state * Precision::Fp32.scalar_bytes();
-        2.0 * bytes as f64 * update
+        StepKind::of(&training.optimizer, training.precision)
     }
 
-    /// The same of the device, from the steps of plain training.
+    /// Parameters that the device updates in a second, from the steps of plain training.
     fn device_update(&self, devices: &ChunkDevices<'_>) -> Result<f64, QuestionError> {
         let passes = ProfiledPasses {
             predictor: &*devices.chain.predictor,

@@ -73,15 +73,9 @@ pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, r
     found
 }
 
-/// The blocks that may leave under any of these schedules: what never flushes has versions of its weights, and makes new weights and
-/// gradients in every update.
+/// The blocks that may leave under any of these schedules.
 fn blocks_of(schedules: &[Schedule]) -> Vec<Block> {
-    let is_any = |endless: bool| schedules.iter().any(|schedule| schedule.updates_always() == endless);
-    let may_leave = |block: &Block| match block {
-        Block::Versions => is_any(true),
-        Block::Weights | Block::Gradients => is_any(false),
-        Block::Activations | Block::Inputs | Block::Optimizer => true,
-    };
+    let may_leave = |block: &Block| schedules.iter().any(|&schedule| block.may_leave(schedule));
     Block::ALL.into_iter().filter(may_leave).collect()
 }
 

@@ -8,14 +8,15 @@ use fantoccini::wd::{TimeoutConfiguration, WebDriverCompatibleCommand};
 use fantoccini::{Client, ClientBuilder, Locator};
 use http::Method;
 use hyper_util::client::legacy::connect::HttpConnector;
+use loadmaster::store::records::Fenced;
 use loadmaster_tests::json;
 use serde_json::{Value, json as value};
 use tempfile::TempDir;
 use url::{ParseError, Url};
 
 use super::http::Stream;
-use super::scene;
-use crate::lists::scene::content;
+use super::{recommended, scene};
+use crate::lists::scene::{LEASE, content, free, measurement, run, worker};
 
 /// Pages that are judged by axe-core: one of each kind.
 const JUDGED: [&str; 7] = [
@@ -137,9 +138,11 @@ async fn a_browser_loads_nothing_from_elsewhere_and_everybody_can_read_the_pages
     if axe.is_none() {
         eprintln!("SKIPPED: axe-core is not there (tests/e2e/pages/axe.sh)");
     }
-    let (_scene, pages) = scene().await;
+    let (scene, pages) = scene().await;
+    let whole = recommended(&scene);
     for path in [
         "/",
+        whole.as_str(),
         "/plans",
         "/plans?filter=nonsense",
         "/plans/a1",
@@ -174,7 +177,7 @@ async fn a_browser_loads_nothing_from_elsewhere_and_everybody_can_read_the_pages
         let is_wrong = |of: &String| !of.contains("the server responded with a status of 4");
         let complaints: Vec<String> = browser.complaints().await.into_iter().filter(is_wrong).collect();
         assert!(complaints.is_empty(), "{path}: {complaints:?}");
-        let Some(axe) = axe.as_ref().filter(|_| JUDGED.contains(&path)) else { continue };
+        let Some(axe) = axe.as_ref().filter(|_| JUDGED.contains(&path) || path == whole) else { continue };
         browser.run(axe).await;
         let found = browser
             .client
@@ -227,13 +230,52 @@ async fn a_change_is_seen_in_the_browser() {
     let typed = browser.run("return document.querySelector('input[name=filter]').value").await;
     assert_eq!(typed, "solver", "what was typed stays");
     assert_eq!(browser.complaints().await, Vec::<String>::new());
-    times.sort();
-    println!(
-        "a change was seen after {:?} in the middle and {:?} at most",
-        times[CHANGES / 2],
-        times[CHANGES - 1]
-    );
+    seen(times);
     browser.end().await;
+}
+
+/// So is what becomes of runs, which a worker reports: soon after it is stored, and nobody asks for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_a_run_is_seen_in_the_browser() {
+    let browser = match Browser::start().await {
+        Ok(browser) => browser,
+        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
+    };
+    let (scene, pages) = scene().await;
+    for index in 0..CHANGES {
+        scene.profile(&format!("p{index}"), vec![run()]).await;
+    }
+    let name = worker("w", 4).name;
+    scene.store.upsert_worker(&worker("w", 4), LEASE).await.expect("a worker is stored");
+    browser.client.goto(&format!("http://{pages}/runs")).await.expect("the page is loaded");
+    let mut times = Vec::new();
+    for ended in 1..=CHANGES {
+        let claim = scene.store.claim_run(&name, &free(4), &free(4), LEASE).await.expect("runs are claimed");
+        let claim = claim.expect("a run waits");
+        let done =
+            scene.store.complete_run(&name, &claim.run, claim.lease_token, &[measurement()], 1.0).await;
+        assert_eq!(done.expect("the result is stored"), Fenced::Applied);
+        let begin = Instant::now();
+        loop {
+            let text = browser.run("return document.getElementById('rows').innerText").await;
+            if text.as_str().is_some_and(|text| text.matches("succeeded").count() >= ended) {
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "the change is not seen: {text}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        times.push(begin.elapsed());
+    }
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    seen(times);
+    browser.end().await;
+}
+
+/// Prints after how long changes were seen.
+fn seen(mut times: Vec<Duration>) {
+    times.sort();
+    let (middle, most) = (times[times.len() / 2], times[times.len() - 1]);
+    println!("a change was seen after {middle:?} in the middle and {most:?} at most");
 }
 
 /// What changes after a page was made and before it listens is seen, too. Somebody else watches meanwhile, so that it is news to nobody

@@ -36,6 +36,19 @@ async fn scene() -> (Scene, String) {
     (scene, pages)
 }
 
+/// A plan with all that a page shows of one: a schedule of two thousand passes, a certificate, alternatives, baselines.
+fn recommended(scene: &Scene) -> String {
+    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/profile/table.json");
+    let devices = ["--devices", "4x24GiB", "--min-stages", "4", "--micro-batches", "256"];
+    let line = ["plan", "recommend", "--profile", table, "--objective", "min-iteration-time"];
+    let plan = json(&scene.planner, &[&line[..], &devices].concat());
+    assert!(
+        plan["certificate"].is_object() && plan["stages"].as_array().is_some_and(|all| all.len() == 4),
+        "{plan}"
+    );
+    format!("/{}", plan["name"].as_str().expect("a plan has a name"))
+}
+
 /// Every page that there is a link to, from the first one on.
 async fn walk(pages: &str) -> Vec<(String, Answer)> {
     let mut found: Vec<(String, Answer)> = Vec::new();
@@ -59,8 +72,11 @@ async fn walk(pages: &str) -> Vec<(String, Answer)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_answers_is_small_and_runs_nothing_that_it_shows() {
-    let (_scene, pages) = scene().await;
+    let (scene, pages) = scene().await;
+    let whole = recommended(&scene);
     let all = walk(&pages).await;
+    let drawn = all.iter().find(|(path, _)| *path == whole).expect("there is a link to it");
+    assert!(drawn.1.body.contains("passes: each piece of the axis shows"), "its schedule is drawn");
     for wanted in [
         "/",
         "/plans",

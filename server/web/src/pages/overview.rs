@@ -24,15 +24,16 @@ const ASKED: usize = 10;
 const WORKERS: i32 = 1_000;
 
 pub(crate) async fn show(State(desk): State<Desk>) -> Result<Response, Fault> {
-    let (working, running, failed, plans, profiles) = tokio::try_join!(
+    let (working, running, queued, failed, plans, profiles) = tokio::try_join!(
         working(&desk),
         running(&desk),
-        failed(&desk),
+        runs(&desk, QUEUED),
+        runs(&desk, FAILED),
         newest_plans(&desk),
         newest_profiles(&desk),
     )?;
     let (running, waiting) = running;
-    let sections = vec![working, running, waiting, failed, plans, profiles];
+    let sections = vec![working, running, queued, waiting, failed, plans, profiles];
     let page = Page::live("Overview", "operations runs plans profiles workers observations");
     Ok(html(&SheetPage { page, tabs: Vec::new(), sections }))
 }
@@ -86,18 +87,45 @@ fn is_idle(operation: &Operation) -> bool {
     runs.is_some_and(|runs| runs.running == 0 && runs.queued > 0)
 }
 
-async fn failed(desk: &Desk) -> Result<Section, Status> {
-    let filter = "state = parked OR state = out-of-memory";
+/// Runs of some states.
+struct Runs {
+    id: &'static str,
+    title: &'static str,
+    filter: &'static str,
+    order_by: &'static str,
+    none: &'static str,
+    all: &'static str,
+}
+
+/// What is claimed next comes first.
+const QUEUED: Runs = Runs {
+    id: "queue",
+    title: "The queue",
+    filter: "state = queued",
+    order_by: "create_time",
+    none: "No run waits for a worker.",
+    all: "/runs?filter=state+%3D+queued",
+};
+
+const FAILED: Runs = Runs {
+    id: "failed",
+    title: "Runs that failed or did not fit",
+    filter: "state = parked OR state = out-of-memory",
+    order_by: "end_time desc",
+    none: "None did.",
+    all: "/runs?filter=state+%3D+parked+OR+state+%3D+out-of-memory",
+};
+
+async fn runs(desk: &Desk, of: Runs) -> Result<Section, Status> {
     let request = v1::ListRunsRequest {
         page_size: ROWS,
-        filter: filter.to_owned(),
-        order_by: "end_time desc".to_owned(),
+        filter: of.filter.to_owned(),
+        order_by: of.order_by.to_owned(),
         ..v1::ListRunsRequest::default()
     };
     let listed = answer(desk.planner.profiles().list_runs(request)).await?;
     let rows = Rows::of(&table::run::grid(&listed.runs, LOOK), &listed.names());
-    Ok(Section::rows("failed", "Runs that failed or did not fit", rows, "None did.")
-        .with_link("all of them", "/runs?filter=state+%3D+parked+OR+state+%3D+out-of-memory"))
+    Ok(Section::rows(of.id, of.title, rows, of.none).with_link("all of them", of.all))
 }
 
 async fn newest_plans(desk: &Desk) -> Result<Section, Status> {

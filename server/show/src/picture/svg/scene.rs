@@ -21,6 +21,11 @@ pub(super) enum Shape {
         style: Style,
         title: String,
     },
+    /// Filled rectangles of which nothing is told: many of them are few bytes.
+    Bars {
+        bars: Vec<Bar>,
+        style: Style,
+    },
     Line {
         x1: f64,
         y1: f64,
@@ -55,6 +60,15 @@ pub(super) enum Shape {
         style: Style,
         text: String,
     },
+}
+
+/// A rectangle, from its upper left corner.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Bar {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) width: f64,
+    pub(super) height: f64,
 }
 
 /// How a shape looks: a class of the style sheet.
@@ -112,6 +126,10 @@ impl Scene {
         self.shapes.push(Shape::Box { x, y, width: width.max(0.0), height, style, title });
     }
 
+    pub(super) fn bars(&mut self, bars: Vec<Bar>, style: Style) {
+        self.shapes.push(Shape::Bars { bars, style });
+    }
+
     pub(super) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), style: Style) {
         self.shapes.push(Shape::Line { x1, y1, x2, y2, style });
     }
@@ -133,6 +151,10 @@ impl Scene {
         let moved = other.shapes.into_iter().map(|shape| match shape {
             Shape::Box { x, y, width, height, style, title } => {
                 Shape::Box { x: x + dx, y: y + dy, width, height, style, title }
+            }
+            Shape::Bars { bars, style } => {
+                let moved = |bar: Bar| Bar { x: bar.x + dx, y: bar.y + dy, ..bar };
+                Shape::Bars { bars: bars.into_iter().map(moved).collect(), style }
             }
             Shape::Line { x1, y1, x2, y2, style } => {
                 Shape::Line { x1: x1 + dx, y1: y1 + dy, x2: x2 + dx, y2: y2 + dy, style }

@@ -1,7 +1,7 @@
 //! One iteration: a lane per stage over a common axis of seconds.
 
 use super::notes::{legend, width_of, width_of_cells, within};
-use super::scene::{Anchor, Scene, Style};
+use super::scene::{Anchor, Bar, Scene, Style};
 use crate::picture::axis;
 use crate::picture::figure::pass::{EVER, Kind, MOSTLY, Pass, columns};
 use crate::picture::figure::schedule::{Row, Schedule};
@@ -13,10 +13,12 @@ const ROW: f64 = 28.0;
 /// The same of copies.
 const THIN_LANE: f64 = 10.0;
 const THIN_ROW: f64 = 15.0;
-/// Passes that are drawn one by one, over all lanes; of more, each piece of time shows what takes most of it.
-const ONE_BY_ONE: usize = 3_000;
-/// Pixels of a piece of time.
+/// Passes that are drawn one by one, over all lanes; of more, each piece of time shows what takes most of it. They are most of the
+/// bytes of a page, which is to come soon.
+const ONE_BY_ONE: usize = 512;
+/// Pixels of a piece of time, at least, and most of them over all lanes.
 const PIECE: f64 = 2.0;
+const MOST_PIECES: usize = 4_000;
 
 pub(super) fn draw(schedule: &Schedule, width: f64) -> Scene {
     let mut scene = Scene::new(width);
@@ -47,7 +49,8 @@ pub(super) fn draw(schedule: &Schedule, width: f64) -> Scene {
         if passes <= ONE_BY_ONE {
             lane.passes.iter().for_each(|pass| one(&mut scene, pass, (left, y), height, scale));
         } else {
-            pieces(&mut scene, lane, schedule.end_seconds, (left, y), room);
+            let most = (MOST_PIECES / schedule.lanes.len()).clamp(1, ((room / PIECE) as usize).max(1));
+            pieces(&mut scene, lane, (schedule.end_seconds, most), (left, y), room);
         }
         scene.text((left + room + 12.0, base), Anchor::Start, style, &lane.busy);
     }
@@ -102,15 +105,23 @@ fn one(scene: &mut Scene, pass: &Pass, (left, y): (f64, f64), height: f64, scale
     }
 }
 
-fn pieces(scene: &mut Scene, lane: &Row, end: f64, (left, y): (f64, f64), room: f64) {
+/// Of each of so many pieces of time what takes most of it, or ever copies: all of a kind are one shape.
+fn pieces(scene: &mut Scene, lane: &Row, (end, count): (f64, usize), (left, y): (f64, f64), room: f64) {
     let share = if lane.is_of_copies { EVER } else { MOSTLY };
-    let kinds = columns(&lane.passes, end, (room / PIECE) as usize, share);
+    let kinds = columns(&lane.passes, end, count, share);
+    let piece = room / count as f64;
+    let mut shapes: Vec<(Kind, Vec<Bar>)> = Vec::new();
     let mut at = 0;
     for run in kinds.chunk_by(|a, b| a == b) {
-        if let Some(Some(kind)) = run.first() {
-            let (x, wide) = (left + at as f64 * PIECE, run.len() as f64 * PIECE);
-            scene.rect((x, y), (wide, heights(lane).0), Style::Tint(tint(*kind, 0)), "");
+        if let Some(&Some(kind)) = run.first() {
+            let (x, width) = (left + at as f64 * piece, run.len() as f64 * piece);
+            let bar = Bar { x, y, width, height: heights(lane).0 };
+            match shapes.iter_mut().find(|(of, _)| *of == kind) {
+                Some((_, bars)) => bars.push(bar),
+                None => shapes.push((kind, vec![bar])),
+            }
         }
         at += run.len();
     }
+    shapes.into_iter().for_each(|(kind, bars)| scene.bars(bars, Style::Tint(tint(kind, 0))));
 }

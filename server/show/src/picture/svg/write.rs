@@ -1,6 +1,6 @@
 //! Scenes as SVG.
 
-use super::scene::{Anchor, Scene, Shape};
+use super::scene::{Anchor, Bar, Scene, Shape};
 use crate::picture::tint::Tint;
 use crate::picture::xml::{Xml, number};
 
@@ -94,6 +94,10 @@ fn shape(xml: &mut Xml, shape: &Shape) {
             ];
             titled(xml, "rect", &attributes, title);
         }
+        Shape::Bars { bars, style } => {
+            let drawn: String = bars.iter().map(outline).collect();
+            xml.empty("path", &[("class", style.class()), ("d", &drawn)]);
+        }
         Shape::Line { x1, y1, x2, y2, style } => {
             let [x1, y1, x2, y2] = [x1, y1, x2, y2].map(|value| number(*value));
             xml.empty(
@@ -125,6 +129,12 @@ fn shape(xml: &mut Xml, shape: &Shape) {
             );
         }
     }
+}
+
+/// The way around a bar.
+fn outline(&Bar { x, y, width, height }: &Bar) -> String {
+    let [x, y, width, height] = [x, y, width, height].map(number);
+    format!("M{x} {y}h{width}v{height}h-{width}z")
 }
 
 fn listed(points: &[(f64, f64)]) -> String {

@@ -80,6 +80,9 @@ impl Case {
     fn asked<T>(&self, ways: Ways, links: LinkUse, plan: impl Fn(&Question<'_>) -> T) -> (T, Duration) {
         let began = Instant::now();
         let edge_bytes = [self.model.edge_bytes(); STAGES - 1];
+        // As what is asked for: none that every update makes anew.
+        let schedule = self.model.schedule();
+        let blocks: Vec<Block> = BLOCKS.into_iter().filter(|block| block.may_leave(schedule)).collect();
         let plan = plan(&Question {
             stages: &self.stages,
             edge_bytes: &edge_bytes,
@@ -89,7 +92,7 @@ impl Case {
             node: &self.node,
             reserve: &[],
             allowed: ways.allowed(),
-            blocks: &BLOCKS,
+            blocks: &blocks,
             smallest_block: 0,
             stripes: links.stripes,
             mappings: links.mappings,

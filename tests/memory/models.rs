@@ -5,6 +5,7 @@
 use loadmaster_planning::actions::{LayerBlocks, StageBlocks};
 use loadmaster_planning::iteration::Order;
 use loadmaster_planning::iteration::copies::LayerSeconds;
+use loadmaster_proto::training::Schedule;
 
 /// Stages of every pipeline of the paper.
 pub(crate) const STAGES: usize = 8;
@@ -66,6 +67,13 @@ impl PaperModel {
         match self.system {
             System::PipeDream => Order::PipeDream,
             System::Dapple => Order::OneFOneB,
+        }
+    }
+
+    pub(crate) fn schedule(&self) -> Schedule {
+        match self.system {
+            System::PipeDream => Schedule::PipeDream,
+            System::Dapple => Schedule::OneFOneB,
         }
     }
 

@@ -314,6 +314,11 @@ fn what_makes_no_sense_is_named() {
         hosted: stages.iter().map(|&stage| Hosted { stage, bytes: Bytes(1) }).collect(),
         ..StageActions::default()
     };
+    let pool = |bytes: u64| StageActions { host_pool: Bytes(bytes), ..StageActions::default() };
+    let lends = |bytes: u64| StageActions {
+        hosted: vec![Hosted { stage: 0, bytes: Bytes(bytes) }],
+        ..StageActions::default()
+    };
     let far = Action::MAX_STEPS + 1;
     let saved = Block::Activations;
     let cases = [
@@ -335,6 +340,8 @@ fn what_makes_no_sense_is_named() {
         (peers(&[]), "actions[0].swap.peers"),
         (hosted(&[1]), "hosted[0].stage"),
         (hosted(&[2, 0]), "hosted[1].stage"),
+        (pool((1 << 48) + 1), "host_pool_bytes"),
+        (lends((1 << 48) + 1), "hosted[0].bytes"),
     ];
     for (actions, field) in cases {
         assert_eq!(refused(actions.clone(), RecomputePolicy::None), [field], "{actions:?}");
@@ -351,7 +358,9 @@ fn what_makes_no_sense_is_named() {
     let sound = both(swap(Block::Inputs, 2, 2, &[0], (3, 1)), recompute(2, 3, &[0]));
     assert_eq!(refused(sound, RecomputePolicy::None), Vec::<String>::new());
     assert_eq!(refused(peers(&[(0, 2_500), (2, 7_500)]), RecomputePolicy::None), Vec::<String>::new());
-    assert_eq!(refused(hosted(&[0, 2]), RecomputePolicy::None), Vec::<String>::new());
+    for sound in [hosted(&[0, 2]), pool(1 << 48), lends(1 << 48)] {
+        assert_eq!(refused(sound, RecomputePolicy::None), Vec::<String>::new());
+    }
 }
 
 /// Where micro-batches go on from one iteration to the next all of them are alike, and what every update makes anew stays.

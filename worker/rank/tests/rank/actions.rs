@@ -16,7 +16,7 @@ use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, Schedule, TrainingSpec};
 use tch::Tensor;
 
-use crate::correctness::{ADAM, SGD};
+use crate::correctness::{ADAM, SGD, assert_close};
 use crate::models::{small_amoebanet, small_bert, small_llama, small_qwen3, small_transgan};
 use crate::processes::{connected, run_all, small_gpt, small_vgg, training};
 use random::Random;
@@ -95,6 +95,34 @@ fn any_mix_of_kept_and_recomputed_runs_trains_the_same() {
         let (acted, _) = train(specs, folder.path());
         assert_same_bits(&acted, &untouched, &what);
         assert!(kept.iter().all(|measured| measured.offload.is_none()));
+    }
+}
+
+/// Where one stage has both ends of a tied weight, layers between them that are computed again decide in which order the two
+/// gradients of the weight are added to what is there: sums differ in their last bits, and by no more.
+#[test]
+fn a_tied_weight_of_one_stage_differs_by_the_order_of_its_sums_alone() {
+    let model = small_gpt(false);
+    let last = model.layers().len() - 1;
+    for optimizer in [ADAM, SGD] {
+        let training = TrainingSpec { optimizer, ..training() };
+        let partitioning = Partitioning::from_sizes(&[last + 1]).unwrap();
+        let of = |actions: Vec<Action>| {
+            let folder = tempfile::tempdir().unwrap();
+            let mut specs = connected(&model, training, &partitioning, folder.path());
+            specs[0].actions.actions = actions;
+            train(specs, folder.path()).0
+        };
+        let untouched = of(Vec::new());
+        for (first, end) in [(1, last - 1), (1, 1), (last - 1, last - 1)] {
+            let acted = of(vec![recompute(first, end, &[])]);
+            let what = format!("{optimizer:?}, layers {first} to {end} again");
+            assert_eq!(acted.losses[0], untouched.losses[0], "nothing was added yet: {what}");
+            for ((name, acted), (expected_name, expected)) in acted.tensors.iter().zip(&untouched.tensors) {
+                assert_eq!(name, expected_name, "{what}");
+                assert_close(acted, expected, 1e-6, &format!("{what}: {name}"));
+            }
+        }
     }
 }
 

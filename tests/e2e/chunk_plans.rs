@@ -134,6 +134,10 @@ fn chosen_chunks_are_trained_as_predicted() {
         ["--chunk-activations", "host", "--recompute", "none"],
         ["--chunk-activations", "host", "--recompute", "layer"],
         ["--chunk-activations", "device", "--chunk-order", "layer"],
+        ["--chunk-residency", "lru", "--chunk-order", "micro-batch"],
+        ["--chunk-residency", "fifo", "--chunk-sizes", "breakpoints"],
+        ["--chunk-residency", "static", "--recompute", "layer"],
+        ["--launcher", "deepspeed", "--recompute", "layer"],
     ] {
         let plan = ask(&planner, &devices, &[&["--memory", "chunks", "--brief"], &fixed[..]].concat());
         assert!(seconds(&plan) >= seconds(&free) * 0.998, "{fixed:?}: {plan}");
@@ -144,6 +148,11 @@ fn chosen_chunks_are_trained_as_predicted() {
         );
         let are_away = plan["stages"][0]["actions"].is_object();
         assert!(fixed[0] != "--chunk-activations" || are_away == (fixed[1] == "host"), "{plan}");
+        let chunks = &plan["stages"][0]["chunks"];
+        let ours = ["CHUNK_ORDER_MICRO_BATCH", "HOST_COPY_KEPT", "CHUNK_UPDATE_AFTER_BACKWARD"];
+        let published =
+            ["order", "hostCopy", "update"].map(|field| chunks[field].as_str().unwrap_or_default());
+        assert!(fixed[0] != "--launcher" || published == ours, "as DeepSpeed trains: {plan}");
         train_as_predicted(&planner, &plan);
     }
 
@@ -391,6 +400,55 @@ fn the_largest_model_of_a_family_is_found_and_trained() {
     assert_ne!(wrong.code, 0);
 }
 
+/// So it is without chunks, and with memory actions: the largest model is trained as predicted on as many devices as it is cut
+/// over, one block more does not fit, and the plans that its plan names are there.
+#[test]
+fn the_largest_model_without_chunks_is_found_and_trained() {
+    let (planner, _worker) = scene();
+    let devices = devices(&planner, 2, 100);
+    let ask = |range: &str, more: &[&str]| {
+        let grow = format!("blocks={range}");
+        let line = ["plan", "recommend", "--profile", "gpt", "--devices", &devices, "-o", "json"];
+        let largest = ["--objective", "max-model", "--grow", &grow];
+        cli(&planner, &[&line[..], &largest, more].concat())
+    };
+    let found = |more: &[&str]| -> (Value, i64) {
+        let found = ask("1..400", more);
+        assert_eq!(found.code, 0, "{}", found.stderr);
+        let plan: Value = serde_json::from_str(&found.stdout).unwrap();
+        let model = json(&planner, &["model", "show", plan["model"].as_str().unwrap()]);
+        assert_eq!(number(&model["parameterCount"]), plan["certificate"]["value"].as_f64().unwrap() as i64);
+        let blocks = number(&model["source"]["zoo"]["gpt2"]["blocks"]);
+        let rejected = &plan["certificate"]["rejected"][0];
+        assert!(rejected["reason"].as_str().unwrap().contains("does not fit"), "{rejected}");
+        assert_eq!(ask(&format!("{0}..{0}", blocks + 1), more).code, 5);
+        (plan, blocks)
+    };
+    let (plan, blocks) = found(&[]);
+    for named in plan["alternatives"].as_array().into_iter().flatten() {
+        let name = named["plan"].as_str().unwrap();
+        assert_eq!(json(&planner, &["plan", "show", name])["model"], plan["model"], "{named}");
+    }
+    let name = plan["name"].as_str().unwrap();
+    json(&planner, &["plan", "validate", name]);
+    for stage in json(&planner, &["plan", "show", name])["stages"].as_array().unwrap() {
+        assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");
+    }
+    let (acted, with_actions) = found(&["--actions", "recompute,host", "--host-memory", "256MiB"]);
+    assert!(with_actions > blocks, "{with_actions} blocks with actions, {blocks} without: {acted}");
+
+    for (more, words) in [
+        (&["--objective", "min-cost"][..], "--objective"),
+        (&["--predictor", "capture"], "--predictor: is capture"),
+        (&["--partition", "4-3"], "--partition"),
+    ] {
+        let line = ["plan", "recommend", "--profile", "gpt", "--devices", &devices, "--grow", "blocks=1..9"];
+        let objective: &[&str] = if more[0] == "--objective" { &[] } else { &["--objective", "max-model"] };
+        let refused = cli(&planner, &[&line[..], objective, more].concat());
+        assert!(refused.code != 0 && refused.stderr.contains(words), "{more:?}: {}", refused.stderr);
+    }
+}
+
 /// What cannot be in chunks is refused, by the option that says so and with what to do.
 #[test]
 fn what_cannot_be_in_chunks_is_refused_by_its_option() {
@@ -410,6 +468,15 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         (&["--recompute", "stage"], "choose none or layer"),
         (&["--schedule", "pipedream"], "choose 1f1b"),
         (&["--chunk-layout", "patrickstar", "--chunk-size", "64"], "--chunk-size"),
+        (&["--chunk-sizes", "grid-a"], "try other chunk sizes"),
+        (
+            &["--launcher", "deepspeed", "--chunk-order", "layer"],
+            "--chunk-order: are layer, and deepspeed has micro-batch alone",
+        ),
+        (
+            &["--launcher", "colossal-ai", "--host-copy", "kept,made"],
+            "--host-copy: are made, and colossal-ai has kept alone",
+        ),
         (&["--min-stages", "2"], "--min-stages"),
         (&["--search-mode", "amp"], "--search-mode"),
         (&["--predictor", "capture"], "capture"),

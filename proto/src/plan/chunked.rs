@@ -9,6 +9,8 @@ use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::residency::paged::Paging;
+use crate::chunks::residency::rule::ResidencyRule;
+use crate::chunks::sizes::ChunkSizes;
 use crate::chunks::stage::{ChunkedStage, StepKernel};
 use crate::error::{Invalid, in_range};
 use crate::message;
@@ -51,8 +53,6 @@ pub struct AskedChunks {
     pub host_memory: Bytes,
     /// Parameters that the host updates in a second; none where the profile says it.
     pub host_update: Option<f64>,
-    /// The family of which the largest model is looked for; none where the model is given.
-    pub grow: Option<GrownModel>,
 }
 
 /// What a request fixes of a training in chunks: what is empty, or none, is free.
@@ -62,6 +62,8 @@ pub struct FixedChunks {
     pub layouts: Vec<ChunkLayout>,
     /// Chunk sizes, elements.
     pub sizes: Vec<u64>,
+    /// Of which sizes the best are tried, where none are named.
+    pub grid: Option<ChunkSizes>,
     /// In which order micro-batches may pass.
     pub orders: Vec<ChunkOrder>,
     /// What the host may hold of the parameters.
@@ -70,6 +72,8 @@ pub struct FixedChunks {
     pub embeddings: Vec<EmbeddingPlace>,
     /// Where what layers keep of a micro-batch may be between its passes.
     pub activations: Vec<ActivationPlace>,
+    /// By which rules parameters may come and leave.
+    pub residencies: Vec<ResidencyRule>,
     /// How many chunks have their state on the device, or all where there are fewer.
     pub on_device: Option<usize>,
     /// How many payloads are on their way before they are needed.
@@ -91,10 +95,12 @@ message! {
     FixedChunks <= v1::ChunkChoices {
         layouts,
         sizes = chunk_elements,
+        grid = sizes,
         orders,
         host_copies,
         embeddings,
         activations,
+        residencies,
         on_device,
         ahead,
         behind,
@@ -108,34 +114,11 @@ fn checked(fixed: FixedChunks) -> Result<FixedChunks, Invalid> {
     for (index, &size) in fixed.sizes.iter().enumerate() {
         in_range(&format!("chunk_elements[{index}]"), size, 1..=MAX_ELEMENTS)?;
     }
+    if fixed.grid.is_some() && !fixed.sizes.is_empty() {
+        let why = "chooses sizes, and `chunk_elements` names them: leave out one of the two";
+        return Err(Invalid::field("sizes", why));
+    }
     Paging::check_early(fixed.ahead.unwrap_or(0), fixed.behind.unwrap_or(0))?;
     in_range("staging", fixed.staging.unwrap_or(1), 1..=ChunkedStage::MAX_STAGING)?;
     Ok(fixed)
-}
-
-/// Models of the zoo that differ in one parameter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GrownModel {
-    /// The parameter.
-    pub parameter: String,
-    /// Its least value.
-    pub first: u64,
-    /// Its largest value.
-    pub last: u64,
-}
-
-impl GrownModel {
-    /// The largest value of a parameter that grows.
-    pub const MAX: u64 = 65_536;
-}
-
-message! { GrownModel <= v1::GrownModel { parameter, first: or(1), last } check growing }
-
-fn growing(grown: GrownModel) -> Result<GrownModel, Invalid> {
-    if grown.parameter.is_empty() {
-        return Err(Invalid::field("parameter", "is required: name what grows, for example blocks"));
-    }
-    in_range("last", grown.last, 1..=GrownModel::MAX)?;
-    in_range("first", grown.first, 1..=grown.last)?;
-    Ok(grown)
 }

@@ -10,6 +10,7 @@ pub mod copy_rates;
 pub mod findings;
 pub mod given;
 pub mod goal;
+pub mod grown;
 pub mod lane_rates;
 pub mod objective;
 pub mod observation;

@@ -3,6 +3,7 @@
 use crate::measure::offload::CopyPace;
 use crate::plan::chunked::AskedChunks;
 use crate::plan::goal::Goal;
+use crate::plan::grown::GrownModel;
 use crate::plan::objective::{Objective, SearchMode};
 use crate::training::actions::{Allowed, StageActions};
 use crate::training::overlap::Overlap;
@@ -38,6 +39,8 @@ pub struct PlanRequest {
     pub allowed: Option<Allowed>,
     /// What is asked of a training in chunks; none where none is to be.
     pub chunks: Option<AskedChunks>,
+    /// The family of which the largest model is looked for; none where the model is given.
+    pub grow: Option<GrownModel>,
     /// How fast copies are.
     pub copy_pace: CopyPace,
     /// Stages that each device has: more than one are interleaved.

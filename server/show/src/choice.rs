@@ -100,6 +100,12 @@ choices! {
         Device: "On the device",
         Host: "On the host, from soon after a layer's forward pass to shortly before its backward pass",
     }
+    v1::ResidencyRule {
+        Belady: "The one whose next use is farthest",
+        Lru: "The one whose last use is longest ago",
+        Fifo: "The one that came first",
+        Static: "None: all parameters are there from the first step to the last (ZeRO-Offload)",
+    }
     v1::ExportVariant {
         Usual: "The usual one",
         Hybrid: "Megatron's hybrid model, whose pattern of layers says the cut",
@@ -261,6 +267,7 @@ mod tests {
         is_whole::<v1::HostCopy>();
         is_whole::<v1::EmbeddingPlace>();
         is_whole::<v1::ActivationPlace>();
+        is_whole::<v1::ResidencyRule>();
         is_whole::<v1::ExportVariant>();
         is_whole::<v1::Envelope>();
         is_whole::<v1::StepKernel>();

@@ -10,9 +10,10 @@ use loadmaster_planning::campaign::CampaignError;
 use loadmaster_planning::chunks::NoRoom as NoRoomInChunks;
 use loadmaster_planning::predict::choose::NoPredictor;
 use loadmaster_planning::predict::forecast::ForecastError;
-use loadmaster_planning::recommend::{BindError, QuestionError, RecommendError};
+use loadmaster_planning::recommend::{BindError, LackingStep, QuestionError, RecommendError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::reason::{DOMAIN, Reason};
 use tonic::Status;
@@ -457,6 +458,9 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
     let infeasible = |message: String, metadata: [(&str, String); 4]| {
         with_reason(Reason::NoFeasiblePlan, message, metadata)
     };
+    let infeasible_in_chunks = |lack: &NoRoomInChunks, step: Option<Box<LackingStep>>, message: String| {
+        with_reason(Reason::NoFeasiblePlan, message, no_room(lack, step))
+    };
     match error {
         RecommendError::Launcher(_) => invalid("launcher", message),
         RecommendError::NoTimes { .. } | RecommendError::Unpredictable(_) => {
@@ -476,11 +480,9 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
                 ("remedies", String::new()),
             ],
         ),
-        RecommendError::NoRoomInChunks { lack, device, .. } => infeasible(message, no_room(&lack, device)),
+        RecommendError::NoRoomInChunks { lack, step, .. } => infeasible_in_chunks(&lack, step, message),
         RecommendError::Neither { chunked, .. } => match *chunked {
-            RecommendError::NoRoomInChunks { lack, device, .. } => {
-                infeasible(message, no_room(&lack, device))
-            }
+            RecommendError::NoRoomInChunks { lack, step, .. } => infeasible_in_chunks(&lack, step, message),
             other => recommend_status(other, message),
         },
         RecommendError::Limits { remedies, .. } => {
@@ -514,11 +516,17 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
 }
 
 /// What of a training in chunks there is no room for.
-fn no_room(lack: &NoRoomInChunks, device: String) -> [(&'static str, String); 4] {
+fn no_room(lack: &NoRoomInChunks, step: Option<Box<LackingStep>>) -> [(&'static str, String); 5] {
+    let of_host = lack.host.map(|_| Ledger::Host);
+    let ledgers = step.iter().map(|step| step.ledger).chain(of_host).map(Ledger::as_str);
+    let (layer, device) = step
+        .as_ref()
+        .map_or((String::new(), "host".to_owned()), |step| (step.layer.clone(), step.device.clone()));
     [
         ("missing_bytes", lack.missing().to_string()),
-        ("layer", String::new()),
-        ("device", if lack.device.is_some() { device } else { "host".to_owned() }),
+        ("layer", layer),
+        ("device", device),
+        ("ledger", ledgers.collect::<Vec<_>>().join("; ")),
         ("remedies", lack.remedies_told().join("; ")),
     ]
 }

@@ -26,6 +26,7 @@
 
 pub mod grouped;
 pub mod paged;
+pub mod rule;
 pub mod tensors;
 pub mod uses;
 pub mod visits;

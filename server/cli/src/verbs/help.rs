@@ -147,11 +147,13 @@ Examples:
       --shape uniform-grid --objective min-devices --max-iteration 2s
     loadmaster plan recommend --profile gpt2-3c4d --cluster pod1 \\
       --shape uniform-grid --objective min-cost --price 'NVIDIA H200=4.50'
-  How large a micro-batch fits? Which of these models?
+  How large a micro-batch fits? Which of these models? How many blocks?
     loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\
       --objective max-batch
     loadmaster plan recommend --candidate-profiles gpt2-s,gpt2-m,gpt2-l \\
       --devices 4x24GiB --objective max-model
+    loadmaster plan recommend --profile gpt2-3c4d --devices 4x24GiB \\
+      --objective max-model --grow blocks=1..200
   A model whose state is larger than the device; how many blocks may it have?
     loadmaster plan recommend --profile gpt2-3c4d --devices 1x24GiB \\
       --memory best --host-memory 200GiB

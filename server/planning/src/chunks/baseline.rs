@@ -7,6 +7,7 @@
 //!
 //! Both keep a low-precision copy of the parameters on the host.
 
+use std::cmp::Reverse;
 use std::rc::Rc;
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
@@ -16,7 +17,7 @@ use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::residency::uses::PayloadUses;
+use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sizes::ChunkSizes;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, UpdateTime};
@@ -53,12 +54,15 @@ pub struct PatrickStar {
     pub eviction: Eviction,
     /// What share of the device it uses (`overall_gpu_mem_ratio`).
     pub overall_ratio: f64,
+    /// What share of that chunks may take in its first iteration, which finds out what else there is
+    /// (`warmup_gpu_chunk_mem_ratio`, 0.1 where nobody names another).
+    pub warmup_ratio: f64,
 }
 
 impl Default for PatrickStar {
-    /// As published, but that it may use all of the device, as others do.
+    /// As published, but that it may use all of the device, as others do, and in its first iteration, too.
     fn default() -> Self {
-        Self { eviction: Eviction::Belady, overall_ratio: 1.0 }
+        Self { eviction: Eviction::Belady, overall_ratio: 1.0, warmup_ratio: 1.0 }
     }
 }
 
@@ -93,7 +97,7 @@ impl Baseline {
         match self {
             Self::Static(_) => {
                 let chunks = laid.chunks(HostCopy::Kept, 0)?;
-                let visits = static_visits(&chunks);
+                let visits = static_visits(&chunks.uses);
                 finish(&laid, question.capacity.0, published_stage(&laid, Vec::new()), (&chunks, visits))
             }
             Self::PatrickStar(settings) => settings.plan(&laid),
@@ -102,11 +106,23 @@ impl Baseline {
 }
 
 impl PatrickStar {
+    /// Checks that its first iteration has room: what a step uses of chunks in a share of the device, beside whatever else there is.
+    /// Nobody counts state then.
+    fn check_first(&self, laid: &Laid<'_>, overall: u64, room: &[u64]) -> Result<(), NoChunks> {
+        let share = (overall as f64 * self.warmup_ratio) as u64;
+        let least = laid.placed.least_chunk_bytes(0);
+        let lacks = least.iter().zip(room).map(|(least, room)| least.saturating_sub(share.min(*room)));
+        let most =
+            lacks.enumerate().filter(|(_, lack)| *lack > 0).max_by_key(|&(step, lack)| (lack, Reverse(step)));
+        lacking(laid, most).map_or(Ok(()), Err)
+    }
+
     fn plan(&self, laid: &Laid<'_>) -> Result<ChunkPlan, NoChunks> {
         let overall = (laid.question.capacity.0 as f64 * self.overall_ratio) as u64;
         let room: Vec<u64> =
             laid.ground.costs.needed.iter().map(|needed| overall.saturating_sub(*needed)).collect();
         let paging = Paging { eviction: self.eviction, ahead: 0, behind: 0 };
+        self.check_first(laid, overall, &room)?;
         let mut count = Margin::of(laid, overall).on_device();
         loop {
             // In list order.
@@ -118,8 +134,7 @@ impl PatrickStar {
                 (Ok(visits), _) => return finish(laid, overall, stage, (&chunks, visits)),
                 (Err(why), 0) => {
                     let least = laid.placed.least_chunk_bytes(0);
-                    let lack = laid.told(HostCopy::Kept, 0, (laid.lack_of(&least, overall), 0));
-                    return Err(lack.map_or_else(|| why.into(), |lack| NoChunks::NoRoom(Box::new(lack))));
+                    return Err(lacking(laid, laid.lack_of(&least, overall)).unwrap_or_else(|| why.into()));
                 }
                 // Its margin knows nothing of gradients that are apart.
                 (Err(_), _) => count -= 1,
@@ -143,6 +158,11 @@ pub(super) struct Margin {
     /// Bytes that an element takes in the list of parameters, and in all others.
     pub(super) scalar_bytes: f64,
     pub(super) state_bytes: f64,
+}
+
+/// Why there is no room, where so much lacks of the device in a step.
+fn lacking(laid: &Laid<'_>, device: Option<(usize, u64)>) -> Option<NoChunks> {
+    laid.told(HostCopy::Kept, 0, (device, 0)).map(|lack| NoChunks::NoRoom(Box::new(lack)))
 }
 
 impl Margin {
@@ -202,15 +222,15 @@ fn published_stage(laid: &Laid<'_>, on_device: Vec<usize>) -> ChunkedStage {
 
 /// Parameters are there from the first boundary to the last. Gradients that are apart are there from the first of them, and
 /// have a step to leave in.
-pub(super) fn static_visits(chunks: &Chunks) -> Vec<Visit> {
-    let steps = chunks.uses.steps();
+pub(super) fn static_visits(uses: &Uses) -> Vec<Visit> {
+    let steps = uses.steps();
     let of = |of: &PayloadUses| {
         let (&needed, &last) = of.steps.first().zip(of.steps.last())?;
         let (fetched, freed) =
             if of.payload.is_gradients { (needed, (last + 2).min(steps)) } else { (0, steps) };
         Some(Visit { fetched, needed, leaves: last + 1, freed, payload: of.payload })
     };
-    chunks.uses.payloads().iter().filter_map(of).collect()
+    uses.payloads().iter().filter_map(of).collect()
 }
 
 /// Simulates it, if there is room in so many bytes of the device: also for steps that use no chunk.

@@ -30,7 +30,7 @@ use super::lanes::TakesMore;
 use super::outliers::{self, Outliers};
 use super::over_end::{Early, Haste};
 use super::plan::{Certificate, ChunkPlan};
-use super::question::{ChunkQuestion, Passes};
+use super::question::{ChunkChoices, ChunkQuestion, Passes};
 use super::refusal::NoChunks;
 use super::remedies::no_room;
 use super::room::{TriedLayout, layouts};
@@ -109,7 +109,7 @@ pub fn choose_until(
             let Ok(layouts) = layouts(question, &[embedding]) else { continue };
             let Ok(laid) = all_laid(question, &layouts, &of) else { continue };
             let groups = ChoiceGroup::all(&laid);
-            choices += groups.len() * pagings(question).count();
+            choices += groups.len() * pagings(question).count().max(1);
             let least = search.look_at(Soonest::of(groups));
             any_visits_seconds = least.map_or(any_visits_seconds, |least| any_visits_seconds.min(least));
         }
@@ -146,14 +146,15 @@ pub(super) fn all_laid<'a>(
     Ok(all)
 }
 
-/// The rules for visits, those that fetch and leave earliest first.
+/// The rules for visits, those that fetch and leave earliest first; none where all parameters are to be there all the time.
 pub(super) fn pagings(question: &ChunkQuestion) -> impl Iterator<Item = Paging> {
-    let behind = question.choices.behind.clone();
-    let of = move |ahead: usize| {
-        let behind = behind.clone().rev();
-        behind.map(move |behind| Paging { eviction: Eviction::Belady, ahead, behind })
+    let ChunkChoices { ahead, behind, .. } = question.choices.clone();
+    let early = move |ahead: usize| behind.clone().rev().map(move |behind| (ahead, behind));
+    let of = move |eviction: Eviction| {
+        let early = ahead.clone().rev().flat_map(early.clone());
+        early.map(move |(ahead, behind)| Paging { eviction, ahead, behind })
     };
-    question.choices.ahead.clone().rev().flat_map(of)
+    question.choices.evictions().into_iter().flat_map(of)
 }
 
 struct Search<'a> {
@@ -193,7 +194,10 @@ impl Search<'_> {
                 looks.push(look);
             }
         }
-        self.look_at_all_there(&first);
+        // Where nothing else may be each group was looked at so.
+        if pagings(self.question).next().is_some() {
+            self.look_at_all_there(&first);
+        }
         looks.sort_by(|one, other| one.least.total_cmp(&other.least));
         let rest = looks.split_off(TRIED_CLOSER.min(looks.len()));
         looks.into_iter().for_each(|look| self.look_closer(look));
@@ -227,8 +231,11 @@ impl Search<'_> {
 
     /// Looks at parameters that are there all the time, if there is room for them, and that are renewed in more and less haste.
     fn look_renewed(&mut self, (laid, stage, chunks): (&Laid<'_>, &ChunkedStage, &Chunks)) {
+        if !self.question.choices.may_be_static() {
+            return;
+        }
         let Some(visits) = laid.all_there(stage, chunks) else { return };
-        let early = Early::new(chunks);
+        let early = Early::new(chunks, stage.update);
         let with = |haste: Haste| early.renewed(&visits, haste);
         let all = RENEWED.iter().map(|of| of.map_or_else(|| visits.clone(), with));
         self.look_besides(all, (laid, stage, chunks));
@@ -284,7 +291,8 @@ impl Search<'_> {
         is_over
     }
 
-    /// Looks at a group with this bound by the first rule for visits: none where nothing is left to look at.
+    /// Looks at a group with this bound by the first rule for visits: none where nothing is left to look at, or by no rule but that
+    /// all parameters are there.
     fn look_into<'b>(&mut self, group: ChoiceGroup<'b>, bound: f64) -> Option<Look<'b>> {
         let ChoiceGroup { laid, host_copy, on_device, .. } = group;
         let bound = bound.max(laid.bound_of_room(on_device));
@@ -294,8 +302,15 @@ impl Search<'_> {
         let chunks = laid.chunks(host_copy, on_device).ok()?;
         let stage = laid.stage(host_copy, on_device);
         let room = laid.room();
-        let visits = stage.paged(pagings(self.question).next()?, &chunks, &room).ok()?;
-        let early = Early::new(&chunks).over_end(&visits, &room, Haste::USUAL);
+        let Some(first) = pagings(self.question).next() else {
+            let before = self.besides;
+            self.look_renewed((laid, &stage, &chunks));
+            // The first of them is what is chosen.
+            self.besides = self.besides.saturating_sub(1).max(before);
+            return None;
+        };
+        let visits = stage.paged(first, &chunks, &room).ok()?;
+        let early = Early::new(&chunks, stage.update).over_end(&visits, &room, Haste::USUAL);
         let comes_early = early != visits;
         let seconds = self.simulate(early, (laid, &stage, &chunks))?;
         let (mut least, mut late) = (seconds, None);
@@ -325,7 +340,7 @@ impl Search<'_> {
         }
         let Ok(chunks) = laid.chunks(host_copy, on_device) else { return };
         let stage = laid.stage(host_copy, on_device);
-        let (room, early) = (laid.room(), Early::new(&chunks));
+        let (room, early) = (laid.room(), Early::new(&chunks, stage.update));
         let mut before = Vec::new();
         let mut least: Option<(f64, Paging, Vec<Visit>)> = None;
         for paging in pagings(self.question) {
@@ -349,7 +364,9 @@ impl Search<'_> {
             before.push(visits);
         }
         if let Some((found, paging, mut visits)) = least.filter(|_| !self.is_done_with(bound)) {
-            if let Some(fewer) = Outliers::of(&stage, &chunks, &room).fewer(paging, &visits) {
+            let is_farthest = paging.eviction == Eviction::Belady;
+            let fewer = || Outliers::of(&stage, &chunks, &room).fewer(paging, &visits);
+            if let Some(fewer) = is_farthest.then(fewer).flatten() {
                 self.besides += 1;
                 let tried = early.over_end(&fewer, &room, Haste::USUAL);
                 if self.simulate(tried, (laid, &stage, &chunks)).is_some_and(|seconds| seconds < found) {

@@ -14,7 +14,7 @@ use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::Uses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, Chunks, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 
 use super::baseline::static_visits;
@@ -87,7 +87,13 @@ impl<'a> Laid<'a> {
 
     /// The step that lacks most on the device, and the bytes that lack: none where it suffices.
     pub(super) fn device_lack(&self, on_device: usize) -> Option<(usize, u64)> {
-        self.lack_of(&self.placed.least_chunk_bytes(on_device), self.question.capacity.0)
+        let is_paged = !self.question.choices.evictions().is_empty();
+        let bytes = if is_paged {
+            self.placed.least_chunk_bytes(on_device)
+        } else {
+            self.placed.static_chunk_bytes(on_device)
+        };
+        self.lack_of(&bytes, self.question.capacity.0)
     }
 
     /// The same of these bytes of chunks in each step, on a device of this capacity.
@@ -135,7 +141,7 @@ impl<'a> Laid<'a> {
             host_copy,
             staging: self.question.choices.staging,
             moves: ChunkMoves::Dropped,
-            update: UpdateTime::OnArrival,
+            update: self.question.choices.update,
             kernel: self.question.choices.kernel,
             embedding: self.ground.course.embedding,
             on_device: self.placed.on_device(on_device),
@@ -171,7 +177,7 @@ impl<'a> Laid<'a> {
         if least > self.question.capacity.0.saturating_sub(self.ground.most_needed()) {
             return None;
         }
-        let visits = static_visits(chunks);
+        let visits = static_visits(&chunks.uses);
         let held = resident(chunks, &stage.told(chunks, &visits).ok()?);
         self.lack_of(&held, self.question.capacity.0).is_none().then_some(visits)
     }

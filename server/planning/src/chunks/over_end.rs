@@ -4,7 +4,7 @@
 //! the next iteration when the lane up has little else to do, instead of when all layers ask for theirs at once.
 
 use loadmaster_proto::chunks::residency::visits::{Visit, resident};
-use loadmaster_proto::chunks::stage::Chunks;
+use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 
 /// How much of what an iteration begins with comes in the one before, and how soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,17 +31,23 @@ impl Haste {
 pub(super) struct Early<'a> {
     chunks: &'a Chunks,
     completions: Completions,
+    /// What is updated behind the backward pass is not there before.
+    is_possible: bool,
 }
 
 impl<'a> Early<'a> {
-    pub(super) fn new(chunks: &'a Chunks) -> Self {
-        Self { chunks, completions: Completions::of(chunks) }
+    pub(super) fn new(chunks: &'a Chunks, update: UpdateTime) -> Self {
+        let is_possible = update == UpdateTime::OnArrival;
+        Self { chunks, completions: Completions::of(chunks), is_possible }
     }
 
     /// The same visits, of which those that an iteration begins with begin in the one before, as early as there is room. `room` are
     /// bytes of each step for all chunks.
     pub(super) fn over_end(&self, visits: &[Visit], room: &[u64], haste: Haste) -> Vec<Visit> {
-        let Self { chunks, completions } = self;
+        let Self { chunks, completions, is_possible } = self;
+        if !is_possible {
+            return visits.to_vec();
+        }
         let steps = chunks.uses.steps();
         let mut free = left(visits, chunks, room);
         let mut visits = visits.to_vec();
@@ -80,8 +86,11 @@ impl<'a> Early<'a> {
     /// moment at which what the optimizer made of them takes the place of their gradients, which have left by then. Those that are
     /// complete last wait for the next iteration.
     pub(super) fn renewed(&self, visits: &[Visit], haste: Haste) -> Vec<Visit> {
-        let Self { chunks, completions } = self;
+        let Self { chunks, completions, is_possible } = self;
         let mut visits = visits.to_vec();
+        if !is_possible {
+            return visits;
+        }
         for First { index, .. } in haste.of(firsts(&visits, chunks)) {
             let completed = chunks.uses.completed(visits[index].payload.chunk);
             if let Some(at) = completed.and_then(|last| completions.behind(last, haste.completions)) {

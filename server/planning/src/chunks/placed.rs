@@ -11,6 +11,7 @@ use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
 use loadmaster_proto::error::Invalid;
 
+use super::baseline::static_visits;
 use super::ground::Ground;
 use super::known::Known;
 use super::question::ChunkQuestion;
@@ -135,9 +136,25 @@ impl<'a> Placed<'a> {
             |of| !is_shared && is_on_device(of),
             |of| self.may_leave_unfinished(is_on_device(of), of),
         );
-        let always = self.always_bytes().take(on_device).fold(0, u64::saturating_add);
+        let always = self.always_of(on_device);
         bare.iter_mut().for_each(|bytes| *bytes = bytes.saturating_add(always));
         bare
+    }
+
+    /// The bytes of the device in each step that are not `N(t)` where all parameters are there all the time.
+    pub(super) fn static_chunk_bytes(&self, on_device: usize) -> Vec<u64> {
+        let uses = self.uses.clone().with_on_device(&self.on_device(on_device), &self.sharing);
+        let mut all = vec![self.always_of(on_device); uses.steps()];
+        for visit in static_visits(&uses) {
+            let bytes = self.payload_bytes(visit.payload.chunk);
+            all[visit.fetched..visit.freed].iter_mut().for_each(|all| *all = all.saturating_add(bytes));
+        }
+        all
+    }
+
+    /// Bytes of a rank's device that so many chunks, the first ranked, take always.
+    fn always_of(&self, on_device: usize) -> u64 {
+        self.always_bytes().take(on_device).fold(0, u64::saturating_add)
     }
 
     /// What takes memory of the host where chunks are used so.

@@ -8,8 +8,11 @@ use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::groups::{ChunkOwners, Sharing};
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::chunks::paging::Eviction;
+use loadmaster_proto::chunks::residency::rule::ResidencyRule;
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{ChunkedStage, StepKernel};
+use loadmaster_proto::chunks::sizes::ChunkSizes;
+use loadmaster_proto::chunks::stage::{ChunkedStage, StepKernel, UpdateTime};
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::Model;
@@ -60,6 +63,8 @@ pub struct ChunkChoices {
     pub embeddings: Vec<EmbeddingPlace>,
     /// Where what layers keep of a micro-batch is between its passes.
     pub activations: Vec<ActivationPlace>,
+    /// By which rules parameters come and leave.
+    pub residencies: Vec<ResidencyRule>,
     /// Where those leave and come that are on the host.
     pub points: Vec<ActivationPoints>,
     /// How many payloads are on their way before they are needed.
@@ -72,6 +77,8 @@ pub struct ChunkChoices {
     pub staging: usize,
     /// What updates chunks.
     pub kernel: StepKernel,
+    /// When it does.
+    pub update: UpdateTime,
     /// What is faster by less than this share is not looked for.
     pub tolerance: f64,
     /// Most choices that are simulated. What that leaves out counts in the answer's bound.
@@ -83,6 +90,8 @@ pub struct ChunkChoices {
 pub enum TriedSizes {
     /// These, elements.
     Named(Vec<u64>),
+    /// Those of these that waste least.
+    Best(ChunkSizes),
     /// Two of each octave from a 1024th of the model to all of it: sums of atoms, as PatrickStar's are not.
     Spread,
 }
@@ -98,6 +107,7 @@ impl Default for ChunkChoices {
             host_copies: vec![HostCopy::Kept, HostCopy::Made],
             embeddings: vec![EmbeddingPlace::Chunk, EmbeddingPlace::Host],
             activations: vec![ActivationPlace::Device, ActivationPlace::Host],
+            residencies: vec![ResidencyRule::Belady, ResidencyRule::Static],
             // With no step to hide a copy least is on the device; more of them hide those of layers unlike their neighbours.
             points: [1, 3, 0]
                 .map(|steps| ActivationPoints { release_after: steps, fetch_before: steps })
@@ -107,6 +117,7 @@ impl Default for ChunkChoices {
             on_device: None,
             staging: 2,
             kernel: StepKernel::OnePass,
+            update: UpdateTime::OnArrival,
             tolerance: 1e-3,
             most_simulated: 8_192,
         }
@@ -118,6 +129,16 @@ impl ChunkChoices {
     pub fn on(kind: &str) -> Self {
         let usual = Self::default();
         if kind == CPU_KIND { usual } else { Self { staging: 2 * usual.staging, ..usual } }
+    }
+
+    /// Who may leave when there is no room; empty where all parameters are to be there all the time.
+    pub(super) fn evictions(&self) -> Vec<Eviction> {
+        self.residencies.iter().filter_map(|rule| rule.eviction()).collect()
+    }
+
+    /// Whether all parameters may be there all the time.
+    pub(super) fn may_be_static(&self) -> bool {
+        self.residencies.contains(&ResidencyRule::Static)
     }
 }
 
@@ -236,9 +257,11 @@ impl ChunkQuestion {
             host_copies,
             embeddings,
             activations,
+            residencies,
             points,
             ahead,
             behind,
+            update,
             ..
         } = &self.choices;
         let is_empty = [
@@ -249,12 +272,21 @@ impl ChunkQuestion {
             ("host_copies", host_copies.is_empty()),
             ("embeddings", embeddings.is_empty()),
             ("activations", activations.is_empty()),
+            ("residencies", residencies.is_empty()),
             ("points", points.is_empty()),
             ("ahead", ahead.is_empty()),
             ("behind", behind.is_empty()),
         ];
         if let Some((field, _)) = is_empty.into_iter().find(|(_, is_empty)| *is_empty) {
             return Err(Invalid::field(field, "allows nothing: name at least one"));
+        }
+        if *update == UpdateTime::AfterBackward && host_copies.contains(&HostCopy::Made) {
+            let why = format!(
+                "are {}, which chunks have that are updated {}",
+                HostCopy::Made,
+                UpdateTime::OnArrival
+            );
+            return Err(Invalid::field("host_copies", why));
         }
         in_range("staging", self.choices.staging, 1..=ChunkedStage::MAX_STAGING)?;
         for &recompute in recomputes {

@@ -7,6 +7,7 @@ use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
@@ -74,7 +75,9 @@ impl NoRoom {
     /// What lacks of the device and of the host, for people.
     pub fn lacks(&self) -> String {
         let device = self.device.map(|(step, bytes)| format!("{bytes} of the device lack in step {step}"));
-        let host = self.host.map(|bytes| format!("{} of the host lack", self.of_all(bytes)));
+        let host = self
+            .host
+            .map(|bytes| format!("{} of the host lack ({} ledger)", self.of_all(bytes), Ledger::Host));
         let lacks: Vec<String> = device.into_iter().chain(host).collect();
         lacks.join(" and ")
     }
@@ -148,7 +151,7 @@ mod tests {
         };
         let remedies = vec![ChunkRemedy::Memory { device: Bytes(2 << 20), host: Bytes(3 << 20) }];
         let lack = NoRoom { choice, devices: 4, device: None, host: Some(Bytes(1 << 20)), remedies };
-        assert_eq!(lack.lacks(), "4.00 MiB of the host lack");
+        assert_eq!(lack.lacks(), "4.00 MiB of the host lack (host ledger)");
         let told = lack.to_string();
         assert!(told.ends_with("give 2.00 MiB more of the device and 12.00 MiB more of the host"), "{told}");
     }

@@ -1,4 +1,4 @@
-//! The largest model of a family that is trained in chunks (PatrickStar's *model scale*).
+//! The largest model of a family that has a plan, in chunks (PatrickStar's *model scale*) or without.
 //!
 //! One profile has measured the layers of one model; those of larger ones are the same, more of them.
 
@@ -9,13 +9,14 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::Zoo;
 use loadmaster_proto::name::ModelName;
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
-use loadmaster_proto::plan::chunked::{AskedChunks, GrownModel};
+use loadmaster_proto::plan::grown::GrownModel;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::answer::{QuestionError, RecommendError};
 use super::ask::ProfiledChain;
 use super::plan::NamedPlan;
 use super::question::PlanQuestion;
+use crate::predict::Predictor as _;
 use crate::predict::component::Component;
 use crate::search::Stop;
 
@@ -37,6 +38,8 @@ pub struct Grown {
     pub model: Model,
     /// Its plan.
     pub plan: NamedPlan,
+    /// The plans that this names.
+    pub others: Vec<NamedPlan>,
 }
 
 impl Family {
@@ -75,7 +78,7 @@ impl Family {
 }
 
 impl PlanQuestion {
-    /// The largest model of the family that is trained in chunks. Models grow with the parameter, so about as many of them are
+    /// The largest model of the family that has a plan. Models grow with the parameter, so about as many of them are
     /// looked at as its range has bits. A search that is stopped answers with the largest so far.
     ///
     /// # Errors
@@ -86,10 +89,7 @@ impl PlanQuestion {
         grown: &GrownModel,
         stop: &Stop,
     ) -> Result<Grown, QuestionError> {
-        let Some(asked) = &self.request.chunks else {
-            let why = "is of models in chunks: name `memory_mode`";
-            return Err(Invalid::field("grow", why).into());
-        };
+        self.check_grown(family)?;
         let GrownModel { parameter, first, last } = grown;
         // What cannot be built is told before anything is looked at.
         family.at(parameter, *last)?;
@@ -105,7 +105,7 @@ impl PlanQuestion {
                 break;
             }
             let middle = low + (not - low) / 2;
-            match self.of(family, parameter, middle)?.2.is_possible(asked, stop)? {
+            match self.of(family, parameter, middle)?.2.is_possible(stop)? {
                 Some(true) => (fit, low) = (Some(middle), middle.saturating_add(1)),
                 Some(false) => not = middle,
                 // Time is up, which the next look says.
@@ -121,13 +121,13 @@ impl PlanQuestion {
             };
         };
         let (zoo, model, question) = self.of(family, parameter, value)?;
-        let ((_, mut plan), _) = question.answer(stop)?;
+        let ((_, mut plan), others) = question.answer(stop)?;
         let parameters = model.parameter_count() as f64;
         let is_next_known = value < *last && !stop.is_over();
         let rejected =
             if is_next_known { vec![self.next(family, parameter, value + 1, stop)?] } else { Vec::new() };
         let is_last = value == *last;
-        let of_chunks = plan.found.certificate.take();
+        let of_model = plan.found.certificate.take();
         plan.found.certificate = Some(Certificate {
             value: parameters,
             bound: is_last.then_some(parameters),
@@ -135,9 +135,9 @@ impl PlanQuestion {
             proven: is_last,
             stopped,
             unit: Objective::MaxModel.unit().to_owned(),
-            states: of_chunks.as_ref().map_or(0, |certificate| certificate.states),
+            states: of_model.as_ref().map_or(0, |certificate| certificate.states),
             rejected,
-            fetches_fewest: of_chunks.is_some_and(|certificate| certificate.fetches_fewest),
+            fetches_fewest: of_model.is_some_and(|certificate| certificate.fetches_fewest),
         });
         plan.warnings.push(format!(
             "the model is {} with {parameter} {value}, of the range {first} to {last}: the profile has measured its layers in \
@@ -145,18 +145,37 @@ impl PlanQuestion {
             zoo.family(),
             self.chain.model_name
         ));
-        Ok(Grown { zoo, model, plan: (plan.name()?, plan) })
+        Ok(Grown { zoo, model, plan: (plan.name()?, plan), others })
     }
 
-    /// Whether there is a plan: room is enough where nothing but room is asked for. None where nobody knows, as time is up.
-    fn is_possible(&self, asked: &AskedChunks, stop: &Stop) -> Result<Option<bool>, QuestionError> {
+    /// # Errors
+    /// Names what of the request is of the profiled model alone.
+    fn check_grown(&self, family: &Family) -> Result<(), Invalid> {
+        let asked = self.chain.predictor.name();
+        if asked != family.component.name() {
+            let why = format!(
+                "is {asked}, which knows nothing of larger models than the profiled one: name component, or leave it out"
+            );
+            return Err(Invalid::field("predictor", why));
+        }
+        let may_be_plain = self.request.chunks.as_ref().is_none_or(|asked| asked.or_plain);
+        if may_be_plain && self.request.partitioning.is_some() {
+            let why = "has the layers of one model, and `grow` makes others of it: leave out one of the two";
+            return Err(Invalid::field("partitioning", why));
+        }
+        Ok(())
+    }
+
+    /// Whether there is a plan: in chunks room is enough where nothing but room is asked for. None where nobody knows, as time is
+    /// up.
+    fn is_possible(&self, stop: &Stop) -> Result<Option<bool>, QuestionError> {
         let has_limit = self.request.goal.constraints.max_iteration_seconds.is_some();
-        if !has_limit && !asked.or_plain {
+        if let Some(asked) = self.request.chunks.as_ref().filter(|asked| !has_limit && !asked.or_plain) {
             return self.has_room_in_chunks(asked, stop).map(Some);
         }
         // What others come to is for the plan that is told.
         let mut brief = self.clone();
-        brief.request.brief = true;
+        (brief.request.brief, brief.request.alternatives) = (true, 0);
         match brief.answer(stop) {
             Ok(_) => Ok(Some(true)),
             Err(QuestionError::Recommend(_)) if stop.is_over() => Ok(None),
@@ -168,6 +187,8 @@ impl PlanQuestion {
     /// The question for one model of the family.
     fn of(&self, family: &Family, parameter: &str, value: u64) -> Result<(Zoo, Model, Self), QuestionError> {
         let (zoo, model) = family.at(parameter, value)?;
+        let constraints = &self.request.goal.constraints;
+        constraints.check_layers(model.layers().len()).map_err(|invalid| invalid.under("constraints"))?;
         let chain = family.chain(&self.chain, &model)?;
         let mut question = Self { chain: Arc::new(chain), ..self.clone() };
         question.others.clear();
@@ -185,7 +206,7 @@ impl PlanQuestion {
         let (_, model, question) = self.of(family, parameter, value)?;
         let reason = match question.answer(stop) {
             Err(error) => error.to_string(),
-            Ok(_) => "has a plan without chunks".to_owned(),
+            Ok(_) => "has a plan that was found later".to_owned(),
         };
         let value = Some(model.parameter_count() as f64);
         Ok(Rejected { what: format!("models/{}", model.id()), value, reason })

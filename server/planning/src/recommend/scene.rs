@@ -223,6 +223,7 @@ impl Scene {
             stage_actions: Vec::new(),
             allowed: Some(allowed),
             chunks: None,
+            grow: None,
             copy_pace: CopyPace { host: Some(4e6), peer: Some(8e6) },
             virtual_stages: 1,
             global_batch_size: 0,

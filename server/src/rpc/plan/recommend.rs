@@ -13,7 +13,7 @@ use loadmaster_planning::search::Stop;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::{ProfileName, checked_kind};
-use loadmaster_proto::plan::chunked::GrownModel;
+use loadmaster_proto::plan::grown::GrownModel;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::wire::{field, v1};
@@ -57,7 +57,7 @@ impl Plans {
         let limit = limit(asked.search_seconds);
         let document = std::mem::take(&mut request.profile_document);
         let candidates = std::mem::take(&mut request.candidate_profiles);
-        let grown = asked.chunks.as_ref().and_then(|chunks| chunks.grow.clone());
+        let grown = asked.grow.clone();
         if asked.objective() != Objective::MaxModel || grown.is_some() {
             if !candidates.is_empty() {
                 let why =
@@ -80,15 +80,8 @@ impl Plans {
             };
         }
         if !request.profile.is_empty() || !document.is_empty() {
-            // Models grow in chunks alone, beside which no actions are chosen.
-            let or_grown = match (&asked.chunks, &asked.allowed) {
-                (Some(_), _) => ", or name what of it grows (`grow`)",
-                (None, None) => ", or name what of it grows in chunks (`grow`, with `memory_mode`)",
-                (None, Some(_)) => "",
-            };
-            let why = format!(
-                "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out{or_grown}"
-            );
+            let why = "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out, or name what of it \
+                       grows (`grow`)";
             return Err(Invalid::field("profile", why).into());
         }
         in_range("candidate_profiles", candidates.len(), 1..=MAX_PROFILES)?;
@@ -116,10 +109,10 @@ impl Plans {
     ) -> Result<Recommended, ApiError> {
         let family = self.family(&question.chain.profile).await?;
         let search = move |stop: &Stop| Ok(question.largest_of(&family, &grown, stop)?);
-        let (Grown { zoo, model, plan }, search_seconds) = self.searches.run(limit, search).await?;
+        let (Grown { zoo, model, plan, others }, search_seconds) = self.searches.run(limit, search).await?;
         self.store.put_model(&model, &ModelSource::Zoo(zoo)).await?;
         // Asked again it stores the model again, which may have been deleted.
-        Ok(Recommended { plan, others: Vec::new(), search_seconds, is_final: false })
+        Ok(Recommended { plan, others, search_seconds, is_final: false })
     }
 
     async fn searched(

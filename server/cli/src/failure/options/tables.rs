@@ -85,6 +85,8 @@ macro_rules! chunks {
             (concat!($choices, ".host_copies"), "--host-copy*"),
             (concat!($choices, ".embeddings"), "--chunk-embedding*"),
             (concat!($choices, ".activations"), "--chunk-activations*"),
+            (concat!($choices, ".residencies"), "--chunk-residency*"),
+            (concat!($choices, ".sizes"), "--chunk-sizes"),
             (concat!($choices, ".on_device"), "--chunks-on-device"),
             (concat!($choices, ".ahead"), "--fetch-ahead"),
             (concat!($choices, ".behind"), "--leave-behind"),

@@ -16,6 +16,11 @@ pub(super) struct ChunkOptions {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse::chunk_elements, requires = "memory")]
     chunk_size: Vec<i64>,
 
+    /// Choose from the sizes of PatrickStar's grids, or from all sums of neighbouring modules (breakpoints): the 64 that waste least
+    /// [default: as without --chunk-size].
+    #[arg(long, value_parser = choice::<v1::ChunkSizes>(), requires = "memory", conflicts_with = "chunk_size")]
+    chunk_sizes: Option<v1::ChunkSizes>,
+
     /// How tensors lie in chunks, or several ways to choose from [default: aligned].
     #[arg(long, value_delimiter = ',', value_parser = choice::<v1::ChunkLayout>(), requires = "memory")]
     chunk_layout: Vec<v1::ChunkLayout>,
@@ -37,6 +42,11 @@ pub(super) struct ChunkOptions {
     /// device where --launcher is to train it].
     #[arg(long, value_delimiter = ',', value_parser = choice::<v1::ActivationPlace>(), requires = "memory")]
     chunk_activations: Vec<v1::ActivationPlace>,
+
+    /// Which chunk leaves where there is no room: the one whose next use is farthest (belady), whose last use is longest ago
+    /// (lru), or that came first (fifo); or none, as all parameters stay (static) [default: belady,static].
+    #[arg(long, value_delimiter = ',', value_parser = choice::<v1::ResidencyRule>(), requires = "memory")]
+    chunk_residency: Vec<v1::ResidencyRule>,
 
     /// How many chunks are on the device for good, with their optimizer state, and are updated there; each rank's part of them
     /// where devices share chunks [default: as many as are best].
@@ -78,6 +88,8 @@ impl ChunkOptions {
             host_copies: self.host_copy.iter().copied().map(Into::into).collect(),
             embeddings: self.chunk_embedding.iter().copied().map(Into::into).collect(),
             activations: self.chunk_activations.iter().copied().map(Into::into).collect(),
+            residencies: self.chunk_residency.iter().copied().map(Into::into).collect(),
+            sizes: self.chunk_sizes.unwrap_or_default().into(),
             on_device: self.chunks_on_device,
             ahead: self.fetch_ahead,
             behind: self.leave_behind,

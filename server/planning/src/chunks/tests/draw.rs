@@ -9,6 +9,9 @@ use loadmaster_proto::chunks::layout::Chunk;
 use loadmaster_proto::chunks::lists::List;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::rule::ResidencyRule;
+use loadmaster_proto::chunks::residency::uses::PayloadUses;
+use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{
     ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
@@ -231,10 +234,18 @@ prop_compose! {
             2 => Just(vec![ActivationPlace::Device]), 1 => some(&[ActivationPlace::Device, ActivationPlace::Host]),
         ],
         points in proptest::collection::vec(points(), 1..3),
+        (residencies, update) in (
+            prop_oneof![
+                3 => Just(vec![ResidencyRule::Belady, ResidencyRule::Static]), 1 => Just(vec![ResidencyRule::Static]), 1 => some(&ResidencyRule::ALL),
+            ],
+            prop_oneof![4 => Just(UpdateTime::OnArrival), 1 => Just(UpdateTime::AfterBackward)],
+        ),
     ) -> ChunkChoices {
+        // What is updated behind the backward pass has a copy on the host.
+        let host_copies = if update == UpdateTime::AfterBackward { vec![HostCopy::Kept] } else { host_copies };
         let sizes = shares.iter().map(|share| (parameters * share / 100).max(1)).collect();
         ChunkChoices {
-            layouts, orders, recomputes, host_copies, embeddings, activations, points, on_device, staging,
+            layouts, orders, recomputes, host_copies, embeddings, activations, residencies, points, on_device, staging, update,
             sizes: TriedSizes::Named(sizes),
             ahead: 0..=ahead, behind: 0..=behind,
             kernel: StepKernel::OnePass,
@@ -346,7 +357,7 @@ fn stage(
         host_copy,
         staging: question.choices.staging,
         moves: ChunkMoves::Dropped,
-        update: UpdateTime::OnArrival,
+        update: question.choices.update,
         kernel: question.choices.kernel,
         embedding,
         on_device: Vec::new(),
@@ -369,11 +380,41 @@ fn ranked(chunks: &Chunks, stage: &ChunkedStage) -> Vec<usize> {
     all.into_iter().map(|of| of.2).collect()
 }
 
+/// Visits of parameters that are on the device from the first step to the last; gradients that are apart are there from the first of
+/// them, and have a step to leave in.
+pub(super) fn all_there(chunks: &Chunks) -> Vec<Visit> {
+    let steps = chunks.uses.steps();
+    let used = chunks.uses.payloads().iter().filter(|of| !of.steps.is_empty());
+    let of = |of: &PayloadUses| {
+        let [first, last] = [of.steps[0], of.steps[of.steps.len() - 1]];
+        let apart = of.payload.is_gradients;
+        Visit {
+            payload: of.payload,
+            fetched: if apart { first } else { 0 },
+            needed: first,
+            leaves: last + 1,
+            freed: if apart { steps.min(last + 2) } else { steps },
+        }
+    };
+    used.map(of).collect()
+}
+
 /// Whether a stage has room in every step, and its host memory suffices.
 fn has_room(question: &ChunkQuestion, stage: &ChunkedStage, chunks: &Chunks, costs: &StepCosts) -> bool {
     let room: Option<Vec<u64>> =
         costs.needed.iter().map(|needed| question.capacity.0.checked_sub(*needed)).collect();
-    let fits = room.is_some_and(|room| stage.paged(Paging::AT_NEED, chunks, &room).is_ok());
+    let is_static = question.choices.residencies == [ResidencyRule::Static];
+    let fits = room.is_some_and(|room| {
+        if is_static {
+            let held = |step: usize| -> u64 {
+                let there = all_there(chunks).into_iter().filter(|of| (of.fetched..of.freed).contains(&step));
+                there.map(|of| chunks.payload_bytes(of.payload.chunk)).sum::<u64>() + chunks.on_device_bytes()
+            };
+            room.iter().enumerate().all(|(step, &room)| held(step) <= room)
+        } else {
+            stage.paged(Paging::AT_NEED, chunks, &room).is_ok()
+        }
+    });
     fits && chunks.host.bytes + costs.pool.0 <= question.host_memory.0
 }
 

@@ -6,6 +6,7 @@ mod clock;
 mod draw;
 mod outliers;
 mod room;
+mod sizes;
 mod spans;
 mod tight;
 mod weighed;

@@ -4,15 +4,16 @@ use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::may_leave_unfinished;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::{Decided, Gap, Paging, gaps};
+use loadmaster_proto::chunks::residency::rule::ResidencyRule;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::training::RecomputePolicy;
 use proptest::prelude::*;
 
-use super::draw::{Case, simulate, stages};
+use super::draw::{Case, all_there, simulate, stages};
 use crate::chunks::held::resident;
-use crate::chunks::{Lanes, StepCosts};
+use crate::chunks::{ChunkChoices, Lanes, StepCosts};
 
 /// Whether a visit has memory in a step.
 pub(super) fn is_held(visit: &Visit, step: usize) -> bool {
@@ -102,22 +103,26 @@ const RENEWED: [(usize, usize); 8] = [(0, 0), (4, 1), (4, 2), (4, 6), (2, 1), (2
 /// Every choice that there is room for, with as few chunks on the device as the host needs, as many as there is room for, or a
 /// power of two between.
 pub(super) fn weighed(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
-    weighed_with(case, &[HASTE], |stage, chunks, (paging, room)| {
-        vec![stage.paged(paging, chunks, room).unwrap()]
+    weighed_with(case, &[HASTE], |stage, chunks, visits| match visits {
+        Some((paging, room)) => vec![stage.paged(paging, chunks, room).unwrap()],
+        None => vec![all_there(chunks)],
     })
 }
 
 /// The same choices, whose visits begin earlier, later, or in their iteration alone.
 pub(super) fn weighed_otherwise(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
-    weighed_with(case, &OTHER_HASTE, |stage, chunks, (paging, room)| {
-        vec![stage.paged(paging, chunks, room).unwrap()]
+    weighed_with(case, &OTHER_HASTE, |stage, chunks, visits| {
+        visits.map(|(paging, room)| stage.paged(paging, chunks, room).unwrap()).into_iter().collect()
     })
 }
 
 /// The same choices, where payloads of unlike bytes are there in any of the gaps between their uses, if those are four at most.
 pub(super) fn weighed_outliers(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
     let hastes: Vec<_> = [HASTE].into_iter().chain(OTHER_HASTE).collect();
-    weighed_with(case, &hastes, |stage, chunks, (paging, room)| {
+    weighed_with(case, &hastes, |stage, chunks, visits| {
+        let Some((paging, room)) = visits.filter(|(paging, _)| paging.eviction == Eviction::Belady) else {
+            return Vec::new();
+        };
         let spills = |of: &PayloadUses| {
             let is_on_device = stage.on_device.contains(&of.payload.chunk);
             may_leave_unfinished(stage.host_copy, &chunks.sharing, is_on_device, of)
@@ -143,10 +148,27 @@ pub(super) fn weighed_outliers(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
     })
 }
 
+/// Every rule for who leaves, with each number of steps ahead and behind; none where all parameters stay.
+fn pagings(choices: &ChunkChoices) -> Vec<Paging> {
+    let mut all = Vec::new();
+    for rule in &choices.residencies {
+        let eviction = match rule {
+            ResidencyRule::Belady => Eviction::Belady,
+            ResidencyRule::Lru => Eviction::Lru,
+            ResidencyRule::Fifo => Eviction::Fifo,
+            ResidencyRule::Static => continue,
+        };
+        for ahead in choices.ahead.clone() {
+            all.extend(choices.behind.clone().map(|behind| Paging { eviction, ahead, behind }));
+        }
+    }
+    all
+}
+
 fn weighed_with(
     case: &Case,
     hastes: &[Option<(usize, usize)>],
-    visits: impl Fn(&ChunkedStage, &Chunks, (Paging, &[u64])) -> Vec<Vec<Visit>>,
+    visits: impl Fn(&ChunkedStage, &Chunks, Option<(Paging, &[u64])>) -> Vec<Vec<Visit>>,
 ) -> Vec<(EmbeddingPlace, Lanes)> {
     let mut all = Vec::new();
     let mut fit: Vec<(ChunkedStage, RecomputePolicy, Chunks, StepCosts)> = Vec::new();
@@ -167,17 +189,18 @@ fn weighed_with(
             continue;
         }
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-        for ahead in case.question.choices.ahead.clone() {
-            for behind in case.question.choices.behind.clone() {
-                let paging = Paging { eviction: Eviction::Belady, ahead, behind };
-                for paged in visits(stage, chunks, (paging, &room)) {
-                    for &haste in hastes {
-                        let visits = begun_before(case, (stage, chunks, costs), &paged, haste);
-                        let stage =
-                            ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage.clone() };
-                        all.push((stage.embedding, simulate(&case.question, &stage, chunks, costs)));
-                    }
-                }
+        let mut add = |paged: Vec<Visit>, haste: Option<(usize, usize)>| {
+            let visits = begun_before(case, (stage, chunks, costs), &paged, haste);
+            let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage.clone() };
+            all.push((stage.embedding, simulate(&case.question, &stage, chunks, costs)));
+        };
+        let rules = pagings(&case.question.choices);
+        if rules.is_empty() {
+            visits(stage, chunks, None).into_iter().for_each(|there| add(there, None));
+        }
+        for paging in rules {
+            for paged in visits(stage, chunks, Some((paging, &room))) {
+                hastes.iter().for_each(|&haste| add(paged.clone(), haste));
             }
         }
     }
@@ -187,28 +210,14 @@ fn weighed_with(
 /// The same choices where all parameters are on the device from the first step to the last, if there is room.
 pub(super) fn weighed_all_there(case: &Case) -> Vec<Lanes> {
     let mut all = Vec::new();
+    if !case.question.choices.residencies.contains(&ResidencyRule::Static) {
+        return all;
+    }
     stages(case, |stage, _, chunks, costs, has_room| {
         if !has_room {
             return;
         }
-        let steps = costs.needed.len();
-        let visits: Vec<Visit> = chunks
-            .uses
-            .payloads()
-            .iter()
-            .filter(|of| !of.steps.is_empty())
-            .map(|of| {
-                let [first, last] = [of.steps[0], of.steps[of.steps.len() - 1]];
-                let apart = of.payload.is_gradients;
-                Visit {
-                    payload: of.payload,
-                    fetched: if apart { first } else { 0 },
-                    needed: first,
-                    leaves: last + 1,
-                    freed: if apart { steps.min(last + 2) } else { steps },
-                }
-            })
-            .collect();
+        let visits = all_there(chunks);
         let Ok(told) = stage.told(chunks, &visits) else { return };
         let held = resident(chunks, &told);
         if !held.iter().zip(&costs.needed).all(|(held, needed)| held + needed <= case.question.capacity.0) {
@@ -226,7 +235,9 @@ pub(super) fn weighed_all_there(case: &Case) -> Vec<Lanes> {
             let renewed = |of: &Visit| {
                 let later = later_completions(stage, chunks, of.payload.chunk);
                 match later.get(completions.wrapping_sub(1)) {
-                    Some(&at) if early.contains(&of) => Visit { fetched: at, freed: at, ..*of },
+                    Some(&at) if early.contains(&of) && stage.update == UpdateTime::OnArrival => {
+                        Visit { fetched: at, freed: at, ..*of }
+                    }
                     _ => *of,
                 }
             };

@@ -3,6 +3,7 @@
 use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::remedies::Remedy;
@@ -112,14 +113,12 @@ pub enum RecommendError {
         remedies: Vec<Remedy>,
     },
     /// There is no room for a training in chunks.
-    #[error("{}{}{}{}", .lack, at(.moment, .device), no_more_than(*.most), no_more_of_host(*.host))]
+    #[error("{}{}{}{}", .lack, at(.step.as_deref()), no_more_than(*.most), no_more_of_host(*.host))]
     NoRoomInChunks {
         /// The choice that lacks least, what it lacks, and what would help.
         lack: Box<NoRoom>,
-        /// The step that lacks memory of the device, in words; empty where the host alone lacks.
-        moment: String,
-        /// That device, as people know it.
-        device: String,
+        /// The step that lacks memory of the device; none where the host alone lacks.
+        step: Option<Box<LackingStep>>,
         /// The most that the request allows on it, where that is less than it has.
         most: Option<Bytes>,
         /// All that its node's host has, where more of it would help.
@@ -147,6 +146,19 @@ pub enum RecommendError {
         /// What would help; each was checked.
         remedies: Vec<Remedy>,
     },
+}
+
+/// A step of a training in chunks that lacks memory of its device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LackingStep {
+    /// What is done in it, for people.
+    pub told: String,
+    /// Name of the layer that does it.
+    pub layer: String,
+    /// The device, as people know it.
+    pub device: String,
+    /// The ledger that its bytes are of.
+    pub ledger: Ledger,
 }
 
 impl RecommendError {
@@ -230,8 +242,10 @@ fn no_more_of_host(host: Option<Bytes>) -> String {
 }
 
 /// Which moment of which device lacks memory.
-fn at(moment: &str, device: &str) -> String {
-    if moment.is_empty() { String::new() } else { format!(" (that step of {device} is the {moment})") }
+fn at(step: Option<&LackingStep>) -> String {
+    step.map_or_else(String::new, |LackingStep { told, device, ledger, .. }| {
+        format!(" (that step of {device} is the {told}; what lacks there is {ledger} bytes)")
+    })
 }
 
 fn no_plan(reason: &str, remedies: &[Remedy]) -> String {

@@ -21,7 +21,7 @@ mod restriction;
 mod runners_up;
 mod why_not;
 
-pub use error::{QuestionError, RecommendError};
+pub use error::{LackingStep, QuestionError, RecommendError};
 pub use recommendation::{Recommendation, recommend};
 pub use remedies::Remedy;
 #[cfg(test)]

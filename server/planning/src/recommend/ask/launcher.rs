@@ -28,6 +28,18 @@ pub enum CutUnit {
     Nowhere,
 }
 
+/// What a launcher has of parameters and optimizer state that leave the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InChunks {
+    /// Nothing.
+    Never,
+    /// What ZeRO-Offload and PatrickStar published: one micro-batch after the other, the host keeps what layers compute with, and
+    /// updates it behind the backward pass.
+    AsPublished,
+    /// Whatever a plan says.
+    Anything,
+}
+
 /// What one launcher can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
@@ -54,7 +66,7 @@ pub struct Rules {
     /// Whether two stages may share a weight (a head that is tied to the embedding).
     pub shared_weights: bool,
     /// Whether it keeps parameters and optimizer state in chunks, or partitions of its own, that leave the device.
-    pub chunks: bool,
+    pub chunks: InChunks,
     /// Whether devices may have several stages in turn (Megatron-LM's virtual pipeline stages).
     pub takes_turns: bool,
     /// Whether its stages pass fp32 on to each other; otherwise a model in fp32 is one stage.
@@ -84,7 +96,7 @@ const MEGATRON: Rules = Rules {
     recomputing: Recomputing::Alike(&[Counted::FirstBlocks, Counted::BlocksAtOnce]),
     offloads: &[],
     shared_weights: true,
-    chunks: false,
+    chunks: InChunks::Never,
     takes_turns: true,
     passes_fp32: true,
     note: "Megatron pads the vocabulary to a multiple of 128 times the tensor degree: the ends of the model \
@@ -129,7 +141,7 @@ const TABLE: [Rules; 14] = [
         takes_turns: false,
         recomputing: Recomputing::Alike(&[Counted::TrainedAtOnce]),
         cut: CutUnit::Layer,
-        chunks: true,
+        chunks: InChunks::AsPublished,
         note: "DeepSpeed keeps each stage's output until its backward pass: in flight × output bytes more than \
                predicted on every stage but the last",
         ..MEGATRON
@@ -140,7 +152,7 @@ const TABLE: [Rules; 14] = [
         recomputing: Recomputing::FirstBlocksOfEach,
         policies: LAYERS,
         recompute_per_stage: true,
-        chunks: true,
+        chunks: InChunks::AsPublished,
         note: "Colossal-AI pads the vocabulary to a multiple of 64 times the tensor degree; its default rank \
                order is not the plan's, set dp_outside=False",
         ..MEGATRON
@@ -232,7 +244,7 @@ const TABLE: [Rules; 14] = [
             Block::Gradients,
             Block::Optimizer,
         ],
-        chunks: true,
+        chunks: InChunks::Anything,
         note: "",
         ..MEGATRON
     },

@@ -21,7 +21,7 @@ mod wish;
 
 pub use batches::{batches, least_share, left_out, recompute, schedules};
 pub use chain::ProfiledChain;
-pub use launcher::{CutUnit, Rules};
+pub use launcher::{CutUnit, InChunks, Rules};
 pub(super) use reach::Reach;
 pub(super) use recomputing::{Choices, Runs};
 pub use recomputing::{Counted, Recomputing};

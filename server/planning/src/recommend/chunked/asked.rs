@@ -1,24 +1,29 @@
 //! What a request leaves to choose of a training in chunks, and what of it no such training can do.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::stage::UpdateTime;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::FixedChunks;
-use loadmaster_proto::plan::objective::{Objective, SearchMode};
+use loadmaster_proto::plan::objective::{Launcher, Objective, SearchMode};
+use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::{ChunksQuestion, Scene};
 use crate::chunks::{ChunkChoices, TriedSizes};
-use crate::recommend::ask::Rules;
+use crate::recommend::ask::{InChunks, Rules};
 use crate::search::Unit;
 
 /// Where a request names where the table of tokens may be.
 const EMBEDDINGS: &str = "chunks.embeddings";
 /// Where choices of a search are named in a request.
-const NAMES: [(&str, &str); 11] = [
+const NAMES: [(&str, &str); 12] = [
     ("sizes", "chunks.chunk_elements"),
+    ("grid", "chunks.sizes"),
     ("layouts", "chunks.layouts"),
     ("orders", "chunks.orders"),
     ("host_copies", "chunks.host_copies"),
@@ -66,7 +71,8 @@ impl ChunksQuestion<'_> {
     /// Names the first field that contradicts a training in chunks, and what to do.
     pub(in crate::recommend) fn check(&self) -> Result<(), Invalid> {
         let refuse = |field: &str, why: String| Err(Invalid::field(field, why));
-        if let Some(Rules { launcher, .. }) = self.wish.rules.filter(|rules| !rules.chunks) {
+        if let Some(Rules { launcher, .. }) = self.wish.rules.filter(|rules| rules.chunks == InChunks::Never)
+        {
             let why = format!(
                 "is {launcher}, which has no chunks or partitions that leave the device: name colossal-ai or deepspeed, or \
                  leave out `memory_mode`"
@@ -106,7 +112,38 @@ impl ChunksQuestion<'_> {
                 .to_owned();
             return refuse(&format!("constraints.{field}"), why);
         }
-        Ok(())
+        self.check_published()
+    }
+
+    /// # Errors
+    /// Names a choice that the launcher, which does as others published, does not have.
+    fn check_published(&self) -> Result<(), Invalid> {
+        let Some(launcher) = self.published_by() else { return Ok(()) };
+        let FixedChunks { orders, host_copies, embeddings, activations, .. } = &self.asked.fixed;
+        let refuse = |field: &str, named: String, own: &dyn Display| {
+            let why = format!(
+                "are {named}, and {launcher} has {own} alone: name that, leave it out, or leave out `launcher`"
+            );
+            Err(Invalid::field(format!("chunks.{field}"), why))
+        };
+        if let Some(named) = others(orders, PUBLISHED.order) {
+            return refuse("orders", named, &PUBLISHED.order);
+        }
+        if let Some(named) = others(host_copies, PUBLISHED.host_copy) {
+            return refuse("host_copies", named, &PUBLISHED.host_copy);
+        }
+        if let Some(named) = others(embeddings, PUBLISHED.embedding) {
+            return refuse("embeddings", named, &PUBLISHED.embedding);
+        }
+        match others(activations, PUBLISHED.activations) {
+            Some(named) => refuse("activations", named, &PUBLISHED.activations),
+            None => Ok(()),
+        }
+    }
+
+    /// The launcher, where it does as others published.
+    fn published_by(&self) -> Option<Launcher> {
+        self.wish.rules.filter(|rules| rules.chunks == InChunks::AsPublished).map(|rules| rules.launcher)
     }
 
     /// An objective that is none of a training in one stage.
@@ -121,14 +158,24 @@ impl ChunksQuestion<'_> {
 
     /// What may be chosen.
     pub(super) fn choices(&self) -> ChunkChoices {
-        let default = ChunkChoices::on(&self.writer.chain.device_kind);
+        let usual = ChunkChoices::on(&self.writer.chain.device_kind);
+        let default = match self.published_by() {
+            Some(_) => PUBLISHED.of(usual),
+            // Of no launcher nobody has trained with them on the host.
+            None if self.wish.rules.is_some() => {
+                ChunkChoices { activations: vec![ActivationPlace::Device], ..usual }
+            }
+            None => usual,
+        };
         let FixedChunks {
             layouts,
             sizes,
+            grid,
             orders,
             host_copies,
             embeddings,
             activations,
+            residencies,
             on_device,
             ahead,
             behind,
@@ -139,12 +186,17 @@ impl ChunksQuestion<'_> {
             |named: Option<usize>, free: RangeInclusive<usize>| named.map_or(free, |named| named..=named);
         ChunkChoices {
             layouts: or_all(layouts, default.layouts),
-            sizes: if sizes.is_empty() { default.sizes } else { TriedSizes::Named(sizes) },
+            sizes: match grid {
+                _ if !sizes.is_empty() => TriedSizes::Named(sizes),
+                Some(grid) => TriedSizes::Best(grid),
+                None => default.sizes,
+            },
             orders: or_all(orders, default.orders),
             recomputes: or_all(self.asked.recomputes.clone(), default.recomputes),
             host_copies: or_all(host_copies, default.host_copies),
             embeddings: or_all(embeddings, default.embeddings),
-            activations: or_all(activations, self.trained_activations()),
+            activations: or_all(activations, default.activations),
+            residencies: or_all(residencies, default.residencies),
             ahead: or(ahead, default.ahead),
             behind: or(behind, default.behind),
             on_device: on_device.or(default.on_device),
@@ -153,14 +205,44 @@ impl ChunksQuestion<'_> {
             ..default
         }
     }
+}
 
-    /// Where activations may be unless it is said: of no launcher nobody has trained with them on the host.
-    fn trained_activations(&self) -> Vec<ActivationPlace> {
-        match self.wish.rules {
-            None => ChunkChoices::default().activations,
-            Some(_) => vec![ActivationPlace::Device],
+/// What ZeRO-Offload and PatrickStar have of each choice.
+struct Published {
+    order: ChunkOrder,
+    host_copy: HostCopy,
+    embedding: EmbeddingPlace,
+    activations: ActivationPlace,
+    update: UpdateTime,
+}
+
+const PUBLISHED: Published = Published {
+    order: ChunkOrder::MicroBatch,
+    host_copy: HostCopy::Kept,
+    embedding: EmbeddingPlace::Chunk,
+    activations: ActivationPlace::Device,
+    update: UpdateTime::AfterBackward,
+};
+
+impl Published {
+    /// These choices without what others do not have.
+    fn of(&self, usual: ChunkChoices) -> ChunkChoices {
+        let &Self { order, host_copy, embedding, activations, update } = self;
+        ChunkChoices {
+            orders: vec![order],
+            host_copies: vec![host_copy],
+            embeddings: vec![embedding],
+            activations: vec![activations],
+            update,
+            ..usual
         }
     }
+}
+
+/// What is named besides the one that there is; none where nothing is.
+fn others<T: Copy + PartialEq + Display>(named: &[T], own: T) -> Option<String> {
+    let others: Vec<String> = named.iter().filter(|of| **of != own).map(ToString::to_string).collect();
+    (!others.is_empty()).then(|| others.join(", "))
 }
 
 fn or_all<T>(named: Vec<T>, all: Vec<T>) -> Vec<T> {

@@ -236,11 +236,11 @@ impl Scene<'_> {
                 let all = lack.remedies.len();
                 lack.remedies.retain(|remedy| share.is_none_or(|share| more(remedy) <= share));
                 let host = host.filter(|_| lack.remedies.len() < all);
-                let (moment, device) = (self.moment(&lack), self.devices.told());
+                let step = self.lacking(&lack).map(Box::new);
                 let allowed = self.devices.capacity;
                 let has_more = self.devices.placed.iter().any(|placed| placed.capacity > allowed.0);
                 let most = has_more.then_some(allowed);
-                RecommendError::NoRoomInChunks { moment, device, lack, most, host }.into()
+                RecommendError::NoRoomInChunks { step, lack, most, host }.into()
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
 use loadmaster_proto::plan::objective::Objective;
@@ -13,7 +14,7 @@ use super::objectives::certified;
 use super::{better, several};
 use crate::chunks::{ChunkChoice, NoRoom};
 use crate::predict::{Prediction, PredictionError, Predictor, StageSetting};
-use crate::recommend::answer::{QuestionError, RecommendError};
+use crate::recommend::answer::{LackingStep, QuestionError, RecommendError};
 use crate::recommend::plan::NamedPlan;
 use crate::recommend::scene::Scene;
 
@@ -50,9 +51,19 @@ fn no_room() -> QuestionError {
         on_device: 0,
     };
     let lack = NoRoom { choice, devices: 1, device: Some((3, Bytes(77))), host: None, remedies: Vec::new() };
-    let (moment, device) = ("forward pass".to_owned(), "node/0".to_owned());
-    RecommendError::NoRoomInChunks { lack: Box::new(lack), moment, device, most: Some(Bytes(5)), host: None }
-        .into()
+    let step = LackingStep {
+        told: "forward pass".to_owned(),
+        layer: "block.0".to_owned(),
+        device: "node/0".to_owned(),
+        ledger: Ledger::Allocated,
+    };
+    RecommendError::NoRoomInChunks {
+        lack: Box::new(lack),
+        step: Some(Box::new(step)),
+        most: Some(Bytes(5)),
+        host: None,
+    }
+    .into()
 }
 
 fn late(is_proof: bool) -> QuestionError {
@@ -227,7 +238,6 @@ fn a_profile_that_knows_no_chunks_says_so() {
                 recomputes: Vec::new(),
                 host_memory: Bytes(1 << 30),
                 host_update,
-                grow: None,
             });
         });
         let told = asked.answer().unwrap_err().to_string();

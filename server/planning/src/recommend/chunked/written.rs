@@ -14,7 +14,7 @@ use super::objectives::Best;
 use super::{SOLVER, Scene, Trained};
 use crate::chunks::{ChunkPlan, Held, NoRoom, interval, larger};
 use crate::predict::forecast::on_top;
-use crate::recommend::answer::QuestionError;
+use crate::recommend::answer::{LackingStep, QuestionError};
 
 impl Scene<'_> {
     /// The plan, without what proves it and what others come to.
@@ -118,9 +118,9 @@ impl Scene<'_> {
         )
     }
 
-    /// A step that lacks room, in words.
-    pub(super) fn moment(&self, lack: &NoRoom) -> String {
-        let Some((step, _)) = lack.device else { return String::new() };
+    /// The step that lacks room of the device; none where the host alone lacks.
+    pub(super) fn lacking(&self, lack: &NoRoom) -> Option<LackingStep> {
+        let (step, _) = lack.device?;
         let own = self.question.writer.training;
         let batch = self.batches.first();
         let training = TrainingSpec {
@@ -130,19 +130,24 @@ impl Scene<'_> {
             ..own
         };
         let steps = Steps::of_chunks(&training, self.model.layers().len(), lack.choice.order);
-        let named = |layer: usize| self.model.layers().get(layer).map_or("", |layer| layer.name.as_str());
-        match steps.all().get(step) {
-            Some(Step::Forward { micro_batch, layer } | Step::Again { micro_batch, layer }) => {
-                format!("forward pass of micro-batch {micro_batch} through layer {layer} ({})", named(*layer))
+        let pass = |what: &str, micro_batch: u32, layer: usize| {
+            let name = self.model.layers().get(layer).map_or("", |layer| layer.name.as_str());
+            let told = format!("{what} pass of micro-batch {micro_batch} through layer {layer} ({name})");
+            (told, name.to_owned())
+        };
+        let (told, layer) = match steps.all().get(step) {
+            Some(&(Step::Forward { micro_batch, layer } | Step::Again { micro_batch, layer })) => {
+                pass("forward", micro_batch, layer)
             }
-            Some(Step::Backward { micro_batch, layer }) => {
-                format!(
-                    "backward pass of micro-batch {micro_batch} through layer {layer} ({})",
-                    named(*layer)
-                )
-            }
-            _ => format!("step {step}"),
-        }
+            Some(&Step::Backward { micro_batch, layer }) => pass("backward", micro_batch, layer),
+            _ => (format!("step {step}"), String::new()),
+        };
+        Some(LackingStep {
+            told,
+            layer,
+            device: self.devices.told(),
+            ledger: self.devices.chain.predictor.ledger(),
+        })
     }
 }
 

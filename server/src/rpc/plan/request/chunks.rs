@@ -2,8 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks, GrownModel, MemoryMode};
-use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks, MemoryMode};
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::wire::{field, v1};
 
@@ -47,7 +46,6 @@ pub(super) fn asked(request: &v1::RecommendPlanRequest) -> Result<Option<AskedCh
         host_memory: field::<Option<Bytes>, _>("host_memory_bytes", request.host_memory_bytes)?
             .unwrap_or(Bytes(0)),
         host_update: host_update(request.host_update_rate)?,
-        grow: grow(request)?,
     }))
 }
 
@@ -58,7 +56,6 @@ fn of_none(request: &v1::RecommendPlanRequest) -> Result<(), Invalid> {
     for (field, is_named) in [
         (chosen.as_deref().unwrap_or_default(), chosen.is_some()),
         ("host_update_rate", request.host_update_rate != 0.0),
-        ("grow", request.grow.is_some()),
     ] {
         if is_named {
             let why = "is about a training in chunks: name `memory_mode` MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or leave it \
@@ -78,6 +75,8 @@ pub(in crate::rpc::plan) fn first_choice(field: &str, choices: &v1::ChunkChoices
         host_copies,
         embeddings,
         activations,
+        residencies,
+        sizes,
         on_device,
         ahead,
         behind,
@@ -91,6 +90,8 @@ pub(in crate::rpc::plan) fn first_choice(field: &str, choices: &v1::ChunkChoices
         ("host_copies", !host_copies.is_empty()),
         ("embeddings", !embeddings.is_empty()),
         ("activations", !activations.is_empty()),
+        ("residencies", !residencies.is_empty()),
+        ("sizes", *sizes != 0),
         ("on_device", on_device.is_some()),
         ("ahead", ahead.is_some()),
         ("behind", behind.is_some()),
@@ -110,20 +111,6 @@ fn host_update(rate: f64) -> Result<Option<f64>, Invalid> {
     }
     let why = format!("is {rate}, must be above 0 and at most {FASTEST_UPDATE:e} parameters per second");
     Err(Invalid::field("host_update_rate", why))
-}
-
-fn grow(request: &v1::RecommendPlanRequest) -> Result<Option<GrownModel>, Invalid> {
-    let grown: Option<GrownModel> = field("grow", request.grow.clone())?;
-    let objective: Option<Objective> = field("objective", request.objective)?;
-    if grown.is_some() && objective != Some(Objective::MaxModel) {
-        let why = "makes larger models of one: name the objective OBJECTIVE_MAX_MODEL, or leave it out";
-        return Err(Invalid::field("grow", why));
-    }
-    if grown.is_some() && !request.candidate_profiles.is_empty() {
-        let why = "are models to choose from, and `grow` makes them of one: name one of the two";
-        return Err(Invalid::field("candidate_profiles", why));
-    }
-    Ok(grown)
 }
 
 #[cfg(test)]
@@ -150,12 +137,10 @@ mod tests {
         };
         assert_eq!(asked(&v1::RecommendPlanRequest::default()), Ok(None));
         let chunks = Some(v1::ChunkChoices::default());
-        let grow = Some(v1::GrownModel { parameter: "blocks".to_owned(), first: 0, last: 9 });
         assert_eq!(plain(v1::RecommendPlanRequest { chunks, ..some() }), "chunks");
         let chunks = Some(v1::ChunkChoices { ahead: Some(0), staging: 2, ..v1::ChunkChoices::default() });
         assert_eq!(plain(v1::RecommendPlanRequest { chunks, ..some() }), "chunks.ahead");
         assert_eq!(plain(v1::RecommendPlanRequest { host_update_rate: 1e8, ..some() }), "host_update_rate");
-        assert_eq!(plain(v1::RecommendPlanRequest { grow: grow.clone(), ..some() }), "grow");
         let ways = vec![v1::MemoryWay::Host.into()];
         assert_eq!(refused(&v1::RecommendPlanRequest { memory_ways: ways, ..some() }), "memory_ways");
         let blocks = vec![v1::MemoryBlock::Weights.into()];
@@ -163,17 +148,6 @@ mod tests {
         let stage_actions = vec![v1::StageActions::default()];
         assert_eq!(refused(&v1::RecommendPlanRequest { stage_actions, ..some() }), "stage_actions");
         assert_eq!(refused(&v1::RecommendPlanRequest { memory_mode: 9, ..some() }), "memory_mode");
-        assert_eq!(refused(&v1::RecommendPlanRequest { grow: grow.clone(), ..some() }), "grow");
-        let objective = v1::Objective::MaxModel.into();
-        let two = v1::RecommendPlanRequest {
-            grow: grow.clone(),
-            objective,
-            candidate_profiles: vec!["profiles/p".to_owned()],
-            ..some()
-        };
-        assert_eq!(refused(&two), "candidate_profiles");
-        let grown = asked(&v1::RecommendPlanRequest { grow, objective, ..some() }).unwrap().unwrap().grow;
-        assert_eq!(grown.map(|of| (of.first, of.last)), Some((1, 9)));
     }
 
     /// Every number has its range, and is named by its path.
@@ -186,6 +160,9 @@ mod tests {
         assert_eq!(of(v1::ChunkChoices { layouts: vec![7], ..none() }), "chunks.layouts[0]");
         assert_eq!(of(v1::ChunkChoices { embeddings: vec![9], ..none() }), "chunks.embeddings[0]");
         assert_eq!(of(v1::ChunkChoices { chunk_elements: vec![8, 0], ..none() }), "chunks.chunk_elements[1]");
+        assert_eq!(of(v1::ChunkChoices { residencies: vec![5], ..none() }), "chunks.residencies[0]");
+        let sizes = v1::ChunkSizes::GridB.into();
+        assert_eq!(of(v1::ChunkChoices { chunk_elements: vec![8], sizes, ..none() }), "chunks.sizes");
         assert_eq!(of(v1::ChunkChoices { ahead: Some(17), ..none() }), "chunks.ahead");
         assert_eq!(of(v1::ChunkChoices { behind: Some(-1), ..none() }), "chunks.behind");
         assert_eq!(of(v1::ChunkChoices { staging: 65, ..none() }), "chunks.staging");

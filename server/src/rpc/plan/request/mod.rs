@@ -2,6 +2,7 @@
 
 mod chunks;
 mod devices;
+mod grown;
 mod question;
 
 use loadmaster_planning::fleet::MAX_DEVICES;

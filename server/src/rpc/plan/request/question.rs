@@ -80,6 +80,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         stage_actions: field("stage_actions", request.stage_actions.clone())?,
         allowed,
         chunks,
+        grow: super::grown::grown(request)?,
         copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
         virtual_stages: virtual_stages(request.virtual_stages)?,
         global_batch_size: global_batch_size(request.global_batch_size)?,
@@ -450,6 +451,10 @@ mod tests {
         let again = || ways(v1::MemoryWay::Recompute);
         let small = v1::RecommendPlanRequest { smallest_block_bytes: 1, ..again() };
         assert_eq!(field(small), "smallest_block_bytes");
+        for bytes in [-1, i64::MIN] {
+            let none = v1::RecommendPlanRequest { smallest_block_bytes: bytes, ..ways(v1::MemoryWay::Peer) };
+            assert_eq!(field(none), "smallest_block_bytes");
+        }
         let blocks = v1::RecommendPlanRequest { memory_blocks: memory_blocks.clone(), ..again() };
         assert_eq!(field(blocks), "memory_blocks");
         asked(v1::RecommendPlanRequest { memory_blocks, ..ways(v1::MemoryWay::Peer) });

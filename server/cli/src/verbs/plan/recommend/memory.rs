@@ -24,8 +24,7 @@ pub(super) struct Memory {
 
     /// For max-model: the models to choose from, which are the profile's with other values of one parameter, as `model
     /// create` names it: blocks=1..1000, both included, or blocks=1000 for all from 1 on.
-    #[arg(long, value_name = "PARAMETER=RANGE", value_parser = grown, requires = "memory",
-          conflicts_with = "candidate_profiles")]
+    #[arg(long, value_name = "PARAMETER=RANGE", value_parser = grown, conflicts_with_all = ["candidate_profiles", "other_profiles"])]
     pub(super) grow: Option<v1::GrownModel>,
 }
 
@@ -64,7 +63,7 @@ mod tests {
     fn options_become_the_request() {
         let asked = request(
             "--memory chunks --host-memory 64GiB --copy-rates host=12GB/s --chunk-size 4M,16M,65536 --chunk-layout aligned,patrickstar --chunk-order \
-             micro-batch,layer --host-copy kept,made --chunk-embedding host,chunk --chunk-activations host --chunks-on-device 0 --fetch-ahead 2 \
+             micro-batch,layer --host-copy kept,made --chunk-embedding host,chunk --chunk-activations host --chunk-residency lru,static --chunks-on-device 0 --fetch-ahead 2 \
              --leave-behind 0 --chunk-staging 4 --step-kernel tensor-wise --host-update 150M/s --grow blocks=2..1000",
         )
         .unwrap();
@@ -77,6 +76,7 @@ mod tests {
         assert!(chunks.host_copies().eq([v1::HostCopy::Kept, v1::HostCopy::Made]));
         assert!(chunks.embeddings().eq([v1::EmbeddingPlace::Host, v1::EmbeddingPlace::Chunk]));
         assert!(chunks.activations().eq([v1::ActivationPlace::Host]));
+        assert!(chunks.residencies().eq([v1::ResidencyRule::Lru, v1::ResidencyRule::Static]));
         assert_eq!((chunks.on_device, chunks.ahead, chunks.behind), (Some(0), Some(2), Some(0)));
         assert_eq!((chunks.staging, chunks.kernel()), (4, v1::StepKernel::TensorWise));
         assert_eq!(asked.host_update_rate, 150e6);
@@ -94,7 +94,9 @@ mod tests {
             (plain.memory_mode, plain.chunks, plain.host_update_rate, plain.grow),
             (0, None, 0.0, None)
         );
-        let from_one = request("--memory chunks --grow blocks=64").unwrap().grow.unwrap();
+        let grid = request("--memory chunks --chunk-sizes grid-b").unwrap().chunks.unwrap();
+        assert_eq!(grid.sizes(), v1::ChunkSizes::GridB);
+        let from_one = request("--grow blocks=64").unwrap().grow.unwrap();
         assert_eq!((from_one.first, from_one.last), (1, 64));
     }
 
@@ -103,7 +105,6 @@ mod tests {
         for wrong in [
             "--chunk-size 4M",
             "--fetch-ahead 1",
-            "--grow blocks=1..9",
             "--host-update 1M/s",
             "--memory chunks --fetch-ahead 17",
             "--memory chunks --leave-behind -1",
@@ -113,12 +114,15 @@ mod tests {
             "--memory chunks --chunk-order both",
             "--memory chunks --chunk-embedding device",
             "--memory chunks --chunk-activations chunk",
+            "--memory chunks --chunk-residency random",
+            "--memory chunks --chunk-sizes breakpoints --chunk-size 4M",
             "--memory chunks --host-update fast",
             "--memory chunks --grow blocks",
             "--memory chunks --grow =1..2",
             "--memory chunks --grow blocks=3..2",
             "--memory chunks --grow blocks=0..2",
-            "--memory chunks --grow blocks=2 --candidate-profiles a,b",
+            "--grow blocks=2 --candidate-profiles a,b",
+            "--grow blocks=2 --other-profiles a,b",
             "--memory elsewhere",
         ] {
             assert!(request(wrong).is_err(), "{wrong:?}");

@@ -45,6 +45,31 @@ fn steady_iterations_fetch_as_in_the_table() {
     }
 }
 
+proptest! {
+    /// Forward through all and backward with constant room: each sweep fetches what had no room, by the rule that looks
+    /// ahead as by the least recently used. First in, first out fetches no fewer than there are chunks, unless all stay: what it
+    /// lets go behind a turn is what comes next. A layer's micro-batches one after the other are as one.
+    #[test]
+    fn a_palindrome_is_fetched_but_for_what_has_room(
+        (chunks, room) in (1_u64..40).prop_flat_map(|chunks| (Just(chunks), 1..=chunks + 2)), micro_batches in 1_usize..4,
+    ) {
+        let accesses = sweeps(chunks as usize, 1).into_iter();
+        let accesses: Vec<usize> =
+            accesses.flat_map(|chunk| std::iter::repeat_n(chunk, micro_batches)).collect();
+        let rooms = vec![room; accesses.len()];
+        let cycle = AccessCycle::new(accesses, rooms).unwrap();
+        let least = 2 * chunks.saturating_sub(room);
+        for (eviction, fetches) in [
+            (Eviction::Belady, least),
+            (Eviction::Lru, least),
+            (Eviction::Fifo, if least == 0 { 0 } else { least.max(chunks) }),
+        ] {
+            let steady = cycle.steady(eviction).unwrap();
+            prop_assert_eq!(steady.fetches, fetches * steady.iterations, "{:?}", eviction);
+        }
+    }
+}
+
 #[test]
 fn a_cycle_needs_room_for_what_it_accesses() {
     for (chunks, room, field) in

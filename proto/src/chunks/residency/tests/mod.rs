@@ -1,5 +1,6 @@
 //! Uses of small models by hand, and random ones against what is told a second time.
 
+mod closed_form;
 mod host;
 mod naive;
 mod paged;

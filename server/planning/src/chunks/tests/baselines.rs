@@ -130,3 +130,31 @@ fn a_palindrome_is_fetched_alike_by_every_rule() {
         }
     }
 }
+
+/// ZeRO-Offload on one device, of each parameter: s bytes there in every step, s + 12 on the host, and s each way of the link.
+#[test]
+fn a_static_partition_takes_and_moves_what_was_published() {
+    let model = chain(&[(32, false); 17]);
+    let parameters = model.parameter_count();
+    for (precision, scalar) in [(Precision::Bf16, 2), (Precision::Fp32, 4)] {
+        let training = training(precision, 1);
+        let bytes = scalar * parameters;
+        let question = ChunkQuestion {
+            model: model.clone(),
+            training,
+            ranks: 1,
+            shards: 1,
+            capacity: Bytes(1000 + bytes),
+            host_memory: Bytes(bytes + 12 * parameters),
+            rates: RATES,
+            choices: ChunkChoices::default(),
+        };
+        let costs = Costs { training, layers: 16, needed: vec![1000], seconds: vec![1.0], kept: vec![] };
+        let baseline = Baseline::Static(ChunkOrder::Layer);
+        let plan = baseline.plan(&question, &costs, RecomputePolicy::None).unwrap();
+        assert!(plan.resident.iter().all(|&resident| resident == bytes), "{precision}: {:?}", plan.resident);
+        assert_eq!(plan.host_bytes, question.host_memory, "{precision}");
+        assert_eq!((plan.moved.up, plan.moved.down), (bytes, bytes), "{precision}");
+        assert_eq!((plan.moved.gathered, plan.moved.scattered), (0, 0));
+    }
+}

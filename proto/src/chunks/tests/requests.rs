@@ -57,7 +57,11 @@ fn wrong_questions_are_refused() {
             "max_chunk_elements",
             "leave one of the two out",
         ),
-        (v1::ChunkSpec { ranks: 4, group_chunks: 6, ..paper }, "group_chunks", "multiple of ranks (4)"),
+        (
+            v1::ChunkSpec { ranks: 4, group_chunks: 6, ..paper },
+            "group_chunks",
+            "multiple of ranks (4), each of which owns whole chunks: leave it out, or choose the layout aligned",
+        ),
         (v1::ChunkSpec { ranks: -1, ..default() }, "ranks", "out of range"),
         (v1::ChunkSpec { ranks: 1 << 20, ..default() }, "ranks", "must be 1 to 65536"),
         (v1::ChunkSpec { limit: 1_001, ..default() }, "limit", "must be 1 to 1000"),

@@ -5,7 +5,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
-use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::plan::objective::{Launcher, Objective};
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
@@ -207,6 +207,17 @@ fn the_best_number_of_devices_is_bounded_by_all_of_them() {
     assert!(matches!(none, Err(QuestionError::Recommend(RecommendError::NoRoomInChunks { .. }))));
 }
 
+/// All is left to choose, with a GiB of the host.
+fn in_chunks(host_update: Option<f64>) -> AskedChunks {
+    AskedChunks {
+        or_plain: false,
+        fixed: FixedChunks::default(),
+        recomputes: Vec::new(),
+        host_memory: Bytes(1 << 30),
+        host_update,
+    }
+}
+
 /// Of a profile whose predictor knows no chunks, of a command for example, that is told first, whatever else is said of the host.
 #[test]
 fn a_profile_that_knows_no_chunks_says_so() {
@@ -232,15 +243,32 @@ fn a_profile_that_knows_no_chunks_says_so() {
     for host_update in [None, Some(1e6)] {
         let asked = scene.with(|scene| {
             scene.request.allowed = None;
-            scene.request.chunks = Some(AskedChunks {
-                or_plain: false,
-                fixed: FixedChunks::default(),
-                recomputes: Vec::new(),
-                host_memory: Bytes(1 << 30),
-                host_update,
-            });
+            scene.request.chunks = Some(in_chunks(host_update));
         });
         let told = asked.answer().unwrap_err().to_string();
         assert!(told.contains("`whole/1` cannot tell about training in chunks"), "{told}");
+    }
+}
+
+/// Of a launcher that keeps nothing off the device, whichever it is, no plan in chunks is made: its field is named, and those that do.
+#[test]
+fn launchers_without_chunks_are_refused_by_name() {
+    let scene = Scene::new(Objective::MinIterationTime, 1, 1 << 30);
+    for launcher in Launcher::ALL {
+        let asked = scene.with(|scene| {
+            scene.request.allowed = None;
+            scene.request.goal.launcher = Some(launcher);
+            scene.request.chunks = Some(in_chunks(None));
+        });
+        let refused = match asked.answer() {
+            Err(QuestionError::Invalid(invalid)) => Some(invalid.violations()[0].clone()),
+            _ => None,
+        };
+        let has_chunks = [Launcher::ColossalAi, Launcher::Deepspeed, Launcher::Other].contains(&launcher);
+        let named = refused.filter(|of| of.field == "launcher");
+        assert_eq!(named.is_none(), has_chunks, "{launcher}: {named:?}");
+        let says = format!("is {launcher}, which has no chunks");
+        let remedy = "name colossal-ai or deepspeed, or leave out `memory_mode`";
+        assert!(named.is_none_or(|of| of.description.starts_with(&says) && of.description.ends_with(remedy)));
     }
 }

@@ -97,6 +97,7 @@ pub fn in_chunks(
     for stage in &mut forecast.stages {
         stage.interval = stage.interval.map(|_| expected);
     }
+    forecast.warnings.extend(predictor.besides_chunks().map(str::to_owned));
     forecast.warnings.extend(larger(stage, &chunks));
     let moved = chunks.moved(&told);
     Ok(ChunkedForecast {

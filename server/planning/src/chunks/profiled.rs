@@ -128,7 +128,7 @@ impl ProfiledPasses<'_> {
         all.filter(|all| all.len() == self.model.layers().len()).ok_or_else(|| {
             PredictionError::NotProfiled(
                 "the profile has no times of every layer, which a training in chunks is planned by: profile with \
-                 `--campaign minimal`"
+                 `--campaign minimal`, or give each layer of an imported table `times`"
                     .to_owned(),
             )
         })

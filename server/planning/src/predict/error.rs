@@ -1,7 +1,7 @@
 //! Why a stage has no prediction.
 
 use loadmaster_proto::training::scenario::Scenario;
-use loadmaster_proto::training::stage::Parallelism;
+use loadmaster_proto::training::stage::{Parallelism, StageConfig};
 
 use super::capture::metrics::Setting;
 
@@ -84,7 +84,7 @@ pub enum PredictionError {
         /// Name and version of the predictor.
         predictor: &'static str,
     },
-    /// Only recordings of single layers say what a device holds in each of a model's steps.
+    /// Recordings of single layers say what a device holds in each of a model's steps, and tables of layers about how much.
     #[error(
         "`{predictor}` cannot tell about training in chunks: profile with `--campaign minimal --host-memory BYTES` and without a \
          command, whose predictor can"
@@ -131,6 +131,18 @@ pub enum PredictionError {
         /// Name and version of the predictor.
         predictor: &'static str,
     },
+}
+
+impl PredictionError {
+    /// # Errors
+    /// The stage has a part of so many layers, which are not trained in chunks.
+    pub(super) fn check_whole(stage: &StageConfig, layers: usize) -> Result<(), Self> {
+        let StageConfig { first_layer: first, last_layer: last, .. } = *stage;
+        if first == 0 && last + 1 == layers {
+            return Ok(());
+        }
+        Err(Self::PartInChunks { first, last, layers })
+    }
 }
 
 /// The options of `loadmaster profile run` that measure a scenario.

@@ -27,6 +27,7 @@ mod layer_costs;
 pub mod layer_table;
 mod memo;
 mod moments;
+mod pools;
 mod setting;
 
 use loadmaster_proto::bytes::Bytes;
@@ -107,6 +108,11 @@ pub trait Predictor {
         _actions: &StageActions,
     ) -> Result<Moments, PredictionError> {
         Err(PredictionError::NoChunks { predictor: self.name() })
+    }
+
+    /// What to know of the bytes that it tells besides chunks; none, the default, where they are to the byte.
+    fn besides_chunks(&self) -> Option<&'static str> {
+        None
     }
 
     /// Names of the measurements that the prediction is made from (`runs/…/measurements/…`), in a fixed

@@ -9,9 +9,7 @@ use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::measure::tape::LayerTape;
 use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::actions::StageActions;
-use loadmaster_proto::training::stage::StageConfig;
 
-use super::acted::moved::pools;
 use super::acted::player::Gradients;
 use super::acted::shard::{ActedShard, Scene};
 use super::acted::stored::Stored;
@@ -20,6 +18,7 @@ use super::library::ShardTapes;
 use super::replay::different_shards;
 use super::stage::ReplayStage;
 use super::{Component, margin};
+use crate::predict::pools::in_places;
 use crate::predict::{MOST_BYTES, Moments, Pool, PredictionError, StageSetting, StepBytes};
 
 impl Component {
@@ -30,7 +29,7 @@ impl Component {
         actions: &StageActions,
     ) -> Result<Moments, PredictionError> {
         let key = self.key(setting)?;
-        self.check_whole(setting)?;
+        PredictionError::check_whole(&setting.stage, self.contents.len())?;
         let tapes = self.tapes(key)?;
         self.check_saved(setting, actions, &tapes)?;
         let played = self.played(setting)?;
@@ -86,22 +85,13 @@ impl Component {
         let margin = margin::margin(played.origin, played.is_aligned, self.largest_error);
         // All take as much of the host as the shard that needs most.
         let with_pool = acted.into_iter().map(|shard| {
-            let pools = pools(&shard.away, steps.all().len()).into_iter();
+            let pools = in_places(&shard.away, steps.all().len()).into_iter();
             (pools.into_iter().find(|pool| pool.peer.is_none()), shard.away)
         });
         let bytes = |pool: &Option<Pool>| pool.as_ref().map_or(0, |pool| pool.peak);
         let (pool, away) =
             with_pool.max_by_key(|(pool, _)| bytes(pool)).unwrap_or_else(|| (None, Vec::new()));
         Ok(Moments { curve, upper, margin: Some(margin), origin: played.origin, away, pool })
-    }
-
-    fn check_whole(&self, setting: &StageSetting) -> Result<(), PredictionError> {
-        let StageConfig { first_layer: first, last_layer: last, .. } = setting.stage;
-        let layers = self.contents.len();
-        if first == 0 && last + 1 == layers {
-            return Ok(());
-        }
-        Err(PredictionError::PartInChunks { first, last, layers })
     }
 }
 

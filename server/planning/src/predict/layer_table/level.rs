@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use loadmaster_proto::profile::document::{BytesRow, LayerRows, TimesRow};
+use loadmaster_proto::training::stage::StageConfig;
 
 use super::TablePredictor;
 use super::cells::{Scales, TableCell, read};
@@ -18,7 +19,7 @@ const EXCHANGES: u32 = 2;
 pub(super) struct LayerLevel {
     pub(super) parameters: u64,
     /// What replicas sum of its parameters.
-    gradients: u64,
+    pub(super) gradients: u64,
     pub(super) activation: u64,
     pub(super) transient: u64,
     pub(super) input: u64,
@@ -63,8 +64,25 @@ impl TablePredictor {
         levels
     }
 
+    /// The layers of a stage at a setting.
+    ///
+    /// # Errors
+    /// The first that the rows do not reach, or that is none of the model's.
+    pub(super) fn levels_of(
+        &self,
+        stage: &StageConfig,
+        share: Share,
+    ) -> Result<Vec<LayerLevel>, PredictionError> {
+        let levels = self.levels(share);
+        let StageConfig { first_layer: first, last_layer: last, .. } = *stage;
+        let no_such = || PredictionError::NoSuchStage { first, last, layers: self.layers };
+        let all = (first..).zip(levels.get(first..=last).unwrap_or_default());
+        all.map(|(layer, level)| level.ok_or_else(|| self.gap(layer, share).unwrap_or_else(no_such)))
+            .collect()
+    }
+
     /// Why [`TablePredictor::levels`] has none for a layer.
-    pub(super) fn gap(&self, layer: usize, share: Share) -> Option<PredictionError> {
+    fn gap(&self, layer: usize, share: Share) -> Option<PredictionError> {
         let rows = &self.rows.layers;
         let index = rows.iter().position(|rows| (rows.first_layer..=rows.last_layer).contains(&layer))?;
         self.level(index, layer, share).err()

@@ -121,17 +121,11 @@ pub(super) fn breakdown(
     table: &TablePredictor,
     setting: &StageSetting,
 ) -> Result<(Breakdown, Origin), PredictionError> {
-    let share = Share::of(setting);
-    let levels = table.levels(share);
-    let StageConfig { first_layer: first, last_layer: last, .. } = setting.stage;
-    let no_such = PredictionError::NoSuchStage { first, last, layers: table.layers };
     let mut layers = Layers::new(table.ledger);
-    for (layer, level) in (first..).zip(levels.get(first..=last).unwrap_or_default()) {
-        match level {
-            Some(level) => layers.push(level),
-            None => return Err(table.gap(layer, share).unwrap_or(no_such)),
-        }
+    for level in table.levels_of(&setting.stage, Share::of(setting))? {
+        layers.push(&level);
     }
+    let last = setting.stage.last_layer;
     Ok((layers.breakdown(table, setting, last, setting.in_flight()), layers.origin))
 }
 

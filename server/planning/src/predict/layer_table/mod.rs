@@ -31,8 +31,11 @@
 //! A pass over fewer samples takes no longer than one over more, whatever the rows say (`waiting`).
 //!
 //! Beyond the tensor degrees that it has rows of a table is a guess that only a request by name makes.
+//!
+//! Of a training in chunks the same parts make each of its steps (`chunked`).
 
 mod cells;
+mod chunked;
 mod degrees;
 mod level;
 mod memory;
@@ -44,14 +47,16 @@ mod warnings;
 use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::document::{LayerRows, LayerTable, ProfileDocument};
 use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
 
 use crate::predict::memo::Memo;
 use crate::predict::{
-    LayerCost, PeakCurve, Prediction, PredictionError, Predictor, Share, StageSeconds, StageSetting,
+    LayerCost, Moments, PeakCurve, Prediction, PredictionError, Predictor, Share, StageSeconds, StageSetting,
 };
 use level::LayerLevel;
 
@@ -165,6 +170,23 @@ impl Predictor for TablePredictor {
             predictor: NAME,
             origin,
         })
+    }
+
+    fn knows_chunks(&self) -> bool {
+        true
+    }
+
+    fn moments(
+        &self,
+        setting: &StageSetting,
+        chunks: &Chunks,
+        actions: &StageActions,
+    ) -> Result<Moments, PredictionError> {
+        self.in_chunks(setting, chunks, actions)
+    }
+
+    fn besides_chunks(&self) -> Option<&'static str> {
+        Some(warnings::BESIDES_CHUNKS)
     }
 
     fn sources(&self, _setting: &StageSetting) -> Vec<String> {

@@ -1,8 +1,13 @@
 //! Pins what the parts of a prediction are, by hand-made tables whose sums are easy.
 
+use loadmaster_proto::chunks::activations::{ActivationPoints, on_host};
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::model::layer::{Layer, LayerKind};
+use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_samples::chunked;
 use serde_json::{Value, json};
 
 use super::*;
@@ -329,4 +334,83 @@ fn huge_numbers_of_a_file_are_added_up_without_an_overflow() {
         let held = if recompute == RecomputePolicy::Stage { 6 << 48 } else { 1 << 59 };
         assert!(parts.activations >= held && parts.activations <= 1 << 59, "{parts:?}");
     }
+}
+
+/// Three maps, of which the table knows these bytes: parameters, kept, transient, input and output.
+const MAPS: [[u64; 5]; 3] = [[40, 20, 1, 10, 10], [80, 100, 2, 10, 10], [60, 60, 3, 10, 2]];
+
+fn maps() -> (Model, Value) {
+    let kind = LayerKind::Linear { in_features: 4, out_features: 4 };
+    let layers = MAPS.map(|_| Layer { name: "linear".to_owned(), kind }).to_vec();
+    let model = Model::new("maps".to_owned(), ModelInput::Vector { size: 4 }, layers).unwrap();
+    let group = |(layer, [parameters, kept, transient, input, output]): (usize, [u64; 5])| {
+        let row = json!({"micro_batch_size": 1, "tensor_degree": 1, "parameter_bytes": parameters,
+                         "activation_bytes": kept, "transient_bytes": transient, "input_bytes": input,
+                         "output_bytes": output});
+        json!({"first_layer": layer, "last_layer": layer, "bytes": [row]})
+    };
+    let groups: Vec<Value> = MAPS.into_iter().enumerate().map(group).collect();
+    let mut document = document("allocated");
+    document["model"] = json!({"known": model});
+    document["layer_table"] = json!({"overhead_bytes": 5, "layers": groups});
+    (model, document)
+}
+
+/// Of chunks of any size, in which all micro-batches of a layer follow each other.
+fn in_chunks(
+    document: &Value,
+    model: &Model,
+    training: TrainingSpec,
+    stage: StageConfig,
+    actions: &StageActions,
+) -> Result<Moments, PredictionError> {
+    let chunks = chunked(1 << 30).lay_out(model, &training).unwrap();
+    let setting = StageSetting { stage, stage_index: 0, stage_count: 1, training };
+    table(document).moments(&setting, &chunks, actions)
+}
+
+/// Step by step what layers keep and have between them, the gradients of one of them until its last micro-batch is over, what the
+/// pass holds besides and what the table says of the device.
+#[test]
+fn steps_in_chunks_hold_what_must_be_there_at_once() {
+    let (model, document) = maps();
+    let whole = StageConfig::single(0, 2);
+    let curve = |recompute, micro_batches, actions: &StageActions| {
+        let training = TrainingSpec { recompute, ..adam(Schedule::Gpipe, micro_batches) };
+        let moments = in_chunks(&document, &model, training, whole, actions).unwrap();
+        assert_eq!(moments.margin, Some(MARGIN));
+        let curve: Vec<u64> = moments.curve.iter().map(|step| step.most.total()).collect();
+        assert_eq!(moments.upper, curve);
+        (curve, moments.pool_bytes().0)
+    };
+    let none = StageActions::default();
+    assert_eq!(curve(RecomputePolicy::None, 1, &none), (vec![36, 137, 188, 258, 227, 76], 0));
+    assert_eq!(
+        curve(RecomputePolicy::None, 2, &none).0,
+        [36, 66, 167, 267, 318, 368, 438, 388, 357, 257, 106, 76]
+    );
+    assert_eq!(curve(RecomputePolicy::Layer, 1, &none).0, [26, 37, 38, 98, 168, 137, 227, 46, 86]);
+    // Of the first two maps what they keep is on the host while others pass.
+    let points = ActivationPoints { release_after: 0, fetch_before: 0 };
+    let away = on_host(3, RecomputePolicy::None, points);
+    assert_eq!(curve(RecomputePolicy::None, 1, &away), (vec![36, 117, 68, 138, 207, 76], 120));
+}
+
+/// Neither a part of a model, nor bytes that are no tensors', nor layers without rows are told of in chunks.
+#[test]
+fn what_a_table_cannot_tell_of_chunks_is_named() {
+    let (model, document) = maps();
+    let training = adam(Schedule::Gpipe, 1);
+    let ask = |document: &Value, last| {
+        let asked =
+            in_chunks(document, &model, training, StageConfig::single(0, last), &StageActions::default());
+        asked.unwrap_err()
+    };
+    assert_eq!(ask(&document, 1), PredictionError::PartInChunks { first: 0, last: 1, layers: 3 });
+    let mut other = document.clone();
+    other["layer_table"]["ledger"] = json!("reserved");
+    assert!(ask(&other, 2).to_string().contains("import a table of these"));
+    let mut gap = document;
+    gap["layer_table"]["layers"][1]["bytes"][0].as_object_mut().unwrap().remove("activation_bytes");
+    assert!(ask(&gap, 2).to_string().contains("activation_bytes of layer 1"));
 }

@@ -19,6 +19,10 @@ pub(super) const SHARDS_APART: &str = "the shards of a stage are on several node
 pub(super) const SHARDS_APART_PRICED: &str = "the shards of a stage are on several nodes: each pass waits for what they sum over the link between nodes, \
      whose bandwidth the predicted seconds rest on";
 
+/// What steps of a training in chunks hold besides them.
+pub(super) const BESIDES_CHUNKS: &str = "what steps hold besides chunks is added up from the layer table, which says nothing of when \
+     a layer's blocks come and go: it is not to the byte, as that of recorded layers is";
+
 /// What a stage's figures assume that the table could say, and where they are read beyond its rows.
 pub(super) fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<String> {
     let mut warnings = Vec::new();

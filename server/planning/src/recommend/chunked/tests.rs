@@ -6,6 +6,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
 use loadmaster_proto::plan::objective::{Launcher, Objective};
+use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
@@ -13,10 +14,11 @@ use super::asked::by_request;
 use super::objectives::certified;
 use super::{better, several};
 use crate::chunks::{ChunkChoice, NoRoom};
+use crate::predict::layer_table::TablePredictor;
 use crate::predict::{Prediction, PredictionError, Predictor, StageSetting};
 use crate::recommend::answer::{LackingStep, QuestionError, RecommendError};
 use crate::recommend::plan::NamedPlan;
-use crate::recommend::scene::Scene;
+use crate::recommend::scene::{LAYERS, Scene};
 
 /// A plan of one stage that takes so many seconds, holds so many bytes and has micro-batches of this size.
 fn plan(seconds: f64, peak: u64, size: u32) -> Plan {
@@ -271,4 +273,31 @@ fn launchers_without_chunks_are_refused_by_name() {
         let remedy = "name colossal-ai or deepspeed, or leave out `memory_mode`";
         assert!(named.is_none_or(|of| of.description.starts_with(&says) && of.description.ends_with(remedy)));
     }
+}
+
+/// A layer table of another tool is planned by, too; that its bytes are none that were recorded is said with the plan.
+#[test]
+fn a_plan_by_a_table_says_that_it_is_not_to_the_byte() {
+    let row = serde_json::json!({"micro_batch_size": 4, "tensor_degree": 1, "parameter_bytes": 4224, "activation_bytes": 2048,
+                                 "output_bytes": 1024, "input_bytes": 1024});
+    let times = serde_json::json!({"micro_batch_size": 4, "tensor_degree": 1, "forward_seconds": 1.0, "backward_seconds": 2.0});
+    let document = serde_json::json!({
+        "format": "loadmaster.profile/1",
+        "provenance": {"source": "a test", "tool": "hand", "device_kind": "cpu", "ledger": "allocated"},
+        "model": {"opaque": {"name": "chain", "layers": vec![serde_json::json!({"name": "linear"}); LAYERS]}},
+        "layer_table": {"layers": [{"first_layer": 0, "last_layer": LAYERS - 1, "bytes": [row], "times": [times]}]},
+    });
+    let table = TablePredictor::new(&ProfileDocument::parse(&document.to_string()).unwrap()).unwrap();
+    let scene = Scene::new(Objective::MinIterationTime, 1, 1 << 20).predicted_by(Box::new(table));
+    let asked = scene.with(|scene| {
+        scene.request.allowed = None;
+        scene.request.chunks = Some(in_chunks(Some(1e6)));
+    });
+    let ((_, plan), _) = asked.answer().unwrap();
+    assert_eq!(plan.predictor, "table/2");
+    assert!(
+        plan.warnings.iter().any(|warning| warning.contains("it is not to the byte")),
+        "{:?}",
+        plan.warnings
+    );
 }

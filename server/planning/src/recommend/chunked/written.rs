@@ -41,6 +41,7 @@ impl Scene<'_> {
         let certificate_note = self.bound_is(plan);
         let mut warnings: Vec<String> = on_top(predictor.ledger()).map(str::to_owned).into_iter().collect();
         warnings.extend(predictor.warnings(&setting));
+        warnings.extend(predictor.besides_chunks().map(str::to_owned));
         warnings.extend(writer.notes.iter().cloned());
         warnings.extend(larger(&stage, &chunks));
         let (asked, there) = (self.question.asked.host_memory, self.question.host_memory(self.devices.node));

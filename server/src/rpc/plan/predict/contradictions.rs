@@ -56,8 +56,8 @@ pub(super) fn check(
                    out `memory_mode`";
         return refuse("stage", why);
     }
-    if let Some(kind) = kind.filter(|kind| *kind != PredictorKind::Component) {
-        let why = format!("is {kind}, which knows no chunks: name component, or leave it out");
+    if let Some(kind @ PredictorKind::Capture) = kind {
+        let why = format!("is {kind}, which knows no chunks: name component or table, or leave it out");
         return refuse("predictor", &why);
     }
     Ok(())
@@ -141,7 +141,9 @@ mod tests {
             assert_eq!(refused(&acted, mode, None), "stage_actions");
             assert_eq!(refused(&part, mode, None), "stage");
             assert_eq!(refused(&some(), mode, Some(PredictorKind::Capture)), "predictor");
-            assert_eq!(check(&some(), mode, Some(PredictorKind::Component)), Ok(()));
+            for kind in [PredictorKind::Component, PredictorKind::Table] {
+                assert_eq!(check(&some(), mode, Some(kind)), Ok(()));
+            }
         }
     }
 

@@ -10,7 +10,7 @@
 //! | `player` | what does a step do, and which blocks are meant by an absence? |
 //! | `shard` | what is on a device of the stage in each step? |
 //! | `stored` | which tensors of a layer are there all the time: parameters, optimizer's state? |
-//! | `moved` | how much is away, where, and between which boundaries? |
+//! | `moved` | how much is away, and to where? |
 //!
 //! Iterations are those after the first: what is away at the end of one comes back in the next. Under PipeDream a device does
 //! the same in every turn; steps are those of as many turns as micro-batches are in flight, once the pipeline is full.
@@ -30,6 +30,7 @@ use super::library::{ShardTapes, Tape};
 use super::replay::different_shards;
 use super::stage::ReplayStage;
 use super::{Component, NAME, margin};
+use crate::predict::pools::in_places;
 use crate::predict::{
     Acted, MOST_BYTES, Origin, Pool, Prediction, PredictionError, StageSeconds, StageSetting, margin_up_to,
 };
@@ -70,7 +71,7 @@ impl Component {
         let most = most.into_iter().flatten().map(|device| device.peak().total()).max();
         let most = most.map_or(0, |peak| peak.saturating_add(played.unseen).min(MOST_BYTES));
         let mut pools: Vec<Pool> = Vec::new();
-        devices.iter().for_each(|device| merge(&mut pools, moved::pools(&device.away, steps.all().len())));
+        devices.iter().for_each(|device| merge(&mut pools, in_places(&device.away, steps.all().len())));
         pools.iter_mut().for_each(|pool| pool.moved_bytes = per_iteration(pool.moved_bytes, &steps, setting));
         // The fullest device, the first of several.
         let fullest =

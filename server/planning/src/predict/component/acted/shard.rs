@@ -2,11 +2,12 @@
 
 use loadmaster_proto::training::actions::{Absence, Block, StageActions, Steps};
 
-use super::moved::{Cycle, stripes};
+use super::moved::stripes;
 use super::player::{Gradients, Player};
 use super::stored::Stored;
 use crate::predict::component::machine::{BlockClass, BlockId, ClassBytes};
 use crate::predict::component::stage::ReplayStage;
+use crate::predict::pools::Cycle;
 use crate::predict::{Away, Breakdown, MOST_BYTES, StepBytes};
 
 /// A device of a stage, and what it does.

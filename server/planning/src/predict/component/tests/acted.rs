@@ -7,12 +7,12 @@ use loadmaster_proto::training::actions::{
 use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 use proptest::prelude::*;
 
-use super::super::acted::moved::pools;
 use super::super::acted::player::Gradients;
 use super::super::acted::shard::{ActedShard, Scene};
 use super::super::acted::stored::Stored;
 use super::oracle::Oracle;
 use super::tapes::{Shape, schedules, shapes, stage, tapes, untrained_up_to};
+use crate::predict::pools::in_places;
 
 /// The stage's first layer in the model.
 const FIRST: usize = 3;
@@ -247,7 +247,7 @@ proptest! {
             prop_assert_eq!(acted.bytes, tensors.iter().sum::<u64>());
             prop_assert_eq!(acted.tensors as usize, tensors.len());
         }
-        let pools = pools(&acted.away, count);
+        let pools = in_places(&acted.away, count);
         for place in [None, Some(7), Some(8), Some(9)] {
             let part = |index: usize| -> u64 {
                 let action = &case.actions.actions[absences[index].action];
@@ -315,7 +315,7 @@ proptest! {
     #[test]
     fn a_pool_holds_what_is_there_at_once(case in any_cases()) {
         let acted = case.play();
-        for pool in pools(&acted.away, case.steps().all().len()) {
+        for pool in in_places(&acted.away, case.steps().all().len()) {
             prop_assert_eq!(pool.at_boundaries.iter().max(), Some(&pool.peak));
             prop_assert!(pool.peak <= pool.moved_bytes);
         }
@@ -367,7 +367,7 @@ fn a_saved_block_is_away_between_its_boundaries() {
     assert_eq!(boundaries, [0, 1_010, 1_020, 2_030, 2_020 - 1_000 + 1_000, 1_010, 0]);
     let most: Vec<u64> = acted.curve.iter().map(|step| step.most.total() - constant).collect();
     assert_eq!(most, [1_074, 2_084, 2_094, 2_030, 2_020, 1_010, 0]);
-    let pools = pools(&acted.away, 7);
+    let pools = in_places(&acted.away, 7);
     assert_eq!(pools[0].at_boundaries, [0, 0, 1_000, 1_000, 1_000, 0, 0]);
     assert_eq!((pools[0].peak, pools[0].moved_bytes, pools.len()), (1_000, 1_000, 1));
     assert_eq!(case.steps().all()[4], Step::Backward { micro_batch: 1, layer: FIRST });

@@ -13,6 +13,7 @@ mod differences;
 mod document;
 mod measurement;
 mod settings;
+mod tabled;
 
 pub use bent::{Bent, bent};
 pub use chunks::{chunked, visiting};
@@ -22,3 +23,4 @@ pub use differences::differences;
 pub use document::{document, foreign, own};
 pub use measurement::measurement;
 pub use settings::{settings, training};
+pub use tabled::TabledGpt2;

@@ -5,9 +5,11 @@ use std::ops::Range;
 use std::time::Instant;
 
 use loadmaster_planning::chunks::{
-    Baseline, ChunkChoices, ChunkQuestion, NoChunks, PassChoice, PatrickStar, StepCosts, choose, largest,
+    Baseline, ChunkChoices, ChunkQuestion, NoChunks, PassChoice, Passes, PatrickStar, ProfiledPasses,
+    StepCosts, choose, largest,
 };
-use loadmaster_planning::predict::{Away, PredictionError};
+use loadmaster_planning::predict::layer_table::TablePredictor;
+use loadmaster_planning::predict::{Away, Margin, PredictionError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{on_host, place_of};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
@@ -15,6 +17,7 @@ use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::actions::{Absence, Part, Step, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_samples::TabledGpt2;
 
 const GIB: u64 = 1 << 30;
 
@@ -109,7 +112,7 @@ fn costs(question: &ChunkQuestion) -> impl Fn(PassChoice) -> Result<StepCosts, P
 }
 
 /// A machine of the slides: like nodes, whose host each node's devices share evenly. Chunks may have 0.95 of a device and 0.9 of a
-/// host; every device trains 4 samples of 1,024 tokens.
+/// host; every device trains 4 samples of 1,024 tokens. What steps need besides chunks is predicted by a table of layers.
 struct Machine {
     name: &'static str,
     ranks: u32,
@@ -160,83 +163,55 @@ const MACHINES: [Machine; 5] = [
     },
 ];
 
-const SAMPLES: u32 = 4;
-const TOKENS: u64 = 1024;
+/// A model of a machine, and what its table says of each step.
+struct Tabled {
+    asked: ChunkQuestion,
+    table: TablePredictor,
+}
+
+impl Passes for Tabled {
+    fn costs(&self, of: PassChoice) -> Result<StepCosts, PredictionError> {
+        let ChunkQuestion { model, training, ranks, shards, .. } = &self.asked;
+        ProfiledPasses {
+            predictor: &self.table,
+            model,
+            training: *training,
+            ranks: *ranks,
+            shards: *shards,
+            margin: Margin::Known,
+            factors: [1.0; 2],
+        }
+        .costs(of)
+    }
+}
 
 impl Machine {
-    fn heads(&self) -> u64 {
-        self.hidden / 128
-    }
-
     /// A GPT-2 of this many blocks.
-    fn question(&self, blocks: u64) -> Option<ChunkQuestion> {
-        let zoo = Gpt2 {
-            blocks: i64::try_from(blocks).ok()?,
-            hidden_size: i64::try_from(self.hidden).ok()?,
-            heads: i64::try_from(self.heads()).ok()?,
-            sequence_length: TOKENS as i64,
-            positions: TOKENS as i64,
-            ..Gpt2::default()
-        };
+    fn tabled(&self, blocks: u64) -> Option<Tabled> {
+        let of = TabledGpt2 { hidden: self.hidden, blocks };
         let asked = question(1, 1, (self.device / 100 * 95, self.host / 100 * 90))?;
-        let training = TrainingSpec { micro_batch_size: SAMPLES * self.ranks, ..asked.training };
+        let training = TrainingSpec { micro_batch_size: TabledGpt2::SAMPLES * self.ranks, ..asked.training };
         let choices = ChunkChoices { recomputes: vec![RecomputePolicy::Layer], ..asked.choices };
-        Some(ChunkQuestion {
-            model: Zoo::Gpt2(zoo).build().ok()?,
-            training,
-            choices,
-            ranks: self.ranks,
-            ..asked
-        })
-    }
-
-    /// What a device holds besides chunks by the closed form of transformers in bf16 (Korthikanti et al., 2022): the inputs of the
-    /// layers so far, one layer that is computed again, one layer's gradients.
-    fn closed_form(
-        &self,
-        question: &ChunkQuestion,
-    ) -> impl Fn(PassChoice) -> Result<StepCosts, PredictionError> + use<> {
-        let (training, layers) = (question.training, question.model.layers().len());
-        let tokens = TOKENS * u64::from(SAMPLES);
-        let (input, gradients) = (2 * tokens * self.hidden, 24 * self.hidden * self.hidden);
-        let layer = 34 * tokens * self.hidden + 5 * self.heads() * TOKENS * tokens;
-        move |of| {
-            let PassChoice { order, recompute, .. } = of;
-            let steps = Steps::of_chunks(&TrainingSpec { recompute, ..training }, layers, order);
-            let mut held = 0;
-            let (mut needed, mut seconds) = (Vec::new(), Vec::new());
-            for step in steps.all() {
-                match step {
-                    Step::Forward { .. } => held += input,
-                    Step::Backward { .. } => held -= input,
-                    _ => {}
-                }
-                needed.push(held + layer + gradients);
-                seconds.push(0.05);
-            }
-            Ok(with_away((needed, seconds), (&steps, layers, input), of))
-        }
+        let asked = ChunkQuestion { model: of.model(), training, choices, ranks: self.ranks, ..asked };
+        Some(Tabled { asked, table: TablePredictor::new(&of.document()).ok()? })
     }
 
     /// Whether PatrickStar as published has room for so many blocks.
     fn has_room_as_published(&self, blocks: u64) -> bool {
         let rule = Baseline::PatrickStar(PatrickStar::default());
-        let plan = |asked: ChunkQuestion| {
-            rule.plan(&asked, &self.closed_form(&asked), RecomputePolicy::Layer).is_ok()
-        };
-        self.question(blocks).is_some_and(plan)
+        let plan = |of: Tabled| rule.plan(&of.asked, &of, RecomputePolicy::Layer).is_ok();
+        self.tabled(blocks).is_some_and(plan)
     }
 
     fn billions(&self, blocks: u64) -> f64 {
-        self.question(blocks).map_or(0.0, |asked| asked.model.parameter_count() as f64 / 1e9)
+        self.tabled(blocks).map_or(0.0, |of| of.asked.model.parameter_count() as f64 / 1e9)
     }
 
     /// The most blocks that fit in chunks.
     fn largest(&self) -> Result<u64, NoChunks> {
         let found = largest(1..=1000, |blocks| {
-            let asked = self.question(blocks)?;
-            let passes = self.closed_form(&asked);
-            Some((asked, passes))
+            let of = self.tabled(blocks)?;
+            Some((of.asked.clone(), of))
         })?;
         Ok(found.unwrap_or(0))
     }
@@ -258,9 +233,9 @@ impl Machine {
             self.billions(fit),
             self.billions(ours),
         );
-        let Some(asked) = self.question(ours) else { return Ok(()) };
+        let Some(of) = self.tabled(ours) else { return Ok(()) };
         let begin = Instant::now();
-        let plan = choose(&asked, &self.closed_form(&asked))?;
+        let plan = choose(&of.asked, &of)?;
         println!(
             "  its plan in {:.0} ms: {} elements a chunk, order {}, activations on the {}, {} copies, {} on the device, {} of it and \
              {} of the host",

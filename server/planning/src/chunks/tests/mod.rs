@@ -7,6 +7,7 @@ mod draw;
 mod outliers;
 mod room;
 mod sizes;
+mod slides;
 mod spans;
 mod tight;
 mod weighed;

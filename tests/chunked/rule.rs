@@ -245,7 +245,7 @@ fn one_more(rule: Rule, machine: &Machine, profile: &Profile, blocks: u32) -> Re
         Ended::Not(why) => why,
         Ended::Trained(measured) => match measured.chunks {
             Some(told) if told.is_replanned => {
-                "its visits had no room, so others took their place".to_owned()
+                "its visits had no room, so some came later or left sooner".to_owned()
             }
             _ => format!("trained all the same, with {}", measured.peak_allocated),
         },

@@ -8,7 +8,9 @@ use super::host::{HostCopy, HostDemand, HostMemory, may_leave_unfinished};
 use super::layout::{Chunk, Layout};
 use super::lists::{List, Lists};
 use super::packing::{ChunkLayout, Packing};
+use super::paging::Shortage;
 use super::residency::paged::Paging;
+use super::residency::squeezed::squeezed;
 use super::residency::uses::{PayloadUses, Uses};
 use super::residency::visits::{Moved, Visit, Visits};
 use super::sequence::Sequence;
@@ -306,13 +308,13 @@ impl ChunkedStage {
         Ok(())
     }
 
-    /// Its visits; those of a rule where `room` for payloads is known in each step, in bytes.
+    /// Its visits with so much `room` for payloads in each step, in bytes: what of planned ones has room, or those of a rule.
     ///
     /// # Errors
     /// Names the step that lacks room.
     pub fn visits(&self, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
         match &self.residency {
-            ChunkResidency::Planned(visits) => Ok(visits.clone()),
+            ChunkResidency::Planned(visits) => self.squeezed(visits, chunks, room),
             ChunkResidency::Paged(paging) => self.paged(*paging, chunks, room),
         }
     }
@@ -362,26 +364,27 @@ impl ChunkedStage {
     /// Names the step that lacks room.
     pub fn paged(&self, paging: Paging, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
         let spills = |of: &_| self.may_leave_unfinished(chunks, of);
-        let taken = chunks.on_device_bytes();
-        if let Some((step, room)) = room.iter().enumerate().find(|(_, room)| **room < taken) {
-            let why = format!(
-                "leaves no room in step {step}: {} lack for these chunks alone; choose fewer of them",
-                Bytes(taken - room)
-            );
-            return Err(Invalid::field("on_device", why));
-        }
-        let room: Vec<u64> = room.iter().map(|room| room - taken).collect();
+        let room = chunks.room_for_visits(room)?;
         let visits = paging.visits(&chunks.uses, |chunk| chunks.payload_bytes(chunk), &room, spills);
-        visits.map_err(|lack| {
-            let why = format!(
-                "leaves no room in step {}: {} lack for the chunks that it needs at once; choose smaller chunks, or \
-                 recompute layers",
-                lack.access,
-                Bytes(lack.missing)
-            );
-            Invalid::field("paged", why)
-        })
+        visits.map_err(|lack| lacks_room("paged", lack))
     }
+
+    fn squeezed(&self, visits: &[Visit], chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
+        let spills = |of: &_| self.may_leave_unfinished(chunks, of);
+        let room = chunks.room_for_visits(room)?;
+        let squeezed = squeezed(&chunks.uses, visits, |chunk| chunks.payload_bytes(chunk), &room, spills);
+        squeezed.map_err(|lack| lacks_room("planned", lack))
+    }
+}
+
+fn lacks_room(field: &str, lack: Shortage) -> Invalid {
+    let why = format!(
+        "leaves no room in step {}: {} lack for the chunks that it needs at once; choose smaller chunks, or \
+         recompute layers",
+        lack.access,
+        Bytes(lack.missing)
+    );
+    Invalid::field(field, why)
 }
 
 impl Chunks {
@@ -402,6 +405,21 @@ impl Chunks {
         let there = all.filter(|(index, _)| self.uses.is_on_device(*index));
         let of = |(index, chunk)| self.sharing.always_bytes(chunk, &self.lists, self.uses.are_apart(index));
         there.map(of).fold(0, u64::saturating_add)
+    }
+
+    /// What of this room in each step is left for visits.
+    fn room_for_visits(&self, room: &[u64]) -> Result<Vec<u64>, Invalid> {
+        let taken = self.on_device_bytes();
+        let left = |(step, &room): (usize, &u64)| {
+            room.checked_sub(taken).ok_or_else(|| {
+                let why = format!(
+                    "leaves no room in step {step}: {} lack for these chunks alone; choose fewer of them",
+                    Bytes(taken - room)
+                );
+                Invalid::field("on_device", why)
+            })
+        };
+        room.iter().enumerate().map(left).collect()
     }
 
     /// Bytes that a copy of a chunk's payload moves: what has tensors, or of what ranks share the part that one owns.

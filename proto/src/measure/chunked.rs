@@ -40,8 +40,8 @@ pub struct ChunkRun {
     pub leave_seconds: f64,
     /// Seconds in which the host updated chunks, beside or behind the passes.
     pub step_seconds: f64,
-    /// Whether planned visits left too little room for what the first iteration was found to need, so that a rule took their
-    /// place.
+    /// Whether planned visits left too little room for what the first iteration was found to need, so that what was in the way of
+    /// that was not there.
     pub is_replanned: bool,
 }
 

@@ -12,6 +12,7 @@
 //! | [`uses`] | which payloads does a step need, and where do gradients go? |
 //! | [`visits`] | from when to when is each of them there, and how much is moved? |
 //! | [`paged`] | what does a rule make of the room that there is? |
+//! | [`squeezed`] | what is left of planned visits where there is less room? |
 //! | [`grouped`] | which things are of which step, boundary or payload? |
 //!
 //! At boundary b, in this order:
@@ -27,6 +28,7 @@
 pub mod grouped;
 pub mod paged;
 pub mod rule;
+pub mod squeezed;
 pub mod tensors;
 pub mod uses;
 pub mod visits;

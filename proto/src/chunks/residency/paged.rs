@@ -214,7 +214,7 @@ impl<'a> There<'a> {
 }
 
 /// The steps in which a payload must be there, ascending: those that use it, and all from one to another where it may not leave.
-fn needed(of: &PayloadUses, stays: Option<(usize, usize)>) -> Vec<usize> {
+pub(super) fn needed(of: &PayloadUses, stays: Option<(usize, usize)>) -> Vec<usize> {
     let Some((first, last)) = stays else { return of.steps.clone() };
     let before = of.steps.iter().copied().take_while(|&step| step < first);
     let behind = of.steps.iter().copied().filter(|&step| step > last);

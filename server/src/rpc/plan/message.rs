@@ -18,7 +18,8 @@ const SHOWN_MEASUREMENTS: usize = 100;
 
 /// Of a plan in chunks whose visits were not kept to.
 const REPLANNED: &str = "what its newest validation needed besides chunks left too little room for the visits that were \
-                         planned, so chunks came when they were needed: the seconds that it took are those of a slower plan";
+                         planned, so what was in the way came later or left sooner: the seconds that it took are those of a \
+                         slower plan";
 
 pub(super) fn number(value: impl TryInto<i32>) -> i32 {
     value.try_into().unwrap_or(i32::MAX)

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::HostPart;
 use loadmaster_proto::chunks::layout::Place;
-use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::layer_tensors;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
@@ -308,14 +307,9 @@ impl ChunkRun {
         self.is_settled = true;
         let room = self.room()?;
         let visits = self.stage.visits(&self.chunks, &room)?;
+        // Something may need more than was planned.
+        self.is_replanned = matches!(&self.stage.residency, ChunkResidency::Planned(of) if *of != visits);
         self.adopt(&visits)?;
-        let is_planned = matches!(self.stage.residency, ChunkResidency::Planned(_));
-        if is_planned && self.trace.payload_bytes.iter().zip(&room).any(|(payloads, room)| payloads > room) {
-            // Something needs more than was planned: a rule makes the best of what is left.
-            let visits = self.stage.paged(Paging::AT_NEED, &self.chunks, &room)?;
-            self.adopt(&visits)?;
-            self.is_replanned = true;
-        }
         // What would have come in the iteration that is over.
         let over_end = self.visiting.over_end.clone();
         over_end.into_iter().try_for_each(|told| self.payloads.fetch(told))

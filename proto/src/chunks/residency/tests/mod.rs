@@ -5,6 +5,7 @@ mod host;
 mod naive;
 mod paged;
 mod shared;
+mod squeezed;
 mod states;
 mod visits;
 

@@ -10,12 +10,12 @@ use crate::chunks::residency::paged::{Decided, Gap, Paging, gaps};
 use crate::chunks::residency::uses::PayloadUses;
 use crate::chunks::residency::visits::{Visit, Visits};
 
-fn evictions() -> impl Strategy<Value = Eviction> {
+pub(super) fn evictions() -> impl Strategy<Value = Eviction> {
     prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)]
 }
 
 /// Room for what each step needs, and more: as little as nothing, as much as all payloads; in some, a step lacks a byte.
-fn rooms() -> impl Strategy<Value = (Case, Vec<u64>)> {
+pub(super) fn rooms() -> impl Strategy<Value = (Case, Vec<u64>)> {
     let lack = proptest::option::weighted(0.2, any::<proptest::sample::Index>());
     (cases(), proptest::collection::vec(0_u64..=100, 1..20), 0_u64..=100, lack).prop_map(
         |(case, more, most, lack)| {
@@ -33,7 +33,7 @@ fn rooms() -> impl Strategy<Value = (Case, Vec<u64>)> {
 }
 
 /// Whether the host has a place for a payload before its gradients are complete.
-fn may_leave(case: &Case, of: &PayloadUses) -> bool {
+pub(super) fn may_leave(case: &Case, of: &PayloadUses) -> bool {
     let is_on_device = case.is_on_device(of.payload.chunk);
     may_leave_unfinished(case.stage.host_copy, &case.chunks.sharing, is_on_device, of)
 }

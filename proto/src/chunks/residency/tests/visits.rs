@@ -8,7 +8,7 @@ use crate::chunks::residency::visits::{Moved, Visit, Visits};
 
 /// Visits of each payload, split and stretched as numbers say: two uses that follow each other are in one visit or not, and a
 /// visit begins as early and ends as late as its neighbours let it, or at any boundary in between.
-fn split(steps: usize, needs: &[(Payload, Need)], numbers: &[usize]) -> Vec<Visit> {
+pub(super) fn split(steps: usize, needs: &[(Payload, Need)], numbers: &[usize]) -> Vec<Visit> {
     let mut numbers = numbers.iter().cycle().copied();
     let mut draw = |below: usize| numbers.next().unwrap() % below;
     let mut visits: Vec<Visit> = Vec::new();
@@ -36,10 +36,14 @@ fn split(steps: usize, needs: &[(Payload, Need)], numbers: &[usize]) -> Vec<Visi
     visits
 }
 
-/// The same, of which some first visits begin in the iteration before: where all gradients of their chunks are there, or later.
+/// The same, of which some begin in the iteration before.
 fn split_over_end(case: &Case, numbers: &[usize]) -> Vec<Visit> {
+    begun_before(case, split(case.steps(), &case.needs(), numbers), numbers)
+}
+
+/// Visits of which some first ones begin in the iteration before: where all gradients of their chunks are there, or later.
+pub(super) fn begun_before(case: &Case, mut visits: Vec<Visit>, numbers: &[usize]) -> Vec<Visit> {
     let (needs, steps) = (case.needs(), case.steps());
-    let mut visits = split(steps, &needs, numbers);
     let mut numbers = numbers.iter().rev().cycle().copied();
     let mut draw = |below: usize| numbers.next().unwrap() % below;
     for (payload, _) in needs.iter().filter(|(of, _)| !of.is_gradients && !case.has_parts(of.chunk)) {
@@ -111,7 +115,7 @@ fn walked(
     (moved, resident)
 }
 
-fn numbers() -> impl Strategy<Value = Vec<usize>> {
+pub(super) fn numbers() -> impl Strategy<Value = Vec<usize>> {
     proptest::collection::vec(0_usize..1_000, 1..60)
 }
 

@@ -162,7 +162,7 @@ impl Residency {
         }
         if stage.measured_chunk_run.as_ref().is_some_and(|run| run.replanned) {
             notes.push(
-                "when it was trained there was too little room for this, and a rule took its place"
+                "when it was trained there was too little room for this: some came later or left sooner"
                     .to_owned(),
             );
         }

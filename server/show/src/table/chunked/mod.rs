@@ -212,8 +212,8 @@ fn timed(run: &ChunkRun, seconds: f64) -> Option<Amount> {
 
 const NOTE: &str =
     "bytes that move, and seconds, are of one iteration; its steps are passes of one layer each, from 0\n";
-const REPLANNED: &str =
-    "the planned visits left too little room for what was measured besides chunks: a rule took their place\n";
+const REPLANNED: &str = "the planned visits left too little room for what was measured besides chunks: some came later or \
+                         left sooner\n";
 
 fn amounts(stage: &OfStage<'_>, look: Look) -> String {
     let runs = [stage.predicted, stage.measured];

@@ -157,7 +157,8 @@ fn shards_in_chunks_train_what_shards_train() {
     }
 }
 
-/// Ranks of which one has little room and the other much move the same chunks at the same boundaries, as exchanges of both need.
+/// Ranks of which one has little room and the other much move the same chunks at the same boundaries, as exchanges of both need:
+/// those of a rule, and what is left of visits that were planned with the room of the other.
 #[test]
 fn ranks_with_unlike_room_move_alike() {
     let training = TrainingSpec { micro_batch_size: 4, micro_batches: 3, optimizer: ADAM, ..training() };
@@ -166,26 +167,35 @@ fn ranks_with_unlike_room_move_alike() {
     plain.tensors.retain(|name, _| !name.contains("gradient of"));
     let paging = Paging { eviction: Eviction::Lru, ahead: 2, behind: 1 };
     for order in ChunkOrder::ALL {
-        let chunks = ChunkedStage { residency: ChunkResidency::Paged(paging), ..in_chunks(1_300, order) };
-        let (_, roomy) = replicas.train(Some(&chunks));
-        let roomy = roomy[0].chunks.as_ref().unwrap();
-        let least = least_capacity(&replicas.lay_out(&chunks), &roomy.other_bytes);
-        let partitioning = Partitioning::new(vec![replicas.stage()]).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut specs = connected(&replicas.model, training, &partitioning, folder.path());
-        for (spec, capacity) in specs.iter_mut().zip([least, 8 << 30]) {
-            spec.chunks = Some(Box::new(chunks.clone()));
-            spec.device = cpu(capacity);
+        let bare = in_chunks(1_300, order);
+        let all = replicas.lay_out(&bare);
+        let visits = bare.paged(paging, &all, &vec![u64::MAX; all.uses.steps()]).unwrap();
+        for residency in [ChunkResidency::Paged(paging), ChunkResidency::Planned(visits)] {
+            let is_planned = matches!(residency, ChunkResidency::Planned(_));
+            let what = format!("{order} {is_planned}");
+            let chunks = ChunkedStage { residency, ..bare.clone() };
+            let (_, roomy) = replicas.train(Some(&chunks));
+            let roomy = roomy[0].chunks.as_ref().unwrap();
+            let least = least_capacity(&all, &roomy.other_bytes);
+            let partitioning = Partitioning::new(vec![replicas.stage()]).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let mut specs = connected(&replicas.model, training, &partitioning, folder.path());
+            for (spec, capacity) in specs.iter_mut().zip([least, 8 << 30]) {
+                spec.chunks = Some(Box::new(chunks.clone()));
+                spec.device = cpu(capacity);
+            }
+            let (shared, measured) = train(specs, folder.path());
+            assert_same_bits(&shared, &plain, &what);
+            let moved = measured.iter().map(|of| {
+                let told = of.chunks.as_ref().unwrap();
+                assert_eq!((told.is_replanned, roomy.is_replanned), (is_planned, false), "{what}");
+                (told.up_bytes, told.gathered_bytes, told.fetches)
+            });
+            let moved: Vec<_> = moved.collect();
+            assert_eq!(moved[0], moved[1], "{what}");
+            assert!(moved[0].2 > roomy.fetches, "{what}: with less room more is fetched");
+            assert!(measured[0].peak_allocated.0 <= least, "{what}");
         }
-        let (shared, measured) = train(specs, folder.path());
-        assert_same_bits(&shared, &plain, &format!("{order}"));
-        let moved = measured.iter().map(|of| {
-            let told = of.chunks.as_ref().unwrap();
-            (told.up_bytes, told.gathered_bytes, told.fetches)
-        });
-        let moved: Vec<_> = moved.collect();
-        assert_eq!(moved[0], moved[1], "{order}");
-        assert!(moved[0].2 > roomy.fetches, "{order}: with less room more is fetched");
     }
 }
 

@@ -167,13 +167,12 @@ impl Payloads {
         self.on_device.get(&chunk)
     }
 
-    /// Updates a chunk on the device, all of whose gradients are there: ranks that share it add them up first, each its part.
+    /// Updates a chunk on the device, all of whose gradients are there, added up.
     ///
     /// # Errors
-    /// Out of memory, for one, or a rank is gone.
-    pub(super) fn update_on_device(&mut self, chunk: usize, tensors: &Tensors) -> Result<(), RankError> {
+    /// Out of memory, for one.
+    pub(super) fn update_on_device(&self, chunk: usize, tensors: &Tensors) -> Result<(), RankError> {
         let gradients = self.chunks.uses.gradients_of(chunk);
-        self.reduce(gradients)?;
         let Some(state) = self.on_device.get(&chunk) else { return Ok(()) };
         let blocks = (self.block(gradients), self.block(chunk));
         let layout = &self.chunks.layout.chunks()[chunk];
@@ -182,7 +181,10 @@ impl Payloads {
     }
 
     /// Ranks that share a payload's chunk add up their gradients, each those of its part.
-    fn reduce(&mut self, payload: usize) -> Result<(), RankError> {
+    ///
+    /// # Errors
+    /// A rank is gone, for one.
+    pub(super) fn reduce(&mut self, payload: usize) -> Result<(), RankError> {
         if let Some(group) = &self.group {
             group.reduce_scatter(&self.parts(payload)?)?;
             self.counts.scattered(self.chunks.others_bytes(self.chunk_of(payload)));
@@ -190,11 +192,22 @@ impl Payloads {
         Ok(())
     }
 
+    /// Gives each of these ranks what the others have added up.
+    ///
+    /// # Errors
+    /// A rank is gone, for one.
+    pub(super) fn gather_gradients(&self, payload: usize) -> Result<(), RankError> {
+        match &self.group {
+            Some(group) => group.all_gather(&self.parts(payload)?),
+            None => Ok(()),
+        }
+    }
+
     fn chunk_of(&self, payload: usize) -> usize {
         self.chunks.uses.payloads()[payload].payload.chunk
     }
 
-    /// Begins to leave, if it was changed. What is complete is updated when it is on the host.
+    /// Begins to leave, if it was changed. What is complete, and added up, is updated when it is on the host.
     ///
     /// # Errors
     /// When a GPU refuses.
@@ -225,7 +238,6 @@ impl Payloads {
         tensors: &Tensors,
     ) -> Result<Ticket, RankError> {
         let chunk = self.chunk_of(payload);
-        self.reduce(payload)?;
         let (updated, end) = Completion::begun();
         let (gradients, before) = match own {
             Some(place) => (self.own_part(payload, place), None),

@@ -81,8 +81,10 @@ impl ChunkRun {
             next: 0,
             is_settled: false,
             is_replanned: false,
-            // Of what ranks share nobody has the whole.
-            gradients: (spec.dump_gradients.is_some() && devices.data_degree == 1).then(Vec::new),
+            // Of a table that ranks share on their hosts nobody has the whole.
+            gradients: (spec.dump_gradients.is_some()
+                && (devices.data_degree == 1 || chunks.table.is_none()))
+            .then(Vec::new),
             trace: Trace::new(memory.clone(), chunks.uses.steps()),
             stage,
             chunks,
@@ -197,8 +199,11 @@ impl ChunkRun {
             actions::at_boundary(boundary, BoundaryPart::Leave)?;
             for told in leave {
                 let chunk = told.visit.payload.chunk;
-                if told.copies.is_complete && !self.chunks.is_host_table(chunk) {
-                    self.note_gradients(told.payload, chunk)?;
+                if told.copies.leaves_changed && told.copies.is_complete {
+                    self.payloads.reduce(told.payload)?;
+                    if !self.chunks.is_host_table(chunk) {
+                        self.note_gradients(told.payload, chunk)?;
+                    }
                 }
                 self.payloads.leave(told, &self.tensors)?;
             }
@@ -248,9 +253,10 @@ impl ChunkRun {
         Ok(())
     }
 
-    /// Copies the gradients of a complete payload, where somebody wants them.
+    /// Copies the gradients of a complete payload, added up by all ranks that share it, where somebody wants them.
     fn note_gradients(&mut self, payload: usize, chunk: usize) -> Result<(), RankError> {
         let Some(noted) = self.gradients.as_mut().filter(|_| !self.is_settled) else { return Ok(()) };
+        self.payloads.gather_gradients(payload)?;
         let block = self.payloads.block(payload);
         let tensors = &self.chunks.layout.chunks()[chunk].tensors;
         for ChunkTensor { trained, place, .. } in self.tensors.having_gradients(tensors) {
@@ -280,6 +286,7 @@ impl ChunkRun {
             (payloads.is_here(payload).then(|| payloads.block(payload)), !uses.are_apart(chunk))
         })?;
         for chunk in uses.completed_on_device(index) {
+            self.payloads.reduce(uses.gradients_of(chunk))?;
             self.note_gradients(uses.gradients_of(chunk), chunk)?;
             self.payloads.update_on_device(chunk, &self.tensors)?;
         }

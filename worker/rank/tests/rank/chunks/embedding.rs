@@ -200,7 +200,7 @@ fn ranks_that_share_a_table_on_the_host_train_the_same() {
     ] {
         let replicas = Replicas::new(model, of_several_ranks(&mut random), ranks);
         let (mut plain, _) = replicas.train(None);
-        // Nobody has whole gradients in chunks.
+        // Nobody has a whole gradient of a table that ranks share, so none are told.
         plain.tensors.retain(|name, _| !name.contains("gradient of"));
         for order in ChunkOrder::ALL {
             for host_copy in HostCopy::ALL {

@@ -4,7 +4,7 @@ use loadmaster_proto::measure::rank::RankDevice;
 
 use super::*;
 
-/// Ranks that share chunks train what replicas train that hold all: the same losses and weights, to the bit. Each of them holds
+/// Ranks that share chunks train what replicas train that hold all: the same losses, gradients and weights, to the bit. Each of them holds
 /// its part of the state, on its host or, of none, some or all chunks, on its device; and all-gathers twice and reduce-scatters
 /// once of what the others own.
 #[test]
@@ -17,9 +17,7 @@ fn ranks_that_share_chunks_train_the_same() {
     {
         let training = of_several_ranks(&mut random);
         let replicas = Replicas::new(model, training, ranks);
-        let (mut plain, _) = replicas.train(None);
-        // Nobody has whole gradients in chunks.
-        plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        let (plain, _) = replicas.train(None);
         for order in ChunkOrder::ALL {
             let mut needed = None;
             for on_device in OnDevice::under(order, number) {
@@ -54,6 +52,37 @@ fn ranks_that_share_chunks_train_the_same() {
     }
 }
 
+/// Losses, gradients and weights of five iterations are those of plain replicas, of two and of four ranks, in either order, with
+/// every rule of paging, and evicted at every boundary, for some fetched before the iteration that needs them.
+#[test]
+fn ranks_that_share_chunks_train_the_same_by_every_rule() {
+    let mut random = Random::new(61);
+    for (ranks, precision, optimizer) in [(2, Precision::Bf16, ADAM), (4, Precision::Fp32, SGD)] {
+        let training =
+            TrainingSpec { precision, optimizer, micro_batch_size: 4, micro_batches: 3, ..training() };
+        let replicas = Replicas { iterations: 4, ..Replicas::new(small_gpt(true), training, ranks) };
+        let (plain, _) = replicas.train(None);
+        for order in ChunkOrder::ALL {
+            let bare = ChunkedStage { host_copy: random.of(&HostCopy::ALL), ..in_chunks(1_300, order) };
+            let all = replicas.lay_out(&bare);
+            let at_every_boundary = begun_before(&bare, bare.bare_visits(&all).unwrap(), &all, &mut random);
+            let by_rule = [Eviction::Belady, Eviction::Lru, Eviction::Fifo].map(|eviction| {
+                let (ahead, behind) = (random.below(3), random.below(2));
+                ChunkResidency::Paged(Paging { eviction, ahead, behind })
+            });
+            for residency in by_rule.into_iter().chain([ChunkResidency::Planned(at_every_boundary)]) {
+                let chunks = ChunkedStage { residency, ..bare.clone() };
+                let (shared, measured) = replicas.train(Some(&chunks));
+                let what = format!("{ranks} {training:?} {chunks:?}");
+                assert_same_bits(&shared, &plain, &what);
+                for measured in &measured {
+                    replicas.assert_counted(&chunks, measured, &what);
+                }
+            }
+        }
+    }
+}
+
 /// Ranks of which each owns whole chunks, as PatrickStar shares them: groups of as many as there are ranks, the last filled up with
 /// dummies, train what replicas train that hold all, to the bit, and each holds its chunk of every group, dummies too.
 #[test]
@@ -65,8 +94,7 @@ fn ranks_that_own_whole_chunks_train_the_same() {
         let training = of_several_ranks(&mut random);
         let largest = largest_atom(&model, ChunkLayout::Patrickstar);
         let replicas = Replicas::new(model, training, ranks);
-        let (mut plain, _) = replicas.train(None);
-        plain.tensors.retain(|name, _| !name.contains("gradient of"));
+        let (plain, _) = replicas.train(None);
         for order in ChunkOrder::ALL {
             for on_device in OnDevice::under(order, number) {
                 let bare = ChunkedStage {
@@ -121,11 +149,7 @@ fn shards_in_chunks_train_what_shards_train() {
     for (number, (model, replicas, shards)) in models.into_iter().enumerate() {
         let training = TrainingSpec { micro_batch_size: 4, ..of_several_ranks(&mut random) };
         let split = Replicas { shards, ..Replicas::new(model, training, replicas) };
-        let (mut plain, _) = split.train(None);
-        if replicas > 1 {
-            // Nobody has whole gradients in chunks.
-            plain.tensors.retain(|name, _| !name.contains("gradient of"));
-        }
+        let (plain, _) = split.train(None);
         for order in ChunkOrder::ALL {
             for on_device in OnDevice::under(order, number) {
                 let is_whole = on_device == OnDevice::Some;
@@ -163,8 +187,7 @@ fn shards_in_chunks_train_what_shards_train() {
 fn ranks_with_unlike_room_move_alike() {
     let training = TrainingSpec { micro_batch_size: 4, micro_batches: 3, optimizer: ADAM, ..training() };
     let replicas = Replicas::new(small_gpt(true), training, 2);
-    let (mut plain, _) = replicas.train(None);
-    plain.tensors.retain(|name, _| !name.contains("gradient of"));
+    let (plain, _) = replicas.train(None);
     let paging = Paging { eviction: Eviction::Lru, ahead: 2, behind: 1 };
     for order in ChunkOrder::ALL {
         let bare = in_chunks(1_300, order);
@@ -232,11 +255,13 @@ pub(super) struct Replicas {
     pub(super) shards: u32,
     /// Of each shard.
     pub(super) device: RankDevice,
+    /// Behind the one that warms up.
+    pub(super) iterations: u32,
 }
 
 impl Replicas {
     pub(super) fn new(model: Model, training: TrainingSpec, ranks: u32) -> Self {
-        Self { model, training, ranks, shards: 1, device: cpu(8 << 30) }
+        Self { model, training, ranks, shards: 1, device: cpu(8 << 30), iterations: 3 }
     }
 
     fn stage(&self) -> StageConfig {
@@ -264,6 +289,7 @@ impl Replicas {
             spec.chunks = chunks.map(|chunks| Box::new(chunks.clone()));
             spec.actions = actions.clone();
             spec.device = self.device.clone();
+            spec.iterations = self.iterations;
         }
         train(specs, folder.path())
     }

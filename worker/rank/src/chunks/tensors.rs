@@ -257,3 +257,73 @@ fn pass_of(step: Step) -> Option<(usize, bool)> {
         Step::Renew | Step::Exchange | Step::Update { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORWARD: Step = Step::Forward { micro_batch: 0, layer: 0 };
+    const BACKWARD: Step = Step::Backward { micro_batch: 0, layer: 0 };
+
+    /// A layer with one tensor of two elements, in a block of its own.
+    fn one_tensor() -> (Tensors, ChunkBlock) {
+        let like = (Kind::Float, Device::Cpu);
+        let block = ChunkBlock::of(Tensor::zeros([2], like)).unwrap();
+        let place = Place { chunk: 0, offset: 0, elements: 2 };
+        let value = block.tensor(place, &[2]).unwrap().set_requires_grad(true);
+        let mut tensors = Tensors::new(vec![vec![LayerTensor { tensor: 0, is_read_back: true }]]);
+        let trained = Trained { layer: 0, name: "weight", value, master: None, main: None };
+        tensors.all.push(ChunkTensor::new(trained, place));
+        (tensors, block)
+    }
+
+    fn refusal(of: Result<(), RankError>) -> String {
+        of.unwrap_err().to_string()
+    }
+
+    /// Whatever comes and leaves, no pass reads a tensor whose chunk is away, nor a gradient in its place, and no gradient goes to
+    /// a chunk that is away: the tensor is named, where libtorch would touch memory that is not there.
+    #[test]
+    fn what_is_away_is_refused_by_name() {
+        let (mut tensors, block) = one_tensor();
+        for step in [FORWARD, BACKWARD] {
+            let says = refusal(tensors.compute(step, |_| false));
+            assert!(says.contains("layer 0 is to compute with layers.0.weight, which is away"), "{says}");
+        }
+        tensors.compute(FORWARD, |_| true).unwrap();
+        tensors.compute(BACKWARD, |_| true).unwrap();
+        let says = refusal(tensors.deliver(BACKWARD, |_| (None, true)));
+        assert!(says.contains("the chunk of layers.0.weight is away when its gradient is there"), "{says}");
+
+        tensors.all[0].trained.value.sum(Kind::Float).backward();
+        tensors.deliver(BACKWARD, |_| (Some(&block), true)).unwrap();
+        assert_eq!(Vec::<f32>::try_from(block.part((0, 2)).unwrap()).unwrap(), [1.0, 1.0]);
+        let says = refusal(tensors.compute(FORWARD, |_| true));
+        assert!(says.contains("layers.0.weight, which holds a gradient"), "{says}");
+
+        // What is next in its place are its parameters.
+        tensors.end_iteration();
+        tensors.compute(FORWARD, |_| true).unwrap();
+    }
+
+    /// A gradient in a chunk of its own leaves the parameters to be read.
+    #[test]
+    fn gradients_that_are_apart_hide_no_parameters() {
+        let (mut tensors, _parameters) = one_tensor();
+        let apart = ChunkBlock::of(Tensor::zeros([2], (Kind::Float, Device::Cpu))).unwrap();
+        tensors.compute(FORWARD, |_| true).unwrap();
+        tensors.all[0].trained.value.sum(Kind::Float).backward();
+        tensors.deliver(BACKWARD, |_| (Some(&apart), false)).unwrap();
+        tensors.compute(FORWARD, |_| true).unwrap();
+        tensors.compute(BACKWARD, |_| true).unwrap();
+    }
+
+    /// What a backward pass does not read may be away in it.
+    #[test]
+    fn tables_need_not_be_there_backwards() {
+        let (mut tensors, _) = one_tensor();
+        tensors.layers[0][0].is_read_back = false;
+        tensors.compute(BACKWARD, |_| false).unwrap();
+        assert!(tensors.compute(FORWARD, |_| false).is_err());
+    }
+}

@@ -27,6 +27,7 @@ use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
+use tch::Tensor;
 
 use crate::actions::random::Random;
 use crate::actions::{Trained, assert_same_bits, train};
@@ -302,6 +303,28 @@ fn visits_that_lack_room_give_up_what_is_in_the_way_and_that_is_told() {
     }
 }
 
+/// That losses, and gradients and weights where both trainings tell them, differ by less than a millionth of the largest. Measured
+/// were a part in 8 million of weights, in 14 million of gradients and in 30 million of losses: the last bit of fp32, or less.
+fn assert_nearly_same(one: &Trained, other: &Trained, what: &str) {
+    let largest = |tensor: Tensor| {
+        let largest = tensor.abs().max().double_value(&[]);
+        assert!(largest.is_finite(), "{what}");
+        largest
+    };
+    for kind in ["gradient of", "parameter"] {
+        let of_kind = |of: &Trained| of.tensors.keys().filter(|name| name.contains(kind)).cloned().collect();
+        let (names, others): (Vec<_>, Vec<_>) = (of_kind(one), of_kind(other));
+        assert!(names == others || names.is_empty() && kind == "gradient of", "{what}: {kind}");
+        let differ = names.iter().map(|name| largest(&one.tensors[name] - &other.tensors[name]));
+        let are = names.iter().map(|name| largest(other.tensors[name].shallow_clone()));
+        let (differ, are) = (differ.fold(0.0, f64::max), are.fold(0.0, f64::max));
+        assert!(differ <= 1e-6 * are, "{what}: {kind} differ by {differ}, and are up to {are}");
+    }
+    let differ = one.losses.iter().zip(&other.losses).map(|(one, other)| (one - other).abs() / other);
+    let differ = differ.fold(0.0, f64::max);
+    assert!(differ <= 1e-6, "{what}: {:?} {:?}", one.losses, other.losses);
+}
+
 /// Both ends of a tied weight add up their gradients in another order in chunks, so a sum differs in its last bits alone;
 /// and one pass over a chunk rounds otherwise than a row of operations, by as little.
 #[test]
@@ -316,14 +339,56 @@ fn sums_in_another_order_and_steps_in_one_pass_are_nearly_the_same() {
             let (plain, _) = run(&spec, None);
             for order in ChunkOrder::ALL {
                 let (chunked, _) = run(&spec, Some(ChunkedStage { kernel, ..in_chunks(1200, order) }));
-                let what = format!("{untied_head} {kernel} {recompute} {order}");
-                for ((name, chunked), (expected_name, plain)) in chunked.tensors.iter().zip(&plain.tensors) {
-                    assert_eq!(name, expected_name, "{what}");
-                    assert!(chunked.allclose(plain, 1e-4, 1e-6, false), "{what}: {name}");
-                }
-                let off = chunked.losses.iter().zip(&plain.losses).map(|(of, plain)| (of - plain).abs());
-                assert!(off.fold(0.0, f64::max) < 1e-5, "{what}: {:?} {:?}", chunked.losses, plain.losses);
+                assert_nearly_same(&chunked, &plain, &format!("{untied_head} {kernel} {recompute} {order}"));
             }
+        }
+    }
+}
+
+/// A static partition, as ZeRO-Offload has it: all parameters are there from the first boundary to the last, gradients leave when
+/// they are complete, and the optimizer steps when the backward pass is over. Each chunk comes once and leaves once, and what is
+/// trained is the same.
+#[test]
+fn what_is_always_there_comes_once_and_leaves_once() {
+    let model = small_gpt(true);
+    for precision in [Precision::Fp32, Precision::Bf16] {
+        let training = TrainingSpec { precision, optimizer: ADAM, ..training() };
+        let spec = whole(&model, training);
+        let (plain, _) = run(&spec, None);
+        for order in ChunkOrder::ALL {
+            let bare = ChunkedStage {
+                host_copy: HostCopy::Kept,
+                update: UpdateTime::AfterBackward,
+                ..in_chunks(1200, order)
+            };
+            let all = bare.lay_out(&model, &training).unwrap();
+            let steps = all.uses.steps();
+            let of_payload = |of: &PayloadUses| {
+                let (&needed, &last) = of.steps.first().zip(of.steps.last())?;
+                let fetched = if of.payload.is_gradients { needed } else { 0 };
+                let freed = if of.payload.is_gradients { last + 1 } else { steps };
+                Some(Visit { fetched, needed, leaves: last + 1, freed, payload: of.payload })
+            };
+            let visits: Vec<Visit> = all.uses.payloads().iter().filter_map(of_payload).collect();
+            let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits.clone()), ..bare };
+            let (trained, measured) = run(&spec, Some(chunks.clone()));
+            let what = format!("{precision} {order}");
+            assert_same_bits(&trained, &plain, &what);
+
+            let told = measured.chunks.unwrap();
+            assert!(!told.is_replanned, "{what}");
+            let count = all.layout.chunks().len();
+            let once: u64 = (0..count).map(|chunk| all.copied_bytes(chunk, false)).sum();
+            assert_eq!((told.up_bytes, told.down_bytes, told.fetches), (once, once, count as u64), "{what}");
+            let parameters: u64 = (0..count).map(|chunk| all.payload_bytes(chunk)).sum();
+            let gradients = |step: usize| {
+                let there = visits
+                    .iter()
+                    .filter(|of| of.payload.is_gradients && (of.fetched..of.freed).contains(&step));
+                there.map(|of| all.payload_bytes(of.payload.chunk)).sum::<u64>()
+            };
+            let there: Vec<u64> = (0..steps).map(|step| parameters + gradients(step)).collect();
+            assert_eq!(told.payload_bytes, there, "{what}");
         }
     }
 }

@@ -118,17 +118,7 @@ fn a_tied_table_on_the_host_becomes_the_same_or_nearly() {
                         assert_same_bits(&chunked, &plain, &what);
                         continue;
                     }
-                    for ((name, chunked), (expected, plain)) in chunked.tensors.iter().zip(&plain.tensors) {
-                        assert_eq!(name, expected, "{what}");
-                        assert!(chunked.allclose(plain, 1e-4, 1e-6, false), "{what}: {name}");
-                    }
-                    let off = chunked.losses.iter().zip(&plain.losses).map(|(of, plain)| (of - plain).abs());
-                    assert!(
-                        off.fold(0.0, f64::max) < 1e-5,
-                        "{what}: {:?} {:?}",
-                        chunked.losses,
-                        plain.losses
-                    );
+                    assert_nearly_same(&chunked, &plain, &what);
                 }
             }
         }
@@ -256,11 +246,7 @@ fn a_tied_table_that_ranks_share_becomes_nearly_the_same() {
                     replicas.assert_counted(&chunks, measured, &what);
                     assert_rows_of_own_samples(&replicas, measured, &what);
                 }
-                for (name, shared) in &shared.tensors {
-                    assert!(shared.allclose(&plain.tensors[name], 1e-4, 1e-6, false), "{what}: {name}");
-                }
-                let off = shared.losses.iter().zip(&plain.losses).map(|(of, plain)| (of - plain).abs());
-                assert!(off.fold(0.0, f64::max) < 1e-5, "{what}: {:?} {:?}", shared.losses, plain.losses);
+                assert_nearly_same(&shared, &plain, &what);
             }
         }
     }

@@ -373,11 +373,7 @@ fn tied_weights_that_ranks_share_are_nearly_the_same() {
                 for measured in &measured {
                     replicas.assert_counted(&chunks, measured, &what);
                 }
-                for (name, shared) in &shared.tensors {
-                    assert!(shared.allclose(&plain.tensors[name], 1e-4, 1e-6, false), "{what}: {name}");
-                }
-                let off = shared.losses.iter().zip(&plain.losses).map(|(of, plain)| (of - plain).abs());
-                assert!(off.fold(0.0, f64::max) < 1e-5, "{what}: {:?} {:?}", shared.losses, plain.losses);
+                assert_nearly_same(&shared, &plain, &what);
             }
         }
     }

@@ -173,6 +173,7 @@ async fn a_plan_in_chunks_is_trained() {
     let told = &tried["stages"][0]["measuredChunkRun"];
     let up_and_down = (number(&told["upBytes"]) as u64, number(&told["downBytes"]) as u64);
     assert_eq!(up_and_down, (moved.up, moved.down), "{told}");
+    assert_eq!(number(&told["backwardUpBytes"]) as u64, moved.backward_up, "{told}");
     assert_eq!(number(&told["hostBytes"]) as u64, laid.host.bytes);
     assert_eq!(told["replanned"], false, "{told}");
     let runs = json(&scene.planner, &["run", "list", "--limit", "0"]);

@@ -12,13 +12,13 @@ use super::paging::Shortage;
 use super::residency::paged::Paging;
 use super::residency::squeezed::squeezed;
 use super::residency::uses::{PayloadUses, Uses};
-use super::residency::visits::{Moved, Visit, Visits};
+use super::residency::visits::{CopyCause, Moved, Visit, Visits};
 use super::sequence::Sequence;
 use crate::bytes::Bytes;
 use crate::choice;
 use crate::error::{Invalid, in_range};
 use crate::model::Model;
-use crate::training::actions::Steps;
+use crate::training::actions::{Step, Steps};
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, TrainingSpec};
@@ -444,10 +444,16 @@ impl Chunks {
         taken.saturating_mul(self.lists.scalar_bytes(List::Parameters))
     }
 
+    /// Whether a step is a forward pass that is not computed again.
+    pub fn is_forward(&self, step: usize) -> bool {
+        matches!(self.steps.all().get(step), Some(Step::Forward { .. }))
+    }
+
     /// Bytes of what these visits copy in an iteration, of rows that are gathered on the host, and of what ranks give each
     /// other: a chunk's parts whenever it comes, and its gradients when all of them are there; of a table on the host both once.
     pub fn moved(&self, visits: &Visits<'_>) -> Moved {
-        let mut moved = visits.moved(|chunk, is_unfinished| self.copied_bytes(chunk, is_unfinished));
+        let bytes = |chunk, is_unfinished| self.copied_bytes(chunk, is_unfinished);
+        let mut moved = visits.moved(bytes, |step| self.is_forward(step));
         for (_, visit, copies) in visits.all() {
             let others = self.others_bytes(visit.payload.chunk);
             let of = |is_moved: bool| if is_moved { others } else { 0 };
@@ -458,10 +464,8 @@ impl Chunks {
             let others = self.others_bytes(HostTable::CHUNK);
             moved.gathered = moved.gathered.saturating_add(others);
             moved.scattered = moved.scattered.saturating_add(others);
-            moved.rows_up = gathers.saturating_mul(self.row_bytes());
-            moved.rows_down = scatters.saturating_mul(self.row_bytes());
-            moved.up = moved.up.saturating_add(moved.rows_up);
-            moved.down = moved.down.saturating_add(moved.rows_down);
+            moved.copied(CopyCause::Rows, gathers.saturating_mul(self.row_bytes()));
+            moved.copied(CopyCause::RowGradients, scatters.saturating_mul(self.row_bytes()));
         }
         moved
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::chunks::residency::visits::Moved;
 use crate::error::{Invalid, in_range};
 use crate::message;
 use crate::wire::v1;
@@ -26,6 +27,19 @@ pub struct ChunkRun {
     /// Of the bytes that left, gradients of such rows.
     #[serde(default, skip_serializing_if = "is_none")]
     pub rows_down_bytes: u64,
+    /// Of the bytes that came, parameters whose first use was in a backward pass, or in a forward pass that is computed again. The
+    /// rest, but for rows and what is unfinished, came for forward passes.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub backward_up_bytes: u64,
+    /// Of the bytes that came, gradients that are not complete, with the parameters beside which they are added up.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unfinished_up_bytes: u64,
+    /// Of the bytes that left, the same. The rest, but for rows and what is unchanged, are complete gradients.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unfinished_down_bytes: u64,
+    /// Of the bytes that left, parameters that the host has as they are, where moves are exclusive.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unchanged_down_bytes: u64,
     /// Bytes of parameters that other ranks own and gave in the last iteration.
     #[serde(default)]
     pub gathered_bytes: u64,
@@ -54,6 +68,10 @@ message! {
         down_bytes,
         rows_up_bytes,
         rows_down_bytes,
+        backward_up_bytes,
+        unfinished_up_bytes,
+        unfinished_down_bytes,
+        unchanged_down_bytes,
         gathered_bytes,
         scattered_bytes,
         fetches,
@@ -62,6 +80,26 @@ message! {
         step_seconds,
         is_replanned = replanned,
     } check checked
+}
+
+impl ChunkRun {
+    /// What an iteration moves, and nothing else.
+    pub fn moving(moved: &Moved) -> Self {
+        Self {
+            up_bytes: moved.up,
+            down_bytes: moved.down,
+            rows_up_bytes: moved.rows_up,
+            rows_down_bytes: moved.rows_down,
+            backward_up_bytes: moved.backward_up,
+            unfinished_up_bytes: moved.unfinished_up,
+            unfinished_down_bytes: moved.unfinished_down,
+            unchanged_down_bytes: moved.unchanged_down,
+            gathered_bytes: moved.gathered,
+            scattered_bytes: moved.scattered,
+            fetches: moved.fetches,
+            ..Self::default()
+        }
+    }
 }
 
 fn is_none(bytes: &u64) -> bool {

@@ -179,6 +179,12 @@ fn assert_as_predicted(
             "{what}"
         );
         assert_eq!((told.rows_up_bytes, told.rows_down_bytes), (moved.rows_up, moved.rows_down), "{what}");
+        assert_eq!(
+            (told.backward_up_bytes, told.unfinished_up_bytes, told.unfinished_down_bytes),
+            (moved.backward_up, moved.unfinished_up, moved.unfinished_down),
+            "{what}"
+        );
+        assert_eq!(told.unchanged_down_bytes, moved.unchanged_down, "{what}");
         assert_eq!((told.gathered_bytes, told.scattered_bytes), (moved.gathered, moved.scattered), "{what}");
         assert_eq!(told.host_bytes.0, chunks.host.bytes, "{what}");
         let offload = measured.offload.as_deref().cloned().unwrap_or_default();

@@ -37,12 +37,73 @@ pub struct Moved {
     pub rows_up: u64,
     /// Of those to the host, gradients of such rows.
     pub rows_down: u64,
+    /// Of those to the device, parameters whose first use there is in a backward pass, or in a forward pass that is computed again.
+    pub backward_up: u64,
+    /// Of those to the device, gradients that are not complete, with the parameters beside which they are added up.
+    pub unfinished_up: u64,
+    /// Of those to the host, the same.
+    pub unfinished_down: u64,
+    /// Of those to the host, parameters that are there as they came from it.
+    pub unchanged_down: u64,
     /// Visits that begin with a copy.
     pub fetches: u64,
     /// Parameters that other ranks own and give: none where one rank has all.
     pub gathered: u64,
     /// Gradients to the ranks that own their parameters.
     pub scattered: u64,
+}
+
+/// What a copy is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyCause {
+    /// Parameters come for a forward pass.
+    Forward,
+    /// They come for a backward pass, or for a forward pass that is computed again.
+    Backward,
+    /// What left unfinished comes back.
+    Continued,
+    /// Rows of a table come, which the host gathered.
+    Rows,
+    /// Gradients leave complete.
+    Complete,
+    /// They leave unfinished.
+    Unfinished,
+    /// Parameters leave as they came, since moves are exclusive.
+    Unchanged,
+    /// Gradients of rows leave.
+    RowGradients,
+}
+
+impl CopyCause {
+    /// Whether what is copied comes to the device.
+    pub fn is_up(self) -> bool {
+        matches!(self, Self::Forward | Self::Backward | Self::Continued | Self::Rows)
+    }
+
+    /// Whether gradients are in it that are not complete: each rank's own, all of them.
+    pub fn is_unfinished(self) -> bool {
+        matches!(self, Self::Continued | Self::Unfinished)
+    }
+}
+
+impl Moved {
+    /// Counts a copy of so many bytes.
+    pub fn copied(&mut self, cause: CopyCause, bytes: u64) {
+        let Self { up, down, .. } = self;
+        let all = if cause.is_up() { up } else { down };
+        *all = all.saturating_add(bytes);
+        let part = match cause {
+            // The rest.
+            CopyCause::Forward | CopyCause::Complete => return,
+            CopyCause::Backward => &mut self.backward_up,
+            CopyCause::Continued => &mut self.unfinished_up,
+            CopyCause::Rows => &mut self.rows_up,
+            CopyCause::Unfinished => &mut self.unfinished_down,
+            CopyCause::Unchanged => &mut self.unchanged_down,
+            CopyCause::RowGradients => &mut self.rows_down,
+        };
+        *part = part.saturating_add(bytes);
+    }
 }
 
 /// What a visit moves.
@@ -63,6 +124,24 @@ pub struct VisitCopies {
 }
 
 impl VisitCopies {
+    /// What it begins with a copy for, if it does, told whether its first use is in a forward pass.
+    pub fn comes_for(self, is_forward: bool) -> Option<CopyCause> {
+        self.comes.then_some(match (self.comes_unfinished, is_forward) {
+            (true, _) => CopyCause::Continued,
+            (false, true) => CopyCause::Forward,
+            (false, false) => CopyCause::Backward,
+        })
+    }
+
+    /// What it ends with a copy for, if it does.
+    pub fn leaves_for(self) -> Option<CopyCause> {
+        self.leaves_changed.then_some(match (self.is_complete, self.leaves_unfinished) {
+            (true, _) => CopyCause::Complete,
+            (false, true) => CopyCause::Unfinished,
+            (false, false) => CopyCause::Unchanged,
+        })
+    }
+
     /// The same of a chunk of which each rank has its part on the device, in all lists: it comes from there, and its gradients
     /// stay there.
     fn between_devices(self) -> Self {
@@ -231,19 +310,16 @@ impl<'a> Visits<'a> {
         resident(self.all().map(|(_, visit, _)| visit), self.uses.steps(), bytes)
     }
 
-    /// What copies of an iteration move, where one of a chunk has so many bytes; told whether it is unfinished, which each rank
-    /// copies whole.
-    pub fn moved(&self, bytes: impl Fn(usize, bool) -> u64) -> Moved {
+    /// What copies of an iteration move, where one of a chunk has so many bytes, told whether it is unfinished, which each rank
+    /// copies whole; and told which steps are forward passes, but for those that are computed again.
+    pub fn moved(&self, bytes: impl Fn(usize, bool) -> u64, is_forward: impl Fn(usize) -> bool) -> Moved {
         let mut moved = Moved::default();
         for (_, visit, copies) in self.all() {
-            let chunk = visit.payload.chunk;
-            if copies.comes {
-                moved.up = moved.up.saturating_add(bytes(chunk, copies.comes_unfinished));
-                moved.fetches += 1;
+            let (comes, leaves) = (copies.comes_for(is_forward(visit.needed)), copies.leaves_for());
+            for cause in comes.into_iter().chain(leaves) {
+                moved.copied(cause, bytes(visit.payload.chunk, cause.is_unfinished()));
             }
-            if copies.leaves_changed {
-                moved.down = moved.down.saturating_add(bytes(chunk, copies.leaves_unfinished));
-            }
+            moved.fetches += u64::from(copies.comes);
         }
         moved
     }

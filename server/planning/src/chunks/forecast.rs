@@ -106,16 +106,9 @@ pub fn in_chunks(
         forecast,
         run: ChunkRun {
             host_bytes: Bytes(chunks.host.bytes),
-            up_bytes: moved.up,
-            down_bytes: moved.down,
-            rows_up_bytes: moved.rows_up,
-            rows_down_bytes: moved.rows_down,
-            fetches: moved.fetches,
-            gathered_bytes: moved.gathered,
-            scattered_bytes: moved.scattered,
             other_bytes: other,
             payload_bytes: resident,
-            ..ChunkRun::default()
+            ..ChunkRun::moving(&moved)
         },
     })
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::{HostCopy, HostPart};
+use loadmaster_proto::chunks::residency::visits::CopyCause;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, StepKernel, UpdateTime};
 use loadmaster_proto::measure::rank::RankSpec;
 use tch::{Kind, Tensor};
@@ -213,18 +214,15 @@ impl Payloads {
     /// When a GPU refuses.
     pub(super) fn leave(&mut self, told: Told, tensors: &Tensors) -> Result<(), RankError> {
         let Told { payload, copies, .. } = told;
-        if !copies.leaves_changed {
-            return Ok(());
-        }
+        let Some(cause) = copies.leaves_for() else { return Ok(()) };
         let own = self.own_place(payload);
-        let ticket = if copies.is_complete {
+        let ticket = if cause == CopyCause::Complete {
             self.complete(payload, own, tensors)?
         } else {
             let place = own.ok_or_else(|| defect("what leaves unfinished has no place on the host"))?;
-            let is_unfinished = copies.leaves_unfinished;
-            let place = if is_unfinished { place } else { self.own_part(payload, place) };
+            let place = if cause.is_unfinished() { place } else { self.own_part(payload, place) };
             self.all[payload].is_spilled = true;
-            self.copy(payload, place, Direction::Out, is_unfinished, None)?
+            self.copy(payload, place, cause, None)?
         };
         self.all[payload].at = Whereabouts::Leaving(ticket);
         Ok(())
@@ -247,7 +245,7 @@ impl Payloads {
                 (part, before)
             }
         };
-        let ticket = self.copy(payload, gradients, Direction::Out, false, behind(before))?;
+        let ticket = self.copy(payload, gradients, CopyCause::Complete, behind(before))?;
         if let Some(rows) = self.rows.as_mut().filter(|_| chunk == HostTable::CHUNK) {
             // It is updated when its rows have their gradients, too.
             rows.add_all(gradients, ticket.completion()?, end);
@@ -311,16 +309,15 @@ impl Payloads {
         &mut self,
         payload: usize,
         place: HostPart,
-        direction: Direction,
-        is_unfinished: bool,
+        cause: CopyCause,
         first: Option<First>,
     ) -> Result<Ticket, RankError> {
         let chunk = self.chunk_of(payload);
-        let bytes = self.chunks.copied_bytes(chunk, is_unfinished);
-        let from = if is_unfinished { 0 } else { u64::from(self.rank) * bytes };
+        let bytes = self.chunks.copied_bytes(chunk, cause.is_unfinished());
+        let from = if cause.is_unfinished() { 0 } else { u64::from(self.rank) * bytes };
         let storage = &self.all[payload].block.storage;
-        let transfer = Transfer::new(storage, (from, bytes), &self.host.mapping, place.start, direction);
-        self.begin(transfer, bytes, direction, first)
+        let transfer = Transfer::new(storage, (from, bytes), &self.host.mapping, place.start, way(cause));
+        self.begin(transfer, bytes, cause, first)
     }
 
     /// The parts of a payload, one of each rank.
@@ -336,12 +333,12 @@ impl Payloads {
         &mut self,
         transfer: Option<Transfer>,
         bytes: u64,
-        direction: Direction,
+        cause: CopyCause,
         first: Option<First>,
     ) -> Result<Ticket, RankError> {
         let transfer = transfer.ok_or_else(|| defect("a chunk that is to be copied is away"))?;
-        self.counts.copied(direction, bytes);
-        let lane = if direction == Direction::Out { &self.ways.out } else { &self.ways.back };
+        self.counts.copied(cause, bytes);
+        let lane = if cause.is_up() { &self.ways.back } else { &self.ways.out };
         lane.ask_behind(first, vec![transfer])
     }
 
@@ -366,26 +363,25 @@ impl Payloads {
     /// # Errors
     /// Out of memory.
     pub(super) fn fetch(&mut self, told: Told) -> Result<(), RankError> {
-        let Told { payload, copies, .. } = told;
+        let Told { payload, visit, copies } = told;
         if let Some(mut held) = self.all[payload].block.storage.hold() {
             held.renew()?;
         }
         let mut ticket = None;
-        if copies.comes {
+        if let Some(cause) = copies.comes_for(self.chunks.is_forward(visit.needed)) {
             let chunk = self.chunk_of(payload);
             let after = self.host.updated.get(chunk).cloned().flatten();
             let is_kept = self.host_copy == HostCopy::Kept || self.all[payload].is_spilled;
             let weights = self.host.memory.chunks[chunk].state.first().copied();
             ticket = Some(match (self.own_place(payload).filter(|_| is_kept), weights) {
                 (Some(place), _) => {
-                    let is_unfinished = copies.comes_unfinished;
-                    let place = if is_unfinished { place } else { self.own_part(payload, place) };
-                    self.copy(payload, place, Direction::Back, is_unfinished, behind(after))?
+                    let place = if cause.is_unfinished() { place } else { self.own_part(payload, place) };
+                    self.copy(payload, place, cause, behind(after))?
                 }
                 (None, Some(weights)) if self.kind == Kind::Float => {
-                    self.copy(payload, weights, Direction::Back, false, behind(after))?
+                    self.copy(payload, weights, cause, behind(after))?
                 }
-                (None, Some(weights)) => self.make(payload, weights, after)?,
+                (None, Some(weights)) => self.make(payload, weights, cause, after)?,
                 (None, None) => return Err(defect("a chunk has no fp32 copy")),
             });
         }
@@ -399,6 +395,7 @@ impl Payloads {
         &mut self,
         payload: usize,
         weights: HostPart,
+        cause: CopyCause,
         after: Option<Completion>,
     ) -> Result<Ticket, RankError> {
         let bytes = self.chunks.copied_bytes(self.chunk_of(payload), false);
@@ -406,14 +403,14 @@ impl Payloads {
         if !block.device().is_cuda() {
             let of = (u64::from(self.rank) * bytes, bytes);
             let transfer = Transfer::rounding(&block.storage, of, &self.host.mapping, weights.start);
-            return self.begin(transfer, bytes, Direction::Back, behind(after));
+            return self.begin(transfer, bytes, cause, behind(after));
         }
         let Passage { index, part, before } = self.host.pass_through()?;
         let after = after.into_iter().chain(before).collect();
         let elements = bytes / size_of::<Bf16>() as u64;
         let rounding = Rounding { weights, to: part, elements, threads: self.updating.threads };
         let first = rounding.behind(after, self.host.mapping.clone());
-        let ticket = self.copy(payload, part, Direction::Back, false, Some(first))?;
+        let ticket = self.copy(payload, part, cause, Some(first))?;
         self.host.is_used_until(index, ticket.completion()?);
         Ok(ticket)
     }
@@ -462,6 +459,11 @@ impl Payloads {
         self.all.iter_mut().for_each(|payload| payload.is_spilled = false);
         self.counts.end_iteration(self.host.updater.take_seconds())
     }
+}
+
+/// Which way a copy goes.
+fn way(cause: CopyCause) -> Direction {
+    if cause.is_up() { Direction::Back } else { Direction::Out }
 }
 
 /// How many of a rank's threads update chunks: on a CPU slot all, as passes leave them none otherwise, and beside a GPU all but that

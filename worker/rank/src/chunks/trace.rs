@@ -1,10 +1,11 @@
 //! What a training in chunks was found to need and to move.
 
+use loadmaster_proto::chunks::residency::visits::{CopyCause, Moved};
 use loadmaster_proto::measure::chunked::ChunkRun;
 
 use crate::actions::lane::Wait;
 use crate::error::RankError;
-use crate::ffi::{Direction, MemoryCounts};
+use crate::ffi::MemoryCounts;
 use crate::median::median;
 use crate::memory::Memory;
 
@@ -78,15 +79,9 @@ impl Trace {
 /// What copies moved, and who waited for them.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Bytes up and down in the iteration so far, and in the last whole one.
-    now: [u64; 2],
-    last: [u64; 2],
-    /// Of those, rows of a table and their gradients.
-    rows: [u64; 2],
-    last_rows: [u64; 2],
-    /// Bytes from and to other ranks in the iteration so far, and in the last whole one.
-    shared: [u64; 2],
-    last_shared: [u64; 2],
+    /// Bytes in the iteration so far, and in the last whole one.
+    now: Moved,
+    last: Moved,
     /// Waits for what comes and for what leaves in the iteration so far, and in the one before.
     waits: [Vec<Wait>; 2],
     before: [Vec<Wait>; 2],
@@ -97,23 +92,18 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn copied(&mut self, direction: Direction, bytes: u64) {
-        self.now[way(direction)] += bytes;
-    }
-
-    /// What was copied are rows of a table on the host, or their gradients.
-    pub(super) fn copied_rows(&mut self, direction: Direction, bytes: u64) {
-        self.rows[way(direction)] += bytes;
+    pub(super) fn copied(&mut self, cause: CopyCause, bytes: u64) {
+        self.now.copied(cause, bytes);
     }
 
     /// Bytes came from other ranks, which own them.
     pub(super) fn gathered(&mut self, bytes: u64) {
-        self.shared[0] += bytes;
+        self.now.gathered += bytes;
     }
 
     /// Gradients went to the ranks that own their parameters.
     pub(super) fn scattered(&mut self, bytes: u64) {
-        self.shared[1] += bytes;
+        self.now.scattered += bytes;
     }
 
     pub(super) fn came(&mut self, wait: Wait) {
@@ -127,8 +117,6 @@ impl Counts {
     /// An iteration is over. What a GPU waited in it is asked when the next one is: it is not done with it yet.
     pub(super) fn end_iteration(&mut self, updating_seconds: f64) -> Result<(), RankError> {
         self.last = std::mem::take(&mut self.now);
-        self.last_rows = std::mem::take(&mut self.rows);
-        self.last_shared = std::mem::take(&mut self.shared);
         self.updating.push(updating_seconds);
         let before = std::mem::replace(&mut self.before, std::mem::take(&mut self.waits));
         if self.updating.len() > 1 {
@@ -149,30 +137,14 @@ impl Counts {
         let [mut fetching, mut leaving] = self.waited.clone();
         fetching.push(seconds(&self.before[0])?);
         leaving.push(seconds(&self.before[1])?);
-        let [up_bytes, down_bytes] = self.last;
-        let [rows_up_bytes, rows_down_bytes] = self.last_rows;
-        let [gathered_bytes, scattered_bytes] = self.last_shared;
         Ok(ChunkRun {
             other_bytes: trace.other_bytes.clone(),
             payload_bytes: trace.payload_bytes.clone(),
-            up_bytes,
-            down_bytes,
-            rows_up_bytes,
-            rows_down_bytes,
-            gathered_bytes,
-            scattered_bytes,
             fetch_seconds: median(&fetching),
             leave_seconds: median(&leaving),
             step_seconds: median(&self.updating),
-            ..ChunkRun::default()
+            ..ChunkRun::moving(&self.last)
         })
-    }
-}
-
-fn way(direction: Direction) -> usize {
-    match direction {
-        Direction::Back => 0,
-        Direction::Out => 1,
     }
 }
 

@@ -212,7 +212,7 @@ proptest! {
         let fetches = |eviction| {
             let paging = Paging { eviction, ..Paging::AT_NEED };
             let visits = paging.visits(uses, |_| 1, &room, |of| spills(case.stage.host_copy, of)).unwrap();
-            Visits::new(uses, &visits, |of| spills(case.stage.host_copy, of)).unwrap().moved(|_, _| 1)
+            Visits::new(uses, &visits, |of| spills(case.stage.host_copy, of)).unwrap().moved(|_, _| 1, |_| true)
         };
         let belady = fetches(Eviction::Belady);
         prop_assert_eq!(belady.fetches, fewest(&case.needs(), &room));

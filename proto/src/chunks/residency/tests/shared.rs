@@ -39,21 +39,24 @@ fn moved(case: &Case, visit: &Visit, need: &Need) -> Moved {
     let is_changed = need.gradients.iter().any(is_within) || (had_gradients && !is_complete);
     let whole = if case.ranks == 1 { extent * scalar } else { case.bytes(visit.payload) };
     let mut moved = Moved::default();
+    let is_forward = matches!(case.chunks.steps.all()[visit.needed], Step::Forward { .. });
     if had_gradients {
-        moved.up = whole;
+        (moved.up, moved.unfinished_up) = (whole, whole);
     } else if !is_gradients {
         (moved.up, moved.gathered) = (own, others);
+        moved.backward_up = if is_forward { 0 } else { own };
     }
     moved.fetches = u64::from(moved.up > 0);
     if is_complete {
         (moved.down, moved.scattered) = (own, others);
     } else if need.gradients.iter().any(is_within) {
-        moved.down = whole;
+        (moved.down, moved.unfinished_down) = (whole, whole);
     }
     assert!(is_changed || moved.down == 0);
     if case.has_parts(chunk) {
         assert!(!had_gradients && (is_complete || !is_changed), "the host has no place for it");
-        (moved.up, moved.down, moved.fetches) = (0, 0, 0);
+        let Moved { gathered, scattered, .. } = moved;
+        moved = Moved { gathered, scattered, ..Moved::default() };
     }
     moved
 }
@@ -72,12 +75,15 @@ proptest! {
         let mut sum = Moved::default();
         for visit in &visits {
             let need = &needs.iter().find(|of| of.0 == visit.payload).unwrap().1;
-            let Moved { up, down, fetches, gathered, scattered, .. } = moved(&case, visit, need);
-            sum.up += up;
-            sum.down += down;
-            sum.fetches += fetches;
-            sum.gathered += gathered;
-            sum.scattered += scattered;
+            let of = moved(&case, visit, need);
+            sum.up += of.up;
+            sum.down += of.down;
+            sum.backward_up += of.backward_up;
+            sum.unfinished_up += of.unfinished_up;
+            sum.unfinished_down += of.unfinished_down;
+            sum.fetches += of.fetches;
+            sum.gathered += of.gathered;
+            sum.scattered += of.scattered;
         }
         if case.is_on_host() {
             // Samples of eight tokens, one for each rank in each micro-batch, a row of sixteen each.
@@ -126,7 +132,10 @@ fn exclusive_moves_are_of_chunks_on_the_host() {
     };
     let (host, device) = (moved(Vec::new()), moved((0..count).collect()));
     assert!(host.up > 0 && host.down == host.up, "{host:?}");
-    assert_eq!((device.up, device.down, device.fetches), (0, 0, 0));
+    // What comes again for its backward pass left as it came before, and all leaves with gradients, of two ranks as much as between
+    // them.
+    assert_eq!((host.unchanged_down, host.unchanged_down + host.scattered), (host.backward_up, host.down));
+    assert_eq!((device.up, device.down, device.fetches, device.unchanged_down), (0, 0, 0, 0));
     assert_eq!((device.gathered, device.scattered), (host.gathered, host.scattered));
 }
 

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::naive::{Case, Need, cases};
 use crate::chunks::residency::Payload;
 use crate::chunks::residency::visits::{Moved, Visit, Visits};
+use crate::training::actions::Step;
 
 /// Visits of each payload, split and stretched as numbers say: two uses that follow each other are in one visit or not, and a
 /// visit begins as early and ends as late as its neighbours let it, or at any boundary in between.
@@ -74,6 +75,7 @@ fn walked(
     steps: usize,
     bytes: impl Fn(Payload) -> u64,
     is_copied: impl Fn(Payload) -> bool,
+    is_forward: impl Fn(usize) -> bool,
 ) -> (Moved, Vec<u64>) {
     let (mut moved, mut resident) = (Moved::default(), Vec::new());
     let is_there_before = |payload: &Payload| {
@@ -88,6 +90,9 @@ fn walked(
                 let leaves = visit.leaves == boundary && std::mem::take(&mut is_changed[at]);
                 if leaves && is_copied(*payload) {
                     moved.down += bytes(*payload);
+                    if need.gradients.iter().any(|&step| step >= boundary) {
+                        moved.unfinished_down += bytes(*payload);
+                    }
                 }
                 if visit.freed == boundary {
                     assert!(std::mem::take(&mut there[at]) && !is_changed[at]);
@@ -99,6 +104,14 @@ fn walked(
                 if is_copied(*payload) && (!payload.is_gradients || has_gradients[at]) {
                     moved.up += bytes(*payload);
                     moved.fetches += 1;
+                    // What begins in the iteration before comes for the next one, in which nothing is begun.
+                    let visit = visits.iter().find(|of| of.payload == *payload && of.fetched == boundary);
+                    let (needed, is_next) = visit.map(|of| (of.needed, of.is_over_end())).unwrap();
+                    if has_gradients[at] && !is_next {
+                        moved.unfinished_up += bytes(*payload);
+                    } else if !is_forward(needed) {
+                        moved.backward_up += bytes(*payload);
+                    }
                 }
             }
             if need.gradients.contains(&boundary) {
@@ -129,10 +142,12 @@ proptest! {
         let (uses, needs) = (&case.chunks.uses, case.needs());
         let visits = split_over_end(&case, &numbers);
         let checked = Visits::new(uses, &visits, |_| true).unwrap();
+        let is_forward = |step: usize| matches!(case.chunks.steps.all()[step], Step::Forward { .. });
         let (moved, resident) = walked(
             &needs, &visits, case.steps(), |payload| case.bytes(payload), |payload| !case.has_parts(payload.chunk),
+            is_forward,
         );
-        prop_assert_eq!(checked.moved(|chunk, _| case.chunks.payload_bytes(chunk)), moved);
+        prop_assert_eq!(checked.moved(|chunk, _| case.chunks.payload_bytes(chunk), is_forward), moved);
         prop_assert_eq!(checked.resident(|chunk| case.chunks.payload_bytes(chunk)), resident);
         prop_assert_eq!(checked.all().count(), visits.len());
         for (position, visit, copies) in checked.all() {

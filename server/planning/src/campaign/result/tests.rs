@@ -444,15 +444,13 @@ fn honest_in_chunks(spec: &RunSpec) -> Vec<Measurement> {
         host_bytes: Bytes(laid.host.bytes),
         up_bytes: 7,
         down_bytes: 8,
-        rows_up_bytes: 0,
-        rows_down_bytes: 0,
         gathered_bytes: 9 * shared,
         scattered_bytes: 10 * shared,
         fetches: 2,
         fetch_seconds: 0.1,
         leave_seconds: 0.1,
         step_seconds: 0.2,
-        is_replanned: false,
+        ..ChunkRun::default()
     };
     let mut measurements = honest(spec);
     for of in &mut measurements {

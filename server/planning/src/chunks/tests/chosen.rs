@@ -6,7 +6,7 @@ use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::model::layer::LayerKind;
-use loadmaster_proto::training::actions::{Deed, Swap};
+use loadmaster_proto::training::actions::{Deed, Step, Swap};
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
@@ -37,6 +37,7 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     prop_assert_eq!(&costs.needed, &plan.needed);
     let ChunkResidency::Planned(visits) = &plan.stage.residency else { panic!("visits are planned") };
     let (mut up, mut down, mut gathered, mut scattered) = (0, 0, 0, 0);
+    let (mut backward_up, mut unfinished_up, mut unfinished_down) = (0, 0, 0);
     let mut resident = vec![chunks.on_device_bytes(); plan.needed.len()];
     for visit in visits {
         let of_chunk = SharedChunk::of(&chunks, visit.payload.chunk, ranks);
@@ -55,10 +56,17 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
         prop_assert!(is_copied || !was_begun && (!changed || is_done), "the host has no place for it");
         if !made {
             up += copied(was_begun);
+            let is_forward = matches!(chunks.steps.all()[visit.needed], Step::Forward { .. });
+            match (was_begun, is_forward) {
+                (true, _) => unfinished_up += copied(true),
+                (false, true) => {}
+                (false, false) => backward_up += copied(false),
+            }
             gathered += if was_begun { 0 } else { others };
         }
         if changed {
             down += copied(!is_done);
+            unfinished_down += if is_done { 0 } else { copied(true) };
             scattered += if is_done { others } else { 0 };
         }
     }
@@ -75,6 +83,11 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
         (gathered, scattered) = (gathered + others, scattered + others);
     }
     prop_assert_eq!((plan.moved.up, plan.moved.down), (up, down));
+    prop_assert_eq!(
+        (plan.moved.backward_up, plan.moved.unfinished_up, plan.moved.unfinished_down),
+        (backward_up, unfinished_up, unfinished_down)
+    );
+    prop_assert_eq!(plan.moved.unchanged_down, 0, "what is unchanged is dropped");
     prop_assert_eq!((plan.moved.gathered, plan.moved.scattered), (gathered, scattered));
     // Gradients of all chunks go to their owners once; of a tied weight that is on the host those of rows and those of its upper
     // end.

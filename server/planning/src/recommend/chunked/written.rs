@@ -178,17 +178,10 @@ fn predicted(plan: &ChunkPlan, other_bytes: Vec<u64>) -> ChunkRun {
         other_bytes,
         payload_bytes: plan.resident.clone(),
         host_bytes: plan.host_bytes,
-        up_bytes: plan.moved.up,
-        down_bytes: plan.moved.down,
-        rows_up_bytes: plan.moved.rows_up,
-        rows_down_bytes: plan.moved.rows_down,
-        fetches: plan.moved.fetches,
-        gathered_bytes: plan.moved.gathered,
-        scattered_bytes: plan.moved.scattered,
         fetch_seconds: plan.lanes.fetch_seconds,
         leave_seconds: plan.lanes.leave_seconds,
         step_seconds: plan.lanes.busy.update,
-        ..ChunkRun::default()
+        ..ChunkRun::moving(&plan.moved)
     }
 }
 

@@ -110,6 +110,37 @@ fn owners_of_whole_chunks_are_told() {
     assert!(!table(&stage(), Some(&run()), None).contains("owner"));
 }
 
+/// What bytes move for is told where it is more than one thing.
+#[test]
+fn bytes_are_told_by_their_cause() {
+    let predicted = ChunkRun {
+        backward_up_bytes: 8 * MIB,
+        unfinished_up_bytes: 4 * MIB,
+        unfinished_down_bytes: 5 * MIB,
+        unchanged_down_bytes: MIB,
+        ..run()
+    };
+    let measured = ChunkRun { backward_up_bytes: 10 * MIB, ..predicted.clone() };
+    let text = table(&stage(), Some(&predicted), Some(&measured));
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|line| line.starts_with("of those, "))
+        .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ["of those, for forward passes", "12.00 MiB", "10.00 MiB", "+20.0 %"],
+            ["of those, for backward passes", "8.00 MiB", "10.00 MiB", "-20.0 %"],
+            ["of those, unfinished gradients", "4.00 MiB", "4.00 MiB", "+0.0 %"],
+            ["of those, complete gradients", "10.00 MiB", "10.00 MiB", "+0.0 %"],
+            ["of those, unfinished gradients", "5.00 MiB", "5.00 MiB", "+0.0 %"],
+            ["of those, unchanged parameters", "1.00 MiB", "1.00 MiB", "+0.0 %"],
+        ]
+    );
+    assert!(!table(&stage(), Some(&run()), None).contains("of those"));
+}
+
 /// Of a table on the host it is said where it is, and what of it moves.
 #[test]
 fn an_embedding_on_the_host_is_told() {

@@ -2,15 +2,16 @@
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::HostPart;
+use loadmaster_proto::chunks::residency::visits::CopyCause;
 use tch::Tensor;
 
-use super::Payloads;
+use super::{Payloads, way};
 use crate::actions::lane::{Ticket, behind};
 use crate::chunks::host::Update;
 use crate::chunks::rows::Tokens;
 use crate::completion::Completion;
 use crate::error::RankError;
-use crate::ffi::{self, Direction, Storage, Transfer};
+use crate::ffi::{self, Storage, Transfer};
 use crate::tape::defect;
 
 impl Payloads {
@@ -22,7 +23,7 @@ impl Payloads {
         self.share_table()?;
         let rows = self.rows.as_ref().ok_or_else(no_table)?;
         let gathered = rows.gather(tokens, self.host.updated[HostTable::CHUNK].clone());
-        let ticket = self.copy_rows(to, rows.parts.up, Direction::Back, Some(gathered))?;
+        let ticket = self.copy_rows(to, rows.parts.up, CopyCause::Rows, Some(gathered))?;
         let copied = ticket.completion()?;
         self.rows.iter_mut().for_each(|rows| rows.copied = Some(copied.clone()));
         self.counts.came(ticket.wait()?);
@@ -37,7 +38,7 @@ impl Payloads {
     pub(in crate::chunks) fn scatter(&mut self, tokens: Tokens, gradient: &Tensor) -> Result<(), RankError> {
         let rows = self.rows.as_ref().ok_or_else(no_table)?;
         let (down, added) = (rows.parts.down, rows.added.clone());
-        let ticket = self.copy_rows(gradient, down, Direction::Out, added)?;
+        let ticket = self.copy_rows(gradient, down, CopyCause::RowGradients, added)?;
         let copied = ticket.completion()?;
         self.rows.iter_mut().for_each(|rows| rows.add(tokens.clone(), copied.clone()));
         self.counts.left(ticket.wait()?);
@@ -48,13 +49,12 @@ impl Payloads {
         &mut self,
         rows: &Tensor,
         place: HostPart,
-        direction: Direction,
+        cause: CopyCause,
         after: Option<Completion>,
     ) -> Result<Ticket, RankError> {
         let storage = Storage::of(rows)?;
-        let transfer = Transfer::new(&storage, (0, place.bytes), &self.host.mapping, place.start, direction);
-        self.counts.copied_rows(direction, place.bytes);
-        self.begin(transfer, place.bytes, direction, behind(after))
+        let transfer = Transfer::new(&storage, (0, place.bytes), &self.host.mapping, place.start, way(cause));
+        self.begin(transfer, place.bytes, cause, behind(after))
     }
 
     /// Asks for the update of a table on the host, whose gradients are all there or on their way; of what this rank owns of it,

@@ -59,7 +59,7 @@ fn assert_as_planned(measured: &Measurement, chunks: &ChunkedStage, spec: &RankS
     let all = chunks.lay_out(&spec.model, &spec.training).unwrap();
     if let ChunkResidency::Planned(visits) = &chunks.residency {
         let moved = all.moved(&chunks.told(&all, visits).unwrap());
-        assert_eq!((told.up_bytes, told.down_bytes), (moved.up, moved.down), "{what}");
+        assert_moved(told, &moved, what);
     }
     let sums = told.other_bytes.iter().zip(&told.payload_bytes).map(|(one, other)| one + other);
     let (most, peak) = (sums.max().unwrap(), measured.peak_allocated.0);

@@ -19,11 +19,7 @@ fn assert_as_planned(measured: &Measurement, chunks: &ChunkedStage, spec: &RankS
     let all = chunks.lay_out(&spec.model, &spec.training).unwrap();
     if let ChunkResidency::Planned(visits) = &chunks.residency {
         let moved = all.moved(&chunks.told(&all, visits).unwrap());
-        assert_eq!(
-            (told.up_bytes, told.down_bytes, told.fetches),
-            (moved.up, moved.down, moved.fetches),
-            "{what}"
-        );
+        assert_moved(told, &moved, what);
     }
     // Two samples of twelve tokens, each a row of sixteen.
     let scalar = if spec.training.precision == Precision::Fp32 { 4 } else { 2 };

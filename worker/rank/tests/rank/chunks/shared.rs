@@ -325,12 +325,7 @@ impl Replicas {
         let ChunkResidency::Planned(visits) = &chunks.residency else { return told.other_bytes.clone() };
         assert!(!told.is_replanned, "{what}");
         let moved = all.moved(&chunks.told(&all, visits).unwrap());
-        assert_eq!(
-            (told.up_bytes, told.down_bytes, told.fetches),
-            (moved.up, moved.down, moved.fetches),
-            "{what}"
-        );
-        assert_eq!(told.gathered_bytes, moved.gathered, "{what}");
+        assert_moved(told, &moved, what);
         // Twice at most in `layer` order: with the gradients 6 (W - 1)/W bytes a parameter in bf16. Tables that are computed with
         // again leave in these visits between their micro-batches.
         let comes_twice =

@@ -85,7 +85,7 @@ class AlreadyExists(LoadmasterError):
 
 
 class NoFeasiblePlan(LoadmasterError):
-    """No plan that was asked for fits: see `remedy`, and `missing_bytes`, `layer` and `device` in `metadata`."""
+    """No plan that was asked for fits: see `remedy`, and in `metadata` `missing_bytes`, `layer`, `device`, in chunks `ledger`."""
 
 
 class PlanShapeUnsupported(LoadmasterError):

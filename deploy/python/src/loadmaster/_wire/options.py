@@ -13,6 +13,7 @@ ChunkLayoutWord = Literal["patrickstar", "aligned"]
 ChunkMovesWord = Literal["dropped", "exclusive"]
 ChunkOrderWord = Literal["micro-batch", "layer"]
 ChunkOwnersWord = Literal["parts", "whole"]
+ChunkSizesWord = Literal["grid-a", "grid-b", "breakpoints"]
 ChunkUpdateWord = Literal["on-arrival", "after-backward"]
 EmbeddingPlaceWord = Literal["chunk", "host"]
 EnvelopeWord = Literal["torchrun", "jobset", "trainjob", "pytorchjob", "leaderworkerset", "job", "ray"]
@@ -32,6 +33,7 @@ PlanShapeWord = Literal["single-pipeline", "uniform-grid", "equal-devices", "per
 PrecisionWord = Literal["fp32", "bf16"]
 PredictorKindWord = Literal["component", "capture", "table"]
 RecomputePolicyWord = Literal["none", "stage", "layer"]
+ResidencyRuleWord = Literal["belady", "lru", "fifo", "static"]
 ScheduleWord = Literal["gpipe", "1f1b", "pipedream"]
 SearchModeWord = Literal["exact", "capture", "mcap-brute-force", "mcap-bayesian", "amp", "amp-annealing", "mpress"]
 StepKernelWord = Literal["one-pass", "tensor-wise"]
@@ -182,6 +184,8 @@ class ChunkChoicesFields(TypedDict, total=False):
     kernel: Union[StepKernelWord, str, int]
     embeddings: Sequence[Union[EmbeddingPlaceWord, str, int]]
     activations: Sequence[Union[ActivationPlaceWord, str, int]]
+    residencies: Sequence[Union[ResidencyRuleWord, str, int]]
+    sizes: Union[ChunkSizesWord, str, int]
 
 
 class ChunkedStageFields(TypedDict, total=False):

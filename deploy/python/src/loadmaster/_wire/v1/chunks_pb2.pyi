@@ -322,6 +322,38 @@ EVICTION_FIFO: Eviction.ValueType  # 3
 """The one that came first."""
 global___Eviction = Eviction
 
+class _ResidencyRule:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ResidencyRuleEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ResidencyRule.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    RESIDENCY_RULE_UNSPECIFIED: _ResidencyRule.ValueType  # 0
+    """Not stated."""
+    RESIDENCY_RULE_BELADY: _ResidencyRule.ValueType  # 1
+    """Where there is no room the chunk leaves whose next use is farthest."""
+    RESIDENCY_RULE_LRU: _ResidencyRule.ValueType  # 2
+    """The one whose last use is longest ago."""
+    RESIDENCY_RULE_FIFO: _ResidencyRule.ValueType  # 3
+    """The one that came first."""
+    RESIDENCY_RULE_STATIC: _ResidencyRule.ValueType  # 4
+    """None: all parameters are on the device from the first step to the last (ZeRO-Offload)."""
+
+class ResidencyRule(_ResidencyRule, metaclass=_ResidencyRuleEnumTypeWrapper):
+    """By which rule parameters come to the device and leave it."""
+
+RESIDENCY_RULE_UNSPECIFIED: ResidencyRule.ValueType  # 0
+"""Not stated."""
+RESIDENCY_RULE_BELADY: ResidencyRule.ValueType  # 1
+"""Where there is no room the chunk leaves whose next use is farthest."""
+RESIDENCY_RULE_LRU: ResidencyRule.ValueType  # 2
+"""The one whose last use is longest ago."""
+RESIDENCY_RULE_FIFO: ResidencyRule.ValueType  # 3
+"""The one that came first."""
+RESIDENCY_RULE_STATIC: ResidencyRule.ValueType  # 4
+"""None: all parameters are on the device from the first step to the last (ZeRO-Offload)."""
+global___ResidencyRule = ResidencyRule
+
 class _ChunkOwners:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -735,6 +767,10 @@ class ChunkRun(google.protobuf.message.Message):
     REPLANNED_FIELD_NUMBER: builtins.int
     ROWS_UP_BYTES_FIELD_NUMBER: builtins.int
     ROWS_DOWN_BYTES_FIELD_NUMBER: builtins.int
+    BACKWARD_UP_BYTES_FIELD_NUMBER: builtins.int
+    UNFINISHED_UP_BYTES_FIELD_NUMBER: builtins.int
+    UNFINISHED_DOWN_BYTES_FIELD_NUMBER: builtins.int
+    UNCHANGED_DOWN_BYTES_FIELD_NUMBER: builtins.int
     host_bytes: builtins.int
     """Bytes that it takes of the host, all before the first iteration."""
     up_bytes: builtins.int
@@ -754,11 +790,23 @@ class ChunkRun(google.protobuf.message.Message):
     step_seconds: builtins.float
     """Seconds in which the host updates chunks, beside or behind the passes."""
     replanned: builtins.bool
-    """Planned visits left too little room for what the first iteration was found to need, so that a rule took their place."""
+    """Planned visits left too little room for what the first iteration was found to need, so that what was in the way of that was
+    not there: chunks came later, left sooner, or left and came back between two uses.
+    """
     rows_up_bytes: builtins.int
     """Of the bytes that come, rows that the host gathers of a table of tokens."""
     rows_down_bytes: builtins.int
     """Of the bytes that leave, gradients of such rows."""
+    backward_up_bytes: builtins.int
+    """Of the bytes that come, parameters whose first use is in a backward pass, or in a forward pass that is computed again. The
+    rest, but for rows and what is unfinished, come for forward passes.
+    """
+    unfinished_up_bytes: builtins.int
+    """Of the bytes that come, gradients that are not complete, with the parameters beside which they are added up."""
+    unfinished_down_bytes: builtins.int
+    """Of the bytes that leave, the same. The rest, but for rows and what is unchanged, are complete gradients."""
+    unchanged_down_bytes: builtins.int
+    """Of the bytes that leave, parameters that the host has as they are, where moves are exclusive."""
     @property
     def other_bytes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """In each step the highest bytes of the device besides chunks, the most over all iterations: N(t). Empty in lists."""
@@ -784,8 +832,12 @@ class ChunkRun(google.protobuf.message.Message):
         replanned: builtins.bool = ...,
         rows_up_bytes: builtins.int = ...,
         rows_down_bytes: builtins.int = ...,
+        backward_up_bytes: builtins.int = ...,
+        unfinished_up_bytes: builtins.int = ...,
+        unfinished_down_bytes: builtins.int = ...,
+        unchanged_down_bytes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["down_bytes", b"down_bytes", "fetch_seconds", b"fetch_seconds", "fetches", b"fetches", "gathered_bytes", b"gathered_bytes", "host_bytes", b"host_bytes", "leave_seconds", b"leave_seconds", "other_bytes", b"other_bytes", "payload_bytes", b"payload_bytes", "replanned", b"replanned", "rows_down_bytes", b"rows_down_bytes", "rows_up_bytes", b"rows_up_bytes", "scattered_bytes", b"scattered_bytes", "step_seconds", b"step_seconds", "up_bytes", b"up_bytes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backward_up_bytes", b"backward_up_bytes", "down_bytes", b"down_bytes", "fetch_seconds", b"fetch_seconds", "fetches", b"fetches", "gathered_bytes", b"gathered_bytes", "host_bytes", b"host_bytes", "leave_seconds", b"leave_seconds", "other_bytes", b"other_bytes", "payload_bytes", b"payload_bytes", "replanned", b"replanned", "rows_down_bytes", b"rows_down_bytes", "rows_up_bytes", b"rows_up_bytes", "scattered_bytes", b"scattered_bytes", "step_seconds", b"step_seconds", "unchanged_down_bytes", b"unchanged_down_bytes", "unfinished_down_bytes", b"unfinished_down_bytes", "unfinished_up_bytes", b"unfinished_up_bytes", "up_bytes", b"up_bytes"]) -> None: ...
 
 global___ChunkRun = ChunkRun
 
@@ -806,6 +858,8 @@ class ChunkChoices(google.protobuf.message.Message):
     KERNEL_FIELD_NUMBER: builtins.int
     EMBEDDINGS_FIELD_NUMBER: builtins.int
     ACTIVATIONS_FIELD_NUMBER: builtins.int
+    RESIDENCIES_FIELD_NUMBER: builtins.int
+    SIZES_FIELD_NUMBER: builtins.int
     on_device: builtins.int
     """How many chunks have their state on the device, or all where there are fewer; each rank its part where ranks share chunks.
     Default: any number.
@@ -820,13 +874,17 @@ class ChunkChoices(google.protobuf.message.Message):
     """
     kernel: global___StepKernel.ValueType
     """What updates chunks. Default: STEP_KERNEL_ONE_PASS."""
+    sizes: global___ChunkSizes.ValueType
+    """The sizes of which the 64 are tried that waste least. Not with `chunk_elements`. Default: two of each octave from a 1,024th of
+    the model to all of it.
+    """
     @property
     def layouts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___ChunkLayout.ValueType]:
         """How tensors lie in chunks. Default: CHUNK_LAYOUT_ALIGNED."""
 
     @property
     def chunk_elements(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Chunk sizes, elements, at most 64. Default: two of each octave from a 1,024th of the model to all of it."""
+        """Chunk sizes, elements, at most 64. Default: those of `sizes`."""
 
     @property
     def orders(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___ChunkOrder.ValueType]:
@@ -848,6 +906,12 @@ class ChunkChoices(google.protobuf.message.Message):
         what leaves and comes when, beside its chunks. Default: both, ACTIVATION_PLACE_DEVICE where a launcher is to train it.
         """
 
+    @property
+    def residencies(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___ResidencyRule.ValueType]:
+        """By which rules parameters come and leave. Default: RESIDENCY_RULE_BELADY and RESIDENCY_RULE_STATIC, of which nothing
+        published is faster.
+        """
+
     def __init__(
         self,
         *,
@@ -862,9 +926,11 @@ class ChunkChoices(google.protobuf.message.Message):
         kernel: global___StepKernel.ValueType = ...,
         embeddings: collections.abc.Iterable[global___EmbeddingPlace.ValueType] | None = ...,
         activations: collections.abc.Iterable[global___ActivationPlace.ValueType] | None = ...,
+        residencies: collections.abc.Iterable[global___ResidencyRule.ValueType] | None = ...,
+        sizes: global___ChunkSizes.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_ahead", b"_ahead", "_behind", b"_behind", "_on_device", b"_on_device", "ahead", b"ahead", "behind", b"behind", "on_device", b"on_device"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ahead", b"_ahead", "_behind", b"_behind", "_on_device", b"_on_device", "activations", b"activations", "ahead", b"ahead", "behind", b"behind", "chunk_elements", b"chunk_elements", "embeddings", b"embeddings", "host_copies", b"host_copies", "kernel", b"kernel", "layouts", b"layouts", "on_device", b"on_device", "orders", b"orders", "staging", b"staging"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_ahead", b"_ahead", "_behind", b"_behind", "_on_device", b"_on_device", "activations", b"activations", "ahead", b"ahead", "behind", b"behind", "chunk_elements", b"chunk_elements", "embeddings", b"embeddings", "host_copies", b"host_copies", "kernel", b"kernel", "layouts", b"layouts", "on_device", b"on_device", "orders", b"orders", "residencies", b"residencies", "sizes", b"sizes", "staging", b"staging"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_ahead", b"_ahead"]) -> typing.Literal["ahead"] | None: ...
     @typing.overload

@@ -210,3 +210,57 @@ fn what_launchers_hold_is_told_beside_what_is_counted() {
         8 * (2 << 20)
     );
 }
+
+/// A model that the planner can build and a table of its layers are enough for a training in chunks: planned where plain training has
+/// no room, said not to be to the byte, and refused by layer and ledgers where there is none either.
+#[test]
+fn a_table_of_a_known_model_is_planned_in_chunks() {
+    let setting = Setting::start();
+    let mut document = table("allocated", "bf16");
+    let layers: Vec<Value> = (0..4)
+        .map(|layer| value!({"name": format!("map {layer}"), "kind": "linear", "in_features": 1024, "out_features": 1024}))
+        .collect();
+    document["model"] = value!({"known": {
+        "family": "chain", "input": {"kind": "vector", "size": 1024}, "layers": layers,
+    }});
+    for row in document["layer_table"]["layers"][0]["bytes"].as_array_mut().expect("there are rows") {
+        // Two bytes of 1024 x 1024 weights and 1024 biases.
+        row["parameter_bytes"] =
+            value!(2 * (1024 * 1024 + 1024) / row["tensor_degree"].as_u64().expect("a degree"));
+    }
+    let ask = |devices: &str, more: &[&str]| {
+        let file = setting.write("table.json", &document.to_string());
+        let line = ["plan", "recommend", "--profile", &file, "--devices", devices, "-o", "json"];
+        cli(&setting.planner, &[&line[..], more].concat())
+    };
+    let chunks = [
+        "--memory",
+        "chunks",
+        "--host-memory",
+        "1GiB",
+        "--copy-rates",
+        "host=10GB/s",
+        "--host-update",
+        "100M/s",
+    ];
+    assert_eq!(ask("1x16MiB", &[]).code, 5, "state of 4 Mi parameters has no room");
+    let found = ask("1x16MiB", &chunks);
+    assert_eq!(found.code, 0, "{}", found.stderr);
+    let plan: Value = serde_json::from_str(&found.stdout).expect("a plan is JSON");
+    assert!(
+        plan["stages"][0]["chunks"].is_object()
+            && plan["stages"][0]["predictedPeak"]["origin"]
+                .as_str()
+                .is_some_and(|of| of.starts_with("table/")),
+        "{plan}"
+    );
+    assert!(plan["warnings"].to_string().contains("it is not to the byte"), "{plan}");
+
+    let refused = ask("1x1MiB", &chunks);
+    assert_eq!(refused.code, 5, "{}", refused.stdout);
+    let names = ["through layer ", "(map ", "allocated bytes"];
+    assert!(names.iter().all(|name| refused.stderr.contains(name)), "{}", refused.stderr);
+    let grown =
+        ask("1x16MiB", &[&chunks[..], &["--objective", "max-model", "--grow", "blocks=1..9"]].concat());
+    assert!(grown.code != 0 && grown.stderr.contains("--grow"), "{}", grown.stderr);
+}

@@ -43,14 +43,16 @@
     }
     isBusy = true;
     isStale = false;
+    let pause = 200; // What changed meanwhile is seen soon; a planner that does not answer is left alone for a while.
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" } });
       if (answer.ok) place(new DOMParser().parseFromString(await answer.text(), "text/html"));
     } catch {
       isStale = true;
+      pause = 1000;
     }
     isBusy = false;
-    if (isStale) setTimeout(refresh, 1000);
+    if (isStale) setTimeout(refresh, pause);
   };
 
   setInterval(refresh, SOMETIMES);

@@ -78,8 +78,8 @@ impl Family {
 }
 
 impl PlanQuestion {
-    /// The largest model of the family that has a plan. Models grow with the parameter, so about as many of them are
-    /// looked at as its range has bits. A search that is stopped answers with the largest so far.
+    /// The largest model of the family that has a plan. Models grow with the parameter, so no more of them are
+    /// looked at than twice the bits of the answer. A search that is stopped answers with the largest so far.
     ///
     /// # Errors
     /// What is wrong with the request, what the profile lacks, or that not even the smallest model has a plan.
@@ -94,7 +94,8 @@ impl PlanQuestion {
         // What cannot be built is told before anything is looked at.
         family.at(parameter, *last)?;
         let (mut fit, mut not) = (None, last.saturating_add(1));
-        let mut low = *first;
+        // Looks go from small models to models of twice the parameter until one has no plan: a search takes longer for large ones.
+        let (mut low, mut step, mut is_bounded) = (*first, 1_u64, false);
         let mut stopped = false;
         while low < not {
             if stop.is_over() {
@@ -104,10 +105,13 @@ impl PlanQuestion {
                 stopped = true;
                 break;
             }
-            let middle = low + (not - low) / 2;
-            match self.of(family, parameter, middle)?.2.is_possible(stop)? {
-                Some(true) => (fit, low) = (Some(middle), middle.saturating_add(1)),
-                Some(false) => not = middle,
+            let looked_at =
+                if is_bounded { low + (not - low) / 2 } else { low.saturating_add(step - 1).min(*last) };
+            match self.of(family, parameter, looked_at)?.2.is_possible(stop)? {
+                Some(true) => {
+                    (fit, low, step) = (Some(looked_at), looked_at.saturating_add(1), step.saturating_mul(2));
+                }
+                Some(false) => (not, is_bounded) = (looked_at, true),
                 // Time is up, which the next look says.
                 None => {}
             }

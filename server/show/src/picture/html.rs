@@ -101,7 +101,10 @@ fn block(xml: &mut Xml, block: &Block) {
 }
 
 fn table(xml: &mut Xml, table: &Table) {
-    xml.element("div", &[("class", "scroll")], |xml| {
+    // Whoever has no pointer reaches it, too.
+    let scrolled =
+        [("class", "scroll"), ("tabindex", "0"), ("role", "group"), ("aria-label", "The same in numbers")];
+    xml.element("div", &scrolled, |xml| {
         xml.element("table", &[], |xml| {
             xml.element("thead", &[], |xml| {
                 xml.element("tr", &[], |xml| table.head.iter().for_each(|cell| xml.leaf("th", &[], cell)));

@@ -80,8 +80,10 @@ impl Plans {
             };
         }
         if !request.profile.is_empty() || !document.is_empty() {
-            let why = "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out, or name what of it \
-                       grows (`grow`)";
+            let or_grown = if asked.allowed.is_some() { "" } else { ", or name what of it grows (`grow`)" };
+            let why = format!(
+                "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out{or_grown}"
+            );
             return Err(Invalid::field("profile", why).into());
         }
         in_range("candidate_profiles", candidates.len(), 1..=MAX_PROFILES)?;

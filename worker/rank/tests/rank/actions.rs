@@ -99,29 +99,28 @@ fn any_mix_of_kept_and_recomputed_runs_trains_the_same() {
 }
 
 /// Where one stage has both ends of a tied weight, layers between them that are computed again decide in which order the two
-/// gradients of the weight are added to what is there: sums differ in their last bits, and by no more.
+/// gradients of the weight are added to what is there: sums differ in their last bits, and by no more. So do weights of SGD; Adam
+/// makes more of it where a gradient is 0 but for its rounding.
 #[test]
 fn a_tied_weight_of_one_stage_differs_by_the_order_of_its_sums_alone() {
     let model = small_gpt(false);
     let last = model.layers().len() - 1;
-    for optimizer in [ADAM, SGD] {
-        let training = TrainingSpec { optimizer, ..training() };
-        let partitioning = Partitioning::from_sizes(&[last + 1]).unwrap();
-        let of = |actions: Vec<Action>| {
-            let folder = tempfile::tempdir().unwrap();
-            let mut specs = connected(&model, training, &partitioning, folder.path());
-            specs[0].actions.actions = actions;
-            train(specs, folder.path()).0
-        };
-        let untouched = of(Vec::new());
-        for (first, end) in [(1, last - 1), (1, 1), (last - 1, last - 1)] {
-            let acted = of(vec![recompute(first, end, &[])]);
-            let what = format!("{optimizer:?}, layers {first} to {end} again");
-            assert_eq!(acted.losses[0], untouched.losses[0], "nothing was added yet: {what}");
-            for ((name, acted), (expected_name, expected)) in acted.tensors.iter().zip(&untouched.tensors) {
-                assert_eq!(name, expected_name, "{what}");
-                assert_close(acted, expected, 1e-6, &format!("{what}: {name}"));
-            }
+    let training = TrainingSpec { optimizer: SGD, ..training() };
+    let partitioning = Partitioning::from_sizes(&[last + 1]).unwrap();
+    let of = |actions: Vec<Action>| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut specs = connected(&model, training, &partitioning, folder.path());
+        specs[0].actions.actions = actions;
+        train(specs, folder.path()).0
+    };
+    let untouched = of(Vec::new());
+    for (first, end) in [(1, last - 1), (1, 1), (last - 1, last - 1)] {
+        let acted = of(vec![recompute(first, end, &[])]);
+        let what = format!("layers {first} to {end} again");
+        assert_eq!(acted.losses[0], untouched.losses[0], "nothing was added yet: {what}");
+        for ((name, acted), (expected_name, expected)) in acted.tensors.iter().zip(&untouched.tensors) {
+            assert_eq!(name, expected_name, "{what}");
+            assert_close(acted, expected, 1e-6, &format!("{what}: {name}"));
         }
     }
 }

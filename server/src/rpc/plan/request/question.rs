@@ -92,6 +92,14 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     };
     check(&asked, objective.is_some(), rules)?;
     check_chosen(&asked, recompute, rules)?;
+    if asked.allowed.is_some() && asked.grow.is_some() {
+        let why = format!(
+            "makes models, of each of which `{}` has actions searched for, which takes all the time that there is: name \
+             `candidate_profiles` instead, or leave out one of the two",
+            chooses(request)
+        );
+        return Err(Invalid::field("grow", why).into());
+    }
     if asked.allowed.is_some() && !asked.stage_actions.is_empty() {
         let why =
             format!("are given, and `{}` has others chosen: leave out one of the two", chooses(request));

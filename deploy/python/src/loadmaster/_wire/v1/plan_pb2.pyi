@@ -1122,7 +1122,7 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     @property
     def grow(self) -> global___GrownModel:
         """OBJECTIVE_MAX_MODEL: models of one family instead of `candidate_profiles`, in chunks or without; `profile` has measured the
-        layers of one of them. Not with `other_profiles`, nor, but in chunks alone, with a `partitioning`.
+        layers of one of them. Not with `other_profiles` or actions to choose, nor, but in chunks alone, with a `partitioning`.
         """
 
     def __init__(

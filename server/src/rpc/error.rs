@@ -519,9 +519,10 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
 fn no_room(lack: &NoRoomInChunks, step: Option<Box<LackingStep>>) -> [(&'static str, String); 5] {
     let of_host = lack.host.map(|_| Ledger::Host);
     let ledgers = step.iter().map(|step| step.ledger).chain(of_host).map(Ledger::as_str);
-    let (layer, device) = step
-        .as_ref()
-        .map_or((String::new(), "host".to_owned()), |step| (step.layer.clone(), step.device.clone()));
+    let (layer, device) = match &step {
+        Some(step) => (step.layer.clone(), step.device.clone()),
+        None => (String::new(), "host".to_owned()),
+    };
     [
         ("missing_bytes", lack.missing().to_string()),
         ("layer", layer),

@@ -97,6 +97,8 @@ fn an_iteration_moves_what_the_closed_form_says() {
                     let closed = Moved {
                         up: 2 * sweeps * own,
                         down,
+                        backward_up: sweeps * own,
+                        unchanged_down: down - own,
                         fetches: 2 * sweeps * MAPS as u64,
                         gathered: 2 * sweeps * others,
                         scattered: others,

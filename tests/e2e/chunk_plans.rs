@@ -430,9 +430,13 @@ fn the_largest_model_without_chunks_is_found_and_trained() {
     for stage in json(&planner, &["plan", "show", name])["stages"].as_array().unwrap() {
         assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");
     }
+    // What small models cannot be is asked of larger ones.
+    let cut = ask("1..400", &["--cut-after", "6"]);
+    assert_eq!(cut.code, 0, "the first models have too few layers: {}", cut.stderr);
+
     for (more, words) in [
         (&["--objective", "min-cost"][..], "--grow: makes larger models of one"),
-        (&["--predictor", "capture"], "--predictor: is capture"),
+        (&["--predictor", "capture"], "the `component` predictor"),
         (&["--partition", "4-3"], "--partition"),
         (&["--actions", "recompute"], "--grow: makes models, of each of which"),
     ] {

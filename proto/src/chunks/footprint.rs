@@ -55,7 +55,7 @@ impl Packing<'_> {
         for atoms in self.next_fit(chunk_elements) {
             let extent = self.starts[atoms.end] - self.starts[atoms.start];
             let elements = self.elements[atoms.end] - self.elements[atoms.start];
-            let capacity = extent.max(chunk_elements);
+            let capacity = self.capacity(&atoms, extent, chunk_elements);
             found.chunks += 1;
             found.outliers += u64::from(extent > chunk_elements);
             found.fullest = found.fullest.max(elements as f64 / capacity as f64);

@@ -128,7 +128,7 @@ impl<'a> Packing<'a> {
     }
 
     /// Elements that a chunk of these atoms, which take so many, has room for.
-    fn capacity(&self, atoms: &Range<usize>, extent: u64, chunk_elements: u64) -> u64 {
+    pub(super) fn capacity(&self, atoms: &Range<usize>, extent: u64, chunk_elements: u64) -> u64 {
         if atoms.start < self.apart { extent } else { chunk_elements.max(extent) }
     }
 

@@ -132,7 +132,8 @@ impl Packing<'_> {
     /// Every sum of atoms that follow each other within these bounds, each once, in ascending order.
     fn breakpoints(&self, least: u64, largest: u64) -> Result<Vec<u64>, Invalid> {
         let mut sums = Vec::new();
-        for (first, &start) in self.starts.iter().enumerate() {
+        // What is apart shares its chunk with nobody.
+        for (first, &start) in self.starts.iter().enumerate().skip(self.apart) {
             let ends = &self.starts[first + 1..];
             let below = ends.partition_point(|&end| end - start < least);
             let within = below + ends[below..].partition_point(|&end| end - start <= largest);

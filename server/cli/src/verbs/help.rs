@@ -153,7 +153,7 @@ Examples:
     loadmaster plan recommend --candidate-profiles gpt2-s,gpt2-m,gpt2-l \\
       --devices 4x24GiB --objective max-model
     loadmaster plan recommend --profile gpt2-3c4d --devices 4x24GiB \\
-      --objective max-model --grow blocks=1..200
+      --objective max-model --grow blocks=1..48
   A model whose state is larger than the device; how many blocks may it have?
     loadmaster plan recommend --profile gpt2-3c4d --devices 1x24GiB \\
       --memory best --host-memory 200GiB

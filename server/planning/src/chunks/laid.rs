@@ -172,7 +172,14 @@ impl<'a> Laid<'a> {
     /// Visits of chunks whose parameters are there from the first step to the last, as ZeRO-Offload has them; none where that has
     /// no room.
     pub(super) fn all_there(&self, stage: &ChunkedStage, chunks: &Chunks) -> Option<Vec<Visit>> {
+        // A table on the host may never come.
+        let on_host = self
+            .placed
+            .table
+            .and_then(|_| self.placed.places.chunks().first())
+            .map_or(0, |table| table.extent);
         let parameters = self.question.model.parameter_count() / u64::from(self.question.shards.max(1));
+        let parameters = parameters.saturating_sub(on_host);
         let least = self.placed.lists.scalar_bytes(List::Parameters).saturating_mul(parameters);
         if least > self.question.capacity.0.saturating_sub(self.ground.most_needed()) {
             return None;

@@ -6,6 +6,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::residency::rule::ResidencyRule;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
@@ -29,6 +30,8 @@ pub enum ChunkRemedy {
     HostEmbedding,
     /// Let what layers keep between their passes be on the host.
     HostActivations,
+    /// Let chunks leave the device.
+    Paged,
     /// Try other chunk sizes.
     OtherSizes,
     /// Choose how many chunks have their state on the device.
@@ -50,6 +53,7 @@ impl fmt::Display for ChunkRemedy {
             Self::MadeCopies => write!(f, "choose {} copies", HostCopy::Made),
             Self::HostEmbedding => write!(f, "choose the embedding on the {}", EmbeddingPlace::Host),
             Self::HostActivations => write!(f, "choose activations on the {}", ActivationPlace::Host),
+            Self::Paged => write!(f, "let chunks leave the device ({})", ResidencyRule::Belady),
             Self::OtherSizes => f.write_str("try other chunk sizes"),
             Self::ChosenOnDevice => {
                 f.write_str("leave it open how many chunks have their state on the device")
@@ -75,6 +79,7 @@ impl ChunkRemedy {
             Self::MadeCopies => choices.host_copies = vec![HostCopy::Made],
             Self::HostEmbedding => choices.embeddings = vec![EmbeddingPlace::Host],
             Self::HostActivations => choices.activations = vec![ActivationPlace::Host],
+            Self::Paged => choices.residencies = vec![ResidencyRule::Belady],
             Self::OtherSizes => choices.sizes = TriedSizes::Spread,
             Self::ChosenOnDevice => choices.on_device = None,
             Self::Memory { device, host } => {
@@ -128,6 +133,7 @@ pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<
     add(ChunkRemedy::MadeCopies, !choices.host_copies.contains(&HostCopy::Made));
     add(ChunkRemedy::HostEmbedding, !choices.embeddings.contains(&EmbeddingPlace::Host));
     add(ChunkRemedy::HostActivations, !choices.activations.contains(&ActivationPlace::Host));
+    add(ChunkRemedy::Paged, choices.evictions().is_empty());
     add(ChunkRemedy::OtherSizes, choices.sizes != TriedSizes::Spread);
     add(ChunkRemedy::ChosenOnDevice, choices.on_device.is_some());
     let [device, host] = more;

@@ -47,7 +47,12 @@ fn best(packing: &Packing<'_>, grid: ChunkSizes) -> Result<Vec<u64>, Invalid> {
         let (what, rest) = told.map_or(("which", ""), |told| {
             (if told.field == "sizes" { "which" } else { "whose largest size" }, told.description.as_str())
         });
-        Invalid::field("grid", format!("is {grid}, {what} {rest}"))
+        // Its remedies are of fields that there are not here.
+        let rest = rest.split_once(": ").map_or(rest, |(rest, _)| rest);
+        Invalid::field(
+            "grid",
+            format!("is {grid}, {what} {rest}: name `chunk_elements`, or leave `sizes` out"),
+        )
     })?;
     Ok(tried.footprints.iter().map(|of| of.chunk_elements).collect())
 }

@@ -77,9 +77,34 @@ impl Family {
     }
 }
 
+/// What is known of a model once it was looked at.
+enum Look {
+    /// It has a plan, which is known where more than room was asked for.
+    Fits(Option<Box<(NamedPlan, Vec<NamedPlan>)>>),
+    /// It lacks memory, or takes too long, and so do larger ones.
+    TooLarge,
+    /// It has none for another reason: it may be too small for what is asked, or too large.
+    Refused,
+    /// Time was up.
+    Unknown,
+}
+
+impl Look {
+    /// # Errors
+    /// What is wrong with the profile, whatever the model.
+    fn at(error: QuestionError, stop: &Stop) -> Result<Self, QuestionError> {
+        match error {
+            QuestionError::Recommend(_) if stop.is_over() => Ok(Self::Unknown),
+            QuestionError::Recommend(error) if error.lacks() => Ok(Self::TooLarge),
+            QuestionError::Recommend(_) | QuestionError::Invalid(_) => Ok(Self::Refused),
+            error @ QuestionError::Prediction(_) => Err(error),
+        }
+    }
+}
+
 impl PlanQuestion {
-    /// The largest model of the family that has a plan. Models grow with the parameter, so no more of them are
-    /// looked at than twice the bits of the answer. A search that is stopped answers with the largest so far.
+    /// The largest model of the family that has a plan. Models grow with the parameter, so about twice as many of them are
+    /// looked at as the answer has bits. A search that is stopped answers with the largest so far.
     ///
     /// # Errors
     /// What is wrong with the request, what the profile lacks, or that not even the smallest model has a plan.
@@ -94,8 +119,8 @@ impl PlanQuestion {
         // What cannot be built is told before anything is looked at.
         family.at(parameter, *last)?;
         let (mut fit, mut not) = (None, last.saturating_add(1));
-        // Looks go from small models to models of twice the parameter until one has no plan: a search takes longer for large ones.
-        let (mut low, mut step, mut is_bounded) = (*first, 1_u64, false);
+        // Looks go from small models to models of twice the parameter until one is too large: a search takes longer for large ones.
+        let (mut low, mut step, mut too_large) = (*first, 1_u64, None);
         let mut stopped = false;
         while low < not {
             if stop.is_over() {
@@ -105,27 +130,40 @@ impl PlanQuestion {
                 stopped = true;
                 break;
             }
-            let looked_at =
-                if is_bounded { low + (not - low) / 2 } else { low.saturating_add(step - 1).min(*last) };
-            match self.of(family, parameter, looked_at)?.2.is_possible(stop)? {
-                Some(true) => {
-                    (fit, low, step) = (Some(looked_at), looked_at.saturating_add(1), step.saturating_mul(2));
-                }
-                Some(false) => (not, is_bounded) = (looked_at, true),
-                // Time is up, which the next look says.
-                None => {}
+            let looked_at = match too_large {
+                Some(_) => low + (not - low) / 2,
+                None => low.saturating_add(step - 1).min(*last),
+            };
+            let look = self.look(family, parameter, looked_at, stop)?;
+            // It may be too small for what is asked, where no smaller one fits.
+            if matches!(look, Look::Fits(_)) || matches!(look, Look::Refused) && fit.is_none() {
+                (low, step) = (looked_at.saturating_add(1), step.saturating_mul(2));
+            }
+            match look {
+                Look::Fits(plan) => fit = Some((looked_at, plan)),
+                Look::Refused if fit.is_none() => {}
+                Look::TooLarge | Look::Refused => (not, too_large) = (looked_at, Some(looked_at)),
+                // The next look says that time is up.
+                Look::Unknown => {}
             }
         }
-        let Some(value) = fit else {
-            // The smallest one says what lacks.
-            let (_, _, smallest) = self.of(family, parameter, *first)?;
+        let Some((value, known)) = fit else {
+            // The smallest one that lacks something says what.
+            let (_, _, smallest) = self.of(family, parameter, too_large.unwrap_or(*first))?;
             return match smallest.answer(stop) {
                 Err(error) => Err(error),
                 Ok(_) => Err(RecommendError::Stopped.into()),
             };
         };
         let (zoo, model, question) = self.of(family, parameter, value)?;
-        let ((_, mut plan), others) = question.answer(stop)?;
+        let ((_, mut plan), others) = match (question.answer(stop), known) {
+            // There was time for a look alone.
+            (Err(QuestionError::Recommend(RecommendError::Stopped)), Some(known)) => {
+                stopped = true;
+                *known
+            }
+            (answer, _) => answer?,
+        };
         let parameters = model.parameter_count() as f64;
         let is_next_known = value < *last && !stop.is_over();
         let rejected =
@@ -170,21 +208,26 @@ impl PlanQuestion {
         Ok(())
     }
 
-    /// Whether there is a plan: in chunks room is enough where nothing but room is asked for. None where nobody knows, as time is
-    /// up.
-    fn is_possible(&self, stop: &Stop) -> Result<Option<bool>, QuestionError> {
+    /// Whether one model has a plan: in chunks room is enough where nothing but room is asked for.
+    fn look(&self, family: &Family, parameter: &str, value: u64, stop: &Stop) -> Result<Look, QuestionError> {
+        let question = match self.of(family, parameter, value) {
+            Ok((_, _, question)) => question,
+            Err(error) => return Look::at(error, stop),
+        };
         let has_limit = self.request.goal.constraints.max_iteration_seconds.is_some();
         if let Some(asked) = self.request.chunks.as_ref().filter(|asked| !has_limit && !asked.or_plain) {
-            return self.has_room_in_chunks(asked, stop).map(Some);
+            return match question.has_room_in_chunks(asked, stop) {
+                Ok(true) => Ok(Look::Fits(None)),
+                Ok(false) => Ok(Look::TooLarge),
+                Err(error) => Look::at(error, stop),
+            };
         }
         // What others come to is for the plan that is told.
-        let mut brief = self.clone();
+        let mut brief = question;
         (brief.request.brief, brief.request.alternatives) = (true, 0);
         match brief.answer(stop) {
-            Ok(_) => Ok(Some(true)),
-            Err(QuestionError::Recommend(_)) if stop.is_over() => Ok(None),
-            Err(QuestionError::Recommend(_)) => Ok(Some(false)),
-            Err(error) => Err(error),
+            Ok(answer) => Ok(Look::Fits(Some(Box::new(answer)))),
+            Err(error) => Look::at(error, stop),
         }
     }
 
@@ -207,7 +250,13 @@ impl PlanQuestion {
         value: u64,
         stop: &Stop,
     ) -> Result<Rejected, QuestionError> {
-        let (_, model, question) = self.of(family, parameter, value)?;
+        let (_, model, question) = match self.of(family, parameter, value) {
+            Ok(next) => next,
+            Err(error) => {
+                let what = format!("{parameter} {value}");
+                return Ok(Rejected { what, value: None, reason: error.to_string() });
+            }
+        };
         let reason = match question.answer(stop) {
             Err(error) => error.to_string(),
             Ok(_) => "has a plan that was found later".to_owned(),

@@ -149,7 +149,7 @@ fn bert(blocks: i64, hidden_size: i64) -> Model {
     Zoo::Bert(bert).build().unwrap()
 }
 
-fn llama(blocks: i64, hidden_size: i64, tied_head: bool) -> Model {
+pub(super) fn llama(blocks: i64, hidden_size: i64, tied_head: bool) -> Model {
     let llama = Llama {
         blocks,
         hidden_size,

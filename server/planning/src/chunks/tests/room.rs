@@ -1,11 +1,14 @@
 //! What lacks, and what helps, against every choice that there is.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::activations::ActivationPlace;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::residency::rule::ResidencyRule;
+use loadmaster_proto::training::Precision;
 use proptest::prelude::*;
 
-use super::draw::{Case, Costs, RATES, cases, gpt, has_sizes, stages, training};
+use super::draw::{Case, Costs, RATES, cases, gpt, has_sizes, llama, stages, training};
 use crate::chunks::{ChunkChoices, ChunkQuestion, ChunkRemedy, NoChunks, choose, fits, largest};
-use loadmaster_proto::training::Precision;
 
 /// Whether any stage of a question has room.
 fn any_fits(case: &Case) -> bool {
@@ -106,4 +109,45 @@ proptest! {
         let next = found.map_or(1, |found| found + 1);
         prop_assert!(found.is_none_or(has_room) && (next > 6 || !has_room(next)), "{found:?}");
     }
+}
+
+/// Where all parameters are on the device the table that the host gathers rows of is not, unless it is tied: whatever room there is, a
+/// plan is found where one has room, and where none has it is told that chunks which leave have.
+#[test]
+fn a_static_partition_needs_no_room_for_a_table_on_the_host() {
+    let model = llama(1, 8, false);
+    let whole = 4 * model.parameter_count();
+    let training = training(Precision::Fp32, 1);
+    let layers = model.layers().len();
+    let costs = Costs { training, layers, needed: vec![0], seconds: vec![1.0], kept: vec![] };
+    let choices = ChunkChoices {
+        embeddings: vec![EmbeddingPlace::Host],
+        residencies: vec![ResidencyRule::Static],
+        activations: vec![ActivationPlace::Device],
+        on_device: Some(0),
+        ..ChunkChoices::default()
+    };
+    let (mut below, mut paged) = (0, 0);
+    for capacity in (whole / 2..whole + whole / 4).step_by(64) {
+        let question = ChunkQuestion {
+            model: model.clone(),
+            training,
+            ranks: 1,
+            shards: 1,
+            capacity: Bytes(capacity),
+            host_memory: Bytes(1 << 20),
+            rates: RATES,
+            choices: choices.clone(),
+        };
+        let has_room = fits(&question, &costs).unwrap();
+        match choose(&question, &costs) {
+            Ok(_) => below += usize::from(capacity < whole),
+            Err(NoChunks::NoRoom(lack)) => {
+                assert!(!has_room, "{capacity}");
+                paged += usize::from(lack.remedies.contains(&ChunkRemedy::Paged));
+            }
+            Err(why) => panic!("{capacity}: {why}"),
+        }
+    }
+    assert!(below > 0 && paged > 0, "{below} below all parameters, {paged} with chunks that leave");
 }

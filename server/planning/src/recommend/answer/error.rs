@@ -162,6 +162,18 @@ pub struct LackingStep {
 }
 
 impl RecommendError {
+    /// Whether it is memory or time that lacks: with less to train there may be a plan.
+    pub(in crate::recommend) fn lacks(&self) -> bool {
+        match self {
+            Self::NoPlan { why_not, .. } => why_not.missing().is_some(),
+            Self::GivenDoesNotFit { .. }
+            | Self::Limits { .. }
+            | Self::NoRoomInChunks { .. }
+            | Self::Neither { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Where nothing but the reason is known.
     pub(in crate::recommend) fn no_plan(why: &str) -> Self {
         Self::NoPlan {

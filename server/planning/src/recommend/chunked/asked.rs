@@ -142,7 +142,7 @@ impl ChunksQuestion<'_> {
     }
 
     /// The launcher, where it does as others published.
-    fn published_by(&self) -> Option<Launcher> {
+    pub(super) fn published_by(&self) -> Option<Launcher> {
         self.wish.rules.filter(|rules| rules.chunks == InChunks::AsPublished).map(|rules| rules.launcher)
     }
 

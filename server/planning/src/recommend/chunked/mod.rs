@@ -233,6 +233,8 @@ impl Scene<'_> {
                     }
                     _ => 0,
                 };
+                // A launcher that trains as others published takes nothing else.
+                lack.remedies.retain(|remedy| self.question.published_by().is_none() || !is_ours(remedy));
                 let all = lack.remedies.len();
                 lack.remedies.retain(|remedy| share.is_none_or(|share| more(remedy) <= share));
                 let host = host.filter(|_| lack.remedies.len() < all);
@@ -244,4 +246,10 @@ impl Scene<'_> {
             }
         }
     }
+}
+
+/// Whether it is a choice that others do not have.
+fn is_ours(remedy: &ChunkRemedy) -> bool {
+    use ChunkRemedy::{HostActivations, HostEmbedding, LayerOrder, MadeCopies};
+    matches!(remedy, LayerOrder | MadeCopies | HostEmbedding | HostActivations)
 }

@@ -100,7 +100,8 @@ impl ChunksQuestion<'_> {
         if rate.is_finite() && rate > 0.0 {
             return Ok(rate);
         }
-        let why = "says no seconds of the optimizer's step: profile with `--campaign minimal`";
+        let why = "says no seconds of the optimizer's step: profile with `--campaign minimal`, or give each layer of an imported \
+                   table `update_seconds`";
         Err(Invalid::field("profile", why).into())
     }
 }

@@ -191,13 +191,13 @@ const ROWS: [Row; 20] = [
     ("on the host (host ledger)", |run| Some(Amount::Bytes(run.host_bytes)), true),
     ("to the device", |run| Some(Amount::Bytes(run.up_bytes)), true),
     ("of those, for forward passes", forward_up, false),
-    ("of those, for backward passes", |run| Some(Amount::Bytes(run.backward_up_bytes)), false),
-    ("of those, unfinished gradients", |run| Some(Amount::Bytes(run.unfinished_up_bytes)), false),
+    ("of those, for backward passes", |run| caused(run, run.backward_up_bytes), false),
+    ("of those, unfinished gradients", |run| caused(run, run.unfinished_up_bytes), false),
     ("of those, rows of the embedding", |run| Some(Amount::Bytes(run.rows_up_bytes)), false),
     ("from the device", |run| Some(Amount::Bytes(run.down_bytes)), true),
     ("of those, complete gradients", complete_down, false),
-    ("of those, unfinished gradients", |run| Some(Amount::Bytes(run.unfinished_down_bytes)), false),
-    ("of those, unchanged parameters", |run| Some(Amount::Bytes(run.unchanged_down_bytes)), false),
+    ("of those, unfinished gradients", |run| caused(run, run.unfinished_down_bytes), false),
+    ("of those, unchanged parameters", |run| caused(run, run.unchanged_down_bytes), false),
     ("of those, gradients of rows", |run| Some(Amount::Bytes(run.rows_down_bytes)), false),
     ("parameters from other ranks", |run| Some(Amount::Bytes(run.gathered_bytes)), false),
     ("gradients to other ranks", |run| Some(Amount::Bytes(run.scattered_bytes)), false),
@@ -210,19 +210,27 @@ const ROWS: [Row; 20] = [
     ("most of both (allocated)", |run| most(&totals(run)), true),
 ];
 
-/// What comes for nothing else; none where nobody says what anything comes for, as runs of before do not.
+/// What comes for nothing else.
 fn forward_up(run: &ChunkRun) -> Option<Amount> {
-    rest(run.up_bytes, [run.backward_up_bytes, run.unfinished_up_bytes, run.rows_up_bytes])
+    rest(run, run.up_bytes, [run.backward_up_bytes, run.unfinished_up_bytes, run.rows_up_bytes])
 }
 
 /// What leaves as nothing else.
 fn complete_down(run: &ChunkRun) -> Option<Amount> {
-    rest(run.down_bytes, [run.unfinished_down_bytes, run.unchanged_down_bytes, run.rows_down_bytes])
+    rest(run, run.down_bytes, [run.unfinished_down_bytes, run.unchanged_down_bytes, run.rows_down_bytes])
 }
 
-fn rest(all: i64, parts: [i64; 3]) -> Option<Amount> {
+fn rest(run: &ChunkRun, all: i64, parts: [i64; 3]) -> Option<Amount> {
     let parts = parts.into_iter().fold(0_i64, i64::saturating_add);
-    (parts > 0).then(|| Amount::Bytes(all.saturating_sub(parts)))
+    caused(run, all.saturating_sub(parts)).filter(|_| parts > 0)
+}
+
+/// Bytes of a cause; none where nobody says what anything comes or leaves for, as runs of before do not.
+fn caused(run: &ChunkRun, bytes: i64) -> Option<Amount> {
+    let causes =
+        [run.backward_up_bytes, run.unfinished_up_bytes, run.unfinished_down_bytes, run.unchanged_down_bytes];
+    let is_known = causes.iter().any(|&bytes| bytes > 0) || run.up_bytes == 0;
+    is_known.then_some(Amount::Bytes(bytes))
 }
 
 /// Seconds of a run that was simulated or measured: predictions of given chunks have none.

@@ -148,7 +148,12 @@ impl Plans {
         let chain = self.chain(name, kind, own).await?;
         let training = overrides.apply(chain.training)?;
         let constraints = &asked.goal.constraints;
-        constraints.check_layers(chain.layer_names.len()).map_err(|invalid| invalid.under("constraints"))?;
+        // Models that are made of this one have other numbers of layers.
+        if asked.grow.is_none() {
+            constraints
+                .check_layers(chain.layer_names.len())
+                .map_err(|invalid| invalid.under("constraints"))?;
+        }
         if let Some(partitioning) = &asked.partitioning {
             request::check_partitioning(&chain, partitioning, training.micro_batch_size)?;
         }

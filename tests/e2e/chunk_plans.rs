@@ -431,7 +431,7 @@ fn the_largest_model_without_chunks_is_found_and_trained() {
         assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");
     }
     // What small models cannot be is asked of larger ones.
-    let cut = ask("1..400", &["--cut-after", "6"]);
+    let cut = ask("1..400", &["--cut-after", "4"]);
     assert_eq!(cut.code, 0, "the first models have too few layers: {}", cut.stderr);
 
     for (more, words) in [

@@ -148,13 +148,13 @@ pub(super) fn all_laid<'a>(
 
 /// The rules for visits, those that fetch and leave earliest first; none where all parameters are to be there all the time.
 pub(super) fn pagings(question: &ChunkQuestion) -> impl Iterator<Item = Paging> {
-    let ChunkChoices { ahead, behind, .. } = question.choices.clone();
-    let early = move |ahead: usize| behind.clone().rev().map(move |behind| (ahead, behind));
-    let of = move |eviction: Eviction| {
-        let early = ahead.clone().rev().flat_map(early.clone());
-        early.map(move |(ahead, behind)| Paging { eviction, ahead, behind })
-    };
-    question.choices.evictions().into_iter().flat_map(of)
+    let ChunkChoices { ahead, behind, .. } = &question.choices;
+    question.choices.evictions().flat_map(move |eviction| {
+        ahead
+            .clone()
+            .rev()
+            .flat_map(move |ahead| behind.clone().rev().map(move |behind| Paging { eviction, ahead, behind }))
+    })
 }
 
 struct Search<'a> {
@@ -195,7 +195,7 @@ impl Search<'_> {
             }
         }
         // Where nothing else may be each group was looked at so.
-        if pagings(self.question).next().is_some() {
+        if self.question.choices.is_paged() {
             self.look_at_all_there(&first);
         }
         looks.sort_by(|one, other| one.least.total_cmp(&other.least));

@@ -87,8 +87,7 @@ impl<'a> Laid<'a> {
 
     /// The step that lacks most on the device, and the bytes that lack: none where it suffices.
     pub(super) fn device_lack(&self, on_device: usize) -> Option<(usize, u64)> {
-        let is_paged = !self.question.choices.evictions().is_empty();
-        let bytes = if is_paged {
+        let bytes = if self.question.choices.is_paged() {
             self.placed.least_chunk_bytes(on_device)
         } else {
             self.placed.static_chunk_bytes(on_device)

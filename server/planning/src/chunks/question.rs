@@ -131,9 +131,14 @@ impl ChunkChoices {
         if kind == CPU_KIND { usual } else { Self { staging: 2 * usual.staging, ..usual } }
     }
 
-    /// Who may leave when there is no room; empty where all parameters are to be there all the time.
-    pub(super) fn evictions(&self) -> Vec<Eviction> {
-        self.residencies.iter().filter_map(|rule| rule.eviction()).collect()
+    /// Who may leave when there is no room.
+    pub(super) fn evictions(&self) -> impl Iterator<Item = Eviction> {
+        self.residencies.iter().filter_map(|rule| rule.eviction())
+    }
+
+    /// Whether chunks may leave; otherwise all parameters are to be there all the time.
+    pub(super) fn is_paged(&self) -> bool {
+        self.evictions().next().is_some()
     }
 
     /// Whether all parameters may be there all the time.

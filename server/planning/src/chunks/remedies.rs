@@ -133,7 +133,7 @@ pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<
     add(ChunkRemedy::MadeCopies, !choices.host_copies.contains(&HostCopy::Made));
     add(ChunkRemedy::HostEmbedding, !choices.embeddings.contains(&EmbeddingPlace::Host));
     add(ChunkRemedy::HostActivations, !choices.activations.contains(&ActivationPlace::Host));
-    add(ChunkRemedy::Paged, choices.evictions().is_empty());
+    add(ChunkRemedy::Paged, !choices.is_paged());
     add(ChunkRemedy::OtherSizes, choices.sizes != TriedSizes::Spread);
     add(ChunkRemedy::ChosenOnDevice, choices.on_device.is_some());
     let [device, host] = more;

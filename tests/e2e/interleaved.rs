@@ -77,10 +77,6 @@ async fn stages_take_turns_on_their_devices() {
         (&["plan", "validate", name][..], "trained"),
         (&["plan", "export", name, "--launcher", "deepspeed"], "2 stages in turn on each device"),
         (&["plan", "predict", "--plan", name], "predicted anew"),
-        (
-            &["plan", "bind", name, "--nodes", "n0", "--device-indices", "0,1", "--device-kind", "cpu"],
-            "bound to nodes",
-        ),
         (&["plan", "show", name, "--schedule", "gpipe"], "take turns on their devices"),
     ] {
         let refused = cli(&planner, verb);
@@ -99,6 +95,28 @@ async fn stages_take_turns_on_their_devices() {
         let refused = cli(&planner, &[&ask[..], more].concat());
         assert!(refused.code != 0 && refused.stderr.contains(option), "{more:?}: {}", refused.stderr);
     }
+}
+
+/// A plan is bound to the devices of a node, as fast as it was planned: each has its stages, and an export its ranks on them.
+#[tokio::test(flavor = "multi_thread")]
+async fn stages_in_turn_are_bound_to_nodes() {
+    let (planner, _worker) = scene();
+    let megatron = ["--launcher", "megatron", "--objective", "min-iteration-time", "--micro-batch-size", "4"];
+    let found = asked(&planner, "2x512MiB", &megatron);
+    let name = found["name"].as_str().unwrap();
+    let bound = json(&planner, &["plan", "bind", name, "--nodes", "n7", "--device-indices", "4,5"]);
+    let seconds = |of: &Value| of.as_f64().unwrap();
+    let (now, then) = (seconds(&bound["iterationSeconds"]), seconds(&bound["plannedIterationSeconds"]));
+    assert!(is_same(now, then), "{bound}");
+    let stages = bound["stages"].as_array().unwrap();
+    assert!(stages.len() == 4 && stages[..2] == stages[2..] && stages[0] != stages[1], "{bound}");
+    let binding = bound["name"].as_str().unwrap();
+    let exported = json(&planner, &["plan", "export", name, "--binding", binding]);
+    let device = |rank: &Value| (rank["device"]["node"].clone(), rank["device"]["index"].clone());
+    let devices: Vec<_> = exported["ranks"].as_array().unwrap().iter().map(device).collect();
+    assert_eq!(devices, [("n7".into(), 4.into()), ("n7".into(), 5.into())], "{exported}");
+    let script = cli(&planner, &["slurm", "script", name, "--", "pretrain_gpt.py"]);
+    assert!(script.code == 0 && script.stdout.contains("slurm bind"), "{}{}", script.stdout, script.stderr);
 }
 
 /// A plan for Megatron keeps to what that can say, and its layout has all four stages, which two ranks take in turn.

@@ -206,7 +206,7 @@ impl Plan {
             return Ok(());
         }
         let why = format!(
-            "is of a plan with {} interleaved stages on each device, which is planned, simulated and exported, and is not {what}: \
+            "is of a plan with {} interleaved stages on each device, which is planned, simulated, bound and exported, and is not {what}: \
              recommend one with a single stage on each device",
             self.virtual_stages
         );

@@ -1,13 +1,13 @@
 //! Some devices of a fleet: what a plan on fewer devices than there are takes.
 
-use crate::search::{Cuts, Fleet, Pin, UnlikeLinks, UnlikeNodes};
+use crate::search::{Cuts, Fleet, FleetNode, Pin, UnlikeLinks, UnlikeNodes};
 
 /// Some devices of a fleet, as a fleet of their own.
 #[derive(Debug, Clone)]
 pub struct Subset {
     /// The devices.
     pub fleet: Fleet,
-    /// Which of the whole fleet's devices each of them is, ascending.
+    /// Which of the whole fleet's devices each of them is, ascending: that several times where they come by in turn.
     pub origin: Vec<u32>,
 }
 
@@ -20,6 +20,23 @@ impl Subset {
             node.unlike = node.unlike.as_ref().map(UnlikeLinks::alone);
         }
         Self { origin: (0..fleet.devices()).collect(), fleet }
+    }
+
+    /// Its devices one behind the other, `each` times in turn: as a pipeline comes by whose devices have so many stages each.
+    #[must_use]
+    pub fn in_turn(&self, each: u32) -> Self {
+        // A pipeline never leaves the only node there is.
+        let nodes = match self.fleet.nodes.as_slice() {
+            [only] => {
+                let (devices, whole) = (only.devices.saturating_mul(each), only.whole.saturating_mul(each));
+                vec![FleetNode { devices, whole, ..only.clone() }]
+            }
+            nodes => (0..each).flat_map(|_| nodes.iter().cloned()).collect(),
+        };
+        let mut fleet = self.fleet.with_nodes(nodes);
+        // Edges are priced over the links of the very devices once it is known which these are.
+        fleet.nodes.iter_mut().for_each(|node| node.unlike = None);
+        Self { fleet, origin: self.origin.repeat(each as usize) }
     }
 
     /// So many devices of each node, pinned ones before others; nodes of none are left out.

@@ -54,7 +54,6 @@ impl Plans {
         let asked = asked.map(|cluster| ClusterName::parse("cluster", cluster)).transpose()?;
         let others = other_names(&other_profiles)?;
         let plan = self.store.get_plan(&name).await?.content;
-        plan.check_flat("plan", "bound to nodes")?;
         let describes = self.describes(&plan, &given, asked).await?;
         let (chains, unread) = self.chains_of(&plan, others).await?;
         let work = move |stop: &_| {

@@ -75,7 +75,6 @@ impl WriteScript {
         let export =
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
         check_is_started(export.launcher(), self.per)?;
-        self.check_can_be_bound(context).await?;
         let options = plan_options(&export);
         let (request, remarks) = Request::of(&export, &self.site)?;
         remarks
@@ -100,21 +99,6 @@ impl WriteScript {
             options: &options,
         };
         write_stdout(script.text().as_bytes())
-    }
-
-    /// # Errors
-    /// The job's first line would find out that nobody binds such plans.
-    async fn check_can_be_bound(&self, context: &Context) -> Result<(), Failure> {
-        let request = v1::GetPlanRequest { name: self.name.clone() };
-        let plan = context.client.call(request, async |channel, q| plans(channel).get_plan(q).await).await?;
-        if plan.virtual_stages <= 1 {
-            return Ok(());
-        }
-        Err(Failure::Usage(format!(
-            "{}: its devices have several stages in turn, and ranks of such plans are not put on the nodes of a job: start the \
-             exported train.sh on each node of one that `loadmaster slurm request` asks for",
-            self.name
-        )))
     }
 }
 

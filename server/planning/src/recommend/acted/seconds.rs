@@ -52,11 +52,7 @@ impl Writer<'_> {
         stages: &ActedStages,
         planned: CopiesAsPlanned,
     ) -> Result<Option<Timed>, QuestionError> {
-        let links = || {
-            let links = CopyLinks::as_planned(&self.places(candidate), &self.chain.device_kind, planned);
-            links.on(self.shared_cores(candidate))
-        };
-        self.timed_over(candidate, stages, &links)
+        self.timed_over(candidate, stages, &|| self.copy_links_as_planned(candidate, planned))
     }
 
     fn timed_over(
@@ -96,6 +92,16 @@ impl Writer<'_> {
     /// What copies between the devices of stages go over, one device for each of them.
     pub(in crate::recommend) fn copy_links(&self, candidate: &Candidate, pace: CopyPace) -> CopyLinks {
         let links = CopyLinks::of(&self.places(candidate), &self.chain.device_kind, pace);
+        links.on(self.shared_cores(candidate))
+    }
+
+    /// The same of a plan that is bound to nodes.
+    pub(in crate::recommend) fn copy_links_as_planned(
+        &self,
+        candidate: &Candidate,
+        planned: CopiesAsPlanned,
+    ) -> CopyLinks {
+        let links = CopyLinks::as_planned(&self.places(candidate), &self.chain.device_kind, planned);
         links.on(self.shared_cores(candidate))
     }
 

@@ -7,10 +7,11 @@ use super::price::{Price, Pricer};
 use super::ways::{Seat, Ways};
 use crate::cost::{Factors, Prices};
 use crate::fleet::PlannedFleet;
-use crate::predict::{ActedStages, ActionsError, Margin};
+use crate::predict::{Acted, ActedStages, ActionsError, Margin};
 use crate::recommend::acted::{CopiesAsPlanned, Timed, settings};
 use crate::recommend::ask::{ProfiledChain, Transfers};
 use crate::recommend::find::Candidate;
+use crate::recommend::interleaved::Turns;
 use crate::recommend::plan::Writer;
 
 /// What prices the ways of a plan whose seconds are of its steps.
@@ -19,6 +20,8 @@ pub(super) struct ActedPricer<'a> {
     plain: Pricer<'a, Prices<'a>>,
     writer: Writer<'a>,
     stages: ActedStages,
+    /// Whose they are where devices have several stages.
+    turns: Option<Turns>,
     copies: CopiesAsPlanned,
     are_uniform: bool,
 }
@@ -35,7 +38,15 @@ impl<'a> ActedPricer<'a> {
         fleet: &'a PlannedFleet,
     ) -> Result<Self, ActionsError> {
         let actions = plan.stage_actions();
-        let stages = ActedStages::of(&*chain.predictor, chain.model.as_ref(), &settings(plan), &actions)?;
+        let (predictor, model, settings) = (&*chain.predictor, chain.model.as_ref(), settings(plan));
+        let turns = plan.is_interleaved().then(|| turns_of(plan)).flatten();
+        let stages = match &turns {
+            None => ActedStages::of(predictor, model, &settings, &actions)?,
+            Some(turns) => {
+                let steps = |setting: &_, actions: &_| turns.steps(model, setting, actions);
+                ActedStages::in_steps(predictor, model, &settings, &actions, &steps)?
+            }
+        };
         let overlap = plan.found.iteration.as_ref().map(|of| of.overlap).unwrap_or_default();
         let writer = Writer {
             chain,
@@ -52,7 +63,7 @@ impl<'a> ActedPricer<'a> {
         let copies = CopiesAsPlanned::of(plan);
         let are_uniform = are_uniform(fleet) && !fleet.fleet.has_unlike_links();
         let plain = Pricer::of(prices, plan, fleet.devices());
-        Ok(Self { plan, plain, writer, stages, copies, are_uniform })
+        Ok(Self { plan, plain, writer, stages, turns, copies, are_uniform })
     }
 
     /// How fast copies are in a way, and who says so, for people; none where nothing is copied.
@@ -75,13 +86,26 @@ impl<'a> ActedPricer<'a> {
         let timed = |candidate: Candidate| {
             let devices: Vec<&[u32]> = candidate.stages.iter().map(|of| of.devices.as_slice()).collect();
             self.writer.check_acts_on(&devices, &self.stages).ok()?;
-            let timed = self.writer.timed_as_planned(&candidate, &self.stages, self.copies).ok()??;
+            let timed = match &self.turns {
+                None => self.writer.timed_as_planned(&candidate, &self.stages, self.copies).ok()??,
+                Some(turns) => {
+                    let links = self.writer.copy_links_as_planned(&candidate, self.copies);
+                    let acted: Vec<&Acted> = self.stages.acted.iter().collect();
+                    let of = (&*acted, &*self.stages.actions);
+                    self.writer.timed_in_turn(&candidate, turns, of, &links).ok()??
+                }
+            };
             Some((candidate, timed))
         };
         let all = self.plain.candidates(ways, way, !self.are_uniform)?.into_iter().filter_map(timed);
         let seconds = |of: &(Candidate, Timed)| of.1.iteration_seconds();
         all.min_by(|one, other| seconds(one).total_cmp(&seconds(other)))
     }
+}
+
+/// Whose turn it is when in a plan whose devices have several stages.
+fn turns_of(plan: &Plan) -> Option<Turns> {
+    Turns::of(plan.stages.len(), plan.positions(), plan.training.micro_batches)
 }
 
 impl Price for ActedPricer<'_> {

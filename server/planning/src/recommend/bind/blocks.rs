@@ -64,7 +64,7 @@ fn blocks<'a>(
     needs: &[RankNeed<'a>],
     apart: impl Fn(&RankNeed<'a>) -> &'a str,
 ) -> Vec<Block<'a>> {
-    let placed = plan.stages.iter().flat_map(|stage| {
+    let placed = plan.first_stages().iter().flat_map(|stage| {
         (0..stage.config.devices() as usize)
             .map(|rank| stage.devices.get(rank).map_or("", |device| &device.node))
     });

@@ -116,17 +116,24 @@ impl BindQuestion {
             Some(why) => Err(why),
             None => self.timed(&ways, stop)?,
         };
-        match found {
+        let bound = match found {
             Ok((bound, told)) => {
                 notes.extend(told);
-                Ok(Bound { notes, ..bound })
+                bound
             }
             Err(why) => {
                 notes.push(why);
                 let stages = ways.first().ok_or_else(|| ways.torn())?;
-                Ok(Bound { stages, seconds: None, least: None, is_proven: false, notes })
+                Bound { stages, seconds: None, least: None, is_proven: false, notes: Vec::new() }
             }
-        }
+        };
+        Ok(Bound { stages: self.in_turn(&bound.stages), notes, ..bound })
+    }
+
+    /// The devices of all stages, of those of the first of each device.
+    fn in_turn(&self, firsts: &[Vec<u32>]) -> Vec<Vec<u32>> {
+        let places = firsts.len().min(self.plan.positions());
+        firsts[..places].iter().cycle().take(self.plan.stages.len()).cloned().collect()
     }
 
     /// The fastest way with its seconds and what these rest on, for people; or why nobody can tell seconds.

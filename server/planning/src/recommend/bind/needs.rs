@@ -58,10 +58,11 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// What every rank needs, in the plan's order.
+/// What every rank needs, in the plan's order: where devices have several stages in turn, of the first of them, which needs as much
+/// as all of them together.
 pub(super) fn of_ranks(plan: &Plan) -> Vec<RankNeed<'_>> {
     let mut needs = Vec::new();
-    for (index, stage) in plan.stages.iter().enumerate() {
+    for (index, stage) in plan.first_stages().iter().enumerate() {
         let begin = needs.len();
         let shards = stage.config.tensor_degree.max(1) as usize;
         for rank in 0..stage.config.devices() as usize {

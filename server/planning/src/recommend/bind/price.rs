@@ -43,6 +43,8 @@ pub(super) struct Pricer<'a, M> {
     choices: Vec<Choice>,
     /// First layer, last layer and choice of each stage.
     stages: Vec<(usize, usize, usize)>,
+    /// How many of them each device has in turn.
+    each: u32,
     cuts: Cuts,
     /// By rank, which device of its node the plan has it on.
     planned: Vec<Option<u32>>,
@@ -78,9 +80,10 @@ impl<'a, M: Market> Pricer<'a, M> {
             overlap: plan.found.iteration.as_ref().map(|of| of.overlap).unwrap_or_default(),
             choices,
             stages,
+            each: plan.virtual_stages.max(1),
             cuts: Cuts::anywhere(market.layers()),
             planned: plan
-                .stages
+                .first_stages()
                 .iter()
                 .flat_map(|stage| {
                     let ranks = 0..stage.config.devices() as usize;
@@ -123,7 +126,9 @@ impl<'a, M: Market> Pricer<'a, M> {
                 Some(planned)
             }));
         }
-        if !nodes.is_empty() {
+        // Which of unlike devices is best for several stages in turn is not looked for.
+        self.is_proven.set(self.is_proven.get() && (nodes.is_empty() || self.each == 1));
+        if !nodes.is_empty() && self.each == 1 {
             let first = fastest_of(&mut all)?.clone();
             let mapped = first.mapped(&on.costs, &nodes, &[], &self.orders);
             self.is_proven.set(self.is_proven.get() && mapped.is_proven);
@@ -145,12 +150,19 @@ impl<'a, M: Market> Pricer<'a, M> {
         let devices: Vec<u32> =
             ways.seated(way).into_iter().zip(&self.planned).map(device).collect::<Option<_>>()?;
         let distinct: BTreeSet<u32> = devices.iter().copied().collect();
-        let mut left = devices.as_slice();
+        (distinct.len() == devices.len()).then(|| self.by_stage(&devices, 0))?
+    }
+
+    /// The devices of each stage, of those of all ranks: where they have several stages in turn, each time so many further on.
+    fn by_stage(&self, devices: &[u32], further: u32) -> Option<Vec<Vec<u32>>> {
         let mut stages = Vec::with_capacity(self.stages.len());
-        for &(_, _, choice) in self.stages.iter().filter(|_| distinct.len() == devices.len()) {
-            let (own, rest) = left.split_at_checked(self.choices.get(choice)?.devices() as usize)?;
-            stages.push(own.to_vec());
-            left = rest;
+        for turn in 0..self.each {
+            let mut left = devices;
+            for &(_, _, choice) in self.stages.iter().take(self.stages.len() / self.each as usize) {
+                let (own, rest) = left.split_at_checked(self.choices.get(choice)?.devices() as usize)?;
+                stages.push(own.iter().map(|device| device + turn * further).collect());
+                left = rest;
+            }
         }
         (stages.len() == self.stages.len()).then_some(stages)
     }
@@ -220,7 +232,9 @@ impl<M: Market> Price for Pricer<'_, M> {
 impl<M: Market> Pricer<'_, M> {
     /// The plan with the seats of a way as the nodes of a fleet, in its order.
     fn on(&self, subset: &Subset, ways: &Ways<'_>, way: &[Seat]) -> Option<On<M::Costs>> {
-        let fleet = &subset.fleet;
+        let in_turn = (self.each > 1).then(|| subset.in_turn(self.each));
+        let along = in_turn.as_ref().unwrap_or(subset);
+        let fleet = &along.fleet;
         let mut begins = Vec::with_capacity(way.len());
         let mut begin = 0;
         for seat in way {
@@ -232,14 +246,12 @@ impl<M: Market> Pricer<'_, M> {
             .into_iter()
             .map(|(position, device)| begins.get(position).map_or(device, |begin| begin + device))
             .collect();
-        let mut left = devices.as_slice();
-        let mut groups: Vec<(Vec<u32>, u32)> = Vec::with_capacity(self.stages.len());
-        for &(_, _, choice) in &self.stages {
-            let choice = self.choices.get(choice)?;
-            let (own, rest) = left.split_at_checked(choice.devices() as usize)?;
-            groups.push((own.to_vec(), choice.tensor));
-            left = rest;
-        }
+        let groups: Vec<(Vec<u32>, u32)> = self
+            .by_stage(&devices, subset.fleet.devices())?
+            .into_iter()
+            .zip(&self.stages)
+            .map(|(devices, &(_, _, choice))| Some((devices, self.choices.get(choice)?.tensor)))
+            .collect::<Option<_>>()?;
         // As a plan is priced whose stages take nodes one behind the other, so that the same devices take the same seconds.
         let is_in_order = devices.iter().zip(0..).all(|(&device, place)| device == place);
         let places = if is_in_order {
@@ -261,7 +273,10 @@ impl<M: Market> Pricer<'_, M> {
             cuts: &self.cuts,
             within_capacity: false,
         };
-        let candidate = Candidate::given(&question, &self.stages, self.batch, self.overlap, subset)?;
+        let mut candidate = Candidate::given(&question, &self.stages, self.batch, self.overlap, along)?;
+        if self.each > 1 {
+            candidate = candidate.in_turn(self.each, &costs, subset);
+        }
         Some(On { candidate, costs })
     }
 }

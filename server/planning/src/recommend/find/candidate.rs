@@ -197,6 +197,15 @@ impl Candidate {
         Self::of(question, &placed, batch, overlap, subset)
     }
 
+    /// The same where devices have so many of its stages in turn, not simulated: edges are over the links of the very devices, and
+    /// `whole` are these, once.
+    pub(in crate::recommend) fn in_turn<C: StageCosts>(self, each: u32, costs: &C, whole: &Subset) -> Self {
+        let mut own = Self { virtual_stages: each, hourly_price: whole.hourly_price(), ..self };
+        own.forget_seconds();
+        own.price_edges(costs, &whole.unlike());
+        own
+    }
+
     /// Seconds of the stages, and of the edges between them; none where a time is not known.
     pub(in crate::recommend) fn timed(&self) -> Option<(Vec<Seconds>, Vec<Edge>)> {
         let stages: Option<Vec<Seconds>> = self.stages.iter().map(|stage| stage.seconds).collect();

@@ -371,14 +371,11 @@ impl<'a, C: StageCosts> Asked<'a, C> {
     /// these, once.
     pub(in crate::recommend) fn interleaved(
         &self,
-        mut candidate: Candidate,
+        candidate: Candidate,
         each: u32,
         whole: &Subset,
     ) -> Candidate {
-        candidate.virtual_stages = each;
-        candidate.hourly_price = whole.hourly_price();
-        candidate.forget_seconds();
-        candidate.price_edges(&self.costs, &whole.unlike());
+        let mut candidate = candidate.in_turn(each, &self.costs, whole);
         candidate.simulate();
         candidate
     }

@@ -58,7 +58,7 @@ use crate::predict::MOST_PASSES;
 use crate::search::{Choice, Cuts, StageCosts, Stop};
 pub(super) use asked::check_launcher;
 use lighter::Lighter;
-use pipeline::{Pipeline, places, repeated};
+use pipeline::{Pipeline, places};
 pub use turns::{HeldTogether, NoTurns};
 pub(super) use turns::{TimedStage, Turns};
 use written::Written;
@@ -91,7 +91,7 @@ impl InterleavedQuestion<'_> {
     pub(super) fn answer(&self) -> Result<Plan, QuestionError> {
         self.check()?;
         let whole = Subset::whole(self.job.fleet);
-        let repeated = repeated(self.job.fleet, self.request.virtual_stages);
+        let repeated = whole.in_turn(self.request.virtual_stages);
         let cuts = self.cuts.without_pins();
         let (effort, orders) = (Effort::usual(self.stop), KnownOrders::default());
         let inquiry = Inquiry {

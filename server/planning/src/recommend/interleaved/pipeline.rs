@@ -19,25 +19,7 @@ use crate::recommend::acted::{CopyLinks, recompute, trip, ways_to};
 use crate::recommend::ask::Variant;
 use crate::recommend::find::{Asked, Candidate, CandidateStage, Inquiry};
 use crate::recommend::plan::Writer;
-use crate::search::{Fleet, StageCosts};
-
-/// The devices of a fleet, `each` times in turn.
-pub(super) fn repeated(fleet: &Fleet, each: u32) -> Subset {
-    // A pipeline never leaves the only node there is.
-    let nodes = match fleet.nodes.as_slice() {
-        [only] => {
-            let mut node = only.clone();
-            (node.devices, node.whole) = (node.devices.saturating_mul(each), node.whole.saturating_mul(each));
-            vec![node]
-        }
-        nodes => (0..each).flat_map(|_| nodes.iter().cloned()).collect(),
-    };
-    let mut fleet_of_all = fleet.with_nodes(nodes);
-    // Edges are priced over the links of the very devices once it is known which these are.
-    fleet_of_all.nodes.iter_mut().for_each(|node| node.unlike = None);
-    let devices = fleet.devices();
-    Subset { fleet: fleet_of_all, origin: (0..each).flat_map(|_| 0..devices).collect() }
-}
+use crate::search::StageCosts;
 
 /// Places along the pipeline of a variant on all of these devices, of which each stage has equally many.
 pub(super) fn places(variant: &Variant, whole: &Subset) -> usize {
@@ -143,24 +125,34 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         candidate: &Candidate,
         acted: &[&Acted],
         seconds: &[(Vec<LayerSeconds>, f64)],
-        (edges, links): (&[Edge], &CopyLinks),
+        over: (&[Edge], &CopyLinks),
     ) -> Result<Copied, CopiesError> {
-        let timed: Vec<TimedStage<'_>> = candidate
-            .stages
-            .iter()
-            .zip(acted)
-            .zip(seconds)
-            .map(|((stage, &acted), (layers, exchange_seconds))| TimedStage {
-                acted,
-                first_layer: stage.first,
-                layers,
-                exchange_seconds: *exchange_seconds,
-            })
-            .collect();
-        let links = links.links(&used(acted));
-        let keep = Keep { copies: true, ..Keep::default() };
-        self.turns.simulated(&timed, edges, candidate.overlap, links, keep)
+        simulated(&self.turns, candidate, (acted, seconds), over)
     }
+}
+
+/// An iteration of a candidate whose stages take these turns and do what was replayed, in so many seconds.
+pub(super) fn simulated(
+    turns: &Turns,
+    candidate: &Candidate,
+    (acted, seconds): (&[&Acted], &[(Vec<LayerSeconds>, f64)]),
+    (edges, links): (&[Edge], &CopyLinks),
+) -> Result<Copied, CopiesError> {
+    let timed: Vec<TimedStage<'_>> = candidate
+        .stages
+        .iter()
+        .zip(acted)
+        .zip(seconds)
+        .map(|((stage, &acted), (layers, exchange_seconds))| TimedStage {
+            acted,
+            first_layer: stage.first,
+            layers,
+            exchange_seconds: *exchange_seconds,
+        })
+        .collect();
+    let links = links.links(&used(acted));
+    let keep = Keep { copies: true, ..Keep::default() };
+    turns.simulated(&timed, edges, candidate.overlap, links, keep)
 }
 
 /// The stages of a candidate as they would be trained.

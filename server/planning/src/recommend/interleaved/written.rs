@@ -4,7 +4,8 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::pipeline::{Pipeline, on_device, settings, used};
+use super::pipeline::{Pipeline, on_device, settings, simulated, used};
+use super::turns::Turns;
 use crate::iteration::Edge;
 use crate::iteration::copies::Copied;
 use crate::predict::{Acted, ActedStages, ActionsError};
@@ -75,26 +76,8 @@ impl Writer<'_> {
             stage.actions = actions;
         }
         if let Some((_, links)) = with {
-            let seconds = candidate.stages.iter().map(|stage| self.layers(candidate, stage));
-            let Some(seconds) = seconds.collect::<Option<Vec<_>>>() else {
+            let Some(timed) = self.timed_in_turn(candidate, turns, (&acted, given), links)? else {
                 return Ok(Written { plan, lacks });
-            };
-            let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
-            let copied = pipeline
-                .simulated(candidate, &acted, &seconds, (&edges, links))
-                .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
-            let backward = acted.iter().zip(&candidate.stages).zip(&seconds);
-            let backward =
-                backward.map(|((acted, stage), (layers, _))| mean_backward(acted, stage.first, layers));
-            let used = used(&acted);
-            let of_copies = links.links(&used);
-            let has_more = !used.is_empty() || !of_copies.cores.is_empty();
-            let timed = Timed {
-                backward: backward.collect(),
-                copy_rates: has_more.then(|| of_copies.rates_of(&used)),
-                rates: if given.iter().any(swaps) { links.told(&used) } else { String::new() },
-                copied,
-                edges,
             };
             if let Some(stages) = &offload {
                 for (index, stage) in plan.stages.iter_mut().enumerate() {
@@ -106,6 +89,39 @@ impl Writer<'_> {
         }
         self.tell_saved(&mut plan)?;
         Ok(Written { plan, lacks })
+    }
+}
+
+impl Writer<'_> {
+    /// An iteration of a candidate whose stages take turns and do this; none where the profile has no times.
+    ///
+    /// # Errors
+    /// Actions of which no iteration can be simulated.
+    pub(in crate::recommend) fn timed_in_turn(
+        &self,
+        candidate: &Candidate,
+        turns: &Turns,
+        (acted, actions): (&[&Acted], &[StageActions]),
+        links: &CopyLinks,
+    ) -> Result<Option<Timed>, QuestionError> {
+        let seconds = candidate.stages.iter().map(|stage| self.layers(candidate, stage));
+        let Some(seconds) = seconds.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
+        let copied = simulated(turns, candidate, (acted, &seconds), (&edges, links))
+            .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
+        let backward = acted.iter().zip(&candidate.stages).zip(&seconds);
+        let backward =
+            backward.map(|((acted, stage), (layers, _))| mean_backward(acted, stage.first, layers));
+        let used = used(acted);
+        let of_copies = links.links(&used);
+        let has_more = !used.is_empty() || !of_copies.cores.is_empty();
+        Ok(Some(Timed {
+            backward: backward.collect(),
+            copy_rates: has_more.then(|| of_copies.rates_of(&used)),
+            rates: if actions.iter().any(swaps) { links.told(&used) } else { String::new() },
+            copied,
+            edges,
+        }))
     }
 }
 

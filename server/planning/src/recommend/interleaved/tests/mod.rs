@@ -1,6 +1,7 @@
 //! What is promised of plans with interleaved stages, held against every way to cut a chain.
 
 mod acted;
+mod bound;
 mod held;
 mod launched;
 mod refused;

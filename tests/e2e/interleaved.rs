@@ -84,7 +84,7 @@ async fn stages_take_turns_on_their_devices() {
     }
     for (more, option) in [
         (&["--memory", "chunks", "--host-memory", "1GiB"][..], "--virtual-stages"),
-        (&["--objective", "min-devices"], "--objective"),
+        (&["--min-stages", "2"], "--min-stages"),
         (&["--launcher", "deepspeed"], "--launcher"),
         (
             &["--micro-batches", "3", "--micro-batch-size", "4", "--objective", "min-iteration-time"],
@@ -117,6 +117,27 @@ async fn stages_in_turn_are_bound_to_nodes() {
     assert_eq!(devices, [("n7".into(), 4.into()), ("n7".into(), 5.into())], "{exported}");
     let script = cli(&planner, &["slurm", "script", name, "--", "pretrain_gpt.py"]);
     assert!(script.code == 0 && script.stdout.contains("slurm bind"), "{}{}", script.stdout, script.stderr);
+}
+
+/// Other objectives are answered for stages that take turns: no fewer than two devices take turns, and the points of the front, and the
+/// plans that came next, are stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn stages_in_turn_are_asked_for_by_other_objectives() {
+    let (planner, _worker) = scene();
+    let fewest = asked(&planner, "4x512MiB", &["--objective", "min-devices", "--micro-batch-size", "4"]);
+    assert_eq!(
+        (&fewest["certificate"]["proven"], &fewest["certificate"]["value"]),
+        (&true.into(), &2.0.into())
+    );
+    let front = asked(&planner, "2x512MiB", &["--objective", "pareto", "--micro-batch-size", "4"]);
+    let points = front["front"].as_array().unwrap();
+    assert!(!points.is_empty() && front["certificate"]["proven"] == true, "{front}");
+    let next = fewest["alternatives"].as_array().unwrap();
+    assert!(!next.is_empty(), "{fewest}");
+    for stored in points.iter().chain(next) {
+        let shown = json(&planner, &["plan", "show", stored["plan"].as_str().unwrap()]);
+        assert_eq!(shown["virtualStages"], 2, "{shown}");
+    }
 }
 
 /// A plan for Megatron keeps to what that can say, and its layout has all four stages, which two ranks take in turn.

@@ -244,6 +244,27 @@ impl Writer<'_> {
     }
 }
 
+/// A front of plans, the fastest first, as it is told: the least memory first, and each as a plan of its own.
+///
+/// # Errors
+/// The stages of a plan do not follow each other.
+pub(super) fn told_front(plans: Vec<Plan>) -> Result<(Vec<FrontPoint>, Vec<NamedPlan>), QuestionError> {
+    let mut others: Vec<NamedPlan> = Vec::with_capacity(plans.len());
+    let mut front = Vec::with_capacity(plans.len());
+    for plan in plans.into_iter().rev() {
+        let name = plan.name()?;
+        front.push(FrontPoint {
+            plan: Some(name.clone()),
+            summary: plan.outline()?,
+            recompute: plan.stages.iter().map(|stage| stage.recompute).collect(),
+        });
+        if others.iter().all(|(other, _)| *other != name) {
+            others.push((name, plan));
+        }
+    }
+    Ok((front, others))
+}
+
 /// Parts of a prediction in proportion, so that they add up to the corrected peak.
 pub(super) fn scaled(parts: Breakdown, predicted: u64, peak: u64) -> Breakdown {
     if predicted == peak || predicted == 0 {

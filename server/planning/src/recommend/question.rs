@@ -27,7 +27,7 @@ use super::interleaved::{InterleavedQuestion, check_launcher};
 use super::named_stages::{GIVEN, named_stages, untouched};
 use super::plan::{NamedPlan, Writer};
 use crate::cost::{Factors, KindOfDevice, Prices};
-use crate::fleet::PlannedFleet;
+use crate::fleet::{PlannedFleet, Subset};
 use crate::learn::{Correction, Corrections};
 use crate::predict::Margin;
 use crate::predict::capture::merger;
@@ -172,7 +172,7 @@ impl PlanQuestion {
 
     fn searched(&self, prepared: Prepared<'_>, stop: &Stop) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         if self.request.virtual_stages > 1 {
-            return Ok((self.interleaved(prepared, stop)?, Vec::new()));
+            return self.interleaved(prepared, stop);
         }
         if let Some(allowed) = &self.request.allowed {
             return self.with_actions(prepared, allowed, stop);
@@ -203,7 +203,11 @@ impl PlanQuestion {
     }
 
     /// The plan whose devices have several stages in turn, with what is chosen of what is allowed.
-    fn interleaved(&self, prepared: Prepared<'_>, stop: &Stop) -> Result<Plan, QuestionError> {
+    fn interleaved(
+        &self,
+        prepared: Prepared<'_>,
+        stop: &Stop,
+    ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         let Prepared { mut writer, job, wish, reach, prices } = prepared;
         let request = &self.request;
         check_launcher(&wish)?;
@@ -225,7 +229,9 @@ impl PlanQuestion {
         let wish = Wish { objective, ..wish };
         let (allowed, launched) = (allowed.as_ref(), counting(&wish, job));
         let cuts = wish.cuts_for(job.model).map_err(RecommendError::Launcher)?;
+        let devices = Subset::whole(job.fleet);
         let question = InterleavedQuestion {
+            devices: &devices,
             writer: &writer,
             request,
             allowed,

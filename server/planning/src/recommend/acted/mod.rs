@@ -52,7 +52,9 @@ pub(super) use choose::{Choice, Chooser};
 pub(super) use endless::endless_of;
 pub(super) use launched::Launched;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
-pub(super) use objectives::{ActionsQuestion, KnownAlone};
+pub(super) use objectives::{
+    ActionsQuestion, KnownAlone, Point, Progress, by_halves, fill, kept, nothing_found, seconds_note,
+};
 pub(super) use replayed::with_all;
 pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, mean_backward, trip, ways_to};
 pub(super) use stages::Stages;

@@ -206,6 +206,21 @@ impl RecommendError {
         self
     }
 
+    /// The same, and something else that was not looked at may do.
+    #[must_use]
+    pub(in crate::recommend) fn unproven(mut self) -> Self {
+        match &mut self {
+            Self::NoPlan { why_not, .. } => {
+                if let WhyNot::Actions { is_proven, .. } = &mut **why_not {
+                    *is_proven = false;
+                }
+            }
+            Self::Limits { is_proof, .. } => *is_proof = false,
+            _ => {}
+        }
+        self
+    }
+
     /// The same, where the request allows no more than this on devices that have more.
     #[must_use]
     pub(in crate::recommend) fn within(mut self, most: Option<Bytes>) -> Self {

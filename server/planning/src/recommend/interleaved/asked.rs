@@ -48,19 +48,12 @@ impl InterleavedQuestion<'_> {
             );
             return refuse("shape", why);
         }
-        let objectives: &[Objective] = match request.allowed {
-            Some(_) => &[Objective::MinIterationTime],
-            None => &[Objective::MinIterationTime, Objective::MinPeakMemory],
-        };
-        let is_searched = !is_given || request.allowed.is_some();
-        if is_searched && !objectives.contains(&wish.objective) {
-            let names: Vec<&str> = objectives.iter().map(|objective| objective.as_str()).collect();
-            let remedy = if is_given { ", or leave the choice of actions out" } else { "" };
+        // Stages that are given have as many devices as they have.
+        let counts_devices = matches!(wish.objective, Objective::MinDevices | Objective::MinCost);
+        if is_given && request.allowed.is_some() && counts_devices {
             let why = format!(
-                "is {}, and of interleaved stages{} it may be {}{remedy}",
-                wish.objective,
-                if request.allowed.is_some() { " whose actions are chosen" } else { "" },
-                names.join(" or "),
+                "is {}, and the stages that `partitioning` names take as many devices as they say: leave out one of the two",
+                wish.objective
             );
             return refuse("objective", why);
         }
@@ -95,7 +88,9 @@ impl InterleavedQuestion<'_> {
             let why = "is not known of interleaved stages: leave it out".to_owned();
             return refuse("merge_layers_to", why);
         }
-        self.check_nodes()?;
+        if !counts_devices {
+            self.check_nodes()?;
+        }
         self.check_said()?;
         self.check_kinds()
     }

@@ -8,14 +8,14 @@ use loadmaster_proto::training::actions::Allowed;
 
 use super::cutting::{Cut, Cutting, Patience, Worth, cut};
 use super::pipeline::Pipeline;
+use super::room::Found;
 use super::variants::Variants;
 use super::weighed::Weighed;
 use super::written::Written;
 use super::{InterleavedQuestion, SOLVER};
 use crate::cost::{Market, Prices};
-use crate::fleet::Subset;
 use crate::recommend::answer::{QuestionError, RecommendError};
-use crate::recommend::find::{Candidate, Inquiry};
+use crate::recommend::find::{Candidate, Inquiry, Job};
 use crate::search::StageCosts;
 
 /// Within which share of the bound a value is as good: sums in another order.
@@ -24,8 +24,8 @@ pub(super) const EQUAL: f64 = 1e-9;
 const MOST_LIGHTENED: usize = 8;
 const FEWEST_LIGHTENED: usize = 2;
 
-/// A way to cut a variant that is the best of it so far.
-struct Found {
+/// A way to cut a variant that is one of the best of it so far.
+struct Way {
     cut: Cut,
     candidate: Candidate,
 }
@@ -41,17 +41,13 @@ struct Known {
 
 impl InterleavedQuestion<'_> {
     /// The best plan of all variants.
-    pub(super) fn best(
-        &self,
-        inquiry: Inquiry<'_, Prices<'_>>,
-        whole: &Subset,
-    ) -> Result<Plan, QuestionError> {
+    pub(super) fn best(&self, inquiry: Inquiry<'_, Prices<'_>>) -> Result<Found, QuestionError> {
         let is_timed = self.wish.objective == Objective::MinIterationTime
             || self.wish.constraints.max_iteration_seconds.is_some();
         if is_timed && !self.prices.has_times() {
             return Err(RecommendError::NoTimes { objective: self.wish.objective }.into());
         }
-        let asked = Variants::of(self, inquiry, whole)?;
+        let asked = Variants::of(self, inquiry)?;
         match self.allowed {
             None => self.plain(&asked),
             Some(allowed) => self.with_actions(&asked, allowed),
@@ -59,50 +55,52 @@ impl InterleavedQuestion<'_> {
     }
 
     /// The best plan whose stages do nothing about their memory.
-    fn plain(&self, asked: &Variants<'_>) -> Result<Plan, QuestionError> {
+    fn plain(&self, asked: &Variants<'_>) -> Result<Found, QuestionError> {
         let is_timed = self.wish.objective == Objective::MinIterationTime;
-        let mut best: Option<(usize, Found)> = None;
+        let next = self.wish.alternatives;
+        // The best one of all variants, and those that come next.
+        let mut ways: Vec<(usize, Way)> = Vec::new();
         let (bound, is_complete) = (asked.least_unsearched(), asked.are_searched());
         let mut known = Known { bound, is_complete, looked_at: 0 };
         let mut error: Option<QuestionError> = None;
         for &index in &asked.order {
-            if best.is_some() && self.stop.is_requested() {
+            if !ways.is_empty() && self.stop.is_requested() {
                 (known.bound, known.is_complete) = (None, false);
                 break;
             }
-            let fits = best
-                .as_ref()
-                .filter(|(_, best)| best.cut.worth.lacks == 0.0 && self.is_in_time(&best.candidate));
+            let fits = ways.first().filter(|(_, best)| self.is_within_limits(best));
             let seconds = fits.and_then(|(_, best)| best.candidate.simulated).unwrap_or(f64::INFINITY);
             if is_timed && asked.least[index].is_some_and(|least| least >= seconds) {
                 continue;
             }
             let pipeline = asked.pipeline(self, index)?;
-            let weighed = (Weighed::Untouched, Patience::ALL);
+            let weighed = (Weighed::Untouched, Patience { next, ..Patience::ALL });
             // Another variant may be known where this one is not.
             let found = self.cut(&pipeline, weighed, &mut known).unwrap_or_else(|failed| {
                 error.get_or_insert(failed);
                 Vec::new()
             });
-            let found = found.into_iter().next();
-            if !known.is_complete || found.is_none() {
+            if !known.is_complete || found.is_empty() {
                 known.bound = known.bound.zip(asked.least[index].or(Some(0.0))).map(|(a, b)| a.min(b));
             }
-            let Some(found) = found else { continue };
-            if best.as_ref().is_none_or(|(_, best)| found.cut.worth.by(&best.cut.worth).is_lt()) {
-                best = Some((index, found));
-            }
+            ways.extend(found.into_iter().map(|way| (index, way)));
+            // Of equal ones the first.
+            ways.sort_by(|(_, one), (_, other)| one.cut.worth.by(&other.cut.worth));
+            ways.truncate(next + 1);
         }
-        let Some((variant, Found { cut, candidate })) = best else {
+        let mut ways = ways.into_iter();
+        let Some((variant, Way { cut, candidate })) = ways.next() else {
             return Err(error.unwrap_or_else(|| self.nothing()));
         };
         self.check_limits(&cut.worth, &candidate, known.is_complete)?;
-        let pipeline = asked.pipeline(self, variant)?;
-        let Written { mut plan, .. } = self.writer.interleaved(&pipeline, &candidate, None, SOLVER)?;
-        let value = match is_timed {
-            true => plan.iteration_seconds().unwrap_or(f64::INFINITY),
-            false => self.peak(&plan),
+        let written = |variant: usize, candidate: &Candidate| {
+            let pipeline = asked.pipeline(self, variant)?;
+            let Written { plan, .. } = self.writer.interleaved(&pipeline, candidate, None, SOLVER)?;
+            let value = self.value(&plan);
+            Ok::<_, QuestionError>((plan, value))
         };
+        let (mut plan, value) = written(variant, &candidate)?;
+        self.tell_order(&mut plan);
         let bound = match (known.is_complete, is_timed) {
             (true, true) if !self.is_any_order() => asked.least_in_any_order().map(|bound| bound.min(value)),
             // Devices are alike: what they hold is the same in any order, and what that takes is not.
@@ -112,63 +110,80 @@ impl InterleavedQuestion<'_> {
             (false, true) => asked.least_in_any_order().map(|bound| bound.min(value)),
             (false, false) => None,
         };
-        self.tell(&mut plan, value, bound, known.looked_at)?;
-        Ok(plan)
+        let next = ways.filter(|(_, way)| self.is_within_limits(way));
+        let next = next.map(|(variant, way)| written(variant, &way.candidate));
+        Ok(Found {
+            plan,
+            certificate: self.certificate(value, bound, known.looked_at),
+            next: next.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn is_within_limits(&self, way: &Way) -> bool {
+        way.cut.worth.lacks == 0.0 && self.is_in_time(&way.candidate)
     }
 
     /// The fastest plan whose stages do what is allowed, of the fastest ways to cut if memory did not matter, and of those that lack
     /// least, untouched and with all computed again: of one variant after another, until none of the others can be faster.
-    fn with_actions(&self, asked: &Variants<'_>, allowed: &Allowed) -> Result<Plan, QuestionError> {
+    fn with_actions(&self, asked: &Variants<'_>, allowed: &Allowed) -> Result<Found, QuestionError> {
         let mut known = Known { bound: None, is_complete: asked.are_searched(), looked_at: 0 };
         let of_each = (MOST_LIGHTENED / asked.order.len().max(1)).max(FEWEST_LIGHTENED);
-        let (mut best, mut error): (Option<Plan>, Option<QuestionError>) = (None, None);
+        // The fastest one, and those that were found besides.
+        let mut plans: Vec<(Plan, f64)> = Vec::new();
+        let mut error: Option<QuestionError> = None;
         for &index in &asked.order {
-            let fastest = best.as_ref().and_then(Plan::iteration_seconds).unwrap_or(f64::INFINITY);
+            let fastest = plans.first().map_or(f64::INFINITY, |(_, seconds)| *seconds);
             let is_no_faster = asked.least[index].is_some_and(|least| least >= fastest);
-            if best.is_some() && (is_no_faster || self.stop.is_requested()) {
+            if !plans.is_empty() && (is_no_faster || self.stop.is_requested()) {
                 continue;
             }
             let pipeline = asked.pipeline(self, index)?;
-            let mut candidates: Vec<Found> = Vec::new();
+            let mut candidates: Vec<Way> = Vec::new();
             for memory in [Weighed::BySeconds, Weighed::Untouched, Weighed::WithAllAgain] {
                 match self.cut(&pipeline, (memory, Patience::SOME), &mut known) {
                     Ok(found) => candidates.extend(found),
                     Err(failed) => error = error.or(Some(failed)),
                 }
             }
-            let seconds = |found: &Found| found.candidate.simulated.unwrap_or(f64::INFINITY);
+            let seconds = |way: &Way| way.candidate.simulated.unwrap_or(f64::INFINITY);
             candidates.sort_by(|one, other| seconds(one).total_cmp(&seconds(other)));
             candidates.dedup_by(|one, other| one.candidate.is_same(&other.candidate));
             let mut lightened = 0;
-            for found in &candidates {
-                let fastest = best.as_ref().and_then(Plan::iteration_seconds).unwrap_or(f64::INFINITY);
+            for way in &candidates {
+                let fastest = plans.first().map_or(f64::INFINITY, |(_, seconds)| *seconds);
                 let is_enough = lightened >= of_each || self.stop.is_requested();
                 // Actions only add to what stages do.
-                if best.is_some() && (is_enough || seconds(found) >= fastest) {
+                if !plans.is_empty() && (is_enough || seconds(way) >= fastest) {
                     continue;
                 }
                 lightened += 1;
-                let links = self.writer.copy_links(&found.candidate, self.request.copy_pace);
-                match self.lightened(&pipeline, &found.candidate, allowed, &links) {
-                    Ok(plan) if plan.iteration_seconds().is_some_and(|seconds| seconds < fastest) => {
-                        best = Some(plan);
+                let links = self.writer.copy_links(&way.candidate, self.request.copy_pace);
+                match self.lightened(&pipeline, &way.candidate, allowed, &links) {
+                    Ok(plan) => {
+                        let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
+                        let at = plans.partition_point(|(_, known)| *known <= seconds);
+                        plans.insert(at, (plan, seconds));
                     }
-                    Ok(_) => {}
                     Err(failed) => error = error.or(Some(failed)),
                 }
-                if best.is_none() && self.stop.is_requested() {
+                if plans.is_empty() && self.stop.is_requested() {
                     break;
                 }
             }
         }
-        let Some(mut plan) = best else { return Err(error.unwrap_or_else(|| self.nothing())) };
+        let limit = self.limit();
+        let mut plans = plans.into_iter();
+        let Some((mut plan, value)) = plans.next() else {
+            return Err(error.unwrap_or_else(|| self.nothing()));
+        };
         self.check_seconds(plan.iteration_seconds(), false)?;
-        let value = plan.iteration_seconds().unwrap_or(f64::INFINITY);
+        self.tell_order(&mut plan);
         // What is computed is spread over the cores that slots share.
-        let on_cores = || self.writer.least_on_cores(self.job, self.wish).unwrap_or(0.0);
+        let job = Job { fleet: &self.devices.fleet, ..*self.job };
+        let on_cores = || self.writer.least_on_cores(&job, self.wish).unwrap_or(0.0);
         let bound = asked.least_in_any_order().map(|bound| bound.max(on_cores()).min(value));
-        self.tell(&mut plan, value, bound, known.looked_at)?;
-        Ok(plan)
+        let next = plans.filter(|(_, seconds)| *seconds <= limit).take(self.wish.alternatives);
+        Ok(Found { plan, certificate: self.certificate(value, bound, known.looked_at), next: next.collect() })
     }
 
     /// The best ways to cut a variant, best first.
@@ -177,7 +192,7 @@ impl InterleavedQuestion<'_> {
         pipeline: &Pipeline<'_, C>,
         (memory, patience): (Weighed, Patience),
         known: &mut Known,
-    ) -> Result<Vec<Found>, QuestionError> {
+    ) -> Result<Vec<Way>, QuestionError> {
         let weights = match pipeline.layer_seconds() {
             Some(seconds) => seconds,
             None => vec![1.0; self.writer.chain.layer_names.len()],
@@ -199,7 +214,7 @@ impl InterleavedQuestion<'_> {
         if let Some(error) = failed.filter(|_| found.is_empty()) {
             return Err(error);
         }
-        let priced = |cut: Cut| Some(Found { candidate: pipeline.candidate(&cut.ends)?, cut });
+        let priced = |cut: Cut| Some(Way { candidate: pipeline.candidate(&cut.ends)?, cut });
         Ok(found.into_iter().filter_map(priced).collect())
     }
 

@@ -11,16 +11,18 @@ pub(super) struct Patience {
     pub(super) ways: u64,
     /// Most ways that are looked at one move from another.
     pub(super) moves: u64,
+    /// How many ways are wanted that come next to the best.
+    pub(super) next: usize,
 }
 
 impl Patience {
     /// Of who takes the best way that is found.
-    pub(super) const ALL: Self = Self { ways: 6_000, moves: 20_000 };
+    pub(super) const ALL: Self = Self { ways: 6_000, moves: 20_000, next: 0 };
     /// Of who only looks for where to begin.
-    pub(super) const SOME: Self = Self { ways: 1_500, moves: 1_500 };
+    pub(super) const SOME: Self = Self { ways: 1_500, moves: 1_500, next: 0 };
 }
 
-/// Ways that are told, the best first.
+/// Ways that are told, the best first, where no more are wanted.
 const TOLD: usize = 8;
 
 /// What a way to cut is worth: less is better.
@@ -43,7 +45,8 @@ impl Worth {
     }
 }
 
-/// Says what a way to cut is worth, by the last layers of its stages; it may leave out one that is no better than the best so far.
+/// Says what a way to cut is worth, by the last layers of its stages; it may leave out one that is no better than another one: the best
+/// so far, or the last of those that are wanted.
 pub(super) type Weigh<'a> = dyn FnMut(&[usize], Option<&Worth>) -> Option<Worth> + 'a;
 
 /// A way to cut.
@@ -78,8 +81,7 @@ pub(super) fn cut<'a>(
     let inner = || 0..layers.saturating_sub(1);
     let allowed: Vec<usize> = inner().filter(|&layer| cuts.may_end(layer)).collect();
     let required: Vec<usize> = inner().filter(|&layer| cuts.must_end(layer)).collect();
-    let mut search =
-        Search { found: Vec::new(), looked_at: 0, layers, most_moves: patience.moves, stop, weigh };
+    let mut search = Search { found: Vec::new(), looked_at: 0, layers, patience, stop, weigh };
     let inside = stages.saturating_sub(1);
     let is_possible = stages > 0
         && layers >= stages
@@ -143,7 +145,7 @@ struct Search<'a> {
     found: Vec<Cut>,
     looked_at: u64,
     layers: usize,
-    most_moves: u64,
+    patience: Patience,
     stop: &'a Stop,
     weigh: &'a mut Weigh<'a>,
 }
@@ -158,12 +160,13 @@ impl Search<'_> {
         let mut ends = inner.to_vec();
         ends.push(self.layers - 1);
         self.looked_at += 1;
-        let known = self.found.first().map(|best| &best.worth);
+        let known = self.found.get(self.patience.next).map(|last| &last.worth);
         let Some(worth) = (self.weigh)(&ends, known) else { return false };
         let at = self.found.partition_point(|known| known.worth.by(&worth).is_le());
-        if at < TOLD && self.found.iter().all(|known| known.ends != ends) {
+        let told = TOLD.max(self.patience.next + 1);
+        if at < told && self.found.iter().all(|known| known.ends != ends) {
             self.found.insert(at, Cut { ends, worth });
-            self.found.truncate(TOLD);
+            self.found.truncate(told);
             return at == 0;
         }
         false
@@ -199,7 +202,7 @@ impl Search<'_> {
             for from in 0..now.len() {
                 for to in from..now.len() {
                     for is_on in [true, false] {
-                        if self.stop.is_requested() || self.looked_at >= self.most_moves {
+                        if self.stop.is_requested() || self.looked_at >= self.patience.moves {
                             return;
                         }
                         let Some(moved) = moved(&now, from..to + 1, is_on, allowed, required) else {

@@ -7,6 +7,12 @@
 //! | `pipeline` | what do stages cost on the devices in turn? |
 //! | `turns` | what do devices hold and do that take turns? |
 //! | `cutting` | where is the chain best cut? |
+//! | `objectives` | which search answers which objective? |
+//! | `room` | which plan is the fastest on these devices, with these batches, within this peak? |
+//! | `fewest` | how few devices are enough, or how cheap ones? |
+//! | `largest_batch` | how large a micro-batch fits? |
+//! | `lowest_peak` | how low a peak is reached with actions? |
+//! | `front` | what does less memory cost in time? |
 //! | `best` | which plan is best of all that may be chosen? |
 //! | `variants` | what may be chosen besides the cuts? |
 //! | `weighed` | what is a way to cut worth? |
@@ -26,10 +32,16 @@ mod asked;
 mod best;
 mod cutting;
 mod deeds;
+mod fewest;
+mod front;
 mod improved;
+mod largest_batch;
 mod lighter;
+mod lowest_peak;
+mod objectives;
 mod pipeline;
 mod replays;
+mod room;
 mod sayable;
 #[cfg(test)]
 mod tests;
@@ -51,7 +63,7 @@ use super::answer::{QuestionError, RecommendError};
 use super::ask::{Variant, Wish};
 use super::find::{Candidate, Effort, Inquiry, Job, KnownOrders};
 use super::named_stages::GIVEN;
-use super::plan::Writer;
+use super::plan::{NamedPlan, Writer};
 use crate::cost::{Market as _, Prices};
 use crate::fleet::Subset;
 use crate::predict::MOST_PASSES;
@@ -59,6 +71,7 @@ use crate::search::{Choice, Cuts, StageCosts, Stop};
 pub(super) use asked::check_launcher;
 use lighter::Lighter;
 use pipeline::{Pipeline, places};
+use room::Found;
 pub use turns::{HeldTogether, NoTurns};
 pub(super) use turns::{TimedStage, Turns};
 use written::Written;
@@ -77,6 +90,8 @@ pub(super) struct InterleavedQuestion<'a> {
     pub(super) launched: Option<Launched<'a>>,
     pub(super) job: &'a Job<'a>,
     pub(super) wish: &'a Wish,
+    /// The devices of a plan, which takes all of them.
+    pub(super) devices: &'a Subset,
     /// Where the chain may be cut, the launcher's restrictions included.
     pub(super) cuts: &'a Cuts,
     pub(super) prices: &'a Prices<'a>,
@@ -84,14 +99,26 @@ pub(super) struct InterleavedQuestion<'a> {
 }
 
 impl InterleavedQuestion<'_> {
-    /// The best plan by the wish's objective, or that of the stages that are given.
+    /// The best plan by the wish's objective, or that of the stages that are given, and the plans that it names.
     ///
     /// # Errors
     /// What of the request no such plan can do, what the profile lacks, or that nothing fits, as far as anything was found.
-    pub(super) fn answer(&self) -> Result<Plan, QuestionError> {
+    pub(super) fn answer(&self) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         self.check()?;
-        let whole = Subset::whole(self.job.fleet);
-        let repeated = whole.in_turn(self.request.virtual_stages);
+        self.best_at_objective()
+    }
+
+    /// Whether there is anything to choose.
+    fn is_searched(&self) -> bool {
+        self.request.partitioning.is_none() || self.allowed.is_some()
+    }
+
+    /// The fastest plan on the devices, or that with the lowest peaks, as the wish says.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    fn found(&self) -> Result<Found, QuestionError> {
+        let repeated = self.devices.in_turn(self.request.virtual_stages);
         let cuts = self.cuts.without_pins();
         let (effort, orders) = (Effort::usual(self.stop), KnownOrders::default());
         let inquiry = Inquiry {
@@ -104,8 +131,13 @@ impl InterleavedQuestion<'_> {
             orders: &orders,
         };
         match &self.request.partitioning {
-            Some(partitioning) => self.given(inquiry, &whole, partitioning),
-            None => self.best(inquiry, &whole),
+            Some(partitioning) => {
+                let plan = self.given(inquiry, partitioning)?;
+                let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
+                let certificate = self.certificate(seconds, None, 0);
+                Ok(Found { plan, certificate, next: Vec::new() })
+            }
+            None => self.best(inquiry),
         }
     }
 
@@ -113,13 +145,12 @@ impl InterleavedQuestion<'_> {
     fn given(
         &self,
         inquiry: Inquiry<'_, Prices<'_>>,
-        whole: &Subset,
         partitioning: &Partitioning,
     ) -> Result<Plan, QuestionError> {
         let variant = self.variant_of(partitioning)?;
         let anywhere = Cuts::anywhere(self.prices.layers());
         let inquiry = inquiry.on(inquiry.subset, &anywhere);
-        let pipeline = self.pipeline(inquiry, &variant, whole)?;
+        let pipeline = self.pipeline(inquiry, &variant)?;
         let ends: Vec<usize> = partitioning.stages().iter().map(|stage| stage.last_layer).collect();
         let candidate = pipeline.candidate(&ends).ok_or_else(|| {
             RecommendError::Unpredictable(
@@ -173,7 +204,7 @@ impl InterleavedQuestion<'_> {
 
     /// Whether no other order of the devices could be better: the one that is looked at is asked for, or all are alike.
     fn is_any_order(&self) -> bool {
-        let fleet = self.job.fleet;
+        let fleet = &self.devices.fleet;
         self.wish.keeps_order || fleet.nodes.len() == 1 && !fleet.has_unlike_links()
     }
 
@@ -181,11 +212,10 @@ impl InterleavedQuestion<'_> {
         &'p self,
         inquiry: Inquiry<'p, Prices<'p>>,
         variant: &'p Variant,
-        whole: &'p Subset,
     ) -> Result<Pipeline<'p, <Prices<'p> as crate::cost::Market>::Costs>, QuestionError> {
         let each = self.request.virtual_stages;
-        Pipeline::new(self.writer, inquiry, variant, whole, each)
-            .ok_or_else(|| in_no_groups(variant.batch.micro_batches, places(variant, whole)).into())
+        Pipeline::new(self.writer, inquiry, variant, self.devices, each)
+            .ok_or_else(|| in_no_groups(variant.batch.micro_batches, places(variant, self.devices)).into())
     }
 
     /// What a partitioning leaves open, of stages that have equally many devices.
@@ -212,7 +242,7 @@ impl InterleavedQuestion<'_> {
             ));
         }
         let needed = data.saturating_mul(tensor).saturating_mul((stages.len() / each) as u32);
-        let there = self.job.fleet.devices();
+        let there = self.devices.devices();
         if needed != there {
             return Err(RecommendError::DeviceCount { needed, there }.into());
         }

@@ -6,7 +6,6 @@ use super::best::EQUAL;
 use super::pipeline::{Pipeline, places};
 use super::{InterleavedQuestion, check_length, in_no_groups};
 use crate::cost::{Market, Prices};
-use crate::fleet::Subset;
 use crate::recommend::answer::QuestionError;
 use crate::recommend::ask::{Variant, variants};
 use crate::recommend::find::Inquiry;
@@ -15,7 +14,6 @@ use crate::search::StageCosts;
 /// The variants that may be chosen. Each is priced when it is looked at: together they are too large to keep.
 pub(super) struct Variants<'a> {
     inquiry: Inquiry<'a, Prices<'a>>,
-    whole: &'a Subset,
     all: Vec<Variant>,
     /// By variant: seconds that no plan of it is faster than, with its devices in their order.
     pub(super) least: Vec<Option<f64>>,
@@ -28,10 +26,9 @@ impl<'a> Variants<'a> {
     pub(super) fn of(
         question: &InterleavedQuestion<'_>,
         inquiry: Inquiry<'a, Prices<'a>>,
-        whole: &'a Subset,
     ) -> Result<Self, QuestionError> {
-        let all = question.variants(whole)?;
-        let mut asked = Self { inquiry, whole, all, least: Vec::new(), order: Vec::new() };
+        let all = question.variants()?;
+        let mut asked = Self { inquiry, all, least: Vec::new(), order: Vec::new() };
         for index in 0..asked.all.len() {
             let least = question.least_seconds(&asked.pipeline(question, index)?);
             asked.least.push(least);
@@ -49,7 +46,7 @@ impl<'a> Variants<'a> {
         question: &'p InterleavedQuestion<'p>,
         index: usize,
     ) -> Result<Pipeline<'p, <Prices<'p> as Market>::Costs>, QuestionError> {
-        question.pipeline(self.inquiry, &self.all[index], self.whole)
+        question.pipeline(self.inquiry, &self.all[index])
     }
 
     /// Whether all are searched.
@@ -73,27 +70,50 @@ impl<'a> Variants<'a> {
 }
 
 impl InterleavedQuestion<'_> {
-    /// The variants whose devices are two or more places with several stages each, and whose micro-batches go in groups of these.
-    fn variants(&self, whole: &Subset) -> Result<Vec<Variant>, QuestionError> {
+    /// The variants whose devices are two or more places with several stages each, and whose micro-batches go in groups of these: none
+    /// where there is no such plan at all.
+    pub(super) fn possible(&self) -> Vec<Variant> {
+        let mut all = self.in_places();
+        all.retain(|of| (of.batch.micro_batches as usize).is_multiple_of(places(of, self.devices)));
+        all
+    }
+
+    /// Those whose devices are as many places.
+    fn in_places(&self) -> Vec<Variant> {
         let (layers, each) = (self.writer.chain.layer_names.len(), self.request.virtual_stages as usize);
-        let mut all = variants(self.wish, whole, layers);
-        all.retain(|of| (2..=layers / each.max(1)).contains(&places(of, whole)));
-        if all.is_empty() {
-            let why = format!(
-                "is {each}: {layers} layers on {} devices are not {each} or more for each of two or more places along a pipeline of \
-                 this shape: name fewer virtual stages, other degrees, or other devices",
-                whole.devices()
-            );
-            return Err(Invalid::field("virtual_stages", why).into());
-        }
-        let first = all.first().map(|of| (of.batch.micro_batches, places(of, whole)));
-        all.retain(|of| (of.batch.micro_batches as usize).is_multiple_of(places(of, whole)));
-        if let Some((micro_batches, places)) = first.filter(|_| all.is_empty()) {
-            return Err(in_no_groups(micro_batches, places).into());
-        }
-        let fewest = all.iter().map(|of| of.batch.micro_batches).min().unwrap_or(0);
+        let mut all = variants(self.wish, self.devices, layers);
+        all.retain(|of| (2..=layers / each.max(1)).contains(&places(of, self.devices)));
+        all
+    }
+
+    /// Whether an iteration of some of them is short enough to be searched.
+    pub(super) fn is_any_short(&self, all: &[Variant]) -> bool {
+        let layers = self.writer.chain.layer_names.len();
+        all.iter().any(|of| check_length(layers, of.batch.micro_batches).is_ok())
+    }
+
+    /// The variants that are possible.
+    ///
+    /// # Errors
+    /// There are none, or all are too long to be searched.
+    pub(super) fn variants(&self) -> Result<Vec<Variant>, QuestionError> {
+        let (layers, each) = (self.writer.chain.layer_names.len(), self.request.virtual_stages as usize);
+        let possible = self.possible();
+        let Some(fewest) = possible.iter().map(|of| of.batch.micro_batches).min() else {
+            return Err(match self.in_places().first() {
+                Some(first) => in_no_groups(first.batch.micro_batches, places(first, self.devices)).into(),
+                None => {
+                    let why = format!(
+                        "is {each}: {layers} layers on {} devices are not {each} or more for each of two or more places along a \
+                         pipeline of this shape: name fewer virtual stages, other degrees, or other devices",
+                        self.devices.devices()
+                    );
+                    Invalid::field("virtual_stages", why).into()
+                }
+            });
+        };
         check_length(layers, fewest)?;
-        Ok(all)
+        Ok(possible)
     }
 
     /// Seconds that no plan of a variant is faster than, wherever it is cut and whatever it holds; none where stages may be faster

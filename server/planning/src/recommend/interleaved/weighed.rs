@@ -103,6 +103,14 @@ impl InterleavedQuestion<'_> {
         Err(RecommendError::Limits { reason, is_proof, remedies: Vec::new() }.into())
     }
 
+    /// What a plan is worth: seconds, or its peak.
+    pub(super) fn value(&self, plan: &Plan) -> f64 {
+        match self.wish.objective {
+            Objective::MinIterationTime => plan.iteration_seconds().unwrap_or(f64::INFINITY),
+            _ => self.peak(plan),
+        }
+    }
+
     /// The peak as the objective counts it.
     pub(super) fn peak(&self, plan: &Plan) -> f64 {
         let peaks = plan.stages.iter().map(|stage| {

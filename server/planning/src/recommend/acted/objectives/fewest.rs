@@ -77,7 +77,7 @@ impl ActionsQuestion<'_> {
         }
         let is_proven = tried.doubtful.is_none();
         let (error, room) = match last {
-            Some((error, room)) => (if is_proven { error.proven() } else { error }, room),
+            Some((error, room)) => (if is_proven { error.proven() } else { error.unproven() }, room),
             None => {
                 let why = "no number of devices has room for the training, with all that is allowed";
                 (RecommendError::no_plan(why), Room::whole(self))

@@ -14,6 +14,8 @@ use super::every::Every;
 use super::floor::Floor;
 use super::remedies::remedies;
 use super::room::Room;
+use crate::cost::Batch;
+use crate::fleet::Subset;
 use crate::predict::StageSetting;
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::ask::{Variant, Wish, variants_of_any_size};
@@ -73,6 +75,23 @@ impl ActionsQuestion<'_> {
             Some(RecommendError::no_actions(why, Bytes(missing), String::new()).proven().at_layer(name))
         };
         self.job.names.iter().enumerate().find_map(lacks)
+    }
+
+    /// Why no plan fits on these devices, however their stages take turns, where what is always there or what layers need alone says so.
+    pub(in crate::recommend) fn lacks_anyhow(
+        &self,
+        devices: &Subset,
+        batches: &[Batch],
+    ) -> Option<RecommendError> {
+        let room = Room::of(devices, batches);
+        self.lacks_room(&room).or_else(|| self.lacks_layer(&room))
+    }
+
+    /// Bytes that some device needs at least, however its stages take turns: what a layer needs alone.
+    pub(in crate::recommend) fn least_anyhow(&self, devices: &Subset, batches: &[Batch]) -> u64 {
+        let room = Room::of(devices, batches);
+        let alone = (0..self.job.names.len()).map(|layer| self.least_alone(layer, &room));
+        self.writer.corrected(alone.max().unwrap_or(0))
     }
 
     /// Bytes that the devices of a layer need at least, in whichever way it is run; 0 where that is not known.
@@ -157,7 +176,7 @@ pub(super) fn is_nothing_found(error: &RecommendError) -> bool {
 ///
 /// # Errors
 /// Any other one.
-pub(super) fn nothing_found(error: QuestionError) -> Result<RecommendError, QuestionError> {
+pub(in crate::recommend) fn nothing_found(error: QuestionError) -> Result<RecommendError, QuestionError> {
     match error {
         QuestionError::Recommend(error) if is_nothing_found(&error) => Ok(error),
         other => Err(other),

@@ -5,7 +5,7 @@ use loadmaster_proto::plan::Plan;
 
 use super::every::Every;
 use super::floor::Floor;
-use super::impossible::nothing_found;
+use super::peaks::{Point, by_halves};
 use super::proof::{Progress, looked_at, seconds_note};
 use super::room::{Found, Room};
 use super::{ActionsQuestion, QuestionError};
@@ -16,8 +16,6 @@ use crate::search::Unit;
 const MOST_ASKED: u32 = 12;
 /// Most pipelines of which plain ways to hold little are looked at.
 const MOST_PLAIN: usize = 48;
-/// As close as this part of a peak none is looked for.
-const CLOSE: u64 = 4_096;
 
 impl ActionsQuestion<'_> {
     /// The fastest plan within the lowest peak for which one was found.
@@ -75,29 +73,21 @@ impl ActionsQuestion<'_> {
         floor: u64,
         most: u32,
     ) -> Result<(Found, u32), QuestionError> {
-        let (mut low, mut best, mut asked) = (floor, first, 0);
+        let mut best = first;
         if let Some(plain) =
             self.plain(room, &best).filter(|plain| self.peak(&plain.plan) < self.peak(&best.plan))
         {
             best = plain;
         }
-        loop {
-            let high = self.peak(&best.plan);
-            if high <= low || high - low <= high / CLOSE || asked >= most || self.stop.is_requested() {
-                return Ok((best, asked));
-            }
-            // The floor itself first: it may be reached.
-            let middle = if asked == 0 { low } else { low + (high - low) / 2 };
-            asked += 1;
-            match self.fastest(&room.within(middle)) {
-                Ok(found) if self.peak(&found.plan) < high => best = found,
-                Ok(_) => low = middle + 1,
-                Err(error) => {
-                    nothing_found(error)?;
-                    low = middle + 1;
-                }
-            }
-        }
+        let first = Point { cap: u64::MAX, peak: self.peak(&best.plan), found: best };
+        let (lowest, asked) = by_halves(first, (floor, most), self.stop, |cap| self.point(room, cap))?;
+        Ok((lowest.found, asked))
+    }
+
+    /// The fastest plan within a peak.
+    pub(super) fn point(&self, room: &Room, cap: u64) -> Result<Point<Found>, QuestionError> {
+        let found = self.fastest(&room.within(cap))?;
+        Ok(Point { cap, peak: self.peak(&found.plan), found })
     }
 
     /// The lowest peak that plain ways reach, within the limit on time: where to begin.

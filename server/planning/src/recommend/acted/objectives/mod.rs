@@ -13,6 +13,7 @@
 //! | `largest_batch` | how large a micro-batch fits? |
 //! | `lowest_peak` | how low a peak is reached? |
 //! | `front` | what does less memory cost in time? |
+//! | `peaks` | which peaks are asked for? |
 //! | `proof` | how good is the answer? |
 //! | `remedies` | what would help where there is none? |
 //! | `restriction` | what does the launcher cost? |
@@ -29,6 +30,7 @@ mod impossible;
 mod largest_batch;
 mod limits;
 mod lowest_peak;
+mod peaks;
 mod proof;
 mod remedies;
 mod restriction;
@@ -37,9 +39,12 @@ mod room;
 mod tests;
 
 pub(in crate::recommend) use alone::KnownAlone;
+pub(in crate::recommend) use impossible::nothing_found;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::stage::Partitioning;
+pub(in crate::recommend) use peaks::{Point, by_halves, fill, kept};
+pub(in crate::recommend) use proof::{Progress, seconds_note};
 
 use super::Choice;
 use crate::recommend::answer::QuestionError;

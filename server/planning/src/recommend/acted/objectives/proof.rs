@@ -11,20 +11,20 @@ const NAMED: usize = 3;
 
 /// What a search for an objective came to.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(in crate::recommend) struct Progress {
     /// States weighed.
-    pub(super) states: u64,
+    pub(in crate::recommend) states: u64,
     /// Whether it was stopped.
-    pub(super) is_stopped: bool,
+    pub(in crate::recommend) is_stopped: bool,
     /// The best value that is not proven impossible; none yet.
-    pub(super) doubtful: Option<f64>,
+    pub(in crate::recommend) doubtful: Option<f64>,
     /// What has no plan, as far as anything was found, with the value that it would have had.
-    pub(super) passed_over: Vec<Rejected>,
+    pub(in crate::recommend) passed_over: Vec<Rejected>,
 }
 
 impl Progress {
     /// Notes what has no plan.
-    pub(super) fn pass_over(&mut self, what: String, value: f64, is_proven: bool) {
+    pub(in crate::recommend) fn pass_over(&mut self, what: String, value: f64, is_proven: bool) {
         if !is_proven {
             self.doubtful = self.doubtful.or(Some(value));
         }
@@ -37,7 +37,7 @@ impl Progress {
     }
 
     /// The certificate of a plan of this value, where nothing better is possible but what is doubtful.
-    pub(super) fn certificate(mut self, value: f64, unit: &str) -> Certificate {
+    pub(in crate::recommend) fn certificate(mut self, value: f64, unit: &str) -> Certificate {
         // The nearest come last.
         self.passed_over.reverse();
         self.passed_over.truncate(NAMED);
@@ -57,7 +57,7 @@ impl Progress {
 }
 
 /// What is told of the seconds of a plan that is best at something else.
-pub(super) fn seconds_note(among: &str, of: &Certificate) -> String {
+pub(in crate::recommend) fn seconds_note(among: &str, of: &Certificate) -> String {
     let bound =
         of.bound.map_or_else(String::new, |bound| format!(", and none of them is below {}", Seconds(bound)));
     let own = Seconds(of.value);

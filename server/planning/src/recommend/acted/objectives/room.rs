@@ -54,6 +54,11 @@ impl Room {
         }
     }
 
+    /// All of these devices, with these micro-batches.
+    pub(super) fn of(devices: &Subset, batches: &[Batch]) -> Self {
+        Self { subset: devices.clone(), batches: batches.to_vec(), most: None, may_idle: false }
+    }
+
     /// The same within a peak.
     pub(super) fn within(&self, most: u64) -> Self {
         Self { most: Some(most), ..self.clone() }

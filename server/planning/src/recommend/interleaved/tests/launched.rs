@@ -134,4 +134,8 @@ fn nodes_of_other_sizes_are_refused() {
     question.answer(&Stop::default()).unwrap();
     question.fleet.fleet.nodes[0].devices += 2;
     assert_eq!(invalid(question.answer(&Stop::default()).unwrap_err()), "cluster");
+    // On fewer of them it does.
+    question.request.goal.objective = Some(Objective::MinDevices);
+    let ((_, plan), _) = question.answer(&Stop::default()).unwrap();
+    assert_eq!((plan.device_count(), plan.found.certificate.unwrap().proven), (2, true));
 }

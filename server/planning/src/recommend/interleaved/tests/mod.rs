@@ -4,6 +4,7 @@ mod acted;
 mod bound;
 mod held;
 mod launched;
+mod objectives;
 mod refused;
 
 use loadmaster_proto::name::ClusterName;

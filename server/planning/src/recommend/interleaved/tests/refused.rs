@@ -25,13 +25,7 @@ fn what_they_cannot_do_is_refused_by_name() {
     };
     assert!(base().answer().is_ok());
     type Change<'a> = &'a dyn Fn(&mut Scene);
-    let cases: [(&str, Change<'_>); 13] = [
-        ("objective", &|scene| scene.request.goal.objective = Some(Objective::MaxBatch)),
-        ("objective", &|scene| scene.request.goal.objective = Some(Objective::Pareto)),
-        ("objective", &|scene| {
-            scene.request.goal.objective = Some(Objective::MinPeakMemory);
-            scene.request.allowed = Some(Allowed::default());
-        }),
+    let cases: [(&str, Change<'_>); 10] = [
         ("launcher", &|scene| scene.request.goal.launcher = Some(Launcher::Deepspeed)),
         ("search_mode", &|scene| scene.request.mode = SearchMode::Amp),
         ("shape", &|scene| scene.request.goal.shape = PlanShape::PerStageMesh),
@@ -54,8 +48,8 @@ fn what_they_cannot_do_is_refused_by_name() {
         assert_eq!(field(change), named);
     }
     let stages = |sizes: &[usize]| Some(Partitioning::from_sizes(sizes).unwrap());
-    // Stages that are given do not say how to choose among their actions.
-    for objective in [Objective::MinPeakMemory, Objective::MaxBatch] {
+    // Stages that are given have their devices.
+    for objective in [Objective::MinDevices, Objective::MinCost] {
         let of_given = |scene: &mut Scene| {
             scene.request.partitioning = stages(&[1, 1, 1, 2]);
             scene.request.goal.objective = Some(objective);

@@ -107,6 +107,8 @@ pip deepspeed-colossalai-galvatron --no-deps --no-build-isolation \
     deepspeed==0.19.8 colossalai==0.5.0 hetu-galvatron==2.4.0
 pip what-they-import scipy h5py sentencepiece six attrs yacs hjson ninja msgpack psutil py-cpuinfo pydantic tqdm \
     einops transformers==5.23.0 omegaconf
+# No launcher of ours: what the Python package's wrapper is tested with. Without its second name, pytorch-lightning.
+pip lightning --no-deps lightning==2.6.6 lightning-utilities torchmetrics
 pip_aside torchtitan-0.2 torchtitan==0.2.2
 pip_aside colossalai-imports \
     transformers==4.51.3 tokenizers==0.21.4 huggingface_hub==0.36.0 peft==0.13.2 galore_torch==1.0 \

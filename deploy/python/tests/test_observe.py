@@ -180,12 +180,27 @@ def test_the_trainer_of_transformers_is_observed(planner: Planner, client: Clien
 @needs_torch
 @pytest.mark.slow
 @pytest.mark.skipif(not can("lightning"), reason="lightning is not installed beside torch")
-def test_lightning_is_observed(planner: Planner, client: Client) -> None:
-    plan = client.recommend("gpt", devices="1x1GiB")
-    said, warned = run(HERE / "scripts" / "lightning_module.py", [plan.name], planner.address, CUDA_VISIBLE_DEVICES="")
-    # 6 iterations: one warms up, one contains the validation; another validation is behind the last one.
-    assert re.search(r"observed 4 iterations, plans/", said), said + warned
-    assert client.plan(plan.name).message.observations[0].source == "lightning"
+def test_lightning_is_observed(planner: Planner, client: Client, plan: Plan, tmp_path: Path) -> None:
+    before = len(client.plan(plan.name).message.observations)
+    script = HERE / "scripts" / "lightning_module.py"
+    said, warned = run(script, [plan.name, str(tmp_path), "2"], planner.address, CUDA_VISIBLE_DEVICES="")
+    # 8 iterations: one warms up, one contains a validation and one the checkpoint; another validation is behind the last one.
+    reported = re.search(r"rank 0: 5 iterations, (plans/\S+)", said)
+    assert reported and "rank 1: 5 iterations, None" in said, said + warned
+    observations = client.plan(plan.name).message.observations
+    assert len(observations) == before + 1 and observations[0].name == reported[1] and list(tmp_path.iterdir())
+    assert (observations[0].source, observations[0].iterations) == ("lightning", 5) and observations[0].iteration_seconds > 0
+    assert not warnings(warned)
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.skipif(not can("lightning"), reason="lightning is not installed beside torch")
+def test_lightning_without_a_planner_is_one_warning(plan: Plan, tmp_path: Path) -> None:
+    script = HERE / "scripts" / "lightning_module.py"
+    said, warned = run(script, [plan.name, str(tmp_path)], "127.0.0.1:9", CUDA_VISIBLE_DEVICES="")
+    assert "rank 0: 5 iterations, None" in said, said + warned
+    assert len(warnings(warned)) == 1 and "cannot be reached" in warnings(warned)[0]
 
 
 @needs_torch

@@ -1,11 +1,14 @@
-"""Trains by Lightning: lightning_module.py PLAN"""
+"""Trains by Lightning: lightning_module.py PLAN FOLDER [RANKS]"""
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from loadmaster.torch.lightning import Observe
 
@@ -25,16 +28,23 @@ class Module(LightningModule):  # type: ignore[misc]
 
 
 def main() -> None:
-    data = torch.utils.data.DataLoader(torch.randn(24, 8), batch_size=2)
-    observe = Observe(sys.argv[1])
-    # 12 batches, two of them an iteration, with a validation behind the third iteration.
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    logging.basicConfig(format="%(name)s %(levelname)s %(message)s")
+    plan, folder, ranks = sys.argv[1], sys.argv[2], int(sys.argv[3]) if sys.argv[3:] else 1
+    data = torch.utils.data.DataLoader(torch.randn(32 * ranks, 8), batch_size=2)
+    observe = Observe(plan)
+    # 16 batches of each rank, two of them an iteration, with a validation behind the fourth iteration and the last one, and a
+    # checkpoint behind the sixth.
+    saver = ModelCheckpoint(folder, every_n_train_steps=6, save_on_train_epoch_end=False)
+    spread = {"strategy": "ddp", "devices": ranks} if ranks > 1 else {"devices": 1}
     trainer = Trainer(
-        max_epochs=1, accumulate_grad_batches=2, val_check_interval=6, callbacks=[observe], accelerator="cpu", **quiet
-    )
+        max_epochs=1, accumulate_grad_batches=2, val_check_interval=8, limit_val_batches=1, callbacks=[saver, observe],
+        accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, **spread,
+    )  # fmt: skip
     trainer.fit(Module(), data, data)
-    assert observe.observer is not None
-    print(f"observed {observe.observer.iterations} iterations, {observe.observer.reported}")
+    assert observe.observer is not None and trainer.global_step == 8
+    # At once, for the ranks share the output.
+    rank = os.environ.get("LOCAL_RANK", "0")
+    os.write(1, f"rank {rank}: {observe.observer.iterations} iterations, {observe.observer.reported}\n".encode())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Renders deploy/helm and deploy/kustomize with their own programs, and validates every object as the API does."""
 
+import json
 import pathlib
 import re
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +20,7 @@ from rendered import Objects, Refused
 # From the oldest that the chart takes (gRPC probes) to the newest that the schemas are there of.
 VERSIONS = ["1.27", "1.29", "1.31", "1.33", "1.35", "1.37"]
 VALUES = pathlib.Path(__file__).parent / "values"
+COMPOSE = rendered.ROOT / "deploy" / "compose.yaml"
 
 
 def valid(objects: Objects) -> int:
@@ -150,16 +153,46 @@ def versions() -> str:
     return f"chart, kustomize base and programs are {program}"
 
 
+def composed(text: str, **variables: str) -> Any:
+    """What Docker Compose makes of a file that is where ours is."""
+    variables = {"LOADMASTER_DATABASE_PASSWORD": "secret", **variables}
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(text)
+        file.flush()
+        place = ["--project-directory", str(COMPOSE.parent), "--file", file.name]
+        return json.loads(rendered.said("docker-compose", *place, "config", "--format=json", **variables))
+
+
 def compose() -> str:
-    services = yaml.safe_load((rendered.ROOT / "deploy" / "compose.yaml").read_text())["services"]
+    text = COMPOSE.read_text()
+    services = composed(text)["services"]
     for name, service in services.items():
-        for needed in service.get("depends_on", []):
-            assert needed in services, f"{name} waits for {needed}, which there is not"
-        build = service.get("build")
-        file = build and rendered.ROOT / "deploy" / build["context"] / build["dockerfile"]
-        assert file is None or file.exists(), name
-        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), f"{name} is open to everybody"
-    return f"compose names what is there: {len(services)} services, none open to others"
+        assert "image" in service, f"{name} has no image"
+        if build := service.get("build"):
+            assert (pathlib.Path(build["context"]) / build["dockerfile"]).exists(), f"{name} is built from what is not there"
+        ports = service.get("ports", [])
+        assert all(port["host_ip"] == "127.0.0.1" for port in ports), f"{name} is open to everybody"
+    waits = {name: {of: how["condition"] for of, how in one.get("depends_on", {}).items()} for name, one in services.items()}
+    assert waits == {
+        "database": {},
+        "migrate": {"database": "service_healthy"},
+        "planner": {"migrate": "service_completed_successfully"},
+        "worker": {"planner": "service_started"},
+    }, waits
+    assert [port["target"] for port in services["planner"]["ports"]] == [7433, 7434]
+    assert all("secret@" in services[name]["environment"]["DATABASE_URL"] for name in ("migrate", "planner"))
+    reserved = services["worker"]["deploy"]["resources"]["reservations"]["devices"]
+    assert reserved == [{"capabilities": ["gpu"], "driver": "nvidia", "count": -1}], reserved
+    refused("no password", lambda: composed(text, LOADMASTER_DATABASE_PASSWORD=""), "choose one")
+    wrong = [
+        ("stop_grace_period:", "stop_grace_perod:", "stop_grace_perod"),
+        ("service_healthy", "service_well", "services.migrate.depends_on.database.condition"),
+        ("[planner]", "[planer]", "planer"),
+    ]
+    for right, other, why in wrong:
+        assert right in text
+        refused(other, lambda text=text.replace(right, other): composed(text), why)
+    return f"Docker Compose reads {len(services)} services, none open to others, and refuses {len(wrong) + 1} that are wrong"
 
 
 def main() -> None:

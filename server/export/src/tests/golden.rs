@@ -1,4 +1,4 @@
-//! Every export that its launcher took is written so.
+//! Every export that its launcher took is written so, and in `golden/unread` those that no launcher's code was asked about.
 //!
 //! `KEPT=write cargo nextest run -p loadmaster-export` writes them anew; then `tests/launchers/oracles/check_golden.py` must take
 //! them again.
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use loadmaster_proto::name::PlanName;
 use serde::{Deserialize, Serialize};
 
-use crate::{Export, ExportQuestion, Target, Variant, export};
+use crate::{Export, ExportQuestion, Target, Variant, export, exporters, variants};
 use loadmaster_samples::CutTransformer;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -63,16 +63,8 @@ pub(super) fn write(golden: &Path, files: &BTreeMap<String, String>) {
 
 /// # Errors
 /// What differs from the golden folder, or that nothing writes it.
-fn check(target: &str, folder: &str, golden: &Path) -> Result<(), String> {
-    let (launcher, version) = target.split_once('@').ok_or("is called like no launcher of a version")?;
-    let launcher = launcher.parse().map_err(|_| "is for a launcher that has no name")?;
-    let target = Target::of(launcher, version).map_err(|why| why.to_string())?;
-    // Behind a "+" is the variant.
-    let (name, variant) = folder.split_once('+').unwrap_or((folder, ""));
-    let variant = match variant {
-        "" => Variant::Usual,
-        named => named.parse().map_err(|_| "is a variant that no launcher has")?,
-    };
+fn check(target: Target, folder: &str, golden: &Path) -> Result<(), String> {
+    let (name, variant) = said(folder)?;
     let case = case(name)?;
     let (plan, model) = (case.plan(), case.model());
     let name = PlanName::from_id("golden").unwrap();
@@ -87,6 +79,35 @@ fn check(target: &str, folder: &str, golden: &Path) -> Result<(), String> {
     made.iter().try_for_each(|(name, text)| same(name, text, &kept[name]))
 }
 
+/// For whom the exports of a folder are.
+///
+/// # Errors
+/// It is called like nobody.
+fn target(folder: &str) -> Result<Target, String> {
+    let (launcher, version) = folder.split_once('@').ok_or("is called like no launcher of a version")?;
+    let launcher = launcher.parse().map_err(|_| "is for a launcher that has no name")?;
+    Target::of(launcher, version).map_err(|why| why.to_string())
+}
+
+/// The case of a folder and, behind a "+", how its plan is said.
+///
+/// # Errors
+/// Nobody says it so.
+fn said(folder: &str) -> Result<(&str, Variant), String> {
+    let (name, variant) = folder.split_once('+').unwrap_or((folder, ""));
+    let variant = match variant {
+        "" => Variant::Usual,
+        named => named.parse().map_err(|_| "is a variant that no launcher has")?,
+    };
+    Ok((name, variant))
+}
+
+/// Folders of exports, by whom they are for.
+fn folders() -> Vec<(String, PathBuf)> {
+    let read = entries(&folder()).into_iter().filter(|(name, _)| name.contains('@'));
+    read.chain(entries(&folder().join("unread"))).collect()
+}
+
 pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, made: &T, golden: &T) -> Result<(), String> {
     if made == golden {
         Ok(())
@@ -98,12 +119,32 @@ pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, made: &T, golden:
 #[test]
 fn exports_are_what_launchers_took() {
     let (mut seen, mut failed) = (0, Vec::new());
-    for (target, cases) in entries(&folder()).into_iter().filter(|(name, _)| name.contains('@')) {
+    for (of, cases) in folders() {
         for (name, golden) in entries(&cases) {
             seen += 1;
-            failed.extend(check(&target, &name, &golden).err().map(|why| format!("{target}/{name}: {why}")));
+            let checked = target(&of).and_then(|target| check(target, &name, &golden));
+            failed.extend(checked.err().map(|why| format!("{of}/{name}: {why}")));
         }
     }
     assert!(seen > 0, "no golden file was found");
     assert!(failed.is_empty(), "{} of {seen} differ:\n{}", failed.len(), failed.join("\n\n"));
+}
+
+/// No launcher, version or way to say a plan is without one.
+#[test]
+fn every_exporter_has_a_golden_export() {
+    let mut kept = Vec::new();
+    for (of, cases) in folders() {
+        let target = target(&of).unwrap();
+        kept.extend(entries(&cases).into_iter().map(|(name, _)| (target, said(&name).unwrap().1)));
+    }
+    for exporter in exporters() {
+        for variant in [Variant::Usual].iter().chain(variants(exporter.target.launcher)) {
+            assert!(
+                kept.contains(&(exporter.target, *variant)),
+                "{}: nothing is {variant:?}",
+                exporter.target
+            );
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Clusters are stored once, found again, and listed without being read whole.
 
-use loadmaster::store::StoreError;
 use loadmaster::store::records::{PageRequest, RequestKey};
+use loadmaster::store::{StoreError, fields};
 use loadmaster_filter::Query;
 use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
@@ -64,6 +64,23 @@ async fn a_list_has_numbers_and_kinds_and_pages() {
     let last =
         store.list_clusters(&Query::default(), &PageRequest { size: 2, after: page.next }).await.unwrap();
     assert_eq!((last.rows.len(), last.next), (1, None));
+}
+
+#[tokio::test]
+async fn clusters_are_found_by_their_kinds_of_devices_and_their_source() {
+    let store = store().await;
+    store.put_cluster(&name("both"), example(), None).await.unwrap();
+    let kinds: Vec<String> = example().kinds().iter().map(|kind| kind.name.clone()).collect();
+    let [one, other] = kinds.as_slice() else { panic!("two kinds: {kinds:?}") };
+    for (filter, is_found) in [
+        (format!("device_kind:\"{one}\" AND device_kind:\"{other}\" AND source = written"), true),
+        (format!("device_kind = \"{one}\""), false),
+        ("source = nvidia-smi".to_owned(), false),
+    ] {
+        let query = Query::parse(fields::CLUSTERS, &filter, "").unwrap();
+        let page = store.list_clusters(&query, &PageRequest { size: 2, after: None }).await.unwrap();
+        assert_eq!(page.rows.len() == 1, is_found, "{filter}");
+    }
 }
 
 /// What is stored is checked again when it is read: a cluster is valid wherever it comes from.

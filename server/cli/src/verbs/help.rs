@@ -430,7 +430,7 @@ Examples:
 pub(crate) const CLUSTER_LIST: &str = "\
 Examples:
   loadmaster cluster list
-  loadmaster cluster list -o name";
+  loadmaster cluster list --filter 'device_kind:H200' -o name";
 
 pub(crate) const CLUSTER_SHOW: &str = "\
 Examples:
@@ -502,7 +502,9 @@ Examples:
 
 pub(crate) const WORKER_LIST: &str = "\
 Examples:
-  loadmaster worker list";
+  loadmaster worker list
+  Who has such GPUs, and works?
+    loadmaster worker list --filter 'device_kind:H200 AND state = alive'";
 
 pub(crate) const WORKER_SHOW: &str = "\
 Examples:
@@ -518,8 +520,8 @@ Examples:
   loadmaster worker delete node1";
 
 pub(crate) const OPERATION_LIST: &str = "\
-Filters know name, state, done, profile, plan, create_time and end_time. The order is one, the newest first: the
-standard request (google.longrunning.ListOperationsRequest) has no field for another.
+Filters know name, state, done, profile, plan, model, device_kind, create_time and end_time. The order is one, the
+newest first: the standard request (google.longrunning.ListOperationsRequest) has no field for another.
 
 Examples:
   loadmaster operation list

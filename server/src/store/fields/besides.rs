@@ -2,13 +2,53 @@
 
 use loadmaster_filter::{Field, Kind};
 
-use super::{always, perhaps, states};
+use loadmaster_proto::cluster::ClusterSource;
+
+use super::{always, perhaps, states, words};
 use crate::store::records::WorkerState;
+
+/// Of a row that is of a plan, what that plan is of: a column of `plan_facts`.
+macro_rules! of_plan {
+    ($column:literal) => {
+        concat!("(SELECT plan_facts.", $column, " FROM plan_facts WHERE plan_facts.id = plan_id)")
+    };
+}
+
+/// Of a row that is of a profile or of a plan, what that is of: a column of both.
+macro_rules! of_either {
+    ($column:literal) => {
+        concat!(
+            "coalesce((SELECT profiles.",
+            $column,
+            " FROM profiles WHERE profiles.id = profile_id), ",
+            of_plan!($column),
+            ")"
+        )
+    };
+}
+
+/// The distinct texts that the objects of a list have by a key, with commas between them.
+macro_rules! joined {
+    ($list:literal, $key:literal) => {
+        concat!(
+            "(SELECT string_agg(DISTINCT (item ->> '",
+            $key,
+            "') COLLATE \"C\", ',' ORDER BY (item ->> '",
+            $key,
+            "') COLLATE \"C\") FROM jsonb_array_elements(",
+            $list,
+            ") AS item)"
+        )
+    };
+}
 
 /// Of `bindings`.
 pub static BINDINGS: &[Field] = &[
     always("name", Kind::Id("bindings/"), "id"),
     always("plan", Kind::Id("plans/"), "plan_id"),
+    perhaps("profile", Kind::Id("profiles/"), of_plan!("profile_id")),
+    perhaps("model", Kind::Id("models/"), of_plan!("model_id")),
+    perhaps("device_kind", Kind::Text, of_plan!("device_kind")),
     perhaps("cluster", Kind::Id("clusters/"), "substr(summary ->> 'cluster', length('clusters/') + 1)"),
     always("nodes", Kind::Text, "array_to_string(nodes, ',')"),
     always("node_count", Kind::Count, "cardinality(nodes)::bigint"),
@@ -24,6 +64,8 @@ pub static CLUSTERS: &[Field] = &[
     always("name", Kind::Id("clusters/"), "id"),
     always("node_count", Kind::Count, "node_count::bigint"),
     always("device_count", Kind::Count, "device_count::bigint"),
+    perhaps("device_kind", Kind::Text, joined!("cluster -> 'kinds'", "name")),
+    always("source", Kind::Word(words::<ClusterSource>), "cluster ->> 'source'"),
     always("create_time", Kind::Time, "create_time"),
 ];
 
@@ -31,6 +73,7 @@ pub static CLUSTERS: &[Field] = &[
 pub static LINK_MEASUREMENTS: &[Field] = &[
     always("run", Kind::Id("runs/"), "run_id"),
     always("worker", Kind::Id("workers/"), "worker_id"),
+    perhaps("device_kind", Kind::Text, "measurement #>> '{environment,device_kind}'"),
     always("create_time", Kind::Time, "create_time"),
 ];
 
@@ -65,6 +108,8 @@ pub static MODELS: &[Field] = &[
 /// Of `observations`.
 pub static OBSERVATIONS: &[Field] = &[
     always("plan", Kind::Id("plans/"), "plan_id"),
+    perhaps("profile", Kind::Id("profiles/"), of_plan!("profile_id")),
+    perhaps("model", Kind::Id("models/"), of_plan!("model_id")),
     always("device_kind", Kind::Text, "device_kind"),
     perhaps("source", Kind::Text, "observation ->> 'source'"),
     perhaps("iterations", Kind::Count, "(observation ->> 'iterations')::bigint"),
@@ -80,6 +125,8 @@ pub static OPERATIONS: &[Field] = &[
     always("done", Kind::Truth, "(state <> 'running')"),
     perhaps("profile", Kind::Id("profiles/"), "profile_id"),
     perhaps("plan", Kind::Id("plans/"), "plan_id"),
+    perhaps("model", Kind::Id("models/"), of_either!("model_id")),
+    perhaps("device_kind", Kind::Text, of_either!("device_kind")),
     always("create_time", Kind::Time, "create_time"),
     perhaps("end_time", Kind::Time, "end_time"),
 ];
@@ -96,10 +143,12 @@ pub static WORKERS: &[Field] = &[
     always("version", Kind::Text, "version"),
     always("libtorch_version", Kind::Text, "libtorch_version"),
     always("cuda_version", Kind::Text, "cuda_version"),
+    perhaps("device_kind", Kind::Text, joined!("devices", "kind")),
     always("device_count", Kind::Count, "jsonb_array_length(devices)::bigint"),
     always("cores", Kind::Count, "cores::bigint"),
     always("threads", Kind::Count, "threads::bigint"),
     always("host_memory", Kind::Bytes, "host_memory_bytes"),
+    always("commands", Kind::Text, "array_to_string(commands, ',')"),
     always("create_time", Kind::Time, "create_time"),
     always("heartbeat_time", Kind::Time, "heartbeat_time"),
 ];

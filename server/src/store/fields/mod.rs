@@ -7,6 +7,8 @@ mod pairs;
 mod plans;
 mod profiles;
 mod runs;
+#[cfg(test)]
+mod tests;
 
 use loadmaster_filter::{Field, Kind};
 use loadmaster_proto::choice::Choice;

@@ -4,14 +4,16 @@
 mod ask;
 
 use jiff::Timestamp;
-use loadmaster::store::records::{Fenced, NewTrial, PageRequest};
+use loadmaster::store::records::{Fenced, NewTrial, NewWorker, PageRequest};
 use loadmaster::store::{Store, StoreError, fields};
 use loadmaster_filter::{Kind, Query};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::label::{LabelChange, MAX_LABELS};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::name::{ClusterName, PlanName};
+use loadmaster_proto::name::{ClusterName, CommandName, PlanName};
+use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::{Launcher, Objective};
@@ -19,10 +21,11 @@ use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::overlap::Overlap;
+use loadmaster_samples::cpu_slot;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::samples::{claim, measurement, plan, trial_run, worker};
+use crate::support::samples::{LEASE, claim, measurement, new_worker, plan, trial_run, worker};
 use crate::support::{execute, store};
 use ask::{Ask, Has, Row, order};
 
@@ -346,6 +349,91 @@ async fn every_field_of_every_list_can_be_asked_for() {
             };
             found.unwrap_or_else(|error| panic!("{list}: {filter} by {order_by}: {error}"));
         }
+    }
+}
+
+/// Kinds of devices are each named once, whichever order a worker tells them in.
+#[tokio::test]
+async fn workers_are_found_by_their_kinds_of_devices() {
+    let store = store().await;
+    let gpu = |kind: &str| Device { kind: kind.to_owned(), ..cpu_slot(0) };
+    for (id, devices, commands) in [
+        ("slots", vec![cpu_slot(0), cpu_slot(1)], &[][..]),
+        ("mixed", vec![gpu("NVIDIA H200"), cpu_slot(0), gpu("NVIDIA A100"), gpu("NVIDIA H200")], &["train"]),
+        ("alike", vec![gpu("NVIDIA H200"), gpu("NVIDIA H200")], &["other", "train"]),
+        ("bare", Vec::new(), &[]),
+    ] {
+        let commands = commands.iter().map(|&name| CommandName::parse("commands", name).unwrap()).collect();
+        let new = NewWorker { devices, commands, ..new_worker(id, "one") };
+        store.upsert_worker(&new, LEASE).await.unwrap();
+    }
+    for (filter, order_by, expected) in [
+        ("device_kind = \"NVIDIA H200\"", "", &["alike"][..]),
+        ("device_kind:H200", "", &["alike", "mixed"]),
+        ("device_kind = \"NVIDIA A100,NVIDIA H200,cpu\"", "", &["mixed"]),
+        ("device_kind = cpu AND device_count = 2", "", &["slots"]),
+        ("NOT device_kind:*", "", &["bare"]),
+        ("commands:train", "device_kind", &["mixed", "alike"]),
+        ("", "device_kind desc", &["slots", "alike", "mixed", "bare"]),
+    ] {
+        let query = Query::parse(fields::WORKERS, filter, order_by).unwrap();
+        let page = store.list_workers(&query, &PageRequest { size: 10, after: None }).await.unwrap();
+        let found: Vec<&str> = page.rows.iter().map(|row| row.name.id()).collect();
+        assert_eq!(found, expected, "{filter} by {order_by}");
+    }
+}
+
+/// Operations and bindings are of what their profile or plan is of, and are found by it.
+#[tokio::test]
+async fn rows_are_found_by_what_they_are_of() {
+    let store = store().await;
+    let (name, content) = plan(&store).await;
+    store.put_plan(&name, &Plan { device_kind: "NVIDIA H200".to_owned(), ..content }).await.unwrap();
+    let trial = NewTrial { plan: name.clone(), run: trial_run() };
+    let trial = store.create_validation(&name, &[trial], None).await.unwrap();
+    let all = PageRequest { size: 10, after: None };
+    for (filter, expected) in [
+        ("model:vgg11", 2),
+        ("model = other", 0),
+        ("device_kind = cpu AND profile = measured", 1),
+        ("device_kind = \"NVIDIA H200\" AND plan = p1", 1),
+    ] {
+        let query = Query::parse(fields::OPERATIONS, filter, "").unwrap();
+        let page = store.list_operations(&query, &all).await.unwrap();
+        assert_eq!(page.rows.len(), expected, "{filter}");
+        let is_last = page.rows.iter().any(|row| row.name == trial);
+        assert_eq!(is_last, filter.contains("p1") || expected == 2, "{filter}");
+    }
+    let binding = Binding {
+        plan: name.clone(),
+        cluster: None,
+        stages: Vec::new(),
+        idle: Vec::new(),
+        seconds: None,
+        planned: None,
+        least: None,
+        is_proven: false,
+        gap: None,
+        links: String::new(),
+        warnings: Vec::new(),
+    };
+    store.put_binding(&binding.name().unwrap(), &binding).await.unwrap();
+    let observation = Observation {
+        measured: Measured { iteration_seconds: Some(1.0), stage_peaks: Vec::new() },
+        iterations: 1,
+        device_kind: None,
+        source: String::new(),
+    };
+    store.put_observation(&name, &observation, None).await.unwrap();
+    for (filter, expected) in [("profile = measured AND model:vgg11", 1), ("profile = other", 0)] {
+        let query = Query::parse(fields::BINDINGS, filter, "").unwrap();
+        assert_eq!(store.list_bindings(None, &query, &all).await.unwrap().rows.len(), expected, "{filter}");
+        let query = Query::parse(fields::OBSERVATIONS, filter, "").unwrap();
+        assert_eq!(
+            store.list_observations(None, &query, &all).await.unwrap().rows.len(),
+            expected,
+            "{filter}"
+        );
     }
 }
 

@@ -191,7 +191,7 @@ pub(crate) async fn workers(State(desk): State<Desk>, Query(asked): Query<Asked>
     let kind = Kind {
         title: "Workers",
         topics: "workers",
-        example: "state = alive",
+        example: "device_kind:H200 AND state = alive",
         has_order: true,
         is_comparable: false,
     };

@@ -249,8 +249,9 @@ class ListBindingsRequest(google.protobuf.message.Message):
     page_token: builtins.str
     """From the previous answer; empty for the first page."""
     filter: builtins.str
-    """Which of them, as in ListPlansRequest: `nodes:gpu017 AND create_time > 2026-11-01`. Fields: name, plan, cluster, nodes (their
-    names, with commas between them), node_count, iteration_seconds, planned_iteration_seconds, gap, proven_fastest, create_time.
+    """Which of them, as in ListPlansRequest: `nodes:gpu017 AND create_time > 2026-11-01`. Fields: name, plan; of the plan
+    profile, model, device_kind; cluster, nodes (their names, with commas between them), node_count, iteration_seconds,
+    planned_iteration_seconds, gap, proven_fastest, create_time.
     """
     order_by: builtins.str
     """What they are ordered by, as in ListPlansRequest: `iteration_seconds`. Default: newest first."""

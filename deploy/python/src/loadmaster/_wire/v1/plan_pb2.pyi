@@ -1395,7 +1395,7 @@ class ListPlansRequest(google.protobuf.message.Message):
     recompute, micro_batch_size, micro_batches, global_batch_size, predicted_peak (bytes), predicted_seconds, hourly_price,
     create_time; of the newest trial that measured something measured_peak, measured_seconds, peak_error and seconds_error
     (predicted / measured − 1); of the newest report that tells seconds reported_seconds and report_error, which is of the
-    plan's own kind of device alone; labels, as `labels.KEY = x` and `labels:KEY`.
+    plan's own kind of device alone; labels (`labels.KEY = x`, `labels:KEY`).
     """
     order_by: builtins.str
     """What they are ordered by, as in AIP-132: fields, each with `asc` or `desc` behind it: `predicted_seconds desc, create_time`.
@@ -1530,8 +1530,8 @@ class ListObservationsRequest(google.protobuf.message.Message):
     page_token: builtins.str
     """From the previous answer; empty for the first page."""
     filter: builtins.str
-    """Which of them, as in ListPlansRequest: `source:megatron AND iteration_seconds < 1s`. Fields: plan, device_kind, source,
-    iterations, iteration_seconds, create_time.
+    """Which of them, as in ListPlansRequest: `source:megatron AND iteration_seconds < 1s`. Fields: plan; of the plan profile,
+    model; device_kind, source, iterations, iteration_seconds, create_time.
     """
     order_by: builtins.str
     """What they are ordered by, as in ListPlansRequest: `iteration_seconds`. Default: newest first."""

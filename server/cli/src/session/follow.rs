@@ -72,6 +72,8 @@ pub(crate) async fn to_result(
     match operation.result.clone() {
         Some(operation::Result::Response(made)) => print_made(context, &operation, &made).await,
         Some(operation::Result::Error(error)) => {
+            // Where its runs and their failures are.
+            context.link(&operation.name);
             let details = error.encode_to_vec();
             let status = Status::with_details(Code::from_i32(error.code), error.message, details.into());
             Err(Failure::Operation { name: operation.name, status: Box::new(status) })
@@ -232,9 +234,13 @@ async fn print_made(
     }
     if kind == v1::MeasureLinksResponse::TYPE {
         let links = v1::MeasureLinksResponse::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;
-        return context.output.print(&links);
+        context.output.print(&links)?;
+    } else {
+        context.output.print(operation)?;
     }
-    context.output.print(operation)
+    // Where its runs are.
+    context.link(&operation.name);
+    Ok(())
 }
 
 /// A profile that no plan can be made from is not what `profile run` was for.

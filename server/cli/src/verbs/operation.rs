@@ -8,6 +8,7 @@ use loadmaster_proto::wire::longrunning::{
 use super::help;
 use crate::failure::{Failure, options};
 use crate::input::parse;
+use crate::session::address;
 use crate::session::client::operations;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, WaitLimit};
@@ -86,9 +87,11 @@ pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Fa
                     .call(request, async |channel, q| operations(channel).list_operations(q).await)
                     .await
             })
-            .await
+            .await?;
+            context.link(&address::of_list("operations", &filter, ""));
+            Ok(())
         }
-        OperationVerb::Show { name } => context.output.print(&get(context, name).await?),
+        OperationVerb::Show { name } => show(context, name).await,
         OperationVerb::Wait { name, limit } => {
             context.leaves(LeftBehind::Operation { name: name.clone() });
             let operation = get(context, name).await?;
@@ -100,7 +103,7 @@ pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Fa
                 .client
                 .call(request, async |channel, q| operations(channel).cancel_operation(q).await)
                 .await?;
-            context.output.print(&get(context, name).await?)
+            show(context, name).await
         }
         OperationVerb::Delete { name } => {
             let request = DeleteOperationRequest { name: name.clone() };
@@ -112,6 +115,13 @@ pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Fa
             Ok(())
         }
     }
+}
+
+async fn show(context: &Context, name: String) -> Result<(), Failure> {
+    let operation = get(context, name).await?;
+    context.output.print(&operation)?;
+    context.link(&operation.name);
+    Ok(())
 }
 
 async fn get(context: &Context, name: String) -> Result<Operation, Failure> {

@@ -7,10 +7,12 @@ use super::help;
 use crate::failure::{Failure, options};
 use crate::input::choice::choice;
 use crate::input::parse;
+use crate::session::address;
 use crate::session::client::profiles;
 use crate::session::context::Context;
 use crate::session::list::{Asked, ListArgs};
 use crate::session::watch;
+use loadmaster_show::choice::Choice;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
@@ -62,13 +64,40 @@ pub(crate) async fn run(context: &Context, verb: RunVerb) -> Result<(), Failure>
                 };
                 context.client.call(request, async |channel, q| profiles(channel).list_runs(q).await).await
             })
-            .await
+            .await?;
+            context.link(&page(operation.as_deref(), state, &filter, &order_by));
+            Ok(())
         }
         RunVerb::Show { name } => {
             let request = v1::GetRunRequest { name };
             let run =
                 context.client.call(request, async |channel, q| profiles(channel).get_run(q).await).await?;
-            context.output.print(&run)
+            context.output.print(&run)?;
+            context.link(&run.name);
+            Ok(())
         }
+    }
+}
+
+/// The path of the page that lists the same runs. It has no operation and no state besides its filter.
+fn page(operation: Option<&str>, state: v1::run::State, filter: &str, order_by: &str) -> String {
+    let operation = operation.map_or("", |name| name.strip_prefix("operations/").unwrap_or(name));
+    let state = if state == v1::run::State::Unspecified { String::new() } else { state.word() };
+    let filter = address::narrowed(&[("operation", operation), ("state", &state)], filter);
+    address::of_list("runs", &filter, order_by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_were_asked_for_have_an_address() {
+        assert_eq!(page(None, v1::run::State::Unspecified, "", ""), "runs");
+        assert_eq!(
+            page(Some("operations/0197"), v1::run::State::OutOfMemory, "attempts > 2", "attempts desc"),
+            "runs?filter=operation+%3D+%220197%22+AND+state+%3D+%22out-of-memory%22+AND+attempts+%3E+2\
+             &order_by=attempts+desc"
+        );
     }
 }

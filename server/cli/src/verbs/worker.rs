@@ -6,6 +6,7 @@ use loadmaster_proto::wire::v1;
 use super::help;
 use crate::failure::{Failure, options};
 use crate::input::parse;
+use crate::session::address;
 use crate::session::client::workers;
 use crate::session::context::Context;
 use crate::session::list::{Asked, ListArgs};
@@ -66,13 +67,15 @@ pub(crate) async fn run(context: &Context, verb: WorkerVerb) -> Result<(), Failu
                 };
                 context.client.call(request, async |channel, q| workers(channel).list_workers(q).await).await
             })
-            .await
+            .await?;
+            context.link(&address::of_list("workers", &filter, &order_by));
+            Ok(())
         }
         WorkerVerb::Show { name } => {
             let request = v1::GetWorkerRequest { name };
             let worker =
                 context.client.call(request, async |channel, q| workers(channel).get_worker(q).await).await?;
-            context.output.print(&worker)
+            print(context, &worker)
         }
         WorkerVerb::Delete { name } => {
             let request = v1::DeleteWorkerRequest { name: name.clone() };
@@ -86,7 +89,13 @@ pub(crate) async fn run(context: &Context, verb: WorkerVerb) -> Result<(), Failu
                 .client
                 .call(request, async |channel, q| workers(channel).drain_worker(q).await)
                 .await?;
-            context.output.print(&worker)
+            print(context, &worker)
         }
     }
+}
+
+fn print(context: &Context, worker: &v1::Worker) -> Result<(), Failure> {
+    context.output.print(worker)?;
+    context.link(&worker.name);
+    Ok(())
 }

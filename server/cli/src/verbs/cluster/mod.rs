@@ -212,7 +212,11 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
                     .call(request, async |channel, q| clusters(channel).list_link_measurements(q).await)
                     .await
             })
-            .await
+            .await?;
+            if !worker.is_empty() {
+                context.link(&worker);
+            }
+            Ok(())
         }
         ClusterVerb::List(list) => {
             let Asked { filter, order_by, shown } = list.asked()?;
@@ -236,7 +240,9 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
                 .client
                 .call(request, async |channel, q| clusters(channel).get_cluster(q).await)
                 .await?;
-            context.output.print(&cluster)
+            context.output.print(&cluster)?;
+            context.link(&cluster.name);
+            Ok(())
         }
     }
 }
@@ -257,5 +263,9 @@ fn print(context: &Context, cluster: &v1::Cluster, keep: &Keep) -> Result<(), Fa
     if keep.dry_run {
         context.remark("dry run: the cluster is not stored");
     }
-    context.output.print(cluster)
+    context.output.print(cluster)?;
+    if !keep.dry_run {
+        context.link(&cluster.name);
+    }
+    Ok(())
 }

@@ -94,7 +94,7 @@ pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failur
             let request = v1::GetModelRequest { name };
             let model =
                 context.client.call(request, async |channel, q| models(channel).get_model(q).await).await?;
-            print(context, model)
+            print(context, model, true)
         }
         ModelVerb::Create(create) => match create.model.subject()? {
             Subject::Source(source) => store(context, source, create.dry_run).await,
@@ -121,19 +121,22 @@ async fn store(context: &Context, source: v1::ModelSource, validate_only: bool) 
     if validate_only {
         context.remark("dry run: the model is not stored");
     }
-    print(context, model)
+    print(context, model, !validate_only)
 }
 
 /// As the format asks, or as the list of layers that it can be imported from.
-fn print(context: &Context, model: v1::Model) -> Result<(), Failure> {
+fn print(context: &Context, model: v1::Model, is_stored: bool) -> Result<(), Failure> {
     for note in model.notes.iter().filter(|_| context.output.format != Format::Table) {
         context.remark(note);
     }
     if context.lists_layers {
-        write_stdout(layers::list(model)?.as_bytes())
-    } else {
-        context.output.print(&model)
+        return write_stdout(layers::list(model)?.as_bytes());
     }
+    context.output.print(&model)?;
+    if is_stored {
+        context.link(&model.name);
+    }
+    Ok(())
 }
 
 impl ModelVerb {

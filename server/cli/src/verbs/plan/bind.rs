@@ -133,13 +133,9 @@ impl Bindings {
     }
 }
 
-/// The path of the page that lists the same bindings. It has no plan besides its filter, and OR binds closer than AND.
+/// The path of the page that lists the same bindings. It has no plan besides its filter.
 fn page(plan: &str, filter: &str, order_by: &str) -> String {
-    let filter = match plan.strip_prefix("plans/").unwrap_or(plan) {
-        "" => filter.to_owned(),
-        id if filter.trim().is_empty() => format!("plan = \"{id}\""),
-        id => format!("plan = \"{id}\" AND {filter}"),
-    };
+    let filter = address::narrowed(&[("plan", plan.strip_prefix("plans/").unwrap_or(plan))], filter);
     address::of_list("bindings", &filter, order_by)
 }
 

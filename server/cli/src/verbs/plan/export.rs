@@ -12,8 +12,10 @@ use loadmaster_proto::wire::v1;
 use crate::failure::{Failure, options};
 use crate::input::choice::choice;
 use crate::input::parse;
+use crate::session::address;
 use crate::session::client::plans;
 use crate::session::context::Context;
+use loadmaster_show::choice::Choice;
 
 /// See [`super::PlanVerb::Export`].
 #[derive(Debug, Args)]
@@ -139,8 +141,10 @@ impl ExportPlan {
             envelope: self.envelope.unwrap_or_default().into(),
             envelope_options: Some(self.options.into()),
         };
+        let asked = request.clone();
         let export =
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
+        let page = page(&asked, export.launcher());
         if let Some(folder) = &self.to {
             write(folder, &export.files, self.overwrite)?;
             let count = export.files.len();
@@ -151,10 +155,41 @@ impl ExportPlan {
             ));
             // What is in the folder need not be on the terminal, too.
             let told = v1::ExportPlanResponse { files: Vec::new(), ..export };
-            return context.output.print(&told);
+            context.output.print(&told)?;
+        } else {
+            context.output.print(&export)?;
         }
-        context.output.print(&export)
+        context.link(&page);
+        Ok(())
     }
+}
+
+/// The path of the page that shows the same export.
+fn page(asked: &v1::ExportPlanRequest, launcher: v1::Launcher) -> String {
+    let options = asked.envelope_options.clone().unwrap_or_default();
+    let variant = word(asked.variant());
+    let envelope = word(asked.envelope());
+    address::of_form(
+        &format!("{}/export/{}", asked.name, launcher.word()),
+        &[
+            ("version", &asked.launcher_version),
+            ("variant", &variant),
+            ("binding", &asked.binding),
+            ("envelope", &envelope),
+            ("image", &options.image),
+            ("namespace", &options.namespace),
+            ("name", &options.name),
+            ("queue", &options.queue),
+            ("required_topology", &options.required_topology),
+            ("preferred_topology", &options.preferred_topology),
+            ("stage_topology", &options.stage_topology),
+        ],
+    )
+}
+
+/// What a value is called; nothing where none was asked for.
+fn word<T: Choice + PartialEq>(value: T) -> String {
+    if value == T::default() { String::new() } else { value.word() }
 }
 
 /// Writes files into a folder, all of them or none where one of another content is there.
@@ -210,6 +245,22 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
+
+    #[test]
+    fn an_export_has_the_address_of_its_form() {
+        let mut asked = v1::ExportPlanRequest { name: "plans/a1".to_owned(), ..Default::default() };
+        assert_eq!(page(&asked, v1::Launcher::Megatron), "plans/a1/export/megatron");
+        asked.launcher_version = "0.19".to_owned();
+        asked.binding = "bindings/b2".to_owned();
+        asked.set_variant(v1::ExportVariant::Hybrid);
+        asked.set_envelope(v1::Envelope::Job);
+        asked.envelope_options =
+            Some(v1::EnvelopeOptions { image: "train:1".to_owned(), ..Default::default() });
+        assert_eq!(
+            page(&asked, v1::Launcher::Megatron),
+            "plans/a1/export/megatron?version=0.19&variant=hybrid&binding=bindings%2Fb2&envelope=job&image=train%3A1"
+        );
+    }
 
     /// Jobs of one plan share a folder: what is equal stays the file that others have open, what is not is replaced as a whole.
     #[test]

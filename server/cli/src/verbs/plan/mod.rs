@@ -19,6 +19,7 @@ use crate::failure::{Failure, options};
 use crate::input::labels::{self, LabelChange};
 use crate::input::parse;
 use crate::input::parse::{request_id, whole_seconds};
+use crate::session::address;
 use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
@@ -175,7 +176,9 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
                 };
                 context.client.call(request, async |channel, q| plans(channel).list_plans(q).await).await
             })
-            .await
+            .await?;
+            context.link(&address::of_list("plans", &filter, &order_by));
+            Ok(())
         }
         PlanVerb::Validate(validate) => {
             let request = v1::ValidatePlanRequest {
@@ -201,7 +204,9 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
             let update = context.client.call(request, async |channel, q| plans(channel).update_plan(q).await);
             // A plan is large, and would be a part of every command's state.
             let plan = Box::pin(update).await?;
-            context.output.print(&plan)
+            context.output.print(&plan)?;
+            context.link(&plan.name);
+            Ok(())
         }
         PlanVerb::Delete { name, with_trials } => delete(context, name, with_trials).await,
         PlanVerb::Observations(observations) => observations.run(context).await,

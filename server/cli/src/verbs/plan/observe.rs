@@ -12,6 +12,7 @@ use crate::input::choice::choice;
 use crate::input::megatron::{self, MegatronLog};
 use crate::input::parse;
 use crate::input::parse::request_id;
+use crate::session::address;
 use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::list::{Asked, ListArgs};
@@ -85,7 +86,10 @@ impl Report {
             .client
             .call(request, async |channel, q| plans(channel).report_observation(q).await)
             .await?;
-        context.output.print(&observation)
+        context.output.print(&observation)?;
+        // With what else was measured of the plan.
+        context.link(&format!("{}/history", self.plan));
+        Ok(())
     }
 
     /// What was typed.
@@ -231,12 +235,15 @@ impl Errors {
     /// Prints how right predictions were.
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let Self { device_kind, filter, with_pairs, order_by } = self;
+        let page = address::narrowed(&[("device_kind", &device_kind)], &filter);
         let request = v1::ListPredictionErrorsRequest { device_kind, filter, with_pairs, order_by };
         let errors = context
             .client
             .call(request, async |channel, q| plans(channel).list_prediction_errors(q).await)
             .await?;
-        context.output.print(&errors)
+        context.output.print(&errors)?;
+        context.link(&address::of_list("errors", &page, ""));
+        Ok(())
     }
 }
 

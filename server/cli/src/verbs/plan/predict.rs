@@ -143,9 +143,17 @@ impl Predict {
         let profile_document = profile_document.unwrap_or_default();
         let chunks = self.chunks.as_deref().map(chunks::read).transpose()?;
         let request = v1::PredictMemoryRequest { profile_document, chunks, ..self.request() };
+        // What is predicted is stored nowhere; what it is about may be.
+        let about = match &request.subject {
+            Some(Subject::Plan(plan)) => plan.clone(),
+            Some(Subject::Partitioning(_) | Subject::Stage(_)) | None => request.profile.clone(),
+        };
         let answer =
             context.client.call(request, async |channel, q| plans(channel).predict_memory(q).await).await?;
         context.output.print(&answer)?;
+        if !about.is_empty() {
+            context.link(&about);
+        }
         // On standard output the whole answer, in the exit code what a script wants to know.
         match answer.verdict() {
             v1::Verdict::DoesNotFit => {

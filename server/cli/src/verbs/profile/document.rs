@@ -42,19 +42,20 @@ pub(crate) struct ImportProfile {
 /// Prints the document of a profile, or writes it to a file.
 pub(crate) async fn export(context: &Context, export: ExportProfile) -> Result<(), Failure> {
     let ExportProfile { name, file } = export;
-    let request = v1::ExportProfileRequest { name };
+    let request = v1::ExportProfileRequest { name: name.clone() };
     let answer =
         context.client.call(request, async |channel, q| profiles(channel).export_profile(q).await).await?;
     match file {
-        None => write_stdout(answer.document.as_bytes()),
+        None => write_stdout(answer.document.as_bytes())?,
         Some(path) => {
             std::fs::write(&path, &answer.document).map_err(|error| {
                 anyhow::Error::new(error).context(format!("cannot write {}", path.display()))
             })?;
             context.remark(&format!("written to {}", path.display()));
-            Ok(())
         }
     }
+    context.link(&name);
+    Ok(())
 }
 
 /// Stores a document as a profile.
@@ -69,5 +70,9 @@ pub(crate) async fn import(context: &Context, import: ImportProfile) -> Result<(
     if import.dry_run {
         context.remark("dry run: the document is valid; nothing is stored");
     }
-    context.output.print(&profile)
+    context.output.print(&profile)?;
+    if !import.dry_run {
+        context.link(&profile.name);
+    }
+    Ok(())
 }

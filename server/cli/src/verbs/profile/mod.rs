@@ -14,6 +14,7 @@ use crate::input::model::ModelArgs;
 use crate::input::parse;
 use crate::input::training::TrainingArgs;
 use crate::output::Format;
+use crate::session::address;
 use crate::session::client::profiles;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
@@ -151,7 +152,9 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
                     .call(request, async |channel, q| profiles(channel).list_profiles(q).await)
                     .await
             })
-            .await
+            .await?;
+            context.link(&address::of_list("profiles", &filter, &order_by));
+            Ok(())
         }
         ProfileVerb::Show { name } => {
             let request = v1::GetProfileRequest { name };
@@ -159,9 +162,7 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
                 .client
                 .call(request, async |channel, q| profiles(channel).get_profile(q).await)
                 .await?;
-            context.output.print(&profile)?;
-            context.link(&profile.name);
-            Ok(())
+            print(context, &profile)
         }
         ProfileVerb::Label { name, changes } => {
             let (labels, update_mask) = labels::request(changes);
@@ -171,7 +172,7 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
                 .client
                 .call(request, async |channel, q| profiles(channel).update_profile(q).await)
                 .await?;
-            context.output.print(&profile)
+            print(context, &profile)
         }
         ProfileVerb::Delete { name } => {
             let request = v1::DeleteProfileRequest { name: name.clone() };
@@ -198,9 +199,17 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
                     .call(request, async |channel, q| profiles(channel).list_measurements(q).await)
                     .await
             });
-            context.output.print(&measurements.await?)
+            context.output.print(&measurements.await?)?;
+            context.link(&name);
+            Ok(())
         }
     }
+}
+
+fn print(context: &Context, profile: &v1::Profile) -> Result<(), Failure> {
+    context.output.print(profile)?;
+    context.link(&profile.name);
+    Ok(())
 }
 
 async fn measure(context: &Context, run: RunProfile) -> Result<(), Failure> {

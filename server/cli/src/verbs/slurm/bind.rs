@@ -84,7 +84,9 @@ impl BindJob {
         let path = self.file.path(&variables)?;
         binding.write(&path)?;
         context.remark(&format!("written to {}", path.display()));
-        context.output.print(&bound)
+        context.output.print(&bound)?;
+        context.link(&bound.name);
+        Ok(())
     }
 }
 

@@ -71,7 +71,9 @@ impl RequestJob {
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
         let (request, remarks) = Request::of(&export, &self.site)?;
         remarks.iter().for_each(|remark| context.remark(remark));
-        write_stdout(request.lines().as_bytes())
+        write_stdout(request.lines().as_bytes())?;
+        context.link(&export.plan);
+        Ok(())
     }
 }
 

@@ -98,7 +98,9 @@ impl WriteScript {
             command: &self.command,
             options: &options,
         };
-        write_stdout(script.text().as_bytes())
+        write_stdout(script.text().as_bytes())?;
+        context.link(&export.plan);
+        Ok(())
     }
 }
 

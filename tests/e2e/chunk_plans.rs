@@ -118,6 +118,16 @@ fn chosen_chunks_are_trained_as_predicted() {
         assert!(ratio > 0.99, "none of them is faster: {baseline}");
     }
     train_as_predicted(&planner, &free);
+    // What was copied is judged as that of memory actions is; its peak and its seconds are no plain plan's.
+    let errors = json(&planner, &["plan", "errors"]);
+    let quantities = ["QUANTITY_PEAK_BYTES", "QUANTITY_WAITED_SECONDS", "QUANTITY_COPIED_BYTES"];
+    for row in errors["errors"].as_array().unwrap() {
+        let quantity = row["quantity"].as_str().unwrap();
+        assert!(quantities.contains(&quantity) && row["correction"].is_null(), "{errors}");
+        assert!(quantity != quantities[0] || row["ledger"] == "LEDGER_HOST", "{errors}");
+        assert!(quantity != quantities[2] || row["maxAbsoluteDifference"] == 0.0, "to the byte: {errors}");
+    }
+    assert!(errors.to_string().contains(quantities[2]), "{errors}");
     // On a node of which nobody says how it copies it is simulated again as it was planned.
     let name = free["name"].as_str().unwrap();
     let node = ["--nodes", "x1", "--device-kind", "cpu", "--device-indices", "0"];

@@ -93,10 +93,73 @@ fn given_actions_are_predicted_and_trained() {
     let tried = trained(&planner, &plan);
     let [(_, host, out), _] = ledgers(&tried["stages"][0]);
     assert!(host > 0 && out.len() == 2 && out[1] > 0, "blocks go to the host and to a peer: {tried}");
+    what_was_copied_is_judged(&planner, &tried);
     let table = cli(&planner, &["plan", "show", name]);
     for shown in ["0..1=activations:host:1,1", "1..2=optimizer:1", "4=recompute", "measured there"] {
         assert!(table.stdout.contains(shown), "{shown} in\n{}", table.stdout);
     }
+}
+
+/// What a trial copied and waited for is beside its predictions, link by link: bytes without a difference, and nothing of it is
+/// corrected.
+fn what_was_copied_is_judged(planner: &Planner, tried: &Value) {
+    let stages = tried["stages"].as_array().unwrap();
+    let copies = |offload: &str, is_host: bool| -> Vec<Value> {
+        let all = stages.iter().filter_map(|stage| stage[offload]["copies"].as_array()).flatten();
+        all.filter(|copies| copies["peer"].is_null() == is_host).cloned().collect()
+    };
+    let listed = json(planner, &["plan", "errors", "--with-pairs"]);
+    let rows = |quantity: &str, link: &str| -> Vec<&Value> {
+        let rows = listed["errors"].as_array().unwrap().iter();
+        rows.filter(|row| row["quantity"] == quantity && row["link"] == link).collect()
+    };
+    let is_contended = tried["validations"][0]["contended"] == true;
+    let ratio = |row: &Value| row["maxAbsoluteErrorRatio"].as_f64().unwrap_or(0.0);
+    for (link, word, is_host) in [("MEMORY_PLACE_HOST", "host", true), ("MEMORY_PLACE_PEERS", "peers", false)]
+    {
+        let [expected, counted] = ["offload", "measuredOffload"].map(|offload| copies(offload, is_host));
+        assert!(!expected.is_empty() && expected.len() == counted.len(), "{tried}");
+        let [bytes] = rows("QUANTITY_COPIED_BYTES", link)[..] else { panic!("one row: {listed}") };
+        assert_eq!(
+            number(&bytes["count"]),
+            2 * expected.len() as i64,
+            "what leaves and what comes: {listed}"
+        );
+        assert_eq!((&bytes["meanDifference"], &bytes["maxAbsoluteDifference"]), (&0.0.into(), &0.0.into()));
+        assert!(bytes["correction"].is_null() && ratio(bytes) == 0.0, "{bytes}");
+
+        let filter = format!("quantity = waited-seconds AND link = {word}");
+        let asked = json(planner, &["plan", "errors", "--with-pairs", "--filter", &filter]);
+        let pairs = asked["pairs"].as_array().cloned().unwrap_or_default();
+        let seconds =
+            |of: &[Value], field: &str| of.iter().map(|of| of[field].as_f64().unwrap_or(0.0)).sum::<f64>();
+        if is_contended {
+            assert!(pairs.is_empty(), "others made it wait: {asked}");
+            continue;
+        }
+        assert_eq!(pairs.len(), expected.len(), "{asked}");
+        for (field, of) in [("predicted", &expected), ("measured", &counted)] {
+            let (told, shown) = (seconds(&pairs, field), seconds(of, "waitedSeconds"));
+            assert!((told - shown).abs() <= 1e-9 * shown.max(1.0), "{field}: {asked} {tried}");
+        }
+        let [row] = rows("QUANTITY_WAITED_SECONDS", link)[..] else { panic!("one row: {listed}") };
+        let mean = (seconds(&expected, "waitedSeconds") - seconds(&counted, "waitedSeconds"))
+            / expected.len() as f64;
+        assert!((row["meanDifference"].as_f64().unwrap() - mean).abs() <= 1e-9, "{row} {mean}");
+        assert!(row["correction"].is_null(), "{row}");
+    }
+    let at_host =
+        listed["errors"].as_array().unwrap().iter().find(|row| row["ledger"] == "LEDGER_HOST").unwrap();
+    assert!(ratio(at_host) == 0.0 && at_host["correction"].is_null(), "to the byte: {at_host}");
+    let wrong =
+        ["plan", "errors", "-o", "name", "--filter", "quantity = copied-bytes AND NOT difference = 0"];
+    let wrong = cli(planner, &wrong);
+    assert!(wrong.code == 0 && wrong.stdout.is_empty(), "{wrong:?}");
+    let table = cli(planner, &["plan", "errors"]).stdout;
+    for shown in ["copied bytes (host)", "copied bytes (peers)", "peak bytes (host)"] {
+        assert!(table.contains(shown), "{shown} in\n{table}");
+    }
+    assert!(!table.contains("defect"), "{table}");
 }
 
 /// With actions, four slots take no less than the cores of this machine need for all that they do, and no warning says that this is

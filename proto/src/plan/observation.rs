@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
 use crate::ledger::Ledger;
+use crate::measure::chunked::ChunkRun;
+use crate::measure::offload::Offload;
 use crate::name::checked_name;
 use crate::wire::{FromWire, ToWire, field, v1};
 
@@ -34,6 +36,17 @@ impl Measured {
         let comparable = self.stage_peaks.iter().all(|peak| peak.ledger == first.ledger);
         self.stage_peaks.iter().copied().max_by_key(|peak| peak.bytes).filter(|_| comparable)
     }
+}
+
+/// What the fullest device of a stage copied in a trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CopiedStage {
+    /// Its position in the plan, from 0.
+    pub stage: usize,
+    /// By memory actions; none where nobody counted.
+    pub offload: Option<Offload>,
+    /// By chunks, without what was held in each step; none where it has not trained in chunks.
+    pub chunks: Option<ChunkRun>,
 }
 
 /// What a real training run of a plan needed, as its user reports it.

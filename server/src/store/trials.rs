@@ -2,7 +2,7 @@
 
 use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::observation::{Measured, Observation};
+use loadmaster_proto::plan::observation::{CopiedStage, Measured, Observation};
 use sqlx::FromRow;
 
 use super::Store;
@@ -44,13 +44,24 @@ const TRIALS: &str = concat!(
 );
 
 const MEASURED_TRIALS: &str = concat!(
-    "SELECT runs.plan_id, plans.content, runs.device_kind, 'runs/' || runs.id AS source, runs.create_time, figures.*
+    "SELECT runs.plan_id, plans.content, runs.device_kind, 'runs/' || runs.id AS source, runs.create_time, figures.*,
+            copied.stages AS copied
      FROM (SELECT id, plan_id, device_kind, create_time FROM runs
            WHERE plan_id IS NOT NULL AND state = 'succeeded' AND NOT work ? 'solo'
            ORDER BY create_time DESC, id DESC LIMIT $1) AS runs
      JOIN plans ON plans.id = runs.plan_id ",
     figures_of_run!(),
-    " ORDER BY runs.create_time DESC, runs.id DESC"
+    // Of each stage's fullest device; of equal ones the last, as a plan shows it.
+    " CROSS JOIN LATERAL (
+         SELECT coalesce(jsonb_agg(jsonb_build_object('stage', stage_index, 'offload', offload, 'chunks', chunks)
+                                   ORDER BY stage_index)
+                             FILTER (WHERE offload IS NOT NULL OR chunks IS NOT NULL), '[]') AS stages
+         FROM (SELECT DISTINCT ON (stage_index) stage_index, measurement -> 'offload' AS offload,
+                      (measurement -> 'chunks') || '{\"other_bytes\": [], \"payload_bytes\": []}' AS chunks
+               FROM measurements WHERE run_id = runs.id
+               ORDER BY stage_index, peak_allocated_bytes DESC, shard DESC) AS fullest
+     ) AS copied
+     ORDER BY runs.create_time DESC, runs.id DESC"
 );
 
 const MEASURED_OBSERVATIONS: &str = "
@@ -79,6 +90,8 @@ struct MeasuredTrialRow {
     of: MeasuredRow,
     #[sqlx(flatten)]
     figures: FigureRow,
+    #[sqlx(json)]
+    copied: Vec<CopiedStage>,
 }
 
 #[derive(FromRow)]
@@ -90,9 +103,9 @@ struct MeasuredObservationRow {
 }
 
 impl MeasuredRow {
-    fn with(self, measured: Measured) -> MeasuredPlan {
+    fn with(self, measured: Measured, copied: Vec<CopiedStage>) -> MeasuredPlan {
         let Self { plan, content, device_kind, source, create_time } = self;
-        MeasuredPlan { plan, content, device_kind, source, measured, time: create_time.0 }
+        MeasuredPlan { plan, content, device_kind, source, measured, copied, time: create_time.0 }
     }
 }
 
@@ -118,13 +131,14 @@ impl Store {
         let observations: Vec<MeasuredObservationRow> =
             sqlx::query_as(MEASURED_OBSERVATIONS).bind(i64::from(most)).fetch_all(&self.pool).await?;
         let mut measured = Vec::with_capacity(trials.len() + observations.len());
-        for MeasuredTrialRow { of, figures } in trials {
+        for MeasuredTrialRow { of, figures, copied } in trials {
             let is_contended = figures.contended;
             let Some(mut figures) = figures.measured()? else { continue };
             figures.iteration_seconds = figures.iteration_seconds.filter(|_| !is_contended);
-            measured.push(of.with(figures));
+            measured.push(of.with(figures, copied));
         }
-        measured.extend(observations.into_iter().map(|row| row.of.with(row.observation.measured)));
+        let observations = observations.into_iter();
+        measured.extend(observations.map(|row| row.of.with(row.observation.measured, Vec::new())));
         Ok(measured)
     }
 }

@@ -7,10 +7,12 @@ use loadmaster::store::{MAX_OBSERVATIONS, Store, StoreError};
 use loadmaster_filter::Query;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
+use loadmaster_proto::plan::observation::{CopiedStage, Measured, Observation, Peak};
 use uuid::Uuid;
 
 use crate::support::samples::{claim, measurement, out_of_memory, plan, run, trial_run, worker};
@@ -128,6 +130,42 @@ async fn seconds_of_a_disturbed_trial_are_flagged_and_teach_nothing() {
         .map(|of| (seconds(&of.measured), of.measured.stage_peaks[0].bytes.0))
         .collect();
     assert_eq!(learnt, [(Some(0.5), 300), (None, 300), (Some(0.5), 300)]);
+}
+
+/// What a stage copied is told of its fullest device, of equal ones of the last, without what chunks held in each step; where
+/// nothing was counted there is nothing.
+#[tokio::test]
+async fn what_the_fullest_device_copied_is_told() {
+    let store = store().await;
+    let names = plans(&store).await;
+    let trials: Vec<NewTrial> =
+        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: trial_run() }).collect();
+    store.create_validation(&names[0], &trials, None).await.unwrap();
+    let offload = |out_bytes| Offload {
+        copies: vec![CopyCount { peer: Some(1), out_bytes, in_bytes: 5, waited_seconds: 0.25 }],
+        ..Offload::default()
+    };
+    let copying = |peak, shard, out_bytes| Measurement {
+        offload: Some(Box::new(offload(out_bytes))),
+        ..measured(peak, 0.5, shard)
+    };
+    let run = ChunkRun { other_bytes: vec![7; 3], up_bytes: 9, ..ChunkRun::default() };
+    let in_chunks = Measurement { chunks: Some(Box::new(run.clone())), ..measured(1, 0.5, 0) };
+    let w = worker("w");
+    for devices in [
+        vec![copying(300, 0, 2), copying(300, 1, 3), copying(200, 2, 4)],
+        vec![in_chunks],
+        vec![measured(1, 0.5, 0)],
+    ] {
+        let claim = claim(&store, &w).await;
+        assert_eq!(store.complete_run(&w, &claim.run, 1, &devices, 1.0).await.unwrap(), Fenced::Applied);
+    }
+    let copied: Vec<Vec<CopiedStage>> =
+        store.measured_plans(10).await.unwrap().into_iter().rev().map(|of| of.copied).collect();
+    let by_actions = CopiedStage { stage: 0, offload: Some(offload(3)), chunks: None };
+    let by_chunks =
+        CopiedStage { stage: 0, offload: None, chunks: Some(ChunkRun { other_bytes: Vec::new(), ..run }) };
+    assert_eq!(copied, [vec![by_actions], vec![by_chunks], Vec::new()]);
 }
 
 /// What a stage needed alone is shown with its trial. It is no figure of the plan, so nothing compares it with one.

@@ -305,7 +305,8 @@ Examples:
 
 pub(crate) const PLAN_ERRORS: &str = "\
 Learnt from the newest 2,000 trials and the newest 2,000 reports. A correction needs three plans, and is
-applied where `loadmaster plan recommend --correct` asks for it, never otherwise.
+applied where `loadmaster plan recommend --correct` asks for it, never otherwise. What memory actions
+and chunks copy is predicted to the byte; seconds waited for it may be 0, so their errors are seconds.
 
 Examples:
   loadmaster plan errors
@@ -315,7 +316,10 @@ Examples:
       --filter 'predictor:component AND create_time > 2026-11-01'
   The seconds that were predicted too low by most, first:
     loadmaster plan errors --with-pairs -o json --order-by error \\
-      --filter 'quantity = iteration-seconds'";
+      --filter 'quantity = iteration-seconds'
+  Waits for the host that were predicted too low by most, first:
+    loadmaster plan errors --with-pairs -o json --order-by difference \\
+      --filter 'quantity = waited-seconds AND link = host'";
 
 pub(crate) const MODEL_LIST: &str = "\
 Examples:

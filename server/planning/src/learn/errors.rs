@@ -3,7 +3,8 @@
 use super::pairs::{Pair, Subject, by_subject, quantile};
 
 /// The errors of the predictions of one quantity by one predictor on one kind of device. An error is
-/// predicted / measured − 1: negative where the prediction was too low.
+/// predicted / measured − 1, or of what may be 0 predicted − measured, in bytes or seconds
+/// ([`Quantity::may_be_zero`](super::Quantity::may_be_zero)): negative where the prediction was too low.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ErrorStatistics {
     /// Of what.
@@ -22,8 +23,8 @@ pub struct ErrorStatistics {
     pub max_absolute: f64,
 }
 
-/// Statistics by kind of device, predictor and quantity, in this order. Pairs that hold no number above 0
-/// are left out.
+/// Statistics by kind of device, predictor and quantity, in this order. Pairs that hold no number above 0, or none
+/// that is 0 where the quantity may be, are left out.
 pub fn errors(pairs: &[Pair]) -> Vec<ErrorStatistics> {
     by_subject(pairs).into_iter().map(|(subject, pairs)| statistics(subject, &pairs)).collect()
 }
@@ -34,7 +35,7 @@ fn plans(pairs: &[&Pair]) -> usize {
 }
 
 fn statistics(subject: &Subject, pairs: &[&Pair]) -> ErrorStatistics {
-    let errors: Vec<f64> = pairs.iter().map(|pair| pair.predicted / pair.measured - 1.0).collect();
+    let errors: Vec<f64> = pairs.iter().filter_map(|pair| pair.error()).collect();
     let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
     sizes.sort_by(f64::total_cmp);
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;

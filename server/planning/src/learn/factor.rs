@@ -47,7 +47,7 @@ impl Correction {
             predictor: self.subject.predictor.clone(),
             ledger: match self.subject.quantity {
                 Quantity::PeakBytes(ledger) => Some(ledger),
-                Quantity::IterationSeconds => None,
+                Quantity::IterationSeconds | Quantity::WaitedSeconds(_) | Quantity::CopiedBytes(_) => None,
             },
             version: self.version.clone(),
             factor: self.factor,
@@ -83,13 +83,15 @@ pub struct Corrections {
 }
 
 impl Corrections {
-    /// Learns a factor for every subject that has pairs of at least [`LEAST_PLANS`] plans: the median over
+    /// Learns a factor for every subject that is corrected ([`Quantity::is_corrected`]) and has pairs of at least
+    /// [`LEAST_PLANS`] plans: the median over
     /// the plans of each plan's median of measured / predicted, so that a plan that was tried a hundred
     /// times, or has a hundred stages, is one voice, and one plan gone wrong moves nothing. The order of
     /// the pairs does not matter.
     pub fn of(pairs: &[Pair]) -> Self {
         let learnt = by_subject(pairs)
             .into_iter()
+            .filter(|(subject, _)| subject.quantity.is_corrected())
             .filter_map(|(subject, pairs)| Some((subject.clone(), learn(subject, &pairs)?)))
             .collect();
         Self { learnt }

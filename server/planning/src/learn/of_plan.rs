@@ -2,9 +2,10 @@
 
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::findings::AppliedCorrection;
-use loadmaster_proto::plan::observation::Measured;
+use loadmaster_proto::plan::observation::{CopiedStage, Measured};
 use loadmaster_proto::plan::{Plan, PlanStage};
 
+use super::of_copies::{Counters, Figure};
 use super::{Pair, Quantity, Subject};
 
 /// predicted / measured − 1: negative where the prediction was too low.
@@ -19,6 +20,7 @@ fn factor(plan: &Plan, quantity: Quantity) -> f64 {
     let corrects = |correction: &&AppliedCorrection| match quantity {
         Quantity::PeakBytes(ledger) => correction.ledger == Some(ledger),
         Quantity::IterationSeconds => correction.ledger.is_none(),
+        Quantity::WaitedSeconds(_) | Quantity::CopiedBytes(_) => false,
     };
     let own = plan.found.corrections.iter().filter(|of| of.device_kind == plan.device_kind);
     own.filter(corrects).map(|correction| correction.factor).reduce(f64::max).unwrap_or(1.0)
@@ -29,28 +31,203 @@ fn is_of_one_kind(stage: &PlanStage, kind: &str) -> bool {
     stage.devices.iter().all(|device| device.kind.is_empty() || device.kind == kind)
 }
 
-/// The figures of a plan that can be compared: what was measured on its kind of device, bytes of its ledger.
-/// Predictions are those before any correction. Of a plan on several kinds nothing is compared: what was
-/// measured does not say on which. Nor of a plan in chunks: what misses there is none of what misses of plain stages.
-pub fn pairs(name: &PlanName, plan: &Plan, device_kind: &str, measured: &Measured) -> Vec<Pair> {
+/// The figures of a plan that can be compared: what was measured on its kind of device, bytes of its ledger, and what its
+/// stages copied, where that was counted. Predictions are those before any correction. Of a plan on several kinds nothing is
+/// compared: what was measured does not say on which. Of a plan in chunks no peaks of devices and no seconds of iterations are:
+/// what misses there is none of what misses of plain stages. Its copies are counted as those of plain stages are.
+pub fn pairs(
+    name: &PlanName,
+    plan: &Plan,
+    device_kind: &str,
+    measured: &Measured,
+    copied: &[CopiedStage],
+) -> Vec<Pair> {
     let one_kind = plan.stages.iter().all(|stage| is_of_one_kind(stage, &plan.device_kind));
-    if device_kind != plan.device_kind || !one_kind || plan.chunks().is_some() {
+    if device_kind != plan.device_kind || !one_kind {
         return Vec::new();
     }
-    let pair = |quantity, predicted: f64, measured: f64| {
+    let pair = |Figure { quantity, predicted, measured }: Figure| {
         let (device_kind, predictor) = (device_kind.to_owned(), plan.predictor.clone());
         let subject = Subject { device_kind, predictor, quantity };
         Pair { subject, plan: name.to_string(), predicted: predicted / factor(plan, quantity), measured }
     };
+    let of_passes = if plan.chunks().is_some() { Vec::new() } else { of_passes(plan, measured) };
+    // A wait of a disturbed iteration is as long as its seconds are, which are left out for that.
+    let is_undisturbed = measured.iteration_seconds.is_some();
+    let copied = copied.iter().flat_map(|copied| of_copies(plan, copied, is_undisturbed));
+    of_passes.into_iter().chain(copied).map(pair).collect()
+}
+
+/// Peaks of devices, and seconds of an iteration.
+fn of_passes(plan: &Plan, measured: &Measured) -> Vec<Figure> {
     // Stages that take turns on a device have one peak together.
     let peaks = plan.first_stages().iter().zip(&measured.stage_peaks);
-    let mut pairs: Vec<Pair> = peaks
-        .filter(|(_, peak)| peak.ledger == plan.ledger)
-        .map(|(stage, peak)| {
-            pair(Quantity::PeakBytes(peak.ledger), stage.predicted_peak as f64, peak.bytes.0 as f64)
-        })
-        .collect();
+    let peaks = peaks.filter(|(_, peak)| peak.ledger == plan.ledger).map(|(stage, peak)| Figure {
+        quantity: Quantity::PeakBytes(peak.ledger),
+        predicted: stage.predicted_peak as f64,
+        measured: peak.bytes.0 as f64,
+    });
     let seconds = plan.iteration_seconds().zip(measured.iteration_seconds);
-    pairs.extend(seconds.map(|(predicted, measured)| pair(Quantity::IterationSeconds, predicted, measured)));
-    pairs
+    let seconds = seconds.map(|(predicted, measured)| Figure {
+        quantity: Quantity::IterationSeconds,
+        predicted,
+        measured,
+    });
+    peaks.chain(seconds).collect()
+}
+
+/// What a stage copied. Waits are told where an iteration was predicted; those beside corrected seconds are none that the
+/// predictor made.
+fn of_copies(plan: &Plan, copied: &CopiedStage, is_undisturbed: bool) -> Vec<Figure> {
+    let Some(stage) = plan.stages.get(copied.stage) else { return Vec::new() };
+    let predicted = Counters { offload: stage.offload.as_ref(), chunks: stage.chunk_run.as_deref() };
+    let measured = Counters { offload: copied.offload.as_ref(), chunks: copied.chunks.as_ref() };
+    let is_predicted = plan.iteration_seconds().is_some() && factor(plan, Quantity::IterationSeconds) == 1.0;
+    let has_waits = is_undisturbed && is_predicted;
+    let figures = predicted.beside(measured).into_iter();
+    figures.filter(|figure| has_waits || !matches!(figure.quantity, Quantity::WaitedSeconds(_))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::bytes::Bytes;
+    use loadmaster_proto::ledger::Ledger;
+    use loadmaster_proto::measure::chunked::ChunkRun;
+    use loadmaster_proto::measure::offload::{CopyCount, Offload};
+    use loadmaster_proto::name::{ModelName, ProfileName};
+    use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
+    use loadmaster_proto::plan::goal::Goal;
+    use loadmaster_proto::plan::observation::Peak;
+    use loadmaster_proto::plan::prediction::Origin;
+    use loadmaster_proto::training::actions::StageActions;
+    use loadmaster_proto::training::overlap::Overlap;
+    use loadmaster_proto::training::stage::StageConfig;
+    use loadmaster_proto::training::{RecomputePolicy, Schedule};
+
+    use super::*;
+    use crate::learn::Link;
+
+    fn offload(waited_seconds: f64) -> Offload {
+        let copies = vec![CopyCount { peer: None, out_bytes: 7, in_bytes: 7, waited_seconds }];
+        Offload { host_peak: Bytes(5), hosted_peak: Bytes(0), copies }
+    }
+
+    /// A plan of two stages, the second of which copies; 2 s of an iteration.
+    fn plan() -> Plan {
+        let stage = |layer: usize| PlanStage {
+            config: StageConfig::single(layer, layer),
+            capacity: 1 << 30,
+            predicted_peak: 100,
+            breakdown: None,
+            interval: None,
+            seconds: None,
+            seconds_margin: None,
+            origin: Origin::Profiled,
+            in_flight: 2,
+            recompute: RecomputePolicy::None,
+            devices: Vec::new(),
+            actions: StageActions::default(),
+            offload: (layer == 1).then(|| offload(0.0)),
+            saved: None,
+            chunks: None,
+            chunk_run: None,
+        };
+        let iteration = IterationEstimate {
+            seconds: 2.0,
+            closed_form: 2.0,
+            bubble: 0.0,
+            step: 0.0,
+            origin: Origin::Profiled,
+            links: String::new(),
+            overlap: Overlap::default(),
+            overlap_reason: String::new(),
+            margin: None,
+        };
+        Plan {
+            profile: ProfileName::from_id("p").unwrap(),
+            virtual_stages: 1,
+            other_profiles: Vec::new(),
+            model: ModelName::from_id("m").unwrap(),
+            training: loadmaster_samples::training(Schedule::Gpipe, 4, 2),
+            device_kind: "cpu".to_owned(),
+            stages: vec![stage(0), stage(1)],
+            predictor: "component/2".to_owned(),
+            ledger: Ledger::Allocated,
+            solver: "leximax/2".to_owned(),
+            warnings: Vec::new(),
+            asked: Goal::default(),
+            found: Findings { iteration: Some(iteration), ..Findings::default() },
+        }
+    }
+
+    fn measured(iteration_seconds: Option<f64>) -> Measured {
+        let peak = Peak { bytes: Bytes(90), ledger: Ledger::Allocated };
+        Measured { iteration_seconds, stage_peaks: vec![peak; 2] }
+    }
+
+    fn quantities(plan: &Plan, measured: &Measured, copied: &[CopiedStage]) -> Vec<Quantity> {
+        let name = PlanName::from_id("x").unwrap();
+        pairs(&name, plan, "cpu", measured, copied).iter().map(|pair| pair.subject.quantity).collect()
+    }
+
+    const PEAK: Quantity = Quantity::PeakBytes(Ledger::Allocated);
+    const AT_HOST: Quantity = Quantity::PeakBytes(Ledger::Host);
+    const COPIED: Quantity = Quantity::CopiedBytes(Link::Host);
+    const WAITED: Quantity = Quantity::WaitedSeconds(Link::Host);
+
+    /// What a stage copied is beside its own prediction. Of an iteration that others disturbed no seconds are told, its waits
+    /// included, and none beside seconds that were corrected; bytes are as good as ever.
+    #[test]
+    fn copies_are_pairs_and_waits_those_of_undisturbed_iterations() {
+        let mut plan = plan();
+        let copied = |stage| [CopiedStage { stage, offload: Some(offload(0.5)), chunks: None }];
+        let name = PlanName::from_id("x").unwrap();
+        let all = pairs(&name, &plan, "cpu", &measured(Some(2.5)), &copied(1));
+        let told: Vec<(Quantity, f64, f64)> =
+            all.iter().map(|pair| (pair.subject.quantity, pair.predicted, pair.measured)).collect();
+        let expected = [
+            (PEAK, 100.0, 90.0),
+            (PEAK, 100.0, 90.0),
+            (Quantity::IterationSeconds, 2.0, 2.5),
+            (AT_HOST, 5.0, 5.0),
+            (COPIED, 7.0, 7.0),
+            (COPIED, 7.0, 7.0),
+            (WAITED, 0.0, 0.5),
+        ];
+        assert_eq!(told, expected);
+        let disturbed = quantities(&plan, &measured(None), &copied(1));
+        assert_eq!(disturbed, [PEAK, PEAK, AT_HOST, COPIED, COPIED]);
+        assert_eq!(
+            quantities(&plan, &measured(None), &copied(0)),
+            [PEAK, PEAK],
+            "that stage predicts no copies"
+        );
+        assert_eq!(quantities(&plan, &measured(None), &copied(9)), [PEAK, PEAK], "there is no such stage");
+        assert_eq!(pairs(&name, &plan, "other", &measured(Some(2.5)), &copied(1)), []);
+
+        plan.found.corrections = vec![AppliedCorrection {
+            device_kind: "cpu".to_owned(),
+            predictor: "component/2".to_owned(),
+            ledger: None,
+            version: "correction/1+x".to_owned(),
+            factor: 1.25,
+            count: 3,
+            plans: 3,
+            explanation: String::new(),
+        }];
+        let corrected = quantities(&plan, &measured(Some(2.5)), &copied(1));
+        assert_eq!(corrected, [PEAK, PEAK, Quantity::IterationSeconds, AT_HOST, COPIED, COPIED]);
+    }
+
+    /// Of a plan in chunks what is copied is told, and neither peaks nor seconds of its iteration.
+    #[test]
+    fn chunks_tell_what_they_copy_alone() {
+        let mut plan = plan();
+        plan.stages.truncate(1);
+        let run = ChunkRun { host_bytes: Bytes(3), up_bytes: 4, down_bytes: 2, ..ChunkRun::default() };
+        plan.stages[0].chunks = Some(Box::new(loadmaster_samples::chunked(1 << 20)));
+        plan.stages[0].chunk_run = Some(Box::new(run.clone()));
+        let copied = [CopiedStage { stage: 0, offload: None, chunks: Some(run) }];
+        assert_eq!(quantities(&plan, &measured(Some(1.0)), &copied), [AT_HOST, COPIED, COPIED, WAITED]);
+    }
 }

@@ -12,10 +12,34 @@ pub enum Quantity {
     /// Peak bytes of a stage's fullest device, in this ledger.
     PeakBytes(Ledger),
     IterationSeconds,
+    /// Seconds of an iteration in which a stage's device waited for copies over this link.
+    WaitedSeconds(Link),
+    /// Bytes that copies over this link moved in an iteration, one way.
+    CopiedBytes(Link),
+}
+
+/// What a stage's device copies to and from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Link {
+    /// The memory of its host.
+    Host,
+    /// The memory of other devices.
+    Peers,
+}
+
+impl Link {
+    /// As filters and documents write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Peers => "peers",
+        }
+    }
 }
 
 impl Quantity {
-    /// Its place in lists: seconds before bytes, and these by ledger.
+    /// Its place in lists: seconds before bytes, these by ledger, and what is copied by link.
     fn order(self) -> u8 {
         match self {
             Self::IterationSeconds => 0,
@@ -23,6 +47,29 @@ impl Quantity {
             Self::PeakBytes(Ledger::Reserved) => 2,
             Self::PeakBytes(Ledger::Device) => 3,
             Self::PeakBytes(Ledger::Host) => 4,
+            Self::WaitedSeconds(Link::Host) => 5,
+            Self::WaitedSeconds(Link::Peers) => 6,
+            Self::CopiedBytes(Link::Host) => 7,
+            Self::CopiedBytes(Link::Peers) => 8,
+        }
+    }
+
+    /// Whether 0 is as good as any other value of it. Then there may be no ratio of what was predicted to what was measured, and
+    /// an error is a difference, in bytes or seconds.
+    pub fn may_be_zero(self) -> bool {
+        match self {
+            Self::PeakBytes(_) | Self::IterationSeconds => false,
+            Self::WaitedSeconds(_) | Self::CopiedBytes(_) => true,
+        }
+    }
+
+    /// Whether a factor may mend its predictions. What is copied, and what of it is at the host, follows from the plan to the byte,
+    /// so that an error is a defect. A wait is what two lanes leave over, often nothing: no factor makes something of that.
+    pub fn is_corrected(self) -> bool {
+        match self {
+            Self::PeakBytes(ledger) => ledger != Ledger::Host,
+            Self::IterationSeconds => true,
+            Self::WaitedSeconds(_) | Self::CopiedBytes(_) => false,
         }
     }
 }
@@ -32,6 +79,8 @@ impl fmt::Display for Quantity {
         match self {
             Self::PeakBytes(ledger) => write!(f, "peak bytes ({} ledger)", ledger.as_str()),
             Self::IterationSeconds => f.write_str("seconds of an iteration"),
+            Self::WaitedSeconds(link) => write!(f, "seconds waited for copies ({})", link.as_str()),
+            Self::CopiedBytes(link) => write!(f, "bytes copied ({})", link.as_str()),
         }
     }
 }
@@ -66,6 +115,18 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// How far the prediction is off, below 0 where it is too low: predicted / measured − 1, or predicted − measured of what
+    /// [may be 0](Quantity::may_be_zero). None of pairs from which nothing follows.
+    pub fn error(&self) -> Option<f64> {
+        let (predicted, measured) = (self.predicted, self.measured);
+        let error = if self.subject.quantity.may_be_zero() {
+            (predicted >= 0.0 && measured >= 0.0).then_some(predicted - measured)?
+        } else {
+            self.ratio().map(|_| predicted / measured - 1.0)?
+        };
+        error.is_finite().then_some(error)
+    }
+
     /// Measured by predicted; none where one of them is not a number above 0, from which nothing follows.
     pub(super) fn ratio(&self) -> Option<f64> {
         let usable = |value: f64| value.is_finite() && value > 0.0;
@@ -76,7 +137,7 @@ impl Pair {
 
 /// The usable pairs by subject, in a fixed order.
 pub(super) fn by_subject(pairs: &[Pair]) -> Vec<(&Subject, Vec<&Pair>)> {
-    let mut usable: Vec<&Pair> = pairs.iter().filter(|pair| pair.ratio().is_some()).collect();
+    let mut usable: Vec<&Pair> = pairs.iter().filter(|pair| pair.error().is_some()).collect();
     usable.sort_by(|a, b| {
         let figures = |pair: &Pair| (pair.predicted, pair.measured);
         let by_name = a.subject.order().cmp(&b.subject.order()).then_with(|| a.plan.cmp(&b.plan));

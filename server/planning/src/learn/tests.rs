@@ -11,6 +11,7 @@ fn pair(plan: &str, quantity: Quantity, predicted: f64, measured: f64) -> Pair {
 }
 
 const BYTES: Quantity = Quantity::PeakBytes(Ledger::Allocated);
+const WAITED: Quantity = Quantity::WaitedSeconds(Link::Host);
 
 fn ratio_pairs(ratios: &[(&str, f64)]) -> Vec<Pair> {
     ratios.iter().map(|&(plan, ratio)| pair(plan, BYTES, 1000.0, 1000.0 * ratio)).collect()
@@ -23,8 +24,14 @@ fn factor(pairs: &[Pair]) -> Option<f64> {
 /// Any pairs of a few subjects and plans, also useless ones.
 fn any_pairs() -> impl Strategy<Value = Vec<Pair>> {
     let kind = prop_oneof![Just("cpu"), Just("h200")];
-    let quantity =
-        prop_oneof![Just(BYTES), Just(Quantity::PeakBytes(Ledger::Device)), Just(Quantity::IterationSeconds)];
+    let quantity = prop::sample::select(vec![
+        BYTES,
+        Quantity::PeakBytes(Ledger::Device),
+        Quantity::PeakBytes(Ledger::Host),
+        Quantity::IterationSeconds,
+        WAITED,
+        Quantity::CopiedBytes(Link::Peers),
+    ]);
     let value = prop_oneof![9 => 1e-3..1e12, 1 => prop_oneof![Just(0.0), Just(f64::NAN), Just(-1.0)]];
     let one = (kind, quantity, 0_u8..6, value.clone(), value).prop_map(
         |(kind, quantity, plan, predicted, measured)| {
@@ -36,9 +43,22 @@ fn any_pairs() -> impl Strategy<Value = Vec<Pair>> {
     prop::collection::vec(one, 0..40)
 }
 
+/// The error again: a ratio of what is above 0, a difference of what may be 0.
+fn error_by_definition(pair: &Pair) -> Option<f64> {
+    let both = [pair.predicted, pair.measured];
+    match pair.subject.quantity {
+        Quantity::WaitedSeconds(_) | Quantity::CopiedBytes(_) => {
+            both.iter().all(|of| of.is_finite() && *of >= 0.0).then(|| pair.predicted - pair.measured)
+        }
+        Quantity::PeakBytes(_) | Quantity::IterationSeconds => {
+            both.iter().all(|of| of.is_finite() && *of > 0.0).then(|| pair.predicted / pair.measured - 1.0)
+        }
+    }
+}
+
 /// The statistics again, straight from their definitions.
 fn by_definition(pairs: &[&Pair]) -> (usize, f64, f64, f64) {
-    let errors: Vec<f64> = pairs.iter().map(|pair| pair.predicted / pair.measured - 1.0).collect();
+    let errors: Vec<f64> = pairs.iter().filter_map(|pair| error_by_definition(pair)).collect();
     let count = errors.len() as f64;
     let mean = errors.iter().sum::<f64>() / count;
     let absolute = errors.iter().map(|error| error.abs()).sum::<f64>() / count;
@@ -55,7 +75,7 @@ proptest! {
     #[test]
     fn statistics_are_those_of_the_definition(pairs in any_pairs()) {
         let found = errors(&pairs);
-        let usable: Vec<&Pair> = pairs.iter().filter(|pair| pair.ratio().is_some()).collect();
+        let usable: Vec<&Pair> = pairs.iter().filter(|pair| error_by_definition(pair).is_some()).collect();
         prop_assert_eq!(found.iter().map(|of| of.count).sum::<usize>(), usable.len());
         for of in &found {
             let own: Vec<&Pair> = usable.iter().copied().filter(|pair| pair.subject == of.subject).collect();
@@ -64,14 +84,14 @@ proptest! {
             prop_assert!(close(of.mean, mean) && close(of.mean_absolute, absolute) && close(of.max_absolute, most));
             prop_assert!(of.p90_absolute <= of.max_absolute);
             let below = own.iter()
-                .filter(|pair| (pair.predicted / pair.measured - 1.0).abs() <= of.p90_absolute * (1.0 + 1e-12))
+                .filter(|pair| error_by_definition(pair).unwrap().abs() <= of.p90_absolute * (1.0 + 1e-12))
                 .count();
             prop_assert!(below as f64 >= (0.9 * (count - 1) as f64).floor());
         }
     }
 
-    /// A factor is within its range, is learnt from enough plans, and depends on the set of pairs alone; so
-    /// does its version.
+    /// A factor is within its range, is learnt from enough plans, of nothing that may be 0 and of nothing at the host, and
+    /// depends on the set of pairs alone; so does its version.
     #[test]
     fn corrections_do_not_depend_on_the_order(pairs in any_pairs(), seed in any::<u64>()) {
         let corrections = Corrections::of(&pairs);
@@ -84,7 +104,12 @@ proptest! {
         for of in errors(&pairs) {
             let Subject { device_kind, predictor, quantity } = &of.subject;
             let found = corrections.get(device_kind, predictor, *quantity);
-            prop_assert_eq!(found.is_some(), of.plans >= LEAST_PLANS);
+            let is_mended = match quantity {
+                Quantity::PeakBytes(ledger) => *ledger != Ledger::Host,
+                Quantity::IterationSeconds => true,
+                Quantity::WaitedSeconds(_) | Quantity::CopiedBytes(_) => false,
+            };
+            prop_assert_eq!(found.is_some(), is_mended && of.plans >= LEAST_PLANS);
             if let Some(found) = found {
                 prop_assert!((0.5..=2.0).contains(&found.factor));
                 prop_assert_eq!((&found.subject, found.count, found.plans), (&of.subject, of.count, of.plans));
@@ -168,4 +193,19 @@ fn explanations_name_the_spread_and_the_clamp() {
     let plain = explain(&[("a", 0.9), ("b", 1.0), ("c", 1.1)]);
     assert!(plain.explanation.contains("between 0.900 and 1.100"), "{}", plain.explanation);
     assert!(plain.version.starts_with("correction/1+") && plain.version != clamped.version);
+}
+
+/// A wait of nothing is as good a figure as any: predicted or measured as 0, its error is a difference, and never infinite.
+#[test]
+fn waits_of_nothing_have_differences() {
+    let waits = [(0.0, 0.0), (0.0, 0.25), (0.5, 0.0), (f64::NAN, 1.0), (-1.0, 1.0), (1.0, f64::INFINITY)];
+    let pairs: Vec<Pair> =
+        waits.iter().map(|&(predicted, measured)| pair("p", WAITED, predicted, measured)).collect();
+    let told: Vec<Option<f64>> = pairs.iter().map(Pair::error).collect();
+    assert_eq!(told, [Some(0.0), Some(-0.25), Some(0.5), None, None, None]);
+    let [found] = &errors(&pairs)[..] else { panic!("one subject") };
+    assert_eq!((found.count, found.max_absolute, found.mean_absolute), (3, 0.5, 0.25));
+    assert!(close(found.mean, 0.25 / 3.0));
+    // Of a peak nothing follows from a 0.
+    assert_eq!([pair("p", BYTES, 0.0, 1.0), pair("p", BYTES, 1.0, 0.0)].map(|of| of.error()), [None, None]);
 }

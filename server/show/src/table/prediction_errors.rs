@@ -1,13 +1,13 @@
 //! How right predictions were, and what would correct them.
 
-use loadmaster_proto::wire::v1::{ListPredictionErrorsResponse, PredictionErrors, Quantity};
+use loadmaster_proto::wire::v1::{ListPredictionErrorsResponse, MemoryPlace, PredictionErrors, Quantity};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::{ledger, or_none};
 use crate::show::Show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{percent, plain, ratio};
+use crate::text::{bytes, percent, plain, ratio, seconds, word};
 
 impl Show for ListPredictionErrorsResponse {
     const TYPE: &'static str = "loadmaster.v1.ListPredictionErrorsResponse";
@@ -32,6 +32,19 @@ fn list(errors: &[PredictionErrors], look: Look) -> String {
     }
     let mut text = grid(errors, look).render();
     text.push_str("error: predicted / measured - 1, negative: predicted too low\n");
+    if errors.iter().any(|of| may_be_zero(of.quantity())) {
+        text.push_str("error of seconds waited and bytes copied, which may be 0: predicted - measured\n");
+    }
+    for of in errors.iter().filter(|of| is_defect(of)) {
+        text.push_str(&format!(
+            "{} by {} on {}: a plan says to the byte what it copies, so errors here are defects; \
+             `loadmaster plan errors --with-pairs -o json --filter 'quantity = copied-bytes AND NOT difference = 0'` \
+             names the plans\n",
+            quantity(of),
+            plain(&of.predictor),
+            plain(&of.device_kind),
+        ));
+    }
     for correction in errors.iter().filter_map(|of| of.correction.as_ref()) {
         text.push_str(&format!("{}: {}\n", plain(&correction.version), plain(&correction.explanation)));
     }
@@ -58,26 +71,83 @@ pub fn grid(errors: &[PredictionErrors], look: Look) -> Grid {
     for of in errors {
         let factor =
             of.correction.as_ref().map(|correction| format!("{}{:.3}", look.times(), correction.factor));
+        let [mean, mean_absolute, p90, largest] = of_pairs(of);
         grid.row([
             or_none(&of.device_kind, look),
             or_none(&of.predictor, look),
             quantity(of),
             of.count.to_string(),
             of.plans.to_string(),
-            ratio(of.mean_error_ratio),
-            percent(of.mean_absolute_error_ratio),
-            percent(of.p90_absolute_error_ratio),
-            percent(of.max_absolute_error_ratio),
+            signed(of.quantity(), mean),
+            size(of.quantity(), mean_absolute),
+            size(of.quantity(), p90),
+            size(of.quantity(), largest),
             factor.unwrap_or_else(|| look.none().to_owned()),
         ]);
     }
     grid
 }
 
+/// Whether errors of it are differences, as there may be no ratio.
+pub fn may_be_zero(quantity: Quantity) -> bool {
+    matches!(quantity, Quantity::WaitedSeconds | Quantity::CopiedBytes)
+}
+
+/// An error with its sign and unit.
+pub fn signed(quantity: Quantity, error: f64) -> String {
+    if !may_be_zero(quantity) {
+        return ratio(error);
+    }
+    let sign = if error < 0.0 { '-' } else { '+' };
+    format!("{sign}{}", size(quantity, error.abs()))
+}
+
+/// The size of an error, with its unit.
+fn size(quantity: Quantity, size: f64) -> String {
+    match quantity {
+        Quantity::WaitedSeconds => seconds(size),
+        // Of a fraction of a byte, which is a mean, something is left to see.
+        Quantity::CopiedBytes => bytes(size.ceil() as i64),
+        Quantity::PeakBytes | Quantity::IterationSeconds | Quantity::Unspecified => percent(size),
+    }
+}
+
+/// Mean, mean size, 90th percentile and largest.
+fn of_pairs(of: &PredictionErrors) -> [f64; 4] {
+    if may_be_zero(of.quantity()) {
+        [
+            of.mean_difference(),
+            of.mean_absolute_difference(),
+            of.p90_absolute_difference(),
+            of.max_absolute_difference(),
+        ]
+    } else {
+        [
+            of.mean_error_ratio,
+            of.mean_absolute_error_ratio,
+            of.p90_absolute_error_ratio,
+            of.max_absolute_error_ratio,
+        ]
+    }
+}
+
+fn is_defect(of: &PredictionErrors) -> bool {
+    of.quantity() == Quantity::CopiedBytes && of.max_absolute_difference() > 0.0
+}
+
+/// What was predicted, with the ledger of its bytes or the link of its copies.
 fn quantity(of: &PredictionErrors) -> String {
-    match of.quantity() {
-        Quantity::PeakBytes => format!("peak bytes ({})", ledger(of.ledger)),
+    named(of.quantity(), of.ledger, of.link())
+}
+
+/// A quantity for people, with its ledger or its link.
+pub fn named(quantity: Quantity, of: i32, link: MemoryPlace) -> String {
+    let link = word(link.as_str_name(), "MEMORY_PLACE_");
+    match quantity {
+        Quantity::PeakBytes => format!("peak bytes ({})", ledger(of)),
         Quantity::IterationSeconds => "iteration seconds".to_owned(),
+        Quantity::WaitedSeconds => format!("waited seconds ({link})"),
+        Quantity::CopiedBytes => format!("copied bytes ({link})"),
         Quantity::Unspecified => "unknown".to_owned(),
     }
 }
@@ -109,6 +179,7 @@ mod tests {
             p90_absolute_error_ratio: 0.08,
             max_absolute_error_ratio: 0.1,
             correction: Some(correction),
+            ..PredictionErrors::default()
         };
         assert_eq!(
             list(&[of], Look::PLAIN),
@@ -118,5 +189,51 @@ mod tests {
              correction/1+abc: the median over 3 plans\n"
         );
         assert!(list(&[], Look::PLAIN).starts_with("no pairs"));
+    }
+    fn of_copies(quantity: Quantity, link: MemoryPlace, errors: [f64; 4]) -> PredictionErrors {
+        let [mean, mean_absolute, p90, largest] = errors.map(Some);
+        PredictionErrors {
+            device_kind: "cpu".to_owned(),
+            predictor: "component/1".to_owned(),
+            quantity: quantity.into(),
+            link: link.into(),
+            count: 4,
+            plans: 2,
+            mean_difference: mean,
+            mean_absolute_difference: mean_absolute,
+            p90_absolute_difference: p90,
+            max_absolute_difference: largest,
+            ..PredictionErrors::default()
+        }
+    }
+
+    /// Errors of what may be 0 have its unit, nothing corrects them, and bytes that are not as predicted are told.
+    #[test]
+    fn waits_and_copies_have_units_and_bytes_an_alarm() {
+        let waits = of_copies(Quantity::WaitedSeconds, MemoryPlace::Host, [-0.0042, 0.005, 0.1, 1.25]);
+        let exact = of_copies(Quantity::CopiedBytes, MemoryPlace::Host, [0.0; 4]);
+        let wrong = of_copies(Quantity::CopiedBytes, MemoryPlace::Peers, [-0.25, 0.25, 0.7, 1.0]);
+        let told = list(&[waits.clone(), exact.clone(), wrong], Look::PLAIN);
+        let lines: Vec<&str> = told.lines().collect();
+        let ends = |line: &str, end: &str| assert!(line.ends_with(end), "{line}");
+        ends(
+            lines[1],
+            "waited seconds (host)      4      2     -4.2 ms     5.0 ms  100.0 ms   1.25 s           -",
+        );
+        ends(
+            lines[2],
+            "copied bytes (host)        4      2        +0 B        0 B       0 B      0 B           -",
+        );
+        ends(
+            lines[3],
+            "copied bytes (peers)       4      2        -1 B        1 B       1 B      1 B           -",
+        );
+        assert!(lines[5].ends_with("which may be 0: predicted - measured"), "{told}");
+        assert!(
+            lines[6].starts_with("copied bytes (peers) by component/1 on cpu: a plan says to the byte"),
+            "{told}"
+        );
+        assert_eq!(lines.len(), 7, "what is exact is no defect: {told}");
+        assert!(!list(&[waits, exact], Look::PLAIN).contains("defect"));
     }
 }

@@ -1,7 +1,9 @@
 //! `ListPredictionErrors`, and the corrections that follow from the same pairs.
 
 use loadmaster_filter::{Field, Query, Value};
-use loadmaster_planning::learn::{Corrections, ErrorStatistics, Pair, Quantity, Subject, errors, pairs};
+use loadmaster_planning::learn::{
+    Corrections, ErrorStatistics, Link, Pair, Quantity, Subject, errors, pairs,
+};
 use loadmaster_proto::wire::v1;
 
 use super::Plans;
@@ -76,18 +78,25 @@ fn value(field: &Field, of: &MeasuredPlan, pair: &Pair) -> Option<Value> {
         "quantity" => text(match pair.subject.quantity {
             Quantity::PeakBytes(_) => "peak-bytes",
             Quantity::IterationSeconds => "iteration-seconds",
+            Quantity::WaitedSeconds(_) => "waited-seconds",
+            Quantity::CopiedBytes(_) => "copied-bytes",
         }),
+        "link" => match pair.subject.quantity {
+            Quantity::WaitedSeconds(link) | Quantity::CopiedBytes(link) => text(link.as_str()),
+            Quantity::PeakBytes(_) | Quantity::IterationSeconds => None,
+        },
         "source" => text(&of.source),
         "predicted" => number(pair.predicted),
         "measured" => number(pair.measured),
-        "error" => number(pair.predicted / pair.measured - 1.0),
+        "error" if !pair.subject.quantity.may_be_zero() => number(pair.predicted / pair.measured - 1.0),
+        "difference" => number(pair.predicted - pair.measured),
         "create_time" => Some(Value::Time(of.time)),
         _ => None,
     }
 }
 
 fn pair_message(of: &MeasuredPlan, pair: &Pair) -> v1::PredictionPair {
-    let (quantity, ledger) = quantity_message(pair.subject.quantity);
+    let (quantity, ledger, link) = quantity_message(pair.subject.quantity);
     v1::PredictionPair {
         plan: of.plan.to_string(),
         source: of.source.clone(),
@@ -95,6 +104,7 @@ fn pair_message(of: &MeasuredPlan, pair: &Pair) -> v1::PredictionPair {
         predictor: pair.subject.predictor.clone(),
         quantity: quantity.into(),
         ledger: ledger.into(),
+        link: link.into(),
         predicted: pair.predicted,
         measured: pair.measured,
         measure_time: Some(time(of.time)),
@@ -102,32 +112,50 @@ fn pair_message(of: &MeasuredPlan, pair: &Pair) -> v1::PredictionPair {
 }
 
 fn pairs_of(of: &MeasuredPlan) -> Vec<Pair> {
-    pairs(&of.plan, &of.content, &of.device_kind, &of.measured)
+    pairs(&of.plan, &of.content, &of.device_kind, &of.measured, &of.copied)
 }
 
 fn message(of: &ErrorStatistics, corrections: &Corrections) -> v1::PredictionErrors {
     let Subject { device_kind, predictor, quantity } = &of.subject;
     let correction = corrections.get(device_kind, predictor, *quantity);
-    let (quantity, ledger) = quantity_message(*quantity);
+    let is_difference = quantity.may_be_zero();
+    let ratio = |error: f64| if is_difference { 0.0 } else { error };
+    let difference = |error: f64| is_difference.then_some(error);
+    let (quantity, ledger, link) = quantity_message(*quantity);
     v1::PredictionErrors {
         device_kind: device_kind.clone(),
         predictor: predictor.clone(),
         quantity: quantity.into(),
         ledger: ledger.into(),
+        link: link.into(),
         count: number(of.count),
         plans: number(of.plans),
-        mean_error_ratio: of.mean,
-        mean_absolute_error_ratio: of.mean_absolute,
-        p90_absolute_error_ratio: of.p90_absolute,
-        max_absolute_error_ratio: of.max_absolute,
+        mean_error_ratio: ratio(of.mean),
+        mean_absolute_error_ratio: ratio(of.mean_absolute),
+        p90_absolute_error_ratio: ratio(of.p90_absolute),
+        max_absolute_error_ratio: ratio(of.max_absolute),
+        mean_difference: difference(of.mean),
+        mean_absolute_difference: difference(of.mean_absolute),
+        p90_absolute_difference: difference(of.p90_absolute),
+        max_absolute_difference: difference(of.max_absolute),
         correction: correction.map(|of| (&of.applied()).into()),
     }
 }
 
-fn quantity_message(quantity: Quantity) -> (v1::Quantity, v1::Ledger) {
+fn quantity_message(quantity: Quantity) -> (v1::Quantity, v1::Ledger, v1::MemoryPlace) {
+    let nowhere = v1::MemoryPlace::Unspecified;
     match quantity {
-        Quantity::PeakBytes(ledger) => (v1::Quantity::PeakBytes, ledger.into()),
-        Quantity::IterationSeconds => (v1::Quantity::IterationSeconds, v1::Ledger::Unspecified),
+        Quantity::PeakBytes(ledger) => (v1::Quantity::PeakBytes, ledger.into(), nowhere),
+        Quantity::IterationSeconds => (v1::Quantity::IterationSeconds, v1::Ledger::Unspecified, nowhere),
+        Quantity::WaitedSeconds(link) => (v1::Quantity::WaitedSeconds, v1::Ledger::Unspecified, place(link)),
+        Quantity::CopiedBytes(link) => (v1::Quantity::CopiedBytes, v1::Ledger::Unspecified, place(link)),
+    }
+}
+
+fn place(link: Link) -> v1::MemoryPlace {
+    match link {
+        Link::Host => v1::MemoryPlace::Host,
+        Link::Peers => v1::MemoryPlace::Peers,
     }
 }
 

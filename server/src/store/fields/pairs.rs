@@ -2,7 +2,7 @@
 
 use loadmaster_filter::{Field, Kind};
 
-use super::always;
+use super::{always, perhaps};
 
 /// Of pairs.
 pub static PAIRS: &[Field] = &[
@@ -12,13 +12,23 @@ pub static PAIRS: &[Field] = &[
     always("device_kind", Kind::Text, ""),
     always("predictor", Kind::Text, ""),
     always("quantity", Kind::Word(quantities), ""),
+    perhaps("link", Kind::Word(links), ""),
     always("source", Kind::Text, ""),
     always("predicted", Kind::Number, ""),
     always("measured", Kind::Number, ""),
-    always("error", Kind::Number, ""),
+    perhaps("error", Kind::Number, ""),
+    perhaps("difference", Kind::Number, ""),
     always("create_time", Kind::Time, ""),
 ];
 
 fn quantities() -> Vec<(&'static str, String)> {
-    ["peak-bytes", "iteration-seconds"].map(|word| (word, word.to_owned())).to_vec()
+    written(&["peak-bytes", "iteration-seconds", "waited-seconds", "copied-bytes"])
+}
+
+fn links() -> Vec<(&'static str, String)> {
+    written(&["host", "peers"])
+}
+
+fn written(words: &[&'static str]) -> Vec<(&'static str, String)> {
+    words.iter().map(|&word| (word, word.to_owned())).collect()
 }

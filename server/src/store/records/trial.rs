@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::{PlanName, RunName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
+use loadmaster_proto::plan::observation::{CopiedStage, Measured, Observation, Peak};
 use sqlx::FromRow;
 
 use super::{NewRun, RunState};
@@ -81,6 +81,8 @@ pub struct MeasuredPlan {
     pub source: String,
     /// The figures.
     pub measured: Measured,
+    /// What its stages copied; empty of plans that copy nothing, and of what users report.
+    pub copied: Vec<CopiedStage>,
     /// When that was.
     pub time: Timestamp,
 }

@@ -7,11 +7,10 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::{PredictionPair, Quantity};
+use loadmaster_proto::wire::v1::{MemoryPlace, PredictionPair, Quantity};
 use loadmaster_show::picture::svg::errors;
 use loadmaster_show::show::Show;
 use loadmaster_show::table;
-use loadmaster_show::text::word;
 use serde::Deserialize;
 
 use super::{LOOK, Page, Section, html};
@@ -67,19 +66,23 @@ fn sections(answer: &v1::ListPredictionErrorsResponse) -> Vec<Section> {
         return sections;
     }
     sections.push(Section::text("learnt", "What was learnt", &learnt(answer)));
-    let mut subjects: BTreeMap<(&str, &str, i32, i32), Vec<&PredictionPair>> = BTreeMap::new();
-    if answer.pairs.len() > DRAWN {
-        let told =
-            format!("The newest {DRAWN} of {} pairs are drawn: a filter draws others.\n", answer.pairs.len());
+    let mut subjects: BTreeMap<(&str, &str, i32, i32, i32), Vec<&PredictionPair>> = BTreeMap::new();
+    // Of bytes copied the table says that they are exact.
+    let is_exact =
+        |of: &PredictionPair| of.quantity() == Quantity::CopiedBytes && of.predicted == of.measured;
+    let pairs: Vec<&PredictionPair> = answer.pairs.iter().filter(|pair| !is_exact(pair)).collect();
+    if pairs.len() > DRAWN {
+        let told = format!("The newest {DRAWN} of {} pairs are drawn: a filter draws others.\n", pairs.len());
         sections.push(Section::text("drawn", "", &told));
     }
-    for pair in answer.pairs.iter().take(DRAWN) {
-        let subject = (pair.device_kind.as_str(), pair.predictor.as_str(), pair.quantity, pair.ledger);
+    for pair in pairs.into_iter().take(DRAWN) {
+        let (kind, predictor) = (pair.device_kind.as_str(), pair.predictor.as_str());
+        let subject = (kind, predictor, pair.quantity, pair.ledger, pair.link);
         subjects.entry(subject).or_default().push(pair);
     }
     sections.extend(subjects.into_iter().enumerate().map(
-        |(place, ((kind, predictor, quantity, ledger), pairs))| {
-            let title = format!("{kind}: {predictor}, {}", named(quantity, ledger));
+        |(place, ((kind, predictor, quantity, ledger, link), pairs))| {
+            let title = format!("{kind}: {predictor}, {}", named(quantity, ledger, link));
             let drawing = errors::inline(&pairs, &title);
             Section::drawing(format!("subject{place}"), title, drawing)
         },
@@ -94,11 +97,10 @@ fn learnt(answer: &v1::ListPredictionErrorsResponse) -> String {
     notes.map(|line| format!("{line}\n")).collect()
 }
 
-fn named(quantity: i32, ledger: i32) -> String {
+/// As the table has it.
+fn named(quantity: i32, ledger: i32, link: i32) -> String {
     let quantity = Quantity::try_from(quantity).unwrap_or_default();
-    let bytes = || format!(" ({} ledger)", table::ledger(ledger));
-    let of = if quantity == Quantity::PeakBytes { bytes() } else { String::new() };
-    format!("{}{of}", word(quantity.as_str_name(), "QUANTITY_"))
+    table::prediction_errors::named(quantity, ledger, MemoryPlace::try_from(link).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,29 +1,34 @@
 //! How wrong predictions of one subject were, over time: a disc per pair, predicted too high above the line and too low below it.
 
-use loadmaster_proto::wire::v1::PredictionPair;
+use loadmaster_proto::wire::v1::{PredictionPair, Quantity};
 
 use super::scene::{Anchor, Scene, Shape, Style};
 use super::{WIDTH, notes, write};
 use crate::picture::tint::Tint;
 use crate::picture::xml::Xml;
+use crate::table::prediction_errors::{may_be_zero, signed};
 use crate::text::label::{safe, sentence};
 use crate::text::terminal_abilities::Look;
-use crate::text::{ratio, time};
+use crate::text::time;
 
 /// Height of the plot.
 const HEIGHT: f64 = 160.0;
-/// Errors beyond this are drawn at the edge, and say so where the pointer rests.
+/// Ratios beyond this are drawn at the edge, and say so where the pointer rests.
 const LARGEST: f64 = 1.0;
-/// The least error that the plot has room for.
-const LEAST: f64 = 0.1;
+/// The least error that the plot has room for: a ratio, seconds or bytes.
+const LEAST: [f64; 3] = [0.1, 1e-3, 1.0];
 
-/// A picture within a page that has the style sheet; nothing where there is nothing to draw.
+/// A picture within a page that has the style sheet; nothing where there is nothing to draw. All pairs are of one quantity.
 pub fn inline(pairs: &[&PredictionPair], title: &str) -> String {
     let points: Vec<(f64, f64, &PredictionPair)> = pairs
         .iter()
         .filter_map(|pair| {
             let at = pair.measure_time.as_ref()?.seconds as f64;
-            let error = pair.predicted / pair.measured - 1.0;
+            let error = if may_be_zero(pair.quantity()) {
+                pair.predicted - pair.measured
+            } else {
+                pair.predicted / pair.measured - 1.0
+            };
             error.is_finite().then_some((at, error, *pair))
         })
         .collect();
@@ -36,7 +41,14 @@ pub fn inline(pairs: &[&PredictionPair], title: &str) -> String {
 
 fn draw(points: &[(f64, f64, &PredictionPair)]) -> Scene {
     let mut scene = Scene::new(WIDTH);
-    let most = points.iter().fold(LEAST, |most, (_, error, _)| most.max(error.abs())).min(LARGEST);
+    let quantity = points.first().map_or(Quantity::Unspecified, |(.., pair)| pair.quantity());
+    let [of_ratios, of_seconds, of_bytes] = LEAST;
+    let (least, largest) = match quantity {
+        Quantity::WaitedSeconds => (of_seconds, f64::MAX),
+        Quantity::CopiedBytes => (of_bytes, f64::MAX),
+        Quantity::PeakBytes | Quantity::IterationSeconds | Quantity::Unspecified => (of_ratios, LARGEST),
+    };
+    let most = points.iter().fold(least, |most, (_, error, _)| most.max(error.abs())).min(largest);
     let (first, last) =
         points.iter().fold((f64::MAX, f64::MIN), |(first, last), (at, ..)| (first.min(*at), last.max(*at)));
     let (left, top, room) = (64.0, 8.0, WIDTH - 64.0 - 12.0);
@@ -46,11 +58,17 @@ fn draw(points: &[(f64, f64, &PredictionPair)]) -> Scene {
     scene.rect((left - 8.0, top - 8.0), (room + 16.0, HEIGHT + 16.0), Style::Frame, "");
     for error in [most, most / 2.0, 0.0, -most / 2.0, -most] {
         scene.line((left, y(error)), (left + room, y(error)), Style::Tint(Tint::Faint));
-        scene.text((left - 14.0, y(error) + 4.0), Anchor::End, Style::Tint(Tint::Faint), &ratio(error));
+        scene.text(
+            (left - 14.0, y(error) + 4.0),
+            Anchor::End,
+            Style::Tint(Tint::Faint),
+            &signed(quantity, error),
+        );
     }
     for (at, error, pair) in points {
         let when = time(pair.measure_time.as_ref(), Look::FILE);
-        let title = format!("{}: {} on {when}, {}", safe(&pair.plan), ratio(*error), safe(&pair.source));
+        let title =
+            format!("{}: {} on {when}, {}", safe(&pair.plan), signed(quantity, *error), safe(&pair.source));
         let style = Style::Tint(Tint::Point);
         scene.shapes.push(Shape::Disc { x: x(*at), y: y(*error), radius: 4.0, style, title });
     }
@@ -100,5 +118,21 @@ mod tests {
         assert!(!drawn.contains("<script") && drawn.contains("+10.0 %"), "{drawn}");
         assert_eq!(inline(&[], "none"), "");
         assert!(inline(&[&all[0]], "one").contains("circle"));
+    }
+    /// What may be 0 has no ratio: its differences are drawn, with their unit.
+    #[test]
+    fn waits_of_nothing_are_drawn_as_differences() {
+        let waited = |predicted, measured| PredictionPair {
+            quantity: Quantity::WaitedSeconds.into(),
+            measured,
+            ..pair(10, predicted)
+        };
+        let all = [waited(0.0, 0.0), waited(0.0, 0.25), waited(3.0, 0.0), waited(f64::INFINITY, 0.0)];
+        let drawn = inline(&all.iter().collect::<Vec<_>>(), "waits");
+        assert_eq!(drawn.matches("<circle").count(), 3, "{drawn}");
+        for shown in ["+3.00 s", "-250.0 ms", "+0 s"] {
+            assert!(drawn.contains(shown), "{shown}: {drawn}");
+        }
+        assert!(!drawn.contains('%'), "{drawn}");
     }
 }

@@ -10,6 +10,7 @@ import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import loadmaster._wire.v1.actions_pb2
 import loadmaster._wire.v1.memory_pb2
 import sys
 import typing
@@ -30,9 +31,17 @@ class _QuantityEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     QUANTITY_UNSPECIFIED: _Quantity.ValueType  # 0
     """Never sent."""
     QUANTITY_PEAK_BYTES: _Quantity.ValueType  # 1
-    """Peak bytes of a stage's fullest device."""
+    """Peak bytes of a stage's fullest device, or, in that ledger, of what it has at the host."""
     QUANTITY_ITERATION_SECONDS: _Quantity.ValueType  # 2
     """Seconds of an iteration."""
+    QUANTITY_WAITED_SECONDS: _Quantity.ValueType  # 3
+    """Seconds of an iteration in which a stage's device waited for copies over a link: of its memory actions to the host or to
+    the device of one other stage, or of its chunks.
+    """
+    QUANTITY_COPIED_BYTES: _Quantity.ValueType  # 4
+    """Bytes that went over such a link in an iteration, one way: a pair for what leaves and one for what comes. Ranks that share
+    chunks exchange theirs with peers.
+    """
 
 class Quantity(_Quantity, metaclass=_QuantityEnumTypeWrapper):
     """What can be predicted and measured."""
@@ -40,9 +49,17 @@ class Quantity(_Quantity, metaclass=_QuantityEnumTypeWrapper):
 QUANTITY_UNSPECIFIED: Quantity.ValueType  # 0
 """Never sent."""
 QUANTITY_PEAK_BYTES: Quantity.ValueType  # 1
-"""Peak bytes of a stage's fullest device."""
+"""Peak bytes of a stage's fullest device, or, in that ledger, of what it has at the host."""
 QUANTITY_ITERATION_SECONDS: Quantity.ValueType  # 2
 """Seconds of an iteration."""
+QUANTITY_WAITED_SECONDS: Quantity.ValueType  # 3
+"""Seconds of an iteration in which a stage's device waited for copies over a link: of its memory actions to the host or to
+the device of one other stage, or of its chunks.
+"""
+QUANTITY_COPIED_BYTES: Quantity.ValueType  # 4
+"""Bytes that went over such a link in an iteration, one way: a pair for what leaves and one for what comes. Ranks that share
+chunks exchange theirs with peers.
+"""
 global___Quantity = Quantity
 
 @typing.final
@@ -103,7 +120,8 @@ global___Observation = Observation
 @typing.final
 class PredictionErrors(google.protobuf.message.Message):
     """How right the predictions for one kind of device were, by predictor. Bytes of two ledgers are never
-    compared, and predictions of plans that were corrected count as they were before.
+    compared, and predictions of plans that were corrected count as they were before. What may be 0, seconds waited and
+    bytes copied, has differences, everything else ratios.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -119,6 +137,11 @@ class PredictionErrors(google.protobuf.message.Message):
     LEDGER_FIELD_NUMBER: builtins.int
     CORRECTION_FIELD_NUMBER: builtins.int
     PLANS_FIELD_NUMBER: builtins.int
+    LINK_FIELD_NUMBER: builtins.int
+    MEAN_DIFFERENCE_FIELD_NUMBER: builtins.int
+    MEAN_ABSOLUTE_DIFFERENCE_FIELD_NUMBER: builtins.int
+    P90_ABSOLUTE_DIFFERENCE_FIELD_NUMBER: builtins.int
+    MAX_ABSOLUTE_DIFFERENCE_FIELD_NUMBER: builtins.int
     device_kind: builtins.str
     """Kind of device."""
     predictor: builtins.str
@@ -128,7 +151,7 @@ class PredictionErrors(google.protobuf.message.Message):
     count: builtins.int
     """Pairs of predicted and measured values: trials and observations."""
     mean_error_ratio: builtins.float
-    """Mean of predicted / measured − 1; negative: predicted too low."""
+    """Mean of predicted / measured − 1; negative: predicted too low. Like the other ratios 0 of what has differences."""
     mean_absolute_error_ratio: builtins.float
     """Mean of |predicted / measured − 1|."""
     p90_absolute_error_ratio: builtins.float
@@ -139,10 +162,22 @@ class PredictionErrors(google.protobuf.message.Message):
     """Ledger of bytes; unspecified for seconds."""
     plans: builtins.int
     """Distinct plans that the pairs are of."""
+    link: loadmaster._wire.v1.actions_pb2.MemoryPlace.ValueType
+    """Of seconds waited and bytes copied: over which link. Unspecified of everything else."""
+    mean_difference: builtins.float
+    """Mean of predicted − measured, in seconds or bytes; negative: predicted too low. Set, like the other differences, of seconds
+    waited and bytes copied alone. Bytes copied follow from a plan, so any difference is a defect.
+    """
+    mean_absolute_difference: builtins.float
+    """Mean of |predicted − measured|."""
+    p90_absolute_difference: builtins.float
+    """90th percentile of |predicted − measured|."""
+    max_absolute_difference: builtins.float
+    """Largest |predicted − measured|."""
     @property
     def correction(self) -> global___Correction:
         """What a request with `correct` multiplies predictions with; unset while there are pairs of fewer than
-        three plans.
+        three plans, and of what no factor mends: seconds waited, bytes copied and bytes at the host.
         """
 
     def __init__(
@@ -159,9 +194,22 @@ class PredictionErrors(google.protobuf.message.Message):
         ledger: loadmaster._wire.v1.memory_pb2.Ledger.ValueType = ...,
         correction: global___Correction | None = ...,
         plans: builtins.int = ...,
+        link: loadmaster._wire.v1.actions_pb2.MemoryPlace.ValueType = ...,
+        mean_difference: builtins.float | None = ...,
+        mean_absolute_difference: builtins.float | None = ...,
+        p90_absolute_difference: builtins.float | None = ...,
+        max_absolute_difference: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["correction", b"correction"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["correction", b"correction", "count", b"count", "device_kind", b"device_kind", "ledger", b"ledger", "max_absolute_error_ratio", b"max_absolute_error_ratio", "mean_absolute_error_ratio", b"mean_absolute_error_ratio", "mean_error_ratio", b"mean_error_ratio", "p90_absolute_error_ratio", b"p90_absolute_error_ratio", "plans", b"plans", "predictor", b"predictor", "quantity", b"quantity"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_max_absolute_difference", b"_max_absolute_difference", "_mean_absolute_difference", b"_mean_absolute_difference", "_mean_difference", b"_mean_difference", "_p90_absolute_difference", b"_p90_absolute_difference", "correction", b"correction", "max_absolute_difference", b"max_absolute_difference", "mean_absolute_difference", b"mean_absolute_difference", "mean_difference", b"mean_difference", "p90_absolute_difference", b"p90_absolute_difference"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_absolute_difference", b"_max_absolute_difference", "_mean_absolute_difference", b"_mean_absolute_difference", "_mean_difference", b"_mean_difference", "_p90_absolute_difference", b"_p90_absolute_difference", "correction", b"correction", "count", b"count", "device_kind", b"device_kind", "ledger", b"ledger", "link", b"link", "max_absolute_difference", b"max_absolute_difference", "max_absolute_error_ratio", b"max_absolute_error_ratio", "mean_absolute_difference", b"mean_absolute_difference", "mean_absolute_error_ratio", b"mean_absolute_error_ratio", "mean_difference", b"mean_difference", "mean_error_ratio", b"mean_error_ratio", "p90_absolute_difference", b"p90_absolute_difference", "p90_absolute_error_ratio", b"p90_absolute_error_ratio", "plans", b"plans", "predictor", b"predictor", "quantity", b"quantity"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_absolute_difference", b"_max_absolute_difference"]) -> typing.Literal["max_absolute_difference"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_mean_absolute_difference", b"_mean_absolute_difference"]) -> typing.Literal["mean_absolute_difference"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_mean_difference", b"_mean_difference"]) -> typing.Literal["mean_difference"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_p90_absolute_difference", b"_p90_absolute_difference"]) -> typing.Literal["p90_absolute_difference"] | None: ...
 
 global___PredictionErrors = PredictionErrors
 
@@ -180,6 +228,7 @@ class PredictionPair(google.protobuf.message.Message):
     PREDICTED_FIELD_NUMBER: builtins.int
     MEASURED_FIELD_NUMBER: builtins.int
     MEASURE_TIME_FIELD_NUMBER: builtins.int
+    LINK_FIELD_NUMBER: builtins.int
     plan: builtins.str
     """`plans/{plan}`."""
     source: builtins.str
@@ -196,6 +245,8 @@ class PredictionPair(google.protobuf.message.Message):
     """Bytes or seconds, as the predictor made it, uncorrected."""
     measured: builtins.float
     """In the same unit."""
+    link: loadmaster._wire.v1.actions_pb2.MemoryPlace.ValueType
+    """Of seconds waited and bytes copied: over which link."""
     @property
     def measure_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When that was."""
@@ -212,9 +263,10 @@ class PredictionPair(google.protobuf.message.Message):
         predicted: builtins.float = ...,
         measured: builtins.float = ...,
         measure_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        link: loadmaster._wire.v1.actions_pb2.MemoryPlace.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["measure_time", b"measure_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["device_kind", b"device_kind", "ledger", b"ledger", "measure_time", b"measure_time", "measured", b"measured", "plan", b"plan", "predicted", b"predicted", "predictor", b"predictor", "quantity", b"quantity", "source", b"source"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["device_kind", b"device_kind", "ledger", b"ledger", "link", b"link", "measure_time", b"measure_time", "measured", b"measured", "plan", b"plan", "predicted", b"predicted", "predictor", b"predictor", "quantity", b"quantity", "source", b"source"]) -> None: ...
 
 global___PredictionPair = PredictionPair
 

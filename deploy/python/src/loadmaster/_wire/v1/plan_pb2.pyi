@@ -1604,8 +1604,9 @@ class ListPredictionErrorsRequest(google.protobuf.message.Message):
     """Only this kind of device."""
     filter: builtins.str
     """Only of pairs that fit, as in ListPlansRequest: `predictor:component AND create_time > 2026-11-01`. Fields: plan, profile,
-    model, device_kind, predictor, quantity, source (`runs/{run}` or `plans/{plan}/observations/{observation}`), predicted and
-    measured (bytes or seconds), error (predicted / measured − 1), create_time (of what was measured).
+    model, device_kind, predictor, quantity, link (host or peers, of waited-seconds and copied-bytes), source (`runs/{run}` or
+    `plans/{plan}/observations/{observation}`), predicted and measured (bytes or seconds), error (predicted / measured − 1, of
+    what cannot be 0), difference (predicted − measured), create_time (of what was measured).
     """
     with_pairs: builtins.bool
     """Answers with the pairs, too: the first 2,000."""

@@ -48,7 +48,7 @@ fn error_by_definition(pair: &Pair) -> Option<f64> {
     let both = [pair.predicted, pair.measured];
     match pair.subject.quantity {
         Quantity::WaitedSeconds(_) | Quantity::CopiedBytes(_) => {
-            both.iter().all(|of| of.is_finite() && *of >= 0.0).then(|| pair.predicted - pair.measured)
+            both.iter().all(|of| of.is_finite() && *of >= 0.0).then_some(pair.predicted - pair.measured)
         }
         Quantity::PeakBytes(_) | Quantity::IterationSeconds => {
             both.iter().all(|of| of.is_finite() && *of > 0.0).then(|| pair.predicted / pair.measured - 1.0)

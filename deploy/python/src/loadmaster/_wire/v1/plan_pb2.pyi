@@ -1067,13 +1067,14 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     else as the cluster says. Where the host updates for several at once, the cluster says how much slower that is, if anybody.
     """
     virtual_stages: builtins.int
-    """Stages that each device has, interleaved under SCHEDULE_ONE_F_ONE_B, which is then the default (Megatron-LM's virtual pipeline
-    stages): as many micro-batches as there are devices along the pipeline, or a multiple of it. 0 and 1 ask for one each, at most 64. With one device per stage,
-    or uniform grids, on all devices in their order (with OBJECTIVE_MIN_DEVICES and OBJECTIVE_MIN_COST on fewer), for every objective,
-    with memory actions, too: a `partitioning` whose actions are chosen has the devices that it names, so these two are not for it.
-    The certificate says what is proven; OBJECTIVE_PARETO lists the whole front where all ways to cut were looked at, else a front
-    within up to 32 peaks, with a warning that it is sampled. Such plans are planned, simulated and exported, and not trained;
-    LAUNCHER_MEGATRON, LAUNCHER_MEGATRON_BRIDGE and LAUNCHER_OTHER take them.
+    """Stages that each device has, interleaved under SCHEDULE_ONE_F_ONE_B, which is then the default (Megatron-LM's virtual
+    pipeline stages): as many micro-batches as there are devices along the pipeline, or a multiple of it. 0 and 1 ask for one
+    each, at most 64. With one device per stage, or uniform grids, on all devices in their order (with OBJECTIVE_MIN_DEVICES
+    and OBJECTIVE_MIN_COST on fewer), for every objective, with memory actions, too: a `partitioning` whose actions are
+    chosen has the devices that it names, so these two are not for it. The certificate says what is proven; OBJECTIVE_PARETO
+    lists the whole front where all ways to cut were looked at, else a front within up to 32 peaks, with a warning that it is
+    sampled. Such plans are planned, simulated, bound and exported, and not trained; LAUNCHER_MEGATRON,
+    LAUNCHER_MEGATRON_BRIDGE and LAUNCHER_OTHER take them.
     """
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.recommend_pb2.DeviceGroup]:

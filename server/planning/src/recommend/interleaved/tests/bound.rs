@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::Objective;
@@ -52,6 +53,8 @@ fn planned(on: &[Node], sizes: &[usize], replicas: u32, actions: &[StageActions]
         scene.request.stage_actions = actions.to_vec();
         scene.request.allowed = None;
         scene.request.goal = Goal::default();
+        // What the nodes say of their copies counts.
+        scene.request.copy_pace = CopyPace { host: None, peer: None };
         scene.micro_batches = devices;
     });
     let mut question = scene.question();

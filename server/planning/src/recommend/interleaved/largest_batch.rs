@@ -103,7 +103,7 @@ impl Sizes<'_, '_> {
             }
             searched += 1;
             if let Some(found) = self.ask(index)? {
-                return Ok(Above::Fits(index, found));
+                return Ok(Above::Fits(index, Box::new(found)));
             }
             if self.empty.get(&index) != Some(&true) {
                 return Ok(Above::Open(index));
@@ -117,7 +117,7 @@ impl Sizes<'_, '_> {
 enum Above {
     Nothing,
     Open(usize),
-    Fits(usize, Found),
+    Fits(usize, Box<Found>),
 }
 
 impl InterleavedQuestion<'_> {
@@ -136,7 +136,7 @@ impl InterleavedQuestion<'_> {
         }
         if may_be.is_empty() {
             // What is wrong with all of them.
-            return self.fastest(&Room::whole(self)).and(Err(RecommendError::Stopped.into()));
+            return self.fastest(&Room::whole(self)).and_then(|_| Err(RecommendError::Stopped.into()));
         }
         let mut sizes = Sizes {
             question: self,
@@ -151,7 +151,7 @@ impl InterleavedQuestion<'_> {
             Above::Nothing => None,
             Above::Open(index) => sizes.batches.get(index).copied(),
             Above::Fits(index, found) => {
-                best = Some((index, found));
+                best = Some((index, *found));
                 None
             }
         };

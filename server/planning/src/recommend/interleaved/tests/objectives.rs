@@ -273,11 +273,10 @@ fn the_front_is_that_of_all_cuts() {
                     "{told}: {front:?}"
                 );
                 for &(peak, taken) in &front {
-                    let is_it = |other: &&&Plan| other.peak() == peak && is_same(seconds(other), taken);
-                    assert!(all.iter().find(is_it).is_some(), "{told}: {peak}, {taken}");
-                    let beats =
-                        |other: &&&Plan| other.peak() <= peak && seconds(other) < taken * (1.0 - 1e-9);
-                    assert!(all.iter().find(beats).is_none(), "{told}: {peak}, {taken} is beaten");
+                    let is_it = |other: &&Plan| other.peak() == peak && is_same(seconds(other), taken);
+                    assert!(all.iter().any(is_it), "{told}: {peak}, {taken}");
+                    let beats = |other: &&Plan| other.peak() <= peak && seconds(other) < taken * (1.0 - 1e-9);
+                    assert!(!all.iter().any(beats), "{told}: {peak}, {taken} is beaten");
                 }
                 let is_beaten = |other: &&Plan| {
                     let beats = |&(peak, taken): &(u64, f64)| {
@@ -443,7 +442,7 @@ fn with_actions_fewer_devices_are_enough() {
         proven += usize::from(of_all.proven);
         let plain = asked.with(|scene| scene.request.allowed = None);
         fewer +=
-            usize::from(plain.answer().map_or(true, |((_, plain), _)| plain.device_count() as f64 > fewest));
+            usize::from(!plain.answer().is_ok_and(|((_, plain), _)| plain.device_count() as f64 <= fewest));
     }
     assert!(fewer > 0 && proven > 0, "{fewer}, {proven} proven");
 }
@@ -477,7 +476,7 @@ fn the_next_plans_are_the_next_best() {
                     is_same(next.value, value) && is_same(value, of_best),
                     "{objective}: {value}, {of_best}"
                 );
-                assert!(!own.partition().eq(&plan.partition()) && own.peak() <= capacity);
+                assert!(own.partition() != plan.partition() && own.peak() <= capacity);
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::recommend::plan::NamedPlan;
 /// Most sizes of which it is asked whether they are proven impossible.
 const MOST_PROVEN: usize = 512;
 /// Most of them that are searched for that.
-const MOST_SEARCHED: usize = 64;
+const MOST_SEARCHED: usize = 128;
 
 /// Micro-batches from the smallest to the largest, and what is known of them.
 struct Sizes<'a, 'q> {

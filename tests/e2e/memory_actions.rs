@@ -463,6 +463,11 @@ fn impossible_actions_are_named() {
         (&["--action", "0/5=recompute"][..], "first_layer"),
         (&["--action", "0/1=activations:0"], "peers[0].stage"),
         (&["--action", "0/1=activations:host", "--action", "0/1=recompute"], "keeps none"),
+        (
+            &["--action", "0/1=weights:recompute"],
+            "\"0/1=weights:recompute\" is no action: only activations are computed again",
+        ),
+        (&["--actions", "recompute", "--swap", "weights"], "--swap: is of blocks"),
         (&["--action", "2/1=recompute"], "--action: names stage 2, and stage 1 is the last one"),
         (&["--action", "0/1=activations:1@60%"], "have shares of 60% in all, must add up to 100%"),
         (&["--action", "0/1=activations:host", "--launcher", "deepspeed"], "deepspeed"),

@@ -69,11 +69,19 @@ fn parse(text: &str) -> Result<StagedAction, String> {
     })
 }
 
+/// How computing again is written.
+const AGAIN: &str = "recompute";
+
 fn parse_deed(text: &str) -> Result<Deed, String> {
-    if text == "recompute" {
+    if text == AGAIN {
         return Ok(Deed::Recompute);
     }
     let mut parts = text.split(':');
+    if parts.clone().any(|part| part == AGAIN) {
+        let why = "only activations are computed again, so that recompute names no block: write it alone, or say where the \
+                   block goes";
+        return Err(why.to_owned());
+    }
     let block = parts.next().unwrap_or_default();
     let block = Block::parse(block).map_err(|unknown| format!("recompute, or a block: {unknown}"))?;
     let to = parts.next().ok_or("nothing says where the block goes: host, or stages with their shares")?;
@@ -133,7 +141,7 @@ impl fmt::Display for Action {
             write!(f, "{}{slot}", if position == 0 { '@' } else { ',' })?;
         }
         match &self.deed {
-            Deed::Recompute => write!(f, "=recompute"),
+            Deed::Recompute => write!(f, "={AGAIN}"),
             Deed::Swap(swap) => write!(f, "={swap}"),
         }
     }
@@ -191,6 +199,9 @@ mod tests {
             ("0/3=x", "activations, inputs"),
             ("0/3@=recompute", "no slot follows the `@`"),
             ("0/3=activations", "nothing says where"),
+            ("0/3=weights:recompute", "only activations are computed again"),
+            ("0/3=recompute:weights", "only activations are computed again"),
+            ("0/3=activations:recompute:0,0", "write it alone"),
             ("0/3=activations:host:1", "two numbers"),
             ("0/3=activations:host:1,2:3", "follows the points"),
             ("0/3=activations:2@0.6", "percentage"),

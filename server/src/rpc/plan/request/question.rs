@@ -463,8 +463,14 @@ mod tests {
             let none = v1::RecommendPlanRequest { smallest_block_bytes: bytes, ..ways(v1::MemoryWay::Peer) };
             assert_eq!(field(none), "smallest_block_bytes");
         }
-        let blocks = v1::RecommendPlanRequest { memory_blocks: memory_blocks.clone(), ..again() };
-        assert_eq!(field(blocks), "memory_blocks");
+        // Only activations are computed again, and nobody needs to say so.
+        for block in Block::ALL {
+            let blocks = v1::RecommendPlanRequest {
+                memory_blocks: vec![v1::MemoryBlock::from(block).into()],
+                ..again()
+            };
+            assert_eq!(field(blocks), "memory_blocks", "{block}");
+        }
         asked(v1::RecommendPlanRequest { memory_blocks, ..ways(v1::MemoryWay::Peer) });
         // Stages may have several devices where the shape says so.
         let shape = v1::PlanShape::PerStageMesh.into();

@@ -63,6 +63,11 @@ impl MaxMin {
 /// The same where all flows share one rate and nothing else, as those of most uplinks do.
 fn share_one(flows: &[Flow<'_>], mut left: f64, rates: &mut [f64]) {
     let mut open = flows.len();
+    let share = left.max(0.0) / open as f64;
+    if flows.iter().all(|flow| flow.most >= share) {
+        rates.fill(share);
+        return;
+    }
     while open > 0 {
         let share = left.max(0.0) / open as f64;
         let waiting = || flows.iter().zip(rates.iter()).filter(|(_, rate)| rate.is_nan());
@@ -86,6 +91,22 @@ pub(super) struct Want {
 /// The most that each slot of those who want these shares of cores gets: whoever wants less has it, and what is left is for
 /// the others, equally.
 pub(super) fn level(wants: impl Iterator<Item = Want> + Clone, cores: f64) -> f64 {
+    // Mostly all want more than an equal share, or all less.
+    let (mut all, mut least, mut most) = (0.0, f64::INFINITY, 0.0_f64);
+    for want in wants.clone() {
+        all += want.slots;
+        least = if want.of_slot < least { want.of_slot } else { least };
+        most = if want.of_slot > most { want.of_slot } else { most };
+    }
+    let equal = cores.max(0.0) / all;
+    if least > 0.0 && equal > 0.0 {
+        if least > equal {
+            return equal;
+        }
+        if most <= equal {
+            return f64::INFINITY;
+        }
+    }
     let mut level = 0.0;
     loop {
         let (mut small, mut others) = (0.0, 0.0);

@@ -46,8 +46,8 @@ impl Walk<'_> {
             self.awake.push(taker);
         }
         for &route in &self.tables.routes[2 * handed.edge as usize + usize::from(handed.is_backward)] {
-            self.happens_at(from, device as u32, What::Transit { route, begins: true });
-            self.happens_at(from + sends, device as u32, What::Transit { route, begins: false });
+            self.happens_at(from, device as u32, What::Crosses { route });
+            self.happens_at(from + sends, device as u32, What::Crossed { route });
         }
     }
 }

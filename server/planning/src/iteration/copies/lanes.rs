@@ -21,14 +21,12 @@ pub(super) struct Lane {
     pub(super) waited: Waited,
 }
 
-/// A copy of a parcel that a boundary asks for.
+/// A copy that a boundary asks for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parceled {
-    pub(super) device: u32,
-    pub(super) trip: u32,
+    /// The number of its parcel.
+    pub(super) parcel: u32,
     pub(super) is_back: bool,
-    pub(super) way: u32,
-    pub(super) bytes: u64,
     pub(super) asked: f64,
 }
 
@@ -44,10 +42,21 @@ pub(super) struct Event {
 /// What happens.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum What {
-    /// Activations begin or end to go over a route.
-    Transit { route: u32, begins: bool },
-    /// A boundary asks for a copy.
-    Copy(Parceled),
+    /// Activations are over with a route.
+    Crossed {
+        route: u32,
+    },
+    /// Activations begin to go over a route.
+    Crosses {
+        route: u32,
+    },
+    /// A boundary asks for a copy out, or back.
+    Leaves {
+        parcel: u32,
+    },
+    Returns {
+        parcel: u32,
+    },
     /// The device of the event begins its step.
     Step,
 }
@@ -76,35 +85,37 @@ impl Walk<'_> {
             }
             let underway = &mut self.trips[trip as usize];
             (underway.pending[direction], underway.end[direction]) = (0, now);
-            for parcel in tables.parcels(trip) {
-                let number = if is_back { parcel.back } else { parcel.out };
-                let (way, bytes) = (&tables.ways[number as usize], parcel.bytes);
-                let lane = &mut self.lanes[number as usize];
-                lane.count(bytes);
-                let asked = Parceled { device: device as u32, trip, is_back, way: number, bytes, asked: now };
+            for (parcel, of) in tables.parcels_of(trip) {
+                let to = tables.place(of).way(is_back);
+                let way = &tables.ways[to as usize];
+                let lane = &mut self.lanes[to as usize];
+                lane.count(of.bytes);
                 if way.component.is_some() {
                     self.trips[trip as usize].pending[direction] += 1;
-                    self.happens_at(now, device as u32, What::Copy(asked));
+                    let what = if is_back { What::Returns { parcel } } else { What::Leaves { parcel } };
+                    self.happens_at(now, device as u32, what);
                     continue;
                 }
                 let start = lane.free.max(now);
-                let end = start + (way.latency_seconds + bytes as f64 / way.bytes_per_second);
+                let end = start + (way.latency_seconds + of.bytes as f64 / way.bytes_per_second);
                 lane.free = end;
-                self.ends(&asked, start, end);
+                self.ends(Parceled { parcel, is_back, asked: now }, (trip, to), start, end);
             }
         }
     }
 
-    /// Notes that a copy ends at a known moment.
-    pub(super) fn ends(&mut self, copy: &Parceled, start: f64, end: f64) {
-        self.lanes[copy.way as usize].busy += end - start;
+    /// Notes that a copy of a trip over a way ends at a known moment.
+    #[inline]
+    pub(super) fn ends(&mut self, copy: Parceled, (trip, way): (u32, u32), start: f64, end: f64) {
+        self.lanes[way as usize].busy += end - start;
         let direction = usize::from(copy.is_back);
-        let underway = &mut self.trips[copy.trip as usize];
+        let underway = &mut self.trips[trip as usize];
         if end >= underway.end[direction] {
-            (underway.end[direction], underway.slowest[direction]) = (end, copy.way);
+            (underway.end[direction], underway.slowest[direction]) = (end, way);
         }
         if self.keep.copies {
-            let &Parceled { device, trip, is_back, way, asked, .. } = copy;
+            let Parceled { is_back, asked, .. } = copy;
+            let (_, device, _) = self.tables.parcel(copy);
             let trip = trip - self.tables.devices[device as usize].first_trip;
             let way = self.tables.ways[way as usize].way;
             self.copies.push(TimedCopy { device, trip, way, is_back, asked, start, end });
@@ -120,8 +131,10 @@ impl Walk<'_> {
     pub(super) fn happen(&mut self, event: Event) {
         let Event { at, device, what, .. } = event;
         match what {
-            What::Transit { route, begins } => self.transit(route, begins, at),
-            What::Copy(asked) => self.asked_for(asked, at),
+            What::Crossed { route } => self.transit(route, false, at),
+            What::Crosses { route } => self.transit(route, true, at),
+            What::Leaves { parcel } => self.asked_for(Parceled { parcel, is_back: false, asked: at }),
+            What::Returns { parcel } => self.asked_for(Parceled { parcel, is_back: true, asked: at }),
             What::Step => self.begin_step(device, at),
         }
     }
@@ -131,8 +144,9 @@ impl What {
     /// What ends comes before what begins at the same moment.
     fn rank(&self) -> u8 {
         match self {
-            Self::Transit { begins, .. } => u8::from(*begins),
-            Self::Copy(_) => 2,
+            Self::Crossed { .. } => 0,
+            Self::Crosses { .. } => 1,
+            Self::Leaves { .. } | Self::Returns { .. } => 2,
             Self::Step => 3,
         }
     }

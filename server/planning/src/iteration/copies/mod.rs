@@ -17,7 +17,8 @@
 //! | `walk` | when does each step start? |
 //! | `handing` | what comes out of it, and when does that arrive? |
 //! | `lanes` | when does each copy begin and end? |
-//! | `sharing` | how far do copies and steps come whose speed changes? |
+//! | `sharing` | how fast do copies and steps go that share something? |
+//! | `jobs` | how far have they come? |
 //! | `fair` | who gets how much of what is shared? |
 //! | `simulate` | how long does an iteration take, and in the long run? |
 //! | `outcome` | what comes of it? |
@@ -62,6 +63,7 @@ mod due;
 mod endless;
 mod fair;
 mod handing;
+mod jobs;
 mod lanes;
 mod links;
 mod of_stage;

@@ -1,26 +1,35 @@
-//! How far copies and steps come whose speed changes.
+//! How fast copies and steps go that share something.
 
 use super::Cores;
-use super::due::DeviceTable;
-use super::fair::{Flow, MaxMin, Want, level};
+use super::fair::{Flow, MaxMin, level};
+use super::jobs::{Job, Slowed, Work, crowded};
 use super::lanes::{Event, Parceled};
+use super::tables::Tables;
 use super::walk::Walk;
 
 /// Lanes and cores that change each other's speed, and what is at work on them.
 #[derive(Debug)]
-pub(super) struct Component {
-    jobs: Vec<Job>,
+pub(super) struct Component<'t> {
+    jobs: Vec<Job<'t>>,
     /// When the next of them is done; infinite while speeds are to be set anew.
     next: f64,
     /// Whether they are, because what is at work is not what it was.
     is_changed: bool,
-    /// Whether that is so of copies, too, or of what they share with activations.
+    /// Whether that is so of copies which share rates with others.
     are_copies_changed: bool,
+    /// Whether activations leave ways more or less than they did.
+    is_left_changed: bool,
 }
 
-impl Default for Component {
+impl Default for Component<'_> {
     fn default() -> Self {
-        Self { jobs: Vec::new(), next: f64::INFINITY, is_changed: false, are_copies_changed: false }
+        Self {
+            jobs: Vec::new(),
+            next: f64::INFINITY,
+            is_changed: false,
+            are_copies_changed: false,
+            is_left_changed: false,
+        }
     }
 }
 
@@ -30,7 +39,6 @@ pub(super) struct Scratch<'t> {
     fair: MaxMin,
     flows: Vec<Flow<'t>>,
     left: Vec<f64>,
-    over: Vec<Job>,
 }
 
 /// What activations take, in bytes a second.
@@ -41,72 +49,14 @@ pub(super) struct Taken {
 }
 
 impl Taken {
+    /// What they leave of a way.
+    fn left_of(&self, tables: &Tables<'_>, way: u32) -> f64 {
+        (tables.ways[way as usize].bytes_per_second - self.of_ways[way as usize]).max(0.0)
+    }
+
     /// Nothing, of so many ways and so many groups of them.
     pub(super) fn nothing(ways: usize, groups: usize) -> Self {
         Self { of_ways: vec![0.0; ways], of_groups: vec![0.0; groups] }
-    }
-}
-
-/// What is at work.
-#[derive(Debug, Clone, Copy)]
-struct Job {
-    work: Work,
-    began: f64,
-    /// What was left to do at a moment, at which speed it is done since, and when that ends.
-    left: f64,
-    since: f64,
-    speed: f64,
-    end: f64,
-    /// Of a copy: the speed that its way leaves it.
-    fair: f64,
-    /// On CPU slots: their node, and what of its cores this takes at that speed.
-    node: Option<u32>,
-    want: Want,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Work {
-    /// A copy before its first byte.
-    Latency(Parceled),
-    /// A copy: bytes.
-    Copy(Parceled),
-    /// A step of a CPU slot: seconds of a core.
-    Step { device: u32 },
-}
-
-impl Job {
-    fn new(work: Work, left: f64, now: f64) -> Self {
-        // Of no speed yet: its component says how fast.
-        let want = Want { of_slot: 0.0, slots: 1.0 };
-        Self {
-            work,
-            began: now,
-            left,
-            since: now,
-            speed: 0.0,
-            end: f64::INFINITY,
-            fair: 1.0,
-            node: None,
-            want,
-        }
-    }
-
-    fn is_copy(&self) -> bool {
-        matches!(self.work, Work::Copy(_))
-    }
-
-    /// The same of a device.
-    fn on(self, table: &DeviceTable) -> Self {
-        let node = table.node.map(|(node, _)| node);
-        Self { node, want: Want { slots: table.slots, ..self.want }, ..self }
-    }
-
-    fn goes_at(&mut self, speed: f64, now: f64) {
-        if speed != self.speed {
-            self.left = (self.left - (now - self.since) * self.speed).max(0.0);
-            (self.since, self.speed) = (now, speed);
-            self.end = if speed > 0.0 { now + self.left / speed } else { f64::INFINITY };
-        }
     }
 }
 
@@ -134,49 +84,55 @@ impl<'t> Walk<'t> {
 
     /// The earliest jobs of a component are done.
     fn done(&mut self, component: u32, now: f64) {
-        let of = &mut self.components[component as usize];
-        let mut over = std::mem::take(&mut self.scratch.over);
-        over.extend(of.jobs.extract_if(.., |job| job.end <= now));
-        for job in over.drain(..) {
-            match job.work {
-                Work::Latency(copy) => {
-                    self.copies(component, copy, job.began, now);
-                }
+        // What begins meanwhile comes behind what is at work.
+        let (mut at, mut until) = (0, self.components[component as usize].jobs.len());
+        while at < until {
+            let jobs = &mut self.components[component as usize].jobs;
+            if jobs[at].end > now {
+                at += 1;
+                continue;
+            }
+            until -= 1;
+            let Job { work, began, .. } = jobs[at];
+            jobs.remove(at);
+            match work {
+                Work::Latency(copy) => self.copies(component, copy, began, now),
                 Work::Copy(copy) => {
-                    self.trips[copy.trip as usize].pending[usize::from(copy.is_back)] -= 1;
-                    self.ends(&copy, job.began, now);
-                    self.awake.push(copy.device);
-                    let lane = &mut self.lanes[copy.way as usize];
+                    let (of, device, way) = self.tables.parcel(copy);
+                    self.trips[of.trip as usize].pending[usize::from(copy.is_back)] -= 1;
+                    self.ends(copy, (of.trip, way), began, now);
+                    self.awake.push(device);
+                    let lane = &mut self.lanes[way as usize];
                     lane.is_taken = false;
                     if let Some(next) = lane.queue.pop_front() {
-                        self.begin_copy(next, now);
+                        self.begin_copy(next, way, now);
                     }
-                    self.changes(component, true, now);
+                    self.changes(component, self.tables.ways[way as usize].shares(), now);
                 }
                 Work::Step { device } => {
-                    self.end_step(device as usize, job.began, now);
+                    self.end_step(device as usize, began, now);
                     self.awake.push(device);
                     self.changes(component, false, now);
                 }
             }
         }
-        self.scratch.over = over;
     }
 
     /// A boundary asks for a copy.
-    pub(super) fn asked_for(&mut self, copy: Parceled, now: f64) {
-        let lane = &mut self.lanes[copy.way as usize];
+    pub(super) fn asked_for(&mut self, copy: Parceled) {
+        let (_, _, way) = self.tables.parcel(copy);
+        let lane = &mut self.lanes[way as usize];
         if lane.is_taken {
             lane.queue.push_back(copy);
             return;
         }
-        self.begin_copy(copy, now);
+        self.begin_copy(copy, way, copy.asked);
     }
 
-    fn begin_copy(&mut self, copy: Parceled, now: f64) {
-        let way = &self.tables.ways[copy.way as usize];
+    fn begin_copy(&mut self, copy: Parceled, number: u32, now: f64) {
+        let way = &self.tables.ways[number as usize];
         let Some(component) = way.component else { return };
-        self.lanes[copy.way as usize].is_taken = true;
+        self.lanes[number as usize].is_taken = true;
         if way.latency_seconds > 0.0 {
             // Nobody is slower while it waits for its first byte.
             let mut job = Job::new(Work::Latency(copy), way.latency_seconds, now);
@@ -192,10 +148,13 @@ impl<'t> Walk<'t> {
 
     /// The first byte of a copy goes over its way.
     fn copies(&mut self, component: u32, copy: Parceled, began: f64, now: f64) {
-        let table = &self.tables.devices[copy.device as usize];
-        let job = Job { began, ..Job::new(Work::Copy(copy), copy.bytes as f64, now) };
-        self.components[component as usize].jobs.push(job.on(table));
-        self.changes(component, true, now);
+        let tables = self.tables;
+        let (of, device, way) = tables.parcel(copy);
+        let job = Job::new(Work::Copy(copy), of.bytes as f64, now).on(&tables.devices[device as usize]);
+        let of_way = &tables.ways[way as usize];
+        let job = Job { began, ..job.over(way, of_way, self.taken.left_of(tables, way)) };
+        self.changes(component, job.shares(), now);
+        self.components[component as usize].jobs.push(job);
     }
 
     /// A CPU slot begins its step.
@@ -227,6 +186,7 @@ impl<'t> Walk<'t> {
                 self.taken.of_groups[*group as usize] = self.taken_of(|ways| ways.iter().any(is_in));
             }
             if let Some(component) = of.component {
+                self.components[component as usize].is_left_changed = true;
                 self.changes(component, true, now);
             }
         }
@@ -251,7 +211,7 @@ impl<'t> Walk<'t> {
         jobs.map(move |job| (job.end - now).min(f64::MAX))
     }
 
-    /// What is at work on a component is not what it was: copies, or steps alone.
+    /// What is at work on a component is not what it was: copies that share rates, or what has no part in these.
     fn changes(&mut self, component: u32, copies: bool, now: f64) {
         self.changed_at = now;
         let of = &mut self.components[component as usize];
@@ -279,72 +239,67 @@ impl<'t> Walk<'t> {
     fn share_all(&mut self) {
         let now = std::mem::replace(&mut self.changed_at, f64::INFINITY);
         while let Some(component) = self.changed.pop() {
-            let mut scratch = std::mem::take(&mut self.scratch);
-            let mut of = std::mem::take(&mut self.components[component as usize]);
-            if of.are_copies_changed {
-                self.share_ways(&mut of.jobs, &mut scratch);
+            let of = &mut self.components[component as usize];
+            if std::mem::take(&mut of.are_copies_changed) {
+                of.share_ways(self.tables, &self.taken, &mut self.scratch);
             }
-            of.jobs.iter_mut().filter(|job| job.node.is_none()).for_each(|job| job.goes_at(job.fair, now));
+            let alone = of.jobs.iter_mut().filter(|job| job.node.is_none());
+            let mut next = alone.fold(f64::INFINITY, |next, job| earlier(next, job.goes_at(job.fair, now)));
             for &node in &self.tables.nodes[component as usize] {
-                self.share_cores(node, &mut of.jobs, now);
+                next = earlier(next, of.share_cores(node, &self.tables.of.links.cores[node as usize], now));
             }
-            let next = of.jobs.iter().fold(f64::INFINITY, |next, job| next.min(job.end));
-            (of.is_changed, of.are_copies_changed) = (false, false);
-            self.components[component as usize] = of;
-            self.scratch = scratch;
+            of.is_changed = false;
             self.is_done_next(component, next);
-        }
-    }
-
-    /// What the ways of a component's copies leave each of them.
-    fn share_ways(&self, jobs: &mut [Job], scratch: &mut Scratch<'t>) {
-        let tables = self.tables;
-        let Scratch { fair, flows, left, .. } = scratch;
-        left.resize(tables.groups.len(), 0.0);
-        flows.clear();
-        for job in jobs.iter() {
-            let Work::Copy(copy) = job.work else { continue };
-            let way = &tables.ways[copy.way as usize];
-            for &group in &way.groups {
-                left[group as usize] = tables.groups[group as usize] - self.taken.of_groups[group as usize];
-            }
-            let most = (way.bytes_per_second - self.taken.of_ways[copy.way as usize]).max(0.0);
-            flows.push(Flow { most, groups: &way.groups });
-        }
-        fair.share(flows, left);
-        for (job, &rate) in jobs.iter_mut().filter(|job| job.is_copy()).zip(&fair.rates) {
-            job.fair = rate;
-            if let (Work::Copy(copy), Some(_)) = (job.work, job.node) {
-                let way = &tables.ways[copy.way as usize];
-                job.want.of_slot = way.core_share * rate / way.bytes_per_second;
-            }
-        }
-    }
-
-    /// Slows down what is at work on the cores of a node.
-    fn share_cores(&self, node: u32, jobs: &mut [Job], now: f64) {
-        let Cores { cores, crowded_ratio, slowdown_seconds_per_byte, .. } =
-            self.tables.of.links.cores[node as usize];
-        let own = || jobs.iter().filter(|job| job.node == Some(node));
-        let level = level(own().map(|job| job.want), cores);
-        let speed = |job: &Job| {
-            let want = job.want.of_slot;
-            if want > level { job.fair * (level / want) } else { job.fair }
-        };
-        let (steps, copies) = own().fold((0.0, 0.0), |(steps, copies), job| match job.is_copy() {
-            true => (steps, copies + speed(job) * job.want.slots),
-            false => (steps + job.want.slots, copies),
-        });
-        let slower = crowded(steps, cores, crowded_ratio) + slowdown_seconds_per_byte * copies;
-        for job in jobs.iter_mut().filter(|job| job.node == Some(node)) {
-            let speed = speed(job);
-            job.goes_at(if job.is_copy() { speed } else { speed / slower }, now);
         }
     }
 }
 
-/// How many times as long as alone each of so many steps takes on these cores.
-pub(super) fn crowded(steps: f64, cores: f64, ratio: f64) -> f64 {
-    let others = (steps.min(cores) - 1.0).max(0.0);
-    if others > 0.0 { 1.0 + (ratio - 1.0) * others / (cores - 1.0) } else { 1.0 }
+impl<'t> Component<'t> {
+    /// What the ways of its copies leave each of them.
+    fn share_ways(&mut self, tables: &Tables<'_>, taken: &Taken, scratch: &mut Scratch<'t>) {
+        if std::mem::take(&mut self.is_left_changed) {
+            for job in self.jobs.iter_mut().filter(|job| job.is_copy()) {
+                job.flow.most = taken.left_of(tables, job.way);
+                if !job.shares() {
+                    job.gets(job.flow.most, &tables.ways[job.way as usize]);
+                }
+            }
+        }
+        let Scratch { fair, flows, left } = scratch;
+        left.clear();
+        left.extend(tables.groups.iter().zip(&taken.of_groups).map(|(all, taken)| all - taken));
+        flows.clear();
+        flows.extend(self.jobs.iter().filter(|job| job.shares()).map(|job| job.flow));
+        fair.share(flows, left);
+        for (job, &rate) in self.jobs.iter_mut().filter(|job| job.shares()).zip(&fair.rates) {
+            job.gets(rate, &tables.ways[job.way as usize]);
+        }
+    }
+
+    /// Slows down what is at work on the cores of a node; when the first of it ends.
+    fn share_cores(&mut self, node: u32, of: &Cores, now: f64) -> f64 {
+        let own = || self.jobs.iter().filter(|job| job.node == Some(node));
+        let level = level(own().map(|job| job.want), of.cores);
+        let mut slowed = Slowed::to(level);
+        // What nobody is slowed down by need not be summed up.
+        let (mut steps, mut copies) = (0.0, 0.0);
+        if of.crowded_ratio > 1.0 {
+            steps = own().filter(|job| !job.is_copy()).fold(0.0, |steps, job| steps + job.want.slots);
+        }
+        if of.slowdown_seconds_per_byte > 0.0 {
+            let of_copies = own().filter(|job| job.is_copy());
+            copies = of_copies.fold(0.0, |copies, job| copies + slowed.speed(job) * job.want.slots);
+        }
+        let slower = crowded(steps, of.cores, of.crowded_ratio) + of.slowdown_seconds_per_byte * copies;
+        let own = self.jobs.iter_mut().filter(|job| job.node == Some(node));
+        own.fold(f64::INFINITY, |next, job| {
+            let speed = slowed.speed(job);
+            earlier(next, job.goes_at(if job.is_copy() { speed } else { speed / slower }, now))
+        })
+    }
+}
+
+/// The earlier of two moments.
+fn earlier(one: f64, other: f64) -> f64 {
+    if other < one { other } else { one }
 }

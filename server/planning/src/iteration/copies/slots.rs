@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use loadmaster_proto::measure::host::{CopiedByte, Host};
 
-use super::sharing::crowded;
+use super::jobs::crowded;
 use super::{Cores, Links, Way};
 
 /// Bytes that one core of a server copies in a second, where nobody measured it.

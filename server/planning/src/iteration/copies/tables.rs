@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::due::DeviceTable;
+use super::lanes::Parceled;
 use super::together::{WayTable, Ways};
 use super::{CopiesError, DeviceSteps, Handed, Parcel, Place, Stepped, Trip, Way};
 
@@ -12,7 +13,9 @@ pub(super) struct Tables<'a> {
     pub(super) devices: Vec<DeviceTable>,
     /// Parcels of trip t are those from `first_parcel[t]` to `first_parcel[t + 1]`.
     pub(super) first_parcel: Vec<u32>,
-    pub(super) parcels: Vec<ParcelTable>,
+    parcels: Vec<ParcelTable>,
+    /// Where they go.
+    places: Vec<PlaceTable>,
     pub(super) ways: Vec<WayTable>,
     /// Rates that ways share.
     pub(super) groups: Vec<f64>,
@@ -31,11 +34,28 @@ pub(super) struct Tables<'a> {
     pub(super) is_cyclic: bool,
 }
 
+/// A parcel. Small: there are many.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ParcelTable {
-    pub(super) out: u32,
-    pub(super) back: u32,
+    pub(super) trip: u32,
+    /// Where it goes, a number in [`Tables::places`].
+    place: u32,
     pub(super) bytes: u64,
+}
+
+/// Where parcels of a device go, by which way, and by which they come back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlaceTable {
+    device: u32,
+    out: u32,
+    back: u32,
+}
+
+impl PlaceTable {
+    /// The way there, or back.
+    pub(super) fn way(self, is_back: bool) -> u32 {
+        if is_back { self.back } else { self.out }
+    }
 }
 
 /// What is taken by none.
@@ -46,8 +66,8 @@ impl<'a> Tables<'a> {
         of.check()?;
         let links = of.links;
         let names: Vec<Way> = links.ways.keys().copied().collect();
-        let mut ends =
-            Ends { names: &names, askers: vec![BTreeSet::new(); names.len()], parcels: Vec::new() };
+        let askers = vec![BTreeSet::new(); names.len()];
+        let mut ends = Ends { names: &names, askers, parcels: Vec::new(), places: Vec::new() };
         let mut first_parcel = vec![0_u32];
         let mut devices = Vec::with_capacity(of.devices.len());
         for (device, steps) in of.devices.iter().enumerate() {
@@ -55,7 +75,7 @@ impl<'a> Tables<'a> {
             ends.of_device(device, steps, &mut first_parcel)?;
             devices.push(DeviceTable::of(steps, first_trip));
         }
-        let Ends { askers, parcels, .. } = ends;
+        let Ends { askers, parcels, places, .. } = ends;
         let ways = Ways::of(links, &askers);
         let mut nodes = vec![Vec::new(); ways.components];
         for (node, of) in ways.nodes.iter().zip(&links.cores) {
@@ -82,6 +102,7 @@ impl<'a> Tables<'a> {
             devices,
             first_parcel,
             parcels,
+            places,
             ways: ways.ways,
             route_ways: ways.of_routes,
             components: ways.components,
@@ -103,16 +124,28 @@ impl<'a> Tables<'a> {
         Ok(tables)
     }
 
+    /// The parcel of a copy, whose it is, and the number of its way.
+    pub(super) fn parcel(&self, copy: Parceled) -> (&ParcelTable, u32, u32) {
+        let parcel = &self.parcels[copy.parcel as usize];
+        let place = self.place(parcel);
+        (parcel, place.device, place.way(copy.is_back))
+    }
+
+    /// Where a parcel goes.
+    pub(super) fn place(&self, parcel: &ParcelTable) -> PlaceTable {
+        self.places[parcel.place as usize]
+    }
+
     /// The number of what is handed over.
     pub(super) fn at(&self, handed: Handed) -> usize {
         let way = 2 * handed.edge as usize + usize::from(handed.is_backward);
         way * self.micro_batches + handed.micro_batch as usize
     }
 
-    /// The parcels of a trip.
-    pub(super) fn parcels(&self, trip: u32) -> &[ParcelTable] {
-        &self.parcels
-            [self.first_parcel[trip as usize] as usize..self.first_parcel[trip as usize + 1] as usize]
+    /// The parcels of a trip with their numbers.
+    pub(super) fn parcels_of(&self, trip: u32) -> impl Iterator<Item = (u32, &ParcelTable)> {
+        let (first, end) = (self.first_parcel[trip as usize], self.first_parcel[trip as usize + 1]);
+        (first..).zip(&self.parcels[first as usize..end as usize])
     }
 }
 
@@ -122,6 +155,7 @@ struct Ends<'n> {
     /// By way: the devices that ask for it.
     askers: Vec<BTreeSet<u32>>,
     parcels: Vec<ParcelTable>,
+    places: Vec<PlaceTable>,
 }
 
 impl Ends<'_> {
@@ -133,25 +167,28 @@ impl Ends<'_> {
         first_parcel: &mut Vec<u32>,
     ) -> Result<(), CopiesError> {
         // Most trips go to the same few places.
-        let mut known: Vec<(Place, u32, u32)> = Vec::new();
+        let mut known: Vec<(Place, u32)> = Vec::new();
         for (index, trip) in steps.trips.iter().enumerate() {
             for &Parcel { place, bytes } in trip.parcels.iter().filter(|parcel| parcel.bytes > 0) {
-                let (_, out, back) = match known.iter().find(|of| of.0 == place) {
-                    Some(&found) => found,
+                let place = match known.iter().find(|of| of.0 == place) {
+                    Some(&(_, number)) => number,
                     None => {
                         let at = |way: Way| {
                             let missing = CopiesError::NoWay { device, trip: index, way };
                             self.names.binary_search(&way).map(|at| at as u32).map_err(|_| missing)
                         };
-                        let own = device as u32;
-                        let ends = (place, at(place.out(own))?, at(place.back(own))?);
-                        self.askers[ends.1 as usize].insert(own);
-                        self.askers[ends.2 as usize].insert(own);
-                        known.push(ends);
-                        ends
+                        let device = device as u32;
+                        let ends =
+                            PlaceTable { device, out: at(place.out(device))?, back: at(place.back(device))? };
+                        self.askers[ends.out as usize].insert(device);
+                        self.askers[ends.back as usize].insert(device);
+                        known.push((place, self.places.len() as u32));
+                        self.places.push(ends);
+                        self.places.len() as u32 - 1
                     }
                 };
-                self.parcels.push(ParcelTable { out, back, bytes });
+                let trip = first_parcel.len() as u32 - 1;
+                self.parcels.push(ParcelTable { trip, place, bytes });
             }
             first_parcel.push(self.parcels.len() as u32);
         }

@@ -16,6 +16,13 @@ pub(super) struct WayTable {
     pub(super) component: Option<u32>,
 }
 
+impl WayTable {
+    /// Whether copies over it share a rate with others.
+    pub(super) fn shares(&self) -> bool {
+        !self.groups.is_empty()
+    }
+}
+
 /// All ways, numbered in their order.
 pub(super) struct Ways {
     pub(super) ways: Vec<WayTable>,

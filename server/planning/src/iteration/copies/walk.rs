@@ -21,7 +21,7 @@ pub(super) struct Walk<'t> {
     pub(super) devices: Vec<Device>,
     pub(super) trips: Vec<Underway>,
     pub(super) lanes: Vec<Lane>,
-    pub(super) components: Vec<Component>,
+    pub(super) components: Vec<Component<'t>>,
     /// Those whose speeds are to be set anew, and since when; never, where there is none.
     pub(super) changed: Vec<u32>,
     pub(super) changed_at: f64,

@@ -6,6 +6,7 @@
 //! | `slot` | what may a micro-batch keep, and what is computed again? |
 //! | `slots` | which micro-batches in flight keep what, within a stage's bytes? |
 //! | `alike` | the same where all of them may keep the same? |
+//! | `in_turn` | the same where the last of them goes backward first? |
 //! | `limited` | what may a micro-batch keep of many layers of few kinds? |
 //! | `exact` | which seconds does no choice of slots get below? |
 //! | `priced` | the same where all of them are alike? |
@@ -36,6 +37,7 @@ mod ends;
 mod exact;
 mod floor;
 mod improve;
+mod in_turn;
 mod leaving;
 mod limited;
 mod pressure;

@@ -7,7 +7,9 @@ use super::Known;
 use super::bound::{self, Bound, Pressure};
 use super::chain::Chain;
 use super::ends::Ends;
+use super::in_turn;
 use super::recipe::Stage;
+use super::slots::Slot;
 use super::transit;
 use crate::actions::{Allowed, Question};
 use crate::iteration::copies::LayerSeconds;
@@ -53,22 +55,35 @@ pub(super) fn bound(
 /// Seconds of an iteration where nothing may leave, by the stage that computes most again; 0 where that is not known.
 fn again(question: &Question<'_>, stages: &[Stage<'_>], edges: &[Edge]) -> f64 {
     let Allowed { recompute, host, peers } = question.allowed;
-    if !recompute || host || peers || question.order != Order::OneFOneB {
+    if !recompute || host || peers {
         return 0.0;
     }
     let of_stage = |stage: &Stage<'_>| {
         let slots = stage.micro_batches.len();
-        // Each slot must go backward while all others are in flight.
-        let is_each = (question.micro_batches as usize + 1) >= 2 * slots;
+        // Each slot must go backward while all others are in flight, or while those before it are.
+        let is_each = question.order == Order::Gpipe || (question.micro_batches as usize + 1) >= 2 * slots;
         let is_full = is_each && stage.untouched.device > stage.room;
         let kept: u64 = stage.blocks.layers.iter().map(|layer| layer.activations).sum();
         let others = stage.untouched.device.saturating_sub(kept.saturating_mul(slots as u64));
         let bytes = stage.room.checked_sub(others).filter(|_| is_full)?;
-        let away = vec![vec![false; stage.blocks.layers.len()]; slots];
-        let fewest = stage.fewest(&away, false, bytes)?;
-        Some(Ends::of(question, stages, stage, edges).passes + fewest.at_least)
+        let none = vec![false; stage.blocks.layers.len()];
+        let at_least = if question.order == Order::Gpipe {
+            in_turn(stage, &none, bytes)?
+        } else {
+            stage.fewest(&vec![none; slots], false, bytes)?.at_least
+        };
+        Some(Ends::of(question, stages, stage, edges).passes + at_least)
     };
     stages.iter().filter_map(of_stage).fold(0.0, f64::max)
+}
+
+/// Seconds of computing again that a stage does not get below whose last micro-batch goes backward first; none where not all choices
+/// of its slots are told apart.
+fn in_turn(stage: &Stage<'_>, away: &[bool], bytes: u64) -> Option<f64> {
+    let choices = Some(stage.choices_of(away, false)).filter(|choices| choices.is_whole)?;
+    let slot = |&weight: &f64| Slot { choices: &choices, weight };
+    let slots: Vec<Slot<'_>> = stage.weights.iter().map(slot).collect();
+    Some(in_turn::fewest(&slots, bytes, stage.question.stop)?.at_least)
 }
 
 /// What a stage must do that lacks so many bytes at its fullest moment, with gradients that leave at other ones or without.

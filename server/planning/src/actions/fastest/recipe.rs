@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use loadmaster_proto::training::actions::{Action, Block, Deed, StageActions};
 
+use super::in_turn;
 use super::leaving::{leaving_order, spread};
 use super::remembered::Remembered;
 use super::slot::SlotChoices;
@@ -13,6 +14,7 @@ use super::slots::{Slot, few_seconds, fewest_seconds, least_in_turn};
 use crate::actions::ran::device_of;
 use crate::actions::striping::Receiver;
 use crate::actions::{Held, LayerBlocks, PlanError, Question, StageBlocks, StageWork};
+use crate::iteration::Order;
 use crate::iteration::copies::DeviceSteps;
 
 /// How often what a stage lacks with copies on their way is left free, and asked for again.
@@ -204,21 +206,27 @@ impl<'a> Stage<'a> {
         let mut on_their_way = 0;
         for _ in 0..ROUNDS {
             let room = self.room.checked_sub(lasting)?.checked_sub(on_their_way)?;
-            let exact = is_exact.then(|| self.fewest(&leaving.away, recipe.inputs, room));
-            let tried: Vec<Vec<Action>> = if let Some(exact) = exact.flatten() {
-                vec![self.again(&exact.choices, &exact.plan.choices)]
-            } else {
-                let slots: Vec<Slot<'_>> = choices
-                    .iter()
-                    .zip(&self.weights)
-                    .map(|(choices, &weight)| Slot { choices, weight })
-                    .collect();
-                let chosen = match care {
-                    Care::Few => vec![few_seconds(&slots, room)?.choices],
-                    Care::Fewest => vec![fewest_seconds(&slots, room)?.choices],
-                    Care::Least => least_in_turn(&slots, room),
-                };
-                chosen.iter().map(|chosen| self.again(&choices, chosen)).collect()
+            let exact = is_exact.then(|| self.fewest(&leaving.away, recipe.inputs, room)).flatten();
+            let slots = || -> Vec<Slot<'_>> {
+                let all = choices.iter().zip(&self.weights);
+                all.map(|(choices, &weight)| Slot { choices, weight }).collect()
+            };
+            let goes_in_turn = care == Care::Fewest && self.question.order == Order::Gpipe;
+            let in_turn = goes_in_turn.then(|| in_turn::fewest(&slots(), room, self.question.stop)).flatten();
+            let tried: Vec<Vec<Action>> = match (exact, in_turn) {
+                (exact, Some(own)) if exact.as_ref().is_none_or(|of| own.plan.seconds < of.plan.seconds) => {
+                    vec![self.again(&choices, &own.plan.choices)]
+                }
+                (Some(exact), _) => vec![self.again(&exact.choices, &exact.plan.choices)],
+                (None, _) => {
+                    let slots = slots();
+                    let chosen = match care {
+                        Care::Few => vec![few_seconds(&slots, room)?.choices],
+                        Care::Fewest => vec![fewest_seconds(&slots, room)?.choices],
+                        Care::Least => least_in_turn(&slots, room),
+                    };
+                    chosen.iter().map(|chosen| self.again(&choices, chosen)).collect()
+                }
             };
             let mut over = None;
             for again in tried {

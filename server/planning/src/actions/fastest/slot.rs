@@ -34,6 +34,8 @@ pub(super) struct SlotChoices {
     pub(super) all: Vec<SlotChoice>,
     /// The same, within limits on by how much what a choice needs at most is above what it keeps; looser ones later.
     pub(super) levels: Vec<Level>,
+    /// Whether no other choice is left out than those that one of them beats.
+    pub(super) is_whole: bool,
 }
 
 /// A choice: what it keeps, its seconds of a micro-batch, and its number.
@@ -86,6 +88,8 @@ impl SlotChoices {
         let is_away = |layer: usize| away.get(layer).copied().unwrap_or(false);
         let start = Label { kept: 0, most: 0, seconds: 0.0, from: (0, 0), is_run: false };
         let mut labels: Vec<Vec<Label>> = vec![vec![start]];
+        let (most, mut is_whole) =
+            (MOST_LABELS / layers.len().max(1), grains.label == 0 && grains.run.is_none());
         for position in 1..=layers.len() {
             if stop.is_requested() {
                 return Self::default();
@@ -111,25 +115,26 @@ impl SlotChoices {
             }
             next.retain(|label| label.most <= bytes);
             let best = unbeaten(next, grains.label);
-            labels.push(thinned(best, MOST_LABELS / layers.len().max(1)));
+            is_whole &= best.len() <= most;
+            labels.push(thinned(best, most));
         }
         let count = labels.last().map_or(0, Vec::len);
         let all = (0..count).filter_map(|index| traced(&labels, index)).collect();
-        Self::with_levels(all, grains.level)
+        Self { is_whole, ..Self::with_levels(all, grains.level) }
     }
 
     /// Choices, with levels of their limits that are so far apart; 0 tells all apart.
     pub(super) fn with_levels(mut all: Vec<SlotChoice>, apart: u64) -> Self {
         all.sort_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
         let levels = excesses(&all, apart).into_iter().map(|excess| Level::of(&all, excess)).collect();
-        Self { all, levels }
+        Self { all, levels, is_whole: false }
     }
 
     /// Choices that are all within one limit.
     pub(super) fn within(mut all: Vec<SlotChoice>, excess: u64) -> Self {
         all.sort_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
         let levels = vec![Level::of(&all, excess)];
-        Self { all, levels }
+        Self { all, levels, is_whole: false }
     }
 
     /// The same within several limits, the tightest first.
@@ -137,11 +142,11 @@ impl SlotChoices {
         let (mut all, mut levels) = (Vec::new(), Vec::new());
         for (excess, choices) in limits {
             let before = all.len();
-            let Self { all: own, levels: of } = Self::within(choices, excess);
+            let Self { all: own, levels: of, .. } = Self::within(choices, excess);
             all.extend(own);
             levels.extend(of.into_iter().map(|level| level.behind(before)));
         }
-        Self { all, levels }
+        Self { all, levels, is_whole: false }
     }
 
     /// Choices within a limit; none where there is no such choice.
@@ -174,6 +179,16 @@ impl Level {
         retain_unbeaten(&mut points);
         let hull = hull(&points);
         Self { excess, points, hull }
+    }
+
+    /// All choices by what they need at most, as if that were what they keep.
+    pub(super) fn by_most(choices: &SlotChoices) -> Self {
+        let all = choices.all.iter().enumerate();
+        let mut points: Vec<Point> = all.map(|(index, of)| (of.most, of.seconds, index)).collect();
+        points.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        retain_unbeaten(&mut points);
+        let hull = hull(&points);
+        Self { excess: 0, points, hull }
     }
 
     /// The same where so many choices come first.

@@ -160,6 +160,21 @@ fn a_stage_alone_is_proven() {
     }
 }
 
+/// So is a pipeline under GPipe, whose last micro-batch goes backward first: what each of the others keeps is another question.
+#[test]
+fn a_stage_alone_is_proven_under_gpipe() {
+    let unlike = |index: u64| layer(40 + 30 * (index % 4), 2 + (7 * index % 5) as u32);
+    let stages = stages(&[(0..6).map(unlike).collect(), vec![layer(10, 1)]]);
+    for capacity in [950, 1_300, 1_900] {
+        let tight = node(2, capacity * MB, 1e9, 1e9);
+        let only = Allowed { recompute: true, host: false, peers: false };
+        let asked = Question { order: Order::Gpipe, micro_batches: 5, ..question(&stages, &tight, only) };
+        let found = plan(&asked, Known::default(), Effort::All).unwrap();
+        assert!(found.seconds > found.untouched_seconds, "{capacity}");
+        assert!(found.bound >= found.seconds * (1.0 - 1e-9), "{capacity}: {} {}", found.bound, found.seconds);
+    }
+}
+
 /// Where not even weights, gradients and optimizer's state have room, they leave between their uses.
 #[test]
 fn a_model_larger_than_its_devices_is_planned() {

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::{NEVER, layer};
 use crate::actions::fastest::exact;
+use crate::actions::fastest::in_turn::{self, InTurn};
 use crate::actions::fastest::limited::Limited;
 use crate::actions::fastest::priced::{self, Alike};
 use crate::actions::fastest::slot::{Grains, SlotChoices};
@@ -12,6 +13,9 @@ use crate::actions::fastest::slots::{Slot, few_seconds, fewest_seconds};
 use crate::actions::{Held, LayerBlocks, StageBlocks, StageWork};
 use crate::iteration::Order;
 use crate::iteration::copies::LayerSeconds;
+
+/// Most plans of slots that go backward in turn: all of up to three slots of two layers, and of two slots of three.
+const MOST_IN_TURN: usize = 400;
 
 fn layers() -> impl Strategy<Value = Vec<LayerBlocks>> {
     proptest::collection::vec(
@@ -54,9 +58,18 @@ fn actions(slots: &[Vec<(usize, usize)>]) -> StageActions {
 
 /// What a stage with these runs in its slots holds, and the seconds of computing again, step by step.
 fn played(layers: &[LayerBlocks], slots: &[Vec<(usize, usize)>], micro_batches: u32) -> (u64, f64) {
+    played_in(Order::OneFOneB, layers, slots, micro_batches)
+}
+
+fn played_in(
+    order: Order,
+    layers: &[LayerBlocks],
+    slots: &[Vec<(usize, usize)>],
+    micro_batches: u32,
+) -> (u64, f64) {
     let stage = StageBlocks { first_layer: 0, layers: layers.to_vec(), fixed: 0 };
     let (actions, count) = (actions(slots), slots.len() as u32);
-    let work = StageWork::of(&stage, (0, count), Order::OneFOneB, micro_batches, &actions);
+    let work = StageWork::of(&stage, (0, count), order, micro_batches, &actions);
     let steps = work.steps.all().len();
     let most = (0..steps).map(|step| crate::actions::tests::at(&stage, &work, step)).max().unwrap_or(0);
     assert_eq!(Held::of(&stage, &work, &actions).device, most);
@@ -104,6 +117,44 @@ proptest! {
             let (most, seconds) = played(&layers, &of_slots, micro_batches);
             prop_assert!(most > bytes || seconds >= least - 1e-9, "{of_slots:?} takes {seconds}, best is {least}");
         }
+    }
+
+    /// Where the last micro-batch goes backward first, the fewest seconds are those of the best of all plans there are, each played
+    /// step by step, and something is found exactly where one of them fits.
+    #[test]
+    fn in_turn_the_best_plan_of_all_is_found_and_proven(layers in layers(), slots in 1_u32..5, share in 0.1..1.0_f64) {
+        let kept: u64 = layers.iter().map(|layer| layer.activations).sum();
+        let bytes = (kept as f64 * f64::from(slots) * share) as u64;
+        let choices = SlotChoices::of(&layers, &vec![false; layers.len()], bytes, true, Grains::default(), &NEVER);
+        let asked = vec![Slot { choices: &choices, weight: 1.0 }; slots as usize];
+        let found = in_turn::fewest(&asked, bytes, &NEVER);
+        let play = |plan: &[Vec<(usize, usize)>]| played_in(Order::Gpipe, &layers, plan, slots);
+        if let Some(InTurn { plan, at_least }) = &found {
+            let runs = |&choice: &usize| choices.all[choice].runs.iter().map(|run| (*run.start(), *run.end())).collect();
+            let (most, seconds) = play(&plan.choices.iter().map(runs).collect::<Vec<_>>());
+            prop_assert!(most <= bytes, "{most} of {bytes}");
+            prop_assert!((seconds - plan.seconds).abs() < 1e-9 && choices.is_whole, "{seconds} is told as {}", plan.seconds);
+            prop_assert_eq!(*at_least, plan.seconds);
+            // What suits every order is no better.
+            let of_any = fewest_seconds(&asked, bytes);
+            prop_assert!(of_any.is_none_or(|of_any| of_any.seconds >= plan.seconds - 1e-9));
+        }
+        let least = found.map_or(f64::INFINITY, |found| found.plan.seconds);
+        let mut all = structures(layers.len());
+        all.sort_unstable();
+        all.dedup();
+        // All plans of few slots and layers, every so manyth of more.
+        let plans = all.len().pow(slots);
+        let mut best = f64::INFINITY;
+        for plan in (0..plans).step_by(plans.div_ceil(MOST_IN_TURN)) {
+            let of_slots: Vec<_> = (0..slots).map(|slot| all[plan / all.len().pow(slot) % all.len()].clone()).collect();
+            let (most, seconds) = play(&of_slots);
+            if most <= bytes {
+                best = best.min(seconds);
+            }
+        }
+        prop_assert!(best >= least - 1e-9, "one takes {best}, best is {least}");
+        prop_assert!(plans > MOST_IN_TURN || best <= least + 1e-9, "{best} is the best of all, {least} was found");
     }
 
     /// What is not told apart is never better than what is, and off by little.

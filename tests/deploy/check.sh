@@ -39,6 +39,30 @@ else
 fi
 pass "packages are built: $(xargs -n1 basename <<<"$packages" | xargs)"
 
+# What `cargo install` makes answers by itself, anywhere: nothing of the sources is read when it runs.
+installed() {
+    local options=() planner status=1
+    [[ $profile == release ]] || options=(--debug)
+    cargo install --quiet --locked "${options[@]}" --path server --target-dir target --root "$work/cargo" || return
+    mkdir -m 711 "$work/served" && chmod 711 "$work"
+    (cd / && exec env -u DATABASE_URL "$work/cargo/bin/loadmaster" serve --no-web --data-dir "$work/served/data" \
+        --listen 127.0.0.1:0 --address-file "$work/served/address") </dev/null >"$work/served/log" 2>&1 &
+    planner=$!
+    for _ in {1..300}; do
+        [[ ! -s $work/served/address ]] && kill -0 "$planner" 2>/dev/null || break
+        sleep 0.1
+    done
+    if [[ -s $work/served/address ]]; then
+        (cd / && "$work/cargo/bin/loadmaster" --address "$(<"$work/served/address")" worker list -o json) >/dev/null && status=0
+    fi
+    kill "$planner" 2>/dev/null || true
+    wait "$planner" || status=1
+    ((status == 0)) || cat "$work/served/log"
+    return "$status"
+}
+installed && pass "cargo install --path server makes a planner that answers: $("$work/cargo/bin/loadmaster" --version)" ||
+    fail "what cargo install --path server makes does not answer"
+
 "$here/manifests/install.sh" >&2 || true
 "$here/manifests/check.sh" || failed=1
 

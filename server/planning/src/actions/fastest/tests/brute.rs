@@ -6,7 +6,7 @@ use loadmaster_proto::measure::host::CopiedByte;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
 use proptest::prelude::*;
 
-use super::{layer, node, question, stages};
+use super::{MB, layer, node, question, stages};
 use crate::actions::fastest::{Effort, Known, bound, plan};
 use crate::actions::tests::{at, on_host};
 use crate::actions::{Allowed, NodeDevices, PlanError, Question, StageBlocks, StageWork, paper, ran};
@@ -19,9 +19,8 @@ const MOST_PLANS: usize = 1500;
 /// Most ways to treat a stage's units that are tried.
 const MOST_OF_STAGE: usize = 4096;
 
-/// Blocks of a stage that are on the host together.
-const LEVELS: [&[Block]; 6] = [
-    &[],
+/// Blocks of a stage that are away together.
+const LEVELS: [&[Block]; 5] = [
     &[Block::Optimizer],
     &[Block::Inputs],
     &[Block::Weights],
@@ -29,56 +28,123 @@ const LEVELS: [&[Block]; 6] = [
     &[Block::Optimizer, Block::Gradients, Block::Weights, Block::Inputs],
 ];
 
+/// Steps until a block is gone, and from where it is fetched.
+const POINTS: [(u32, u32); 3] = [(0, 0), (1, 1), (2, 1)];
+
 /// What is done to the activations of a layer in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Stays,
     Again,
-    /// Again, with the layer below if that is, too.
+    /// Again, with the layer below, which is, too.
     AgainWithBelow,
     Host,
     Peer(u32),
 }
 
+/// Which other blocks of a stage are away, each with where to.
+type Away = Vec<(Block, Destination)>;
+
 /// All that a stage may do, as far as it is tried.
-fn plans_of(question: &Question<'_>, stage: usize, points: &[(u32, u32)]) -> Vec<StageActions> {
-    let allowed = question.allowed;
-    let mut fates = vec![Fate::Stays];
-    if allowed.recompute {
-        fates.extend([Fate::Again, Fate::AgainWithBelow]);
-    }
-    if allowed.host {
-        fates.push(Fate::Host);
-    }
-    if allowed.peers {
+struct Labels<'q> {
+    question: &'q Question<'q>,
+    stage: usize,
+    fates: Vec<Fate>,
+    aways: Vec<Away>,
+    /// The number of what is done to its units, of what else is away, and of its points.
+    all: Vec<(usize, usize, usize)>,
+}
+
+impl<'q> Labels<'q> {
+    fn of(question: &'q Question<'q>, stage: usize) -> Self {
+        let allowed = question.allowed;
         let is_near =
             |of: &usize| question.node.link(stage, *of).is_some() && question.node.link(*of, stage).is_some();
-        fates.extend((0..question.stages.len()).filter(is_near).map(|of| Fate::Peer(of as u32)));
-    }
-    let (layers, slots) = (question.stages[stage].layers.len(), question.in_flight(stage) as usize);
-    let units = layers * slots;
-    let levels = if allowed.host { &LEVELS[..] } else { &LEVELS[..1] };
-    let number = fates.len().saturating_pow(units as u32);
-    let mut all = Vec::new();
-    // All of few units; of more, as many as look everywhere.
-    let step = if number <= MOST_OF_STAGE { 1 } else { (number / MOST_OF_STAGE) | 1 };
-    for mut index in (0..number).step_by(step) {
-        let mut of_units = Vec::with_capacity(units);
-        for _ in 0..units {
-            of_units.push(fates[index % fates.len()]);
-            index /= fates.len();
+        let near: Vec<u32> = (0..question.stages.len())
+            .filter(|of| allowed.peers && is_near(of))
+            .map(|of| of as u32)
+            .collect();
+        let mut fates = vec![Fate::Stays];
+        if allowed.recompute {
+            fates.extend([Fate::Again, Fate::AgainWithBelow]);
         }
-        for blocks in levels {
-            if blocks.iter().any(|block| !question.blocks.contains(block)) {
+        fates.extend(allowed.host.then_some(Fate::Host));
+        fates.extend(near.iter().map(|&of| Fate::Peer(of)));
+        let aways = aways(question, &near);
+        let mut labels = Self { question, stage, fates, aways, all: Vec::new() };
+        labels.list();
+        labels
+    }
+
+    /// Lists each of them once.
+    fn list(&mut self) {
+        let units = self.layers() * self.question.in_flight(self.stage) as usize;
+        let number = self.fates.len().saturating_pow(units as u32);
+        // All of few units; of more, as many as look everywhere.
+        let step = if number <= MOST_OF_STAGE { 1 } else { (number / MOST_OF_STAGE) | 1 };
+        for index in (0..number).step_by(step) {
+            let units = self.units(index);
+            let is_again = |fate: Fate| matches!(fate, Fate::Again | Fate::AgainWithBelow);
+            let is_on_a_run = |(at, fate): (usize, &Fate)| {
+                *fate != Fate::AgainWithBelow || at % self.layers() > 0 && is_again(units[at - 1])
+            };
+            if !units.iter().enumerate().all(is_on_a_run) {
                 continue;
             }
-            for &points in points {
-                let swaps = !blocks.is_empty()
-                    || of_units.iter().any(|fate| matches!(fate, Fate::Host | Fate::Peer(_)));
-                if swaps || points == (0, 0) {
-                    all.push(actions(question, stage, &of_units, blocks, points));
+            let has_runs = units.iter().any(|&fate| is_again(fate));
+            let leave = units.iter().any(|fate| matches!(fate, Fate::Host | Fate::Peer(_)));
+            for (number, away) in self.aways.iter().enumerate() {
+                if away.iter().all(|of| of.0 == Block::Inputs) && !away.is_empty() && !has_runs {
+                    continue;
                 }
+                let points = if leave || !away.is_empty() { POINTS.len() } else { 1 };
+                self.all.extend((0..points).map(|points| (index, number, points)));
             }
+        }
+    }
+
+    fn layers(&self) -> usize {
+        self.question.stages[self.stage].layers.len()
+    }
+
+    /// What is done to its units, slot by slot.
+    fn units(&self, mut index: usize) -> Vec<Fate> {
+        let units = self.layers() * self.question.in_flight(self.stage) as usize;
+        let mut next = || {
+            let fate = self.fates[index % self.fates.len()];
+            index /= self.fates.len();
+            fate
+        };
+        (0..units).map(|_| next()).collect()
+    }
+
+    fn actions(&self, label: usize) -> StageActions {
+        let (units, away, points) = self.all[label];
+        actions(self.question, self.stage, &self.units(units), &self.aways[away], POINTS[points])
+    }
+}
+
+/// What else may be away of a stage with such peers: nothing, or the blocks of a level on the host, on a peer, on two of them side by
+/// side, or one block on the host and the others on a peer.
+fn aways(question: &Question<'_>, near: &[u32]) -> Vec<Away> {
+    let peers = |stages: &[u32]| {
+        let share = Stripe::WHOLE / stages.len() as u32;
+        Destination::Peers(stages.iter().map(|&stage| Stripe { stage, share }).collect())
+    };
+    let host = question.allowed.host.then_some(Destination::Host);
+    let mut alike: Vec<Destination> = host.iter().cloned().collect();
+    alike.extend(near.iter().map(|&of| peers(&[of])));
+    let mut all = vec![Away::new()];
+    for blocks in LEVELS.iter().filter(|level| level.iter().all(|block| question.blocks.contains(block))) {
+        all.extend(alike.iter().map(|to| blocks.iter().map(|&block| (block, to.clone())).collect()));
+        if near.len() > 1 {
+            all.push(blocks.iter().map(|&block| (block, peers(&near[..2]))).collect());
+        }
+        if let (Some(host), [first, others @ ..], [.., last]) = (&host, blocks, near)
+            && !others.is_empty()
+        {
+            let others = others.iter().map(|&block| (block, peers(&[*last])));
+            all.push(std::iter::once((*first, host.clone())).chain(others).collect());
         }
     }
     all
@@ -88,12 +154,13 @@ fn actions(
     question: &Question<'_>,
     stage: usize,
     units: &[Fate],
-    away: &[Block],
+    away: &Away,
     (release_after, fetch_before): (u32, u32),
 ) -> StageActions {
     let StageBlocks { first_layer: first, layers, .. } = &question.stages[stage];
     let (first, layers) = (*first, layers.len());
     let swap = |block, to| Deed::Swap(Swap { block, to, release_after, fetch_before });
+    let inputs = away.iter().find(|of| of.0 == Block::Inputs).map(|of| &of.1);
     let mut all = StageActions::default();
     for slot in 0..units.len() / layers {
         let mut runs: Vec<(usize, usize)> = Vec::new();
@@ -119,12 +186,12 @@ fn actions(
                 deed,
             });
         }
-        if away.contains(&Block::Inputs) {
+        if let Some(to) = inputs {
             all.actions.extend(runs.iter().map(|&(from, _)| Action {
                 first_layer: first + from,
                 last_layer: first + from,
                 slots: vec![slot as u32],
-                deed: swap(Block::Inputs, Destination::Host),
+                deed: swap(Block::Inputs, to.clone()),
             }));
         }
         all.actions.extend(runs.into_iter().map(|(from, to)| Action {
@@ -134,8 +201,8 @@ fn actions(
             deed: Deed::Recompute,
         }));
     }
-    for &block in away.iter().filter(|block| **block != Block::Inputs) {
-        let deed = swap(block, Destination::Host);
+    for (block, to) in away.iter().filter(|of| of.0 != Block::Inputs) {
+        let deed = swap(*block, to.clone());
         all.actions.push(Action {
             first_layer: first,
             last_layer: first + layers - 1,
@@ -160,35 +227,38 @@ pub(super) fn held(
     let mut peers = BTreeMap::new();
     for peer in actions.peers() {
         // As if that peer were the host, and the others were not there.
-        let to_it = |action: &Action| match &action.deed {
+        let to_it = |action: &Action, whole: u64| match &action.deed {
             Deed::Swap(swap) => match &swap.to {
-                Destination::Peers(stripes) => stripes.iter().find(|of| of.stage == peer).map(|of| of.share),
-                Destination::Host => None,
+                Destination::Peers(stripes) => of_stripe(stripes, peer, whole),
+                Destination::Host => 0,
             },
-            Deed::Recompute => None,
+            Deed::Recompute => 0,
         };
         let at_boundary = |boundary: usize| -> u64 {
             let is_there = |from: usize, to: usize| {
                 (from..=to).contains(&boundary) || (from..=to).contains(&(boundary + steps))
             };
             let there = work.absences.iter().filter(|one| is_there(one.leaves, one.needed));
-            let bytes = there.filter_map(|one| {
-                let share = to_it(actions.actions.get(one.action)?)?;
-                let own = one.part == loadmaster_proto::training::actions::Part::Own;
-                let whole = if own { blocks.bytes(one.layer, one.block) } else { 0 };
-                // A stripe is rounded up to where the next one may begin.
-                Some((u128::from(whole) * u128::from(share) / 10_000) as u64)
-            });
-            bytes.sum()
+            let own = there.filter(|one| one.part == loadmaster_proto::training::actions::Part::Own);
+            own.map(|one| to_it(&actions.actions[one.action], blocks.bytes(one.layer, one.block))).sum()
         };
         peers.insert(peer, (0..=steps).map(at_boundary).max().unwrap_or(0));
     }
     (device, host, peers)
 }
 
-/// Whether every device and every host has room, one after another, with all devices of a stage; stripes may be rounded by as
-/// much.
-pub(super) fn fits(question: &Question<'_>, plan: &[StageActions], rounding: u64) -> bool {
+/// What of a block a peer has: each stripe begins at a multiple of 64 bytes, and the last one takes the rest.
+fn of_stripe(stripes: &[Stripe], peer: u32, whole: u64) -> u64 {
+    let begins = |at: usize| {
+        let before: u64 = stripes[..at].iter().map(|of| u64::from(of.share)).sum();
+        if at == stripes.len() { whole } else { (whole * before / 10_000).next_multiple_of(64).min(whole) }
+    };
+    let at = stripes.iter().position(|of| of.stage == peer);
+    at.map_or(0, |at| begins(at + 1) - begins(at))
+}
+
+/// Whether every device and every host has room, one after another, with all devices of a stage.
+pub(super) fn fits(question: &Question<'_>, plan: &[StageActions]) -> bool {
     let node = question.node;
     let held: Vec<_> = plan.iter().enumerate().map(|(stage, of)| held(question, stage, of)).collect();
     // The host of each device of a stage.
@@ -206,7 +276,7 @@ pub(super) fn fits(question: &Question<'_>, plan: &[StageActions], rounding: u64
             let guests = (0..devices(from).len()).filter(|guest| guest % devices(stage).len() == device);
             hosted += of.2.get(&(stage as u32)).copied().unwrap_or(0) * guests.count() as u64;
         }
-        held[stage].0 + hosted <= node.capacity[stage] + rounding
+        held[stage].0 + hosted <= node.capacity[stage]
     };
     let has_room = |stage: usize| (0..devices(stage).len()).all(|device| has_room(stage, device));
     at_hosts.values().all(|&bytes| bytes <= node.host_bytes) && (0..plan.len()).all(has_room)
@@ -230,6 +300,42 @@ fn spread(node: &NodeDevices, devices: &[[u32; 2]], host_bytes: u64) -> NodeDevi
     NodeDevices { hosts, pairs, host_bytes, ..node.clone() }
 }
 
+/// What all stages do by number, of as many as the labels of one times those of the next.
+fn numbered(labels: &[Labels<'_>], mut number: usize) -> Vec<StageActions> {
+    let mut of_stage = |labels: &Labels<'_>| {
+        let own = labels.actions(number % labels.all.len());
+        number /= labels.all.len();
+        own
+    };
+    labels.iter().map(&mut of_stage).collect()
+}
+
+/// One layer lacks 30 MB beside two micro-batches, of which one goes backward at a time: 20 MB of activations are not enough, so that
+/// optimizer's state must be on the other device, the only place there is. Of all labels one by one none is faster than what is found.
+#[test]
+fn no_label_is_faster_than_what_is_found_with_state_on_a_peer() {
+    let stages = stages(&[vec![layer(20, 10)], vec![layer(20, 10)]]);
+    let tight = NodeDevices { capacity: vec![90 * MB, 400 * MB], ..node(2, 0, 1e9, 4e9) };
+    let blocks = [Block::Activations, Block::Inputs, Block::Weights, Block::Gradients, Block::Optimizer];
+    let allowed = Allowed { recompute: false, host: false, peers: true };
+    let asked = Question { blocks: &blocks, micro_batches: 3, ..question(&stages, &tight, allowed) };
+    let found = plan(&asked, Known::default(), Effort::All).unwrap();
+    let labels: Vec<Labels<'_>> = (0..2).map(|stage| Labels::of(&asked, stage)).collect();
+    let number: usize = labels.iter().map(|labels| labels.all.len()).product();
+    let fitting = (0..number).map(|number| numbered(&labels, number)).filter(|plan| fits(&asked, plan));
+    let timed = fitting.map(|plan| (ran::seconds(&asked, &[0, 1], &plan).unwrap(), plan));
+    let (best, label) = timed.min_by(|one, other| one.0.total_cmp(&other.0)).unwrap();
+    for actions in [&label, &found.actions] {
+        let is_parked = |action: &Action| match &action.deed {
+            Deed::Swap(swap) => swap.block == Block::Optimizer && matches!(swap.to, Destination::Peers(_)),
+            Deed::Recompute => false,
+        };
+        assert!(actions[0].actions.iter().any(is_parked), "{actions:?}");
+    }
+    let same = 1e-9 * best;
+    assert!(found.seconds <= best + same && found.bound <= best + same, "{best}: {found:?}");
+}
+
 #[derive(Debug, Clone)]
 struct Instance {
     layers: Vec<Vec<(u64, u32)>>,
@@ -238,6 +344,8 @@ struct Instance {
     pressure: f64,
     /// How much less than what lasts there may be room for.
     below: f64,
+    /// By stage: for which part of what lasts there is more room than on the others, so that it may be a peer.
+    spare: Vec<f64>,
     has_all_blocks: bool,
     host: f64,
     /// How many times as fast copies come back from there.
@@ -266,7 +374,8 @@ fn instance() -> impl Strategy<Value = Instance> {
         peers,
     });
     let below = prop_oneof![Just(0.0), 0.0..0.8_f64];
-    let tight = (0.0..1.0_f64, below, any::<bool>());
+    let spare = proptest::collection::vec(prop_oneof![2 => Just(0.0), 1 => 0.0..2.0_f64], 4);
+    let tight = (0.0..1.0_f64, below, spare, any::<bool>());
     let devices =
         prop_oneof![Just([1, 0]), Just([2, 0]), Just([0, 1]), Just([1, 1]), Just([2, 2]), Just([3, 1]),];
     let spread = proptest::option::of((proptest::collection::vec(devices, 4), 0.0..2.0_f64));
@@ -283,7 +392,7 @@ fn instance() -> impl Strategy<Value = Instance> {
             layers,
             micro_batches,
             is_gpipe,
-            (pressure, below, has_all_blocks),
+            (pressure, below, spare, has_all_blocks),
             ((host, back), peer, (uplink, cores, spread)),
             allowed,
         )| {
@@ -294,6 +403,7 @@ fn instance() -> impl Strategy<Value = Instance> {
                 is_gpipe,
                 pressure,
                 below,
+                spare,
                 has_all_blocks,
                 // From a tenth to a hundred times as fast as layers are computed.
                 host: 1e10 * 10_f64.powf(host),
@@ -349,13 +459,14 @@ proptest! {
         let capacity = most - ((most - least) as f64 * instance.pressure) as u64;
         let all_blocks = [Block::Activations, Block::Inputs, Block::Weights, Block::Gradients, Block::Optimizer];
         let asked = if instance.has_all_blocks { Question { blocks: &all_blocks, ..asked } } else { asked };
-        let tight = NodeDevices { capacity: vec![capacity; stages.len()], ..roomy.clone() };
+        let spare = |&part: &f64| capacity + (lasting as f64 * part) as u64;
+        let tight = NodeDevices { capacity: instance.spare[..stages.len()].iter().map(spare).collect(), ..roomy.clone() };
         let asked = Question { node: &tight, ..asked };
         let found = plan(&asked, Known::default(), Effort::All);
         let mapping: Vec<usize> = (0..stages.len()).collect();
         let greedy = paper::plan(&asked);
         if let Ok(found) = &found {
-            prop_assert!(fits(&asked, &found.actions, 0), "{:?}", found.actions);
+            prop_assert!(fits(&asked, &found.actions), "{:?}", found.actions);
             let seconds = ran::seconds(&asked, &mapping, &found.actions).unwrap();
             prop_assert!((seconds - found.seconds).abs() <= 1e-9 * seconds);
             // Iterations that go on in the next one are differences of long times.
@@ -369,27 +480,18 @@ proptest! {
             prop_assert!(matches!(found, Err(PlanError::NoRoom { .. })), "{found:?}");
             prop_assert!(greedy.is_err());
         }
-        let of_stages: Vec<Vec<StageActions>> =
-            (0..stages.len()).map(|stage| plans_of(&asked, stage, &[(0, 0), (1, 1), (2, 1)])).collect();
-        let number: usize = of_stages.iter().map(Vec::len).product();
+        let of_stages: Vec<Labels<'_>> = (0..stages.len()).map(|stage| Labels::of(&asked, stage)).collect();
+        let number: usize = of_stages.iter().map(|labels| labels.all.len()).product();
         let is_whole = number <= MOST_PLANS;
         // A step that has no small factor in common with the sizes looks everywhere.
         let step = if is_whole { 1 } else { (number / MOST_PLANS) | 1 };
         for index in (0..number).step_by(step) {
-            let mut rest = index;
-            let plan: Vec<StageActions> = of_stages
-                .iter()
-                .map(|all| {
-                    let own = all[rest % all.len()].clone();
-                    rest /= all.len();
-                    own
-                })
-                .collect();
-            if !fits(&asked, &plan, 0) {
+            let plan = numbered(&of_stages, index);
+            if !fits(&asked, &plan) {
                 continue;
             }
             // How stages divide what is little for all of them is not tried in every way.
-            let is_divided = instance.spread.is_some() || asked.allowed.peers;
+            let is_divided = instance.spread.is_some() || plan.iter().any(|of| !of.peers().is_empty());
             prop_assert!(found.is_ok() || is_divided, "there is {plan:?}");
             let seconds = ran::seconds(&asked, &mapping, &plan).unwrap();
             if let Ok(found) = &found {

@@ -27,7 +27,7 @@ fn assert_found(asked: &Question<'_>, besides: &[i64]) {
     let tight = NodeDevices { capacity, ..asked.node.clone() };
     let asked = Question { node: &tight, ..*asked };
     let found = plan(&asked, Known::default(), Effort::All).unwrap();
-    assert!(fits(&asked, &found.actions, 0), "{:?}", found.actions);
+    assert!(fits(&asked, &found.actions), "{:?}", found.actions);
 }
 
 /// What one stage puts on a peer was planned before another one took the room there.
@@ -87,7 +87,7 @@ fn gradients_that_are_not_there_yet_take_no_room_at_the_host() {
     let capacity = vec![held(&asked, 0, &plan[0]).0];
     let tight = NodeDevices { capacity, ..roomy.clone() };
     let asked = Question { node: &tight, ..asked };
-    assert!(fits(&asked, &plan, 0));
+    assert!(fits(&asked, &plan));
     let seconds = ran::seconds(&asked, &[0], &plan).unwrap();
     let least = bound(&asked, Known::default(), seconds).unwrap();
     assert!(least.is_some_and(|least| least <= seconds * (1.0 + 1e-9)), "{least:?} {seconds}");

@@ -22,6 +22,8 @@ has_nextest := $(CARGO) nextest --version >/dev/null 2>&1
 # More: deploy/packages/build.sh builds the packages alone.
 test-deploy: setup ## Install the packages in a fresh Debian that boots, and use them there; build the images and run them; as root (5 minutes)
 	@tests/deploy/check.sh
+	@tests/slurm/root.sh || echo "SKIPPED: slurm::segments: there is no Slurm that knows blocks of nodes"
+	$(CARGO) test --workspace --locked --test e2e -- slurm::segments --nocapture
 
 .PHONY: help setup binaries build demo demo-slurm test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python test-deploy quality train-memory fmt lint doc clean
 
@@ -140,7 +142,7 @@ fmt: ## Format the code
 lint: setup ## Check formatting, clippy and the shell scripts
 	$(CARGO) fmt --all -- --check
 	@if command -v shellcheck >/dev/null; then \
-		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/tests/*.sh tests/deploy/manifests/*.sh; \
+		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/tests/*.sh tests/deploy/manifests/*.sh tests/slurm/*.sh; \
 	fi
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 

@@ -16,7 +16,14 @@ const NODES: usize = 4;
 /// Times that other ports are tried where somebody took one meanwhile.
 const TRIES: usize = 5;
 
-/// A running cluster; its jobs and daemons end with it. `gpu[001-002]` are on one switch, `gpu[003-004]` on another.
+/// Runs a program in the root `$1` with its cluster's folder `$2`, and `$3`, where the project's programs are, as /opt. What it mounts
+/// is seen by nobody else, and ends with it.
+const ENTER: &str = r#"root=$1 folder=$2 programs=$3; shift 3
+mount -t tmpfs tmpfs "$root/tmp" && mkdir -p "$root$folder" && mount --bind "$folder" "$root$folder" &&
+mount --bind "$programs" "$root/opt" && mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" &&
+exec chroot "$root" env --chdir="$folder" "$@""#;
+
+/// A running cluster; its jobs and daemons end with it. `gpu[001-002]` are on one switch, or a block, `gpu[003-004]` on another.
 #[derive(Debug)]
 pub struct SlurmCluster {
     /// In the order in which they end: jobs need them all.
@@ -25,6 +32,8 @@ pub struct SlurmCluster {
     address: String,
     /// What its users have set besides, which their jobs inherit.
     variables: Vec<(String, String)>,
+    /// Where another system is whose Slurm this is, and its network is blocks; none for the Slurm of this one, and switches.
+    root: Option<PathBuf>,
     folder: TempDir,
 }
 
@@ -38,9 +47,6 @@ impl SlurmCluster {
     /// # Panics
     /// When it does not come up.
     pub fn start(address: &str) -> Result<Self, String> {
-        if !nix::unistd::geteuid().is_root() {
-            return Err("daemons of Slurm that start jobs are root's".to_owned());
-        }
         for program in ["slurmctld", "slurmd", "sbatch"] {
             let is_there = Command::new("sh")
                 .args(["-c", &format!("command -v {program}")])
@@ -50,9 +56,33 @@ impl SlurmCluster {
                 return Err(format!("{program} is not installed: deploy/setup/packages.sh slurm"));
             }
         }
+        Self::start_in(None, address)
+    }
+
+    /// The same of a newer Slurm whose network is blocks of nodes, which tests/slurm/root.sh has made.
+    ///
+    /// # Errors
+    /// It has not, or this is not root.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub fn start_with_blocks(address: &str) -> Result<Self, String> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/slurm/root.sh");
+        let told = Output::of(Command::new(script).arg("--path"));
+        let root = PathBuf::from(told.stdout.trim());
+        if told.code != 0 || !root.join("complete").exists() {
+            return Err("there is no Slurm that knows blocks of nodes: tests/slurm/root.sh".to_owned());
+        }
+        Self::start_in(Some(root), address)
+    }
+
+    fn start_in(root: Option<PathBuf>, address: &str) -> Result<Self, String> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err("daemons of Slurm that start jobs are root's".to_owned());
+        }
         let folder = tempfile::Builder::new().prefix("ls").tempdir().expect("a folder can be made");
         let mut cluster =
-            Self { daemons: Vec::new(), address: address.to_owned(), variables: Vec::new(), folder };
+            Self { daemons: Vec::new(), address: address.to_owned(), variables: Vec::new(), root, folder };
         cluster.write_files();
         for _ in 0..TRIES {
             if cluster.launch() {
@@ -75,9 +105,17 @@ impl SlurmCluster {
     /// A program of Slurm's user, in the cluster's folder.
     pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let programs = binary("loadmaster").parent().expect("a program is in a folder").to_owned();
-        let mut path = vec![programs];
+        let mut command = match &self.root {
+            None => Command::new(program),
+            Some(root) => {
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "sh", "-c", ENTER, "sh"]);
+                command.arg(root).arg(self.folder()).arg(&programs).arg(program);
+                command
+            }
+        };
+        let mut path = vec![if self.root.is_some() { "/opt".into() } else { programs }];
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-        let mut command = Command::new(program);
         command
             .args(arguments)
             .current_dir(self.folder())
@@ -136,11 +174,15 @@ impl SlurmCluster {
         }
         let write = |name: &str, text: &str| fs::write(self.file(name), text).expect("files can be written");
         write("gres.conf", &format!("NodeName=gpu[001-004] Name=gpu Type=h200 File={d}/nvidia[0-7]\n"));
-        write(
-            "topology.conf",
+        let network = if self.root.is_some() {
+            // Its nodes are no machines that a kernel could divide.
+            write("cgroup.conf", "CgroupPlugin=disabled\n");
+            "BlockName=block0 Nodes=gpu[001-002]\nBlockName=block1 Nodes=gpu[003-004]\nBlockSizes=2\n"
+        } else {
             "SwitchName=leaf0 Nodes=gpu[001-002]\nSwitchName=leaf1 Nodes=gpu[003-004]\n\
-             SwitchName=spine Switches=leaf[0-1]\n",
-        );
+             SwitchName=spine Switches=leaf[0-1]\n"
+        };
+        write("topology.conf", network);
         write("cli_filter.lua", include_str!("../../deploy/slurm/cli_filter.lua"));
         write("job_submit.lua", include_str!("../../deploy/slurm/job_submit.lua"));
     }
@@ -180,14 +222,19 @@ impl SlurmCluster {
     /// Limits of time are long: whoever measures something on this machine may stop all others for minutes.
     fn configuration(&self, ports: &[u16]) -> String {
         let d = self.folder().display();
+        // A newer one has no plugin for no switch.
+        let network = match self.root {
+            Some(_) => "TopologyPlugin=topology/block",
+            None => "TopologyPlugin=topology/tree\nSwitchType=switch/none",
+        };
         let mut text = format!(
             "ClusterName=test\nSlurmctldHost=localhost\nSlurmctldPort={}\nSlurmUser=root\nSlurmdUser=root\n\
              AuthType=auth/none\nCredType=cred/none\nStateSaveLocation={d}/state\nSlurmdSpoolDir={d}/spool/%n\n\
              SlurmctldPidFile={d}/slurmctld.pid\nSlurmdPidFile={d}/%n.pid\nSlurmctldLogFile={d}/slurmctld.log\n\
-             SlurmdLogFile={d}/%n.log\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSwitchType=switch/none\n\
+             SlurmdLogFile={d}/%n.log\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n\
              MpiDefault=none\nReturnToService=2\nSelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n\
              SchedulerType=sched/backfill\nSchedulerParameters=batch_sched_delay=0,bf_interval=1\nJobAcctGatherType=jobacct_gather/none\n\
-             AccountingStorageType=accounting_storage/none\nGresTypes=gpu\nTopologyPlugin=topology/tree\n\
+             AccountingStorageType=accounting_storage/none\nGresTypes=gpu\n{network}\n\
              CliFilterPlugins=lua\nJobSubmitPlugins=lua\nSlurmdParameters=config_overrides\nSlurmdTimeout=0\n\
              BatchStartTimeout=300\nMessageTimeout=90\n",
             ports[0]

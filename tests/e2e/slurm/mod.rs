@@ -3,13 +3,18 @@
 mod hooks;
 mod jobs;
 mod requests;
+mod segments;
 
 use loadmaster_tests::{Planner, SlurmCluster, cli};
 
 /// Slurm, and a planner that knows what its nodes look like; nothing where Slurm is not there.
 fn scene(test: &str) -> Option<(SlurmCluster, Planner)> {
+    scene_of(test, SlurmCluster::start)
+}
+
+fn scene_of(test: &str, start: fn(&str) -> Result<SlurmCluster, String>) -> Option<(SlurmCluster, Planner)> {
     let planner = Planner::start();
-    let slurm = match SlurmCluster::start(planner.address()) {
+    let slurm = match start(planner.address()) {
         Ok(slurm) => slurm,
         Err(why) => {
             eprintln!("SKIPPED: slurm::{test}: {why}");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::answer::whole;
 use crate::caller::Caller;
 
-/// Highest bytes by stage.
+/// Highest bytes by stage, and those that its memory actions move in an iteration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Ledgers {
     /// Of the allocated ledger.
@@ -16,6 +16,8 @@ pub struct Ledgers {
     pub host: Vec<u64>,
     /// Set aside for other stages.
     pub hosted: Vec<u64>,
+    /// That leave, and that come back, over all links.
+    pub moved: Vec<[u64; 2]>,
 }
 
 /// What became of a plan.
@@ -49,6 +51,10 @@ impl Ledgers {
             device: all(&|stage| whole(&stage[peak]["bytes"])),
             host: all(&|stage| whole(&stage[offload]["hostPeakBytes"])),
             hosted: all(&|stage| whole(&stage[offload]["hostedPeakBytes"])),
+            moved: stages
+                .iter()
+                .map(|stage| ["outBytes", "inBytes"].map(|way| moved(&stage[offload], way)))
+                .collect(),
         }
     }
 
@@ -113,7 +119,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Whether every ledger of every stage was predicted to the byte.
+    /// Whether every ledger of every stage, and what it moves, was predicted to the byte.
     pub fn is_exact(&self) -> bool {
         self.measured.as_ref() == Some(&self.predicted)
     }
@@ -127,6 +133,12 @@ pub fn stage_sizes(plan: &Value) -> String {
     };
     let stages = plan["stages"].as_array().into_iter().flatten();
     stages.map(layers).collect::<Vec<_>>().join("-")
+}
+
+/// Bytes that an offload's copies move one way.
+fn moved(offload: &Value, way: &str) -> u64 {
+    let copies = offload["copies"].as_array().into_iter().flatten();
+    copies.map(|copy| whole(&copy[way])).fold(0, u64::saturating_add)
 }
 
 /// Of all copies together.

@@ -31,8 +31,9 @@ impl Drawn {
     }
 }
 
-/// A plan of a chain of so many layers.
-pub(super) fn plan(layers: usize, stages: usize, sampler: &mut Sampler) -> Drawn {
+/// A plan of a chain of so many layers, whose stages have so many replicas.
+pub(super) fn plan(layers: usize, replicas: &[usize], sampler: &mut Sampler) -> Drawn {
+    let stages = replicas.len();
     let sizes = sampler.sizes(layers, stages);
     let mut actions = Vec::new();
     let mut first = 0;
@@ -47,7 +48,11 @@ pub(super) fn plan(layers: usize, stages: usize, sampler: &mut Sampler) -> Drawn
         }
         first += size;
     }
-    let partition = sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("-");
+    let stage = |(size, replicas): (&usize, &usize)| match replicas {
+        1 => size.to_string(),
+        several => format!("{size}d{several}"),
+    };
+    let partition = sizes.iter().zip(replicas).map(stage).collect::<Vec<_>>().join("-");
     Drawn { partition, actions }
 }
 
@@ -113,11 +118,11 @@ mod tests {
         let mut sampler = Sampler::new(1);
         let mut all = Vec::new();
         for count in 0..50 {
-            let drawn = plan(9, 2 + 2 * (count % 2), &mut sampler);
-            assert_eq!(
-                drawn.partition.split('-').map(|size| size.parse::<usize>().unwrap()).sum::<usize>(),
-                9
-            );
+            let replicas: &[usize] = [&[1, 1][..], &[1, 1, 1, 1], &[2, 1, 1]][count % 3];
+            let drawn = plan(9, replicas, &mut sampler);
+            let sizes = drawn.partition.split('-').map(|stage| stage.strip_suffix("d2").unwrap_or(stage));
+            assert_eq!(sizes.map(|size| size.parse::<usize>().unwrap()).sum::<usize>(), 9);
+            assert_eq!(drawn.partition.contains("d2-"), count % 3 == 2);
             all.extend(drawn.actions);
         }
         for action in &all {

@@ -2,9 +2,11 @@
 //!
 //! A planner and a worker with four CPU slots, as users have them. Models of every family of the zoo that trains in
 //! milliseconds; layers kept, computed again, or with blocks on the host and on peers, for all micro-batches or one slot, with
-//! few steps for each copy.
+//! few steps for each copy. Besides in bf16, without flushes (PipeDream), and with replicas of all or some of the stages.
 
 mod draw;
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use draw::Drawn;
@@ -23,12 +25,17 @@ pub(crate) const STUDY: &str = "actions";
 const CAPACITY: &str = "1GiB";
 /// Draws that no plan can be made of, such as one block that leaves twice, for each that can.
 const MOST_REFUSED: usize = 20;
-/// Numbers of stages: as many as there are cores on a small machine, and more.
-const STAGES: [usize; 2] = [2, 4];
-/// Mean errors of seconds with these numbers of stages, on two cores.
+/// Replicas of each stage: as many stages as there are cores on a small machine, and more.
+const SHAPES: [Shape; 2] = [&[1, 1], &[1, 1, 1, 1]];
+/// Numbers of slots by which seconds are judged.
+const SLOTS: [usize; 2] = [2, 4];
+/// Mean errors of seconds on so many slots, on two cores.
 const GOALS: [f64; 2] = [0.10, 0.20];
 /// Measured iterations of each trial.
 const ITERATIONS: u32 = 3;
+
+/// How many replicas each stage has.
+type Shape = &'static [usize];
 
 /// A model and how it is trained.
 struct Subject {
@@ -36,6 +43,23 @@ struct Subject {
     model: &'static str,
     training: &'static str,
 }
+
+/// What plans of a subject are asked for.
+struct Row {
+    name: &'static str,
+    subject: &'static str,
+    /// Options of the request.
+    options: &'static [&'static str],
+    /// Drawn in turn.
+    shapes: [Shape; 2],
+}
+
+/// Beside plans of every subject, as it was profiled: fewer plans of each.
+const ROWS: [Row; 3] = [
+    Row { name: "gpt2, bf16", subject: "gpt2-bf16", options: &[], shapes: SHAPES },
+    Row { name: "llama, pipedream", subject: "llama", options: &["--schedule", "pipedream"], shapes: SHAPES },
+    Row { name: "gpt2, replicas", subject: "gpt2", options: &[], shapes: [&[2, 2], &[2, 1, 1]] },
+];
 
 const SUBJECTS: [Subject; 5] = [
     Subject {
@@ -66,10 +90,17 @@ const SUBJECTS: [Subject; 5] = [
     },
 ];
 
+/// Of rows alone.
+const IN_BF16: Subject = Subject {
+    name: "gpt2-bf16",
+    model: "gpt2 --blocks 6 --hidden-size 64 --heads 4 --sequence-length 64 --vocabulary-size 512",
+    training: "--schedule 1f1b --optimizer adam --precision bf16",
+};
+
 /// A plan that was trained, or asked to be.
 struct Tried {
-    subject: &'static str,
-    stages: usize,
+    row: &'static str,
+    slots: usize,
     actions: usize,
     trial: Trial,
 }
@@ -83,10 +114,10 @@ impl Tried {
 
 /// How many plans there are.
 pub(crate) fn count(scope: Scope) -> usize {
-    SUBJECTS.len() * STAGES.len() * each(scope)
+    SUBJECTS.len() * SHAPES.len() * each(scope) + ROWS.len() * each(scope)
 }
 
-/// Plans of a model with so many stages.
+/// Plans of a model with so many stages, and of a row.
 fn each(scope: Scope) -> usize {
     if scope == Scope::Full { 32 } else { 3 }
 }
@@ -105,18 +136,37 @@ pub(crate) fn goals(scope: Scope) -> Result<Vec<Goal>> {
     let caller = Caller::new(&planner);
     let mut sampler = Sampler::new(12);
     let mut tried = Vec::new();
+    let mut layers = BTreeMap::new();
     for subject in &SUBJECTS {
-        let layers = profile(&caller, subject)?;
-        for number in 0..STAGES.len() * each(scope) {
-            let stages = STAGES[number % STAGES.len()];
-            eprintln!("actions: {} on {stages} devices, plan {number}", subject.name);
-            tried.push(one(&caller, subject, layers, stages, &mut sampler)?);
-        }
+        layers.insert(subject.name, profile(&caller, subject)?);
+        let row = Row { name: subject.name, subject: subject.name, options: &[], shapes: SHAPES };
+        tried.extend(of_row(&caller, &row, &layers, SHAPES.len() * each(scope), &mut sampler)?);
+    }
+    layers.insert(IN_BF16.name, profile(&caller, &IN_BF16)?);
+    for row in &ROWS {
+        tried.extend(of_row(&caller, row, &layers, each(scope), &mut sampler)?);
     }
     print(&tried);
     let mut goals = vec![ledgers(&tried)];
-    goals.extend(STAGES.iter().zip(GOALS).map(|(&stages, most)| seconds(&tried, stages, most)));
+    goals.extend(SLOTS.iter().zip(GOALS).map(|(&slots, most)| seconds(&tried, slots, most)));
     Ok(goals)
+}
+
+/// Tries so many plans.
+fn of_row(
+    caller: &Caller<'_>,
+    row: &Row,
+    layers: &BTreeMap<&str, usize>,
+    count: usize,
+    sampler: &mut Sampler,
+) -> Result<Vec<Tried>> {
+    let layers = *layers.get(row.subject).context("its subject was profiled")?;
+    let shapes = row.shapes.iter().cycle().take(count).enumerate();
+    let tried = shapes.map(|(number, shape)| {
+        eprintln!("actions: {} on {} devices, plan {number}", row.name, shape.iter().sum::<usize>());
+        one(caller, row, layers, shape, sampler)
+    });
+    tried.collect()
 }
 
 /// Profiles a model; how many layers it has.
@@ -132,22 +182,16 @@ fn profile(caller: &Caller<'_>, subject: &Subject) -> Result<usize> {
 }
 
 /// Draws until a plan can be made, leaving out what is refused by name, and trains that one.
-fn one(
-    caller: &Caller<'_>,
-    subject: &Subject,
-    layers: usize,
-    stages: usize,
-    sampler: &mut Sampler,
-) -> Result<Tried> {
+fn one(caller: &Caller<'_>, row: &Row, layers: usize, shape: Shape, sampler: &mut Sampler) -> Result<Tried> {
     let mut refused = String::new();
     for _ in 0..MOST_REFUSED {
-        let mut drawn = draw::plan(layers, stages, sampler);
+        let mut drawn = draw::plan(layers, shape, sampler);
         loop {
-            match recommended(caller, subject, stages, &drawn)? {
+            match recommended(caller, row, shape, &drawn)? {
                 Ok(plan) => {
                     let actions = performed(&plan);
                     let trial = Trial::of(caller, &plan, ITERATIONS)?;
-                    return Ok(Tried { subject: subject.name, stages, actions, trial });
+                    return Ok(Tried { row: row.name, slots: shape.iter().sum(), actions, trial });
                 }
                 Err(error) => error.reason().clone_into(&mut refused),
             }
@@ -156,18 +200,19 @@ fn one(
             }
         }
     }
-    bail!("no plan of {} could be made of {MOST_REFUSED} draws: {refused}", subject.name)
+    bail!("no plan of {} could be made of {MOST_REFUSED} draws: {refused}", row.name)
 }
 
 /// The plan that was drawn.
 fn recommended(
     caller: &Caller<'_>,
-    subject: &Subject,
-    stages: usize,
+    row: &Row,
+    shape: Shape,
     drawn: &Drawn,
 ) -> Result<Result<Value, Refused>> {
-    let devices = format!("{stages}x{CAPACITY}");
-    let mut ask = vec!["plan", "recommend", "--profile", subject.name, "--devices", &devices];
+    let devices = format!("{}x{CAPACITY}", shape.iter().sum::<usize>());
+    let mut ask = vec!["plan", "recommend", "--profile", row.subject, "--devices", &devices];
+    ask.extend(row.options);
     ask.extend(["--partition", &drawn.partition, "--copy-rates", "host=1GB/s,peer=4GB/s"]);
     ask.extend(drawn.actions.iter().flat_map(|action| ["--action", action]));
     caller.ask(&ask)
@@ -197,7 +242,7 @@ fn print(tried: &[Tried]) {
     for of in tried {
         let mib = |bytes: &[u64]| format!("{:.2} MiB", bytes.iter().sum::<u64>() as f64 / f64::from(1 << 20));
         let predicted = &of.trial.predicted;
-        let mut line = vec![of.subject.to_owned(), of.trial.stages.clone(), of.actions.to_string()];
+        let mut line = vec![of.row.to_owned(), of.trial.stages.clone(), of.actions.to_string()];
         line.extend([&predicted.device, &predicted.host, &predicted.hosted].map(|of| mib(of)));
         if of.trial.failure.is_empty() {
             line.push(if of.trial.is_exact() { "to the byte" } else { "NO" }.to_owned());
@@ -226,10 +271,10 @@ fn ledgers(tried: &[Tried]) -> Goal {
     }
 }
 
-fn seconds(tried: &[Tried], stages: usize, most: f64) -> Goal {
-    let errors: Vec<f64> = tried.iter().filter(|of| of.stages == stages).filter_map(Tried::error).collect();
+fn seconds(tried: &[Tried], slots: usize, most: f64) -> Goal {
+    let errors: Vec<f64> = tried.iter().filter(|of| of.slots == slots).filter_map(Tried::error).collect();
     let found = Distribution::of(&errors);
-    let (what, wanted) = match stages {
+    let (what, wanted) = match slots {
         2 => ("seconds with actions, two slots", "mean ≤ 10 %"),
         _ => ("seconds with actions, four slots", "mean ≤ 20 %"),
     };

@@ -64,9 +64,10 @@ class Program:
 
 
 class Planner:
-    """A planner on a free port, with a database of its own."""
+    """A planner on a free port, with a database of its own, and short leases unless other arguments are given."""
 
-    def __init__(self) -> None:
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments or ("--lease", "3", "--heartbeat", "0.5")
         self._folder = tempfile.TemporaryDirectory(prefix="lp", ignore_cleanup_errors=True)
         self._path = Path(self._folder.name)
         self._path.chmod(0o755)  # as root the database runs as another user
@@ -78,7 +79,7 @@ class Planner:
         self._starts += 1
         file = self._path / f"address{self._starts}"
         arguments = ["serve", "--listen", listen, "--address-file", str(file), "--data-dir", str(self._path / "data")]
-        arguments += ["--lease", "3", "--heartbeat", "0.5"]
+        arguments += self._arguments
         self._program = Program("loadmaster", arguments, self._path / "planner.log")
 
         def served() -> str | None:
@@ -95,9 +96,9 @@ class Planner:
         """Starts it again, on the same port and data."""
         assert self._start(self.address.removeprefix("http://")) == self.address
 
-    def start_worker(self) -> None:
-        """Connects a worker with four CPU slots."""
-        arguments = ["--server", self.address, "--name", "python", "--cpu-slots", "4x1GiB"]
+    def start_worker(self, name: str = "python", slots: str = "4x1GiB") -> None:
+        """Connects a worker with CPU slots."""
+        arguments = ["--server", self.address, "--name", name, "--cpu-slots", slots]
         arguments += ["--rank", str(PROGRAMS / "loadmaster-rank"), "--work-dir", str(self._path / "work")]
         self._worker = worker = Program("loadmaster-worker", arguments, self._path / "worker.log")
 

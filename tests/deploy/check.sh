@@ -12,7 +12,16 @@ suite=bookworm
 # What a fresh machine has, and the database that the package recommends.
 base=$cache/debian-$suite-1.tar
 work=$(mktemp -d /var/tmp/loadmaster-deploy.XXXXXX)
-trap 'rm -rf --one-file-system "$work"' EXIT
+planner=""
+# Ends the planner that was started, if any; whether it ended well.
+ended() {
+    local ending=$planner
+    planner=""
+    [[ -n $ending ]] || return 0
+    kill "$ending" 2>/dev/null || true
+    wait "$ending"
+}
+trap 'ended || true; rm -rf --one-file-system "$work"' EXIT
 failed=0
 
 pass() { printf 'ok       %s\n' "$*"; }
@@ -41,7 +50,7 @@ pass "packages are built: $(xargs -n1 basename <<<"$packages" | xargs)"
 
 # What `cargo install` makes answers by itself, anywhere: nothing of the sources is read when it runs.
 installed() {
-    local options=() planner status=1
+    local options=() status=1
     [[ $profile == release ]] || options=(--debug)
     cargo install --quiet --locked "${options[@]}" --path server --target-dir target --root "$work/cargo" || return
     mkdir -m 711 "$work/served" && chmod 711 "$work"
@@ -55,8 +64,7 @@ installed() {
     if [[ -s $work/served/address ]]; then
         (cd / && "$work/cargo/bin/loadmaster" --address "$(<"$work/served/address")" worker list -o json) >/dev/null && status=0
     fi
-    kill "$planner" 2>/dev/null || true
-    wait "$planner" || status=1
+    ended || status=1
     ((status == 0)) || cat "$work/served/log"
     return "$status"
 }

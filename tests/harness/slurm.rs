@@ -80,7 +80,8 @@ impl SlurmCluster {
         if !nix::unistd::geteuid().is_root() {
             return Err("daemons of Slurm that start jobs are root's".to_owned());
         }
-        let folder = tempfile::Builder::new().prefix("ls").tempdir().expect("a folder can be made");
+        // Below /tmp, which another system's root has as its own: nothing is left in that.
+        let folder = tempfile::Builder::new().prefix("ls").tempdir_in("/tmp").expect("a folder can be made");
         let mut cluster =
             Self { daemons: Vec::new(), address: address.to_owned(), variables: Vec::new(), root, folder };
         cluster.write_files();

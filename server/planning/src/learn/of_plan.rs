@@ -1,5 +1,6 @@
 //! What a plan predicted of itself, beside what was measured.
 
+use loadmaster_proto::chunks::stage::ChunkResidency;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::findings::AppliedCorrection;
 use loadmaster_proto::plan::observation::{CopiedStage, Measured};
@@ -84,13 +85,32 @@ fn of_copies(plan: &Plan, copied: &CopiedStage, is_undisturbed: bool) -> Vec<Fig
     let measured = Counters { offload: copied.offload.as_ref(), chunks: copied.chunks.as_ref() };
     let is_predicted = plan.iteration_seconds().is_some() && factor(plan, Quantity::IterationSeconds) == 1.0;
     let has_waits = is_undisturbed && is_predicted;
-    let figures = predicted.beside(measured).into_iter();
-    figures.filter(|figure| has_waits || !matches!(figure.quantity, Quantity::WaitedSeconds(_))).collect()
+    let is_as_planned = has_planned_room(stage, copied);
+    let is_told = |figure: &Figure| match figure.quantity {
+        Quantity::PeakBytes(_) | Quantity::IterationSeconds => true,
+        Quantity::CopiedBytes(_) => is_as_planned,
+        Quantity::WaitedSeconds(_) => is_as_planned && has_waits,
+    };
+    predicted.beside(measured).into_iter().filter(is_told).collect()
+}
+
+/// Whether chunks had the room that they were planned with: in other room they come and leave otherwise than was predicted, which is
+/// an error of what is besides them, not of what moves.
+fn has_planned_room(stage: &PlanStage, copied: &CopiedStage) -> bool {
+    let Some((chunked, measured)) = stage.chunks.as_ref().zip(copied.chunks.as_ref()) else { return true };
+    match chunked.residency {
+        ChunkResidency::Planned(_) => !measured.is_replanned,
+        ChunkResidency::Paged(_) => {
+            stage.chunk_run.as_ref().is_some_and(|planned| planned.other_bytes == measured.other_bytes)
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::bytes::Bytes;
+    use loadmaster_proto::chunks::residency::paged::Paging;
+    use loadmaster_proto::chunks::stage::ChunkedStage;
     use loadmaster_proto::ledger::Ledger;
     use loadmaster_proto::measure::chunked::ChunkRun;
     use loadmaster_proto::measure::offload::{CopyCount, Offload};
@@ -229,5 +249,33 @@ mod tests {
         plan.stages[0].chunk_run = Some(Box::new(run.clone()));
         let copied = [CopiedStage { stage: 0, offload: None, chunks: Some(run) }];
         assert_eq!(quantities(&plan, &measured(Some(1.0)), &copied), [AT_HOST, COPIED, COPIED, WAITED]);
+    }
+
+    /// Chunks that had other room than was planned moved otherwise, for which no prediction of moves is to blame.
+    #[test]
+    fn chunks_in_other_room_are_not_judged_by_what_they_moved() {
+        let mut plan = plan();
+        plan.stages.truncate(1);
+        let run =
+            ChunkRun { host_bytes: Bytes(3), up_bytes: 4, other_bytes: vec![5, 6], ..ChunkRun::default() };
+        plan.stages[0].chunk_run = Some(Box::new(run.clone()));
+        let chunked = loadmaster_samples::chunked(1 << 20);
+        let paged = ChunkResidency::Paged(Paging::AT_NEED);
+        let all = vec![AT_HOST, COPIED, COPIED, WAITED];
+        let replanned = ChunkRun { is_replanned: true, up_bytes: 9, ..run.clone() };
+        let more = ChunkRun { other_bytes: vec![5, 7], up_bytes: 9, ..run.clone() };
+        let planned = ChunkResidency::Planned(Vec::new());
+        for (residency, run, told) in [
+            (&planned, &run, all.clone()),
+            (&planned, &replanned, vec![AT_HOST]),
+            (&planned, &more, all.clone()),
+            (&paged, &run, all),
+            (&paged, &more, vec![AT_HOST]),
+        ] {
+            let own = ChunkedStage { residency: residency.clone(), ..chunked.clone() };
+            plan.stages[0].chunks = Some(Box::new(own));
+            let copied = [CopiedStage { stage: 0, offload: None, chunks: Some(run.clone()) }];
+            assert_eq!(quantities(&plan, &measured(Some(1.0)), &copied), told, "{residency:?}, {run:?}");
+        }
     }
 }

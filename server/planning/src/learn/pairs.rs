@@ -63,8 +63,8 @@ impl Quantity {
         }
     }
 
-    /// Whether a factor may mend its predictions. What is copied, and what of it is at the host, follows from the plan to the byte,
-    /// so that an error is a defect. A wait is what two lanes leave over, often nothing: no factor makes something of that.
+    /// Whether a factor may mend its predictions. What is copied, and what of it is at the host, follows from the plan to the byte: a
+    /// factor would hide what is wrong. A wait is what two lanes leave over, often nothing: no factor makes something of that.
     pub fn is_corrected(self) -> bool {
         match self {
             Self::PeakBytes(ledger) => ledger != Ledger::Host,

@@ -52,6 +52,9 @@ impl Plans {
             asked.sort_by(|(one, _), (other, _)| {
                 other.time.cmp(&one.time).then_with(|| one.source.cmp(&other.source))
             });
+            if asked.len() > MOST_PAIRS {
+                asked.retain(|(_, pair)| !is_exact_copy(pair));
+            }
             let told = if with_pairs { asked.len().min(MOST_PAIRS) } else { 0 };
             if !query.order.is_empty() {
                 // Of pairs that are equal the oldest come first, as in every list.
@@ -63,6 +66,11 @@ impl Plans {
         })
         .await
     }
+}
+
+/// Whether it says no more than its statistics do, that bytes were copied as predicted: where pairs are many, most are that.
+fn is_exact_copy(pair: &Pair) -> bool {
+    matches!(pair.subject.quantity, Quantity::CopiedBytes(_)) && pair.predicted == pair.measured
 }
 
 /// What a filter may ask of a pair.

@@ -213,16 +213,21 @@ impl<'a> Stage<'a> {
             };
             let goes_in_turn = care == Care::Fewest && self.question.order == Order::Gpipe;
             let in_turn = goes_in_turn.then(|| in_turn::fewest(&slots(), room, self.question.stop)).flatten();
-            let tried: Vec<Vec<Action>> = match (exact, in_turn) {
-                (exact, Some(own)) if exact.as_ref().is_none_or(|of| own.plan.seconds < of.plan.seconds) => {
-                    vec![self.again(&choices, &own.plan.choices)]
-                }
-                (Some(exact), _) => vec![self.again(&exact.choices, &exact.plan.choices)],
-                (None, _) => {
+            let in_turn = in_turn
+                .map(|of| of.plan)
+                .filter(|own| exact.as_ref().is_none_or(|of| own.seconds < of.plan.seconds));
+            let tried: Vec<Vec<Action>> = match exact {
+                Some(exact) if in_turn.is_none() => vec![self.again(&exact.choices, &exact.plan.choices)],
+                _ => {
                     let slots = slots();
                     let chosen = match care {
                         Care::Few => vec![few_seconds(&slots, room)?.choices],
-                        Care::Fewest => vec![fewest_seconds(&slots, room)?.choices],
+                        Care::Fewest => {
+                            // Of many slots neither program looks at all choices.
+                            let both = in_turn.into_iter().chain(fewest_seconds(&slots, room));
+                            let best = both.min_by(|one, other| one.seconds.total_cmp(&other.seconds));
+                            vec![best?.choices]
+                        }
                         Care::Least => least_in_turn(&slots, room),
                     };
                     chosen.iter().map(|chosen| self.again(&choices, chosen)).collect()

@@ -73,8 +73,10 @@ impl<'a> ActedPricer<'a> {
 
     /// What of the plan's actions may not be on these nodes, in the first of their ways; none where all may.
     pub(super) fn refused(&self, ways: &Ways<'_>) -> Option<String> {
-        let devices = ways.first()?;
-        let devices: Vec<&[u32]> = devices.iter().map(Vec::as_slice).collect();
+        let firsts = ways.first()?;
+        // Devices that have several stages in turn have the actions of all of them.
+        let devices = firsts.iter().map(Vec::as_slice).cycle();
+        let devices: Vec<&[u32]> = devices.take(self.plan.stages.len()).collect();
         let why = self.writer.check_acts_on(&devices, &self.stages).err()?;
         Some(format!(
             "does memory actions that these nodes do not allow: {why}; give nodes like those of the plan"

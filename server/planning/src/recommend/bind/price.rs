@@ -221,7 +221,7 @@ impl<M: Market> Price for Pricer<'_, M> {
     }
 
     fn work(&self, ways: &Ways<'_>) -> u64 {
-        ways.ranks() as u64
+        (ways.ranks() as u64).saturating_mul(u64::from(self.each))
     }
 
     fn tells_all(&self) -> bool {

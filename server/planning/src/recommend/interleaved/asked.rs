@@ -97,7 +97,7 @@ impl InterleavedQuestion<'_> {
 
     /// # Errors
     /// The launcher starts equally many processes on every node, and all devices are taken, of which nodes have other numbers.
-    fn check_nodes(&self) -> Result<(), Invalid> {
+    pub(super) fn check_nodes(&self) -> Result<(), Invalid> {
         let Self { wish, request, job, .. } = self;
         let numbers: BTreeSet<u32> = job.fleet.nodes.iter().map(|node| node.devices).collect();
         if job.fleet.is_one_node || numbers.len() < 2 || !wish.starts_evenly() {

@@ -90,6 +90,7 @@ impl InterleavedQuestion<'_> {
         }
         let Some(error) = last else {
             // Says why there are no such plans on all of them.
+            self.check_nodes()?;
             return self.fastest(&Room::whole(self)).and_then(|_| Err(RecommendError::Stopped.into()));
         };
         Err(if tried.doubtful.is_none() { error.proven() } else { error.unproven() }.into())

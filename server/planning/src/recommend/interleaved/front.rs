@@ -1,4 +1,4 @@
-//! What less memory costs in time: the whole front where every search below it is, else sampled at some peaks.
+//! What less memory costs in time: the whole front where few steps go down it and each is proven, else sampled at some peaks.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;

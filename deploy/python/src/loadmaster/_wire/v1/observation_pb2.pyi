@@ -166,7 +166,8 @@ class PredictionErrors(google.protobuf.message.Message):
     """Of seconds waited and bytes copied: over which link. Unspecified of everything else."""
     mean_difference: builtins.float
     """Mean of predicted − measured, in seconds or bytes; negative: predicted too low. Set, like the other differences, of seconds
-    waited and bytes copied alone. Bytes copied follow from a plan, so any difference is a defect.
+    waited and bytes copied alone. Bytes copied follow from a plan, so any difference is a defect: chunks that
+    had other room than was planned, and so moved otherwise, are not judged.
     """
     mean_absolute_difference: builtins.float
     """Mean of |predicted − measured|."""

@@ -1072,8 +1072,8 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     each, at most 64. With one device per stage, or uniform grids, on all devices in their order (with OBJECTIVE_MIN_DEVICES
     and OBJECTIVE_MIN_COST on fewer), for every objective, with memory actions, too: a `partitioning` whose actions are
     chosen has the devices that it names, so these two are not for it. The certificate says what is proven; OBJECTIVE_PARETO
-    lists the whole front where all ways to cut were looked at, else a front within up to 32 peaks, with a warning that it is
-    sampled. Such plans are planned, simulated, bound and exported, and not trained; LAUNCHER_MEGATRON,
+    lists the whole front where that has 15 points at most and each is proven, else a front within up to 32 peaks, with a warning
+    that it is sampled. Such plans are planned, simulated, bound and exported, and not trained; LAUNCHER_MEGATRON,
     LAUNCHER_MEGATRON_BRIDGE and LAUNCHER_OTHER take them.
     """
     @property
@@ -1610,7 +1610,9 @@ class ListPredictionErrorsRequest(google.protobuf.message.Message):
     what cannot be 0), difference (predicted − measured), create_time (of what was measured).
     """
     with_pairs: builtins.bool
-    """Answers with the pairs, too: the first 2,000."""
+    """Answers with the pairs, too: the first 2,000. Where there are more, those of bytes that were copied as predicted are left out
+    before others.
+    """
     order_by: builtins.str
     """What the pairs are ordered by, as in ListPlansRequest: `error desc`. Default: newest first."""
     def __init__(

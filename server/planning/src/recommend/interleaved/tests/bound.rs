@@ -1,5 +1,6 @@
 //! What is promised of plans with interleaved stages that are bound to nodes: the seconds that they would have been planned with there.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
@@ -7,7 +8,7 @@ use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::Objective;
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
+use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::seconds;
@@ -84,9 +85,9 @@ fn is_same(one: f64, other: f64) -> bool {
     (one - other).abs() <= 1e-12 * one.abs().max(other.abs())
 }
 
-/// What a stage keeps of some of its layers at the host.
-fn at_host(layers: std::ops::RangeInclusive<usize>) -> StageActions {
-    let swap = Swap { block: Block::Activations, to: Destination::Host, release_after: 0, fetch_before: 0 };
+/// A stage that keeps some of its layers elsewhere.
+fn swapped(layers: RangeInclusive<usize>, to: &Destination) -> StageActions {
+    let swap = Swap { block: Block::Activations, to: to.clone(), release_after: 0, fetch_before: 0 };
     let swapped = layers.map(|layer| Action {
         first_layer: layer,
         last_layer: layer,
@@ -94,6 +95,10 @@ fn at_host(layers: std::ops::RangeInclusive<usize>) -> StageActions {
         deed: Deed::Swap(swap.clone()),
     });
     StageActions { actions: swapped.collect(), ..StageActions::default() }
+}
+
+fn at_host(layers: RangeInclusive<usize>) -> StageActions {
+    swapped(layers, &Destination::Host)
 }
 
 /// In whichever order unlike nodes are given, the fastest of all orders is found: its seconds are those of the fastest plan that was
@@ -143,6 +148,19 @@ fn the_same_devices_take_the_same_seconds() {
         let taken: Vec<u32> = found.stages[..sizes.len() / 2].concat();
         assert_eq!(taken, [0, 1, 2, 3], "{told}");
     }
+}
+
+/// What a later stage of a device parks at another one needs a node that both are on, as what a first one does.
+#[test]
+fn peers_of_later_stages_share_a_node_again() {
+    let to = Destination::Peers(vec![Stripe { stage: 1, share: 10_000 }]);
+    let none = || StageActions::default();
+    let acting = [none(), none(), swapped(2..=2, &to), none()];
+    let (plan, scene) = planned(&[(2, 100_000, 0)], &[1, 1, 1, 1], 1, &acting);
+    let same = bind(&plan, &scene, nodes(&[(2, 100_000, 0)], ROOM)).unwrap();
+    assert!(is_same(same.seconds.unwrap(), seconds(&plan)), "{same:?}");
+    let refused = bind(&plan, &scene, nodes(&[(1, 100_000, 0); 2], ROOM)).unwrap_err().to_string();
+    assert!(refused.contains("blocks go to devices of the same node"), "{refused}");
 }
 
 /// A device has room for all of its stages together, or the first of them is said to lack it.

@@ -11,7 +11,7 @@
 //! behind it had any mixture of its choices, is left out; what a first look with few labels finds is known.
 
 use super::slot::{Level, SlotChoices};
-use super::slots::{Mixture, Slot, SlotPlan, Within};
+use super::slots::{Label, Mixture, Slot, SlotPlan, Within, traced, unbeaten};
 use crate::search::Stop;
 
 /// Most slots that are looked at.
@@ -69,16 +69,6 @@ struct Choice {
     index: usize,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Label {
-    kept: u64,
-    seconds: f64,
-    /// With those of the slots to come.
-    at_least: f64,
-    choice: usize,
-    from: usize,
-}
-
 impl Asked {
     fn of(slots: &[Slot<'_>], bytes: u64) -> Option<Self> {
         let last = slots.last()?;
@@ -98,26 +88,27 @@ impl Asked {
     /// The best choices below so many seconds with at most so many labels of a slot, and seconds that none gets below which was
     /// left out for that; none where it was stopped.
     fn labelled(&self, most: usize, below: f64, stop: &Stop) -> Option<(Option<SlotPlan>, f64)> {
-        let start = Label { kept: 0, seconds: 0.0, at_least: 0.0, choice: 0, from: 0 };
-        let (mut labels, mut left_out) = (vec![vec![start]], f64::INFINITY);
+        let (mut labels, mut left_out) = (vec![vec![Label::START]], f64::INFINITY);
         for (slot, rest) in self.slots.iter().zip(&self.rests[1..]) {
             if stop.is_requested() {
                 return None;
             }
+            // With those of the slots to come.
+            let at_least = |label: &Label| label.seconds + rest.seconds_within(self.bytes - label.kept);
             let mut next = Vec::new();
             for (from, label) in labels.last()?.iter().enumerate() {
                 slot.go_on(from, *label, self.bytes, |label: Label| {
-                    let at_least = label.seconds + rest.seconds_within(self.bytes - label.kept);
-                    if at_least < below {
-                        next.push(Label { at_least, ..label });
+                    if at_least(&label) < below {
+                        next.push(label);
                     }
                 });
             }
             let mut next = unbeaten(next);
             if next.len() > most {
-                next.sort_unstable_by(|a, b| a.at_least.total_cmp(&b.at_least));
-                left_out = left_out.min(next[most].at_least);
-                next.truncate(most);
+                let mut by_bound: Vec<(f64, Label)> = next.iter().map(|of| (at_least(of), *of)).collect();
+                by_bound.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));
+                left_out = left_out.min(by_bound[most].0);
+                next = by_bound.into_iter().take(most).map(|(_, label)| label).collect();
                 next.sort_unstable_by_key(|label| label.kept);
             }
             labels.push(next);
@@ -147,34 +138,8 @@ impl Choices {
             if of.most <= room && of.seconds < least {
                 least = of.seconds;
                 let seconds = label.seconds + of.seconds * self.weight;
-                push(Label { kept: label.kept + of.kept, seconds, choice: of.index, from, ..label });
+                push(Label { kept: label.kept + of.kept, seconds, choice: of.index, from });
             }
         }
     }
-}
-
-/// Labels of more and more bytes and fewer and fewer seconds.
-fn unbeaten(mut labels: Vec<Label>) -> Vec<Label> {
-    labels.sort_unstable_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
-    let mut least = f64::INFINITY;
-    labels.retain(|label| {
-        let is_better = label.seconds < least;
-        least = least.min(label.seconds);
-        is_better
-    });
-    labels
-}
-
-/// The choices that the last label of fewest seconds stands for.
-fn traced(labels: &[Vec<Label>]) -> Option<SlotPlan> {
-    let mut index = labels.last()?.len().checked_sub(1)?;
-    let seconds = labels.last()?.get(index)?.seconds;
-    let mut choices = Vec::with_capacity(labels.len());
-    for labels in labels.iter().skip(1).rev() {
-        let label = labels.get(index)?;
-        choices.push(label.choice);
-        index = label.from;
-    }
-    choices.reverse();
-    Some(SlotPlan { choices, seconds })
 }

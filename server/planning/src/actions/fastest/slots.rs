@@ -28,12 +28,18 @@ pub(super) struct Slot<'a> {
     pub(super) weight: f64,
 }
 
+/// What the slots so far keep together, and their seconds: by the choice of the last of them, behind a label of those before it.
 #[derive(Debug, Clone, Copy)]
-struct Label {
-    kept: u64,
-    seconds: f64,
-    choice: usize,
-    from: usize,
+pub(super) struct Label {
+    pub(super) kept: u64,
+    pub(super) seconds: f64,
+    pub(super) choice: usize,
+    pub(super) from: usize,
+}
+
+impl Label {
+    /// Of no slots.
+    pub(super) const START: Self = Self { kept: 0, seconds: 0.0, choice: 0, from: 0 };
 }
 
 /// Few seconds: the best mixture, rounded; none where no choices fit.
@@ -240,7 +246,7 @@ impl<'a> Within<'a> {
         if self.slots.iter().all(|of| std::ptr::eq(of.0, first.0) && of.1 == first.1) {
             return alike::solved(first, self.slots.len(), self.bytes, below);
         }
-        let mut labels = vec![vec![Label { kept: 0, seconds: 0.0, choice: 0, from: 0 }]];
+        let mut labels = vec![vec![Label::START]];
         for (slot, (level, weight)) in self.slots.iter().enumerate() {
             let rest = self.mixture(slot + 1);
             let mut next = Vec::new();
@@ -253,27 +259,36 @@ impl<'a> Within<'a> {
                     }
                 }
             }
-            next.sort_unstable_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
-            let mut least = f64::INFINITY;
-            next.retain(|label| {
-                let is_better = label.seconds < least;
-                least = least.min(label.seconds);
-                is_better
-            });
-            labels.push(next);
+            labels.push(unbeaten(next));
         }
-        // Fewest bytes come first, fewest seconds last.
-        let mut index = labels.last()?.len().checked_sub(1)?;
-        let seconds = labels.last()?.get(index)?.seconds;
-        let mut choices = Vec::with_capacity(self.slots.len());
-        for labels in labels.iter().skip(1).rev() {
-            let label = labels.get(index)?;
-            choices.push(label.choice);
-            index = label.from;
-        }
-        choices.reverse();
-        Some(SlotPlan { choices, seconds })
+        traced(&labels)
     }
+}
+
+/// Labels of more and more bytes and fewer and fewer seconds.
+pub(super) fn unbeaten(mut labels: Vec<Label>) -> Vec<Label> {
+    labels.sort_unstable_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
+    let mut least = f64::INFINITY;
+    labels.retain(|label| {
+        let is_better = label.seconds < least;
+        least = least.min(label.seconds);
+        is_better
+    });
+    labels
+}
+
+/// The choices that the last label stands for: fewest bytes come first, fewest seconds last.
+pub(super) fn traced(labels: &[Vec<Label>]) -> Option<SlotPlan> {
+    let mut index = labels.last()?.len().checked_sub(1)?;
+    let seconds = labels.last()?.get(index)?.seconds;
+    let mut choices = Vec::with_capacity(labels.len());
+    for labels in labels.iter().skip(1).rev() {
+        let label = labels.get(index)?;
+        choices.push(label.choice);
+        index = label.from;
+    }
+    choices.reverse();
+    Some(SlotPlan { choices, seconds })
 }
 
 /// Bytes that the first of two points saves, and the seconds that it takes more.

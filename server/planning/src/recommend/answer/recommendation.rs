@@ -13,7 +13,9 @@ use super::{baselines, runners_up};
 use crate::cost::Market;
 use crate::fleet::Subset;
 use crate::recommend::ask::Wish;
-use crate::recommend::find::{Candidate, Effort, Inquiry, Job, KnownOrders, attempt, check_mode, solver};
+use crate::recommend::find::{
+    Candidate, DeviceWorth, Effort, Inquiry, Job, KnownOrders, attempt, check_mode, solver,
+};
 use crate::search::Stop;
 
 /// The answer to a wish.
@@ -95,13 +97,6 @@ fn check<M: Market>(market: &M, job: &Job<'_>, wish: &Wish) -> Result<(), Recomm
     if needs_times && !market.has_times() {
         return Err(RecommendError::NoTimes { objective: wish.objective });
     }
-    let is_priced = job
-        .fleet
-        .nodes
-        .iter()
-        .all(|node| job.fleet.kinds.get(node.kind).is_some_and(|kind| kind.hourly_price.is_some()));
-    if wish.objective == Objective::MinCost && !is_priced {
-        return Err(RecommendError::NoPrices { objective: wish.objective });
-    }
+    DeviceWorth { fleet: job.fleet, objective: wish.objective }.check()?;
     check_mode(wish).map_err(RecommendError::Mode)
 }

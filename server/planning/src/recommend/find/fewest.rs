@@ -14,6 +14,7 @@ use super::inquiry::Inquiry;
 use super::rank::rank;
 use super::ranking::{Ranking, settle};
 use super::relaxed::{BestNodes, fewest_devices, least};
+use super::worth::DeviceWorth;
 use crate::cost::Market;
 use crate::recommend::ask::Wish;
 use crate::search::Spanning;
@@ -33,16 +34,7 @@ pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
     let asked = Wish { objective, ..wish.clone() };
     let inquiry = inquiry.with(&asked);
     let subsets = inquiry.subsets();
-    let price = |kind: usize| fleet.kinds.get(kind).and_then(|kind| kind.hourly_price);
-    let worth = |counts: &Vec<u32>| -> f64 {
-        let each = counts.iter().enumerate();
-        each.map(|(kind, &devices)| {
-            let one =
-                if wish.objective == Objective::MinCost { price(kind).unwrap_or(f64::INFINITY) } else { 1.0 };
-            if devices == 0 { 0.0 } else { f64::from(devices) * one }
-        })
-        .sum()
-    };
+    let device_worth = DeviceWorth { fleet, objective: wish.objective };
     let mut tried = SoFar::default();
     // Whatever the nodes, fewer are not enough.
     let Some(fewest) = fewest_devices(inquiry) else {
@@ -55,7 +47,7 @@ pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
         && wish.rules.is_none()
         && inquiry.cuts.pins().is_empty();
     let nodes = BestNodes::of(fleet);
-    let mut sizes = subsets.sizes(worth);
+    let mut sizes = subsets.sizes(|counts| device_worth.of(counts));
     while let Some((worth, counts)) = sizes.next_size() {
         let devices: u32 = counts.iter().sum();
         if devices < fewest {

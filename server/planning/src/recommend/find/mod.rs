@@ -19,6 +19,7 @@
 //! | `mapped` | which of these are best for them, where links between devices are unlike? |
 //! | `on_best_devices` | which plans are wanted once they are on these? |
 //! | `value` | what is it worth? |
+//! | `worth` | what are its devices? |
 
 mod annealed;
 mod any_subset;
@@ -39,6 +40,7 @@ mod ranking;
 mod relaxed;
 mod solve;
 mod value;
+mod worth;
 
 pub(super) use any_subset::{first_fit, on_any_subset};
 pub(super) use attempt::attempt;
@@ -56,3 +58,4 @@ pub(super) use relaxed::fewest_devices;
 pub(super) use relaxed::{BestNodes, least};
 pub(super) use solve::Asked;
 pub(super) use value::{best_value, counted, value};
+pub(super) use worth::DeviceWorth;

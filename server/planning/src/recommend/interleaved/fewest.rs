@@ -2,13 +2,14 @@
 
 use loadmaster_proto::amounts::plural;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::{Objective, PlanShape};
+use loadmaster_proto::plan::objective::PlanShape;
 
 use super::InterleavedQuestion;
 use super::room::{Found, Room};
 use crate::fleet::{Subset, Subsets};
 use crate::recommend::acted::{KnownAlone, Progress, nothing_found, seconds_note};
 use crate::recommend::answer::{QuestionError, RecommendError};
+use crate::recommend::find::DeviceWorth;
 use crate::recommend::plan::NamedPlan;
 use crate::search::Spanning;
 
@@ -21,22 +22,13 @@ impl InterleavedQuestion<'_> {
     /// The fastest plan on the fewest or cheapest devices for which one was found.
     pub(super) fn fewest(&self) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         let (wish, fleet) = (self.wish, self.job.fleet);
-        let objective = wish.objective;
-        let price = |kind: usize| fleet.kinds.get(kind).and_then(|kind| kind.hourly_price);
-        let is_cost = objective == Objective::MinCost;
-        if is_cost && fleet.nodes.iter().any(|node| price(node.kind).is_none()) {
-            return Err(RecommendError::NoPrices { objective }.into());
-        }
-        let worth = |counts: &Vec<u32>| -> f64 {
-            let each = counts.iter().enumerate().filter(|(_, devices)| **devices > 0);
-            let one = |kind| if is_cost { price(kind).unwrap_or(f64::INFINITY) } else { 1.0 };
-            each.map(|(kind, &devices)| f64::from(devices) * one(kind)).sum()
-        };
+        let device_worth = DeviceWorth { fleet, objective: wish.objective };
+        device_worth.check()?;
         // What is left where the search is stopped.
         let spare = self.spare();
         let known = KnownAlone::default();
         let subsets = Subsets::of(fleet, self.cuts, wish.starts_evenly(), wish.keeps_order);
-        let mut sizes = subsets.sizes(worth);
+        let mut sizes = subsets.sizes(|counts| device_worth.of(counts));
         let (mut tried, mut last, mut asked) = (Progress::default(), None, 0);
         while let Some((worth, counts)) = sizes.next_size() {
             let devices: u32 = counts.iter().sum();
@@ -81,8 +73,7 @@ impl InterleavedQuestion<'_> {
             }
         }
         if let Some(found) = spare {
-            let value = if is_cost { found.plan.found.hourly_price } else { None };
-            let value = value.unwrap_or_else(|| found.plan.device_count() as f64);
+            let value = device_worth.of_plan(&found.plan);
             return self.on_fewest(found, tried, value);
         }
         if tried.is_stopped {

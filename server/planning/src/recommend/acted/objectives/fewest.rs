@@ -2,7 +2,7 @@
 
 use loadmaster_proto::amounts::plural;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::{Objective, PlanShape};
+use loadmaster_proto::plan::objective::PlanShape;
 
 use super::impossible::nothing_found;
 use super::proof::{Progress, looked_at, seconds_note};
@@ -10,6 +10,7 @@ use super::room::{Found, Room};
 use super::{ActionsQuestion, QuestionError};
 use crate::fleet::{Subset, Subsets};
 use crate::recommend::answer::RecommendError;
+use crate::recommend::find::DeviceWorth;
 use crate::search::FleetNode;
 
 /// Most choices of devices that are asked about.
@@ -21,17 +22,8 @@ impl ActionsQuestion<'_> {
     /// The fastest plan on the fewest or cheapest devices for which one was found.
     pub(super) fn fewest(&self) -> Result<Plan, QuestionError> {
         let (wish, fleet) = (self.wish, self.job.fleet);
-        let objective = wish.objective;
-        let price = |kind: usize| fleet.kinds.get(kind).and_then(|kind| kind.hourly_price);
-        let is_cost = objective == Objective::MinCost;
-        if is_cost && fleet.nodes.iter().any(|node| price(node.kind).is_none()) {
-            return Err(RecommendError::NoPrices { objective }.into());
-        }
-        let worth = |counts: &Vec<u32>| -> f64 {
-            let each = counts.iter().enumerate().filter(|(_, devices)| **devices > 0);
-            let one = |kind| if is_cost { price(kind).unwrap_or(f64::INFINITY) } else { 1.0 };
-            each.map(|(kind, &devices)| f64::from(devices) * one(kind)).sum()
-        };
+        let device_worth = DeviceWorth { fleet, objective: wish.objective };
+        device_worth.check()?;
         if let Some(error) = self.lacks_layer(&Room::whole(self)) {
             return Err(self.explained(error.into(), &Room::whole(self)));
         }
@@ -39,7 +31,7 @@ impl ActionsQuestion<'_> {
         // What is left where the search is stopped.
         let spare = self.spare();
         let subsets = Subsets::of(fleet, &wish.cuts, wish.starts_evenly(), wish.keeps_order);
-        let mut sizes = subsets.sizes(worth);
+        let mut sizes = subsets.sizes(|counts| device_worth.of(counts));
         let (mut tried, mut last, mut asked) = (Progress::default(), None, 0);
         while let Some((worth, counts)) = sizes.next_size() {
             let devices: u32 = counts.iter().sum();
@@ -68,8 +60,7 @@ impl ActionsQuestion<'_> {
             tried.pass_over(plural(devices, "device"), worth, is_proven);
         }
         if let Some(found) = spare {
-            let value = if is_cost { found.plan.found.hourly_price } else { None };
-            let value = value.unwrap_or_else(|| found.plan.device_count() as f64);
+            let value = device_worth.of_plan(&found.plan);
             return Ok(self.on_fewest(found, tried, value));
         }
         if tried.is_stopped {

@@ -1,0 +1,46 @@
+//! What devices are worth where as few or as cheap ones as possible are asked for.
+
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::Objective;
+
+use crate::recommend::answer::RecommendError;
+use crate::search::Fleet;
+
+/// Devices of a fleet, by how many they are, or by their price of an hour.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::recommend) struct DeviceWorth<'a> {
+    pub(in crate::recommend) fleet: &'a Fleet,
+    pub(in crate::recommend) objective: Objective,
+}
+
+impl DeviceWorth<'_> {
+    fn is_price(&self) -> bool {
+        self.objective == Objective::MinCost
+    }
+
+    fn price(&self, kind: usize) -> Option<f64> {
+        self.fleet.kinds.get(kind)?.hourly_price
+    }
+
+    /// # Errors
+    /// The cheapest are asked for, and nobody knows the price of some.
+    pub(in crate::recommend) fn check(&self) -> Result<(), RecommendError> {
+        if self.is_price() && self.fleet.nodes.iter().any(|node| self.price(node.kind).is_none()) {
+            return Err(RecommendError::NoPrices { objective: self.objective });
+        }
+        Ok(())
+    }
+
+    /// That of so many devices of each kind.
+    pub(in crate::recommend) fn of(&self, counts: &[u32]) -> f64 {
+        let each = counts.iter().enumerate().filter(|(_, devices)| **devices > 0);
+        let one = |kind| if self.is_price() { self.price(kind).unwrap_or(f64::INFINITY) } else { 1.0 };
+        each.map(|(kind, &devices)| f64::from(devices) * one(kind)).sum()
+    }
+
+    /// That of a plan's devices.
+    pub(in crate::recommend) fn of_plan(&self, plan: &Plan) -> f64 {
+        let price = plan.found.hourly_price.filter(|_| self.is_price());
+        price.unwrap_or_else(|| plan.device_count() as f64)
+    }
+}

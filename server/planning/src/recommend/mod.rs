@@ -59,6 +59,8 @@ pub use question::PlanQuestion;
 #[cfg(test)]
 mod brute;
 #[cfg(test)]
+mod on_nodes;
+#[cfg(test)]
 mod scene;
 #[cfg(test)]
 mod tests;

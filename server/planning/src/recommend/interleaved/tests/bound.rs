@@ -1,9 +1,7 @@
 //! What is promised of plans with interleaved stages that are bound to nodes: the seconds that they would have been planned with there.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
-use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::goal::Goal;
@@ -12,35 +10,11 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Stag
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::seconds;
-use crate::fleet::{PlannedFleet, Selection, fleet};
+use crate::recommend::on_nodes::{Node, bind, is_same, nodes, permutations};
 use crate::recommend::scene::Scene;
-use crate::recommend::{BindError, BindQuestion, Bound};
 use crate::search::Stop;
 
-/// A node: its devices, and how fast its network (KB/s) and its way to the host (MB/s) are; 0 where nobody knows the latter.
-type Node = (u32, u32, u32);
-
 const ROOM: u64 = 1 << 30;
-
-/// Nodes whose devices allow so many bytes.
-fn nodes(nodes: &[Node], bytes: u64) -> PlannedFleet {
-    let node = |(index, &(devices, network, host)): (usize, &Node)| {
-        let host = match host {
-            0 => String::new(),
-            rate => format!(", host: {{link: {{bandwidth: {rate}MB/s}}}}"),
-        };
-        format!(
-            "  - {{name: n{index}, kind: cpu, devices: {devices}, link: {{bandwidth: 5GB/s}}, network: {{bandwidth: \
-             {network}KB/s}}{host}}}\n"
-        )
-    };
-    let nodes: String = nodes.iter().enumerate().map(node).collect();
-    let text = format!(
-        "format: loadmaster.cluster/1\nkinds: [{{name: cpu, memory: {bytes}B, usable_memory: {bytes}B}}]\nnodes:\n{nodes}"
-    );
-    let cluster = import(ClusterFormat::Loadmaster, &text, &ImportOptions::default()).unwrap();
-    fleet(&cluster, &Selection::default()).unwrap().with_cluster(cluster)
-}
 
 /// A plan of stages with these layers and this many replicas each, made for the nodes in their order, two stages on each device.
 fn planned(on: &[Node], sizes: &[usize], replicas: u32, actions: &[StageActions]) -> (Plan, Scene) {
@@ -62,27 +36,6 @@ fn planned(on: &[Node], sizes: &[usize], replicas: u32, actions: &[StageActions]
     question.fleet = nodes(on, ROOM);
     let ((_, plan), _) = question.answer(&Stop::default()).unwrap();
     (plan, scene)
-}
-
-fn bind(plan: &Plan, scene: &Scene, fleet: PlannedFleet) -> Result<Bound, BindError> {
-    let question = BindQuestion { plan: plan.clone(), chains: vec![Arc::clone(&scene.chain)], fleet };
-    question.answer(&Stop::default())
-}
-
-fn permutations(of: &[Node]) -> Vec<Vec<Node>> {
-    if of.is_empty() {
-        return vec![Vec::new()];
-    }
-    let of_first = |index: usize| {
-        let mut rest = of.to_vec();
-        let first = rest.remove(index);
-        permutations(&rest).into_iter().map(move |rest| [vec![first], rest].concat())
-    };
-    (0..of.len()).flat_map(of_first).collect()
-}
-
-fn is_same(one: f64, other: f64) -> bool {
-    (one - other).abs() <= 1e-12 * one.abs().max(other.abs())
 }
 
 /// A stage that keeps some of its layers elsewhere.

@@ -1,8 +1,5 @@
 //! What is promised of plans with memory actions that are bound to nodes: the seconds that they would have been planned with.
 
-use std::sync::Arc;
-
-use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::goal::Goal;
@@ -11,28 +8,15 @@ use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
 use loadmaster_proto::training::stage::Partitioning;
 
-use crate::fleet::{PlannedFleet, Selection, fleet};
+use crate::fleet::PlannedFleet;
+use crate::recommend::on_nodes::{self, Node, bind, is_same, permutations};
 use crate::recommend::scene::{LAYERS, Scene};
-use crate::recommend::{BindError, BindQuestion, Bound};
 use crate::search::Stop;
 
 /// Nodes of so many devices each that a search sees no difference between: only their ways to the host differ, in MB/s.
 fn nodes(hosts: &[u32], devices: u32) -> PlannedFleet {
-    let node = |(index, rate): (usize, &u32)| {
-        let host = match rate {
-            0 => String::new(),
-            rate => format!(", host: {{link: {{bandwidth: {rate}MB/s}}}}"),
-        };
-        format!(
-            "  - {{name: n{index}, kind: cpu, devices: {devices}, link: {{bandwidth: 5GB/s}}, network: {{bandwidth: 1GB/s}}{host}}}\n"
-        )
-    };
-    let nodes: String = hosts.iter().enumerate().map(node).collect();
-    let text = format!(
-        "format: loadmaster.cluster/1\nkinds: [{{name: cpu, memory: 1GiB, usable_memory: 1GiB}}]\nnodes:\n{nodes}"
-    );
-    let cluster = import(ClusterFormat::Loadmaster, &text, &ImportOptions::default()).unwrap();
-    fleet(&cluster, &Selection::default()).unwrap().with_cluster(cluster)
+    let all: Vec<Node> = hosts.iter().map(|&host| (devices, 1_000_000, host)).collect();
+    on_nodes::nodes(&all, 1 << 30)
 }
 
 fn swap(layer: usize, to: Destination) -> Action {
@@ -76,28 +60,7 @@ fn planned(
     (plan, scene)
 }
 
-fn bind(plan: &Plan, scene: &Scene, fleet: PlannedFleet) -> Result<Bound, BindError> {
-    let question = BindQuestion { plan: plan.clone(), chains: vec![Arc::clone(&scene.chain)], fleet };
-    question.answer(&Stop::default())
-}
-
 const FREE: CopyPace = CopyPace { host: None, peer: None };
-
-fn permutations(of: &[u32]) -> Vec<Vec<u32>> {
-    if of.is_empty() {
-        return vec![Vec::new()];
-    }
-    let of_first = |index: usize| {
-        let mut rest = of.to_vec();
-        let first = rest.remove(index);
-        permutations(&rest).into_iter().map(move |rest| [vec![first], rest].concat()).collect::<Vec<_>>()
-    };
-    (0..of.len()).flat_map(of_first).collect()
-}
-
-fn same(one: f64, other: f64) -> bool {
-    (one - other).abs() <= 1e-12 * one.abs().max(other.abs())
-}
 
 /// In whichever order nodes are given, whose copies alone tell them apart, the fastest of all orders is found: its seconds are those of
 /// the fastest plan that was made for one of them.
@@ -118,7 +81,7 @@ fn the_fastest_order_is_that_of_the_fastest_plan() {
         let (plan, scene) = planned(nodes(&hosts, 1), schedule, at_hosts(), FREE);
         for order in permutations(&hosts) {
             let found = bind(&plan, &scene, nodes(&order, 1)).unwrap();
-            assert!(same(found.seconds.unwrap(), best), "{schedule}: {:?} against {best}", found.seconds);
+            assert!(is_same(found.seconds.unwrap(), best), "{schedule}: {:?} against {best}", found.seconds);
             assert!(found.is_proven && found.least == found.seconds, "{schedule}");
             assert!(
                 found.notes.iter().any(|note| note.contains("of the cluster, given")),
@@ -136,7 +99,7 @@ fn what_nobody_says_of_copies_is_as_planned() {
     for schedule in [Schedule::OneFOneB, Schedule::Gpipe, Schedule::PipeDream] {
         let (plan, scene) = planned(nodes(&[0; 4], 1), schedule, at_hosts(), pace);
         let again = bind(&plan, &scene, nodes(&[0; 4], 1)).unwrap();
-        assert!(same(again.seconds.unwrap(), plan.iteration_seconds().unwrap()), "{schedule}: {again:?}");
+        assert!(is_same(again.seconds.unwrap(), plan.iteration_seconds().unwrap()), "{schedule}: {again:?}");
         assert!(again.notes.iter().any(|note| note.contains("as planned")), "{:?}", again.notes);
         let faster = bind(&plan, &scene, nodes(&[4_000; 4], 1)).unwrap();
         assert!(faster.seconds < again.seconds, "{schedule}: {faster:?}");
@@ -150,7 +113,7 @@ fn peers_share_a_node_again() {
     let actions = vec![acting(vec![swap(0, peer(1))]), acting(vec![]), acting(vec![swap(3, peer(3))])];
     let (plan, scene) = planned(nodes(&[0; 2], 2), Schedule::OneFOneB, actions, FREE);
     let found = bind(&plan, &scene, nodes(&[0; 3], 2)).unwrap();
-    assert!(same(found.seconds.unwrap(), plan.iteration_seconds().unwrap()), "{found:?}");
+    assert!(is_same(found.seconds.unwrap(), plan.iteration_seconds().unwrap()), "{found:?}");
     let node = |stage: usize| found.stages[stage][0] / 2;
     assert!(node(0) == node(1) && node(2) == node(3) && node(0) != node(2), "{:?}", found.stages);
     let refused = bind(&plan, &scene, nodes(&[0; 4], 1)).unwrap_err().to_string();

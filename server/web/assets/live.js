@@ -43,7 +43,7 @@
     }
     isBusy = true;
     isStale = false;
-    let pause = 200; // What changed meanwhile is seen soon; a planner that does not answer is left alone for a while.
+    let pause = 50; // What changed meanwhile is seen soon; a planner that does not answer is left alone for a while.
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" } });
       if (answer.ok) place(new DOMParser().parseFromString(await answer.text(), "text/html"));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -30,8 +30,8 @@ use crate::planner::{Planner, answer};
 pub(crate) const PATH: &str = "/events";
 /// Browsers that listen at once: each holds a connection.
 const LISTENERS: usize = 64;
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(400);
+/// Time from one look to the next. After one that took long there is none for as long again: others use the planner, too.
+const LOOK: Duration = Duration::from_millis(250);
 /// Time between two signs of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// Rows of a list that are looked at: the newest, and those that are at work. What else becomes of older ones, a label for example,
@@ -130,19 +130,23 @@ fn news(changes: &Changes, heard: Option<u64>) -> Vec<&'static str> {
 /// Looks at the planner while anybody listens, and notes what is not as it was.
 async fn watch_planner(planner: Planner, changes: watch::Sender<Changes>, stop: CancellationToken) {
     let mut seen: Option<[u64; TOPICS.len()]> = None;
+    let mut pause = LOOK;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(pause) => {}
         }
         if changes.receiver_count() == 0 {
             seen = None;
             continue;
         }
+        let begin = Instant::now();
         let looked = tokio::select! {
             () = stop.cancelled() => return,
             looked = look(&planner) => looked,
         };
+        let took = begin.elapsed();
+        pause = LOOK.saturating_sub(took).max(took);
         let now = match looked {
             Ok(now) => now,
             Err(status) => {
@@ -166,49 +170,77 @@ async fn watch_planner(planner: Planner, changes: watch::Sender<Changes>, stop: 
     }
 }
 
-/// What there is to see now, a number for each topic.
+/// What there is to see now, a number for each topic. All are asked for at once: who waits for one of them waits for the slowest alone.
 async fn look(planner: &Planner) -> Result<[u64; TOPICS.len()], Status> {
-    let operations = ListOperationsRequest {
+    let (operations, runs, plans, profiles, workers, observations, bindings) = tokio::try_join!(
+        look_at_operations(planner),
+        look_at_runs(planner),
+        look_at_plans(planner),
+        look_at_profiles(planner),
+        look_at_workers(planner),
+        look_at_observations(planner),
+        look_at_bindings(planner),
+    )?;
+    Ok([operations, runs, plans, profiles, workers, observations, bindings])
+}
+
+async fn look_at_operations(planner: &Planner) -> Result<u64, Status> {
+    let newest = ListOperationsRequest {
         name: "operations".to_owned(),
         page_size: ROWS,
         ..ListOperationsRequest::default()
     };
-    let running = ListOperationsRequest { filter: "done = false".to_owned(), ..operations.clone() };
-    let operations = [
-        answer(planner.operations().list_operations(operations)).await?,
-        answer(planner.operations().list_operations(running)).await?,
-    ];
+    let running = ListOperationsRequest { filter: "done = false".to_owned(), ..newest.clone() };
+    let (mut newest_of, mut running_of) = (planner.operations(), planner.operations());
+    let (newest, running) = tokio::try_join!(
+        answer(newest_of.list_operations(newest)),
+        answer(running_of.list_operations(running)),
+    )?;
+    Ok(digest(&[&newest.encode_to_vec(), &running.encode_to_vec()]))
+}
+
+async fn look_at_runs(planner: &Planner) -> Result<u64, Status> {
     let newest = v1::ListRunsRequest { page_size: ROWS, ..Default::default() };
-    let held =
-        v1::ListRunsRequest { state: v1::run::State::Running.into(), page_size: ROWS, ..Default::default() };
-    let runs = [
-        answer(planner.profiles().list_runs(newest)).await?,
-        answer(planner.profiles().list_runs(held)).await?,
-    ];
+    let held = v1::ListRunsRequest { state: v1::run::State::Running.into(), ..newest.clone() };
+    let (mut newest_of, mut held_of) = (planner.profiles(), planner.profiles());
+    let (newest, held) =
+        tokio::try_join!(answer(newest_of.list_runs(newest)), answer(held_of.list_runs(held)))?;
+    Ok(digest(&[&newest.encode_to_vec(), &held.encode_to_vec()]))
+}
+
+async fn look_at_plans(planner: &Planner) -> Result<u64, Status> {
     let plans = v1::ListPlansRequest { page_size: ROWS, ..Default::default() };
     let mut plans = answer(planner.plans().list_plans(plans)).await?;
-    let of_plans = sorted(plans.plans.iter_mut().map(|plan| &mut plan.labels));
+    let labels = sorted(plans.plans.iter_mut().map(|plan| &mut plan.labels));
+    Ok(digest(&[&plans.encode_to_vec(), labels.as_bytes()]))
+}
+
+async fn look_at_profiles(planner: &Planner) -> Result<u64, Status> {
     let profiles = v1::ListProfilesRequest { page_size: ROWS, ..Default::default() };
     let mut profiles = answer(planner.profiles().list_profiles(profiles)).await?;
-    let of_profiles = sorted(profiles.profiles.iter_mut().map(|profile| &mut profile.labels));
+    let labels = sorted(profiles.profiles.iter_mut().map(|profile| &mut profile.labels));
+    Ok(digest(&[&profiles.encode_to_vec(), labels.as_bytes()]))
+}
+
+async fn look_at_workers(planner: &Planner) -> Result<u64, Status> {
     let workers = v1::ListWorkersRequest { page_size: 1_000, ..Default::default() };
     let mut workers = answer(planner.workers().list_workers(workers)).await?;
     // That a worker is there is no news.
     workers.workers.iter_mut().for_each(|worker| worker.heartbeat_time = None);
+    Ok(digest(&[&workers.encode_to_vec()]))
+}
+
+async fn look_at_observations(planner: &Planner) -> Result<u64, Status> {
     let observations =
         v1::ListObservationsRequest { plan: "plans/-".to_owned(), page_size: ROWS, ..Default::default() };
     let observations = answer(planner.plans().list_observations(observations)).await?;
+    Ok(digest(&[&observations.encode_to_vec()]))
+}
+
+async fn look_at_bindings(planner: &Planner) -> Result<u64, Status> {
     let bindings = v1::ListBindingsRequest { page_size: ROWS, ..Default::default() };
     let bindings = answer(planner.plans().list_bindings(bindings)).await?;
-    Ok([
-        digest(&[&operations[0].encode_to_vec(), &operations[1].encode_to_vec()]),
-        digest(&[&runs[0].encode_to_vec(), &runs[1].encode_to_vec()]),
-        digest(&[&plans.encode_to_vec(), of_plans.as_bytes()]),
-        digest(&[&profiles.encode_to_vec(), of_profiles.as_bytes()]),
-        digest(&[&workers.encode_to_vec()]),
-        digest(&[&observations.encode_to_vec()]),
-        digest(&[&bindings.encode_to_vec()]),
-    ])
+    Ok(digest(&[&bindings.encode_to_vec()]))
 }
 
 /// Labels taken out, in an order: messages write them in any.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the Python package under every Python and protobuf that it is for, in throw-away environments, and prints a line for
-# each. A Python that is not there is named as skipped.
+# Installs the Python package under every Python and protobuf that it is for, in throw-away environments, tests what was
+# installed, and prints a line for each. A Python that is not there is named as skipped.
 #
 #     deploy/python/tests/matrix.sh [--target DIR]
 set -euo pipefail
@@ -13,6 +13,9 @@ protobufs=(4.25.8 5.29.5 6.33.5 7.36.2)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$here/.."
+# pip writes beside what it builds.
+mkdir "$folder/source"
+cp -r pyproject.toml README.md src "$folder/source"
 failed=0
 for version in "${pythons[@]}"; do
     python=
@@ -26,11 +29,13 @@ for version in "${pythons[@]}"; do
         continue
     fi
     "$python" -m venv "$folder/$version"
+    "$folder/$version/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
+        --wheel-dir "$folder/wheels/$version" "$folder/source"
     for protobuf in "${protobufs[@]}"; do
         log=$folder/log
         if "$folder/$version/bin/python" -m pip install --quiet --disable-pip-version-check \
-            "protobuf==$protobuf" grpcio googleapis-common-protos pytest 'setuptools>=70.1' >"$log" 2>&1 &&
-            PYTHONPATH=src PYTHONDONTWRITEBYTECODE=1 LOADMASTER_PROGRAMS=$programs \
+            "$folder/wheels/$version"/loadmaster-*.whl "protobuf==$protobuf" pytest 'setuptools>=70.1' >"$log" 2>&1 &&
+            env -u PYTHONPATH PYTHONDONTWRITEBYTECODE=1 LOADMASTER_PROGRAMS="$programs" \
                 "$folder/$version/bin/python" -m pytest --quiet --ignore tests/test_observe.py >"$log" 2>&1 </dev/null; then
             echo "passed: Python $version, protobuf $protobuf: $(tail -n 1 "$log")"
         else

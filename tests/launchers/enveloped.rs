@@ -34,14 +34,18 @@ pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
         // Others start as many processes on every node.
         let is_free = matches!(target.launcher, Launcher::Other | Launcher::Pipedream);
         let node_ranks = on_nodes(&mut plan, is_free, &mut lots);
-        let is_bound = envelope == Envelope::Ray && lots.below(2) == 0;
+        let settings = settings(envelope, &mut lots);
+        let is_placed = [&settings.required_topology, &settings.preferred_topology, &settings.stage_topology]
+            .iter()
+            .any(|level| !level.is_empty());
+        let is_bound =
+            matches!(envelope, Envelope::Ray | Envelope::Jobset) && !is_placed && lots.below(2) == 0;
         let binding = if is_bound { bound(&mut plan, &node_ranks, &mut lots) } else { Vec::new() };
         share_in_turn(&mut plan);
         let name = PlanName::from_id(format!("drawn-{index}"))?;
-        let settings = settings(envelope, &mut lots);
         let mut wrapping = Wrapping::of(envelope, &name, settings.clone())?;
         if is_bound {
-            wrapping = wrapping.on_binding();
+            wrapping = wrapping.on_binding()?;
         }
         let question = ExportQuestion {
             name: &name,

@@ -26,10 +26,11 @@ def found(
     queue: str,
     seen: set[str] | None = None,
     has_gpus: bool = True,
+    hosts: list[str] | None = None,
 ) -> str | None:
     """What is wrong; a claim that does not hold is said, too."""
     try:
-        return judge.wrong(manifest, node_ranks, launcher, queue, seen, has_gpus)
+        return judge.wrong(manifest, node_ranks, launcher, queue, seen, has_gpus, hosts)
     except AssertionError as error:
         return f"assert: {error}"
 
@@ -51,14 +52,15 @@ def golden() -> list[str]:
         name = str(path.relative_to(GOLDEN))
         count += 1
         has_gpus = asked.get("kinds") != ["cpu"]
-        if wrong := found(path.read_text(), *of, seen, has_gpus):
+        hosts = [host for host, _ in asked.get("binding", [])]
+        if wrong := found(path.read_text(), *of, seen, has_gpus, hosts):
             failures.append(f"{name}: {wrong}")
         for manifest, old, new, says in damages.DAMAGES:
             if manifest != name:
                 continue
             text = path.read_text()
             assert old in text, f"{name} has no {old}"
-            wrong = found(text.replace(old, new), *of, has_gpus=has_gpus)
+            wrong = found(text.replace(old, new), *of, has_gpus=has_gpus, hosts=hosts)
             if wrong is None or not any(word in wrong for word in says.split("|")):
                 failures.append(f"{name} with {new} for {old} is answered with {wrong}")
     print(f"envelopes: {count} golden manifests, {len(damages.DAMAGES)} damaged, {len(failures)} differ; rules of CEL asked:")
@@ -77,7 +79,8 @@ def random(envelope: str, seconds: float) -> list[str]:
         count += 1
         ((name, manifest),) = line["files"].items()
         assert line["command"] == ["kubectl", "apply", "-f", name]
-        if wrong := found(manifest, line["node_ranks"], line["launcher"], line["queue"], seen):
+        hosts = [host for host, _ in line["binding"]]
+        if wrong := found(manifest, line["node_ranks"], line["launcher"], line["queue"], seen, hosts=hosts):
             failures.append(f"{envelope} of {line['launcher']} on {line['node_ranks']}: {wrong}")
     if count == 0:
         failures.append(f"{envelope}: no plan was drawn")

@@ -21,6 +21,8 @@ DAMAGES = [
     ("jobset/stages/jobset.yaml", "podset-slice-required-topology", "podset-preferred-topology", "together"),
     ("jobset/unequal/jobset.yaml", "value: '3'", "value: '2'", "starts node 2"),
     ("jobset/pair/jobset.yaml", "podset-group-name: plan", "podset-group-name: '7'", "group"),
+    ("jobset/bound/jobset.yaml", "hostname: gpu-b7", "hostname: gpu-a3", "for the nodes"),
+    ("jobset/bound/jobset.yaml", "kubernetes.io/hostname", "kubernetes.io/arch", "for the nodes"),
     ("job/megatron/job.yaml", "backoffLimit:", "backofLimit:", "backofLimit"),
     ("job/megatron/job.yaml", "completions: 2", "completions: '2'", "'2'"),
     ("job/megatron/job.yaml", "clusterIP: None", "clusterIP: ''", "service"),

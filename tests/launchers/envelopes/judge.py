@@ -20,8 +20,9 @@ def wrong(
     queue: str,
     seen: set[str] | None = None,
     has_gpus: bool = True,
+    hosts: list[str] | None = None,
 ) -> str | None:
-    """What is wrong with it; None where nothing is."""
+    """What is wrong with it; None where nothing is. With `hosts`, those of a binding, each node of the plan is one of them."""
     documents = list(yaml.load_all(manifest, yaml.CSafeLoader))
     for document in documents:
         if found := schemas.wrong(document, seen):
@@ -32,6 +33,8 @@ def wrong(
     every = [pod for of in sets for pod in of]
     if [pod.gpus for pod in every] != [ranks if has_gpus else 0 for ranks in node_ranks]:
         return f"pods have {[pod.gpus for pod in every]} GPUs, and the plan's nodes {node_ranks} ranks"
+    if [pod.host for pod in every] != (hosts or [""] * len(every)):
+        return f"pods are for the nodes {[pod.host for pod in every]}, and the binding has {hosts}"
     if workload["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name", "") != queue:
         return f"the queue is not {queue}"
     for document in documents:

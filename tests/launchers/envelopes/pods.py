@@ -25,6 +25,8 @@ class Pod:
     container: dict[str, Any]
     first: str
     """The name by which the first pod is found."""
+    host: str
+    """The node that it must be on; empty where any is right."""
 
 
 def of(template: dict[str, Any], first: str, **variables: str) -> Pod:
@@ -33,7 +35,8 @@ def of(template: dict[str, Any], first: str, **variables: str) -> Pod:
     # Ranks on CPUs need none.
     gpus = container.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0)
     annotations = template.get("metadata", {}).get("annotations", {})
-    return Pod(gpus, annotations, own | variables, container, first)
+    host = template["spec"].get("nodeSelector", {}).get("kubernetes.io/hostname", "")
+    return Pod(gpus, annotations, own | variables, container, first, host)
 
 
 def sets(workload: dict[str, Any]) -> list[list[Pod]]:

@@ -7,7 +7,8 @@ use super::manifest::{PORT, Template, metadata, queued, template};
 use super::pods::{Pod, uniform};
 use crate::question::Refused;
 
-pub(super) const KIND: Kind = Kind { file: "job.yaml", rendezvous, sets, objects, ends: true, warnings: &[] };
+pub(super) const KIND: Kind =
+    Kind { file: "job.yaml", rendezvous, sets, objects, ends: true, takes_bindings: false, warnings: &[] };
 
 fn rendezvous(workload: &Workload<'_>) -> String {
     let name = workload.name();

@@ -1,4 +1,5 @@
-//! A `JobSet`: a replicated job for each run of equal nodes, so unequal ones need not be refused.
+//! A `JobSet`: a replicated job for each run of equal nodes, so unequal ones need not be refused. Of a bound plan each node has a job
+//! of its own, which runs there and nowhere else.
 
 use serde_json::{Map, Value, json};
 
@@ -11,12 +12,14 @@ use crate::question::Refused;
 use crate::refusal::StageRefusal;
 
 pub(super) const KIND: Kind =
-    Kind { file: "jobset.yaml", rendezvous, sets, objects, ends: true, warnings: &[] };
+    Kind { file: "jobset.yaml", rendezvous, sets, objects, ends: true, takes_bindings: true, warnings: &[] };
 
 /// Most replicated jobs: their names must stay short.
 const MAX_RUNS: usize = 1_000;
 /// What nodes are told where there are several runs of them: how many are before theirs.
 const FIRST_NODE: &str = "LOADMASTER_FIRST_NODE";
+/// The label of a node that names it.
+const HOST: &str = "kubernetes.io/hostname";
 
 fn rendezvous(workload: &Workload<'_>) -> String {
     let (runs, name) = (runs(&workload.pods), workload.name());
@@ -41,8 +44,8 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
     let runs = runs(pods);
     if runs.len() > MAX_RUNS {
         let why = format!(
-            "has {} changes of nodes along its ranks, and a JobSet gets at most {MAX_RUNS} jobs: recommend one for nodes in order of \
-             their devices",
+            "has {} changes of nodes along its ranks, and a JobSet gets at most {MAX_RUNS} jobs: export it without a binding, or \
+             recommend one for nodes in order of their devices",
             runs.len()
         );
         return Err(vec![StageRefusal::of_plan(why)]);
@@ -53,7 +56,9 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
 fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
     let runs = runs(&workload.pods);
     let has_kinds = workload.pods.windows(2).any(|pair| pair[0].kind != pair[1].kind);
-    let products = if has_kinds { products(&workload.pods)? } else { Default::default() };
+    let is_bound = workload.wrapping.is_bound();
+    // Nodes that are named have the GPUs that they have.
+    let products = if has_kinds && !is_bound { products(&workload.pods)? } else { Default::default() };
     let mut jobs = Vec::new();
     for (at, run) in runs.iter().enumerate() {
         let mut of = Template { container: "train", gpus: run.gpus(), ..Template::default() };
@@ -61,8 +66,10 @@ fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
             of.variables.push((FIRST_NODE, run.first.to_string()));
             of.variables.push(("PET_NPROC_PER_NODE", run.ranks.to_string()));
         }
-        if let Some(product) = products.get(run.kind.as_str()) {
-            of.pod = selector(product);
+        if let Some(host) = &run.host {
+            of.pod = selector(HOST, host);
+        } else if let Some(product) = products.get(run.kind.as_str()) {
+            of.pod = selector(PRODUCT, product);
         }
         jobs.push(json!({
             "name": called(&runs, at),
@@ -80,7 +87,7 @@ fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
     })])
 }
 
-/// Nodes whose GPUs are of a kind.
-fn selector(product: &str) -> Map<String, Value> {
-    Map::from_iter([("nodeSelector".to_owned(), json!({ PRODUCT: product }))])
+/// Nodes that have a label.
+fn selector(label: &str, value: &str) -> Map<String, Value> {
+    Map::from_iter([("nodeSelector".to_owned(), json!({ label: value }))])
 }

@@ -4,6 +4,7 @@ use loadmaster_proto::cluster::device::CPU_KIND;
 use serde_json::Value;
 
 use super::manifest::{self, config_map};
+use super::names;
 use super::pods::{Pod, pods};
 use super::products;
 use super::settings::Wrapping;
@@ -11,11 +12,13 @@ use super::start;
 use super::topology::{Annotations, annotations};
 use crate::exported::{Export, ExportedFile};
 use crate::local_order::placed_by_cluster;
-use crate::question::Refused;
+use crate::question::{Refused, all_or};
 use crate::refusal::StageRefusal;
 
 /// Most bytes of a `ConfigMap`'s data: the API takes objects of 1 MiB, of which its metadata needs some.
 const MAX_FILES: usize = 1_000_000;
+/// Most bytes of any object: those that store them (etcd) take 1.5 MiB, of which controllers need some for what becomes of it.
+const MAX_OBJECT: usize = 1_200_000;
 
 /// A kind of object that runs pods.
 pub(super) struct Kind {
@@ -35,6 +38,8 @@ pub(super) struct Kind {
     pub(super) objects: fn(&Workload<'_>) -> Result<Vec<Value>, Refused>,
     /// Whether pods may end; else those that do are started anew.
     pub(super) ends: bool,
+    /// Whether it can say of each pod on which node it must be.
+    pub(super) takes_bindings: bool,
     /// Warnings of its own.
     pub(super) warnings: &'static [&'static str],
 }
@@ -64,7 +69,8 @@ impl Workload<'_> {
 /// # Errors
 /// The kind cannot hold the plan, or its pods cannot start the launcher.
 pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<Export, Refused> {
-    let pods = pods(&export.ranks)?;
+    let pods = pods(&export.ranks, wrapping.is_bound())?;
+    check_hosts(&pods, kind)?;
     let sets = (kind.sets)(&pods)?;
     let (annotations, warning) = annotations(wrapping.settings(), &pods, &sets)?;
     let workload = Workload { wrapping, export: &export, pods, annotations };
@@ -79,10 +85,23 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     }
     let mut objects = vec![config_map(wrapping.settings(), &files)];
     objects.extend((kind.objects)(&workload)?);
+    if let Some(bytes) =
+        objects.iter().map(|object| object.to_string().len()).find(|&bytes| bytes > MAX_OBJECT)
+    {
+        let why = format!(
+            "has so many nodes that differ that what describes them is {bytes} bytes, and Kubernetes keeps objects of {MAX_OBJECT}: \
+             export it without a binding, or recommend one for equal nodes"
+        );
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
     let file = ExportedFile::new(kind.file, manifest::text(&wrapping.head_line(), &objects));
     let mut warnings = placed_by_cluster(&export.warnings, "Kubernetes");
     warnings.extend(kind.warnings.iter().map(|&warning| warning.to_owned()));
     warnings.extend(warning);
+    if wrapping.is_bound() {
+        let why = "each pod waits until its node of the binding, which the label kubernetes.io/hostname names, has GPUs free";
+        warnings.push(why.to_owned());
+    }
     warnings.extend(devices(&workload)?);
     warnings.push(
         "the image's working folder is the program's, and must be writable: the plan's files are copied into it".to_owned(),
@@ -98,11 +117,33 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     })
 }
 
+/// # Errors
+/// Pods must be on nodes of a binding, and what runs them cannot be told so, or there can be no such node.
+fn check_hosts(pods: &[Pod], kind: &Kind) -> Result<(), Refused> {
+    if !kind.takes_bindings && pods.iter().any(|pod| pod.host.is_some()) {
+        let why = "is bound to nodes, and pods of this envelope are made from one template, which cannot name a node for each: name the \
+                   envelope jobset, or export it without the binding";
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
+    let mut refused = Vec::new();
+    for pod in pods {
+        let Some(host) = pod.host.as_deref().filter(|host| !names::is_host(host)) else { continue };
+        for &stage in &pod.stages {
+            let why = format!(
+                "is on {host:?}, which no node of Kubernetes is called: bind the plan to nodes of its cluster"
+            );
+            refused.push(StageRefusal::of_stage(stage, why));
+        }
+    }
+    all_or(refused)
+}
+
 /// Which devices the plan counts on: a request names the number of GPUs alone.
 ///
 /// # Errors
 /// Of several kinds, some cannot be told apart.
 fn devices(workload: &Workload<'_>) -> Result<Option<String>, Refused> {
+    let is_bound = workload.wrapping.is_bound();
     let mut kinds: Vec<&str> = workload.pods.iter().map(|pod| pod.kind.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
@@ -110,10 +151,11 @@ fn devices(workload: &Workload<'_>) -> Result<Option<String>, Refused> {
         [CPU_KIND] => Some(
             "the plan is for CPUs, and pods ask for no cores and no memory: say in the manifest what each needs".to_owned(),
         ),
-        [kind] if !kind.is_empty() => Some(format!(
+        [kind] if !kind.is_empty() && !is_bound => Some(format!(
             "the plan is for GPUs called {kind:?}, and pods ask for GPUs of any kind: name a queue or a namespace that has such alone"
         )),
         [_] => None,
+        _ if is_bound => None,
         _ => products::warning(&products::products(&workload.pods)?),
     })
 }

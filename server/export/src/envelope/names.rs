@@ -48,6 +48,11 @@ pub(super) fn level(field: &str, key: &str) -> Result<(), Invalid> {
     is_right.then_some(()).ok_or_else(|| refused(field, key, rule))
 }
 
+/// Whether it can be what a node's label calls its host.
+pub(super) fn is_host(name: &str) -> bool {
+    is_key(name)
+}
+
 /// An image: what registries make of it is theirs to say.
 pub(super) fn image(field: &str, image: &str) -> Result<(), Invalid> {
     let is_right = (1..=MAX_IMAGE).contains(&image.len()) && image.chars().all(|c| c.is_ascii_graphic());
@@ -66,7 +71,7 @@ fn is_label(text: &str, most: usize) -> bool {
         && text.bytes().all(is_within)
 }
 
-/// The part of a label's key behind its domain.
+/// The part of a label's key behind its domain, or a label's value.
 fn is_key(name: &str) -> bool {
     let is_end = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let is_within = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);

@@ -17,6 +17,8 @@ pub(super) struct Pod {
     pub(super) kind: String,
     /// Stages with ranks on it.
     pub(super) stages: BTreeSet<usize>,
+    /// The node of a binding that it must be on; none where any of its kind does.
+    pub(super) host: Option<String>,
 }
 
 /// Equal pods that follow each other.
@@ -30,6 +32,8 @@ pub(super) struct PodRun {
     pub(super) ranks: usize,
     /// What their devices are called.
     pub(super) kind: String,
+    /// The node that its only pod must be on.
+    pub(super) host: Option<String>,
 }
 
 impl PodRun {
@@ -39,12 +43,13 @@ impl PodRun {
     }
 }
 
-/// The pods of ranks. Where nodes have no names, all ranks are taken to be on one.
+/// The pods of ranks, each on the node that its ranks name where they `are_bound`. Where nodes have no names, all ranks are taken to be
+/// on one.
 ///
 /// # Errors
 /// Stages of which a node holds ranks that do not follow its others, or GPUs of another kind: processes of a pod are numbered one
 /// behind the other, and its GPUs are asked for by one name.
-pub(super) fn pods(ranks: &[RankPlace]) -> Result<Vec<Pod>, Refused> {
+pub(super) fn pods(ranks: &[RankPlace], are_bound: bool) -> Result<Vec<Pod>, Refused> {
     let mut pods: Vec<(&str, Pod)> = Vec::new();
     let mut refused: Vec<StageRefusal> = Vec::new();
     let mut refuse = |stage, why: String| {
@@ -76,20 +81,34 @@ pub(super) fn pods(ranks: &[RankPlace]) -> Result<Vec<Pod>, Refused> {
                 );
                 refuse(place.stage, why);
             }
-            _ => pods.push((node, Pod { ranks: 1, kind: kind.to_owned(), stages: [place.stage].into() })),
+            _ => {
+                let host = are_bound.then(|| node.to_owned());
+                pods.push((
+                    node,
+                    Pod { ranks: 1, kind: kind.to_owned(), stages: [place.stage].into(), host },
+                ));
+            }
         }
     }
     all_or(refused)?;
     Ok(pods.into_iter().map(|(_, pod)| pod).collect())
 }
 
-/// Runs of equal pods.
+/// Runs of equal pods. Those that must be on nodes of their own are not equal.
 pub(super) fn runs(pods: &[Pod]) -> Vec<PodRun> {
     let mut runs: Vec<PodRun> = Vec::new();
     for (at, pod) in pods.iter().enumerate() {
         match runs.last_mut() {
-            Some(run) if (run.ranks, &run.kind) == (pod.ranks, &pod.kind) => run.count += 1,
-            _ => runs.push(PodRun { first: at, count: 1, ranks: pod.ranks, kind: pod.kind.clone() }),
+            Some(run) if (run.ranks, &run.kind, &run.host) == (pod.ranks, &pod.kind, &pod.host) => {
+                run.count += 1
+            }
+            _ => runs.push(PodRun {
+                first: at,
+                count: 1,
+                ranks: pod.ranks,
+                kind: pod.kind.clone(),
+                host: pod.host.clone(),
+            }),
         }
     }
     runs

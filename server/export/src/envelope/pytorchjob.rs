@@ -9,8 +9,15 @@ use super::manifest::{Template, queued, template};
 use super::pods::{Pod, uniform};
 use crate::question::Refused;
 
-pub(super) const KIND: Kind =
-    Kind { file: "pytorchjob.yaml", rendezvous, sets, objects, ends: true, warnings: &[] };
+pub(super) const KIND: Kind = Kind {
+    file: "pytorchjob.yaml",
+    rendezvous,
+    sets,
+    objects,
+    ends: true,
+    takes_bindings: false,
+    warnings: &[],
+};
 
 const REMEDY: &str = "name the envelope jobset, or recommend a plan for equal nodes";
 

@@ -44,7 +44,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
         };
         return Err(vec![StageRefusal::of_plan(why)]);
     };
-    let pods = pods(&export.ranks)?;
+    let pods = pods(&export.ranks, false)?;
     let on_cpus = pods.iter().filter(|pod| pod.kind == CPU_KIND).count();
     if ![0, pods.len()].contains(&on_cpus) {
         let why = "has ranks on CPUs and others on GPUs, and each is an actor that takes one of the same: recommend one for a single kind";

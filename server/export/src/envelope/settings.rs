@@ -92,8 +92,17 @@ impl Wrapping {
     }
 
     /// The same for a plan whose devices are those of a binding: its ranks are to be on them, and on no others.
-    pub fn on_binding(self) -> Self {
-        Self { is_bound: true, ..self }
+    ///
+    /// # Errors
+    /// A level of a topology, by which nodes would be chosen.
+    pub fn on_binding(self) -> Result<Self, Invalid> {
+        for (field, level) in self.settings.fields() {
+            if field.ends_with("_topology") && !level.is_empty() {
+                let why = "is given with a binding, which names the nodes: leave one of them out";
+                return Err(Invalid::field(format!("envelope_options.{field}"), why));
+            }
+        }
+        Ok(Self { is_bound: true, ..self })
     }
 
     pub(super) fn is_bound(&self) -> bool {

@@ -16,6 +16,7 @@ pub(super) const KIND: Kind = Kind {
     sets,
     objects,
     ends: true,
+    takes_bindings: false,
     warnings: &["the cluster must have Kubeflow Trainer's ClusterTrainingRuntime torch-distributed"],
 };
 

@@ -103,7 +103,7 @@ fn check(envelope: &str, golden: &Path) -> Result<(), String> {
     let mut wrapping =
         Wrapping::of(envelope, &name, settings(&asked.settings)?).map_err(|why| why.to_string())?;
     if !asked.binding.is_empty() {
-        wrapping = wrapping.on_binding();
+        wrapping = wrapping.on_binding().map_err(|why| why.to_string())?;
     }
     let made =
         export(&question).and_then(|made| wrap(made, &wrapping)).map_err(|refusal| refusal.to_string())?;

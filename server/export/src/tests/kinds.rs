@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_yaml_ng::Value;
 
 use super::case;
-use super::envelopes::place;
+use super::envelopes::{bind, place};
 use crate::{
     Envelope, EnvelopeSettings, Export, ExportQuestion, Refusal, Target, Variant, Wrapping, export, wrap,
 };
@@ -38,15 +38,23 @@ fn wrapped_as(
     )
 }
 
+fn on_binding(wrapping: Wrapping) -> Wrapping {
+    wrapping.on_binding().unwrap()
+}
+
 /// What each replicated job's nodes are labelled with.
 fn products(made: &Export) -> Vec<Option<String>> {
+    labels(made, "nvidia.com/gpu.product")
+}
+
+fn labels(made: &Export, label: &str) -> Vec<Option<String>> {
     let documents = serde_yaml_ng::Deserializer::from_str(&made.files[0].contents);
     let documents: Vec<Value> =
         documents.map(|document| serde::Deserialize::deserialize(document).unwrap()).collect();
     let jobs = documents[1]["spec"]["replicatedJobs"].as_sequence().unwrap().iter();
     let product = |job: &Value| {
         let pod = &job["template"]["spec"]["template"]["spec"];
-        pod["nodeSelector"]["nvidia.com/gpu.product"].as_str().map(str::to_owned)
+        pod["nodeSelector"][label].as_str().map(str::to_owned)
     };
     jobs.map(product).collect()
 }
@@ -109,20 +117,86 @@ fn ray_tells_kinds_apart_where_a_binding_does() {
     assert!(unbound.contains("bind it to nodes of Ray"), "{unbound}");
     let script =
         |made: Export| made.files.into_iter().find(|file| file.name == "loadmaster_ray.py").unwrap().contents;
-    let bound = wrapped_as(&kinds, Envelope::Ray, Wrapping::on_binding).unwrap();
+    let bound = wrapped_as(&kinds, Envelope::Ray, on_binding).unwrap();
     assert!(bound.warnings.iter().any(|warning| warning.contains("all GPUs of the binding's nodes")));
     let bound = script(bound);
     assert!(bound.contains("\nBINDING = [[\"node0\", [\"0\"]], [\"node1\", [\"0\"]]]\n"), "{bound}");
     let alike = script(wrapped(&kinds[..1], Envelope::Ray).unwrap());
     assert!(alike.contains("\nBINDING = []\n"), "{alike}");
     // Slots of a CPU have no names that a program would know.
-    let cpus = script(wrapped_as(&[CPU_KIND], Envelope::Ray, Wrapping::on_binding).unwrap());
+    let cpus = script(wrapped_as(&[CPU_KIND], Envelope::Ray, on_binding).unwrap());
     assert!(cpus.contains("\nBINDING = [[\"node0\", []]]\n"), "{cpus}");
-    let both = wrapped_as(&[CPU_KIND, "NVIDIA A100"], Envelope::Ray, Wrapping::on_binding).unwrap_err();
+    let both = wrapped_as(&[CPU_KIND, "NVIDIA A100"], Envelope::Ray, on_binding).unwrap_err();
     assert!(both.to_string().contains("on CPUs and others on GPUs"), "{both}");
 }
 
+/// Of a bound plan, every pod must be on its node of the binding, whatever kind of GPU that has; templates of several pods cannot say so.
+#[test]
+fn pods_of_a_bound_plan_are_for_its_nodes() {
+    // The second and third kind share what discovery would call them.
+    let kinds = ["NVIDIA H100", "A100 (40GB)", "A100 [40GB]", CPU_KIND];
+    let made = wrapped_as(&kinds, Envelope::Jobset, on_binding).unwrap();
+    let hosts = ["node0", "node1", "node2", "node3"].map(|host| Some(host.to_owned()));
+    assert_eq!(labels(&made, "kubernetes.io/hostname"), hosts);
+    assert_eq!(products(&made), [None, None, None, None]);
+    let told = made.warnings.join("\n");
+    assert!(told.contains("node of the binding") && !told.contains("discovery"), "{told}");
+    // Where nobody chose nodes, equal ones stay one set, and none is named.
+    let unbound = wrapped(&kinds[..1].repeat(3), Envelope::Jobset).unwrap();
+    assert_eq!(labels(&unbound, "kubernetes.io/hostname"), [None]);
+    assert!(!unbound.warnings.join("\n").contains("binding"));
+    for envelope in Envelope::ALL.into_iter().filter(|envelope| envelope.is_kubernetes()) {
+        let one = wrapped_as(&["A100"], envelope, on_binding);
+        if envelope == Envelope::Jobset {
+            assert_eq!(labels(&one.unwrap(), "kubernetes.io/hostname"), [Some("node0".to_owned())]);
+        } else {
+            let why = one.unwrap_err().to_string();
+            assert!(why.contains("name the envelope jobset"), "{why}");
+        }
+    }
+}
+
+#[test]
+fn levels_of_a_topology_are_refused_where_a_binding_names_the_nodes() {
+    let plan = PlanName::from_id("some").unwrap();
+    let level = || "example.com/rack".to_owned();
+    let image = EnvelopeSettings { image: "train:1".to_owned(), ..EnvelopeSettings::default() };
+    let asked = [
+        ("required_topology", EnvelopeSettings { required_topology: level(), ..image.clone() }),
+        ("preferred_topology", EnvelopeSettings { preferred_topology: level(), ..image.clone() }),
+        ("stage_topology", EnvelopeSettings { stage_topology: level(), ..image }),
+    ];
+    for (field, settings) in asked {
+        let why =
+            Wrapping::of(Envelope::Jobset, &plan, settings).unwrap().on_binding().unwrap_err().to_string();
+        assert!(why.contains(&format!("envelope_options.{field}")) && why.contains("binding"), "{why}");
+    }
+}
+
 proptest! {
+    /// Hosts of bindings are what values of labels can be, or the stage that is on another is named.
+    #[test]
+    fn every_host_is_a_label_or_refused_by_its_stage(host in "[a-zA-Z0-9._:-]{0,4}|[a-z.]{60,66}") {
+        let case = case(vec![1; 2], 1.into(), 1.into());
+        let (mut plan, model) = (case.plan(), case.model());
+        bind(&mut plan, &[("first".to_owned(), vec!["0".to_owned()]), (host.clone(), vec!["3".to_owned()])]);
+        let name = PlanName::from_id("some").unwrap();
+        let target = Target::of(Launcher::Other, "").unwrap();
+        let settings = EnvelopeSettings { image: "train:1".to_owned(), ..EnvelopeSettings::default() };
+        let wrapping = Wrapping::of(Envelope::Jobset, &name, settings).unwrap().on_binding().unwrap();
+        let (model, variant) = (Some(&model), Variant::Usual);
+        let made = export(&ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant });
+        let made = wrap(made.unwrap(), &wrapping);
+        let value = regex_lite::Regex::new("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$").unwrap();
+        if host.len() <= 63 && value.is_match(&host) {
+            let hosts = labels(&made.unwrap(), "kubernetes.io/hostname");
+            prop_assert_eq!(hosts, [Some("first".to_owned()), Some(host)]);
+        } else {
+            let stages = made.unwrap_err().stages;
+            prop_assert!(stages.iter().all(|refused| refused.stage == Some(1)), "{:?}", stages);
+        }
+    }
+
     /// Whatever they are called: each kind has a value of its own that the API takes, or a refusal names one.
     #[test]
     fn every_kind_has_a_label_of_its_own(kinds in proptest::collection::btree_set("[ A-Ca-c0-1()._-]{1,4}|.{60,70}", 2..5)) {

@@ -40,7 +40,7 @@ impl Plans {
             let binding = BindingName::parse("binding", binding)?;
             let bound = self.store.get_binding(&binding).await?.content;
             put_on(&mut record.content, &name, &binding, bound)?;
-            wrapping = wrapping.on_binding();
+            wrapping = wrapping.on_binding()?;
         }
         let (target, named) = target(&record, named, &request.launcher_version)?;
         let subject = self.store.get_subject(&record.content.model).await?;

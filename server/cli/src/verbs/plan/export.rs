@@ -33,6 +33,7 @@ pub(crate) struct ExportPlan {
     variant: Option<v1::ExportVariant>,
 
     /// On the devices of this binding, `bindings/ID` or the id alone, which `plan bind` made. Default: those planned with.
+    /// Of the envelopes of Kubernetes jobset takes one: each node gets a job of its own.
     #[arg(long, value_name = "NAME", value_parser = parse::binding)]
     binding: Option<String>,
 

@@ -253,7 +253,9 @@ class ExportPlanRequest(google.protobuf.message.Message):
     envelope: global___Envelope.ValueType
     """What starts its processes, of those that ListExporters names. Default: the launcher's own command."""
     binding: builtins.str
-    """On these devices: `bindings/{binding}`, of this plan. Default: on those that were planned with."""
+    """On these devices: `bindings/{binding}`, of this plan. Default: on those that were planned with. A JobSet gets a job for each node
+    of a binding; the other envelopes of Kubernetes make pods from one template and refuse one.
+    """
     @property
     def envelope_options(self) -> global___EnvelopeOptions:
         """Of an envelope of Kubernetes."""

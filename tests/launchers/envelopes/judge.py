@@ -153,7 +153,8 @@ def numbers(
             return 1, 0, found.num_gpus, "", ""
         lines = [line for line in files[found.hostfile].splitlines() if not line.startswith("#")]
         slots = [int(line.partition("slots=")[2]) for line in lines]
-        assert found.no_ssh and len(slots) == found.num_nodes and slots[found.node_rank] == found.num_gpus
+        # Of a node's slots it takes the first ones: there are more where a binding has others of its GPUs.
+        assert found.no_ssh and len(slots) == found.num_nodes and slots[found.node_rank] >= found.num_gpus
         return found.num_nodes, found.node_rank, found.num_gpus, found.master_addr, found.master_port
     assert words[:2] == ["accelerate", "launch"], words
     said = yaml.safe_load(files["accelerate.yaml"])

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-/// Documents that name files and folders of the repository.
+/// Documents that name files and folders of the repository, besides the guide's pages.
 const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy/errors.md"];
+/// The guide's pages.
+const GUIDE: &str = "deploy/guide";
 
 /// Where a short path may begin: `planning/learn/` is `server/planning/src/learn/`.
 const ROOTS: [&str; 14] = [
@@ -43,11 +45,67 @@ fn is_there(path: &str) -> bool {
         || short.is_some_and(|path| root.join(path).exists())
 }
 
+/// The guide's pages, from the root.
+fn pages() -> Vec<String> {
+    let entries = std::fs::read_dir(root().join(GUIDE)).unwrap();
+    let pages: Vec<String> =
+        entries.map(|entry| format!("{GUIDE}/{}", entry.unwrap().file_name().to_str().unwrap())).collect();
+    assert!(pages.len() > 5, "{pages:?}");
+    pages
+}
+
+fn documents() -> Vec<String> {
+    DOCUMENTS.into_iter().map(str::to_owned).chain(pages()).collect()
+}
+
+/// Where links to other documents, pictures and headings lead.
+fn links(text: &str) -> Vec<&str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    targets.filter(|target| !target.starts_with("http")).collect()
+}
+
+/// What a heading is called in links to it.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |line: &str| {
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter(|&c| c.is_alphanumeric() || " -_".contains(c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// Links lead somewhere, from whichever folder a document is in, and every page of the guide is found from the README.
+#[test]
+fn documents_link_to_what_is_there() {
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let mut checked = 0;
+    for document in documents() {
+        let path = root().join(&document);
+        for link in links(&read(&path)) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{document} links to {link}");
+            assert!(
+                heading.is_empty() || anchors(&read(&target)).iter().any(|anchor| anchor == heading),
+                "{document} links to {link}, a heading that is not there"
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked > 40, "only {checked} links were found");
+    let readme = read(&root().join("README.md"));
+    let linked = links(&readme);
+    for page in pages() {
+        assert!(linked.contains(&page.as_str()), "the README has no link to {page}");
+    }
+}
+
 #[test]
 fn documents_name_files_that_are_there() {
     let mut checked = 0;
-    for document in DOCUMENTS {
-        let text = std::fs::read_to_string(root().join(document)).unwrap();
+    for document in documents() {
+        let text = std::fs::read_to_string(root().join(&document)).unwrap();
         let missing: Vec<&str> = paths(&text).into_iter().filter(|path| !is_there(path)).collect();
         assert!(missing.is_empty(), "{document} names {missing:?}");
         checked += paths(&text).len();

@@ -1,4 +1,4 @@
-//! What was measured on a real GPU, kept as a document: what the README says of it is what it says.
+//! What was measured on a real GPU, kept as a document: what `deploy/guide/accuracy.md` says of it is what it says.
 
 use serde::Deserialize;
 
@@ -60,31 +60,33 @@ fn time(milliseconds: f64) -> String {
     if milliseconds >= 1e3 { format!("{:.2} s", milliseconds / 1e3) } else { format!("{milliseconds:.1} ms") }
 }
 
-/// Every plan that was measured is a row of the README's tables, errors computed from what was measured; and each is of a
+/// Every plan that was measured is a row of the page's tables, errors computed from what was measured; and each is of a
 /// profile whose options are told.
 #[test]
-fn what_the_readme_says_of_a_gpu_is_what_was_measured() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+fn what_the_page_says_of_a_gpu_is_what_was_measured() {
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/guide/accuracy.md")).unwrap();
     for document in [include_str!("h100.json"), include_str!("h100_chunks.json")] {
         let measured: Measured = serde_json::from_str(document).unwrap();
         for of in &measured.plans {
             let row = of.row();
-            assert!(readme.contains(&row), "{row}");
+            assert!(page.contains(&row), "{row}");
             assert!(measured.profiles.contains_key(&of.model), "{}", of.model);
         }
         let is_of =
             |line: &str| measured.profiles.keys().any(|model| line.starts_with(&format!("| {model} |")));
-        assert_eq!(readme.lines().filter(|line| is_of(line)).count(), measured.plans.len());
+        assert_eq!(page.lines().filter(|line| is_of(line)).count(), measured.plans.len());
     }
 }
 
-/// Every rule that trained on a GPU is a row of the README, and the ratios behind the table are those of the measured seconds.
+/// Every rule that trained on a GPU is a row of the page, and the ratios behind the table are those of the measured seconds.
 #[test]
-fn what_the_readme_says_of_rules_on_a_gpu_is_what_was_measured() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+fn what_the_page_says_of_rules_on_a_gpu_is_what_was_measured() {
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/guide/accuracy.md")).unwrap();
     let Compared { rules } = serde_json::from_str(include_str!("h200_rules.json")).unwrap();
     for of in &rules {
-        assert!(readme.contains(&of.row()), "{}", of.row());
+        assert!(page.contains(&of.row()), "{}", of.row());
     }
     let measured = |name: &str| {
         let of = rules.iter().find(|of| of.rule.starts_with(name)).unwrap();
@@ -94,7 +96,7 @@ fn what_the_readme_says_of_rules_on_a_gpu_is_what_was_measured() {
         ["static", "PatrickStar's mode, Belady"].map(|of| measured(of) / measured("ours"));
     let told =
         format!("{faster:.2} times as fast as static and {fastest:.2} times as fast as PatrickStar's mode");
-    assert!(readme.contains(&told), "{told}");
+    assert!(page.contains(&told), "{told}");
 }
 
 impl Rule {

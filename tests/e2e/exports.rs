@@ -237,7 +237,7 @@ fn an_envelope_holds_what_the_launcher_needs() {
         &planner,
         &[&["plan", "export", name, "--launcher", "deepspeed", "--to", to][..], &options].concat(),
     );
-    assert_eq!(made["command"], serde_json::json!(["kubectl", "apply", "-f", "job.yaml"]));
+    assert_eq!(made["command"], serde_json::json!(["kubectl", "apply", "--server-side", "-f", "job.yaml"]));
     assert_eq!(made["ranks"], plain["ranks"]);
     let manifest = fs::read_to_string(folder.path().join("job.yaml")).expect("the manifest is there");
     let said = [

@@ -29,8 +29,12 @@ for version in "${pythons[@]}"; do
         continue
     fi
     "$python" -m venv "$folder/$version"
-    "$folder/$version/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
-        --wheel-dir "$folder/wheels/$version" "$folder/source"
+    if ! "$folder/$version/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
+        --wheel-dir "$folder/wheels/$version" "$folder/source"; then
+        echo "FAILED: Python $version: it makes no wheel"
+        failed=1
+        continue
+    fi
     for protobuf in "${protobufs[@]}"; do
         log=$folder/log
         if "$folder/$version/bin/python" -m pip install --quiet --disable-pip-version-check \

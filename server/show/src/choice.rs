@@ -112,7 +112,7 @@ choices! {
     }
     v1::Envelope {
         Torchrun: "The launcher's own command on each node",
-        Jobset: "A JobSet: a replicated job for each run of equal nodes",
+        Jobset: "A JobSet: a replicated job for each run of equal nodes, or each node of a binding",
         Trainjob: "A TrainJob of Kubeflow Trainer 2",
         Pytorchjob: "A PyTorchJob of Kubeflow's training operator",
         Leaderworkerset: "A LeaderWorkerSet of one group",

@@ -30,8 +30,10 @@ use crate::planner::{Planner, answer};
 pub(crate) const PATH: &str = "/events";
 /// Browsers that listen at once: each holds a connection.
 const LISTENERS: usize = 64;
-/// Time from one look to the next. After one that took long there is none for as long again: others use the planner, too.
+/// Time from one look to the next. After one that took long there is none for as long again, up to [`REST`]: others use the planner, too.
 const LOOK: Duration = Duration::from_millis(250);
+/// Longest time without a look.
+const REST: Duration = Duration::from_secs(2);
 /// Time between two signs of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// Rows of a list that are looked at: the newest, and those that are at work. What else becomes of older ones, a label for example,
@@ -137,7 +139,7 @@ async fn watch_planner(planner: Planner, changes: watch::Sender<Changes>, stop: 
             () = tokio::time::sleep(pause) => {}
         }
         if changes.receiver_count() == 0 {
-            seen = None;
+            (seen, pause) = (None, LOOK);
             continue;
         }
         let begin = Instant::now();
@@ -146,7 +148,7 @@ async fn watch_planner(planner: Planner, changes: watch::Sender<Changes>, stop: 
             looked = look(&planner) => looked,
         };
         let took = begin.elapsed();
-        pause = LOOK.saturating_sub(took).max(took);
+        pause = LOOK.saturating_sub(took).max(took.min(REST));
         let now = match looked {
             Ok(now) => now,
             Err(status) => {

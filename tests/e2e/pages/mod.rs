@@ -269,19 +269,24 @@ async fn an_export_is_for_the_devices_and_in_the_envelope_that_were_chosen() {
 
     // As a browser writes what a form says: also what was left as it is.
     let chosen =
-        format!("?version=&binding={}&envelope=job&image=train%3A1&queue=", binding.replace('/', "%2F"));
-    let job = get(&pages, &format!("{path}{chosen}")).await;
-    assert_eq!(job.status, 200, "{}", job.body);
+        format!("?version=&binding={}&envelope=jobset&image=train%3A1&queue=", binding.replace('/', "%2F"));
+    let jobset = get(&pages, &format!("{path}{chosen}")).await;
+    assert_eq!(jobset.status, 200, "{}", jobset.body);
     for part in [
-        "<option value=\"job\" selected>",
+        "<option value=\"jobset\" selected>",
         &format!("<option value=\"{binding}\" selected>"),
         "<input name=\"image\" value=\"train:1\"",
-        "<h2>job.yaml</h2>",
-        "kind: Job",
+        "<h2>jobset.yaml</h2>",
+        "kind: JobSet",
+        "kubernetes.io/hostname: left",
+        "kubernetes.io/hostname: right",
         &binding,
     ] {
-        assert!(job.body.contains(part), "{part}: {}", job.body);
+        assert!(jobset.body.contains(part), "{part}: {}", jobset.body);
     }
+    // Pods of one template are on no nodes of their own.
+    let job = get(&pages, &format!("{path}{}", chosen.replace("jobset", "job"))).await;
+    assert!(job.body.contains("name the envelope jobset") && !job.body.contains("job.yaml"), "{}", job.body);
 
     // What is wrong is said above a form that still has it.
     for (wrong, why) in [

@@ -78,7 +78,7 @@ def random(envelope: str, seconds: float) -> list[str]:
         line = json.loads(text)
         count += 1
         ((name, manifest),) = line["files"].items()
-        assert line["command"] == ["kubectl", "apply", "-f", name]
+        assert line["command"] == ["kubectl", "apply", "--server-side", "-f", name]
         hosts = [host for host, _ in line["binding"]]
         if wrong := found(manifest, line["node_ranks"], line["launcher"], line["queue"], seen, hosts=hosts):
             failures.append(f"{envelope} of {line['launcher']} on {line['node_ranks']}: {wrong}")

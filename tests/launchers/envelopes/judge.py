@@ -11,6 +11,8 @@ import yaml
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 KEY = re.compile(r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 KUEUE = "kueue.x-k8s.io/podset-"
+POD_SETS = 18
+"""Most that a Workload of Kueue has (`jobframework.MaxPodSets`)."""
 
 
 def wrong(
@@ -37,6 +39,8 @@ def wrong(
         return f"pods are for the nodes {[pod.host for pod in every]}, and the binding has {hosts}"
     if workload["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name", "") != queue:
         return f"the queue is not {queue}"
+    if queue and len(sets) > POD_SETS:
+        return f"Kueue admits no workload of {len(sets)} sets of pods"
     for document in documents:
         if document["metadata"] != workload["metadata"] | {"labels": None} and document is not workload:
             names = {key: value for key, value in workload["metadata"].items() if key != "labels"}

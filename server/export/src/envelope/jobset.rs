@@ -43,9 +43,13 @@ fn called(runs: &[PodRun], at: usize) -> String {
 fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
     let runs = runs(pods);
     if runs.len() > MAX_RUNS {
+        let remedy = if pods.iter().any(|pod| pod.host.is_some()) {
+            "export it without the binding"
+        } else {
+            "recommend one for nodes in order of their devices"
+        };
         let why = format!(
-            "has {} changes of nodes along its ranks, and a JobSet gets at most {MAX_RUNS} jobs: export it without a binding, or \
-             recommend one for nodes in order of their devices",
+            "has {} changes of nodes along its ranks, and a JobSet gets at most {MAX_RUNS} jobs: {remedy}",
             runs.len()
         );
         return Err(vec![StageRefusal::of_plan(why)]);

@@ -17,6 +17,10 @@ use crate::refusal::StageRefusal;
 
 /// Most bytes of a `ConfigMap`'s data: the API takes objects of 1 MiB, of which its metadata needs some.
 const MAX_FILES: usize = 1_000_000;
+/// What applies objects of more than 256 KiB, too: without it kubectl keeps a copy of them in an annotation, which holds no more.
+const SERVER_SIDE: &str = "--server-side";
+/// Most sets of pods that Kueue admits together: releases up to 0.13, and the newest (`MaxPodSets`).
+const SETS: (usize, usize) = (8, 18);
 /// Most bytes of any object: those that store them (etcd) take 1.5 MiB, of which controllers need some for what becomes of it.
 const MAX_OBJECT: usize = 1_200_000;
 
@@ -72,6 +76,15 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     let pods = pods(&export.ranks, wrapping.is_bound())?;
     check_hosts(&pods, kind)?;
     let sets = (kind.sets)(&pods)?;
+    if !wrapping.settings().queue.is_empty() && sets.len() > SETS.1 {
+        let why = format!(
+            "becomes {} sets of pods, and Kueue admits workloads of {} at most: leave the queue out, or {}",
+            sets.len(),
+            SETS.1,
+            fewer_sets(wrapping)
+        );
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
     let (annotations, warning) = annotations(wrapping.settings(), &pods, &sets)?;
     let workload = Workload { wrapping, export: &export, pods, annotations };
     let mut files = export.files.clone();
@@ -84,29 +97,42 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let mut objects = vec![config_map(wrapping.settings(), &files)];
-    objects.extend((kind.objects)(&workload)?);
-    if let Some(bytes) =
-        objects.iter().map(|object| object.to_string().len()).find(|&bytes| bytes > MAX_OBJECT)
-    {
+    let described = (kind.objects)(&workload)?;
+    if let Some(bytes) = described.iter().map(|of| of.to_string().len()).find(|&bytes| bytes > MAX_OBJECT) {
         let why = format!(
-            "has so many nodes that differ that what describes them is {bytes} bytes, and Kubernetes keeps objects of {MAX_OBJECT}: \
-             export it without a binding, or recommend one for equal nodes"
+            "has so many sets of pods that what describes them is {bytes} bytes, and Kubernetes keeps objects of {MAX_OBJECT}: {}",
+            fewer_sets(wrapping)
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
+    objects.extend(described);
     let file = ExportedFile::new(kind.file, manifest::text(&wrapping.head_line(), &objects));
     let mut warnings = placed_by_cluster(&export.warnings, "Kubernetes");
     warnings.extend(kind.warnings.iter().map(|&warning| warning.to_owned()));
     warnings.extend(warning);
     if wrapping.is_bound() {
-        let why = "each pod waits until its node of the binding, which the label kubernetes.io/hostname names, has GPUs free";
-        warnings.push(why.to_owned());
+        let waits = if workload.pods.iter().all(|pod| pod.kind == CPU_KIND) {
+            ""
+        } else {
+            ", and waits for its GPUs"
+        };
+        warnings.push(format!(
+            "each pod runs on its node of the binding alone, which the label kubernetes.io/hostname names{waits}"
+        ));
+    }
+    if !wrapping.settings().queue.is_empty() && sets.len() > SETS.0 {
+        warnings.push(format!(
+            "Kueue admits workloads of {} sets of pods, and of up to {} in newer releases: these are {}",
+            SETS.0,
+            SETS.1,
+            sets.len()
+        ));
     }
     warnings.extend(devices(&workload)?);
     warnings.push(
         "the image's working folder is the program's, and must be writable: the plan's files are copied into it".to_owned(),
     );
-    let command = ["kubectl", "apply", "-f", kind.file].map(str::to_owned).to_vec();
+    let command = ["kubectl", "apply", SERVER_SIDE, "-f", kind.file].map(str::to_owned).to_vec();
     Ok(Export {
         files: vec![file],
         command,
@@ -115,6 +141,11 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
         warnings,
         ..export
     })
+}
+
+/// What makes sets of pods fewer.
+fn fewer_sets(wrapping: &Wrapping) -> &'static str {
+    if wrapping.is_bound() { "export it without the binding" } else { "recommend one for equal nodes" }
 }
 
 /// # Errors

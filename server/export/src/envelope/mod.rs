@@ -34,7 +34,7 @@ pub enum Envelope {
     /// The launcher's own command on each node.
     #[default]
     Torchrun,
-    /// A `JobSet`, one replicated job for each run of equal nodes.
+    /// A `JobSet`, one replicated job for each run of equal nodes, or for each node of a binding.
     Jobset,
     /// A `TrainJob` of Kubeflow Trainer 2.
     Trainjob,

@@ -116,6 +116,10 @@ impl Asked {
         if envelope != Envelope::Jobset && sets.len() > 1 {
             return false;
         }
+        // Kueue's own limit.
+        if self.queue && sets.len() > 18 {
+            return false;
+        }
         let is_master_apart = envelope == Envelope::Pytorchjob && self.nodes.len() > 1;
         if self.levels[2] {
             return self.slice().is_some() && sets.len() == 1 && !is_master_apart;

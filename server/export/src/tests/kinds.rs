@@ -12,6 +12,24 @@ use crate::{
     Envelope, EnvelopeSettings, Export, ExportQuestion, Refusal, Target, Variant, Wrapping, export, wrap,
 };
 
+/// A bound JobSet of a rank on each of so many nodes, in a queue or none.
+fn bound_in(queue: &str, nodes: usize) -> Result<Export, Box<Refusal>> {
+    let case = case(vec![1; nodes], 1.into(), 1.into());
+    let (mut plan, model) = (case.plan(), case.model());
+    place(&mut plan, &vec![1; nodes], &[]);
+    let name = PlanName::from_id("some").unwrap();
+    let (target, variant) = (Target::of(Launcher::Other, "").unwrap(), Variant::Usual);
+    let settings = EnvelopeSettings {
+        image: "train:1".to_owned(),
+        queue: queue.to_owned(),
+        ..EnvelopeSettings::default()
+    };
+    let wrapping = on_binding(Wrapping::of(Envelope::Jobset, &name, settings).unwrap());
+    let question =
+        ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant };
+    wrap(export(&question)?, &wrapping)
+}
+
 /// A node of a rank for each kind, in an envelope.
 fn wrapped(kinds: &[&str], envelope: Envelope) -> Result<Export, Box<Refusal>> {
     wrapped_as(kinds, envelope, |wrapping| wrapping)
@@ -140,7 +158,10 @@ fn pods_of_a_bound_plan_are_for_its_nodes() {
     assert_eq!(labels(&made, "kubernetes.io/hostname"), hosts);
     assert_eq!(products(&made), [None, None, None, None]);
     let told = made.warnings.join("\n");
-    assert!(told.contains("node of the binding") && !told.contains("discovery"), "{told}");
+    assert!(told.contains("node of the binding alone") && told.contains("waits for its GPUs"), "{told}");
+    assert!(!told.contains("discovery"), "{told}");
+    let on_cpus = wrapped_as(&[CPU_KIND; 2], Envelope::Jobset, on_binding).unwrap().warnings.join("\n");
+    assert!(on_cpus.contains("node of the binding alone") && !on_cpus.contains("waits"), "{on_cpus}");
     // Where nobody chose nodes, equal ones stay one set, and none is named.
     let unbound = wrapped(&kinds[..1].repeat(3), Envelope::Jobset).unwrap();
     assert_eq!(labels(&unbound, "kubernetes.io/hostname"), [None]);
@@ -154,6 +175,21 @@ fn pods_of_a_bound_plan_are_for_its_nodes() {
             assert!(why.contains("name the envelope jobset"), "{why}");
         }
     }
+}
+
+/// A workload of Kueue has few sets of pods, and each node of a binding is one.
+#[test]
+fn a_queue_takes_no_more_sets_of_pods_than_kueue_does() {
+    let told = |nodes| bound_in("gpus", nodes).unwrap().warnings.join("\n");
+    assert!(!told(8).contains("Kueue"), "{}", told(8));
+    assert!(
+        told(9).contains("8 sets of pods, and of up to 18") && told(18).contains("these are 18"),
+        "{}",
+        told(9)
+    );
+    let why = bound_in("gpus", 19).unwrap_err().to_string();
+    assert!(why.contains("19 sets of pods") && why.contains("export it without the binding"), "{why}");
+    assert!(!bound_in("", 19).unwrap().warnings.join("\n").contains("Kueue"));
 }
 
 #[test]

@@ -86,7 +86,8 @@ struct EnvelopeOptions {
     #[arg(long, value_name = "QUEUE", requires = "envelope")]
     queue: Option<String>,
 
-    /// All pods within one domain of this level, or none: the label of nodes that Kueue's topology has.
+    /// All pods within one domain of this level, or none: the label of nodes that Kueue's topology has. Like those below not with
+    /// --binding, which names the nodes.
     #[arg(long, value_name = "LEVEL", requires = "envelope", conflicts_with = "prefer_topology")]
     topology: Option<String>,
 

@@ -88,7 +88,7 @@ class _EnvelopeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     ENVELOPE_TORCHRUN: _Envelope.ValueType  # 1
     """The launcher's own command on each node."""
     ENVELOPE_JOBSET: _Envelope.ValueType  # 2
-    """A JobSet of Kubernetes, one replicated job for each run of equal nodes."""
+    """A JobSet of Kubernetes, one replicated job for each run of equal nodes, or for each node of a binding."""
     ENVELOPE_TRAINJOB: _Envelope.ValueType  # 3
     """A TrainJob of Kubeflow Trainer 2."""
     ENVELOPE_PYTORCHJOB: _Envelope.ValueType  # 4
@@ -108,7 +108,7 @@ ENVELOPE_UNSPECIFIED: Envelope.ValueType  # 0
 ENVELOPE_TORCHRUN: Envelope.ValueType  # 1
 """The launcher's own command on each node."""
 ENVELOPE_JOBSET: Envelope.ValueType  # 2
-"""A JobSet of Kubernetes, one replicated job for each run of equal nodes."""
+"""A JobSet of Kubernetes, one replicated job for each run of equal nodes, or for each node of a binding."""
 ENVELOPE_TRAINJOB: Envelope.ValueType  # 3
 """A TrainJob of Kubeflow Trainer 2."""
 ENVELOPE_PYTORCHJOB: Envelope.ValueType  # 4
@@ -207,11 +207,13 @@ class EnvelopeOptions(google.protobuf.message.Message):
     queue: builtins.str
     """The queue of Kueue that admits them."""
     required_topology: builtins.str
-    """All pods are within one domain of this level of Kueue's topology, or none is admitted. The key of a label of nodes."""
+    """All pods are within one domain of this level of Kueue's topology, or none is admitted. The key of a label of nodes. Not with a
+    binding.
+    """
     preferred_topology: builtins.str
-    """All pods are within one domain of this level, or of as few as possible. Not with required_topology."""
+    """All pods are within one domain of this level, or of as few as possible. Not with required_topology or a binding."""
     stage_topology: builtins.str
-    """The pods of each stage are within one domain of this level. Stages must be whole nodes, as many each."""
+    """The pods of each stage are within one domain of this level. Stages must be whole nodes, as many each. Not with a binding."""
     def __init__(
         self,
         *,

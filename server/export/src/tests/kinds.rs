@@ -12,7 +12,7 @@ use crate::{
     Envelope, EnvelopeSettings, Export, ExportQuestion, Refusal, Target, Variant, Wrapping, export, wrap,
 };
 
-/// A bound JobSet of a rank on each of so many nodes, in a queue or none.
+/// A bound `JobSet` of a rank on each of so many nodes, in a queue or none.
 fn bound_in(queue: &str, nodes: usize) -> Result<Export, Box<Refusal>> {
     let case = case(vec![1; nodes], 1.into(), 1.into());
     let (mut plan, model) = (case.plan(), case.model());

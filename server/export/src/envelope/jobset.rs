@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::job;
-use super::kubernetes::{Kind, Workload};
+use super::kubernetes::{HOST, Kind, Workload};
 use super::manifest::{PORT, Template, queued};
 use super::pods::{Pod, PodRun, runs};
 use super::products::{PRODUCT, products};
@@ -18,8 +18,6 @@ pub(super) const KIND: Kind =
 const MAX_RUNS: usize = 1_000;
 /// What nodes are told where there are several runs of them: how many are before theirs.
 const FIRST_NODE: &str = "LOADMASTER_FIRST_NODE";
-/// The label of a node that names it.
-const HOST: &str = "kubernetes.io/hostname";
 
 fn rendezvous(workload: &Workload<'_>) -> String {
     let (runs, name) = (runs(&workload.pods), workload.name());

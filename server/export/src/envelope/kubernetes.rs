@@ -19,8 +19,12 @@ use crate::refusal::StageRefusal;
 const MAX_FILES: usize = 1_000_000;
 /// What applies objects of more than 256 KiB, too: without it kubectl keeps a copy of them in an annotation, which holds no more.
 const SERVER_SIDE: &str = "--server-side";
-/// Most sets of pods that Kueue admits together: releases up to 0.13, and the newest (`MaxPodSets`).
-const SETS: (usize, usize) = (8, 18);
+/// Most sets of pods that every release of Kueue admits together.
+const USUAL_SETS: usize = 8;
+/// Most that the newest does (`MaxPodSets`).
+const MAX_SETS: usize = 18;
+/// The label of a node that names it.
+pub(super) const HOST: &str = "kubernetes.io/hostname";
 /// Most bytes of any object: those that store them (etcd) take 1.5 MiB, of which controllers need some for what becomes of it.
 const MAX_OBJECT: usize = 1_200_000;
 
@@ -76,11 +80,10 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     let pods = pods(&export.ranks, wrapping.is_bound())?;
     check_hosts(&pods, kind)?;
     let sets = (kind.sets)(&pods)?;
-    if !wrapping.settings().queue.is_empty() && sets.len() > SETS.1 {
+    if !wrapping.settings().queue.is_empty() && sets.len() > MAX_SETS {
         let why = format!(
-            "becomes {} sets of pods, and Kueue admits workloads of {} at most: leave the queue out, or {}",
+            "becomes {} sets of pods, and Kueue admits workloads of {MAX_SETS} at most: leave the queue out, or {}",
             sets.len(),
-            SETS.1,
             fewer_sets(wrapping)
         );
         return Err(vec![StageRefusal::of_plan(why)]);
@@ -117,14 +120,12 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
             ", and waits for its GPUs"
         };
         warnings.push(format!(
-            "each pod runs on its node of the binding alone, which the label kubernetes.io/hostname names{waits}"
+            "each pod runs on its node of the binding alone, which the label {HOST} names{waits}"
         ));
     }
-    if !wrapping.settings().queue.is_empty() && sets.len() > SETS.0 {
+    if !wrapping.settings().queue.is_empty() && sets.len() > USUAL_SETS {
         warnings.push(format!(
-            "Kueue admits workloads of {} sets of pods, and of up to {} in newer releases: these are {}",
-            SETS.0,
-            SETS.1,
+            "Kueue admits workloads of {USUAL_SETS} sets of pods, and of up to {MAX_SETS} in newer releases: these are {}",
             sets.len()
         ));
     }

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use proptest::prelude::*;
 use serde_yaml_ng::Value;
@@ -12,11 +13,17 @@ use crate::{
     Envelope, EnvelopeSettings, Export, ExportQuestion, Refusal, Target, Variant, Wrapping, export, wrap,
 };
 
-/// A bound `JobSet` of a rank on each of so many nodes, in a queue or none.
-fn bound_in(queue: &str, nodes: usize) -> Result<Export, Box<Refusal>> {
+/// A rank on each of so many nodes, put there by `placed`, in an envelope that is `bent`.
+fn made(
+    nodes: usize,
+    placed: impl Fn(&mut Plan),
+    envelope: Envelope,
+    queue: &str,
+    bent: impl Fn(Wrapping) -> Wrapping,
+) -> Result<Export, Box<Refusal>> {
     let case = case(vec![1; nodes], 1.into(), 1.into());
     let (mut plan, model) = (case.plan(), case.model());
-    place(&mut plan, &vec![1; nodes], &[]);
+    placed(&mut plan);
     let name = PlanName::from_id("some").unwrap();
     let (target, variant) = (Target::of(Launcher::Other, "").unwrap(), Variant::Usual);
     let settings = EnvelopeSettings {
@@ -24,10 +31,16 @@ fn bound_in(queue: &str, nodes: usize) -> Result<Export, Box<Refusal>> {
         queue: queue.to_owned(),
         ..EnvelopeSettings::default()
     };
-    let wrapping = on_binding(Wrapping::of(Envelope::Jobset, &name, settings).unwrap());
+    let settings = if envelope.is_kubernetes() { settings } else { EnvelopeSettings::default() };
+    let wrapping = bent(Wrapping::of(envelope, &name, settings).unwrap());
     let question =
         ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant };
     wrap(export(&question)?, &wrapping)
+}
+
+/// A bound `JobSet` of so many nodes, in a queue or none.
+fn bound_in(queue: &str, nodes: usize) -> Result<Export, Box<Refusal>> {
+    made(nodes, |plan| place(plan, &vec![1; nodes], &[]), Envelope::Jobset, queue, on_binding)
 }
 
 /// A node of a rank for each kind, in an envelope.
@@ -40,20 +53,8 @@ fn wrapped_as(
     envelope: Envelope,
     bent: impl Fn(Wrapping) -> Wrapping,
 ) -> Result<Export, Box<Refusal>> {
-    let case = case(vec![1; kinds.len()], 1.into(), 1.into());
-    let (mut plan, model) = (case.plan(), case.model());
     let kinds: Vec<String> = kinds.iter().map(|&kind| kind.to_owned()).collect();
-    place(&mut plan, &vec![1; kinds.len()], &kinds);
-    let name = PlanName::from_id("some").unwrap();
-    let target = Target::of(Launcher::Other, "").unwrap();
-    let (model, variant) = (Some(&model), Variant::Usual);
-    let settings = EnvelopeSettings { image: "train:1".to_owned(), ..EnvelopeSettings::default() };
-    let settings = if envelope.is_kubernetes() { settings } else { EnvelopeSettings::default() };
-    let wrapping = bent(Wrapping::of(envelope, &name, settings).unwrap());
-    wrap(
-        export(&ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant })?,
-        &wrapping,
-    )
+    made(kinds.len(), |plan| place(plan, &vec![1; kinds.len()], &kinds), envelope, "", bent)
 }
 
 fn on_binding(wrapping: Wrapping) -> Wrapping {
@@ -213,16 +214,8 @@ proptest! {
     /// Hosts of bindings are what values of labels can be, or the stage that is on another is named.
     #[test]
     fn every_host_is_a_label_or_refused_by_its_stage(host in "[a-zA-Z0-9._:-]{0,4}|[a-z.]{60,66}") {
-        let case = case(vec![1; 2], 1.into(), 1.into());
-        let (mut plan, model) = (case.plan(), case.model());
-        bind(&mut plan, &[("first".to_owned(), vec!["0".to_owned()]), (host.clone(), vec!["3".to_owned()])]);
-        let name = PlanName::from_id("some").unwrap();
-        let target = Target::of(Launcher::Other, "").unwrap();
-        let settings = EnvelopeSettings { image: "train:1".to_owned(), ..EnvelopeSettings::default() };
-        let wrapping = Wrapping::of(Envelope::Jobset, &name, settings).unwrap().on_binding().unwrap();
-        let (model, variant) = (Some(&model), Variant::Usual);
-        let made = export(&ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant });
-        let made = wrap(made.unwrap(), &wrapping);
+        let hosts = [("first".to_owned(), vec!["0".to_owned()]), (host.clone(), vec!["3".to_owned()])];
+        let made = made(2, |plan| bind(plan, &hosts), Envelope::Jobset, "", on_binding);
         let value = regex_lite::Regex::new("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$").unwrap();
         if host.len() <= 63 && value.is_match(&host) {
             let hosts = labels(&made.unwrap(), "kubernetes.io/hostname");

@@ -241,7 +241,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(crate::search::testing::cases(48))]
 
     /// PipeDream's closed form is where the simulated time between updates settles.
     #[test]

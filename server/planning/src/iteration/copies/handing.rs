@@ -45,9 +45,14 @@ impl Walk<'_> {
         if (taker as usize) < self.devices.len() && taker as usize != device {
             self.awake.push(taker);
         }
+        let over = from + sends;
+        if over <= from {
+            // What takes no time takes nothing of a way: its end, which comes first at a moment, would find no beginning.
+            return;
+        }
         for &route in &self.tables.routes[2 * handed.edge as usize + usize::from(handed.is_backward)] {
             self.happens_at(from, device as u32, What::Crosses { route });
-            self.happens_at(from + sends, device as u32, What::Crossed { route });
+            self.happens_at(over, device as u32, What::Crossed { route });
         }
     }
 }

@@ -5,6 +5,10 @@ use super::fair::{Flow, Want};
 use super::lanes::Parceled;
 use super::together::WayTable;
 
+/// Moments less than this share apart are the same: layers are alike, so that copies often end with a step, and rounding must not have
+/// them wait for what that step begins.
+const SAME_MOMENT: f64 = 1e-12;
+
 /// What is at work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job<'t> {
@@ -90,9 +94,17 @@ impl<'t> Job<'t> {
     /// Does it at this speed from now on; when it ends then.
     pub(super) fn goes_at(&mut self, speed: f64, now: f64) -> f64 {
         if speed != self.speed {
-            self.left = (self.left - (now - self.since) * self.speed).max(0.0);
+            let left = self.left - (now - self.since) * self.speed;
+            let is_over = left <= self.speed * now * SAME_MOMENT;
+            self.left = if is_over { 0.0 } else { left };
             (self.since, self.speed) = (now, speed);
-            self.end = if speed > 0.0 { now + self.left / speed } else { f64::INFINITY };
+            self.end = if is_over {
+                now
+            } else if speed > 0.0 {
+                now + left / speed
+            } else {
+                f64::INFINITY
+            };
         }
         self.end
     }

@@ -27,8 +27,8 @@
 //! The rules are those of [`loadmaster_proto::training::actions`]: a device does its steps in a fixed order, and acts at
 //! boundaries between them alone. It has a lane for computing, one for each direction of its host link, and one for each
 //! ordered pair of peers. A lane carries one copy at a time, in the order in which boundaries ask; those of one boundary
-//! in the order of the trips. A copy takes `latency + bytes / rate`; the stripes of a block go side by side, and
-//! it has arrived with the slowest.
+//! in the order of the trips, those of one moment in the order of the devices. A copy takes `latency + bytes / rate`; the
+//! stripes of a block go side by side, and it has arrived with the slowest.
 //!
 //! Ways that share an uplink, or both directions of one that is not full duplex, share its rate max-min fairly
 //! ([`Shared`]). Activations between stages go first: they take the seconds of their edge, and copies have what they
@@ -40,7 +40,8 @@
 //! Where a copy's speed cannot change its end is known when it is asked for, so one walk over the steps gives all times,
 //! as without copies. Only ways that share something, and those that two devices ask for, are simulated from event to
 //! event; the walk stops where it waits for one of them, and goes on when its end is known. Rates and cores are shared out
-//! anew once all that happens at a moment has happened, among what is at work on the same lanes and cores alone.
+//! anew once all that happens at a moment has happened, among what is at work on the same lanes and cores alone. What ends at
+//! a moment ends before anything begins at it, and moments that only rounding tells apart are one.
 //!
 //! # What holds
 //!

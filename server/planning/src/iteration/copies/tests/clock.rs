@@ -42,6 +42,8 @@ pub(super) fn clock(of: &Stepped<'_>, iterations: u32) -> f64 {
         let mut sending: Vec<[VecDeque<(Handed, f64)>; 2]> =
             deeds.iter().map(|_| Default::default()).collect();
         loop {
+            // Of what is asked for at one moment, that of the first device comes first.
+            let mut asked: Vec<(Way, Moving)> = Vec::new();
             loop {
                 let (before, mut moved) = (next.clone(), false);
                 for device in 0..deeds.len() {
@@ -56,13 +58,7 @@ pub(super) fn clock(of: &Stepped<'_>, iterations: u32) -> f64 {
                                     if is_back { parcel.place.back(own) } else { parcel.place.out(own) };
                                 let latency = of.links.ways[&way].latency_seconds;
                                 let bytes = parcel.bytes as f64;
-                                lanes.entry(way).or_default().push_back(Moving {
-                                    device,
-                                    trip,
-                                    is_back,
-                                    latency,
-                                    bytes,
-                                });
+                                asked.push((way, Moving { device, trip, is_back, latency, bytes }));
                                 away[device][trip][usize::from(is_back)] += 1;
                             }
                             true
@@ -112,6 +108,10 @@ pub(super) fn clock(of: &Stepped<'_>, iterations: u32) -> f64 {
                 if settled {
                     break;
                 }
+            }
+            asked.sort_by_key(|(_, copy)| copy.device);
+            for (way, copy) in asked {
+                lanes.entry(way).or_default().push_back(copy);
             }
             if next.iter().zip(&deeds).all(|(&next, deeds)| next == deeds.len()) {
                 break;

@@ -26,7 +26,7 @@ fn endless(stages: &[TestStage], micro_batches: u32) -> Vec<Endless> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(crate::search::testing::cases(48))]
 
     /// Without copies a micro-batch takes what the closed form says; with copies that have time enough, too; and with
     /// those that have not, what the link needs for them.

@@ -105,9 +105,10 @@ fn copies_stand_back_for_activations() {
     first.steps[0].gives = gives;
     let mut second = device(&[1.0], Vec::new());
     second.steps[0].takes = gives;
-    let edges = [Edge { forward: 4.0, backward: 0.0 }];
     let links = Links::default().peer(0, 1, rate(2.0)).peer(1, 0, rate(2.0));
-    for (taken, freed) in [(1.0, 6.0), (2.0, 8.0), (9.0, 8.0)] {
+    // What takes no time takes nothing of the way, at whatever rate.
+    for (crossing, taken, freed) in [(4.0, 1.0, 6.0), (4.0, 2.0, 8.0), (4.0, 9.0, 8.0), (0.0, 9.0, 4.0)] {
+        let edges = [Edge { forward: crossing, backward: 0.0 }];
         let ways = vec![Way::Between { from: 0, to: 1 }];
         let route = Route { edge: 0, is_backward: false, bytes_per_second: taken, ways };
         let links = Links { routes: vec![route], ..links.clone() };
@@ -118,10 +119,39 @@ fn copies_stand_back_for_activations() {
             links: &links,
         };
         let copied = simulate(&stepped, Keep { steps: true, copies: false }).unwrap();
-        assert_eq!(copied.devices[1].steps, [(5.0, 6.0)], "activations are as fast as ever");
-        // 4 seconds at what is left of 2 bytes a second, then at all of them.
+        let arrived = 1.0 + crossing;
+        assert_eq!(copied.devices[1].steps, [(arrived, arrived + 1.0)], "activations are as fast as ever");
+        // Those seconds at what is left of 2 bytes a second, then at all of them.
         assert_eq!(copied.devices[0].steps[1].0, freed);
     }
+}
+
+/// A copy that ends with a step is over before what this step hands on takes its way, though their ends are a rounding apart.
+#[test]
+fn copies_that_end_with_a_step_do_not_wait_for_what_it_hands_on() {
+    let gives = Some(Handed { edge: 0, is_backward: false, micro_batch: 0 });
+    let mut first =
+        device(&[0.1, 0.2, 0.1, 0.1, 0.1, 1.0, 1.0], vec![trip(2, 5, 6, 6, &[(Place::Peer(1), 3)])]);
+    first.steps[4].gives = gives;
+    let mut second = device(&[1.0], Vec::new());
+    second.steps[0].takes = gives;
+    let route = Route {
+        edge: 0,
+        is_backward: false,
+        bytes_per_second: 10.0,
+        ways: vec![Way::Between { from: 0, to: 1 }],
+    };
+    let links = Links::default().peer(0, 1, rate(10.0)).peer(1, 0, rate(10.0));
+    let stepped = Stepped {
+        devices: &[first, second],
+        edges: &[Edge { forward: 4.0, backward: 0.0 }],
+        overlap: Overlap::Computing,
+        links: &Links { routes: vec![route], ..links },
+    };
+    let copied = simulate(&stepped, Keep { steps: true, copies: true }).unwrap();
+    let (step, copy) = (copied.devices[0].steps[4].1, copied.copies[0].start + 3.0 / 10.0);
+    assert!(step < copy && copy - step < 1e-15, "{step} {copy}");
+    assert_eq!(copied.devices[0].steps[5].0, step);
 }
 
 /// Cores on which nothing slows anything down.

@@ -32,7 +32,7 @@ fn slowed(random: &Random, by: &[f64]) -> Random {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(crate::search::testing::cases(512))]
 
     /// Where no speed changes and each way has one device that asks, the order of all is fixed, and times are those of a
     /// longest path: no second or byte more anywhere, and no byte per second less, makes an iteration shorter.

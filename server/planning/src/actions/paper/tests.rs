@@ -206,7 +206,7 @@ fn what_makes_no_pipeline_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(crate::search::testing::cases(32))]
 
     /// Whatever is asked: no plan is slower than the one that its loop began with, nor faster than doing nothing; all
     /// devices and the host have room for all that is theirs and others' at any moment; what is done is allowed, each block

@@ -25,7 +25,7 @@ fn baselines() -> impl Strategy<Value = Baseline> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(crate::search::testing::cases(300))]
 
     /// Visits are valid and have room, gradients leave once, and a static partition holds all parameters in every step.
     #[test]

@@ -130,7 +130,7 @@ fn not_below(seconds: f64, bound: f64) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(crate::search::testing::cases(200))]
 
     /// The chosen plan is one of all choices, none of which is faster, and is what it says.
     #[test]

@@ -275,7 +275,7 @@ pub(super) fn some_stage(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::search::testing::cases(400))]
 
     #[test]
     fn lanes_take_as_long_as_a_clock_says(

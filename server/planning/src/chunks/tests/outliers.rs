@@ -73,7 +73,7 @@ fn bytes(chunks: &Chunks, visits: &[Visit]) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(crate::search::testing::cases(300))]
 
     /// Ways of outliers to be there fetch no more than the rule alone, have room, and fetch as few bytes as any visits where that is
     /// called proven.

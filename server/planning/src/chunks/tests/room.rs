@@ -25,7 +25,7 @@ fn with(case: &Case, device: i64, host: i64) -> Case {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(crate::search::testing::cases(300))]
 
     #[test]
     fn what_lacks_is_what_lacks(mut case in cases(), less in 1_u64..4) {
@@ -81,7 +81,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(crate::search::testing::cases(16))]
 
     /// The largest model has room, and one of a block more has none.
     #[test]

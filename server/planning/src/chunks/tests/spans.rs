@@ -94,7 +94,7 @@ fn completes(uses: &PayloadUses, visit: &Visit) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(250))]
+    #![proptest_config(crate::search::testing::cases(250))]
 
     /// From when to when lanes do each thing is as a clock says that goes from event to event.
     #[test]

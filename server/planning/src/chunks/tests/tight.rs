@@ -7,7 +7,7 @@ use super::draw::cases;
 use crate::chunks::{NoChunks, choose};
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(crate::search::testing::cases(200))]
 
     /// Where the host, the device or both have less than a plan takes, another plan keeps to that, or there is none.
     #[test]

@@ -217,7 +217,7 @@ fn covers(from: usize, until: usize, moment: usize, steps: usize) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::search::testing::cases(400))]
 
     /// Every byte of every step: on the device, at the host and on each peer.
     #[test]
@@ -279,7 +279,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(crate::search::testing::cases(150))]
 
     /// What leaves a device never makes it need more, in any step: blocks come back where they were.
     #[test]

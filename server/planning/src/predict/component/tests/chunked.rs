@@ -115,7 +115,7 @@ fn acted(tapes: &[LayerTape], chunks: &Chunks, actions: &StageActions) -> ActedS
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::search::testing::cases(400))]
 
     /// Every byte of every step.
     #[test]
@@ -182,7 +182,7 @@ fn shapes_of(model: &Model, drawn: &[Shape]) -> (Vec<String>, Vec<Shape>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(crate::search::testing::cases(150))]
 
     /// A model's recordings, its buffers and what its allocator holds besides. Both ends of a tied weight have gradients of
     /// their own.

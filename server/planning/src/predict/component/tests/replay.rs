@@ -84,7 +84,7 @@ fn long_run(stage: &ReplayStage<'_>, place: Place, synchronisation: u64, version
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::search::testing::cases(400))]
 
     /// Playing each kind of pass once tells the same peak as playing all of them, and no byte is lost.
     #[test]

@@ -51,6 +51,8 @@ const ALL: Ways = Ways {
 
 /// Those of Megatron's family, which computes whole stages again where all have as many blocks, or the first blocks of each.
 const MEGATRON: Ways = Ways {
+    // Its models are flags alone: biases of queries, norms of heads and heads of any size among them.
+    families: &["gpt2", "llama", "qwen2", "qwen3"],
     schedules: &["1F1B"],
     recompute: &["none", "layer", "stage", "first 1 blocks", "first 2 blocks"],
     recomputes_equal_stages: true,
@@ -84,7 +86,7 @@ impl Ways {
             Launcher::Trainer => Self { has_stages: false, ..ALL },
             Launcher::MegatronBridge => Self { precisions: &["bf16", "bf16-gradients"], ..MEGATRON },
             Launcher::Megatron => MEGATRON,
-            Launcher::Accelerate => Self { has_turns: false, ..MEGATRON },
+            Launcher::Accelerate => Self { families: ALL.families, has_turns: false, ..MEGATRON },
             _ => Self { schedules: &["1F1B"], ..ALL },
         }
     }
@@ -98,7 +100,7 @@ pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> Cu
         Variant::Hybrid => Ways { recompute: &["none", "layer", "stage"], ..Ways::of(launcher) },
     };
     let family = lots.of(ways.families);
-    let is_llama = *family == "llama";
+    let is_gpt2 = *family == "gpt2";
     let (tensor, data) = match (ways.has_degrees, ways.has_stages) {
         (true, true) => (1 << lots.below(3), 1 + lots.below(3) as u32),
         // The whole model on every device.
@@ -135,18 +137,19 @@ pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> Cu
         blocks: stages.iter().sum::<usize>() as i64,
         hidden,
         heads,
-        key_value_heads: if is_llama {
-            heads >> lots.below(2).min(if tensor == 4 { u64::from(heads == 8) } else { 1 })
-        } else {
+        head_size: if *family == "qwen3" { 16 << lots.below(2) } else { 0 },
+        key_value_heads: if is_gpt2 {
             0
+        } else {
+            heads >> lots.below(2).min(if tensor == 4 { u64::from(heads == 8) } else { 1 })
         },
-        feed_forward: if is_llama { 3 * hidden } else { 0 },
+        feed_forward: if is_gpt2 { 0 } else { 3 * hidden },
         sequence,
-        positions: if is_llama { 0 } else { sequence },
+        positions: if is_gpt2 { sequence } else { 0 },
         vocabulary: 4 * (100 + lots.below(400) as i64),
-        rotary_base: if is_llama { 10_000 } else { 0 },
+        rotary_base: if is_gpt2 { 0 } else { 10_000 },
         tied: ways.has_tied_heads && lots.below(2) == 0,
-        dropout: if is_llama { 0.0 } else { 0.1 },
+        dropout: if is_gpt2 { 0.1 } else { 0.0 },
     };
     let (positions, each) = (positions as u32, each as u32);
     let world = tensor * data * positions;

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::model::import::{HuggingFaceConfig, ModelSource};
 use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::plan::prediction::Origin;
@@ -70,10 +71,10 @@ impl From<u32> for Degrees {
     }
 }
 
-/// A transformer of the zoo.
+/// A transformer of the zoo, or one that Hugging Face describes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DescribedTransformer {
-    /// `gpt2` or `llama`.
+    /// `gpt2` or `llama`; or of a Hugging Face configuration `qwen2` or `qwen3`.
     pub family: String,
     /// Transformer blocks.
     pub blocks: i64,
@@ -81,10 +82,13 @@ pub struct DescribedTransformer {
     pub hidden: i64,
     /// Attention heads.
     pub heads: i64,
-    /// Heads of keys and values, of Llama.
+    /// Size of a head, of Qwen3.
+    #[serde(default)]
+    pub head_size: i64,
+    /// Heads of keys and values, of all but GPT-2.
     #[serde(default)]
     pub key_value_heads: i64,
-    /// Width of the perceptron, of Llama.
+    /// Width of the perceptron, of all but GPT-2.
     #[serde(default)]
     pub feed_forward: i64,
     /// Tokens of a sample.
@@ -94,13 +98,37 @@ pub struct DescribedTransformer {
     pub positions: i64,
     /// Rows of the token table.
     pub vocabulary: i64,
-    /// Base of the rotary positions, of Llama.
+    /// Base of the rotary positions, of all but GPT-2.
     #[serde(default)]
     pub rotary_base: i64,
     /// The head's weight is the embedding's.
     pub tied: bool,
     /// Dropout everywhere.
     pub dropout: f64,
+}
+
+impl DescribedTransformer {
+    /// What its users have of it: a `config.json`.
+    fn hugging_face(&self) -> ModelSource {
+        let mut config = serde_json::json!({
+            "model_type": self.family,
+            "num_hidden_layers": self.blocks,
+            "hidden_size": self.hidden,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.key_value_heads,
+            "intermediate_size": self.feed_forward,
+            "hidden_act": "silu",
+            "max_position_embeddings": self.sequence,
+            "rms_norm_eps": 1e-6,
+            "rope_theta": self.rotary_base,
+            "tie_word_embeddings": self.tied,
+            "vocab_size": self.vocabulary,
+        });
+        if self.head_size > 0 {
+            config["head_dim"] = self.head_size.into();
+        }
+        ModelSource::HuggingFace(HuggingFaceConfig { config: config.to_string(), sequence_length: None })
+    }
 }
 
 impl CutTransformer {
@@ -110,8 +138,8 @@ impl CutTransformer {
     /// It cannot be built.
     pub fn model(&self) -> Model {
         let of = &self.model;
-        let zoo = match of.family.as_str() {
-            "gpt2" => Zoo::Gpt2(Gpt2 {
+        let source = match of.family.as_str() {
+            "gpt2" => ModelSource::Zoo(Zoo::Gpt2(Gpt2 {
                 blocks: of.blocks,
                 hidden_size: of.hidden,
                 heads: of.heads,
@@ -120,8 +148,8 @@ impl CutTransformer {
                 vocabulary_size: of.vocabulary,
                 untied_head: !of.tied,
                 dropout: of.dropout,
-            }),
-            "llama" => Zoo::Llama(Llama {
+            })),
+            "llama" => ModelSource::Zoo(Zoo::Llama(Llama {
                 blocks: of.blocks,
                 hidden_size: of.hidden,
                 heads: of.heads,
@@ -131,10 +159,11 @@ impl CutTransformer {
                 vocabulary_size: of.vocabulary,
                 rotary_base: of.rotary_base as f64,
                 tied_head: of.tied,
-            }),
+            })),
+            "qwen2" | "qwen3" => of.hugging_face(),
             family => panic!("no family {family}"),
         };
-        zoo.build().unwrap()
+        source.build().unwrap()
     }
 
     /// The plan, whose bytes and seconds say nothing.

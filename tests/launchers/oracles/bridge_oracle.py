@@ -163,6 +163,7 @@ def build(config: PretrainConfigContainer, rank: int, world: int) -> tuple[Rank,
         "precision": {torch.bfloat16: "bf16", torch.float32: "fp32"}[model.params_dtype],
         "tied": config.model.share_embeddings_and_output_weights,
         "dropout": [model.attention_dropout, model.hidden_dropout],
+        "transformer": megatron_layers.transformer(config.model, model),
         # Bridge shares the state out where either section says so.
         "zero_stage": int(config.ddp.use_distributed_optimizer or config.optimizer.use_distributed_optimizer),
         "sequence_parallel": model.sequence_parallel,

@@ -110,6 +110,7 @@ def expected(launcher: Launcher, case: expectation.Case) -> dict[str, Any]:
         "hosts": [[host, case.world // case.nodes] for host in hosts(case)],
         "tied": case.model.tied,
         "dropout": [case.model.dropout, case.model.dropout],
+        "transformer": expectation.transformer(case.model),
     }
     ranks = expectation.ranks(case, launcher.padding(case))
     if not launcher.counts_parameters:

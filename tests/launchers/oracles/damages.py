@@ -38,6 +38,15 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("--swiglu", "--squared-relu", "parameters is"),
         Damage("--untie-embeddings-and-output-weights", "--use-rotary-position-embeddings", "tied is True"),
     ],
+    "megatron@0.19/qwen2-uneven": [
+        Damage("--rotary-base", "--seed", "transformer is"),
+        Damage("--norm-epsilon", "--adam-eps", "transformer is"),
+        Damage("--add-qkv-bias", "--use-rotary-position-embeddings", "parameters is"),
+    ],
+    "megatron@0.19/qwen3-uneven": [
+        Damage("--qk-layernorm", "--use-rotary-position-embeddings", "parameters is"),
+        Damage("--kv-channels", "--seed", "parameters is"),
+    ],
     "megatron@0.19/gpt-uneven+hybrid": [
         Damage("*-*-|*-*-*-*-|", "*-*-*-|*-*-*-|", "layers is ['embedding', 'block0', 'block1', 'block2']"),
         Damage("*-*-|*-*-*-*-|", "*-*-*|-*-*-*-|", "block2.attention"),
@@ -261,6 +270,15 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage("  optimizer: sgd\n", "", "optimizer is ['lion'"),
         Damage("ddp:\n  use_distributed_optimizer: false\n", "ddp:\n", "zero_stage is 1"),
         Damage("recompute_method: uniform", "recompute_method: block", "recompute is"),
+    ],
+    "megatron-bridge@0.6/qwen2-uneven": [
+        Damage("  rotary_base: 1000000\n", "", "transformer is"),
+        Damage("  layernorm_epsilon: 1.0e-6\n", "", "transformer is"),
+        Damage("  add_qkv_bias: true\n", "  add_qkv_bias: false\n", "parameters is"),
+    ],
+    "megatron-bridge@0.6/qwen3-uneven": [
+        Damage("  qk_layernorm: true\n", "  qk_layernorm: false\n", "parameters is"),
+        Damage("  kv_channels: 32\n", "  kv_channels: 16\n", "parameters is"),
     ],
     "megatron-bridge@0.6/llama-turns": [
         Damage("Ett|t|ttt|t|tt|tL", "Ett|ttt|t|t|tt|tL", "rank 0: layers is [['embedding', 'block0', 'block1'], ['block5']"),

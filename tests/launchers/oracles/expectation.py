@@ -27,6 +27,8 @@ class Model:
     tied: bool
     dropout: float
     positions: int = 0
+    head_size: int = 0
+    """The hidden size over the heads unless it is said."""
     key_value_heads: int = 0
     feed_forward: int = 0
     rotary_base: int = 0
@@ -106,6 +108,13 @@ class Padding:
     """Parameters that a layer of this kind (embedding, block, norm, head) has besides, on every shard."""
 
 
+def transformer(model: Model) -> list[Any]:
+    """A sample's tokens, positions with the base of rotary ones, norms with their epsilon."""
+    if model.family == "gpt2":
+        return [model.sequence, "learned_absolute", 0, "LayerNorm", 1e-5]
+    return [model.sequence, "rope", model.rotary_base, "RMSNorm", 1e-5 if model.family == "llama" else 1e-6]
+
+
 def layer_names(model: Model) -> list[str]:
     return ["embedding", *(f"block{index}" for index in range(model.blocks)), "norm", "head"]
 
@@ -140,12 +149,15 @@ def parameters_of(model: Model, layer: str, shards: int, padding: Padding) -> in
             "head": table,
         }
     else:
-        keys_and_values = 2 * h * model.key_value_heads // model.heads
+        size = model.head_size or h // model.heads
+        queries = size * model.heads
+        all_three = queries + 2 * size * model.key_value_heads
         parts = {
             "embedding": table,
             "block": 2 * h  # norms
-            + _map(h, h + keys_and_values, shards)
-            + _map(h, h, shards)
+            + (_affine if model.family == "qwen2" else _map)(h, all_three, shards)
+            + (2 * size if model.family == "qwen3" else 0)  # norms of a head of queries and of keys
+            + _map(queries, h, shards)
             + 3 * _map(h, model.feed_forward, shards),
             "norm": h,
             "head": table,

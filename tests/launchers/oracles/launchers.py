@@ -72,7 +72,7 @@ LAUNCHERS = {
         "BUILT",
         padding=lambda _: Padding(vocabulary_multiple=128),
         recompute=blocks_at_once,
-        facts=("turns", *TRAINING, "tied", "dropout", "gradients", "optimizer"),
+        facts=("turns", *TRAINING, "tied", "dropout", "transformer", "gradients", "optimizer"),
     ),
     "torchtitan@0.3": Launcher("0.3.0", "torchtitan_oracle.py", "BUILT"),
     "torchtitan@0.2": Launcher("0.2.2", "torchtitan_oracle.py", "BUILT", folders=("torchtitan-0.2",)),
@@ -127,7 +127,7 @@ LAUNCHERS = {
         "BUILT",
         padding=lambda _: Padding(vocabulary_multiple=128),
         recompute=blocks_at_once,
-        facts=("turns", *TRAINING, "tied", "dropout", "zero_stage", "sequence_parallel", "optimizer"),
+        facts=("turns", *TRAINING, "tied", "dropout", "transformer", "zero_stage", "sequence_parallel", "optimizer"),
     ),
     "trainer@5.23": Launcher(
         "5.23.0",

@@ -40,6 +40,13 @@ def turns(schedule: str, told: Any) -> list[Any] | None:
     return [told.virtual_pipeline_model_parallel_size, told.microbatch_group_size_per_vp_stage, sends]
 
 
+def transformer(told: Any, config: Any) -> list[Any]:
+    """What neither layers nor parameters show: a sample's tokens, positions with the base of rotary ones, norms with their epsilon."""
+    base = told.rotary_base if told.position_embedding_type == "rope" else 0
+    norm = config.normalization, config.layernorm_epsilon
+    return [told.seq_length, told.position_embedding_type, base, *norm]
+
+
 def each(name: Callable[[torch.nn.Module], list[str]], chunks: list[torch.nn.Module]) -> list[Any]:
     """The layers of the only stage of a rank, or of each one that it has in turn."""
     return name(chunks[0]) if len(chunks) == 1 else [name(chunk) for chunk in chunks]

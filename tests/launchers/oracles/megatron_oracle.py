@@ -96,13 +96,13 @@ def builder(args: Namespace) -> GPTModelBuilder | HybridModelBuilder:
     norm = LocalSpecProvider().layer_norm(rms_norm=args.normalization == "RMSNorm", for_qk=False)
     # The hybrid model has a final norm of Transformer Engine alone, whatever --transformer-impl says.
     hybrid_block.TENorm = norm
-    config.hybrid_stack_spec = local_hybrid_stack(args.normalization)
+    config.hybrid_stack_spec = local_hybrid_stack(args.normalization, args.qk_layernorm)
     return HybridModelBuilder(config)
 
 
-def local_hybrid_stack(normalization: str) -> ModuleSpec:
+def local_hybrid_stack(normalization: str, norms_heads: bool) -> ModuleSpec:
     """The hybrid model's attention and perceptron in Megatron's own modules rather than Transformer Engine's."""
-    parts = get_gpt_layer_local_submodules(normalization=normalization)
+    parts = get_gpt_layer_local_submodules(normalization=normalization, qk_layernorm=norms_heads)
     attention = TransformerLayerSubmodules(
         input_layernorm=parts.input_layernorm,
         self_attention=parts.self_attention,
@@ -140,6 +140,7 @@ def facts(args: Namespace, config: TransformerConfig) -> dict[str, Any]:
         "precision": {torch.bfloat16: "bf16", torch.float32: "fp32"}.get(args.params_dtype, str(args.params_dtype)),
         "tied": not args.untie_embeddings_and_output_weights,
         "dropout": [args.attention_dropout, args.hidden_dropout],
+        "transformer": megatron_layers.transformer(args, config),
         "optimizer": megatron_layers.rule(args),
         "gradients": "fp32" if args.accumulate_allreduce_grads_in_fp32 else "as parameters",
     }

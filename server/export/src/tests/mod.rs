@@ -23,6 +23,7 @@ fn case(stages: Vec<usize>, tensor: Degrees, data: Degrees) -> CutTransformer {
         blocks: stages.iter().sum::<usize>() as i64,
         hidden: 24,
         heads: 12,
+        head_size: 0,
         key_value_heads: 0,
         feed_forward: 0,
         sequence: 16,

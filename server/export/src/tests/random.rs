@@ -28,6 +28,7 @@ fn cases() -> impl Strategy<Value = CutTransformer> {
                 blocks,
                 hidden: 24,
                 heads: 12,
+                head_size: 0,
                 key_value_heads: 0,
                 feed_forward: 0,
                 rotary_base: 0,

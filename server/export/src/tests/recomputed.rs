@@ -42,6 +42,7 @@ fn cut(launcher: Launcher, mut stages: Vec<usize>, is_llama: bool, is_tied: bool
         blocks: stages.iter().sum::<usize>() as i64,
         hidden: 32,
         heads: 4,
+        head_size: 0,
         key_value_heads: if is_llama { 4 } else { 0 },
         feed_forward: if is_llama { 96 } else { 0 },
         sequence: 16,

@@ -20,6 +20,7 @@ fn case(degree: u32, schedule: &str) -> CutTransformer {
         blocks: 8,
         hidden: 64,
         heads: 4,
+        head_size: 0,
         key_value_heads: 4,
         feed_forward: 176,
         sequence: 32,

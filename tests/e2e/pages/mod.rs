@@ -2,6 +2,7 @@
 
 mod browser;
 mod http;
+mod links;
 
 use std::time::Duration;
 
@@ -322,75 +323,6 @@ async fn pages_only_show_and_only_to_those_who_mean_this_machine() {
         [("evil.example", 421), ("localhost:1", 200), ("127.0.0.1.evil.example", 421), (pages.as_str(), 200)]
     {
         assert_eq!(request(&pages, "GET", "/workers", &[("host", host)]).await.status, status, "{host}");
-    }
-    let shown = cli(&scene.planner, &["plan", "show", "a1"]);
-    assert!(shown.stderr.contains(&format!("page:  http://{pages}/plans/a1")), "{shown:?}");
-    scene.store.upsert_worker(&worker("w", 4), LEASE).await.expect("a worker is stored");
-    let first = |list: &str, rows: &str| {
-        let listed = json(&scene.planner, &[list, "list"]);
-        listed[rows][0]["name"].as_str().expect("there is one").to_owned()
-    };
-    let (run, operation) = (first("run", "runs"), first("operation", "operations"));
-    let model = first("model", "models");
-    let two_kinds = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/clusters/two-kinds.yaml");
-    let bind = ["plan", "bind", "a1", "--nodes", "n[1-2]", "--device-kind", "cpu", "--device-indices", "0"];
-    for (ask, page) in [
-        (&["plan", "compare", "a1", "plans/b2"][..], "/compare?plan=a1&plan=b2"),
-        (&["profile", "show", "first"], "/profiles/first"),
-        (&["profile", "label", "first", "team=vision"], "/profiles/first"),
-        (&["profile", "measurements", "first"], "/profiles/first"),
-        (&["profile", "list", "--filter", "state = running"], "/profiles?filter=state+%3D+running"),
-        (&["plan", "validate", "a1", "--no-wait"], "/operations/"),
-        (&["plan", "label", "a1", "team=vision"], "/plans/a1"),
-        (&["plan", "list", "--order-by", "name desc"], "/plans?order_by=name+desc"),
-        (&["plan", "report", "a1", "--iteration", "1s"], "/plans/a1/history"),
-        (&["plan", "errors", "--device-kind", "no*"], "/errors?filter=device_kind+%3D+%22no%5C*%22"),
-        (
-            &[
-                "plan",
-                "export",
-                "a1",
-                "--launcher",
-                "torch-pipelining",
-                "--envelope",
-                "job",
-                "--image",
-                "train:1",
-            ],
-            "/plans/a1/export/torch-pipelining?envelope=job&image=train%3A1",
-        ),
-        (&["run", "list", "--state", "queued"], "/runs?filter=state+%3D+%22queued%22"),
-        (&["run", "show", &run], &format!("/{run}")),
-        (&["operation", "list", "--filter", "done = false"], "/operations?filter=done+%3D+false"),
-        (&["operation", "show", &operation], &format!("/{operation}")),
-        (&["operation", "cancel", &operation], &format!("/{operation}")),
-        (&["worker", "list", "--filter", "state = alive"], "/workers?filter=state+%3D+alive"),
-        (&["worker", "show", "w"], "/workers/w"),
-        (&["worker", "drain", "w"], "/workers/w"),
-        (&["model", "show", &model], &format!("/{model}")),
-        (&["cluster", "import", two_kinds, "--id", "two"], "/clusters/two"),
-        (&["cluster", "show", "two"], "/clusters/two"),
-        (&bind, "/bindings/"),
-        (&["plan", "observations", "a1"], "/plans/a1/history"),
-        (&["plan", "bindings"], "/bindings"),
-        (
-            &["plan", "bindings", "a1", "--filter", "nodes:n1 OR nodes:n3", "--order-by", "node_count desc"],
-            "/bindings?filter=plan+%3D+%22a1%22+AND+nodes%3An1+OR+nodes%3An3&order_by=node_count+desc",
-        ),
-    ] {
-        let shown = cli(&scene.planner, ask);
-        let link = shown.stderr.lines().find_map(|line| line.strip_prefix(&format!("page:  http://{pages}")));
-        let path = link.unwrap_or_else(|| panic!("{ask:?}: {shown:?}"));
-        assert!(path.starts_with(page), "{ask:?}: {path}");
-        assert_eq!(get(&pages, path).await.status, 200, "{path}");
-    }
-    for silent in [
-        &["plan", "show", "a1", "-o", "name"][..],
-        &["--quiet", "plan", "show", "a1"],
-        &["cluster", "import", two_kinds, "--dry-run"],
-    ] {
-        let told = cli(&scene.planner, silent);
-        assert!(told.code == 0 && !told.stderr.contains("page:"), "{silent:?}: {told:?}");
     }
 }
 

@@ -128,6 +128,15 @@ fn every_task_is_the_rank_that_its_plan_was_bound_to() {
     assert!(found.iter().any(|(_, index)| *index > 2), "{found:?}");
     slurm.run("scancel", &[&other]);
 
+    // What a binding knows of the network is what Slurm tells a task.
+    let network = "#!/bin/sh\n#SBATCH --nodes=4\nsrun loadmaster slurm node\n";
+    let told = slurm.job("network.sh", network);
+    let node = |line: &str| serde_json::from_str::<Value>(line).unwrap_or_else(|why| panic!("{why}: {told}"));
+    let mut nodes: Vec<Value> = told.lines().map(node).collect();
+    nodes.sort_by_key(|node| node["name"].to_string());
+    let switches: Vec<&str> = nodes.iter().filter_map(|node| node["switches"].as_str()).collect();
+    assert_eq!(switches, ["spine.leaf0", "spine.leaf0", "spine.leaf1", "spine.leaf1"], "{told}");
+
     // Other tasks than the plan has ranks are refused, with the remedy.
     let wrong = slurm.run("loadmaster", &["slurm", "exec", "--", "true"]);
     assert!(wrong.code != 0 && wrong.stderr.contains("inside of a job of Slurm"), "{}", wrong.stderr);

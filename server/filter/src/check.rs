@@ -35,6 +35,10 @@ fn test(fields: &'static [Field], of: &Restriction) -> Result<Condition, Fault> 
         return Ok(test(Relation::Set));
     }
     let comparison = match (comparator.asks, kind) {
+        (Asked::Has, Kind::Texts) => {
+            let entry = argument.text.clone();
+            return Ok(test(Relation::HasEntry { entry, is_open: argument.is_open }));
+        }
         (Asked::Has, Kind::Text | Kind::Id(_)) if argument.is_open => Comparison::Equal,
         (Asked::Has, Kind::Text) => return Ok(test(Relation::Contains(argument.text.clone()))),
         // `profile:profiles/gpt`, where the column has ids.
@@ -45,7 +49,7 @@ fn test(fields: &'static [Field], of: &Restriction) -> Result<Condition, Fault> 
         (Asked::Compares(comparison), _) => comparison,
     };
     let is_equality = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
-    if !is_equality && matches!(kind, Kind::Text | Kind::Id(_) | Kind::Word(_) | Kind::Truth) {
+    if !is_equality && matches!(kind, Kind::Text | Kind::Texts | Kind::Id(_) | Kind::Word(_) | Kind::Truth) {
         let what = format!("{} has no less and no more: write = or !=", field.name);
         return Err(Fault::new(comparator.at, what));
     }
@@ -54,7 +58,7 @@ fn test(fields: &'static [Field], of: &Restriction) -> Result<Condition, Fault> 
         return Ok(test(Relation::Is(comparison, value)));
     }
     let start = match kind {
-        Kind::Text => argument.text.clone(),
+        Kind::Text | Kind::Texts => argument.text.clone(),
         Kind::Id(collection) => value::id(collection, &argument.text).to_owned(),
         _ => {
             let what = format!(

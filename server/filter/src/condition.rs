@@ -40,6 +40,13 @@ pub enum Relation {
     StartsWith(String),
     /// A text that is set and has this part.
     Contains(String),
+    /// Texts with commas between them, of which one is this, or begins so.
+    HasEntry {
+        /// It.
+        entry: String,
+        /// Whether it is only how that begins.
+        is_open: bool,
+    },
 }
 
 /// How two values compare.
@@ -57,6 +64,14 @@ pub enum Comparison {
     Greater,
     /// `>=`
     AtLeast,
+}
+
+impl Relation {
+    /// Between commas, what a list of texts that has commas at both ends must contain; none of other questions.
+    pub fn between_commas(&self) -> Option<String> {
+        let Self::HasEntry { entry, is_open } = self else { return None };
+        Some(format!(",{entry}{}", if *is_open { "" } else { "," }))
+    }
 }
 
 impl Comparison {

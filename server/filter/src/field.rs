@@ -29,6 +29,8 @@ pub type Words = fn() -> Vec<(&'static str, String)>;
 pub enum Kind {
     /// Any text.
     Text,
+    /// Texts, as one with commas between them; `:` asks for one of them, whole.
+    Texts,
     /// The id of a resource, which may be written with its collection: `plans/`.
     Id(&'static str),
     /// One of an enum's words.
@@ -68,7 +70,9 @@ impl Kind {
     /// Whether a value is one that a field of this kind has: of no other one it is a position in an order.
     pub fn admits(self, value: &Value) -> bool {
         match (self, value) {
-            (Self::Text | Self::Id(_) | Self::Word(_), Value::Text(text)) => !text.contains('\0'),
+            (Self::Text | Self::Texts | Self::Id(_) | Self::Word(_), Value::Text(text)) => {
+                !text.contains('\0')
+            }
             (Self::Count | Self::Bytes, Value::Integer(_)) | (Self::Truth, Value::Truth(_)) => true,
             (Self::Number | Self::Seconds, Value::Real(number)) => number.is_finite(),
             (Self::Time, Value::Time(time)) => (0..YEAR_9000).contains(&time.as_second()),

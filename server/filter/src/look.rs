@@ -74,7 +74,10 @@ impl Test {
             (Relation::Is(comparison, of), _) => compares(*comparison, order(&value, of)),
             (Relation::StartsWith(start), Value::Text(text)) => text.starts_with(start),
             (Relation::Contains(part), Value::Text(text)) => text.contains(part),
-            (Relation::StartsWith(_) | Relation::Contains(_), _) => false,
+            (Relation::HasEntry { .. }, Value::Text(text)) => {
+                self.relation.between_commas().is_some_and(|entry| format!(",{text},").contains(&entry))
+            }
+            (Relation::StartsWith(_) | Relation::Contains(_) | Relation::HasEntry { .. }, _) => false,
         }
     }
 }
@@ -111,6 +114,7 @@ mod tests {
         Field { name: "predictor", kind: Kind::Text, column: "", is_always_set: true },
         Field { name: "error", kind: Kind::Number, column: "", is_always_set: false },
         Field { name: "labels", kind: Kind::Labels, column: "", is_always_set: true },
+        Field { name: "nodes", kind: Kind::Texts, column: "", is_always_set: true },
     ];
 
     fn holds(filter: &str, error: Option<f64>) -> bool {
@@ -118,6 +122,7 @@ mod tests {
         condition.holds(&|field, key| match (field.name, key) {
             ("predictor", _) => Some(Value::Text("component/3".to_owned())),
             ("error", _) => error.map(Value::Real),
+            ("nodes", _) => Some(Value::Text("n1,n17".to_owned())),
             (_, Some("team")) => Some(Value::Text("vision".to_owned())),
             _ => None,
         })
@@ -164,6 +169,7 @@ mod tests {
             ("labels.team = vision labels:team", true, true),
             ("labels:stage", false, false),
             ("labels.stage != release", true, true),
+            ("nodes:n1 -nodes:n2 nodes:n17 -nodes:n nodes:n* -nodes:17*", true, true),
         ] {
             assert_eq!((holds(filter, Some(0.2)), holds(filter, None)), (of_some, of_none), "{filter}");
         }

@@ -17,6 +17,7 @@ static FIELDS: &[Field] = &[
     field("name", Kind::Id("plans/")),
     field("state", Kind::Word(states)),
     field("solver", Kind::Text),
+    field("nodes", Kind::Texts),
     field("devices", Kind::Count),
     field("peak", Kind::Bytes),
     field("seconds", Kind::Seconds),
@@ -42,6 +43,9 @@ fn told(condition: &Condition) -> String {
                 Relation::Set => format!("{of}?"),
                 Relation::StartsWith(start) => format!("{of}^{start}"),
                 Relation::Contains(part) => format!("{of}~{part}"),
+                Relation::HasEntry { .. } => {
+                    format!("{of}~{}", relation.between_commas().unwrap_or_default())
+                }
                 Relation::Is(comparison, value) => {
                     let value = match value {
                         Value::Text(text) => text.clone(),
@@ -73,6 +77,12 @@ fn filters_mean_what_aip_160_says() {
         ("  ", ""),
         ("state = running", "state=running"),
         ("state=RUNNING", "state=running"),
+        ("state=PROFILE_STATE_RUNNING", "state=running"),
+        ("nodes:n1", "nodes~,n1,"),
+        ("nodes:n1*", "nodes~,n1"),
+        ("nodes:*", "nodes?"),
+        ("nodes = \"n1,n2\"", "nodes=n1,n2"),
+        ("seconds > 0.4730492460059843s", "seconds>0.4730492460059843"),
         ("devices=1 AND devices=2 OR devices=3", "(devices=1 & (devices=2 | devices=3))"),
         ("devices=1 OR devices=2 AND devices=3", "((devices=1 | devices=2) & devices=3)"),
         ("devices=1 devices=2 OR devices=3", "(devices=1 & (devices=2 | devices=3))"),

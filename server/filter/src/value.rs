@@ -16,7 +16,7 @@ use crate::scan::shown;
 pub(crate) fn read(kind: Kind, text: &str) -> Result<Value, String> {
     let example = |what: &str| format!("{} is no {what}", shown(text));
     match kind {
-        Kind::Text | Kind::Labels => Ok(Value::Text(text.to_owned())),
+        Kind::Text | Kind::Texts | Kind::Labels => Ok(Value::Text(text.to_owned())),
         Kind::Id(collection) => Ok(Value::Text(id(collection, text).to_owned())),
         Kind::Word(words) => word(words, text).map(Value::Text),
         Kind::Count => {
@@ -33,7 +33,9 @@ pub(crate) fn read(kind: Kind, text: &str) -> Result<Value, String> {
         }
         Kind::Seconds => {
             let duration = || Some(text.parse::<SignedDuration>().ok()?.as_secs_f64());
-            let seconds = real(text).or_else(duration);
+            // A duration has nine decimals at most, and answers have numbers of more.
+            let of_answer = || real(text.strip_suffix('s')?);
+            let seconds = real(text).or_else(duration).or_else(of_answer);
             seconds.map(Value::Real).ok_or_else(|| example("duration: write, for example, 1.5s, 200ms or 2m"))
         }
         Kind::Time => time(text).map(Value::Time),
@@ -54,12 +56,21 @@ fn real(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// What is stored for a word, which may be written as people, messages or the database do: `1f1b`, `ONE_F_ONE_B`.
+/// What is stored for a word, which may be written as people, messages or the database do: `1f1b`, `SCHEDULE_ONE_F_ONE_B`,
+/// `one_f_one_b`.
 fn word(words: Words, text: &str) -> Result<String, String> {
     let same = |text: &str| text.to_lowercase().replace('_', "-");
     let asked = same(text);
     let words = words();
-    let found = words.iter().find(|(said, stored)| same(said) == asked || same(stored) == asked);
+    let found =
+        words.iter().find(|(said, stored)| same(said) == asked || same(stored) == asked).or_else(|| {
+            // A constant has the name of its enum in front, which is not known here.
+            let is_constant = text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+            let ends =
+                |word: &str| asked.strip_suffix(&same(word)).is_some_and(|before| before.ends_with('-'));
+            let of = words.iter().filter(|(said, stored)| is_constant && (ends(said) || ends(stored)));
+            of.max_by_key(|(_, stored)| stored.len())
+        });
     found.map(|(_, stored)| stored.clone()).ok_or_else(|| {
         let said: Vec<&str> = words.iter().map(|&(said, _)| said).collect();
         format!("{} is none of {}", shown(text), said.join(", "))

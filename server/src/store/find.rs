@@ -156,7 +156,7 @@ fn sign(is_descending: bool) -> &'static str {
 /// What rows are ordered by, in every database the same way.
 fn expression(SortKey { field, .. }: &SortKey) -> String {
     match field.kind {
-        Kind::Text | Kind::Labels => {
+        Kind::Text | Kind::Texts | Kind::Labels => {
             format!(r#"left({}, {MAX_ORDERED_CHARACTERS}) COLLATE "C""#, field.column)
         }
         Kind::Id(_) | Kind::Word(_) => format!(r#"({}) COLLATE "C""#, field.column),
@@ -172,7 +172,7 @@ fn places(row: &PgRow, order: &[SortKey]) -> Result<Vec<Option<Value>>> {
         let column = format!("key_{position}");
         let column = column.as_str();
         Ok(match key.field.kind {
-            Kind::Text | Kind::Id(_) | Kind::Word(_) | Kind::Labels => {
+            Kind::Text | Kind::Texts | Kind::Id(_) | Kind::Word(_) | Kind::Labels => {
                 row.try_get::<Option<String>, _>(column)?.map(Value::Text)
             }
             Kind::Count | Kind::Bytes => row.try_get::<Option<i64>, _>(column)?.map(Value::Integer),
@@ -247,6 +247,11 @@ fn push_test(sql: &mut QueryBuilder<Postgres>, Test { field, key, relation }: &T
             sql.push("strpos(");
             value(sql);
             sql.push(", ").push_bind(part.clone()).push(") > 0");
+        }
+        (Relation::HasEntry { .. }, _) => {
+            sql.push("strpos(',' || ");
+            value(sql);
+            sql.push(" || ',', ").push_bind(relation.between_commas()).push(") > 0");
         }
     }
 }

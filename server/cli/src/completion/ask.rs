@@ -169,7 +169,7 @@ async fn list(client: &Client, begun: &Begun) -> Result<Vec<Found>, Status> {
                 .await?;
             let ended = |result: &Option<operation::Result>| match result {
                 None => "running",
-                Some(operation::Result::Response(_)) => "done",
+                Some(operation::Result::Response(_)) => "succeeded",
                 Some(operation::Result::Error(_)) => "failed",
             };
             answer.operations.iter().map(|one| about(&one.name, ended(&one.result).to_owned())).collect()

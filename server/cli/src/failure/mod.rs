@@ -132,6 +132,14 @@ impl Failure {
         }
     }
 
+    /// Whether the same may succeed in a while: nobody answers, or whoever does cannot for now.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Refused(status) => status.code() == Code::Unavailable,
+            other => matches!(other, Self::Unreachable { .. }),
+        }
+    }
+
     /// In the words of the command line: a planner names the fields of requests.
     pub(crate) fn in_options(self, table: options::OptionTable) -> Self {
         match self {

@@ -147,7 +147,8 @@ impl Client {
 
     /// What a failed call means to the user.
     pub(crate) fn failure(&self, status: Status) -> Failure {
-        if status.code() == Code::Unavailable && is_local(&status) {
+        // What answers there may be no planner.
+        if matches!(status.code(), Code::Unavailable | Code::Unknown) && is_local(&status) {
             Failure::Unreachable { address: self.address.clone(), cause: plain(&root_cause(&status)) }
         } else {
             Failure::Refused(Box::new(status))

@@ -14,7 +14,13 @@ use crate::input::parse;
 pub(crate) struct ListArgs {
     /// Only those that fit: fields, = != < <= > >= or : (has), values, with AND, OR, NOT and parentheses between them
     /// (AIP-160). A field that there is not is answered with those that there are.
-    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
     filter: String,
 
     /// Fields to order by, each with asc or desc behind it. Default: newest first.

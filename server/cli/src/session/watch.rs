@@ -62,9 +62,20 @@ where
     if !watch {
         return Ok(());
     }
+    let mut is_away = false;
     loop {
         tokio::time::sleep(LOOK).await;
-        (answer, _) = page::fetch_all(limit, &fetch).await?;
+        match page::fetch_all(limit, &fetch).await {
+            Ok((looked, _)) => (answer, is_away) = (looked, false),
+            // A planner that is started anew, or its database, is back soon: whoever watches is told, and goes on.
+            Err(failure) if failure.may_pass() => {
+                if !std::mem::replace(&mut is_away, true) {
+                    context.remark("the planner does not answer: looking until it does");
+                }
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        }
         news(answer.rows(), &mut seen);
         if !answer.rows().is_empty() {
             context.output.print(&answer)?;

@@ -28,7 +28,13 @@ pub(crate) struct PruneArgs {
     older_than: Duration,
 
     /// Only what fits this filter, as in the lists: 'NOT labels:keep'.
-    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
     filter: String,
 
     /// Only these. Default: those whose lists know the filter's fields.

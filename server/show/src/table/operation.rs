@@ -109,7 +109,7 @@ fn state(operation: &Operation) -> String {
             "cancelled".to_owned()
         }
         (Some(operation::Result::Error(_)), _) => "failed".to_owned(),
-        (Some(operation::Result::Response(_)) | None, true) => "done".to_owned(),
+        (Some(operation::Result::Response(_)) | None, true) => "succeeded".to_owned(),
         (Some(operation::Result::Response(_)) | None, false) => "running".to_owned(),
     }
 }

@@ -26,8 +26,8 @@ impl Show for ListPredictionErrorsResponse {
 /// A row per kind of device, predictor and quantity; below it where each correction comes from.
 fn list(errors: &[PredictionErrors], look: Look) -> String {
     if errors.is_empty() {
-        return "no pairs of predicted and measured figures: validate plans with `loadmaster plan validate`, or \
-                report real runs with `loadmaster plan report`\n"
+        return "no such pairs of predicted and measured figures: `loadmaster plan validate` trains plans, and \
+                `loadmaster plan report` takes what real runs needed\n"
             .to_owned();
     }
     let mut text = grid(errors, look).render();

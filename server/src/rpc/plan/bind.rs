@@ -105,6 +105,10 @@ impl Plans {
         let asked = (request.filter.as_str(), request.order_by.as_str());
         let listing = Listing::of("ListBindings", &[&request.plan], fields::BINDINGS, asked)?;
         let page = listing.request(request.page_size, &request.page_token)?;
+        if let Some(plan) = &plan {
+            // An empty list of a plan that does not exist would look like a plan that nobody bound.
+            self.store.get_plan(plan).await?;
+        }
         let page = self.store.list_bindings(plan.as_ref(), listing.query(), &page).await?;
         let (bindings, next_page_token) = listing.answer(page, in_short);
         Ok(v1::ListBindingsResponse { bindings, next_page_token })

@@ -50,7 +50,7 @@ pub static BINDINGS: &[Field] = &[
     perhaps("model", Kind::Id("models/"), of_plan!("model_id")),
     perhaps("device_kind", Kind::Text, of_plan!("device_kind")),
     perhaps("cluster", Kind::Id("clusters/"), "substr(summary ->> 'cluster', length('clusters/') + 1)"),
-    always("nodes", Kind::Text, "array_to_string(nodes, ',')"),
+    always("nodes", Kind::Texts, "array_to_string(nodes, ',')"),
     always("node_count", Kind::Count, "cardinality(nodes)::bigint"),
     perhaps("iteration_seconds", Kind::Seconds, "(summary ->> 'seconds')::double precision"),
     perhaps("planned_iteration_seconds", Kind::Seconds, "(summary ->> 'planned')::double precision"),
@@ -148,7 +148,7 @@ pub static WORKERS: &[Field] = &[
     always("cores", Kind::Count, "cores::bigint"),
     always("threads", Kind::Count, "threads::bigint"),
     always("host_memory", Kind::Bytes, "host_memory_bytes"),
-    always("commands", Kind::Text, "array_to_string(commands, ',')"),
+    always("commands", Kind::Texts, "array_to_string(commands, ',')"),
     always("create_time", Kind::Time, "create_time"),
     always("heartbeat_time", Kind::Time, "heartbeat_time"),
 ];

@@ -12,7 +12,7 @@ pub static EXPORTERS: &[Field] = &[
     always("writes", Kind::Text, ""),
     always("verified", Kind::Word(proofs), ""),
     perhaps("variants", Kind::Text, ""),
-    perhaps("envelopes", Kind::Text, ""),
+    perhaps("envelopes", Kind::Texts, ""),
 ];
 
 fn proofs() -> Vec<(&'static str, String)> {

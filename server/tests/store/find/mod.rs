@@ -319,7 +319,7 @@ async fn every_field_of_every_list_can_be_asked_for() {
         for field in fields {
             let name = field.name;
             let value = match field.kind {
-                Kind::Text | Kind::Id(_) | Kind::Labels => "a".to_owned(),
+                Kind::Text | Kind::Texts | Kind::Id(_) | Kind::Labels => "a".to_owned(),
                 Kind::Word(words) => words()[0].0.to_owned(),
                 Kind::Count | Kind::Bytes | Kind::Number | Kind::Seconds => "1".to_owned(),
                 Kind::Time => "2026-11-01".to_owned(),

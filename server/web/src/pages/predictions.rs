@@ -46,7 +46,7 @@ pub(crate) async fn show(State(desk): State<Desk>, Query(asked): Query<Asked>) -
     };
     let answered = answer(desk.planner.plans().list_prediction_errors(request)).await;
     let (sections, fault) = match answered.map_err(Fault::from) {
-        Ok(answer) => (sections(&answer), None),
+        Ok(answer) => (sections(&answer, &asked.filter), None),
         Err(fault) if fault.is_readers() => (Vec::new(), Some(fault.message().to_owned())),
         Err(fault) => return fault.into_response(),
     };
@@ -57,10 +57,14 @@ pub(crate) async fn show(State(desk): State<Desk>, Query(asked): Query<Asked>) -
     response
 }
 
-fn sections(answer: &v1::ListPredictionErrorsResponse) -> Vec<Section> {
+fn sections(answer: &v1::ListPredictionErrorsResponse, filter: &str) -> Vec<Section> {
     let rows = Rows::of(&table::prediction_errors::grid(&answer.errors, LOOK), &[]);
-    let none = "Nothing was predicted and measured: loadmaster plan validate trains plans, loadmaster plan report takes what \
-                your own training needed.";
+    let none = if filter.is_empty() {
+        "Nothing was predicted and measured: loadmaster plan validate trains plans, loadmaster plan report takes what your own training \
+         needed."
+    } else {
+        "There is nothing that fits."
+    };
     let mut sections = vec![Section::rows("errors", "By kind of device, predictor and quantity", rows, none)];
     if answer.errors.is_empty() {
         return sections;
@@ -124,7 +128,7 @@ mod tests {
         let errors = vec![v1::PredictionErrors { device_kind: "cpu".to_owned(), ..Default::default() }];
         let answer = v1::ListPredictionErrorsResponse { errors, pairs: (0..2_000).map(pair).collect() };
         let (page, filter) = (Page::live("Prediction error", "runs"), String::new());
-        let page = ErrorsPage { page, filter, fault: None, sections: sections(&answer) }.render().unwrap();
+        let page = ErrorsPage { page, filter, fault: None, sections: sections(&answer, "") }.render().unwrap();
         assert_eq!(page.matches("<circle").count(), DRAWN, "{page}");
         assert!(page.contains("The newest 400 of 2000 pairs are drawn"), "{page}");
         assert!(page.len() <= 150_000, "{}", page.len());

@@ -32,7 +32,10 @@ pub(crate) fn in_options(status: &Status, table: OptionTable) -> Status {
     let told: Vec<(String, String)> = violations
         .iter()
         .map(|(field, description)| {
-            (place(field, table).unwrap_or_else(|| field.clone()), words(description, table))
+            // Of a filter it tells what was typed, and fields of rows.
+            let is_typed = matches!(field.as_str(), "filter" | "order_by");
+            let description = if is_typed { description.clone() } else { words(description, table) };
+            (place(field, table).unwrap_or_else(|| field.clone()), description)
         })
         .collect();
     // A planner makes its message of the violations.

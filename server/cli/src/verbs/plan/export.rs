@@ -58,7 +58,7 @@ pub(crate) struct ExportPlan {
 
     /// Of that list only those that fit: 'envelopes:jobset AND verified = trained'. What there is no field for is answered with
     /// those that there are.
-    #[arg(long, value_name = "FILTER", requires = "list")]
+    #[arg(long, value_name = "FILTER", requires = "list", allow_hyphen_values = true)]
     filter: Option<String>,
 
     /// Fields to order that list by, each with asc or desc behind it.
@@ -132,6 +132,10 @@ impl ExportPlan {
                 .await?;
             return context.output.print(&answer);
         };
+        if self.filter.is_some() || self.order_by.is_some() {
+            let why = "--filter and --order-by: are of the list of launchers: name --list, or leave them out";
+            return Err(Failure::Usage(why.to_owned()));
+        }
         let (launcher, launcher_version) = self.launcher.unwrap_or_default();
         let variant = self.variant.unwrap_or_default().into();
         let request = v1::ExportPlanRequest {

@@ -213,7 +213,13 @@ pub(crate) struct Errors {
 
     /// Only of pairs of figures that fit: 'predictor:component AND error > 0.1'. What there is no field for is
     /// answered with those that there are.
-    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
     filter: String,
 
     /// The pairs, too, in JSON and YAML: the first 2,000.

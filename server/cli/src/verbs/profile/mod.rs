@@ -85,7 +85,13 @@ pub(crate) enum ProfileVerb {
         #[arg(value_parser = parse::profile)]
         name: String,
         /// Only those that fit: 'solo = true AND peak > 1GiB'. What there is no field for is answered with those that there are.
-        #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+        #[arg(
+            long,
+            value_name = "FILTER",
+            default_value = "",
+            hide_default_value = true,
+            allow_hyphen_values = true
+        )]
         filter: String,
         /// Fields to order by, each with asc or desc behind it: 'peak desc'. Default: by stage, and by micro-batch size within one.
         #[arg(long, value_name = "FIELD,…", default_value = "", hide_default_value = true)]

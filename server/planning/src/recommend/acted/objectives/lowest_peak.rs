@@ -1,7 +1,9 @@
 //! The lowest highest peak that is reached with memory actions.
 
+use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
 
 use super::every::Every;
 use super::floor::Floor;
@@ -17,16 +19,38 @@ const MOST_ASKED: u32 = 12;
 /// Most pipelines of which plain ways to hold little are looked at.
 const MOST_PLAIN: usize = 48;
 
+/// The certificate of the seconds of a plan that was chosen for its peak alone, from that of the fastest.
+fn slow(seconds: Option<f64>, of_fastest: &Certificate) -> Certificate {
+    let value = seconds.unwrap_or(f64::INFINITY);
+    let bound = of_fastest.bound.map(|bound| bound.min(value));
+    let gap = bound.filter(|&bound| bound > 0.0).map(|bound| (value - bound) / bound);
+    Certificate { value, bound, gap, proven: false, ..of_fastest.clone() }
+}
+
+/// What is told of its seconds.
+fn slow_note(of: &Certificate) -> String {
+    let bound = of.bound.map_or_else(String::new, |bound| format!(", and none is below {}", Seconds(bound)));
+    format!(
+        "it was chosen for its peak alone, with {} for an iteration{bound}: no faster one within this peak was found",
+        Seconds(of.value)
+    )
+}
+
 impl ActionsQuestion<'_> {
     /// The fastest plan within the lowest peak for which one was found.
     pub(super) fn lowest_peak(&self) -> Result<Plan, QuestionError> {
         let room = Room::whole(self);
         let first = self.told(&room).map_err(|error| self.explained(error, &room))?;
         let floor = self.floor(&room, self.peak(&first.plan));
+        let bound = first.certificate.bound;
         let (found, asked) = self.lowest(&room, first, floor, MOST_ASKED)?;
         let peak = self.peak(&found.plan);
-        // With what it is compared with, within the same peak.
-        let told = self.told(&room.within(peak)).ok().filter(|told| self.peak(&told.plan) <= peak);
+        // With what it is compared with, within the same peak: of the fast pipelines, or of its own where none of them fits.
+        let within = room.within(peak);
+        let keeps = |told: &Found| self.peak(&told.plan) <= peak;
+        let of_its_own = || self.told_of(&found.candidate, bound, &within).ok().filter(keeps);
+        let told = self.told(&within).ok().filter(keeps).or_else(of_its_own);
+        let is_searched = told.is_some();
         let Found { mut plan, certificate: of_seconds, .. } = told.unwrap_or(found);
         let value = self.peak(&plan);
         let tried = Progress {
@@ -40,7 +64,11 @@ impl ActionsQuestion<'_> {
             "{asked} peaks were asked for: a lower one may be reached down to the bound; what it is compared with is held to \
              the same peak"
         ));
-        plan.warnings.push(seconds_note("within this peak", &of_seconds));
+        plan.warnings.push(if is_searched {
+            seconds_note("within this peak", &of_seconds)
+        } else {
+            slow_note(&of_seconds)
+        });
         let unit = if self.wish.unit == Unit::Share { "share" } else { self.wish.objective.unit() };
         plan.found.certificate = Some(tried.certificate(self.counted(value), unit));
         Ok(plan)
@@ -113,7 +141,8 @@ impl ActionsQuestion<'_> {
             };
             let plan = writer.acted(&candidate, &actions, choice.pace, solver).ok()?;
             drop(asked);
-            let certificate = first.certificate.clone();
+            // What the fastest of all does not get below, this one does not.
+            let certificate = slow(plan.iteration_seconds(), &first.certificate);
             Some(Found { plan, candidate, certificate, bound_is: String::new() })
         });
         let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);

@@ -128,6 +128,23 @@ impl ActionsQuestion<'_> {
         }
     }
 
+    /// The same of one pipeline alone, where no pipeline gets below this bound of seconds.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn told_of(
+        &self,
+        candidate: &Candidate,
+        bound: Option<f64>,
+        room: &Room,
+    ) -> Result<Found, QuestionError> {
+        let candidates = vec![candidate.clone()];
+        let stages = Stages { candidates, mapped: Vec::new(), bound, stopped: false, states: 0 };
+        let found = self.ask_for(stages, room, true, false)?;
+        self.check_seconds(&found)?;
+        Ok(found)
+    }
+
     /// The fastest plan of some stages.
     fn ask_for(
         &self,

@@ -7,6 +7,7 @@ mod on_cores;
 mod several;
 mod small_blocks;
 
+use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::plan::Plan;
@@ -181,6 +182,22 @@ fn no_peak_is_below_the_bound() {
         let bound = limited.found.certificate.clone().unwrap().bound.unwrap();
         assert!(faster.is_none_or(|least| least as f64 >= bound), "{faster:?} is below {bound}");
     }
+}
+
+/// The seconds that are told of the plan with the lowest peak are its own, however little memory devices have.
+#[test]
+fn seconds_of_the_lowest_peak_are_its_own() {
+    let mut told = 0;
+    for capacity in PEAKS.into_iter().chain([1 << 20, 1 << 30]) {
+        for stages in 1..=3 {
+            let asked = Scene::new(Objective::MinPeakMemory, stages, capacity);
+            let Ok(((_, plan), _)) = asked.answer() else { continue };
+            let note = plan.warnings.iter().find(|warning| warning.contains("for an iteration")).unwrap();
+            assert!(note.contains(&format!(" with {} for", Seconds(seconds(&plan)))), "{capacity}: {note}");
+            told += 1;
+        }
+    }
+    assert!(told > 5, "{told}");
 }
 
 /// Where shares of devices are compared, a peak is one.

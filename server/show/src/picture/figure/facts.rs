@@ -14,7 +14,7 @@ use crate::text::{bytes, count, margin, percent, plural, ratio, seconds, word};
 /// Name of a fact and how to tell it; nothing where a plan has none.
 type Fact = (&'static str, fn(&Plan, Option<&Timeline>, Look) -> Option<String>);
 
-const FACTS: [Fact; 21] = [
+const FACTS: [Fact; 22] = [
     ("profile", |plan, _, _| some(id(&plan.profile))),
     ("model", |plan, _, _| some(id(&plan.model))),
     ("cluster", |plan, _, _| some(id(&plan.cluster))),
@@ -46,6 +46,7 @@ const FACTS: [Fact; 21] = [
         plan.training.as_ref().map(batch)
     }),
     ("computed again", |plan, _, _| some(computed_again(plan))),
+    ("away", |plan, _, _| away(plan)),
     ("in chunks", |plan, _, _| {
         let in_chunks =
             plan.stages.iter().find_map(|stage| Some((stage.chunks.as_ref()?, stage.actions.as_ref())));
@@ -108,6 +109,32 @@ fn groups(plan: &Plan, look: Look) -> String {
         texts.push(format!("and {} more groups", plan.devices.len() - SHOWN));
     }
     texts.join(", ")
+}
+
+/// What stages have elsewhere meanwhile: copied in an iteration, and waited for, by all of their devices.
+fn away(plan: &Plan) -> Option<String> {
+    let (mut host, mut to_hosts, mut to_peers, mut waited) = (0_i64, 0_i64, 0_i64, 0.0);
+    for stage in &plan.stages {
+        let Some(offload) = &stage.offload else { continue };
+        let devices =
+            stage.config.as_ref().map_or(1, |of| i64::from(of.data_degree.max(1) * of.tensor_degree.max(1)));
+        let of_all = |bytes: i64| bytes.saturating_mul(devices);
+        host = host.saturating_add(of_all(offload.host_peak_bytes));
+        for copies in &offload.copies {
+            let to = if copies.peer.is_none() { &mut to_hosts } else { &mut to_peers };
+            *to = to.saturating_add(of_all(copies.out_bytes));
+            waited += copies.waited_seconds * devices as f64;
+        }
+    }
+    (to_hosts > 0 || to_peers > 0).then(|| {
+        format!(
+            "{} out to hosts and {} to peers an iteration, {} on hosts at most; devices wait {} together (predicted)",
+            bytes(to_hosts),
+            bytes(to_peers),
+            bytes(host),
+            seconds(waited)
+        )
+    })
 }
 
 fn computed_again(plan: &Plan) -> String {

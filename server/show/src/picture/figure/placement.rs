@@ -1,6 +1,7 @@
 //! Where the stages are: nodes, the devices in them, and what each device is for.
 
-use loadmaster_proto::wire::v1::{Plan, PlanStage, RecomputePolicy};
+use loadmaster_proto::wire::v1::memory_action::Deed;
+use loadmaster_proto::wire::v1::{MemoryAction, Plan, PlanStage, RecomputePolicy};
 
 use crate::devices::{self, Device};
 use crate::text::label::safe;
@@ -199,12 +200,35 @@ pub(crate) fn layers(stage: &PlanStage, look: Look) -> String {
     format!("{range}{names}").trim_end().to_owned()
 }
 
-/// What a stage computes again; empty for nothing.
+/// Most runs that are told of a stage.
+const MOST_RUNS: usize = 4;
+
+/// What a stage computes again: by its policy, or the runs of layers of its actions; empty for nothing.
 pub(crate) fn recompute(stage: &PlanStage) -> String {
     match stage.recompute() {
-        RecomputePolicy::Unspecified | RecomputePolicy::None => String::new(),
+        RecomputePolicy::Unspecified | RecomputePolicy::None => runs(stage),
         policy => word(policy.as_str_name(), "RECOMPUTE_POLICY_"),
     }
+}
+
+/// `layers 1..3, 5 (some micro-batches)`.
+fn runs(stage: &PlanStage) -> String {
+    let actions = stage.actions.iter().flat_map(|of| &of.actions);
+    let again = actions.filter(|action| matches!(action.deed, Some(Deed::Recompute(_))));
+    let run = |action: &MemoryAction| {
+        let (first, last) = (action.first_layer, action.last_layer);
+        let layers = if first == last { first.to_string() } else { format!("{first}..{last}") };
+        if action.slots.is_empty() { layers } else { format!("{layers} (some micro-batches)") }
+    };
+    let mut runs: Vec<String> = again.map(run).collect();
+    runs.dedup();
+    let more = runs.len().saturating_sub(MOST_RUNS);
+    runs.truncate(MOST_RUNS);
+    if runs.is_empty() {
+        return String::new();
+    }
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("layers {}{more}", runs.join(", "))
 }
 
 fn stages(plan: &Plan, all: &[Device], look: Look) -> Vec<StageNote> {

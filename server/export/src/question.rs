@@ -3,6 +3,7 @@
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::PlanShape;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::allocation::{self, Allocation};
@@ -42,22 +43,18 @@ pub struct ExportQuestion<'a> {
 pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
     let Some(exporter) = exporters().iter().find(|exporter| exporter.target == question.target) else {
         let none = StageRefusal::of_plan("has no export for this version: name another");
-        return Err(refusal(
-            question.target,
-            loadmaster_proto::plan::objective::PlanShape::PerStageMesh,
-            vec![none],
-        ));
+        return Err(refusal(question, PlanShape::PerStageMesh, vec![none]));
     };
     let Exporter { target, shape, verified, proof, write, .. } = *exporter;
     if question.variant != Variant::Usual && !variants(target.launcher).contains(&question.variant) {
         let none = StageRefusal::of_plan("is said in one way only by this launcher: name no variant");
-        return Err(refusal(target, shape, vec![none]));
+        return Err(refusal(question, shape, vec![none]));
     }
     if question.plan.is_interleaved() && !takes_turns(target.launcher) {
-        return Err(refusal(target, shape, vec![in_turn(question.plan)]));
+        return Err(refusal(question, shape, vec![in_turn(question.plan)]));
     }
     let Written { files, command, runs_once, environment, ranks, mut warnings, held } =
-        write(question).map_err(|stages| refusal(target, shape, stages))?;
+        write(question).map_err(|stages| refusal(question, shape, stages))?;
     let memory = memory::of_stages(question, held.as_ref());
     warnings.extend(memory::warnings(question.plan, memory.as_deref(), target.launcher));
     warnings.extend(optimizer::warning(target.launcher, question.plan.training.optimizer));
@@ -81,11 +78,13 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
 }
 
 fn refusal(
-    target: Target,
-    required_shape: loadmaster_proto::plan::objective::PlanShape,
+    question: &ExportQuestion<'_>,
+    required_shape: PlanShape,
     stages: Vec<StageRefusal>,
 ) -> Box<Refusal> {
-    Box::new(Refusal { target, envelope: Envelope::Torchrun, required_shape, stages })
+    let target = question.target;
+    let is_for_it = question.plan.asked.launcher == Some(target.launcher);
+    Box::new(Refusal { target, envelope: Envelope::Torchrun, required_shape, is_for_it, stages })
 }
 
 /// What is said of a plan whose devices have several stages in turn to launchers that cannot.

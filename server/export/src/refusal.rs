@@ -16,6 +16,8 @@ pub struct Refusal {
     pub envelope: Envelope,
     /// The most general shape that it runs.
     pub required_shape: PlanShape,
+    /// Whether the plan was recommended for this launcher, so that asking for such a one is no way out.
+    pub is_for_it: bool,
     /// What it is that cannot be expressed, stage by stage; of the plan as a whole where there is no stage. Never empty.
     pub stages: Vec<StageRefusal>,
 }
@@ -58,6 +60,7 @@ impl fmt::Display for Refusal {
             write!(f, "{} {stage}", if index == 0 { ":" } else { ";" })?;
         }
         match self.envelope {
+            Envelope::Torchrun if self.is_for_it => f.write_str("; export to another launcher"),
             Envelope::Torchrun => {
                 f.write_str("; recommend one for this launcher (`launcher`), or export to another")
             }

@@ -94,6 +94,6 @@ pub fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Box<Refusal>>
     wrapped.map_err(|stages: Refused| {
         let shape = exporters().iter().find(|exporter| exporter.target == target);
         let required_shape = shape.map_or_else(Default::default, |exporter| exporter.shape);
-        Box::new(Refusal { target, envelope: wrapping.envelope(), required_shape, stages })
+        Box::new(Refusal { target, envelope: wrapping.envelope(), required_shape, is_for_it: false, stages })
     })
 }

@@ -20,6 +20,7 @@ use loadmaster_proto::wire::{field, v1};
 use super::Plans;
 use super::message::number;
 use crate::rpc::error::ApiError;
+use crate::store::StoreError;
 use crate::store::fields;
 use crate::store::records::PlanRecord;
 
@@ -54,6 +55,29 @@ impl Plans {
             export(&question).and_then(|made| wrap(made, &wrapping)).map_err(ApiError::NotExportable)?;
         let ledger = record.content.ledger;
         Ok(v1::ExportPlanResponse { binding: request.binding, ..message(&name, made, ledger) })
+    }
+}
+
+impl Plans {
+    /// Why the launcher that a plan was recommended for cannot run it all the same: launchers know models of some kinds alone. None
+    /// where it can, where none was named, or of a chain of layers that no launcher is told.
+    pub(super) async fn not_exportable(
+        &self,
+        name: &PlanName,
+        plan: &Plan,
+    ) -> Result<Option<String>, ApiError> {
+        let Some(launcher) = plan.asked.launcher else { return Ok(None) };
+        let target = known(launcher, &plan.asked.launcher_version).or_else(|_| known(launcher, ""));
+        let Ok((target, named)) = target else { return Ok(None) };
+        let model = match self.store.get_subject(&plan.model).await {
+            Ok(Subject::Known(model)) => model,
+            // Of a profile that came with the request nothing may be stored.
+            Ok(Subject::Opaque(_)) | Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let variant = Variant::default();
+        let question = ExportQuestion { name, plan, model: Some(&model), target, named, variant };
+        Ok(export(&question).err().map(|refusal| refusal.to_string()))
     }
 }
 

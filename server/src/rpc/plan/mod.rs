@@ -105,7 +105,8 @@ impl PlanService for Plans {
         request: Request<v1::RecommendPlanRequest>,
     ) -> Result<Response<v1::Plan>, Status> {
         let (metadata, _, request) = request.into_parts();
-        Ok(Response::new(self.recommended(request, |seconds| search::limit(&metadata, seconds)).await?))
+        let limit = |seconds| search::limit(&metadata, seconds);
+        Ok(Response::new(Box::pin(self.recommended(request, limit)).await?))
     }
 
     async fn get_plan(&self, request: Request<v1::GetPlanRequest>) -> Result<Response<v1::Plan>, Status> {

@@ -16,6 +16,8 @@ pub(super) struct Answered {
     plan: PlanName,
     /// Seconds that its search took.
     search_seconds: f64,
+    /// Why its launcher cannot run it all the same.
+    refusal: Option<String>,
 }
 
 impl Plans {
@@ -44,9 +46,12 @@ impl Plans {
         let answer = self.recommend(request, &revisions, limit).await?;
         let (name, content) = &answer.plan;
         let is_stopped = content.found.certificate.as_ref().is_some_and(|certificate| certificate.stopped);
-        let known = Answered { plan: name.clone(), search_seconds: answer.search_seconds };
+        let refusal = self.not_exportable(name, content).await?;
+        let known =
+            Answered { plan: name.clone(), search_seconds: answer.search_seconds, refusal: refusal.clone() };
         let is_final = answer.is_final && !is_stopped;
-        let plan = self.answer(answer, validate_only).await?;
+        let mut plan = self.answer(answer, validate_only).await?;
+        plan.warnings.extend(refusal);
         if let Some(question) = question.filter(|_| is_final) {
             // Each weighs as much as any other.
             self.memory.0.answers.put(question, known, 1);
@@ -57,7 +62,7 @@ impl Plans {
     /// The plan that answered a question before, as it is shown now; none where nobody asked it, or the plan was
     /// deleted.
     async fn answered(&self, question: &Question) -> Result<Option<v1::Plan>, ApiError> {
-        let Some(Answered { plan, search_seconds }) = self.memory.0.answers.get(question) else {
+        let Some(Answered { plan, search_seconds, refusal }) = self.memory.0.answers.get(question) else {
             return Ok(None);
         };
         let mut plan = match self.asked_again(&plan).await {
@@ -72,6 +77,7 @@ impl Plans {
         if let Some(certificate) = &mut plan.certificate {
             certificate.search_seconds = search_seconds;
         }
+        plan.warnings.extend(refusal);
         Ok(Some(plan))
     }
 

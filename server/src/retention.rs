@@ -178,6 +178,9 @@ mod tests {
         assert_eq!(of("state = parked", &[]).unwrap(), ["runs"]);
         let refused = of("state = parked", &[Collection::Profiles, Collection::Runs]).unwrap_err();
         assert!(refused.contains("of profiles") && refused.contains("parked"), "{refused}");
+        // Of a field that some of them have, one of these tells.
+        let refused = of("state = canceled", &[]).unwrap_err();
+        assert!(refused.contains("\"canceled\" is none of") && !refused.contains("no field"), "{refused}");
         let refused = of("slover = given", &[]).unwrap_err();
         assert!(refused.contains("of plans") && refused.contains("slover"), "{refused}");
     }

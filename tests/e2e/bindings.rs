@@ -101,6 +101,13 @@ fn nodes_are_put_in_the_fastest_order(planner: &Planner, plan: &str) {
     let oldest = found(&["--order-by", "create_time", "--limit", "1"]);
     assert_eq!(oldest, [name]);
     assert_eq!(found(&["--filter", "nodes:n4 AND create_time < 2001-01-01"]), Vec::<String>::new());
+    assert_eq!(
+        found(&["--filter", "-nodes:n1 nodes:n"]),
+        Vec::<String>::new(),
+        "a node is one of them, whole"
+    );
+    let nobody = cli(planner, &["plan", "bindings", "0123456789abcdef"]);
+    assert!(nobody.code == 3 && nobody.stderr.contains("plans/0123456789abcdef"), "{nobody:?}");
     let table = cli(planner, &["plan", "bindings", "--filter", "nodes:n1"]);
     assert!(table.stdout.contains("bound") && table.stdout.contains(&name["bindings/".len()..]), "{table:?}");
     let one = cli(planner, &["plan", "bindings", name, "--filter", "nodes:n1"]);

@@ -201,6 +201,15 @@ fn what_a_launcher_cannot_run_is_refused_by_stage() {
     // GPT-2 is no Llama.
     let shape = refused(&[name, "--launcher", "torchtitan"]);
     assert!(shape.contains("PLAN_SHAPE_UNSUPPORTED"), "{shape}");
+    assert!(shape.contains("recommend one for this launcher"), "{shape}");
+    // Nor is it one in a plan for torchtitan, which says so, asked again too; then there is no such remedy.
+    for _ in 0..2 {
+        let plan = recommend(&planner, &["--launcher", "torchtitan"]);
+        let warnings = plan["warnings"].to_string();
+        assert!(warnings.contains("torchtitan@0.3 cannot run this plan"), "{warnings}");
+        let own = refused(&[plan["name"].as_str().expect("a plan has a name")]);
+        assert!(own.contains("export to another launcher") && !own.contains("recommend one for"), "{own}");
+    }
     let variant = refused(&[name, "--launcher", "deepspeed", "--variant", "hybrid"]);
     assert!(variant.contains("variant"), "{variant}");
     let jobset = ["--launcher", "deepspeed", "--envelope", "jobset"];

@@ -188,7 +188,7 @@ mod tests {
              error: predicted / measured - 1, negative: predicted too low\n\
              correction/1+abc: the median over 3 plans\n"
         );
-        assert!(list(&[], Look::PLAIN).starts_with("no pairs"));
+        assert!(list(&[], Look::PLAIN).starts_with("no such pairs"));
     }
     fn of_copies(quantity: Quantity, link: MemoryPlace, errors: [f64; 4]) -> PredictionErrors {
         let [mean, mean_absolute, p90, largest] = errors.map(Some);

@@ -128,7 +128,8 @@ mod tests {
         let errors = vec![v1::PredictionErrors { device_kind: "cpu".to_owned(), ..Default::default() }];
         let answer = v1::ListPredictionErrorsResponse { errors, pairs: (0..2_000).map(pair).collect() };
         let (page, filter) = (Page::live("Prediction error", "runs"), String::new());
-        let page = ErrorsPage { page, filter, fault: None, sections: sections(&answer, "") }.render().unwrap();
+        let page =
+            ErrorsPage { page, filter, fault: None, sections: sections(&answer, "") }.render().unwrap();
         assert_eq!(page.matches("<circle").count(), DRAWN, "{page}");
         assert!(page.contains("The newest 400 of 2000 pairs are drawn"), "{page}");
         assert!(page.len() <= 150_000, "{}", page.len());

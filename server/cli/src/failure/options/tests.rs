@@ -7,6 +7,16 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::*;
 use crate::verbs::tests::Cli;
 
+/// What is told of a filter are fields of rows and what was typed: no options.
+#[test]
+fn filters_are_told_as_they_were_typed() {
+    let mut details = ErrorDetails::new();
+    let why = "at character 1: \"page_size\" is no field (fields: device_kind), SCHEDULE_ONE_F_ONE_B is none";
+    details.add_bad_request_violation("filter", why);
+    let status = Status::with_error_details(Code::InvalidArgument, format!("filter: {why}"), details);
+    assert_eq!(in_options(&status, PLAN_ERRORS).message(), format!("--filter: {why}"));
+}
+
 /// Commands, their requests, and what these hold that the command line does not fill.
 fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'static str])> {
     let list: &[&str] = &[];

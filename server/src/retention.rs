@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use loadmaster_filter::Query;
+use loadmaster_filter::{NO_FIELD, Query};
 use loadmaster_proto::error::Invalid;
 use tokio_util::sync::CancellationToken;
 
@@ -50,19 +50,17 @@ impl Rule {
                 Err(invalid) => refused.push((collection, invalid)),
             }
         }
-        if refused.is_empty() || (collections.is_empty() && !of.is_empty()) {
-            return Ok(Self { age, of });
-        }
         let told = |invalid: &Invalid| {
             invalid.violations().first().map_or_else(String::new, |of| of.description.clone())
         };
         // Of lists that were not asked for by name, one that has the fields says best what is wrong with the rest.
-        let has_fields = |(_, invalid): &&(Collection, Invalid)| !told(invalid).contains(" is no field");
-        let (collection, invalid) = match refused.iter().find(has_fields).or_else(|| refused.first()) {
-            Some(refused) => refused,
-            None => return Ok(Self { age, of }),
-        };
-        Err(Invalid::field("filter", format!("of {}: {}", collection.word(), told(invalid))))
+        let has_fields = |(_, invalid): &&(Collection, Invalid)| !told(invalid).contains(NO_FIELD);
+        match refused.iter().find(has_fields).or_else(|| refused.first()) {
+            Some((collection, invalid)) if of.is_empty() || !collections.is_empty() => {
+                Err(Invalid::field("filter", format!("of {}: {}", collection.word(), told(invalid))))
+            }
+            _ => Ok(Self { age, of }),
+        }
     }
 }
 

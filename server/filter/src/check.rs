@@ -36,8 +36,8 @@ fn test(fields: &'static [Field], of: &Restriction) -> Result<Condition, Fault> 
     }
     let comparison = match (comparator.asks, kind) {
         (Asked::Has, Kind::Texts) => {
-            let entry = argument.text.clone();
-            return Ok(test(Relation::HasEntry { entry, is_open: argument.is_open }));
+            let end = if argument.is_open { "" } else { "," };
+            return Ok(test(Relation::HasEntry(format!(",{}{end}", argument.text))));
         }
         (Asked::Has, Kind::Text | Kind::Id(_)) if argument.is_open => Comparison::Equal,
         (Asked::Has, Kind::Text) => return Ok(test(Relation::Contains(argument.text.clone()))),

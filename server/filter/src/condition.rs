@@ -40,13 +40,8 @@ pub enum Relation {
     StartsWith(String),
     /// A text that is set and has this part.
     Contains(String),
-    /// Texts with commas between them, of which one is this, or begins so.
-    HasEntry {
-        /// It.
-        entry: String,
-        /// Whether it is only how that begins.
-        is_open: bool,
-    },
+    /// Texts with commas between them that have this with commas at both ends, too: `,n1,`, or `,n1` of one that begins so.
+    HasEntry(String),
 }
 
 /// How two values compare.
@@ -64,14 +59,6 @@ pub enum Comparison {
     Greater,
     /// `>=`
     AtLeast,
-}
-
-impl Relation {
-    /// Between commas, what a list of texts that has commas at both ends must contain; none of other questions.
-    pub fn between_commas(&self) -> Option<String> {
-        let Self::HasEntry { entry, is_open } = self else { return None };
-        Some(format!(",{entry}{}", if *is_open { "" } else { "," }))
-    }
 }
 
 impl Comparison {

@@ -8,6 +8,9 @@ const YEAR_9000: i64 = 221_845_392_000;
 /// Names that differ in more than this share of their letters are not taken for one another.
 const NEAR: f64 = 0.6;
 
+/// What is said of a name that is none of a list's fields.
+pub const NO_FIELD: &str = "is no field";
+
 /// A field of a list.
 #[derive(Debug, PartialEq)]
 pub struct Field {
@@ -95,5 +98,5 @@ pub(crate) fn find(fields: &'static [Field], name: &str) -> Result<&'static Fiel
     let meant =
         nearest.filter(is_near).map_or_else(String::new, |field| format!("; did you mean {}?", field.name));
     let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
-    Err(format!("{} is no field{meant} (fields: {})", shown(name), names.join(", ")))
+    Err(format!("{} {NO_FIELD}{meant} (fields: {})", shown(name), names.join(", ")))
 }

@@ -36,7 +36,7 @@ mod value;
 mod tests;
 
 pub use condition::{Comparison, Condition, Relation, Test, Value};
-pub use field::{Field, Kind, Words};
+pub use field::{Field, Kind, NO_FIELD, Words};
 use loadmaster_proto::error::Invalid;
 pub use order::SortKey;
 

@@ -74,10 +74,8 @@ impl Test {
             (Relation::Is(comparison, of), _) => compares(*comparison, order(&value, of)),
             (Relation::StartsWith(start), Value::Text(text)) => text.starts_with(start),
             (Relation::Contains(part), Value::Text(text)) => text.contains(part),
-            (Relation::HasEntry { .. }, Value::Text(text)) => {
-                self.relation.between_commas().is_some_and(|entry| format!(",{text},").contains(&entry))
-            }
-            (Relation::StartsWith(_) | Relation::Contains(_) | Relation::HasEntry { .. }, _) => false,
+            (Relation::HasEntry(entry), Value::Text(text)) => format!(",{text},").contains(entry),
+            (Relation::StartsWith(_) | Relation::Contains(_) | Relation::HasEntry(_), _) => false,
         }
     }
 }

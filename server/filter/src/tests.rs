@@ -43,9 +43,7 @@ fn told(condition: &Condition) -> String {
                 Relation::Set => format!("{of}?"),
                 Relation::StartsWith(start) => format!("{of}^{start}"),
                 Relation::Contains(part) => format!("{of}~{part}"),
-                Relation::HasEntry { .. } => {
-                    format!("{of}~{}", relation.between_commas().unwrap_or_default())
-                }
+                Relation::HasEntry(entry) => format!("{of}~{entry}"),
                 Relation::Is(comparison, value) => {
                     let value = match value {
                         Value::Text(text) => text.clone(),

@@ -248,10 +248,10 @@ fn push_test(sql: &mut QueryBuilder<Postgres>, Test { field, key, relation }: &T
             value(sql);
             sql.push(", ").push_bind(part.clone()).push(") > 0");
         }
-        (Relation::HasEntry { .. }, _) => {
+        (Relation::HasEntry(entry), _) => {
             sql.push("strpos(',' || ");
             value(sql);
-            sql.push(" || ',', ").push_bind(relation.between_commas()).push(") > 0");
+            sql.push(" || ',', ").push_bind(entry.clone()).push(") > 0");
         }
     }
 }

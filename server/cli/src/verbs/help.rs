@@ -551,8 +551,8 @@ Examples:
 
 pub(crate) const HISTORY_PRUNE: &str = "\
 A row goes when it is old enough, fits the filter, and nothing refers to it that stays: a plan with observations or trials stays,
-and so does a measurement behind a profile. With a plan go its bindings, which must be as old. Rows that stay are told with what needs them. A planner that was started with
---prune-older-than does the same from time to time.
+and so does a measurement behind a profile. With a plan go its bindings, which must be as old. Rows that stay are told with what needs
+them. A planner that was started with --prune-older-than does the same from time to time.
 
 Examples:
   What would go, and what not and why?

@@ -56,9 +56,7 @@ impl Plans {
         let ledger = record.content.ledger;
         Ok(v1::ExportPlanResponse { binding: request.binding, ..message(&name, made, ledger) })
     }
-}
 
-impl Plans {
     /// Why the launcher that a plan was recommended for cannot run it all the same: launchers know models of some kinds alone. None
     /// where it can, where none was named, or of a chain of layers that no launcher is told.
     pub(super) async fn not_exportable(

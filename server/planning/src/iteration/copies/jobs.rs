@@ -95,13 +95,12 @@ impl<'t> Job<'t> {
     pub(super) fn goes_at(&mut self, speed: f64, now: f64) -> f64 {
         if speed != self.speed {
             let left = self.left - (now - self.since) * self.speed;
-            let is_over = left <= self.speed * now * SAME_MOMENT;
-            self.left = if is_over { 0.0 } else { left };
+            self.left = if left <= self.speed * now * SAME_MOMENT { 0.0 } else { left };
             (self.since, self.speed) = (now, speed);
-            self.end = if is_over {
+            self.end = if self.left <= 0.0 {
                 now
             } else if speed > 0.0 {
-                now + left / speed
+                now + self.left / speed
             } else {
                 f64::INFINITY
             };

@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::{Launcher, Objective, Plan, PlanShape, Schedule,
 
 use super::Table;
 use super::placement::recompute;
-use crate::devices::notation;
+use crate::devices::{self, notation};
 use crate::table::plan::recommendation::{BY_PREDICTIONS, FETCHES_FEWEST, rests_on_seconds};
 use crate::table::{chunked, common_ledger, ledger};
 use crate::text::label::{id, safe};
@@ -116,9 +116,9 @@ fn away(plan: &Plan) -> Option<String> {
     let (mut host, mut to_hosts, mut to_peers, mut waited) = (0_i64, 0_i64, 0_i64, 0.0);
     for stage in &plan.stages {
         let Some(offload) = &stage.offload else { continue };
-        let devices =
-            stage.config.as_ref().map_or(1, |of| i64::from(of.data_degree.max(1) * of.tensor_degree.max(1)));
-        let of_all = |bytes: i64| bytes.saturating_mul(devices);
+        let (data, tensor) = devices::degrees(stage.config.as_ref());
+        let devices = data.saturating_mul(tensor);
+        let of_all = |bytes: i64| bytes.saturating_mul(i64::try_from(devices).unwrap_or(i64::MAX));
         host = host.saturating_add(of_all(offload.host_peak_bytes));
         for copies in &offload.copies {
             let to = if copies.peer.is_none() { &mut to_hosts } else { &mut to_peers };

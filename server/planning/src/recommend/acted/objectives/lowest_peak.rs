@@ -9,7 +9,7 @@ use super::every::Every;
 use super::floor::Floor;
 use super::peaks::{Point, by_halves};
 use super::proof::{Progress, looked_at, seconds_note};
-use super::room::{Found, Room};
+use super::room::{Found, Room, at_least};
 use super::{ActionsQuestion, QuestionError};
 use crate::recommend::acted::Chooser;
 use crate::search::Unit;
@@ -19,15 +19,7 @@ const MOST_ASKED: u32 = 12;
 /// Most pipelines of which plain ways to hold little are looked at.
 const MOST_PLAIN: usize = 48;
 
-/// The certificate of the seconds of a plan that was chosen for its peak alone, from that of the fastest.
-fn slow(seconds: Option<f64>, of_fastest: &Certificate) -> Certificate {
-    let value = seconds.unwrap_or(f64::INFINITY);
-    let bound = of_fastest.bound.map(|bound| bound.min(value));
-    let gap = bound.filter(|&bound| bound > 0.0).map(|bound| (value - bound) / bound);
-    Certificate { value, bound, gap, proven: false, ..of_fastest.clone() }
-}
-
-/// What is told of its seconds.
+/// What is told of the seconds of a plan that was chosen for its peak alone.
 fn slow_note(of: &Certificate) -> String {
     let bound = of.bound.map_or_else(String::new, |bound| format!(", and none is below {}", Seconds(bound)));
     format!(
@@ -142,7 +134,8 @@ impl ActionsQuestion<'_> {
             let plan = writer.acted(&candidate, &actions, choice.pace, solver).ok()?;
             drop(asked);
             // What the fastest of all does not get below, this one does not.
-            let certificate = slow(plan.iteration_seconds(), &first.certificate);
+            let Certificate { bound, stopped, states, .. } = first.certificate;
+            let certificate = at_least(&plan, bound, (stopped, states));
             Some(Found { plan, candidate, certificate, bound_is: String::new() })
         });
         let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);

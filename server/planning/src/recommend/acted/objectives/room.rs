@@ -166,7 +166,8 @@ impl ActionsQuestion<'_> {
         } else {
             let Fastest { asked, plan, .. } = writer.fastest(&stages, choice, stop)?;
             let candidate = asked.candidate.clone();
-            let certificate = at_least(&plan, &stages, asked.least_seconds());
+            let bound = stages.bound.or_else(|| asked.least_seconds());
+            let certificate = at_least(&plan, bound, (stages.stopped, stages.states));
             Found { plan, candidate, certificate, bound_is: String::new() }
         };
         for (stage, of) in found.plan.stages.iter_mut().zip(&mut found.candidate.stages) {
@@ -218,17 +219,18 @@ pub(super) fn named_by(subset: &Subset, devices: &[u32]) -> Vec<u32> {
 }
 
 /// What is known of a plan's seconds without looking at any action.
-fn at_least(plan: &Plan, stages: &Stages, untouched: Option<f64>) -> Certificate {
+/// `bound` is one of all plans.
+pub(super) fn at_least(plan: &Plan, bound: Option<f64>, (stopped, states): (bool, u64)) -> Certificate {
     let value = plan.iteration_seconds().unwrap_or(f64::INFINITY);
-    let bound = stages.bound.or(untouched).map(|bound| bound.min(value));
+    let bound = bound.map(|bound| bound.min(value));
     Certificate {
         value,
         bound,
         gap: bound.filter(|&bound| bound > 0.0).map(|bound| (value - bound) / bound),
         unit: "seconds".to_owned(),
         proven: false,
-        stopped: stages.stopped,
-        states: stages.states,
+        stopped,
+        states,
         rejected: Vec::new(),
         fetches_fewest: false,
     }

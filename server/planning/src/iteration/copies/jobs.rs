@@ -2,7 +2,7 @@
 
 use super::due::DeviceTable;
 use super::fair::{Flow, Want};
-use super::lanes::Parceled;
+use super::lanes::{Parceled, What};
 use super::together::WayTable;
 
 /// Moments less than this share apart are the same: layers are alike, so that copies often end with a step, and rounding must not have
@@ -39,6 +39,19 @@ pub(super) enum Work {
     Step { device: u32 },
 }
 
+/// How far something is that has been asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing has come of it yet.
+    Pending,
+    /// A copy behind others.
+    Queued,
+    /// A copy before its first byte.
+    Latency,
+    /// At work.
+    Working,
+}
+
 impl<'t> Job<'t> {
     pub(super) fn new(work: Work, left: f64, now: f64) -> Self {
         // Of no speed yet: its component says how fast.
@@ -55,6 +68,15 @@ impl<'t> Job<'t> {
             fair: 1.0,
             node: None,
             want,
+        }
+    }
+
+    /// What it comes of, and how far it is.
+    pub(super) fn phase(&self) -> (Phase, What) {
+        match self.work {
+            Work::Latency(copy) => (Phase::Latency, What::asks(copy)),
+            Work::Copy(copy) => (Phase::Working, What::asks(copy)),
+            Work::Step { .. } => (Phase::Working, What::Step),
         }
     }
 

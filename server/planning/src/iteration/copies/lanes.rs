@@ -40,7 +40,7 @@ pub(super) struct Event {
 }
 
 /// What happens.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     /// Activations are over with a route.
     Crossed {
@@ -92,7 +92,7 @@ impl Walk<'_> {
                 lane.count(of.bytes);
                 if way.component.is_some() {
                     self.trips[trip as usize].pending[direction] += 1;
-                    let what = if is_back { What::Returns { parcel } } else { What::Leaves { parcel } };
+                    let what = What::asks(Parceled { parcel, is_back, asked: now });
                     self.happens_at(now, device as u32, what);
                     continue;
                 }
@@ -141,6 +141,11 @@ impl Walk<'_> {
 }
 
 impl What {
+    /// A boundary asks for a copy.
+    pub(super) fn asks(Parceled { parcel, is_back, .. }: Parceled) -> Self {
+        if is_back { Self::Returns { parcel } } else { Self::Leaves { parcel } }
+    }
+
     /// What ends comes before what begins at the same moment.
     fn rank(&self) -> u8 {
         match self {

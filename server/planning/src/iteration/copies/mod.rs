@@ -55,8 +55,9 @@
 //!
 //! Devices begin an iteration together, when all have ended the one before, as in [`iteration::simulate`](super::simulate()). Where
 //! no block stays away from one iteration to the next one, each is like the first, and one is simulated. Otherwise
-//! they are simulated one after another until one repeats the other, or [`MOST_ITERATIONS`] times: then the
-//! mean of the last half is what is said.
+//! they are simulated one after another until one leaves to the next what the one before left, or [`MOST_ITERATIONS`]
+//! times: then the mean of the last half is what is said. What is left is looked at once all has happened that does before
+//! the end, also what nobody waited for: a copy that was asked for later ends later.
 
 mod check;
 mod cut;

@@ -2,8 +2,8 @@
 
 use super::Cores;
 use super::fair::{Flow, MaxMin, level};
-use super::jobs::{Job, Slowed, Work, crowded};
-use super::lanes::{Event, Parceled};
+use super::jobs::{Job, Phase, Slowed, Work, crowded};
+use super::lanes::{Event, Parceled, What};
 use super::tables::Tables;
 use super::walk::Walk;
 
@@ -63,14 +63,22 @@ impl Taken {
 impl<'t> Walk<'t> {
     /// Has the next happen of what is asked for or at work; whether there was anything.
     pub(super) fn happen_next(&mut self) -> bool {
+        self.happen_next_before(f64::INFINITY)
+    }
+
+    /// The same of what happens before a moment.
+    pub(super) fn happen_next_before(&mut self, end: f64) -> bool {
         let asked = self.events.peek().map_or(f64::INFINITY, Event::at);
         // Whatever else happens at the same moment changes speeds again: they are set once it is over.
         if self.changed_at < asked {
             self.share_all();
         }
         let (done, component) = self.next_done;
+        if done.min(asked) >= end {
+            return false;
+        }
         // What ends comes before what begins at the same moment.
-        if done < f64::INFINITY && done <= asked {
+        if done <= asked {
             self.done(component, done);
             return true;
         }
@@ -204,11 +212,18 @@ impl<'t> Walk<'t> {
         taken
     }
 
-    /// Seconds until each job is done, at its speed of now.
-    pub(super) fn seconds_left(&mut self, now: f64) -> impl Iterator<Item = f64> + '_ {
+    /// What is at work, how far it is, and how many seconds it takes at its speed of now until that is over.
+    pub(super) fn at_work(&mut self, now: f64) -> impl Iterator<Item = ((Phase, What), f64)> + '_ {
         self.share_all();
         let jobs = self.components.iter().flat_map(|component| &component.jobs);
-        jobs.map(move |job| (job.end - now).min(f64::MAX))
+        jobs.map(move |job| (job.phase(), (job.end - now).min(f64::MAX)))
+    }
+
+    /// What has been asked for and has not happened, in the order in which it will.
+    pub(super) fn pending(&self) -> impl Iterator<Item = What> {
+        let mut pending: Vec<&Event> = self.events.iter().collect();
+        pending.sort_unstable_by(|one, other| other.cmp(one));
+        pending.into_iter().map(|event| event.what)
     }
 
     /// What is at work on a component is not what it was: copies that share rates, or what has no part in these.

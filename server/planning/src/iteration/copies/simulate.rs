@@ -1,8 +1,10 @@
 //! How long an iteration takes, and in the long run.
 
+use super::jobs::Phase;
+use super::lanes::What;
 use super::outcome::{Copied, WayTimes};
 use super::tables::Tables;
-use super::walk::Walk;
+use super::walk::{Underway, Walk};
 use super::{CopiesError, Stepped};
 
 /// Most iterations that are simulated until one repeats the one before.
@@ -56,7 +58,7 @@ fn simulated(
     let limit = limit.filter(|_| !tables.is_cyclic || tables.components == 0);
     let mut walk = Walk::new(&tables, keep, limit);
     let (mut now, mut seconds) = (0.0, Vec::new());
-    let mut before: Option<Vec<f64>> = None;
+    let mut before: Option<Left> = None;
     let mut is_steady = !tables.is_cyclic;
     for iteration in 0..if tables.is_cyclic { MOST_ITERATIONS } else { 1 } {
         walk.begin(iteration, now);
@@ -65,7 +67,7 @@ fn simulated(
         now = end;
         if tables.is_cyclic {
             let left = walk.left(end);
-            is_steady = before.is_some_and(|before| is_same(&before, &left, end - walk.began));
+            is_steady = before.is_some_and(|before| before.is_as(&left, end - walk.began));
             if is_steady {
                 break;
             }
@@ -79,22 +81,37 @@ fn simulated(
     Ok(Some(Copied { iteration_seconds, iterations, is_steady, ..walk.outcome(now) }))
 }
 
-fn is_same(before: &[f64], now: &[f64], seconds: f64) -> bool {
-    before.len() == now.len()
-        && before.iter().zip(now).all(|(before, now)| (before - now).abs() <= SAME * seconds)
+/// What an iteration leaves to the next one.
+#[derive(Debug)]
+struct Left {
+    /// From its end: when devices ended; until when ways are taken, trips under way, and copies at work.
+    seconds: Vec<f64>,
+    /// What has been asked for and is not over, and how far it is.
+    ongoing: Vec<(Phase, What)>,
+}
+
+impl Left {
+    /// Whether two iterations that take so many seconds leave the same.
+    fn is_as(&self, other: &Self, seconds: f64) -> bool {
+        let is_near = |(one, other): (&f64, &f64)| (one - other).abs() <= SAME * seconds;
+        self.ongoing == other.ongoing && self.seconds.iter().zip(&other.seconds).all(is_near)
+    }
 }
 
 impl Walk<'_> {
-    /// What decides about the next iteration, and the ends of this one.
-    fn left(&mut self, end: f64) -> Vec<f64> {
-        let ends = self.devices.iter().map(|device| device.time - self.began);
-        let mut left: Vec<f64> = ends.collect();
-        left.extend(self.lanes.iter().map(|lane| (lane.free - end).max(0.0)));
-        left.extend(self.lanes.iter().map(|lane| lane.queue.len() as f64));
-        let known = |underway: &super::walk::Underway| underway.end.map(|at| (at - end).max(0.0));
-        left.extend(self.trips.iter().flat_map(known));
-        left.extend(self.seconds_left(end));
-        left
+    /// What an iteration leaves, once all has happened that does before its end: nobody need have waited for that.
+    fn left(&mut self, end: f64) -> Left {
+        while self.happen_next_before(end) {}
+        let mut seconds: Vec<f64> = self.devices.iter().map(|device| device.time - self.began).collect();
+        seconds.extend(self.lanes.iter().map(|lane| (lane.free - end).max(0.0)));
+        let known = |underway: &Underway| underway.end.map(|at| (at - end).max(0.0));
+        seconds.extend(self.trips.iter().flat_map(known));
+        let (mut ongoing, until_done): (Vec<_>, Vec<f64>) = self.at_work(end).unzip();
+        seconds.extend(until_done);
+        let queued = self.lanes.iter().flat_map(|lane| &lane.queue);
+        ongoing.extend(queued.map(|&copy| (Phase::Queued, What::asks(copy))));
+        ongoing.extend(self.pending().map(|what| (Phase::Pending, what)));
+        Left { seconds, ongoing }
     }
 
     /// What came of the last iteration.

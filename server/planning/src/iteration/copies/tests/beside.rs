@@ -47,7 +47,7 @@ fn random_swap() -> impl Strategy<Value = RandomSwap> {
 }
 
 /// Seconds, often none at all or whole ones: then much happens at the same moment.
-fn seconds(most: f64) -> impl Strategy<Value = f64> {
+pub(super) fn seconds(most: f64) -> impl Strategy<Value = f64> {
     prop_oneof![1 => Just(0.0), 1 => (1_u8..4).prop_map(f64::from), 4 => 0.0..most]
 }
 
@@ -88,7 +88,7 @@ fn actions(swaps: &[RandomSwap], own: u32, count: u32, layers: usize, apart: boo
     actions
 }
 
-fn rate() -> impl Strategy<Value = Rate> {
+pub(super) fn rate() -> impl Strategy<Value = Rate> {
     (200.0..5e3_f64, prop_oneof![Just(0.0), 0.0..0.3], 0.2..=1.0).prop_map(
         |(bytes_per_second, latency_seconds, core_share)| Rate {
             bytes_per_second,
@@ -187,7 +187,8 @@ pub(super) fn shared_of(alone: impl Strategy<Value = Random>) -> impl Strategy<V
     )
 }
 
-fn agrees(random: &Random) -> Result<(), TestCaseError> {
+/// The simulator says what a clock shows.
+pub(super) fn agrees(random: &Random) -> Result<(), TestCaseError> {
     let copied = simulate(&random.stepped(), Keep { steps: true, copies: true }).unwrap();
     // Of the last iteration, where they do not settle, as where they do.
     let last = copied.devices.iter().map(|device| device.end).fold(0.0, f64::max);
@@ -195,6 +196,11 @@ fn agrees(random: &Random) -> Result<(), TestCaseError> {
     prop_assert!((last - shown).abs() <= 1e-7 * shown, "{last} {shown}");
     if copied.is_steady {
         prop_assert_eq!(copied.iteration_seconds, last);
+    }
+    // What is said to repeat itself does so.
+    if copied.is_steady && copied.iterations > 1 {
+        let later = clock(&random.stepped(), copied.iterations + 2);
+        prop_assert!((last - later).abs() <= 1e-7 * later, "{last} {later} in iterations to come");
     }
     Ok(())
 }

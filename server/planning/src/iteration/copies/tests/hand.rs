@@ -237,6 +237,28 @@ fn what_stays_away_over_the_end_of_an_iteration_settles() {
     assert_eq!(copied.devices[0].waited, Waited { frees: 2.0, needs: 2.0 });
 }
 
+/// A block that leaves late, and for which nothing waits before the iteration ends, decides about later ones: here it comes
+/// back later in the second iteration than in the first, to which nothing comes back, and leaves later; but the second one
+/// is no longer than the first, since both wait for the other device meanwhile.
+#[test]
+fn an_iteration_is_not_repeated_while_what_nobody_waited_for_leaves_later() {
+    let handed = Handed { edge: 0, is_backward: true, micro_batch: 0 };
+    let mut first = device(&[1.0, 1.0, 1.0], vec![trip(2, 3, 4, 4, &[(Place::Host, 95)])]);
+    first.steps[2].takes = Some(handed);
+    let mut second = device(&[10.0], Vec::new());
+    second.steps[0].gives = Some(handed);
+    // 9.5 seconds out, one second back, and the two steps between.
+    let links = Links::default().host(0, rate(10.0), rate(95.0));
+    for links in [links.clone(), links.half_duplex(0, 95.0)] {
+        let edges = [Edge { forward: 0.0, backward: 0.0 }];
+        let devices = [first.clone(), second.clone()];
+        let stepped =
+            Stepped { devices: &devices, edges: &edges, overlap: Overlap::Computing, links: &links };
+        let copied = simulate(&stepped, Keep::default()).unwrap();
+        assert!(copied.is_steady && (copied.iteration_seconds - 12.5).abs() < 1e-9, "{copied:?}");
+    }
+}
+
 /// What makes no simulation is refused with the number that is wrong.
 #[test]
 fn wrong_numbers_are_named() {

@@ -7,6 +7,7 @@ mod hand;
 mod monotone;
 mod picture;
 mod table;
+mod unscheduled;
 mod untouched;
 
 use loadmaster_proto::training::actions::{

@@ -105,8 +105,7 @@ impl Writer<'_> {
         let config =
             asked.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
         let why = format!(
-            "stage {stage} ({config}) lacks {} with all that {launcher} can compute again ({recomputing}): name another launcher, \
-             or cut the model into more stages",
+            "stage {stage} ({config}) lacks {} with all that {launcher} can compute again ({recomputing}); other launchers may do more",
             Bytes(missing)
         );
         let device = asked.candidate.stages.get(stage).and_then(|of| of.devices.first().copied());

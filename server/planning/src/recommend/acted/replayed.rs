@@ -236,33 +236,22 @@ impl Writer<'_> {
         let config =
             asked.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
         let by = if choice.chooser == Chooser::Mpress { " by MPress's planner" } else { "" };
-        let why = format!(
-            "stage {stage} ({config}) lacks {}{by} {}, or cut the model into more stages",
-            Bytes(missing),
-            with_all(allowed),
-        );
+        let why = format!("stage {stage} ({config}) lacks {}{by} {}", Bytes(missing), with_all(allowed),);
         let device = asked.candidate.stages.get(stage).and_then(|of| of.devices.first().copied());
         let name = device.and_then(|device| self.fleet.names().get(device as usize).cloned());
         RecommendError::no_actions(why, Bytes(missing), name.unwrap_or_default()).into()
     }
 }
 
-/// All that is allowed, and what more would help: `with recompute, host over activations: allow more ways or more host memory`.
+/// All that is allowed: `with recompute, host over activations`.
 pub(in crate::recommend) fn with_all(allowed: &Allowed) -> String {
     let ways: Vec<&str> = allowed.ways.iter().map(|way| way.as_str()).collect();
     let blocks: Vec<&str> = allowed.blocks.iter().map(|block| block.as_str()).collect();
-    let has = |way: Way| allowed.ways.contains(&way);
-    let host = match has(Way::Host) && allowed.host_memory.0 == 0 {
+    let host = match allowed.ways.contains(&Way::Host) && allowed.host_memory.0 == 0 {
         true => " (no host memory may be taken: allow some with `--host-memory`)",
         false => "",
     };
-    let more = [
-        ("more ways", Way::ALL.iter().any(|way| !has(*way))),
-        ("more host memory", has(Way::Host)),
-        ("more blocks", has(Way::Host) || has(Way::Peer)),
-    ];
-    let more: Vec<&str> = more.into_iter().filter_map(|(what, helps)| helps.then_some(what)).collect();
-    format!("with {}{host} over {}: allow {}", ways.join(", "), blocks.join(", "), more.join(" or "))
+    format!("with {}{host} over {}", ways.join(", "), blocks.join(", "))
 }
 
 /// By stage: what whoever chooses takes its device to hold, pools for others included.

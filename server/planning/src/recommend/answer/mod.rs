@@ -24,6 +24,7 @@ mod why_not;
 pub use error::{LackingStep, QuestionError, RecommendError};
 pub use recommendation::{Recommendation, recommend};
 pub use remedies::Remedy;
+pub(in crate::recommend) use remedies::{smaller, told_batch};
 #[cfg(test)]
 pub(super) use restriction::broken_rules;
 pub(super) use restriction::broken_stages;

@@ -158,16 +158,18 @@ pub(super) fn for_limits<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
 }
 
 fn check_batch<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish, batch: Batch) -> bool {
-    let option =
-        format!("--micro-batch-size {} --micro-batches {}", batch.micro_batch_size, batch.micro_batches);
+    let (what, option) = told_batch(batch);
     let mut other = Wish { batches: vec![batch], ..wish.clone() };
     other.constraints.micro_batch_sizes.clear();
-    trial.check(
-        format!("a micro-batch of {} samples", batch.micro_batch_size),
-        option,
-        &other,
-        trial.inquiry.fleet(),
-    )
+    trial.check(what, option, &other, trial.inquiry.fleet())
+}
+
+/// Micro-batches for people, and as options.
+pub(in crate::recommend) fn told_batch(batch: Batch) -> (String, String) {
+    let Batch { micro_batch_size, micro_batches } = batch;
+    let samples = if micro_batch_size == 1 { "sample" } else { "samples" };
+    let option = format!("--micro-batch-size {micro_batch_size} --micro-batches {micro_batches}");
+    (format!("a micro-batch of {micro_batch_size} {samples}"), option)
 }
 
 /// The option that names a fleet's devices.
@@ -189,7 +191,7 @@ fn exact(bytes: Bytes) -> String {
 }
 
 /// Smaller micro-batches of the same iteration, the largest first.
-fn smaller(batches: &[Batch]) -> Vec<Batch> {
+pub(in crate::recommend) fn smaller(batches: &[Batch]) -> Vec<Batch> {
     let Some(least) = batches.iter().min_by_key(|batch| batch.micro_batch_size) else { return Vec::new() };
     let mut smaller = others(batches);
     smaller.retain(|batch| batch.micro_batch_size < least.micro_batch_size);

@@ -310,12 +310,12 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         self.lacks_with(lacks, device, &with_all(self.allowed))
     }
 
-    /// What a device lacks with all that could be done, in words up to what else may help.
+    /// What a device lacks with all that could be done.
     pub(super) fn lacks_with(&self, lacks: i128, device: usize, all: &str) -> QuestionError {
         let missing = Bytes(u64::try_from(lacks).unwrap_or(u64::MAX));
         let stages: Vec<String> = self.pipeline.turns.own(device).iter().map(ToString::to_string).collect();
         let why = format!(
-            "the device of stages {} lacks {missing} {all}, ask for fewer micro-batches{}, or give more devices",
+            "the device of stages {} lacks {missing} {all}: ask for smaller micro-batches{}, or give more devices",
             stages.join(", "),
             if self.most < u64::MAX { ", allow a higher peak" } else { "" },
         );

@@ -44,9 +44,7 @@ impl<C: StageCosts> Lighter<'_, C> {
         match (best, nearest) {
             (Some((actions, _)), _) => Ok(actions),
             (None, Some((lacks, device))) if !self.stop.is_requested() => {
-                let all = format!(
-                    "with all that {launcher} can compute again ({recomputing}): name another launcher"
-                );
+                let all = format!("with all that {launcher} can compute again ({recomputing})");
                 Err(self.lacks_with(lacks, device, &all))
             }
             _ => Err(RecommendError::Stopped.into()),

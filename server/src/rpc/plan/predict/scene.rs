@@ -18,6 +18,10 @@ use loadmaster_proto::wire::v1;
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::message;
 
+/// What seconds of stages with replicas lack here, unlike those of a plan.
+const NO_LINKS: &str = "seconds of a step leave out what the replicas of a stage exchange, since no links are part of this \
+                        question: a plan that was recommended has them (`plan show`)";
+
 /// Stages of a training on devices.
 #[derive(Clone)]
 pub(super) struct Scene {
@@ -61,6 +65,9 @@ impl Scene {
         if found.stages.iter().any(|of| of.prediction.seconds.is_some()) {
             let count = stages.iter().map(|of| of.stage_count).max().unwrap_or(0);
             found.warnings.extend(cores::of_stages(device_kind, devices(stages), count, *host));
+            if stages.iter().any(|of| of.stage.data_degree > 1) {
+                found.warnings.push(NO_LINKS.to_owned());
+            }
         }
         let predictions: Vec<Prediction> = found.stages.iter().map(|stage| stage.prediction).collect();
         let copies = predictor.copies_bytes_per_parameter();

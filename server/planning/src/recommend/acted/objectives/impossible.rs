@@ -1,5 +1,6 @@
 //! What is proven impossible within a room, whatever memory actions do.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use loadmaster_proto::bytes::Bytes;
@@ -12,7 +13,7 @@ use super::ActionsQuestion;
 use super::alone::Way;
 use super::every::Every;
 use super::floor::Floor;
-use super::remedies::remedies;
+use super::remedies::{Tried, remedies};
 use super::room::Room;
 use crate::cost::Batch;
 use crate::fleet::Subset;
@@ -21,8 +22,10 @@ use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::ask::{Variant, Wish, variants_of_any_size};
 use crate::recommend::find::Candidate;
 
-/// Most ways to run a stage in which it is looked at what a layer needs alone.
+/// Most ways to run a stage in which it is looked at what a layer needs alone at least.
 const MOST_WAYS: usize = 32;
+/// The same for whether it fits in none of them: most layers do in the first one.
+const MOST_LACKING: usize = 512;
 
 impl ActionsQuestion<'_> {
     /// Whether it is proven that no plan fits within a room and keeps to the limits.
@@ -43,38 +46,50 @@ impl ActionsQuestion<'_> {
         Some(fit)
     }
 
-    /// An error with whether it is proven, and with what would help.
+    /// An error with what would help; where nothing does, with what was tried.
     pub(super) fn explained(&self, error: QuestionError, room: &Room) -> QuestionError {
         let QuestionError::Recommend(mut error) = error else { return error };
         if !is_nothing_found(&error) || matches!(error, RecommendError::Stopped) {
             return error.into();
         }
-        let found = if self.stop.is_requested() { Vec::new() } else { remedies(self, &error, room) };
-        match &mut error {
-            RecommendError::NoPlan { remedies, .. } | RecommendError::Limits { remedies, .. } => {
-                remedies.extend(found);
+        let Tried { helps, in_vain } =
+            if self.stop.is_requested() { Tried::default() } else { remedies(self, &error, room) };
+        if let RecommendError::NoPlan { reason, remedies, .. }
+        | RecommendError::Limits { reason, remedies, .. } = &mut error
+        {
+            if helps.is_empty() && !in_vain.is_empty() {
+                reason.push_str(&format!("; nothing was found with {} either", in_vain.join(", or with ")));
             }
-            _ => {}
+            remedies.extend(helps);
         }
         error.into()
     }
 
-    /// Where a layer fits on no device of a room, whatever else leaves.
+    /// Where a layer fits on no device of a room, whatever else leaves: the one that lacks most of those that are looked at.
     pub(super) fn lacks_layer(&self, room: &Room) -> Option<RecommendError> {
         let fleet = &room.subset.fleet;
         let kinds = fleet.nodes.iter().filter_map(|node| fleet.kinds.get(node.kind));
         let most = kinds.map(|kind| self.most_bytes(room, kind.capacity)).max()?;
-        let lacks = |(layer, name): (usize, &String)| {
-            let least = self.writer.corrected(self.least_alone(layer, room));
-            let missing = least.checked_sub(most).filter(|&missing| missing > 0)?;
-            let why = format!(
-                "layer {layer} ({name}) lacks {} on any device even with all away that may be: what it needs during its own \
-                 passes must be there",
-                Bytes(missing)
-            );
-            Some(RecommendError::no_actions(why, Bytes(missing), String::new()).proven().at_layer(name))
-        };
-        self.job.names.iter().enumerate().find_map(lacks)
+        let mut lacking: Option<(u64, Reverse<usize>)> = None;
+        let mut looked_at = 0;
+        for layer in 0..self.job.names.len() {
+            let ways = self.ways(layer, room).filter(|ways| ways.len() <= MOST_LACKING)?;
+            if looked_at + ways.len() > MOST_LACKING && lacking.is_some() {
+                break;
+            }
+            if let Some(missing) = self.lacks_alone(layer, &ways, most) {
+                looked_at += ways.len();
+                lacking = lacking.max(Some((missing, Reverse(layer))));
+            }
+        }
+        let (missing, Reverse(layer)) = lacking?;
+        let name = self.job.names.get(layer)?;
+        let why = format!(
+            "layer {layer} ({name}) lacks {} on any device even with all away that may be: what it needs during its own \
+             passes must be there",
+            Bytes(missing)
+        );
+        Some(RecommendError::no_actions(why, Bytes(missing), String::new()).proven().at_layer(name))
     }
 
     /// Why no plan fits on these devices, however their stages take turns, where what is always there or what layers need alone says so.
@@ -96,11 +111,22 @@ impl ActionsQuestion<'_> {
 
     /// Bytes that the devices of a layer need at least, in whichever way it is run; 0 where that is not known.
     pub(super) fn least_alone(&self, layer: usize, room: &Room) -> u64 {
-        let Some(ways) = self.ways(layer, room) else { return 0 };
+        let ways = self.ways(layer, room).filter(|ways| ways.len() <= MOST_WAYS).unwrap_or_default();
         ways.into_iter().map(|way| self.alone(layer, way)).min().unwrap_or(0)
     }
 
-    /// The ways in which a stage with a layer may be run; none where they are too many to be looked at.
+    /// Bytes that devices of a layer lack in each way to run it, the fewest of them; none where it fits in one, or nobody knows.
+    fn lacks_alone(&self, layer: usize, ways: &[Way], most: u64) -> Option<u64> {
+        let mut fewest = None;
+        for &way in ways {
+            let needed = self.writer.corrected(self.alone(layer, way));
+            let lacks = needed.checked_sub(most).filter(|&lacks| lacks > 0)?;
+            fewest = Some(fewest.map_or(lacks, |fewest: u64| fewest.min(lacks)));
+        }
+        fewest
+    }
+
+    /// The ways in which a stage with a layer may be run, those first that need least; none where nobody knows.
     fn ways(&self, layer: usize, room: &Room) -> Option<Vec<Way>> {
         let schedules = &self.wish.schedules;
         let all = room.batches.iter().flat_map(|&batch| schedules.iter().map(move |&order| (batch, order)));
@@ -122,7 +148,9 @@ impl ActionsQuestion<'_> {
             choices.iter().map(|choice| of((choice.data, choice.tensor))((*batch, *schedule)))
         });
         let ways: HashSet<Way> = ways.collect();
-        (ways.len() <= MOST_WAYS).then(|| ways.into_iter().collect())
+        let mut ways: Vec<Way> = ways.into_iter().collect();
+        ways.sort_by_key(|way| (way.batch.micro_batch_size, Reverse(way.tensor), Reverse(way.data)));
+        Some(ways)
     }
 
     /// Where what is always somewhere, weights and what the optimizer keeps, has no room on the devices and in what may be

@@ -1,6 +1,7 @@
 //! What would make a plan with memory actions possible: each remedy is asked for before it is told.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Allowed, Block, Way};
 
@@ -8,57 +9,103 @@ use super::room::{Found, Room};
 use super::{ActionsQuestion, KnownAlone};
 use crate::recommend::acted::Choice;
 use crate::recommend::acted::nodes::most_at_a_host;
-use crate::recommend::answer::{RecommendError, Remedy};
+use crate::recommend::answer::{RecommendError, Remedy, smaller, told_batch};
+use crate::recommend::ask::Wish;
 
 /// Host memory that is as good as any.
 const AMPLE: Bytes = Bytes(1 << 50);
 /// A step of the host memory that is told.
 const STEP: u64 = 1 << 20;
 
-/// Changes of what is allowed, or of the limit on time, after which a plan was found.
-pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, room: &Room) -> Vec<Remedy> {
-    let mut found = Vec::new();
+/// Most smaller micro-batches that are tried.
+const MOST_BATCHES: usize = 3;
+
+/// What was tried.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    /// Changes after which a plan was found.
+    pub(super) helps: Vec<Remedy>,
+    /// Those after which none was, for people.
+    pub(super) in_vain: Vec<String>,
+}
+
+/// Tries changes of what is allowed, of the training, or of the limit on time.
+pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, room: &Room) -> Tried {
+    let mut tried = Tried::default();
+    if matches!(error, RecommendError::Limits { .. }) {
+        tried.without_limit(question, room);
+    }
     let allowed = question.choice.allowed;
-    let mut check = |what: &str, option: &str, other: Allowed| {
-        if question.stop.is_requested() {
-            return;
-        }
-        let choice = Choice { allowed: &other, ..question.choice };
-        let other = ActionsQuestion { choice, known: &KnownAlone::default(), ..*question };
-        if let Ok(Found { plan, candidate, .. }) = other.fastest(room) {
-            let host = Bytes(most_at_a_host(&plan).0.div_ceil(STEP).saturating_mul(STEP));
-            let told = |text: &str| text.replace("HOST", &host.to_string());
-            let option = option.replace("HOST", &format!("{}MiB", host.0 / STEP));
-            found.push(Remedy { what: told(what), option, plan: candidate });
-        }
-    };
     let is_launched = question.wish.rules.is_some();
     let lacks_ways = Way::ALL.iter().any(|way| !allowed.ways.contains(way));
     if lacks_ways && !is_launched {
-        check(
-            "all ways to hold less",
-            "--actions recompute,host,peer",
-            Allowed { ways: Way::ALL.to_vec(), ..allowed.clone() },
-        );
+        let all = Allowed { ways: Way::ALL.to_vec(), ..allowed.clone() };
+        tried.allowing("all ways to hold less", "--actions recompute,host,peer", &all, question, room);
     }
     // No more than the cluster says that there is.
     let ample = question.writer.fleet.host_memory().map_or(AMPLE, |there| there.min(AMPLE));
     if allowed.ways.contains(&Way::Host) && allowed.host_memory < ample {
-        check(
-            "HOST of the host's memory",
-            "--host-memory HOST",
-            Allowed { host_memory: ample, ..allowed.clone() },
-        );
+        let more = Allowed { host_memory: ample, ..allowed.clone() };
+        tried.allowing("HOST of the host's memory", "--host-memory HOST", &more, question, room);
     }
     let blocks = blocks_of(&question.wish.schedules);
     if blocks.iter().any(|block| !allowed.blocks.contains(block)) && !is_launched {
         let names: Vec<&str> = blocks.iter().map(|block| block.as_str()).collect();
         let option = format!("--swap {}", names.join(","));
-        check("all blocks", &option, Allowed { blocks: blocks.clone(), ..allowed.clone() });
+        let all = Allowed { blocks: blocks.clone(), ..allowed.clone() };
+        tried.allowing("all blocks", &option, &all, question, room);
     }
-    if let (RecommendError::Limits { .. }, Some(_)) = (error, question.wish.constraints.max_iteration_seconds)
-        && !question.stop.is_requested()
-    {
+    // What a merger keeps together depends on the training: of another one it is not known here.
+    if !question.wish.is_merged && question.given.is_none() {
+        tried.other_training(question, room);
+    }
+    tried
+}
+
+impl Tried {
+    /// Asks with more that is allowed.
+    fn allowing(
+        &mut self,
+        what: &str,
+        option: &str,
+        allowed: &Allowed,
+        question: &ActionsQuestion<'_>,
+        room: &Room,
+    ) {
+        let choice = Choice { allowed, ..question.choice };
+        let other = ActionsQuestion { choice, known: &KnownAlone::default(), ..*question };
+        self.ask(what, option, &other, room);
+    }
+
+    /// Asks with another order of passes, and with smaller micro-batches until one helps.
+    fn other_training(&mut self, question: &ActionsQuestion<'_>, room: &Room) {
+        let wish = question.wish;
+        let may_alternate = wish.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB));
+        if wish.schedules == [Schedule::Gpipe] && may_alternate {
+            let other = Wish { schedules: vec![Schedule::OneFOneB], ..wish.clone() };
+            let other = ActionsQuestion { wish: &other, known: &KnownAlone::default(), ..*question };
+            self.ask("1F1B instead of GPipe", "--schedule 1f1b", &other, room);
+        }
+        if wish.objective == Objective::MaxBatch {
+            return;
+        }
+        for batch in smaller(&room.batches).into_iter().take(MOST_BATCHES) {
+            let mut other = Wish { batches: vec![batch], ..wish.clone() };
+            other.constraints.micro_batch_sizes.clear();
+            let other = ActionsQuestion { wish: &other, known: &KnownAlone::default(), ..*question };
+            let room = Room { batches: vec![batch], ..room.clone() };
+            let (what, option) = told_batch(batch);
+            if self.ask(&what, &option, &other, &room) {
+                break;
+            }
+        }
+    }
+
+    /// Asks for the fastest plan whatever its seconds.
+    fn without_limit(&mut self, question: &ActionsQuestion<'_>, room: &Room) {
+        if question.wish.constraints.max_iteration_seconds.is_none() || question.stop.is_requested() {
+            return;
+        }
         let mut wish = question.wish.clone();
         wish.constraints.max_iteration_seconds = None;
         let other = ActionsQuestion { wish: &wish, ..*question };
@@ -67,10 +114,27 @@ pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, r
         {
             let seconds = format!("{:.0}ms", (seconds * 1_000.0).ceil());
             let what = format!("iterations of {seconds}");
-            found.push(Remedy { what, option: format!("--max-iteration {seconds}"), plan: candidate });
+            self.helps.push(Remedy { what, option: format!("--max-iteration {seconds}"), plan: candidate });
         }
     }
-    found
+
+    /// Notes a change, and whether a plan is found then. `HOST` stands for what that plan takes of a host.
+    fn ask(&mut self, what: &str, option: &str, other: &ActionsQuestion<'_>, room: &Room) -> bool {
+        if other.stop.is_requested() {
+            return false;
+        }
+        let found = other.fastest(room);
+        let helps = found.is_ok();
+        if let Ok(Found { plan, candidate, .. }) = found {
+            let host = Bytes(most_at_a_host(&plan).0.div_ceil(STEP).saturating_mul(STEP));
+            let what = what.replace("HOST", &host.to_string());
+            let option = option.replace("HOST", &format!("{}MiB", host.0 / STEP));
+            self.helps.push(Remedy { what, option, plan: candidate });
+        } else if !other.stop.is_requested() {
+            self.in_vain.push(what.replace("HOST", "more"));
+        }
+        helps
+    }
 }
 
 /// The blocks that may leave under any of these schedules.

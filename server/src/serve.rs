@@ -1,7 +1,7 @@
 //! `loadmaster serve` and `loadmaster migrate`: from settings to a serving planner and back.
 
 use std::future::Future;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -45,15 +45,11 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// When a setting is wrong, the database or the port cannot be had, or serving fails.
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     args.logging.init();
-    args.check()?;
     let schedule = args.retention.schedule()?;
     // Bind first: a taken port must not cost the start of a database.
-    let listener = TcpListener::bind(args.listen).await.with_context(|| {
-        format!(
-            "cannot listen on {}: is another planner running? name another port with --listen",
-            args.listen
-        )
-    })?;
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .map_err(|error| cannot_listen(error, args.listen, "calls", "--listen"))?;
     let address = listener.local_addr().context("cannot read the address that was bound")?;
     if !address.ip().is_loopback() {
         tracing::warn!(%address, "listening beyond this machine without authentication: protect the port");
@@ -80,14 +76,29 @@ async fn bind_pages(args: &ServeArgs) -> anyhow::Result<Option<TcpListener>> {
             }
             Ok(Some(listener))
         }
-        Err(error) if is_wanted => Err(error).with_context(|| {
-            format!("cannot listen on {address} for browsers: name another port with --web, or --no-web")
-        }),
+        Err(error) if is_wanted => Err(cannot_listen(error, address, "browsers", "--web")),
         Err(error) => {
             tracing::warn!(%address, %error, "no pages: name a free port with --web, or --no-web");
             Ok(None)
         }
     }
+}
+
+/// Why nobody can listen at an address, and what helps.
+fn cannot_listen(error: std::io::Error, address: SocketAddr, whom: &str, option: &str) -> anyhow::Error {
+    let helps = match error.kind() {
+        ErrorKind::AddrInUse => {
+            format!("another program does, perhaps another planner: name another port with {option}")
+        }
+        ErrorKind::AddrNotAvailable => {
+            format!("this machine has no such address: name one that it has with {option}")
+        }
+        ErrorKind::PermissionDenied => {
+            format!("ports below 1024 may need rights: name another port with {option}")
+        }
+        _ => format!("name another address with {option}"),
+    };
+    anyhow::Error::new(error).context(format!("cannot listen on {address} for {whom}: {helps}"))
 }
 
 /// Brings the database's schema up to date.

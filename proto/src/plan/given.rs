@@ -50,7 +50,7 @@ impl GivenNodes {
         let is_list = !node_list.is_empty();
         let nodes = match (nodes.is_empty(), node_list) {
             (true, "") => {
-                let why = "or node_list is required: which nodes did the scheduler give?";
+                let why = "is required, each node or all as a list: which nodes did the scheduler give?";
                 return Err(Invalid::field("nodes", why));
             }
             (false, "") => nodes

@@ -40,7 +40,7 @@ impl RetentionArgs {
     pub fn schedule(&self) -> anyhow::Result<Option<Schedule>> {
         let Some(age) = self.prune_older_than else { return Ok(None) };
         let rule = Rule::new(age, &self.prune_filter, &[])
-            .context("--prune-older-than and --prune-filter: what may be deleted is not said")?;
+            .context("--prune-older-than and --prune-filter do not say what may be deleted")?;
         Ok(Some(Schedule { rule, period: self.prune_every }))
     }
 }

@@ -98,7 +98,7 @@ impl ServeArgs {
     /// Checks what no single value can tell.
     ///
     /// # Errors
-    /// When leases would run out between heartbeats.
+    /// When leases would run out between heartbeats, or nobody knows what may be deleted.
     pub fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.heartbeat * 3 <= self.lease,
@@ -106,7 +106,7 @@ impl ServeArgs {
             self.heartbeat.as_secs_f64(),
             self.lease.as_secs_f64(),
         );
-        Ok(())
+        self.retention.schedule().map(drop)
     }
 }
 

@@ -78,7 +78,10 @@ impl Own {
     async fn run(self, client: &ClientArgs) -> Result<(), Failure> {
         client.check_output(false, false)?;
         match self {
-            Self::Serve(args) => Ok(serve::run(*args).await?),
+            Self::Serve(args) => {
+                args.check().map_err(|error| Failure::Usage(format!("{error:#}")))?;
+                Ok(serve::run(*args).await?)
+            }
             Self::Migrate(args) => Ok(serve::migrate(*args).await?),
             Self::Version => show_version(client),
             Self::Man { to } => write_manual(&to),

@@ -23,6 +23,15 @@ fn every_verb_teaches_by_example() {
     check(&Program::command());
 }
 
+/// Without a terminal help is as wide as this, and wrapped once more where it is wider.
+#[test]
+fn no_help_is_wrapped_twice() {
+    for (name, text) in texts() {
+        let wide = text.lines().find(|line| line.chars().count() > 100);
+        assert_eq!(wide, None, "in the help of `{name}`");
+    }
+}
+
 /// The help texts of all commands.
 fn texts() -> Vec<(String, String)> {
     fn collect(command: &clap::Command, above: &str, texts: &mut Vec<(String, String)>) {

@@ -3,8 +3,9 @@
 pub(crate) const PROFILE_RUN: &str = "\
 Waits for the end and shows progress on standard error. Ctrl-C detaches; the profiling goes on.
 
-What was measured before in the same environment, for whichever profile, is reused: repeating a command
-under another --id costs nothing. Runs that do not fit are repeated at smaller micro-batch sizes.
+What was measured before in the same environment, for whichever profile, is reused: repeating a
+command under another --id costs nothing. Runs that do not fit are repeated at smaller micro-batch
+sizes.
 
 Examples:
   Measure a GPT-2 in bf16, for plans of any number of devices and any schedule:
@@ -26,7 +27,8 @@ Examples:
     loadmaster operation wait \"$operation\" -o name";
 
 pub(crate) const PROFILE_RESUME: &str = "\
-Queues the runs that were cancelled, or failed too often, and waits for them. What was measured stays.
+Queues the runs that were cancelled, or failed too often, and waits for them. What was measured
+stays.
 
 Examples:
   loadmaster profile resume vgg11-1a2b
@@ -51,8 +53,8 @@ Examples:
   loadmaster profile list --filter 'labels.team=vision AND NOT labels:stage'";
 
 pub(crate) const PROFILE_DELETE: &str = "\
-What its runs measured stays, for the profiles that reuse it and for those to come. Refused while plans were made from
-it or while it is being measured; the answer names them.
+What its runs measured stays, for the profiles that reuse it and for those to come. Refused while
+plans were made from it or while it is being measured; the answer names them.
 
 Examples:
   loadmaster profile delete vgg11-1a2b";
@@ -65,8 +67,9 @@ Examples:
     loadmaster profile export vgg11-1a2b | jq .provenance";
 
 pub(crate) const PROFILE_IMPORT: &str = "\
-The document is of the form loadmaster.profile/1: one that `profile export` wrote, or one made of another
-tool's numbers, with measured stages or a per-layer table. The same document is stored once.
+The document is of the form loadmaster.profile/1: one that `profile export` wrote, or one made of
+another tool's numbers, with measured stages or a per-layer table. The same document is stored
+once.
 
 Examples:
   loadmaster profile import vgg11.json
@@ -90,9 +93,9 @@ Examples:
 
 pub(crate) const PLAN_PREDICT: &str = "\
 Nothing is run: the answer comes from a profile. A device must hold the upper end of the interval,
-so that what fits by prediction fits when it runs; --margin 0 asks for the bare prediction. The margin of
-seconds comes from stages that the profile timed besides; where it is not known, +-? stands there. With
---capacity or --devices, exit code 5 says that it does not fit.
+so that what fits by prediction fits when it runs; --margin 0 asks for the bare prediction. The
+margin of seconds comes from stages that the profile timed besides; where it is not known, +-?
+stands there. With --capacity or --devices, exit code 5 says that it does not fit.
 
 A partitioning is the layers of each stage, joined by dashes; d or t with a degree shares a stage
 among that many devices by data or tensor parallelism: 8-8d2-7t4-7 takes 1 + 2 + 4 + 1 devices.
@@ -117,18 +120,18 @@ Examples:
       | jq .verdict";
 
 pub(crate) const PLAN_RECOMMEND: &str = "\
-The answer comes from a profile: nothing is run. It says what proves the plan, what came next, what was
-rejected and why, what well-known rules need, and what shape and launcher cost. The same request always gives
-the same plan. Where nothing fits (exit code 5) it says which device lacks how many bytes, and which options
-were tried and help.
+The answer comes from a profile: nothing is run. It says what proves the plan, what came next,
+what was rejected and why, what well-known rules need, and what shape and launcher cost. The same
+request always gives the same plan. Where nothing fits (exit code 5) it says which device lacks
+how many bytes, and which options were tried and help.
 
-The micro-batch of a stage is shared by its replicas: with 2 replicas and --micro-batch-size 8 each takes 4.
-Where seconds decide, no device is given fewer samples than were profiled, unless the request
-names its micro-batches.
+The micro-batch of a stage is shared by its replicas: with 2 replicas and --micro-batch-size 8
+each takes 4. Where seconds decide, no device is given fewer samples than were profiled, unless
+the request names its micro-batches.
 
 Seconds carry a margin (3.44 s +-12.0 %), learnt from stages that the profile timed besides and
-learnt nothing from; +-? where it has none. \"proven by these predictions\" means that no other plan that was
-asked for is predicted to be better: it is no promise that none trains faster.
+learnt nothing from; +-? where it has none. \"proven by these predictions\" means that no other
+plan that was asked for is predicted to be better: it is no promise that none trains faster.
 
 Examples:
   The lowest peak memory on four devices of 2 GiB, one stage each:
@@ -174,9 +177,9 @@ pub(crate) const PLAN_SHOW: &str = "\
 A plan that a trial or an observation contradicts opens with that: measured seconds or bytes
 outside of their predicted interval (of a tenth where none is known).
 
-On a terminal the table is followed by pictures: the stages on the devices, the memory of each device by
-component against its capacity, one iteration as a timeline, where the chunks of a plan in chunks are and what
-its device holds step by step, and the front of a plan that has one.
+On a terminal the table is followed by pictures: the stages on the devices, the memory of each
+device by component against its capacity, one iteration as a timeline, where the chunks of a plan
+in chunks are and what its device holds step by step, and the front of a plan that has one.
 
 Examples:
   loadmaster plan show 7f3c
@@ -195,8 +198,8 @@ Examples:
     loadmaster plan show 7f3c --picture=front --output front.svg --force";
 
 pub(crate) const PLAN_COMPARE: &str = "\
-Memory and time of all plans are drawn on common scales. What makes their numbers incomparable, other
-ledgers, profiles or global batches, is told as warnings.
+Memory and time of all plans are drawn on common scales. What makes their numbers incomparable,
+other ledgers, profiles or global batches, is told as warnings.
 
 Examples:
   loadmaster plan compare 7f3c 8a4d
@@ -223,8 +226,8 @@ Examples:
   loadmaster plan list --filter 'labels.team=vision AND NOT labels:stage'";
 
 pub(crate) const PLAN_DELETE: &str = "\
-Refused while another plan names it among its alternatives, something was measured or reported of it, or it is being
-trained; the answer names them.
+Refused while another plan names it among its alternatives, something was measured or reported of
+it, or it is being trained; the answer names them.
 
 Examples:
   loadmaster plan delete 7f3c
@@ -234,9 +237,9 @@ Examples:
     loadmaster plan delete plans/7f3c/observations/0197";
 
 pub(crate) const PLAN_EXPORT: &str = "\
-Nothing is rounded: a plan that a launcher cannot express is refused, stage by stage. What was proved of
-an export with the launcher's own code is said with it, and with which version that was: a note tells where
-you name another.
+Nothing is rounded: a plan that a launcher cannot express is refused, stage by stage. What was
+proved of an export with the launcher's own code is said with it, and with which version that was:
+a note tells where you name another.
 
 Examples:
   loadmaster plan export --list
@@ -253,8 +256,9 @@ Examples:
       --queue training --topology cloud.provider.com/topology-rack";
 
 pub(crate) const PLAN_BIND: &str = "\
-Ranks that the plan has on one node stay on one node, and shards of the same tensors always do. Among such
-orders of the nodes the one with the shortest simulated iteration is taken: proven, or with its gap.
+Ranks that the plan has on one node stay on one node, and shards of the same tensors always do.
+Among such orders of the nodes the one with the shortest simulated iteration is taken: proven, or
+with its gap.
 
 Examples:
   Inside a job of Slurm, on nodes of the plan's cluster:
@@ -285,11 +289,11 @@ Examples:
     loadmaster plan validate 7f3c --stage 0 --stage 2";
 
 pub(crate) const PLAN_REPORT: &str = "\
-What is reported is shown with the plan and counts in `loadmaster plan errors`, bytes only where their
-ledger is the prediction's: numbers of different ledgers are never compared.
+What is reported is shown with the plan and counts in `loadmaster plan errors`, bytes only where
+their ledger is the prediction's: numbers of different ledgers are never compared.
 
-Of Megatron-LM's log the first interval of each start is left out. It tells its memory behind the first
-intervals, and with its --log-memory-interval later, too.
+Of Megatron-LM's log the first interval of each start is left out. It tells its memory behind the
+first intervals, and with its --log-memory-interval later, too.
 
 Examples:
   loadmaster plan report 7f3c --iteration 0.42s --iterations 200 \\
@@ -304,9 +308,10 @@ Examples:
   loadmaster plan observations --limit 0 -o json";
 
 pub(crate) const PLAN_ERRORS: &str = "\
-Learnt from the newest 2,000 trials and the newest 2,000 reports. A correction needs three plans, and is
-applied where `loadmaster plan recommend --correct` asks for it, never otherwise. What memory actions
-and chunks copy is predicted to the byte; seconds waited for it may be 0, so their errors are seconds.
+Learnt from the newest 2,000 trials and the newest 2,000 reports. A correction needs three plans,
+and is applied where `loadmaster plan recommend --correct` asks for it, never otherwise. What
+memory actions and chunks copy is predicted to the byte; seconds waited for it may be 0, so their
+errors are seconds.
 
 Examples:
   loadmaster plan errors
@@ -340,8 +345,8 @@ Examples:
   loadmaster model create --model amoebanet_d --cells 36 --filters 544";
 
 pub(crate) const MODEL_IMPORT: &str = "\
-A Hugging Face configuration may be of the type gpt2, bert, llama, mistral, qwen2 or qwen3; what cannot be
-computed is refused by its key. A list of layers looks like this:
+A Hugging Face configuration may be of the type gpt2, bert, llama, mistral, qwen2 or qwen3; what
+cannot be computed is refused by its key. A list of layers looks like this:
   family: mine
   input: {kind: image, channels: 3, height: 32, width: 32}
   layers:
@@ -358,12 +363,13 @@ Examples:
       --micro-batches 4";
 
 pub(crate) const MODEL_CHUNKS: &str = "\
-Chunks (PatrickStar) hold parameters and optimizer state in a few pieces of memory that move and are
-shared as wholes. One list of chunks is for parameters, whose space their gradients take, one for their
-fp32 copy, and one for each moment of the optimizer; a tensor has the same place in every list. Atoms, a
-weight with its bias, are taken in order and never cut: what does not fit into the last chunk opens the
-next. Of PatrickStar's chunks each rank owns whole ones, and dummies fill up the last group; by default
-ranks own equal parts of what is in the chunks. Needs no profile, and stores nothing.
+Chunks (PatrickStar) hold parameters and optimizer state in a few pieces of memory that move and
+are shared as wholes. One list of chunks is for parameters, whose space their gradients take, one
+for their fp32 copy, and one for each moment of the optimizer; a tensor has the same place in
+every list. Atoms, a weight with its bias, are taken in order and never cut: what does not fit
+into the last chunk opens the next. Of PatrickStar's chunks each rank owns whole ones, and dummies
+fill up the last group; by default ranks own equal parts of what is in the chunks. Needs no
+profile, and stores nothing.
 
 Examples:
   The best chunk size for BERT with 10 billion parameters, on eight ranks:
@@ -383,9 +389,10 @@ Examples:
     loadmaster model chunks --model gpt2 --precision fp32 -o json | jq .sizes";
 
 pub(crate) const CLUSTER_IMPORT: &str = "\
-What a file does not say comes from the options; the error names what is missing. Bandwidths that neither says are
-assumed from the class of the link, as NCCL reckons, and shown as assumed. A document or NCCL's topology also says how
-memory actions copy: links to the host, what devices share, and copies into each other.
+What a file does not say comes from the options; the error names what is missing. Bandwidths that
+neither says are assumed from the class of the link, as NCCL reckons, and shown as assumed. A
+document or NCCL's topology also says how memory actions copy: links to the host, what devices
+share, and copies into each other.
 
 Examples:
   Written by hand; the example in deploy/clusters/ shows all that can be said:
@@ -407,9 +414,9 @@ Examples:
     --usable-memory 76GiB --network 400Gb/s";
 
 pub(crate) const CLUSTER_DISCOVER: &str = "\
-Each host of a connected worker is a node. Links between its devices are as `loadmaster cluster measure` measured
-them last, or else as the driver describes them, or else assumed; each says which. How memory actions copy is known
-where it was measured.
+Each host of a connected worker is a node. Links between its devices are as `loadmaster cluster
+measure` measured them last, or else as the driver describes them, or else assumed; each says
+which. How memory actions copy is known where it was measured.
 
 Examples:
   loadmaster cluster measure && loadmaster cluster discover --id lab \\
@@ -417,10 +424,11 @@ Examples:
   loadmaster cluster discover --device-kind 'NVIDIA H200' --dry-run";
 
 pub(crate) const CLUSTER_MEASURE: &str = "\
-Each worker's devices of a kind exchange tensors: every pair, then groups of 2, 4, 8, ... in all-reduces. Then each
-device, one alone too, copies as memory actions do: to the host's memory and back, and into the memory of each other
-CPU slot, alone, both ways at once and all at once; and the host updates parameters as it does for trainings in chunks.
-Runs wait for the devices as those of profiles do. Ctrl-C detaches; the measuring goes on.
+Each worker's devices of a kind exchange tensors: every pair, then groups of 2, 4, 8, ... in
+all-reduces. Then each device, one alone too, copies as memory actions do: to the host's memory
+and back, and into the memory of each other CPU slot, alone, both ways at once and all at once;
+and the host updates parameters as it does for trainings in chunks. Runs wait for the devices as
+those of profiles do. Ctrl-C detaches; the measuring goes on.
 
 Examples:
   loadmaster cluster measure
@@ -442,8 +450,9 @@ Examples:
   loadmaster cluster show prod -o json";
 
 pub(crate) const SLURM_REQUEST: &str = "\
-Nodes with other numbers of devices, or devices of other kinds, are components of a heterogeneous job. The
-comment says which plan is asked for, and what, so that Slurm's hooks in deploy/slurm can compare.
+Nodes with other numbers of devices, or devices of other kinds, are components of a heterogeneous
+job. The comment says which plan is asked for, and what, so that Slurm's hooks in deploy/slurm can
+compare.
 
 Examples:
   loadmaster slurm request 7f3c
@@ -452,10 +461,10 @@ Examples:
       --topology block";
 
 pub(crate) const SLURM_SCRIPT: &str = "\
-The job asks for what the plan needs, writes the launcher's files into loadmaster-ID beside where it was
-submitted, learns which nodes it got, and starts the command for every rank with RANK, WORLD_SIZE,
-MASTER_ADDR and the others that torchrun sets. Options of sbatch win over its lines. The folder must be one
-that all nodes share, and `loadmaster` a program that they have.
+The job asks for what the plan needs, writes the launcher's files into loadmaster-ID beside where
+it was submitted, learns which nodes it got, and starts the command for every rank with RANK,
+WORLD_SIZE, MASTER_ADDR and the others that torchrun sets. Options of sbatch win over its lines.
+The folder must be one that all nodes share, and `loadmaster` a program that they have.
 
 Examples:
   loadmaster slurm script 7f3c --launcher other -- python train.py > job.sh
@@ -467,8 +476,8 @@ Examples:
       | sbatch --partition train --time 12:00:00";
 
 pub(crate) const SLURM_BIND: &str = "\
-Asks a task on every node what it got, with `loadmaster slurm node`, and the planner for the fastest way to
-put the ranks there. `loadmaster slurm exec` reads the file.
+Asks a task on every node what it got, with `loadmaster slurm node`, and the planner for the
+fastest way to put the ranks there. `loadmaster slurm exec` reads the file.
 
 Examples:
   loadmaster slurm bind
@@ -477,9 +486,10 @@ Examples:
     loadmaster slurm bind --device-kind 'NVIDIA H100' --memory 80GiB";
 
 pub(crate) const SLURM_EXEC: &str = "\
-Sets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR, MASTER_PORT, what the
-launcher needs, and CUDA_VISIBLE_DEVICES so that the device of a rank is the one whose number is LOCAL_RANK.
-A task is known by its node and its number there: in which order Slurm lays tasks out does not matter.
+Sets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR,
+MASTER_PORT, what the launcher needs, and CUDA_VISIBLE_DEVICES so that the device of a rank is the
+one whose number is LOCAL_RANK. A task is known by its node and its number there: in which order
+Slurm lays tasks out does not matter.
 
 Examples:
   loadmaster slurm exec --binding shared/job.json -- python train.py
@@ -524,8 +534,9 @@ Examples:
   loadmaster worker delete node1";
 
 pub(crate) const OPERATION_LIST: &str = "\
-Filters know name, state, done, profile, plan, model, device_kind, create_time and end_time. The order is one, the
-newest first: the standard request (google.longrunning.ListOperationsRequest) has no field for another.
+Filters know name, state, done, profile, plan, model, device_kind, create_time and end_time. The
+order is one, the newest first: the standard request (google.longrunning.ListOperationsRequest)
+has no field for another.
 
 Examples:
   loadmaster operation list
@@ -550,9 +561,10 @@ Examples:
   loadmaster operation delete 0197";
 
 pub(crate) const HISTORY_PRUNE: &str = "\
-A row goes when it is old enough, fits the filter, and nothing refers to it that stays: a plan with observations or trials stays,
-and so does a measurement behind a profile. With a plan go its bindings, which must be as old. Rows that stay are told with what needs
-them. A planner that was started with --prune-older-than does the same from time to time.
+A row goes when it is old enough, fits the filter, and nothing refers to it that stays: a plan
+with observations or trials stays, and so does a measurement behind a profile. With a plan go its
+bindings, which must be as old. Rows that stay are told with what needs them. A planner that was
+started with --prune-older-than does the same from time to time.
 
 Examples:
   What would go, and what not and why?

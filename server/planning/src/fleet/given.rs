@@ -208,7 +208,7 @@ fn node(
 ) -> Result<Node, Invalid> {
     let count = of.indices.len().max(of.uuids.len());
     if count == 0 {
-        let why = "or device_uuids is required: no cluster says which devices the node has";
+        let why = "is required, or UUIDs are: no cluster says which devices the node has";
         return Err(Invalid::field(path("device_indices"), why));
     }
     let twice = |field: &str, place: usize, named: &str| {

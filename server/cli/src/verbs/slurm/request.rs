@@ -1,5 +1,7 @@
 //! `loadmaster slurm request`: what a plan asks Slurm for.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::wire::v1;
@@ -7,7 +9,7 @@ use loadmaster_proto::wire::v1;
 use super::near::{Near, Topology};
 use crate::failure::Failure;
 use crate::input::parse;
-use crate::output::write_stdout;
+use crate::output::{Format, write_stdout};
 use crate::session::client::plans;
 use crate::session::context::Context;
 
@@ -71,7 +73,18 @@ impl RequestJob {
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
         let (request, remarks) = Request::of(&export, &self.site)?;
         remarks.iter().for_each(|remark| context.remark(remark));
-        write_stdout(request.lines().as_bytes())?;
+        let text = match context.output.format {
+            Format::Table => request.lines(),
+            Format::Json => {
+                serde_json::to_string_pretty(&request.components_of_options()).map_err(anyhow::Error::new)?
+                    + "\n"
+            }
+            Format::Yaml => {
+                serde_yaml_ng::to_string(&request.components_of_options()).map_err(anyhow::Error::new)?
+            }
+            Format::Name => format!("{}\n", request.plan),
+        };
+        write_stdout(text.as_bytes())?;
         context.link(&export.plan);
         Ok(())
     }
@@ -111,22 +124,28 @@ impl Request {
         self.components.len()
     }
 
-    /// The lines that sbatch reads. The comment of each component says what is asked for it: `job_submit.lua` compares it with
-    /// what is submitted in the end.
+    /// The lines that sbatch reads.
     pub(super) fn lines(&self) -> String {
-        let component = |of: &Component| {
-            let options = of.options(self.near);
-            // How many tasks start the ranks of a node is the job's own business.
-            let told = options.iter().filter(|(name, _)| *name != TASKS);
-            let told: Vec<String> = told.map(|(name, value)| format!(";{name}={value}")).collect();
-            let mut lines = format!("#SBATCH --comment=loadmaster:{}{}\n", self.plan, told.concat());
-            for (name, value) in options {
-                lines += &format!("#SBATCH --{name}={value}\n");
-            }
-            lines
-        };
+        let line = |(name, value): (&str, String)| format!("#SBATCH --{name}={value}\n");
+        let component = |of: &Component| self.options(of).into_iter().map(line).collect::<String>();
         let components: Vec<String> = self.components.iter().map(component).collect();
         components.join("#SBATCH hetjob\n")
+    }
+
+    /// By component, the same by the names of options.
+    fn components_of_options(&self) -> Vec<BTreeMap<&'static str, String>> {
+        self.components.iter().map(|of| self.options(of).into_iter().collect()).collect()
+    }
+
+    /// Options of sbatch for a component. The comment says what is asked for it: `job_submit.lua` compares it with what is
+    /// submitted in the end.
+    fn options(&self, component: &Component) -> Vec<(&'static str, String)> {
+        let mut options = component.options(self.near);
+        // How many tasks start the ranks of a node is the job's own business.
+        let told = options.iter().filter(|(name, _)| *name != TASKS);
+        let told: String = told.map(|(name, value)| format!(";{name}={value}")).collect();
+        options.insert(0, ("comment", format!("loadmaster:{}{told}", self.plan)));
+        options
     }
 }
 
@@ -287,6 +306,20 @@ mod tests {
         assert!(lines(&[("a", "NVIDIA H200", 4)], &[4], &["NVIDIA H200="]).contains("--gpus-per-node=4\n"));
         assert!(!lines(&[("", "cpu", 4)], &[4], &[]).contains("gpus"));
         assert!(lines(&[("", "cpu", 4)], &[4], &["cpu=h100"]).contains("--gpus-per-node=h100:4\n"));
+    }
+
+    /// Programs read the same as sbatch.
+    #[test]
+    fn options_of_components_are_those_of_the_lines() {
+        let nodes = [("a", "A", 4), ("b", "A", 4), ("c", "B", 2)];
+        let (request, _) = Request::of(&export(&nodes, &[8, 2]), &site(&[])).unwrap();
+        let told = request.components_of_options();
+        assert_eq!(told.len(), 2);
+        let lines = request.lines();
+        for (name, value) in told.iter().flatten() {
+            assert!(lines.contains(&format!("#SBATCH --{name}={value}\n")), "{name}");
+        }
+        assert_eq!((told[0]["nodes"].as_str(), told[1]["gpus-per-node"].as_str()), ("2", "b:2"));
     }
 
     #[test]

@@ -36,8 +36,7 @@ pub fn left_out(request: &PlanRequest, batches: &[Batch], least_share: u32, devi
     is_left_out.then(|| {
         format!(
             "micro-batches that leave a device fewer than {least_share} samples, the smallest number that was \
-             profiled, were not looked at: ask for them by name (`micro_batch_size`, \
-             `constraints.micro_batch_sizes`), or profile them"
+             profiled, were not looked at: name their sizes in the request, or profile them"
         )
     })
 }
@@ -90,7 +89,7 @@ pub fn batches(
     let found = batch("micro_batch_size", size)?;
     if request.named.micro_batches && found.micro_batches != count {
         let product = training.global_batch_size();
-        let why = format!("is {samples}, but micro_batch_size × micro_batches is {product}");
+        let why = format!("is {samples}, but the micro-batches that are named have {product} samples");
         return Err(Invalid::field("global_batch_size", why));
     }
     Ok(vec![found])

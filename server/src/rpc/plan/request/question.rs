@@ -559,7 +559,7 @@ mod tests {
         assert_eq!(sizes, [4, 6, 8, 12, 24]);
         assert!(
             told.is_some_and(
-                |told| told.contains("fewer than 4 samples") && told.contains("micro_batch_size")
+                |told| told.contains("fewer than 4 samples") && told.contains("name their sizes")
             )
         );
         let constraints = v1::Constraints { data_degrees: vec![4, 2], ..Default::default() };

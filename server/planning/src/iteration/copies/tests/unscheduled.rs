@@ -37,15 +37,15 @@ fn device_of((steps, trips): (Vec<Step>, Vec<Way>), own: u32, count: u32) -> Dev
 
 /// Has steps hand on what others take, which come later in an order of all steps: so nobody waits for ever.
 fn hand_on(devices: &mut [DeviceSteps], order: &[Vec<u32>], pairs: &[(bool, usize, usize)]) {
-    let mut given = vec![[0_u32; 2]; devices.len()];
     for edge in 0..devices.len() - 1 {
+        let mut given = [0_u32; 2];
         for &(is_backward, from, to) in pairs {
             let (giver, taker) = if is_backward { (edge + 1, edge) } else { (edge, edge + 1) };
             let (from, to) = (from % order[giver].len(), to % order[taker].len());
             let is_free =
                 devices[giver].steps[from].gives.is_none() && devices[taker].steps[to].takes.is_none();
             if is_free && order[giver][from] < order[taker][to] {
-                let micro_batch = &mut given[edge][usize::from(is_backward)];
+                let micro_batch = &mut given[usize::from(is_backward)];
                 let handed = Handed { edge: edge as u32, is_backward, micro_batch: *micro_batch };
                 *micro_batch += 1;
                 devices[giver].steps[from].gives = Some(handed);

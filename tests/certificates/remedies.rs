@@ -3,7 +3,7 @@
 use crate::ask::Refused;
 use crate::question::Question;
 use crate::scene::{Fleet, Group, Scene};
-use crate::words::{Recompute, Schedule, Shape};
+use crate::words::{Recompute, Schedule, Shape, Spanning};
 
 /// A remedy as it was told, and the question that follows it; none where the words are not known here.
 #[derive(Debug)]
@@ -64,6 +64,13 @@ fn follow(scene: &Scene, question: &Question, refused: &Refused, option: &str) -
             "--shape" => {
                 let shape = serde_json::from_value::<Shape>(words.next()?.into()).ok()?;
                 question.shape = Some(shape);
+            }
+            "--spanning" => {
+                question.spanning = Some(match words.next()? {
+                    "whole-nodes" => Spanning::WholeNodes,
+                    "anywhere" => Spanning::Anywhere,
+                    _ => return None,
+                });
             }
             "--devices" => {
                 let groups = words.next()?.split(',').map(|group| read_group(&scene, group));

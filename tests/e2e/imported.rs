@@ -177,9 +177,9 @@ fn what_launchers_hold_is_told_beside_what_is_counted() {
     };
     let bf16 = table("reserved", "bf16");
     for (launcher, holds) in [
-        ("megatron", "megatron holds 18 bytes by default"),
+        ("megatron", "megatron holds 16 bytes with `--grad-reduce-in-bf16`"),
         ("deepspeed", "deepspeed holds 18 bytes (6 + 12/d at data degree d)"),
-        ("torchtitan", "trained in fp32"),
+        ("torchtitan", "trained by 0.2 in bf16 alone"),
     ] {
         let plan = setting.recommend(&bf16, &["--devices", "2x1GiB", "--launcher", launcher]);
         let answers = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
+import re
 import subprocess
 import sys
 
@@ -17,6 +19,7 @@ import loadmaster
 from loadmaster import _calls, _notation, _requests, _settings, _words, errors
 from loadmaster._fill import fill
 from loadmaster._settings import Settings
+from loadmaster._wire.remedies import REMEDIES
 from loadmaster._wire.v1 import history_pb2, plan_pb2, profile_pb2, recommend_pb2, training_pb2
 
 METHODS = [value for value in vars(_calls).values() if isinstance(value, _calls.Method)]
@@ -43,11 +46,69 @@ def test_methods_are_those_of_the_protocol_and_may_be_called_again(method: _call
         ("[::1]", "http://[::1]:7433"),
         ("[::1]:80", "http://[::1]:80"),
         ("10.0.0.1:80", "http://10.0.0.1:80"),
+        ("http://node1:1/", "http://node1:1/"),
+        ("[fe80::1%eth0]:65535", "http://[fe80::1%eth0]:65535"),
     ],
 )
 def test_an_address_needs_neither_scheme_nor_port(given: str, full: str) -> None:
     assert _settings.url(given) == full
     assert Settings.read(given, None).target == full.removeprefix("http://").strip("/")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        # gRPC would call port 34463.
+        ("127.0.0.1:99999", "'99999' is no port, which is a number from 1 to 65535"),
+        ("127.0.0.1:65536", "'65536' is no port"),
+        ("http://node1:0", "'0' is no port"),
+        ("[::1]:-1", "'-1' is no port"),
+        ("node1:", "'' is no port"),
+        ("node1:http", "'http' is no port"),
+        ("node1:７４３３", "is no port"),
+        (f"node1:{'9' * 5000}", "is no port"),
+        ("https://node1", "TLS is not supported, use http://"),
+        ("grpc://node1:7433", "grpc:// is not known, only http://, which may be left out"),
+        ("dns:///node1:7433", "dns:// is not known"),
+        ("http://node1:7433/foo", "a planner has no path, leave out '/foo'"),
+        ("node1//", "a planner has no path"),
+        ("http://:7433", "names no host"),
+        ("http:///foo", "names no host"),
+        ("::1", "and version 6 in brackets"),
+        ("me@node1", "names no host"),
+        ("http://node1:80?x", "is no port"),
+    ],
+)
+def test_an_address_that_would_not_be_called_as_written_is_refused(given: str, said: str) -> None:
+    for make in (loadmaster.Client, loadmaster.AsyncClient):
+        with pytest.raises(ValueError, match=f"^address '.*{re.escape(said)}"):
+            make(given)
+
+
+def test_arguments_of_another_type_are_named() -> None:
+    for make in (loadmaster.Client, loadmaster.AsyncClient):
+        with pytest.raises(TypeError, match=r"^timeout: give seconds as a number, for example 2\.5, not '3s'"):
+            make("node1", timeout="3s")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"^address: give a text, for example 'planner:7433', not 7$"):
+            make(7)  # type: ignore[arg-type]
+    assert Settings.read("node1", 3) == Settings("http://node1:7433", 3)
+    begun = operations_pb2.Operation(name="operations/7")
+    with loadmaster.Client("node1") as client, pytest.raises(TypeError, match=r"^timeout: give seconds"):
+        loadmaster.Operation(begun, client, profile_pb2.Profile, loadmaster.Profile).wait(timeout="3s")  # type: ignore[arg-type]
+    waiting = loadmaster.AsyncOperation(begun, loadmaster.AsyncClient("node1"), profile_pb2.Profile, loadmaster.Profile)
+    with pytest.raises(TypeError, match=r"^timeout: give seconds"):
+        asyncio.run(waiting.wait(timeout="3s"))  # type: ignore[arg-type]
+
+
+def test_nodes_are_a_hostlist_or_a_list_of_names() -> None:
+    for nodes in ("gpu001,big7", ["gpu001", "big7"], ("gpu001", "big7")):
+        assert _requests.bind("plans/a", nodes, {}).node_list == "gpu001,big7"
+    assert _requests.bind("plans/a", ["gpu[001-004]", "big7"], {}).node_list == "gpu[001-004],big7"
+    assert _requests.bind("plans/a", None, {"nodes": [{"name": "a"}]}).nodes[0].name == "a"
+    wrong: tuple[object, ...] = (7, ["gpu001", 2], [{"name": "gpu001"}], {"gpu001": 1}, b"gpu001")
+    for nodes_of in wrong:
+        with pytest.raises(TypeError, match=r"^node_list: give a hostlist, for example 'gpu\[001-004\]', or a list of names"):
+            _requests.bind("plans/a", nodes_of, {})  # type: ignore[arg-type]
 
 
 def test_settings_are_given_or_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,6 +262,19 @@ def test_errors_are_read_by_reason_then_by_code() -> None:
     bad = error_details_pb2.BadRequest()
     bad.field_violations.add(field="micro_batches", description="must be above 0")
     assert "micro_batches: must be above 0" in str(errors.from_status(status(3, bad)))
+
+
+@pytest.mark.parametrize("reason", sorted(REMEDIES))
+def test_what_helps_speaks_of_remedies_only_where_there_are_some(reason: str) -> None:
+    refused = errors.LoadmasterError("no", reason=reason, metadata={"remedies": ""})
+    assert refused.remedy and "remedies" not in refused.remedy
+    assert errors.LoadmasterError("no", reason=reason, metadata={"remedies": "fewer stages"}).remedy == "fewer stages"
+
+
+def test_what_helps_without_remedies_is_the_rest_of_the_table() -> None:
+    assert errors.NoFeasiblePlan("no", reason="NO_FEASIBLE_PLAN").remedy == "more devices, or less memory"
+    assert errors.NoWorker("no", reason="NO_WORKER_FITS").remedy == "a larger worker"
+    assert errors.LoadmasterError("no", reason="OF_TOMORROW").remedy == ""
 
 
 def test_a_call_is_made_again_while_that_may_help() -> None:

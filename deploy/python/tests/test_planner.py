@@ -103,6 +103,15 @@ def test_a_plan_is_put_on_the_nodes_that_were_given(client: Client, planner: Pla
     assert few.value.reason == "PLAN_DOES_NOT_BIND" and few.value.remedy
 
 
+def test_names_of_nodes_are_what_a_hostlist_is(client: Client, planner: Planner) -> None:
+    kind = client.stored_profile("gpt").message.device_kind
+    line = ["cluster", "create", "--id", "pair", "--nodes", "n[1-2]", "--devices-per-node", "1", "--memory", "1GiB"]
+    planner.cli(*line, "--device-kind", kind)
+    plan = client.recommend("gpt", devices="2x1GiB", constraints=TWO_STAGES)
+    bound = plan.bind(["n1", "n2"], cluster="pair")
+    assert bound.name == plan.bind("n[1-2]", cluster="pair").name and sorted(bound.nodes) == ["n1", "n2"]
+
+
 def test_a_plan_is_wrapped_for_kubernetes(client: Client) -> None:
     plan = client.recommend("gpt", devices="2x1GiB", launcher="deepspeed", constraints=TWO_STAGES)
     export = plan.export(envelope="job", envelope_options={"image": "train:1", "name": "mine"})
@@ -236,6 +245,26 @@ def test_waiting_has_an_end_and_a_cancelled_operation_says_so(client: Client) ->
     with pytest.raises(loadmaster.Cancelled) as cancelled:
         begun.wait()
     assert cancelled.value.reason == "CANCELLED" and begun.done
+
+
+def test_a_cancelled_task_cancels_what_it_waits_for_and_a_timeout_does_not(planner: Planner) -> None:
+    training: TrainingSpecFields = {"micro_batch_size": 64, "micro_batches": 64}
+
+    async def ask() -> None:
+        async with loadmaster.AsyncClient(planner.address) as asked:
+            begun = await asked.profile(TINY, profile_id="tasks", training=training, iterations=1000, fresh=True)
+            with pytest.raises(loadmaster.DeadlineExceeded, match="still goes on"):
+                await begun.wait(timeout=0.2)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(begun.wait(cancel_on_interrupt=False), 0.2)
+            await begun.refresh()
+            assert not begun.done, "nobody cancelled it"
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(begun.wait(), 0.2)
+            with pytest.raises(loadmaster.Cancelled):
+                await begun.wait()
+
+    asyncio.run(ask())
 
 
 def test_a_planner_that_starts_again_is_asked_again(measured: object) -> None:

@@ -32,7 +32,7 @@ class Client:
 
     `address` is as LOADMASTER_ADDRESS, by default http://127.0.0.1:7433, and `timeout` is the longest wait for the answer to
     one call in seconds, as LOADMASTER_TIMEOUT, by default 30. A planner that is away for a moment is asked again. Raises
-    ValueError for an address or timeout that is none.
+    ValueError or TypeError for an address or timeout that is none.
     """
 
     def __init__(self, address: str | None = None, *, timeout: float | None = None) -> None:

@@ -16,6 +16,7 @@ from google.protobuf import duration_pb2
 from google.protobuf.message import Message
 
 from . import _calls
+from ._settings import must_be_seconds
 from ._wire.v1 import profile_pb2
 from .errors import DeadlineExceeded, LoadmasterError, from_status
 
@@ -62,6 +63,13 @@ class Progress:
     def says(self) -> str:
         """The run or reason that it waits for, for people."""
         return self.message.message
+
+
+def _begin(timeout: float | None) -> float:
+    """Now, from which on `timeout` counts."""
+    if timeout is not None:
+        must_be_seconds(timeout)
+    return time.monotonic()
 
 
 class _Operation(Generic[M, R]):
@@ -129,10 +137,11 @@ class Operation(_Operation[M, R]):
     ) -> R:
         """Waits for its end, and returns what it made.
 
-        `progress` is called about twice a second. Ctrl-C cancels the operation, unless that is not wanted. Raises what it
-        failed with, DeadlineExceeded where it goes on after `timeout` seconds.
+        `progress` is called about twice a second. Ctrl-C cancels the operation at the planner, unless `cancel_on_interrupt` is
+        False. Raises what it failed with, and DeadlineExceeded after `timeout` seconds: then it goes on, and may be waited for
+        again.
         """
-        begin = time.monotonic()
+        begin = _begin(timeout)
         try:
             while not self.done:
                 patience = self._patience(begin, timeout)
@@ -174,8 +183,12 @@ class AsyncOperation(_Operation[M, R]):
         progress: Callable[[Progress], object] | None = None,
         cancel_on_interrupt: bool = True,
     ) -> R:
-        """See `Operation.wait`. A task that is cancelled, as Ctrl-C does it, cancels the operation."""
-        begin = time.monotonic()
+        """See `Operation.wait`. A task that is cancelled cancels the operation at the planner, as Ctrl-C does.
+
+        So do `asyncio.wait_for` and `asyncio.timeout` when their time is up, as they cancel the task. `timeout=` leaves the
+        operation alone, and so do all of these with `cancel_on_interrupt=False`.
+        """
+        begin = _begin(timeout)
         try:
             while not self.done:
                 patience = self._patience(begin, timeout)

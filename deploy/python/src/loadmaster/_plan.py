@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ._aio import AsyncClient
     from ._client import Client
     from ._operation import AsyncOperation, Operation
+    from ._requests import NodesLike
     from ._wire.options import BindOptions, ExportOptions, ValidateOptions
 
 
@@ -141,9 +142,9 @@ class Plan(_Plan):
         request = _requests.export(self.name, version, _name_of(binding), options)
         return Export.written(self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
 
-    def bind(self, node_list: str | None = None, **options: Unpack[BindOptions]) -> Binding:
+    def bind(self, node_list: NodesLike | None = None, **options: Unpack[BindOptions]) -> Binding:
         """Puts it on the nodes that a scheduler gave, in the order that makes an iteration shortest: a hostlist
-        (`gpu[001-004]`), or `nodes=` with more about each. Keywords are the fields of BindPlanRequest.
+        (`gpu[001-004]`), a list of names, or `nodes=` with more about each. Keywords are the fields of BindPlanRequest.
 
         Raises LoadmasterError with the reason PLAN_DOES_NOT_BIND where the nodes have too few devices, others, or too little memory.
         """
@@ -176,7 +177,7 @@ class AsyncPlan(_Plan):
         request = _requests.export(self.name, version, _name_of(binding), options)
         return Export.written(await self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
 
-    async def bind(self, node_list: str | None = None, **options: Unpack[BindOptions]) -> Binding:
+    async def bind(self, node_list: NodesLike | None = None, **options: Unpack[BindOptions]) -> Binding:
         """See `Plan.bind`."""
         return Binding(await self._client.call(_calls.BIND_PLAN, _requests.bind(self.name, node_list, options)))
 

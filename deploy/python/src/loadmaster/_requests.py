@@ -6,7 +6,7 @@ import datetime
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
 
@@ -36,6 +36,8 @@ ModelLike = Union[str, "os.PathLike[str]", Mapping[str, Any], model_pb2.ModelSou
 
 #: `90d`, `12h`, `1w 2d`; or how long.
 AgeLike = Union[str, "datetime.timedelta"]
+#: A hostlist (`gpu[001-004],big7`), or names one by one.
+NodesLike = Union[str, "Sequence[str]"]
 
 
 def recommend(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2.RecommendPlanRequest:
@@ -54,9 +56,9 @@ def export(plan: str, version: str, binding: str | None, options: Mapping[str, A
     return fill(export_pb2.ExportPlanRequest(), {**named, **options})
 
 
-def bind(plan: str, node_list: str | None, options: Mapping[str, Any]) -> binding_pb2.BindPlanRequest:
+def bind(plan: str, node_list: NodesLike | None, options: Mapping[str, Any]) -> binding_pb2.BindPlanRequest:
     """See `Plan.bind`."""
-    return fill(binding_pb2.BindPlanRequest(), {"plan": plan, "node_list": node_list, **options})
+    return fill(binding_pb2.BindPlanRequest(), {"plan": plan, "node_list": _hostlist(node_list), **options})
 
 
 def validate(plan: str, options: Mapping[str, Any]) -> plan_pb2.ValidatePlanRequest:
@@ -98,6 +100,14 @@ def _profile(profile: ProfileLike | None) -> dict[str, Any]:
     if isinstance(profile, os.PathLike):
         return {"profile_document": Path(profile).read_text(encoding="utf-8")}
     return {"profile": profile.name}
+
+
+def _hostlist(nodes: NodesLike | None) -> str | None:
+    if nodes is None or isinstance(nodes, str):
+        return nodes
+    if not isinstance(nodes, Sequence) or not all(isinstance(node, str) for node in nodes):
+        raise TypeError(f"node_list: give a hostlist, for example 'gpu[001-004]', or a list of names, not {nodes!r}")
+    return ",".join(nodes)
 
 
 def _model(model: ModelLike) -> dict[str, Any]:

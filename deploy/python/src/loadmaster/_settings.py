@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from numbers import Real
 
 ADDRESS_VARIABLE = "LOADMASTER_ADDRESS"
 TIMEOUT_VARIABLE = "LOADMASTER_TIMEOUT"
@@ -13,6 +14,7 @@ DEFAULT_TIMEOUT = 30.0
 DEFAULT_PORT = 7433
 #: gRPC has 8 digits for a deadline.
 LONGEST_TIMEOUT = 99_999_999.0
+LARGEST_PORT = 65535
 SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -29,12 +31,15 @@ class Settings:
     def read(cls, address: str | None, timeout: float | None) -> Settings:
         """What is given, else what the environment says, else the defaults.
 
-        Raises ValueError that names the option or variable.
+        Raises ValueError, or TypeError for what is neither text nor number, that names the option or variable.
         """
+        if address is not None and not isinstance(address, str):
+            raise TypeError(f"address: give a text, for example 'planner:7433', not {address!r}")
         said = address if address is not None else os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
         if timeout is None:
             text = os.environ.get(TIMEOUT_VARIABLE)
             timeout = seconds(text) if text else DEFAULT_TIMEOUT
+        must_be_seconds(timeout)
         if not 0 < timeout <= LONGEST_TIMEOUT:
             raise ValueError(f"timeout={timeout}: give seconds above 0, at most {LONGEST_TIMEOUT:.0f}")
         return cls(url(said), timeout)
@@ -46,17 +51,41 @@ class Settings:
 
 
 def url(address: str) -> str:
-    """The address as a URL: `node1` is `http://node1:7433`."""
+    """The address as a URL: `node1` is `http://node1:7433`.
+
+    Raises ValueError for what would not be called as it is written.
+    """
     address = address.strip()
     scheme, _, rest = address.rpartition("://")
-    if scheme not in ("", "http"):
+    if scheme == "https":
         raise ValueError(f"address {address!r}: TLS is not supported, use http://")
-    host, slash, path = rest.partition("/")
-    if not host:
-        raise ValueError(f"address {address!r} names no host: write HOST, HOST:PORT or http://HOST:PORT")
+    if scheme not in ("", "http"):
+        raise ValueError(f"address {address!r}: {scheme}:// is not known, only http://, which may be left out")
+    place, slash, path = rest.partition("/")
     # The colons of an address of version 6 stand in brackets.
-    port = "" if ":" in host.rpartition("]")[2] else f":{DEFAULT_PORT}"
-    return f"http://{host}{port}{slash}{path}"
+    found = re.fullmatch(r"(\[[^]\s]+]|[^][:@?#\s]+)(?::(.*))?", place)
+    if found is None:
+        raise ValueError(
+            f"address {address!r} names no host: write HOST, HOST:PORT or http://HOST:PORT, and version 6 in brackets"
+        )
+    if path:
+        raise ValueError(f"address {address!r}: a planner has no path, leave out {slash + path!r}")
+    port = DEFAULT_PORT if found[2] is None else _port(address, found[2])
+    return f"http://{found[1]}:{port}{slash}"
+
+
+def _port(address: str, text: str) -> int:
+    # gRPC would take others modulo 65536, and call somebody else.
+    port = int(text) if re.fullmatch(r"[0-9]{1,5}", text) else 0
+    if not 0 < port <= LARGEST_PORT:
+        raise ValueError(f"address {address!r}: {text!r} is no port, which is a number from 1 to {LARGEST_PORT}")
+    return port
+
+
+def must_be_seconds(timeout: object) -> None:
+    """Raises TypeError for a `timeout` that is no number: texts have a unit, and are for LOADMASTER_TIMEOUT."""
+    if not isinstance(timeout, Real):
+        raise TypeError(f"timeout: give seconds as a number, for example 2.5, not {timeout!r}")
 
 
 def seconds(text: str) -> float:

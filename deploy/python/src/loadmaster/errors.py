@@ -63,7 +63,9 @@ class LoadmasterError(Exception):
     @property
     def remedy(self) -> str:
         """What helps, for people; empty where nothing is known."""
-        return self.metadata.get("remedies") or REMEDIES.get(self.reason, "")
+        # What the table says beside those of the planner, of which there are none then.
+        usual = REMEDIES.get(self.reason, "").removeprefix("one of the `remedies`, ").removeprefix("or ")
+        return self.metadata.get("remedies") or usual
 
     def __str__(self) -> str:
         said = f"{self.reason}: {self.message}" if self.reason else self.message

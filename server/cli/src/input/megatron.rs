@@ -10,6 +10,7 @@ use std::path::Path;
 use crate::failure::Failure;
 
 const SECONDS: &str = "elapsed time per iteration (ms):";
+const BATCH: &str = "global batch size:";
 const MEMORY: &str = "iterations) memory (MB)";
 /// Megatron's MB are these.
 const MEBIBYTE: f64 = 1_048_576.0;
@@ -21,6 +22,8 @@ pub(crate) struct MegatronLog {
     pub(crate) iterations: i64,
     /// Mean seconds of one of them.
     pub(crate) iteration_seconds: f64,
+    /// Samples of each of the last iterations; none where it does not say.
+    pub(crate) global_batch: Option<i64>,
     /// Highest peaks of the ranks that told any.
     pub(crate) peaks: BTreeMap<i32, Peaks>,
 }
@@ -54,6 +57,7 @@ struct Lines {
     /// The first line of each start: how many iterations it is of is not known.
     firsts: Vec<f64>,
     last: Option<i64>,
+    global_batch: Option<i64>,
     peaks: BTreeMap<i32, Peaks>,
 }
 
@@ -66,6 +70,7 @@ impl Lines {
                 None => self.firsts.push(milliseconds),
             }
             self.last = Some(iteration);
+            self.global_batch = batch(line).or(self.global_batch);
         } else if let Some((rank, told)) = memory(line) {
             let most = self.peaks.entry(rank).or_default();
             most.allocated = most.allocated.max(told.allocated);
@@ -76,10 +81,10 @@ impl Lines {
     /// What the lines say together; none where no iteration was timed.
     fn end(self) -> Option<MegatronLog> {
         // The first line contains what is done once; where there is nothing else it has to do.
-        let counted = if self.intervals.is_empty() {
-            self.firsts.into_iter().map(|milliseconds| (1, milliseconds)).collect()
+        let counted: Vec<(i64, f64)> = if self.intervals.is_empty() {
+            self.firsts.iter().map(|&milliseconds| (1, milliseconds)).collect()
         } else {
-            self.intervals
+            self.intervals.clone()
         };
         let iterations = counted.iter().try_fold(0_i64, |sum, (count, _)| sum.checked_add(*count))?;
         if iterations == 0 {
@@ -87,7 +92,8 @@ impl Lines {
         }
         let milliseconds: f64 = counted.iter().map(|&(count, of_one)| count as f64 * of_one).sum();
         let iteration_seconds = milliseconds / iterations as f64 / 1000.0;
-        Some(MegatronLog { iterations, iteration_seconds, peaks: self.peaks })
+        let Self { global_batch, peaks, .. } = self;
+        Some(MegatronLog { iterations, iteration_seconds, global_batch, peaks })
     }
 }
 
@@ -97,6 +103,12 @@ fn timed(line: &str) -> Option<(i64, f64)> {
     let (_, numbers) = before.split_once("iteration ")?;
     let iteration = numbers.split('/').next()?.trim().parse().ok().filter(|&number: &i64| number > 0)?;
     Some((iteration, number(after).filter(|&milliseconds| milliseconds > 0.0)?))
+}
+
+/// The samples of an iteration: `… | global batch size:   128 | …`.
+fn batch(line: &str) -> Option<i64> {
+    let (_, after) = line.split_once(BATCH)?;
+    after.split('|').next()?.trim().parse().ok().filter(|&samples: &i64| samples > 0)
 }
 
 /// A rank and its peaks: `[Rank 0] (after 1 iterations) memory (MB) | … | max allocated: 63359.77 | … | max reserved: 66802.0`.
@@ -149,7 +161,7 @@ time (ms) | forward-compute: 879.94 | backward-compute: 1373.40
 [Rank 6] (before save_checkpoint for iteration 9) memory (MB) | allocated: 1.0 | max allocated: 99999.0 | reserved: 1.0 | max reserved: 99999.0
 ";
         let read = of(log).unwrap();
-        assert_eq!(read.iterations, 300);
+        assert_eq!((read.iterations, read.global_batch), (300, Some(8)));
         assert!((read.iteration_seconds - (200.0 * 11.182 + 100.0 * 8.182) / 300.0).abs() < 1e-9);
         let first = Peaks { allocated: 9_119_309_824, reserved: 8786 << 20 };
         let sixth = Peaks { allocated: (84020 << 20) + (1 << 19), reserved: 84732 << 20 };

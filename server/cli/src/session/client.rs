@@ -32,6 +32,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Silence before the kernel asks whether the planner is still there, and between two such questions.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
+/// What tonic says of an answer over HTTP that is none of gRPC, before the status that it had.
+const WITHOUT_GRPC: &str = "grpc-status header missing, mapped from HTTP status code ";
+
 /// A connection to one planner, made at the first call.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
@@ -44,10 +47,10 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(address: &str, timeout: Duration, verbose: bool) -> Result<Self, Failure> {
-        let address = full_address(address)?;
+    pub(crate) fn new(typed: &str, timeout: Duration, verbose: bool) -> Result<Self, Failure> {
+        let address = full_address(typed)?;
         let endpoint = Endpoint::from_shared(address.clone())
-            .map_err(|error| Failure::Usage(format!("--address {address:?}: {error}")))?
+            .map_err(|error| Failure::Usage(format!("--address {typed:?}: {error}")))?
             .connect_timeout(timeout.min(Duration::from_secs(10)))
             .tcp_nodelay(true)
             .tcp_keepalive(Some(KEEP_ALIVE))
@@ -148,12 +151,23 @@ impl Client {
     /// What a failed call means to the user.
     pub(crate) fn failure(&self, status: Status) -> Failure {
         // What answers there may be no planner.
-        if matches!(status.code(), Code::Unavailable | Code::Unknown) && is_local(&status) {
-            Failure::Unreachable { address: self.address.clone(), cause: plain(&root_cause(&status)) }
+        let cause = if matches!(status.code(), Code::Unavailable | Code::Unknown) && is_local(&status) {
+            Some(plain(&root_cause(&status)))
         } else {
-            Failure::Refused(Box::new(status))
+            of_no_planner(&status)
+        };
+        match cause {
+            Some(cause) => Failure::Unreachable { address: self.address.clone(), cause },
+            None => Failure::Refused(Box::new(status)),
         }
     }
+}
+
+/// What answers there, if this status was made of an answer without gRPC. Who is not let in may stand at a gate before a planner.
+fn of_no_planner(status: &Status) -> Option<String> {
+    let is_gate = matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied);
+    let answered = status.message().strip_prefix(WITHOUT_GRPC).filter(|_| !is_gate)?;
+    Some(format!("what answers there is no planner (HTTP status {})", plain(answered)))
 }
 
 /// Whether `status` says that the connection was lost rather than that the planner refused.
@@ -189,12 +203,29 @@ fn asked_pause(status: &Status) -> Duration {
     asked.unwrap_or_default().min(LONGEST_PAUSE)
 }
 
-fn full_address(address: &str) -> Result<String, Failure> {
-    let address = address.trim();
+fn full_address(typed: &str) -> Result<String, Failure> {
+    let address = typed.trim();
+    if address.is_empty() {
+        let why = "--address or LOADMASTER_ADDRESS is empty: write HOST, HOST:PORT or a URL";
+        return Err(Failure::Usage(why.to_owned()));
+    }
     if address.starts_with("https://") {
         return Err(Failure::Usage(format!("--address {address}: TLS is not supported, use http://")));
     }
-    Ok(address::url(address))
+    let url = address::url(address);
+    if let Some(port) = port(&url).filter(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Err(Failure::Usage(format!("--address {address}: {port:?} is no port, which is 1 to 65535")));
+    }
+    Ok(url)
+}
+
+/// What stands for a port in a URL.
+fn port(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    // The colons of an address of version 6 stand in brackets.
+    let (_, port) = authority.rsplit(']').next()?.rsplit_once(':')?;
+    Some(port)
 }
 
 pub(crate) fn models(channel: Channel) -> ModelServiceClient<Channel> {
@@ -234,6 +265,38 @@ mod tests {
         assert_eq!(full_address("node1:7433").unwrap(), "http://node1:7433");
         assert_eq!(full_address(" http://node1:7433").unwrap(), "http://node1:7433");
         assert!(matches!(full_address("https://node1"), Err(Failure::Usage(_))));
+    }
+
+    /// Nobody types `http://` who leaves an address empty, and a port beyond all is told as it was typed.
+    #[test]
+    fn an_address_is_refused_in_the_words_of_what_was_typed() {
+        let told = |typed: &str| match full_address(typed) {
+            Err(Failure::Usage(why)) => why,
+            other => panic!("{typed}: {other:?}"),
+        };
+        for empty in ["", " "] {
+            assert!(told(empty).starts_with("--address or LOADMASTER_ADDRESS is empty"), "{}", told(empty));
+        }
+        for (typed, port) in
+            [("node1:70000", "70000"), ("[::1]:65536/", "65536"), ("http://node1:x", "x"), ("node1:0", "0")]
+        {
+            let beginning = format!("--address {typed}: {port:?} is no port");
+            assert!(told(typed).starts_with(&beginning), "{}", told(typed));
+        }
+        for right in ["[::1]", "[::1]:1", "node1:65535/path:70000", "http://node1/"] {
+            assert!(full_address(right).is_ok(), "{right}");
+        }
+    }
+
+    /// What speaks HTTP and no gRPC is no planner; who is not let in may yet find one behind the gate.
+    #[test]
+    fn whoever_answers_without_grpc_is_no_planner() {
+        let status = |code: Code, http: u16| Status::new(code, format!("{WITHOUT_GRPC}{http}"));
+        let told = of_no_planner(&status(Code::Unimplemented, 404)).unwrap();
+        assert_eq!(told, "what answers there is no planner (HTTP status 404)");
+        assert!(of_no_planner(&status(Code::Unknown, 301)).is_some());
+        assert_eq!(of_no_planner(&status(Code::PermissionDenied, 403)), None);
+        assert_eq!(of_no_planner(&Status::unimplemented("there is no such method")), None);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) struct ListArgs {
     order_by: String,
 
     /// Only those that were created within this time before now, for example 7d or 12h.
-    #[arg(long, value_name = "DURATION", value_parser = parse::age)]
+    #[arg(long, value_name = "DURATION", value_parser = parse::age, allow_hyphen_values = true)]
     since: Option<Duration>,
 
     #[command(flatten)]
@@ -74,7 +74,10 @@ fn since_then(filter: &str, age: Duration, now: Timestamp) -> Result<String, Fai
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::verbs::tests::Cli;
 
     /// OR binds closer than AND, so a filter of several parts needs no parentheses, and its places stay.
     #[test]
@@ -87,6 +90,14 @@ mod tests {
             "a = 1 OR b = 2 AND create_time >= \"2026-11-08T00:00:00Z\""
         );
         assert!(asked("", "30000d").is_err());
+    }
+
+    /// An age that begins with a dash is a wrong value of its option, not another option.
+    #[test]
+    fn a_negative_age_is_told_by_its_option() {
+        let line = ["loadmaster", "plan", "list", "--since", "-1d"];
+        let told = Cli::try_parse_from(line).unwrap_err().to_string();
+        assert!(told.contains("--since") && told.contains("write a time above 0"), "{told}");
     }
 
     #[test]

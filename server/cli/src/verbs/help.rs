@@ -239,7 +239,8 @@ Examples:
 pub(crate) const PLAN_EXPORT: &str = "\
 Nothing is rounded: a plan that a launcher cannot express is refused, stage by stage. What was
 proved of an export with the launcher's own code is said with it, and with which version that was:
-a note tells where you name another.
+a note tells where you name another. What does not fit with the bytes that the launcher adds at most
+is written too, and exit code 5 says so.
 
 Examples:
   loadmaster plan export --list

@@ -24,7 +24,7 @@ pub(crate) enum HistoryVerb {
 #[derive(Debug, clap::Args)]
 pub(crate) struct PruneArgs {
     /// Age of what may go, at least a day: 90d. Plans are as old as the last question that they answered.
-    #[arg(long, value_name = "DURATION", value_parser = parse::age)]
+    #[arg(long, value_name = "DURATION", value_parser = parse::age, allow_hyphen_values = true)]
     older_than: Duration,
 
     /// Only what fits this filter, as in the lists: 'NOT labels:keep'.

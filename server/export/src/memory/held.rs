@@ -44,6 +44,8 @@ pub(crate) struct Held {
     pub(crate) parameters: Vec<MoreParameters>,
     /// Bytes by which a gradient of a parameter is wider.
     pub(crate) wider_gradients: u64,
+    /// Bytes of a copy of each gradient that is there while the optimizer steps.
+    pub(crate) step_gradients: u64,
 }
 
 /// Parameters that a launcher has on a stage besides the plan's.
@@ -127,6 +129,25 @@ impl Held {
             bytes: Bytes(scalars.saturating_mul(self.wider_gradients)),
             counted: format!("gradients of {scalars} parameters, {} bytes wider", self.wider_gradients),
         });
+        added.push(self.of_step(plan, own, scalars));
         added
+    }
+
+    /// Copies of all gradients while the optimizer steps, with those of padded rows. What lies between the passes is gone by then.
+    fn of_step(&self, plan: &Plan, own: &[usize], scalars: u64) -> Added {
+        let stages = own.iter().filter_map(|&stage| plan.stages.get(stage));
+        let gone = stages.clone().next().and_then(|stage| stage.breakdown);
+        let gone = gone.map_or(0, |of| of.activations.saturating_add(of.edges));
+        let padded = stages.map(|stage| self.vocabulary.as_ref().map_or(0, |rows| rows.scalars(stage)));
+        let scalars = padded.fold(scalars, u64::saturating_add);
+        let each = self.step_gradients;
+        Added {
+            cause: AddedCause::StepGradients,
+            bytes: Bytes(scalars.saturating_mul(each).saturating_sub(gone)),
+            counted: format!(
+                "copies of the gradients of {scalars} parameters, {each} bytes each, beside which {} of the peak are gone",
+                Bytes(gone)
+            ),
+        }
     }
 }

@@ -69,6 +69,8 @@ pub enum AddedCause {
     MoreParameters,
     /// Gradients in a wider format.
     WiderGradients,
+    /// Copies of all gradients in a wider format while the optimizer steps.
+    StepGradients,
 }
 
 choice! {
@@ -79,6 +81,7 @@ choice! {
         PaddedVocabulary = "vocabulary",
         MoreParameters = "parameters",
         WiderGradients = "wider gradients",
+        StepGradients = "gradients of the step",
     }
 }
 

@@ -1,7 +1,7 @@
 //! Vocabularies that launchers pad, so that each shard has as many rows and kernels like their number.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::shard::Shard;
 
 use super::{Added, AddedCause};
@@ -64,6 +64,20 @@ impl PaddedVocabulary {
         self.rows.div_ceil(self.shards.into()).saturating_sub(u64::try_from(planned).unwrap_or_default())
     }
 
+    /// Whether a stage has the embedding, and the head.
+    fn ends(&self, stage: &PlanStage) -> (bool, bool) {
+        (stage.config.first_layer == 0, stage.config.last_layer + 1 == self.layers)
+    }
+
+    /// Parameters that a device of a stage has besides.
+    pub(super) fn scalars(&self, stage: &PlanStage) -> u64 {
+        let tables = match self.ends(stage) {
+            (true, true) if self.is_tied => 1,
+            (embedding, head) => u64::from(embedding) + u64::from(head),
+        };
+        self.more().saturating_mul(self.row).saturating_mul(tables)
+    }
+
     /// What a stage has of it: parameters of the ends that it has, with their gradients and the optimizer's state, and with the
     /// head the logits. None where it has neither.
     ///
@@ -71,13 +85,8 @@ impl PaddedVocabulary {
     /// later, its gradient.
     pub(super) fn added(&self, plan: &Plan, stage: usize) -> Option<Added> {
         let of = plan.stages.get(stage)?;
-        let has_embedding = of.config.first_layer == 0;
-        let has_head = of.config.last_layer + 1 == self.layers;
-        let tables = match (has_embedding, has_head) {
-            (true, true) if self.is_tied => 1,
-            (embedding, head) => u64::from(embedding) + u64::from(head),
-        };
-        let scalars = self.more().saturating_mul(self.row).saturating_mul(tables);
+        let (has_embedding, has_head) = self.ends(of);
+        let scalars = self.scalars(of);
         let fixed = plan.training.static_bytes(scalars).total();
         let samples = u64::from(plan.training.micro_batch_size.div_ceil(of.config.data_degree.max(1)));
         let logits = if has_head {
@@ -88,7 +97,7 @@ impl PaddedVocabulary {
         } else {
             0
         };
-        (tables > 0).then(|| Added {
+        (has_embedding || has_head).then(|| Added {
             cause: AddedCause::PaddedVocabulary,
             bytes: Bytes(fixed.saturating_add(logits)),
             counted: format!(

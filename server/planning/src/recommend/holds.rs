@@ -7,8 +7,8 @@
 //! Sources: Megatron-LM's `report_theoretical_memory` (18 bytes, or 6 + 12/d with the distributed optimizer);
 //! DeepSpeed's `BF16_Optimizer` (fp32 gradients of the whole stage, main weights and states of a d-th) and
 //! `DeepSpeedZeroOptimizer` of stage 1, which in fp32 holds a copy of its part of the weights, and of its
-//! gradients in the step; torchtitan, which leaves mixed precision to FSDP and trains pipelines without it in
-//! fp32, and whose FSDP keeps gathered bf16 weights and fp32 gradients of a stage through its micro-batches.
+//! gradients in the step; torchtitan, whose FSDP keeps gathered weights and fp32 gradients of a stage through its
+//! micro-batches, and gives up the latter layer by layer as it shares them out.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::objective::Launcher;
@@ -40,6 +40,22 @@ const MEGATRON_BF16: [TrainingWay; 2] = [
         setting: "with its distributed optimizer",
         parts: &[("weights", 2.0, false), ("gradients", 4.0, false), ("main weights", 4.0, true)],
         shares_state: true,
+        besides: "",
+    },
+];
+
+/// As exported: gradients are added up in bf16, and copied to fp32 for the step.
+const MEGATRON_BF16_GRADIENTS: [TrainingWay; 2] = [
+    TrainingWay {
+        setting: "with `--grad-reduce-in-bf16`",
+        parts: &[("weights", 2.0, false), ("gradients", 2.0, false), ("main weights", 4.0, false)],
+        shares_state: false,
+        besides: "; 4 more in the step, when activations are gone",
+    },
+    TrainingWay {
+        setting: "without it",
+        parts: &[("weights", 2.0, false), ("gradients", 4.0, false), ("main weights", 4.0, false)],
+        shares_state: false,
         besides: "",
     },
 ];
@@ -88,21 +104,20 @@ const DEEPSPEED_FP32: [TrainingWay; 2] = [
 
 const TORCHTITAN_BF16: [TrainingWay; 2] = [
     TrainingWay {
-        setting: "without FSDP",
-        parts: &[("weights", 4.0, false), ("gradients", 4.0, false)],
-        shares_state: false,
-        besides: "; pipelines are then trained in fp32, activations too: twice what is predicted for them",
-    },
-    TrainingWay {
-        setting: "with FSDP",
+        setting: "with FSDP, which 0.3 always has",
         parts: &[
             ("gathered weights", 2.0, false),
             ("gradients of all micro-batches", 4.0, false),
             ("weights", 4.0, true),
-            ("gradients", 4.0, true),
         ],
         shares_state: true,
         besides: "",
+    },
+    TrainingWay {
+        setting: "by 0.2 with replicas alone",
+        parts: &[("weights", 4.0, false), ("gradients", 4.0, false)],
+        shares_state: false,
+        besides: "; stages and shards without FSDP are trained by 0.2 in bf16 alone, which is less",
     },
 ];
 
@@ -114,12 +129,11 @@ const TORCHTITAN_FP32: [TrainingWay; 2] = [
         besides: "",
     },
     TrainingWay {
-        setting: "with FSDP",
+        setting: "with FSDP, which 0.3 always has",
         parts: &[
             ("gathered weights", 4.0, false),
             ("gradients of all micro-batches", 4.0, false),
             ("weights", 4.0, true),
-            ("gradients", 4.0, true),
         ],
         shares_state: true,
         besides: "",
@@ -132,6 +146,7 @@ pub fn ways(launcher: Launcher, precision: Precision) -> &'static [TrainingWay] 
     let is_fp32 = precision == Precision::Fp32;
     match launcher {
         Launcher::Megatron | Launcher::MegatronBridge | Launcher::Accelerate if is_fp32 => &MEGATRON_FP32,
+        Launcher::Megatron | Launcher::Accelerate if precision == Precision::Bf16 => &MEGATRON_BF16_GRADIENTS,
         Launcher::Megatron | Launcher::MegatronBridge | Launcher::Accelerate => &MEGATRON_BF16,
         Launcher::Deepspeed if is_fp32 => &DEEPSPEED_FP32,
         Launcher::Deepspeed => &DEEPSPEED_BF16,
@@ -269,16 +284,18 @@ mod tests {
     /// Published and documented figures: Megatron's own report, DeepSpeed's optimizers.
     #[test]
     fn launchers_hold_what_is_known_of_them() {
-        assert_eq!(bytes(Launcher::Megatron, Precision::Bf16, 1), [18.0, 18.0]);
-        assert_eq!(bytes(Launcher::Megatron, Precision::Bf16, 4), [18.0, 6.0 + 12.0 / 4.0]);
+        let added_up = Precision::Bf16Fp32Gradients;
+        assert_eq!(bytes(Launcher::Megatron, added_up, 1), [18.0, 18.0]);
+        assert_eq!(bytes(Launcher::Megatron, added_up, 4), [18.0, 6.0 + 12.0 / 4.0]);
+        assert_eq!(bytes(Launcher::Megatron, Precision::Bf16, 4), [16.0, 18.0]);
         assert_eq!(bytes(Launcher::Megatron, Precision::Fp32, 2), [16.0, 12.0]);
         assert_eq!(bytes(Launcher::Deepspeed, Precision::Fp32, 1), [16.0, 24.0]);
         assert_eq!(bytes(Launcher::Deepspeed, Precision::Bf16, 2), [12.0]);
-        assert_eq!(bytes(Launcher::Torchtitan, Precision::Bf16, 1)[0], 16.0);
-        assert_eq!(bytes(Launcher::Torchtitan, Precision::Bf16, 4)[1], 6.0 + 16.0 / 4.0);
+        assert_eq!(bytes(Launcher::Torchtitan, Precision::Bf16, 4), [6.0 + 12.0 / 4.0, 16.0]);
         for same in [Launcher::MegatronBridge, Launcher::Accelerate] {
-            assert_eq!(ways(same, Precision::Bf16), ways(Launcher::Megatron, Precision::Bf16));
+            assert_eq!(ways(same, added_up), ways(Launcher::Megatron, added_up));
         }
+        assert_eq!(bytes(Launcher::MegatronBridge, Precision::Bf16, 1), [18.0, 18.0]);
         assert!(ways(Launcher::Alpa, Precision::Bf16).is_empty());
     }
 
@@ -306,12 +323,17 @@ mod tests {
     /// Both figures, and what the difference is on the fullest stage: 2 bytes of 2²⁹ parameters.
     #[test]
     fn a_note_has_both_figures_and_the_bytes_between_them() {
-        let said = told(Launcher::Megatron, Precision::Bf16, 4, 0).unwrap();
-        for part in ["megatron holds 18 bytes by default", "6 + 12/d = 9 bytes at data degree 4", "count 16"]
+        let said = told(Launcher::MegatronBridge, Precision::Bf16, 4, 0).unwrap();
+        for part in
+            ["megatron-bridge holds 18 bytes by default", "6 + 12/d = 9 bytes at data degree 4", "count 16"]
         {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert!(said.ends_with("by default, that is 1.00 GiB more on stage 1, the fullest"), "{said}");
+        let exported = told(Launcher::Megatron, Precision::Bf16, 4, 0).unwrap();
+        for part in ["16 bytes with `--grad-reduce-in-bf16`", "4 more in the step", "count 16"] {
+            assert!(exported.contains(part), "{part}: {exported}");
+        }
         let shared = told(Launcher::Deepspeed, Precision::Bf16, 4, 0).unwrap();
         assert!(shared.contains("that is 3.50 GiB less on stage 1"), "{shared}");
     }

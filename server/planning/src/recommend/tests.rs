@@ -435,6 +435,7 @@ fn check_remedies(case: &Case, remedies: &[Remedy]) -> Result<(), TestCaseError>
                 other.wish.shape = PlanShape::ALL.into_iter().find(|of| of.to_string() == **shape).unwrap()
             }
             ["--allow-idle-devices"] => other.wish.constraints.allow_idle_devices = true,
+            ["--spanning", spanning] => other.wish.constraints.spanning = Some(spanning.parse().unwrap()),
             ["--devices", groups] => {
                 for (node, group) in other.fleet.nodes.iter_mut().zip(groups.split(',')) {
                     let (count, kind) = group.split_once('x').unwrap();

@@ -1,13 +1,13 @@
 //! How a model lies in chunks.
 
 use loadmaster_proto::chunks::mebi;
-use loadmaster_proto::wire::v1::optimizer::Kind;
 use loadmaster_proto::wire::v1::{
     ChunkFootprint, ChunkLayout, ChunkSizes, ChunkSpec, ModelChunks, chunk_spec,
 };
 
 use super::grid::Side::Right;
 use super::grid::{Facts, Grid};
+use super::training::update_rule;
 use crate::show::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, plural, word};
@@ -54,13 +54,7 @@ fn elements(count: i64) -> String {
 }
 
 fn training(spec: &ChunkSpec, chunks: &ModelChunks) -> String {
-    let rule = match spec.optimizer.as_ref().and_then(|optimizer| optimizer.kind.as_ref()) {
-        Some(Kind::Sgd(sgd)) if sgd.momentum == Some(0.0) => "sgd without momentum",
-        Some(Kind::Sgd(_)) => "sgd with momentum",
-        Some(Kind::Adam(_)) => "adam",
-        Some(Kind::Adamw(_)) => "adamw",
-        None => "unknown rule",
-    };
+    let rule = update_rule(spec.optimizer.as_ref()).unwrap_or("unknown rule");
     let all = i64::from(chunks.bytes_per_parameter);
     let precision = word(spec.precision().as_str_name(), "PRECISION_");
     let text = format!("{precision}, {rule}: {all} bytes per parameter");

@@ -26,7 +26,7 @@ pub mod prediction_errors;
 pub mod profile;
 pub mod run;
 mod saved;
-mod training;
+pub(crate) mod training;
 pub mod worker;
 
 use std::collections::{BTreeMap, HashMap};

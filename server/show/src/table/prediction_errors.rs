@@ -1,13 +1,15 @@
 //! How right predictions were, and what would correct them.
 
-use loadmaster_proto::wire::v1::{ListPredictionErrorsResponse, MemoryPlace, PredictionErrors, Quantity};
+use loadmaster_proto::wire::v1::{
+    ListPredictionErrorsResponse, MemoryPlace, PredictionErrors, PredictionPair, Quantity,
+};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{ledger, or_none};
+use super::{id, ledger, or_none};
 use crate::show::Show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{bytes, percent, plain, ratio, seconds, word};
+use crate::text::{bytes, percent, plain, ratio, seconds, time, word};
 
 impl Show for ListPredictionErrorsResponse {
     const TYPE: &'static str = "loadmaster.v1.ListPredictionErrorsResponse";
@@ -19,7 +21,7 @@ impl Show for ListPredictionErrorsResponse {
     }
 
     fn table(&self, look: Look) -> String {
-        list(&self.errors, look)
+        list(&self.errors, look) + &behind(&self.pairs, look)
     }
 }
 
@@ -88,8 +90,63 @@ pub fn grid(errors: &[PredictionErrors], look: Look) -> Grid {
     grid
 }
 
+/// The pairs that errors are of, one per line in the order that was asked for; nothing where nobody asked for them.
+fn behind(pairs: &[PredictionPair], look: Look) -> String {
+    if pairs.is_empty() {
+        return String::new();
+    }
+    let mut grid = Grid::new(
+        &[
+            ("plan", Left),
+            ("of", Left),
+            ("predicted", Right),
+            ("measured", Right),
+            ("error", Right),
+            ("device kind", Left),
+            ("predictor", Left),
+            ("measured in", Left),
+            ("at", Left),
+        ],
+        look,
+    );
+    for pair in pairs {
+        let quantity = pair.quantity();
+        grid.row([
+            id(&pair.plan),
+            named(quantity, pair.ledger, pair.link()),
+            size_of(quantity, pair.predicted),
+            size_of(quantity, pair.measured),
+            error_of(pair).map_or_else(|| look.none().to_owned(), |error| signed(quantity, error)),
+            or_none(&pair.device_kind, look),
+            or_none(&pair.predictor, look),
+            or_none(&pair.source, look),
+            time(pair.measure_time.as_ref(), look),
+        ]);
+    }
+    format!("\n{}", grid.render())
+}
+
+/// What was predicted or measured, with its unit.
+fn size_of(quantity: Quantity, value: f64) -> String {
+    match quantity {
+        Quantity::PeakBytes | Quantity::CopiedBytes => bytes(value as i64),
+        Quantity::IterationSeconds | Quantity::WaitedSeconds => seconds(value),
+        Quantity::Unspecified => value.to_string(),
+    }
+}
+
+/// How far off a prediction was: a difference of what may be 0, else a share of what was measured, if there is one.
+pub fn error_of(pair: &PredictionPair) -> Option<f64> {
+    let error = if may_be_zero(pair.quantity()) {
+        pair.predicted - pair.measured
+    } else {
+        pair.predicted / pair.measured - 1.0
+    };
+    error.is_finite().then_some(error)
+}
+
 /// Whether errors of it are differences, as there may be no ratio.
-pub fn may_be_zero(quantity: Quantity) -> bool {
+fn may_be_zero(quantity: Quantity) -> bool {
     matches!(quantity, Quantity::WaitedSeconds | Quantity::CopiedBytes)
 }
 
@@ -190,6 +247,44 @@ mod tests {
         );
         assert!(list(&[], Look::PLAIN).starts_with("no such pairs"));
     }
+
+    /// Pairs come below, in their order, each with its unit, what measured it, and its error as the rows above have it.
+    #[test]
+    fn pairs_are_below_the_errors_in_their_order() {
+        let pair = |quantity: Quantity, predicted: f64, measured: f64| PredictionPair {
+            plan: "plans/7f3c".to_owned(),
+            source: "runs/01".to_owned(),
+            device_kind: "cpu".to_owned(),
+            predictor: "component/1".to_owned(),
+            quantity: quantity.into(),
+            predicted,
+            measured,
+            ..PredictionPair::default()
+        };
+        let peak = PredictionPair {
+            ledger: Ledger::Allocated.into(),
+            ..pair(Quantity::PeakBytes, 1_610_612_736.0, 1_073_741_824.0)
+        };
+        let pairs = [
+            peak,
+            pair(Quantity::IterationSeconds, 0.3, 0.4),
+            PredictionPair { link: MemoryPlace::Host.into(), ..pair(Quantity::WaitedSeconds, 0.0, 0.25) },
+            pair(Quantity::IterationSeconds, 0.3, 0.0),
+        ];
+        assert_eq!(
+            behind(&pairs, Look::PLAIN),
+            "\n\
+             plan  of                      predicted  measured      error  device kind  predictor    measured in  at\n\
+             7f3c  peak bytes (allocated)   1.50 GiB  1.00 GiB    +50.0 %  cpu          component/1  runs/01      -\n\
+             7f3c  iteration seconds        300.0 ms  400.0 ms    -25.0 %  cpu          component/1  runs/01      -\n\
+             7f3c  waited seconds (host)         0 s  250.0 ms  -250.0 ms  cpu          component/1  runs/01      -\n\
+             7f3c  iteration seconds        300.0 ms       0 s          -  cpu          component/1  runs/01      -\n"
+        );
+        let answer =
+            ListPredictionErrorsResponse { errors: vec![PredictionErrors::default()], pairs: vec![] };
+        assert!(!answer.table(Look::PLAIN).contains("measured in"), "nobody asked for them");
+    }
+
     fn of_copies(quantity: Quantity, link: MemoryPlace, errors: [f64; 4]) -> PredictionErrors {
         let [mean, mean_absolute, p90, largest] = errors.map(Some);
         PredictionErrors {

@@ -17,16 +17,11 @@ pub(super) fn line(spec: &v1::TrainingSpec, look: Look) -> String {
         Some(optimizer::Kind::Adam(_)) => "adam",
         Some(optimizer::Kind::Adamw(_)) => "adamw",
     };
-    let precision = match (spec.precision(), spec.gradient_precision()) {
-        (v1::Precision::Unspecified | v1::Precision::Fp32, _) => "fp32",
-        (v1::Precision::Bf16, v1::Precision::Fp32) => "bf16 with fp32 gradients",
-        (v1::Precision::Bf16, _) => "bf16",
-    };
     let mut parts = vec![
         schedule.to_owned(),
         format!("micro-batch {} {} {}", spec.micro_batch_size, look.times(), spec.micro_batches),
         optimizer.to_owned(),
-        precision.to_owned(),
+        precision(spec).to_owned(),
     ];
     match spec.recompute() {
         v1::RecomputePolicy::Unspecified | v1::RecomputePolicy::None => {}
@@ -35,6 +30,25 @@ pub(super) fn line(spec: &v1::TrainingSpec, look: Look) -> String {
         }
     }
     parts.join(&format!(" {} ", look.dot()))
+}
+
+/// Number formats, with that of gradients where it is another one.
+pub(crate) fn precision(spec: &v1::TrainingSpec) -> &'static str {
+    match (spec.precision(), spec.gradient_precision()) {
+        (v1::Precision::Unspecified | v1::Precision::Fp32, _) => "fp32",
+        (v1::Precision::Bf16, v1::Precision::Fp32) => "bf16 with fp32 gradients",
+        (v1::Precision::Bf16, _) => "bf16",
+    }
+}
+
+/// What updates the weights, and of SGD whether it keeps momentum, which takes as many bytes as they; none where nobody says it.
+pub(crate) fn update_rule(optimizer: Option<&v1::Optimizer>) -> Option<&'static str> {
+    Some(match optimizer?.kind.as_ref()? {
+        optimizer::Kind::Sgd(sgd) if sgd.momentum == Some(0.0) => "sgd without momentum",
+        optimizer::Kind::Sgd(_) => "sgd with momentum",
+        optimizer::Kind::Adam(_) => "adam",
+        optimizer::Kind::Adamw(_) => "adamw",
+    })
 }
 
 /// `3..7`, or `3..7 data 2 tensor 4` when several devices share the stage.

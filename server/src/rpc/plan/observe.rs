@@ -122,7 +122,7 @@ fn believable(name: &PlanName, plan: &Plan, observation: &Observation) -> Result
             return Err(Invalid::field(
                 format!("observation.stage_peaks[{index}].bytes"),
                 format!(
-                    "is {bytes}, but devices of stage {index} of {name} hold {largest}: check the number and its unit,                      or name the kind of the devices that it was measured on"
+                    "is {bytes}, but devices of stage {index} of {name} hold {largest}: check the number and its unit, or name the kind of the devices that it was measured on"
                 ),
             ));
         }

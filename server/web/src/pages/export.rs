@@ -34,6 +34,25 @@ pub(crate) async fn exporters(State(desk): State<Desk>, Path(id): Path<String>) 
     Ok(html(&SheetPage { page, tabs: tabs(&id), sections: vec![section] }))
 }
 
+/// What the form has of a choice: its name in addresses, the field of the request that it fills, and its label.
+const SELECTS: [(&str, &str, &str); 4] = [
+    ("version", "launcher_version", "Version"),
+    ("variant", "variant", "Variant"),
+    ("binding", "binding", "Devices"),
+    ("envelope", "envelope", "Started by"),
+];
+
+/// What the form has of a text: its name in addresses, which is that of the field in `envelope_options`, and its label.
+const ENTRIES: [(&str, &str); 7] = [
+    ("image", "Image"),
+    ("namespace", "Namespace"),
+    ("name", "Name"),
+    ("queue", "Queue of Kueue"),
+    ("required_topology", "Within one"),
+    ("preferred_topology", "If possible within one"),
+    ("stage_topology", "Each stage within one"),
+];
+
 /// What an address asks of an export; empty for what is usual.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -109,7 +128,7 @@ pub(crate) async fn show(
         Err(Refusal::Inexpressible(why)) => {
             (vec![Section::text("refused", "It cannot be exported", &why)], None)
         }
-        Err(Refusal::Wrong(fault)) if fault.is_readers() => (Vec::new(), Some(fault.message().to_owned())),
+        Err(Refusal::Wrong(fault)) if fault.is_readers() => (Vec::new(), Some(in_labels(fault.message()))),
         Err(Refusal::Wrong(fault)) => return Err(fault),
     };
     let status = if fault.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
@@ -199,12 +218,12 @@ fn selects(exporters: &[&v1::Exporter], bindings: &[v1::Binding], asked: &Asked)
     let envelopes = words(exporters.iter().flat_map(|of| of.envelopes()));
     let bound = |of: &v1::Binding| (of.name.clone(), format!("{} on {}", of.name, of.nodes.join(" ")));
     let all = [
-        ("version", "Version", "the plan\u{2019}s, or the newest", plain(versions), &asked.version),
-        ("variant", "Variant", "the usual one", plain(variants), &asked.variant),
-        ("binding", "Devices", "those planned with", bindings.iter().map(bound).collect(), &asked.binding),
-        ("envelope", "Started by", "the launcher\u{2019}s own command", plain(envelopes), &asked.envelope),
+        ("the plan\u{2019}s, or the newest", plain(versions), &asked.version),
+        ("the usual one", plain(variants), &asked.variant),
+        ("those planned with", bindings.iter().map(bound).collect(), &asked.binding),
+        ("the launcher\u{2019}s own command", plain(envelopes), &asked.envelope),
     ];
-    let select = |(name, label, usual, values, chosen): (_, _, &str, Vec<(String, String)>, &String)| {
+    let select = |name, label, (usual, values, chosen): (&str, Vec<(String, String)>, &String)| {
         let mut choices = vec![(String::new(), usual.to_owned())];
         choices.extend(values);
         // What an address asks for stays in its form, though it may be no choice.
@@ -213,7 +232,8 @@ fn selects(exporters: &[&v1::Exporter], bindings: &[v1::Binding], asked: &Asked)
         }
         Select { name, label, values: choices, chosen: chosen.clone() }
     };
-    all.into_iter().map(select).filter(|of| of.values.len() > 1).collect()
+    let selects = SELECTS.into_iter().zip(all).map(|((name, _, label), of)| select(name, label, of));
+    selects.filter(|of| of.values.len() > 1).collect()
 }
 
 /// Each word once.
@@ -231,17 +251,31 @@ fn entries(exporters: &[&v1::Exporter], asked: Asked) -> Vec<Entry> {
     if !exporters.iter().any(|of| of.envelopes().any(|envelope| envelope == v1::Envelope::Job)) {
         return Vec::new();
     }
-    [
-        ("image", "Image", asked.image),
-        ("namespace", "Namespace", asked.namespace),
-        ("name", "Name", asked.name),
-        ("queue", "Queue of Kueue", asked.queue),
-        ("required_topology", "Within one", asked.required_topology),
-        ("preferred_topology", "If possible within one", asked.preferred_topology),
-        ("stage_topology", "Each stage within one", asked.stage_topology),
-    ]
-    .map(|(name, label, value)| Entry { name, label, value })
-    .into()
+    let values = [
+        asked.image,
+        asked.namespace,
+        asked.name,
+        asked.queue,
+        asked.required_topology,
+        asked.preferred_topology,
+        asked.stage_topology,
+    ];
+    ENTRIES.into_iter().zip(values).map(|((name, label), value)| Entry { name, label, value }).collect()
+}
+
+/// What is wrong with a question, in the words of the form: a planner names the fields of its request.
+fn in_labels(message: &str) -> String {
+    // A name with an underscore cannot be taken for a word, wherever it stands.
+    let named = |told: String, (field, label): (&str, &str)| {
+        let told = told.replace(&format!("envelope_options.{field}: "), &format!("{label}: "));
+        if field.contains('_') { told.replace(field, &format!("\u{201c}{label}\u{201d}")) } else { told }
+    };
+    let told = ENTRIES.into_iter().fold(message.to_owned(), named);
+    let chosen = SELECTS.into_iter().find_map(|(_, field, label)| {
+        let why = told.strip_prefix(field)?.strip_prefix(": ")?;
+        Some(format!("{label}: {why}"))
+    });
+    chosen.unwrap_or(told)
 }
 
 /// The value of a word; the default of none.
@@ -268,6 +302,25 @@ mod tests {
         assert!(
             long.ends_with(&format!("\n… and {SHOWN} bytes more, which `loadmaster plan export` writes\n"))
         );
+    }
+
+    /// A planner knows the fields of its request; whoever looks at the form knows its labels.
+    #[test]
+    fn mistakes_are_told_by_the_labels_of_the_form() {
+        for (told, shown) in [
+            ("envelope_options.image: is missing: name the image", "Image: is missing: name the image"),
+            ("envelope_options.namespace: is \"A\"", "Namespace: is \"A\""),
+            ("envelope_options.name: is \"A\"", "Name: is \"A\""),
+            (
+                "envelope_options.preferred_topology: is given with required_topology, leave one out",
+                "If possible within one: is given with \u{201c}Within one\u{201d}, leave one out",
+            ),
+            ("launcher_version: is 0.1", "Version: is 0.1"),
+            ("binding: is bindings/a", "Devices: is bindings/a"),
+            ("something else", "something else"),
+        ] {
+            assert_eq!(in_labels(told), shown);
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! One plan: pictures, certificate and facts; as JSON. And several side by side.
 
+use std::ops::RangeInclusive;
+
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -14,6 +16,9 @@ use crate::Desk;
 use crate::fault::Fault;
 use crate::link::Piece;
 use crate::planner::answer;
+
+/// Plans that a planner compares.
+const COMPARED: RangeInclusive<usize> = 2..=8;
 
 /// The pages of a plan.
 pub(super) fn tabs(id: &str) -> Vec<Piece> {
@@ -62,11 +67,48 @@ pub(crate) async fn compare(
     State(desk): State<Desk>,
     Query(asked): Query<Vec<(String, String)>>,
 ) -> Result<Response, Fault> {
-    let full = |id: &str| if id.contains('/') { id.to_owned() } else { format!("plans/{id}") };
-    let names = asked.iter().filter(|(key, id)| key == "plan" && !id.is_empty()).map(|(_, id)| full(id));
-    let request = v1::ComparePlansRequest { names: names.collect(), with_memory: true };
+    let request = v1::ComparePlansRequest { names: ticked(&asked)?, with_memory: true };
     let answer = answer(desk.planner.plans().compare_plans(request)).await?;
     let sheet = Sheet::of_comparison(&answer, Which::ALL, LOOK);
     let drawn = Section::drawing("pictures", "", pictures::fragment(&sheet));
     Ok(html(&SheetPage { page: Page::live("Comparison", "plans"), tabs: Vec::new(), sections: vec![drawn] }))
+}
+
+/// The names of the plans that an address names, as many as can be compared.
+fn ticked(asked: &[(String, String)]) -> Result<Vec<String>, Fault> {
+    let full = |id: &str| if id.contains('/') { id.to_owned() } else { format!("plans/{id}") };
+    let named = asked.iter().filter(|(key, id)| key == "plan" && !id.is_empty());
+    let names: Vec<String> = named.map(|(_, id)| full(id)).collect();
+    if COMPARED.contains(&names.len()) {
+        return Ok(names);
+    }
+    let why = format!(
+        "tick {} to {} plans in the list of plans, not {}, to see them side by side",
+        COMPARED.start(),
+        COMPARED.end(),
+        names.len()
+    );
+    Err(Fault::new(StatusCode::BAD_REQUEST, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever ticked too few or too many plans is told in the words of the page what to tick.
+    #[test]
+    fn a_comparison_is_of_two_to_eight_plans() {
+        let asked = |count: usize| -> Vec<(String, String)> {
+            (0..count).map(|index| ("plan".to_owned(), format!("a{index}"))).collect()
+        };
+        assert_eq!(ticked(&asked(2)).unwrap(), ["plans/a0", "plans/a1"]);
+        assert_eq!(ticked(&[asked(2), vec![("plan".to_owned(), String::new())]].concat()).unwrap().len(), 2);
+        assert_eq!(ticked(&asked(8)).unwrap().len(), 8);
+        for count in [0, 1, 9] {
+            let fault = ticked(&asked(count)).unwrap_err();
+            assert!(fault.is_readers());
+            let told = format!("tick 2 to 8 plans in the list of plans, not {count}, ");
+            assert!(fault.message().starts_with(&told), "{}", fault.message());
+        }
+    }
 }

@@ -94,9 +94,11 @@ fn sections(answer: &v1::ListPredictionErrorsResponse, filter: &str) -> Vec<Sect
     sections
 }
 
-/// The notes below the command line's table.
+/// The notes below the command line's table; the pairs are drawn.
 fn learnt(answer: &v1::ListPredictionErrorsResponse) -> String {
-    let table = answer.table(LOOK);
+    let without_pairs =
+        v1::ListPredictionErrorsResponse { errors: answer.errors.clone(), ..Default::default() };
+    let table = without_pairs.table(LOOK);
     let notes = table.lines().skip_while(|line| !line.starts_with("error:"));
     notes.map(|line| format!("{line}\n")).collect()
 }
@@ -132,6 +134,7 @@ mod tests {
             ErrorsPage { page, filter, fault: None, sections: sections(&answer, "") }.render().unwrap();
         assert_eq!(page.matches("<circle").count(), DRAWN, "{page}");
         assert!(page.contains("The newest 400 of 2000 pairs are drawn"), "{page}");
+        assert!(!page.contains("measured in"), "they are drawn, not listed: {page}");
         assert!(page.len() <= 150_000, "{}", page.len());
     }
 }

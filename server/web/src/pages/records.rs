@@ -45,9 +45,10 @@ pub(crate) async fn profile(State(desk): State<Desk>, Path(id): Path<String>) ->
     let first = if measured.next_page_token.is_empty() { "" } else { " (the first ones)" };
     let rows = Rows::of(&table::measurement::grid(&measured.measurements, LOOK), &runs);
     let with = Rows::of(&table::environment::grid(&measured.measurements, LOOK), &runs);
+    let none = without_measurements(&profile);
     let more = vec![
-        Section::rows("measurements", format!("Measurements{first}"), rows, "Nothing was measured yet."),
-        Section::rows("environment", "What they were made with", with, "Nothing was measured yet."),
+        Section::rows("measurements", format!("Measurements{first}"), rows, none),
+        Section::rows("environment", "What they were made with", with, none),
         Section::rows(
             "plans",
             "Plans made of it",
@@ -57,6 +58,14 @@ pub(crate) async fn profile(State(desk): State<Desk>, Path(id): Path<String>) ->
         .with_link("its runs", format!("/runs?filter=profile+%3D+{id}")),
     ];
     Ok(of(name, "profiles runs plans", &profile, more))
+}
+
+/// Why none of a profile's measurements are listed.
+fn without_measurements(profile: &v1::Profile) -> &'static str {
+    match profile.campaign() {
+        v1::Campaign::Imported => "Its measurements were made elsewhere and are not listed here.",
+        _ => "Nothing was measured yet.",
+    }
 }
 
 pub(crate) async fn run(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
@@ -110,4 +119,19 @@ pub(crate) async fn binding(State(desk): State<Desk>, Path(id): Path<String>) ->
     let get = v1::GetBindingRequest { name: name.clone() };
     let binding = answer(desk.planner.plans().get_binding(get)).await?;
     Ok(of(name, "", &binding, Vec::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was measured elsewhere was measured, though no run here did it.
+    #[test]
+    fn an_imported_profile_was_measured_elsewhere() {
+        let of = |campaign: v1::Campaign| {
+            without_measurements(&v1::Profile { campaign: campaign.into(), ..v1::Profile::default() })
+        };
+        assert!(of(v1::Campaign::Imported).contains("elsewhere"));
+        assert_eq!(of(v1::Campaign::Minimal), "Nothing was measured yet.");
+    }
 }

@@ -181,6 +181,10 @@ fn a_field_becomes_the_option_that_filled_it() {
     assert_eq!(of_stage, "--action: stage 2: actions[0].swap.block");
     assert_eq!(told("stage_actions", PLAN_PREDICT), "--action");
     assert_eq!(told("chunk_choices.orders[0]", PLAN_PREDICT), "--chunk-order (value 1)");
+    for of_nodes in ["nodes", "nodes[1]", "nodes[0].name", "nodes[0].device_uuids[1]", "node_list"] {
+        assert_eq!(told(of_nodes, PLAN_BIND), "--nodes", "{of_nodes}");
+    }
+    assert_eq!(told("nodes[0].device_indices[1]", PLAN_BIND), "--device-indices");
     assert_eq!(told("something.else", PLAN_RECOMMEND), "");
 }
 

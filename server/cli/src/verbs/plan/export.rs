@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use loadmaster_proto::wire::v1;
 
-use crate::failure::{Failure, options};
+use crate::failure::{Exit, Failure, options};
 use crate::input::choice::choice;
 use crate::input::parse;
 use crate::session::address;
@@ -151,6 +151,9 @@ impl ExportPlan {
         let export =
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
         let page = page(&asked, export.launcher());
+        let fits = export.verdict() != v1::Verdict::DoesNotFit;
+        let why =
+            format!("{} does not fit under {}: the notes say where", export.plan, export.launcher().word());
         if let Some(folder) = &self.to {
             write(folder, &export.files, self.overwrite)?;
             let count = export.files.len();
@@ -166,7 +169,8 @@ impl ExportPlan {
             context.output.print(&export)?;
         }
         context.link(&page);
-        Ok(())
+        // It is written all the same: what a launcher adds is counted at most.
+        if fits { Ok(()) } else { Err(Failure::Outcome { exit: Exit::NoFeasiblePlan, message: why }) }
     }
 }
 

@@ -64,6 +64,7 @@ impl Report {
         let request = match &self.megatron_log {
             Some(path) => {
                 let log = megatron::read(path)?;
+                self.check_batch(context, &log).await?;
                 let ranks = self.ranks(context, &log).await?;
                 let (stage_peaks, missing) = stage_peaks(&log, &ranks, self.ledger())?;
                 if let Some(stage) = missing {
@@ -118,6 +119,22 @@ impl Report {
             None => v1::Ledger::Unspecified,
         };
         self.ledger.unwrap_or(default)
+    }
+
+    /// Seconds of other numbers of samples are not those of the plan.
+    async fn check_batch(&self, context: &Context, log: &MegatronLog) -> Result<(), Failure> {
+        let Some(of_log) = log.global_batch else { return Ok(()) };
+        let request = v1::GetPlanRequest { name: self.plan.clone() };
+        let plan = context.client.call(request, async |channel, q| plans(channel).get_plan(q).await).await?;
+        let training = plan.training.unwrap_or_default();
+        let of_plan = i64::from(training.micro_batch_size) * i64::from(training.micro_batches);
+        if of_log == of_plan {
+            return Ok(());
+        }
+        Err(Failure::Usage(format!(
+            "--megatron-log: its iterations have {of_log} samples at the end, those of the plan {of_plan}: it is the log of another \
+             training"
+        )))
     }
 
     /// Who is which rank when Megatron-LM runs the plan; nobody is asked for a log without peaks.
@@ -222,7 +239,7 @@ pub(crate) struct Errors {
     )]
     filter: String,
 
-    /// The pairs, too, in JSON and YAML: the first 2,000.
+    /// The pairs, too: the first 2,000.
     #[arg(long)]
     with_pairs: bool,
 
@@ -299,7 +316,12 @@ mod tests {
 
     fn log(peaks: &[(i32, i64, i64)]) -> MegatronLog {
         let of = |&(rank, allocated, reserved)| (rank, Peaks { allocated, reserved });
-        MegatronLog { iterations: 5, iteration_seconds: 0.5, peaks: peaks.iter().map(of).collect() }
+        MegatronLog {
+            iterations: 5,
+            iteration_seconds: 0.5,
+            global_batch: None,
+            peaks: peaks.iter().map(of).collect(),
+        }
     }
 
     /// Ranks 0 and 1 are the replicas of the first stage, 2 and 3 those of the second: Megatron tells of the first replicas.

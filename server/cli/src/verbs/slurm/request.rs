@@ -1,6 +1,6 @@
 //! `loadmaster slurm request`: what a plan asks Slurm for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 use loadmaster_proto::cluster::device::CPU_KIND;
@@ -102,7 +102,7 @@ impl Request {
         if components.is_empty() {
             return Err(anyhow::anyhow!("the planner does not say what {} asks for", export.plan).into());
         }
-        let mut remarks = Vec::new();
+        let mut remarks: Vec<String> = site.unused(nodes).into_iter().collect();
         let near = Near::of(export, site.topology).unwrap_or_else(|why| {
             remarks.push(why);
             None
@@ -192,6 +192,18 @@ impl Component {
 }
 
 impl Site {
+    /// That types of GPUs are named, and none is of a kind that the plan has.
+    fn unused(&self, nodes: &[v1::NodeGroup]) -> Option<String> {
+        let kinds: BTreeSet<&str> =
+            nodes.iter().flat_map(|of| &of.devices).map(|of| of.kind.as_str()).collect();
+        let is_used =
+            self.gpu_types.is_empty() || self.gpu_types.iter().any(|(kind, _)| kinds.contains(kind.as_str()));
+        let kinds: Vec<&str> = kinds.into_iter().collect();
+        (!is_used).then(|| {
+            format!("--gpu-type names no kind of the plan's devices, which are {}", kinds.join(", "))
+        })
+    }
+
     /// Slurm's type of a kind of device; nothing where it is no GPU.
     fn gpu_type(&self, kind: &str) -> Result<Option<String>, Failure> {
         if let Some((_, name)) = self.gpu_types.iter().find(|(of, _)| of == kind) {
@@ -306,6 +318,19 @@ mod tests {
         assert!(lines(&[("a", "NVIDIA H200", 4)], &[4], &["NVIDIA H200="]).contains("--gpus-per-node=4\n"));
         assert!(!lines(&[("", "cpu", 4)], &[4], &[]).contains("gpus"));
         assert!(lines(&[("", "cpu", 4)], &[4], &["cpu=h100"]).contains("--gpus-per-node=h100:4\n"));
+    }
+
+    /// A kind that was mistyped is no answer.
+    #[test]
+    fn types_of_no_kind_of_the_plan_are_told() {
+        let plan = export(&[("a", "NVIDIA H200", 4)], &[4]);
+        let (_, remarks) = Request::of(&plan, &site(&["NVIDIA H20=h20"])).unwrap();
+        assert!(
+            remarks.iter().any(|of| of.contains("--gpu-type") && of.contains("NVIDIA H200")),
+            "{remarks:?}"
+        );
+        let (_, remarks) = Request::of(&plan, &site(&["NVIDIA H20=h20", "NVIDIA H200=h200"])).unwrap();
+        assert!(remarks.is_empty(), "{remarks:?}");
     }
 
     /// Programs read the same as sbatch.

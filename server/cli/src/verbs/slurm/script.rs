@@ -50,6 +50,8 @@ struct Script<'a> {
     /// Whether files of the export are imported by programs.
     has_modules: bool,
     command: &'a [String],
+    /// Whether that is accelerate's launcher, whose settings stand in front of the program.
+    is_accelerate: bool,
     /// What of the plan stands behind the command.
     options: &'a [PlanOption],
 }
@@ -74,7 +76,7 @@ impl WriteScript {
         };
         let export =
             context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
-        check_is_started(export.launcher(), self.per)?;
+        check_is_started(export.launcher(), self.per, &self.command)?;
         let options = plan_options(&export);
         let (request, remarks) = Request::of(&export, &self.site)?;
         remarks
@@ -96,12 +98,26 @@ impl WriteScript {
             per: self.per,
             has_modules: export.files.iter().any(|file| file.name.ends_with(".py")),
             command: &self.command,
+            is_accelerate: export.launcher() == v1::Launcher::Accelerate,
             options: &options,
         };
         write_stdout(script.text().as_bytes())?;
+        if is_of_this_machine(script.address) {
+            context.remark(&format!(
+                "the job asks the planner at {}, which is each node's own: submit it with LOADMASTER_ADDRESS set to an address \
+                 that nodes reach, or write it with `--address`",
+                script.address
+            ));
+        }
         context.link(&export.plan);
         Ok(())
     }
+}
+
+/// Whether an address is each machine's own.
+fn is_of_this_machine(address: &str) -> bool {
+    let host = address.split_once("://").map_or(address, |(_, host)| host);
+    host.starts_with("127.") || host.starts_with("localhost") || host.starts_with("[::1]")
 }
 
 /// What an exported command has behind its program. Commands of which no training is made have none.
@@ -125,16 +141,23 @@ fn plan_options(export: &v1::ExportPlanResponse) -> Vec<PlanOption> {
 }
 
 /// # Errors
-/// Nothing of the launcher is started for each rank, or what decides its training reaches no such process.
-fn check_is_started(launcher: v1::Launcher, per: Per) -> Result<(), Failure> {
+/// Nothing of the launcher is started for each rank, or for each node, or what decides its training reaches no such process.
+fn check_is_started(launcher: v1::Launcher, per: Per, command: &[String]) -> Result<(), Failure> {
+    let starts_with =
+        |words: &[&str]| command.iter().zip(words).filter(|(own, word)| own == *word).count() == words.len();
     let why = match (launcher, per) {
+        (v1::Launcher::Deepspeed, Per::Node) if starts_with(&["deepspeed"]) => {
+            "--per node: deepspeed starts the ranks of all nodes from one of them, so that each node would train by itself: leave \
+             it out, and name your program as the command, which finds its rank in the environment"
+        }
+        (v1::Launcher::Accelerate, Per::Node) if starts_with(&["accelerate", "launch"]) => return Ok(()),
         (v1::Launcher::Alpa, _) => {
             "--launcher: alpa is one program that drives all devices: start it yourself, beside a cluster of Ray"
         }
         (v1::Launcher::Torchgpipe, Per::Rank) => {
             "--launcher: torchgpipe is one process with all devices: name `--per node`"
         }
-        (v1::Launcher::Accelerate, Per::Rank) => {
+        (v1::Launcher::Accelerate, _) => {
             "--launcher: accelerate's settings reach processes through its own launcher alone: name `--per node`, and \
              `accelerate launch` as the command"
         }
@@ -160,7 +183,10 @@ impl Script<'_> {
             PlanOption::Word(word) => quoted(word),
             PlanOption::File(before, name) => format!("{before}\"$folder\"/{}", quoted(name)),
         });
-        let command: Vec<String> = self.command.iter().map(|word| quoted(word)).chain(options).collect();
+        let command: Vec<String> = match self.is_accelerate {
+            true => self.by_accelerate(),
+            false => self.command.iter().map(|word| quoted(word)).chain(options).collect(),
+        };
         format!(
             r#"#!/usr/bin/env bash
 {lines}# Written by Loadmaster for {plan} and {launcher}.
@@ -171,7 +197,8 @@ export LOADMASTER_ADDRESS="${{LOADMASTER_ADDRESS:-{address}}}"
 folder=$SLURM_SUBMIT_DIR/loadmaster-{id}
 export LOADMASTER_BINDING=$folder/binding-$SLURM_JOB_ID.json
 {modules}
-loadmaster plan export {plan} --launcher {launcher} --to "$folder" --overwrite --quiet >/dev/null
+# 5: by what the launcher adds at most it does not fit, which was said when this was written.
+loadmaster plan export {plan} --launcher {launcher} --to "$folder" --overwrite --quiet >/dev/null || [[ $? == 5 ]]
 loadmaster slurm bind {plan} --launcher {launcher}
 srun{components}{tasks} --kill-on-bad-exit=1 loadmaster slurm exec{per} -- {command}
 "#,
@@ -181,6 +208,16 @@ srun{components}{tasks} --kill-on-bad-exit=1 loadmaster slurm exec{per} -- {comm
             address = self.address,
             command = command.join(" "),
         )
+    }
+}
+
+impl Script<'_> {
+    /// The command with what accelerate's launcher reads of the plan, and with the place of each node, which only that node's shell
+    /// knows.
+    fn by_accelerate(&self) -> Vec<String> {
+        let behind = self.command.iter().skip(2).map(|word| quoted(word));
+        let launch = r#"bash -c 'exec accelerate launch --config_file="$0" --machine_rank="$NODE_RANK" --main_process_ip="$MASTER_ADDR" --main_process_port="$MASTER_PORT" "$@"' "$folder"/accelerate.yaml"#;
+        std::iter::once(launch.to_owned()).chain(behind).collect()
     }
 }
 
@@ -217,6 +254,7 @@ mod tests {
             per,
             has_modules: true,
             command: &command,
+            is_accelerate: false,
             options,
         };
         script.text()
@@ -286,6 +324,62 @@ mod tests {
         assert!(text.contains("srun --het-group=0-1 "), "{text}");
         let text = script(&[("a", "A", 2)], &[2], Per::Node);
         assert!(text.contains("--ntasks-per-node=1 ") && text.contains("exec --per node --"), "{text}");
+    }
+
+    /// What accelerate reads of the plan stands in front of the program, with the place of the node, as a real shell runs it.
+    #[test]
+    fn accelerate_is_told_of_the_plan_and_of_its_node() {
+        let request = Request::of(&export(&[("a", "A", 2), ("b", "A", 2)], &[2, 2]), &site(&[])).unwrap().0;
+        let command = ["accelerate", "launch", "my train.py", "--lr=1"].map(str::to_owned);
+        let script = Script {
+            request: &request,
+            plan: "plans/x",
+            launcher: "accelerate@1.15",
+            address: "http://h:1",
+            per: Per::Node,
+            has_modules: true,
+            command: &command,
+            is_accelerate: true,
+            options: &[],
+        };
+        let text = script.text();
+        let line = text.lines().last().unwrap().split_once(" --per node -- ").unwrap().1;
+        let shell = format!(
+            "accelerate() {{ printf '%s\\n' \"$@\"; }}; export -f accelerate; {}",
+            line.replace("exec accelerate", "accelerate")
+        );
+        let node = [("folder", "/f o"), ("NODE_RANK", "1"), ("MASTER_ADDR", "h7"), ("MASTER_PORT", "29500")];
+        let told = Command::new("bash").args(["-c", &shell]).envs(node).output().unwrap();
+        let told = String::from_utf8(told.stdout).unwrap();
+        let words: Vec<&str> = told.lines().collect();
+        let expected = [
+            "launch",
+            "--config_file=/f o/accelerate.yaml",
+            "--machine_rank=1",
+            "--main_process_ip=h7",
+            "--main_process_port=29500",
+            "my train.py",
+            "--lr=1",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn what_would_start_without_the_plan_is_refused() {
+        let check = |launcher, per, command: &[&str]| {
+            let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+            check_is_started(launcher, per, &command)
+        };
+        assert!(check(v1::Launcher::Accelerate, Per::Node, &["accelerate", "launch", "train.py"]).is_ok());
+        for (per, command) in [
+            (Per::Node, &["python", "train.py"]),
+            (Per::Node, &["accelerate", "test"]),
+            (Per::Rank, &["accelerate", "launch"]),
+        ] {
+            assert!(check(v1::Launcher::Accelerate, per, command).is_err(), "{command:?}");
+        }
+        assert!(check(v1::Launcher::Deepspeed, Per::Node, &["deepspeed", "train.py"]).is_err());
+        assert!(check(v1::Launcher::Deepspeed, Per::Rank, &["python", "train.py"]).is_ok());
     }
 
     proptest! {

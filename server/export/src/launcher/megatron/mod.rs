@@ -67,7 +67,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let rule = Rule::of(question.plan.training.optimizer);
     plan.extend(rule_flags(&rule));
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
-    let held = held(&transformer, &grid);
+    let is_bf16 = question.plan.training.precision == Precision::Bf16;
+    let held = Held { step_gradients: if is_bf16 { 4 } else { 0 }, ..held(&transformer, &grid) };
     let yours =
         "name the tokenizer, the data, the learning rate and how long to train: they are no part of a plan";
     let mut warnings = vec![yours.to_owned(), CLIPPING.to_owned()];
@@ -302,7 +303,8 @@ fn rule_flags(rule: &Rule) -> Vec<Flag> {
     [flag("optimizer", rule.name)].into_iter().chain(settings).collect()
 }
 
-/// Megatron adds gradients of bf16 up in fp32 unless it is told not to.
+/// Megatron adds gradients of bf16 up in fp32 unless it is told not to. Then its optimizer copies all of them to fp32 for each step
+/// (`_copy_model_grads_to_main_grads`), and lets go of the copies before the next iteration.
 fn precision_flags(question: &ExportQuestion<'_>) -> Vec<Flag> {
     match question.plan.training.precision {
         Precision::Fp32 => Vec::new(),

@@ -235,8 +235,7 @@ impl Writer<'_> {
         let allowed = choice.allowed;
         let config =
             asked.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
-        let by = if choice.chooser == Chooser::Mpress { " by MPress's planner" } else { "" };
-        let why = format!("stage {stage} ({config}) lacks {}{by} {}", Bytes(missing), with_all(allowed),);
+        let why = format!("stage {stage} ({config}) lacks {} {}", Bytes(missing), with_all(allowed));
         let device = asked.candidate.stages.get(stage).and_then(|of| of.devices.first().copied());
         let name = device.and_then(|device| self.fleet.names().get(device as usize).cloned());
         RecommendError::no_actions(why, Bytes(missing), name.unwrap_or_default()).into()
@@ -251,7 +250,8 @@ pub(in crate::recommend) fn with_all(allowed: &Allowed) -> String {
         true => " (no host memory may be taken: allow some with `--host-memory`)",
         false => "",
     };
-    format!("with {}{host} over {}", ways.join(", "), blocks.join(", "))
+    let blocks = if blocks.is_empty() { "nothing that may leave".to_owned() } else { blocks.join(", ") };
+    format!("with {}{host} over {blocks}", ways.join(", "))
 }
 
 /// By stage: what whoever chooses takes its device to hold, pools for others included.

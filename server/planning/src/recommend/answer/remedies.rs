@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
+use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use crate::cost::{Batch, Market};
 use crate::fleet::Subset;
 use crate::recommend::ask::{Wish, divisors};
 use crate::recommend::find::{Candidate, Effort, Inquiry, check_mode, fewest_devices, first_fit, rank};
-use crate::search::{Fleet, FleetNode};
+use crate::search::{Fleet, FleetNode, Spanning};
 
 /// Most times the devices that there are that are tried.
 const MOST_TIMES: u32 = 8;
@@ -97,6 +97,7 @@ pub(super) fn remedies<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
     if !wish.is_merged {
         other_training(&mut trial, wish);
     }
+    over_nodes(&mut trial, wish);
     for shape in PlanShape::ALL {
         let is_new = !wish.shape.includes(shape);
         if is_new && wish.rules.is_none_or(|rules| rules.shape.includes(shape)) {
@@ -119,6 +120,22 @@ pub(super) fn remedies<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
         more_devices(&mut trial, wish);
     }
     trial.found
+}
+
+/// Stages of devices of several nodes, where none may have any.
+fn over_nodes<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
+    let fleet = trial.inquiry.fleet();
+    if fleet.nodes.len() < 2 || wish.spanning_on(fleet) != Spanning::Never {
+        return;
+    }
+    for spanning in [NodeSpanning::WholeNodes, NodeSpanning::Anywhere] {
+        let mut other = wish.clone();
+        other.constraints.spanning = Some(spanning);
+        let option = format!("--spanning {}", spanning.as_str());
+        if trial.check("stages of devices of several nodes".to_owned(), option, &other, fleet) {
+            return;
+        }
+    }
 }
 
 /// Another schedule, other recomputation, smaller micro-batches.

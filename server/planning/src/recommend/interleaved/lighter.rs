@@ -317,7 +317,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         let why = format!(
             "the device of stages {} lacks {missing} {all}: ask for smaller micro-batches{}, or give more devices",
             stages.join(", "),
-            if self.most < u64::MAX { ", allow a higher peak" } else { "" },
+            if self.most < u64::MAX { ", allow a higher peak (`--max-peak`)" } else { "" },
         );
         let first = self.candidate.stages.get(device).and_then(|stage| stage.devices.first());
         let name = first.and_then(|&device| self.writer.fleet.names().get(device as usize).cloned());

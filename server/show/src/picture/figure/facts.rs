@@ -1,12 +1,12 @@
 //! What plans are, fact by fact: of one plan, or of several side by side.
 
-use loadmaster_proto::wire::v1::{Launcher, Objective, Plan, PlanShape, Schedule, Timeline};
+use loadmaster_proto::wire::v1::{Launcher, Objective, Plan, PlanShape, Schedule, Timeline, TrainingSpec};
 
 use super::Table;
 use super::placement::recompute;
 use crate::devices::{self, notation};
-use crate::table::plan::recommendation::{BY_PREDICTIONS, FETCHES_FEWEST, rests_on_seconds};
-use crate::table::{chunked, common_ledger, ledger};
+use crate::table::plan::recommendation::{BY_PREDICTIONS, FETCHES_FEWEST, STAGES_GIVEN, rests_on_seconds};
+use crate::table::{chunked, common_ledger, ledger, training};
 use crate::text::label::{id, safe};
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, margin, percent, plural, ratio, seconds, word};
@@ -14,13 +14,16 @@ use crate::text::{bytes, count, margin, percent, plural, ratio, seconds, word};
 /// Name of a fact and how to tell it; nothing where a plan has none.
 type Fact = (&'static str, fn(&Plan, Option<&Timeline>, Look) -> Option<String>);
 
-const FACTS: [Fact; 22] = [
+const FACTS: [Fact; 25] = [
     ("profile", |plan, _, _| some(id(&plan.profile))),
     ("model", |plan, _, _| some(id(&plan.model))),
     ("cluster", |plan, _, _| some(id(&plan.cluster))),
     ("devices", |plan, _, look| some(groups(plan, look))),
     ("objective", |plan, _, _| {
-        known(plan.objective(), Objective::Unspecified, plan.objective().as_str_name(), "OBJECTIVE_")
+        some(match plan.objective() {
+            Objective::Unspecified => STAGES_GIVEN.to_owned(),
+            objective => word(objective.as_str_name(), "OBJECTIVE_"),
+        })
     }),
     ("shape", |plan, _, _| {
         known(plan.shape(), PlanShape::Unspecified, plan.shape().as_str_name(), "PLAN_SHAPE_")
@@ -39,11 +42,19 @@ const FACTS: [Fact; 22] = [
             Schedule::Pipedream => "pipedream".to_owned(),
         })
     }),
+    ("precision", |plan, _, _| plan.training.as_ref().map(|of| training::precision(of).to_owned())),
+    ("optimizer", |plan, _, _| {
+        training::update_rule(plan.training.as_ref()?.optimizer.as_ref()).map(str::to_owned)
+    }),
     ("micro-batch", |plan, _, look| {
-        let batch = |of: &loadmaster_proto::wire::v1::TrainingSpec| {
+        let batch = |of: &TrainingSpec| {
             format!("{} samples {} {}", of.micro_batch_size, look.times(), of.micro_batches)
         };
         plan.training.as_ref().map(batch)
+    }),
+    ("global batch", |plan, _, _| {
+        let samples = plan.training.as_ref().map(|of| of.global_batch_size).filter(|&samples| samples > 0);
+        samples.map(|samples| plural(samples, "sample"))
     }),
     ("computed again", |plan, _, _| some(computed_again(plan))),
     ("away", |plan, _, _| away(plan)),

@@ -6,7 +6,7 @@ use super::scene::{Anchor, Scene, Shape, Style};
 use super::{WIDTH, notes, write};
 use crate::picture::tint::Tint;
 use crate::picture::xml::Xml;
-use crate::table::prediction_errors::{may_be_zero, signed};
+use crate::table::prediction_errors::{error_of, signed};
 use crate::text::label::{safe, sentence};
 use crate::text::terminal_abilities::Look;
 use crate::text::time;
@@ -24,12 +24,7 @@ pub fn inline(pairs: &[&PredictionPair], title: &str) -> String {
         .iter()
         .filter_map(|pair| {
             let at = pair.measure_time.as_ref()?.seconds as f64;
-            let error = if may_be_zero(pair.quantity()) {
-                pair.predicted - pair.measured
-            } else {
-                pair.predicted / pair.measured - 1.0
-            };
-            error.is_finite().then_some((at, error, *pair))
+            Some((at, error_of(pair)?, *pair))
         })
         .collect();
     let mut xml = Xml::default();

@@ -7,7 +7,10 @@ mod residency;
 mod step_bytes;
 mod testing;
 
-use loadmaster_proto::wire::v1::{ComparePlansResponse, DeviceRange, FigureSource, Ledger, Plan, Timeline};
+use loadmaster_proto::wire::v1::{
+    Adam, AdamW, ComparePlansResponse, DeviceRange, FigureSource, Ledger, Optimizer, Plan, Precision,
+    Timeline, TrainingSpec, optimizer,
+};
 
 use super::sheet::{Sheet, Which};
 use super::{html, svg, terminal};
@@ -210,6 +213,36 @@ fn plans_are_compared_on_common_scales() {
     for file in &files {
         assert!(parsed(file).descendants().any(|node| node.text() == Some("plan b")
             || node.text().is_some_and(|text| text.starts_with("plan b "))));
+    }
+}
+
+/// What another training costs is not the cut's doing: number formats, update rule and samples stand beside the stages.
+#[test]
+fn a_comparison_shows_how_the_plans_are_trained() {
+    let trained = |precision: Precision, kind: optimizer::Kind, samples: i64| Plan {
+        training: Some(TrainingSpec {
+            precision: precision.into(),
+            optimizer: Some(Optimizer { kind: Some(kind), ..Optimizer::default() }),
+            global_batch_size: samples,
+            ..TrainingSpec::default()
+        }),
+        ..plan()
+    };
+    let plans = vec![
+        trained(Precision::Fp32, optimizer::Kind::Adam(Adam::default()), 32),
+        trained(Precision::Bf16, optimizer::Kind::Adamw(AdamW::default()), 64),
+    ];
+    let answer = ComparePlansResponse { plans, ..ComparePlansResponse::default() };
+    let drawn =
+        terminal::render(&Sheet::of_comparison(&answer, Which::NONE, Look::UNICODE), 200, Look::UNICODE);
+    let rows: Vec<Vec<&str>> = drawn.lines().map(|line| line.split_whitespace().collect()).collect();
+    for row in [
+        vec!["≠", "precision", "fp32", "bf16"],
+        vec!["≠", "optimizer", "adam", "adamw"],
+        vec!["≠", "global", "batch", "32", "samples", "64", "samples"],
+        vec!["objective", "stages", "given", "stages", "given"],
+    ] {
+        assert!(rows.contains(&row), "{row:?}:\n{drawn}");
     }
 }
 

@@ -210,6 +210,13 @@ mod tests {
         }
     }
 
+    /// A plan whose user named its stages is best at nothing, and says why.
+    #[test]
+    fn given_stages_are_no_unspecified_objective() {
+        let text = list(&[Plan { objective: Objective::Unspecified.into(), ..plan() }], Look::PLAIN);
+        assert!(text.contains("  stages given  ") && !text.contains("unspecified"), "{text}");
+    }
+
     /// How often a plan was trained stands beside what that took, each with its unit and how far off the prediction was.
     #[test]
     fn trainings_stand_beside_what_was_predicted() {

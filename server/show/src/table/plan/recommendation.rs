@@ -1,7 +1,7 @@
 //! What a plan was asked for and what was found besides it: a few lines under its stages.
 
 use loadmaster_proto::wire::v1::{
-    Baseline, Certificate, IterationEstimate, MemoryFigure, Partitioning, Plan, RestrictionCost,
+    Baseline, Certificate, IterationEstimate, MemoryFigure, Objective, Partitioning, Plan, RestrictionCost,
 };
 
 use crate::devices::notation;
@@ -114,7 +114,9 @@ fn restriction(plan: &Plan, cost: &RestrictionCost, look: Look) -> String {
     let unit = plan.certificate.as_ref().map_or("", |certificate| certificate.unit.as_str());
     if cost.ratio <= 1.0 {
         let known = if cost.free_proven { "" } else { " that was found" };
-        return format!("restricted at no cost: no freer plan{known} is better\n");
+        return format!(
+            "restricted at no cost: within what else was asked, no freer plan{known} is better\n"
+        );
     }
     let mut text = format!(
         "restricted at a cost of {} over {} ({})",
@@ -235,9 +237,15 @@ fn times(factor: f64, look: Look) -> String {
     format!("{factor:.3}{}", if look.unicode { "×" } else { "x" })
 }
 
+/// In place of an objective, of a plan whose user named its stages.
+pub const STAGES_GIVEN: &str = "stages given";
+
 /// The objective as the command line spells it.
 pub fn objective(plan: &Plan) -> String {
-    plan.objective().as_str_name().trim_start_matches("OBJECTIVE_").to_lowercase().replace('_', "-")
+    match plan.objective() {
+        Objective::Unspecified => STAGES_GIVEN.to_owned(),
+        known => known.as_str_name().trim_start_matches("OBJECTIVE_").to_lowercase().replace('_', "-"),
+    }
 }
 
 /// A value in its unit.

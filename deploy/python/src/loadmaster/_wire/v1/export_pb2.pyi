@@ -165,6 +165,8 @@ class _AddedMemoryCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrappe
     """Parameters that the launcher has on more devices, with their gradients and the state of the optimizer."""
     ADDED_MEMORY_CAUSE_WIDER_GRADIENTS: _AddedMemoryCause.ValueType  # 6
     """Gradients that are held in a wider format."""
+    ADDED_MEMORY_CAUSE_STEP_GRADIENTS: _AddedMemoryCause.ValueType  # 7
+    """Copies of all gradients in a wider format while the optimizer steps, as far as they are more than what is gone by then."""
 
 class AddedMemoryCause(_AddedMemoryCause, metaclass=_AddedMemoryCauseEnumTypeWrapper):
     """Why a launcher holds more than the plan counts."""
@@ -183,6 +185,8 @@ ADDED_MEMORY_CAUSE_MORE_PARAMETERS: AddedMemoryCause.ValueType  # 5
 """Parameters that the launcher has on more devices, with their gradients and the state of the optimizer."""
 ADDED_MEMORY_CAUSE_WIDER_GRADIENTS: AddedMemoryCause.ValueType  # 6
 """Gradients that are held in a wider format."""
+ADDED_MEMORY_CAUSE_STEP_GRADIENTS: AddedMemoryCause.ValueType  # 7
+"""Copies of all gradients in a wider format while the optimizer steps, as far as they are more than what is gone by then."""
 global___AddedMemoryCause = AddedMemoryCause
 
 @typing.final

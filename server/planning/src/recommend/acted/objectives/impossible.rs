@@ -52,13 +52,21 @@ impl ActionsQuestion<'_> {
         if !is_nothing_found(&error) || matches!(error, RecommendError::Stopped) {
             return error.into();
         }
-        let Tried { helps, in_vain } =
-            if self.stop.is_requested() { Tried::default() } else { remedies(self, &error, room) };
+        let is_proof = error.is_proof();
+        let Tried { helps, in_vain } = remedies(self, &error, room);
         if let RecommendError::NoPlan { reason, remedies, .. }
         | RecommendError::Limits { reason, remedies, .. } = &mut error
         {
+            if !is_proof {
+                reason.push_str("; that no other plan does is not proven");
+            }
             if helps.is_empty() && !in_vain.is_empty() {
                 reason.push_str(&format!("; nothing was found with {} either", in_vain.join(", or with ")));
+            }
+            if self.stop.is_requested() {
+                reason.push_str(
+                    "; what would help was not looked for to the end: give it more time with `--deadline`",
+                );
             }
             remedies.extend(helps);
         }

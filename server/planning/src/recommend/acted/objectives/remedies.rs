@@ -38,12 +38,34 @@ pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, r
     let allowed = question.choice.allowed;
     let is_launched = question.wish.rules.is_some();
     let lacks_ways = Way::ALL.iter().any(|way| !allowed.ways.contains(way));
-    if lacks_ways && !is_launched {
-        let all = Allowed { ways: Way::ALL.to_vec(), ..allowed.clone() };
-        tried.allowing("all ways to hold less", "--actions recompute,host,peer", &all, question, room);
-    }
     // No more than the cluster says that there is.
     let ample = question.writer.fleet.host_memory().map_or(AMPLE, |there| there.min(AMPLE));
+    if lacks_ways && !is_launched {
+        let all = Allowed { ways: Way::ALL.to_vec(), ..allowed.clone() };
+        match all.host_memory {
+            // The host is no way where nothing of it may be taken.
+            Bytes(0) => {
+                let all = Allowed { host_memory: ample, ..all };
+                let option = "--actions recompute,host,peer --host-memory HOST";
+                tried.allowing(
+                    "all ways to hold less, and HOST of the host's memory",
+                    option,
+                    &all,
+                    question,
+                    room,
+                );
+            }
+            _ => {
+                tried.allowing(
+                    "all ways to hold less",
+                    "--actions recompute,host,peer",
+                    &all,
+                    question,
+                    room,
+                );
+            }
+        }
+    }
     if allowed.ways.contains(&Way::Host) && allowed.host_memory < ample {
         let more = Allowed { host_memory: ample, ..allowed.clone() };
         tried.allowing("HOST of the host's memory", "--host-memory HOST", &more, question, room);
@@ -56,7 +78,7 @@ pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, r
         tried.allowing("all blocks", &option, &all, question, room);
     }
     // What a merger keeps together depends on the training: of another one it is not known here.
-    if !question.wish.is_merged && question.given.is_none() {
+    if !question.wish.is_merged {
         tried.other_training(question, room);
     }
     tried

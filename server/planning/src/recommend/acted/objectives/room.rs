@@ -15,8 +15,9 @@ use crate::recommend::ask::Wish;
 use crate::recommend::find::{Candidate, Job};
 use crate::recommend::named_stages::untouched;
 
-/// Most pipelines that are tried where the fast ones do not fit.
-const MOST_TRIED: usize = 4;
+/// Most pipelines that are tried where the fast ones do not fit, and how many at once: the fastest of these is taken that fit.
+const MOST_TRIED: usize = 32;
+const AT_ONCE: usize = 4;
 
 /// What a plan may take.
 #[derive(Debug, Clone)]
@@ -117,12 +118,16 @@ impl ActionsQuestion<'_> {
                 if self.given.is_some() || !self.wish.cuts.pins().is_empty() {
                     return Err(error.into());
                 }
-                let others = Stages { candidates, mapped: Vec::new(), bound, stopped, states };
-                let found = self.ask_for(others, room, is_told, is_strict);
-                found.map_err(|other| match other {
-                    QuestionError::Recommend(RecommendError::Stopped) => other,
-                    _ => error.into(),
-                })
+                for some in candidates.chunks(AT_ONCE) {
+                    let candidates = some.to_vec();
+                    let others = Stages { candidates, mapped: Vec::new(), bound, stopped, states };
+                    match self.ask_for(others, room, is_told, is_strict) {
+                        Err(QuestionError::Recommend(other)) if !matches!(other, RecommendError::Stopped) => {
+                        }
+                        found => return found,
+                    }
+                }
+                Err(error.into())
             }
             other => other,
         }

@@ -293,12 +293,13 @@ fn what_is_not_found_is_no_proof() {
     assert!(host_only.with(|scene| scene.request.allowed = Some(more)).answer().is_ok());
     let RecommendError::NoPlan { why_not, .. } = &told else { panic!("{told}") };
     assert!(why_not.missing().is_some_and(|missing| missing > Bytes(0)));
-    // Nor is told what cannot help, or that devices lack what the request does not allow on them.
+    // Where nothing of the host may be taken, all ways are told with as much of it as helps.
     let peer_only = host_only.with(|scene| {
         scene.request.allowed = Some(Allowed { ways: vec![Way::Peer], ..Allowed::default() });
     });
     let told = error(&peer_only).to_string();
-    assert!(!told.contains("--host-memory"), "{told}");
+    assert!(told.contains("`--actions recompute,host,peer --host-memory "), "{told}");
+    // Nor is told that devices lack what the request does not allow on them.
     let limited = Scene::new(Objective::MinIterationTime, 2, PEAKS[2])
         .with(|scene| scene.request.goal.constraints.max_peak_bytes = Some(NOTHING));
     let limited = error(&limited).to_string();

@@ -55,5 +55,28 @@ fn remedies_help_whoever_asks_again() {
     for option in ["--actions", "--host-memory", "--swap", "--micro-batch-size"] {
         assert!(told.iter().any(|(_, of)| of.option.starts_with(option)), "{option}: {told:?}");
     }
-    assert!(in_vain > 0);
+    assert!(in_vain > 0, "nothing was ever tried in vain");
+}
+
+/// Where the stages of a pipeline fit that somebody names, a search finds one that fits, too, for every objective.
+#[test]
+fn what_fits_as_named_is_found_by_a_search() {
+    let mut named = 0;
+    for ways in [&[Way::Recompute][..], &[Way::Host], &[Way::Peer], &Way::ALL] {
+        for capacity in (20_000..100_000).step_by(4_000) {
+            let asked = Scene::new(Objective::MinIterationTime, 2, capacity)
+                .with(|scene| scene.request.allowed.as_mut().unwrap().ways = ways.to_vec());
+            let fits = (1..LAYERS).find(|first| {
+                let cut: Partitioning = format!("{first}-{}", LAYERS - first).parse().unwrap();
+                asked.with(|scene| scene.request.partitioning = Some(cut)).answer().is_ok()
+            });
+            let Some(first) = fits else { continue };
+            named += 1;
+            for objective in [Objective::MinIterationTime, Objective::MinPeakMemory, Objective::MinDevices] {
+                let searched = asked.with(|scene| scene.request.goal.objective = Some(objective)).answer();
+                assert!(searched.is_ok(), "{first} layers first fit {capacity} with {ways:?}: {searched:?}");
+            }
+        }
+    }
+    assert!(named > 20, "{named}");
 }

@@ -32,6 +32,13 @@ impl Bytes {
     pub fn to_wire(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX)
     }
+
+    /// As an option takes them, without rounding: in the largest unit that divides them.
+    pub fn exact(self) -> String {
+        let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        let whole = units.iter().find(|(_, shift)| self.0 > 0 && self.0.is_multiple_of(1_u64 << shift));
+        whole.map_or_else(|| format!("{}B", self.0), |(unit, shift)| format!("{}{unit}", self.0 >> shift))
+    }
 }
 
 impl fmt::Display for Bytes {
@@ -100,6 +107,17 @@ mod tests {
     fn nonsense_is_refused() {
         for text in ["", "GiB", "-1", "1..2MiB", "5 parsecs", "99999999999TiB"] {
             assert!(text.parse::<Bytes>().is_err(), "{text:?}");
+        }
+    }
+
+    /// Nothing is rounded, so that whoever types it asks for as much.
+    #[test]
+    fn what_is_written_exactly_is_read_as_it_was() {
+        for (bytes, text) in
+            [(0, "0B"), (1_000, "1000B"), (3 << 10, "3KiB"), (5 << 19, "2560KiB"), (2 << 30, "2GiB")]
+        {
+            assert_eq!(Bytes(bytes).exact(), text);
+            assert_eq!(text.parse(), Ok(Bytes(bytes)));
         }
     }
 

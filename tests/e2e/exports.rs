@@ -133,7 +133,11 @@ fn what_a_launcher_holds_besides_is_counted_and_judged() {
     let plan = plan_on("2x512MiB");
     let name = plan["name"].as_str().expect("a plan has a name");
     let memory = |name: &str, launcher: &str| {
-        let made = json(&planner, &["plan", "export", name, "--launcher", launcher]);
+        let answer = cli(&planner, &["plan", "export", name, "--launcher", launcher, "-o", "json"]);
+        let made: Value = serde_json::from_str(&answer.stdout).expect("an export is JSON");
+        // A script reads the verdict in the exit code.
+        let fits = made["verdict"] != "VERDICT_DOES_NOT_FIT";
+        assert_eq!(answer.code, if fits { 0 } else { 5 }, "{}", answer.stderr);
         let stages = made["memory"].as_array().expect("the memory of the stages is told").clone();
         (made, stages)
     };
@@ -172,8 +176,8 @@ fn what_a_launcher_holds_besides_is_counted_and_judged() {
         (0..stages.len()).filter(|&index| stages[index]["verdict"] == "VERDICT_DOES_NOT_FIT").collect();
     assert!(!lacking.is_empty() && made["verdict"] == "VERDICT_DOES_NOT_FIT", "{made}");
     let exported = cli(&planner, &["plan", "export", name, "--launcher", "deepspeed", "--to", to]);
-    assert_eq!(exported.code, 0, "{}", exported.stderr);
-    assert!(folder.path().join("ds_config.json").exists());
+    assert_eq!(exported.code, 5, "{}", exported.stderr);
+    assert!(folder.path().join("ds_config.json").exists(), "files are written all the same");
     for stage in lacking {
         let told = format!("stage {stage} does not fit under deepspeed");
         assert!(exported.stdout.contains(&told), "{}", exported.stdout);

@@ -235,6 +235,8 @@ async fn timelines_under_pipedream_add_up_to_what_plans_say() {
         let timeline = simulated(&channel, name, 0, SimulatedSchedule::Unspecified).await;
         check(&plan, &timeline);
         assert_eq!(timeline.copies.is_empty(), name == &untouched);
+        // Whoever names the plan's own schedule has the same.
+        assert_eq!(simulated(&channel, name, 0, SimulatedSchedule::Pipedream).await, timeline);
     }
     let picture = cli(&planner, &["plan", "show", &given, "--picture=schedule"]);
     assert!(picture.code == 0 && !picture.stdout.contains("not shown"), "{}", picture.stdout);

@@ -96,7 +96,9 @@ impl FromStr for CopyPace {
             let rate = quantity::bytes_per_second(rate)?;
             if !(Self::SLOWEST..=Self::FASTEST).contains(&rate) {
                 let [least, most] = [Self::SLOWEST, Self::FASTEST].map(quantity::show_bytes_per_second);
-                return Err(format!("{part:?} is too slow or too fast, a rate is {least} to {most}"));
+                return Err(format!(
+                    "{part:?} is too slow or too fast, a rate is {least} to {most} (without a unit bytes a second)"
+                ));
             }
             if given.replace(rate).is_some() {
                 return Err(format!("names {} twice", link.trim()));

@@ -419,7 +419,7 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
     let remedies = &info.metadata["remedies"];
     for told in [
         "plan validate four --stage 0,1,2,3`",
-        "--devices 2x1073741824",
+        "--devices 2x1GiB",
         "start a worker with 4",
         "plan report four",
     ] {

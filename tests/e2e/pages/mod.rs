@@ -291,8 +291,8 @@ async fn an_export_is_for_the_devices_and_in_the_envelope_that_were_chosen() {
 
     // What is wrong is said above a form that still has it.
     for (wrong, why) in [
-        ("?envelope=job", "image"),
-        ("?envelope=%3Cb%3E", "envelope: &#34;&#60;b&#62;&#34; is none of"),
+        ("?envelope=job", "Image"),
+        ("?envelope=%3Cb%3E", "Started by: &#34;&#60;b&#62;&#34; is none of"),
         ("?binding=bindings%2F0123456789abcdef", "bindings/0123456789abcdef"),
         ("?version=no%22such", "no&#34;such"),
     ] {

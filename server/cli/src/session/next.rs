@@ -1,5 +1,6 @@
 //! The command that usually comes next, ready to be typed.
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::wire::v1;
 
 use super::client::workers;
@@ -39,18 +40,10 @@ fn recommend(profile: &str, workers: &[v1::Worker], kind: &str) -> String {
         [] => format!("{recommend} --devices {ANY}"),
         [only] => {
             let least = only.iter().copied().min().unwrap_or_default();
-            format!("{recommend} --devices {}x{}", only.len(), exact(least))
+            format!("{recommend} --devices {}x{}", only.len(), Bytes::from_wire(least).exact())
         }
         _ => format!("loadmaster cluster discover --id workers && {recommend} --cluster workers"),
     }
-}
-
-/// Bytes in the largest unit that divides them.
-fn exact(bytes: i64) -> String {
-    [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
-        .into_iter()
-        .find(|&(_, unit)| bytes % unit == 0)
-        .map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes / unit))
 }
 
 #[cfg(test)]
@@ -87,6 +80,5 @@ mod tests {
             told(&[alive.clone(), alive], "cpu"),
             "loadmaster cluster discover --id workers && loadmaster plan recommend --profile p --cluster workers"
         );
-        assert_eq!(exact(1_000), "1000");
     }
 }

@@ -31,6 +31,21 @@ pub enum AskedOrder {
     PipeDream,
 }
 
+impl AskedOrder {
+    /// The plan's own where that is what is named: the plan says more of it than its passes.
+    #[must_use]
+    pub fn or_own(self, plan: &Plan) -> Self {
+        let is_own = match self {
+            Self::Own => true,
+            Self::Gpipe => plan.training.schedule == Schedule::Gpipe,
+            Self::OneFOneB => plan.training.schedule == Schedule::OneFOneB,
+            Self::PipeDream => plan.training.schedule == Schedule::PipeDream,
+            Self::Interleaved { .. } => false,
+        };
+        if is_own && !plan.is_interleaved() { Self::Own } else { self }
+    }
+}
+
 /// A plan's iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanTimeline {

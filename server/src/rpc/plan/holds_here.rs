@@ -66,15 +66,24 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
     // What the worker has of the plan's size, or else all that it has.
     let offer = if enough > 0 { (enough as usize, asked) } else { (here, largest) };
     if nearest.offers_command {
+        // What stages do with the host's memory they may do with what it has.
+        let host = match (host_memory, nearest.host_memory) {
+            (0, _) | (_, 0) => String::new(),
+            (_, there) => format!(" --host-memory {}", Bytes(there).exact()),
+        };
         remedies.push(format!(
-            "plan for what is here: `loadmaster plan recommend --profile {} --devices {}x{}`",
+            "plan for what is here: `loadmaster plan recommend --profile {} --devices {}x{}{host}`",
             content.profile.id(),
             offer.0,
-            offer.1.0,
+            offer.1.exact(),
         ));
     }
     let only_memory = nearest.offers_command && enough >= device_count && lacks_memory;
-    let memory = if host_memory > 0 { format!(" with `--host-memory {host_memory}`") } else { String::new() };
+    let memory = if host_memory > 0 {
+        format!(" with `--host-memory {}`", Bytes(host_memory).exact())
+    } else {
+        String::new()
+    };
     remedies.push(if only_memory {
         format!("start {}{memory}, or another worker like it", nearest.worker)
     } else {
@@ -179,7 +188,8 @@ mod tests {
         for words in [
             "needs 2 × cpu of 1.00 GiB and 3.00 GiB of the host's memory on one worker",
             "workers/small, offers 1.00 MiB of its host's memory.",
-            "start workers/small with `--host-memory 3221225472`, or another worker like it",
+            "recommend --profile measured --devices 2x1GiB --host-memory 1MiB`",
+            "start workers/small with `--host-memory 3GiB`, or another worker like it",
         ] {
             assert!(message.contains(words), "{words}: {message}");
         }
@@ -191,7 +201,7 @@ mod tests {
     fn a_worker_that_lacks_devices_too_is_told_both() {
         let message = told(1, 0, 1 << 30).to_string();
         assert!(message.contains("has 1 of them"), "{message}");
-        let remedy = "start a worker with 2 × cpu of 1.00 GiB or more with `--host-memory 1073741824`";
+        let remedy = "start a worker with 2 × cpu of 1.00 GiB or more with `--host-memory 1GiB`";
         assert!(message.contains(remedy), "{message}");
         let without = told(1, 0, 0).to_string();
         assert!(!without.contains("host's memory") && !without.contains("--host-memory"), "{without}");

@@ -60,6 +60,7 @@ impl Plans {
             v1::SimulatedSchedule::Interleaved => AskedOrder::Interleaved { chunks },
             v1::SimulatedSchedule::Pipedream => AskedOrder::PipeDream,
         };
+        let asked = asked.or_own(&record.content);
         let memory = self.memory_of(&record, request.with_memory).await;
         // All passes are in memory at once, so only as many simulations as searches run beside each other.
         let simulation =

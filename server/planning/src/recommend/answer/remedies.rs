@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 
-use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
@@ -193,18 +192,11 @@ pub(in crate::recommend) fn told_batch(batch: Batch) -> (String, String) {
 fn devices_option(fleet: &Fleet) -> Option<String> {
     let groups = fleet.nodes.iter().map(|node| {
         let kind = fleet.kinds.get(node.kind)?;
-        Some(format!("{}x{}:{}", node.devices, exact(kind.capacity), kind.name))
+        Some(format!("{}x{}:{}", node.devices, kind.capacity.exact(), kind.name))
     });
     let groups = groups.collect::<Option<Vec<String>>>()?.join(",");
     let is_plain = !groups.contains(|letter: char| letter.is_whitespace() || letter == '\'');
     Some(if is_plain { format!("--devices {groups}") } else { format!("--devices '{groups}'") })
-}
-
-/// Bytes as an option takes them, without rounding.
-fn exact(bytes: Bytes) -> String {
-    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    let whole = units.iter().find(|(_, shift)| bytes.0 > 0 && bytes.0.is_multiple_of(1_u64 << shift));
-    whole.map_or_else(|| format!("{}B", bytes.0), |(unit, shift)| format!("{}{unit}", bytes.0 >> shift))
 }
 
 /// Smaller micro-batches of the same iteration, the largest first.

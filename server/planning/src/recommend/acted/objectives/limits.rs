@@ -57,10 +57,17 @@ impl ActionsQuestion<'_> {
             true => format!(", and none takes less than {}", Seconds(bound)),
             false => String::new(),
         };
+        let has_cores = found.plan.found.copy_rates.as_ref().is_some_and(|rates| !rates.cores.is_empty());
+        let waits = match has_cores {
+            true => {
+                " with what CPU slots wait for the cores that they share, which is not in seconds without memory actions"
+            }
+            false => "",
+        };
         Err(RecommendError::Limits {
             reason: format!(
                 "stages fit with the allowed memory actions, but nothing was found that keeps to the limit: the fastest takes \
-                 {} for an iteration, the limit is {} (`--max-iteration`){none}",
+                 {} for an iteration{waits}; the limit is {} (`--max-iteration`){none}",
                 Seconds(seconds),
                 Seconds(limit)
             ),

@@ -24,11 +24,8 @@ pub const PAGES_HEADER: &str = "loadmaster-pages";
 pub fn pages(address: &str, told: &str) -> Option<String> {
     let pages: SocketAddr = told.parse().ok()?;
     let url = url(address);
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split('/').next()?;
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    let ip: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
-    let is_here = host == "localhost" || ip.is_some_and(|ip| ip.is_loopback());
+    let host = host(&url)?;
+    let is_here = is_each_machines_own(host);
     match pages.ip() {
         of_all if of_all.is_unspecified() => Some(format!("http://{host}:{}", pages.port())),
         local if local.is_loopback() && !is_here => None,
@@ -36,9 +33,36 @@ pub fn pages(address: &str, told: &str) -> Option<String> {
     }
 }
 
+/// Whether a planner's address leads every machine to itself.
+pub fn is_local(address: &str) -> bool {
+    host(&url(address)).is_some_and(is_each_machines_own)
+}
+
+/// The host of a URL with a port.
+fn host(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split('/').next()?;
+    Some(authority.rsplit_once(':').map_or(authority, |(host, _)| host))
+}
+
+fn is_each_machines_own(host: &str) -> bool {
+    let ip: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+    host == "localhost" || ip.is_some_and(|ip| ip.is_loopback())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_of_each_machine_itself_is_local() {
+        for local in ["localhost", "127.0.0.1:7433", "http://127.0.0.2", "[::1]:1", "http://localhost:7/x"] {
+            assert!(is_local(local), "{local}");
+        }
+        for other in ["node1", "http://10.0.0.1:7433", "127.example.com", "localhost.example.com:7433"] {
+            assert!(!is_local(other), "{other}");
+        }
+    }
 
     #[test]
     fn pages_are_named_to_those_who_can_reach_them() {

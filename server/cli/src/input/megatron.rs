@@ -80,11 +80,12 @@ impl Lines {
 
     /// What the lines say together; none where no iteration was timed.
     fn end(self) -> Option<MegatronLog> {
+        let Self { intervals, firsts, global_batch, peaks, .. } = self;
         // The first line contains what is done once; where there is nothing else it has to do.
-        let counted: Vec<(i64, f64)> = if self.intervals.is_empty() {
-            self.firsts.iter().map(|&milliseconds| (1, milliseconds)).collect()
+        let counted = if intervals.is_empty() {
+            firsts.into_iter().map(|milliseconds| (1, milliseconds)).collect()
         } else {
-            self.intervals.clone()
+            intervals
         };
         let iterations = counted.iter().try_fold(0_i64, |sum, (count, _)| sum.checked_add(*count))?;
         if iterations == 0 {
@@ -92,7 +93,6 @@ impl Lines {
         }
         let milliseconds: f64 = counted.iter().map(|&(count, of_one)| count as f64 * of_one).sum();
         let iteration_seconds = milliseconds / iterations as f64 / 1000.0;
-        let Self { global_batch, peaks, .. } = self;
         Some(MegatronLog { iterations, iteration_seconds, global_batch, peaks })
     }
 }

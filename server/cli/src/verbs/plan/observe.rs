@@ -126,8 +126,7 @@ impl Report {
         let Some(of_log) = log.global_batch else { return Ok(()) };
         let request = v1::GetPlanRequest { name: self.plan.clone() };
         let plan = context.client.call(request, async |channel, q| plans(channel).get_plan(q).await).await?;
-        let training = plan.training.unwrap_or_default();
-        let of_plan = i64::from(training.micro_batch_size) * i64::from(training.micro_batches);
+        let of_plan = plan.training.unwrap_or_default().global_batch_size;
         if of_log == of_plan {
             return Ok(());
         }

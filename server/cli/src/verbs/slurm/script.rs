@@ -1,7 +1,7 @@
 //! `loadmaster slurm script`: a whole job.
 
 use clap::Args;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{address, v1};
 
 use super::exec::Per;
 use super::request::{Request, Site};
@@ -102,7 +102,7 @@ impl WriteScript {
             options: &options,
         };
         write_stdout(script.text().as_bytes())?;
-        if is_of_this_machine(script.address) {
+        if address::is_local(script.address) {
             context.remark(&format!(
                 "the job asks the planner at {}, which is each node's own: submit it with LOADMASTER_ADDRESS set to an address \
                  that nodes reach, or write it with `--address`",
@@ -112,12 +112,6 @@ impl WriteScript {
         context.link(&export.plan);
         Ok(())
     }
-}
-
-/// Whether an address is each machine's own.
-fn is_of_this_machine(address: &str) -> bool {
-    let host = address.split_once("://").map_or(address, |(_, host)| host);
-    host.starts_with("127.") || host.starts_with("localhost") || host.starts_with("[::1]")
 }
 
 /// What an exported command has behind its program. Commands of which no training is made have none.
@@ -209,9 +203,7 @@ srun{components}{tasks} --kill-on-bad-exit=1 loadmaster slurm exec{per} -- {comm
             command = command.join(" "),
         )
     }
-}
 
-impl Script<'_> {
     /// The command with what accelerate's launcher reads of the plan, and with the place of each node, which only that node's shell
     /// knows.
     fn by_accelerate(&self) -> Vec<String> {

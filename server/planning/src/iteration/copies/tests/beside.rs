@@ -98,6 +98,19 @@ pub(super) fn rate() -> impl Strategy<Value = Rate> {
     )
 }
 
+/// Links of devices with their hosts and with each other, each with the next of these rates.
+pub(super) fn links_of(count: u32, rates: Vec<Rate>) -> Links {
+    let mut rates = rates.into_iter();
+    let mut links = Links::default();
+    for device in 0..count {
+        links = links.host(device, rates.next().unwrap(), rates.next().unwrap());
+        for to in (0..count).filter(|&to| to != device) {
+            links = links.peer(device, to, rates.next().unwrap());
+        }
+    }
+    links
+}
+
 /// Pipelines in which nothing is shared but ways between peers that both of them ask for.
 pub(super) fn alone() -> impl Strategy<Value = Random> {
     pipelines(false)
@@ -129,14 +142,7 @@ fn pipelines(apart: bool) -> impl Strategy<Value = Random> {
                     bytes,
                 })
                 .collect();
-            let mut rates = rates.into_iter();
-            let mut links = Links::default();
-            for device in 0..count {
-                links = links.host(device, rates.next().unwrap(), rates.next().unwrap());
-                for to in (0..count).filter(|&to| to != device) {
-                    links = links.peer(device, to, rates.next().unwrap());
-                }
-            }
+            let links = links_of(count, rates);
             let devices = devices(&stages, schedule, micro_batches);
             Random { devices, edges: edges[..count as usize - 1].to_vec(), overlap, links }
         },

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::beside::{Random, agrees, rate, seconds, shared_of};
+use super::beside::{Random, agrees, links_of, rate, seconds, shared_of};
 use super::*;
 
 /// A step before anything is handed on: its seconds, and where it is in an order of all devices' steps.
@@ -76,14 +76,7 @@ fn unscheduled() -> impl Strategy<Value = Random> {
                 devices.into_iter().zip(0..).map(|(of, own)| device_of(of, own, count)).collect();
             hand_on(&mut devices, &order, &pairs);
             edges.truncate(devices.len() - 1);
-            let mut rates = rates.into_iter();
-            let mut links = Links::default();
-            for device in 0..count {
-                links = links.host(device, rates.next().unwrap(), rates.next().unwrap());
-                for to in (0..count).filter(|&to| to != device) {
-                    links = links.peer(device, to, rates.next().unwrap());
-                }
-            }
+            let links = links_of(count, rates);
             Random { devices, edges, overlap, links }
         },
     )

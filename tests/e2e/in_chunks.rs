@@ -163,7 +163,7 @@ async fn a_plan_in_chunks_is_trained() {
     );
     let little = offering(&scene.planner, "1MiB");
     let no_room = cli(&scene.planner, &["plan", "validate", name.id()]);
-    assert!(no_room.stderr.contains("`--host-memory 268435456`"), "{}", no_room.stderr);
+    assert!(no_room.stderr.contains("`--host-memory 256MiB`"), "{}", no_room.stderr);
     drop(little);
     let _worker = offering(&scene.planner, "256MiB");
     let deadline = ["plan", "validate", name.id(), "--iterations", "1"];

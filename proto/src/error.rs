@@ -94,7 +94,10 @@ where
     if range.contains(&value) {
         Ok(value)
     } else {
-        Err(Invalid::field(field, format!("is {value}, must be {} to {}", range.start(), range.end())))
+        // Fields of seconds are called so, and whoever typed minutes should see which unit they became.
+        let unit = if field.ends_with("seconds") { " s" } else { "" };
+        let why = format!("is {value}{unit}, must be {} to {}{unit}", range.start(), range.end());
+        Err(Invalid::field(field, why))
     }
 }
 

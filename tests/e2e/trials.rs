@@ -181,23 +181,27 @@ fn a_report_is_stored_once(planner: &Planner, name: &str, stages: usize) {
     let other = ["plan", "report", name, "--iteration", "1s", "--request-id", REQUEST_ID];
     let refused = cli(planner, &other);
     assert_eq!(refused.code, 2, "{}", refused.stderr);
+    let long = cli(planner, &["plan", "report", name, "--iteration", "1000h"]);
+    assert!(long.code == 2 && long.stderr.contains("is 3600000 s, must be 0 to 86400 s"), "{}", long.stderr);
     let wrong = cli(planner, &["plan", "report", name, "--peak", "1GiB", "--ledger", "device"]);
     assert_eq!(wrong.code, 2, "{}", wrong.stderr);
     assert!(wrong.stderr.contains("--peak"), "{}", wrong.stderr);
 }
 
-/// Trials of these plans that nobody disturbed: on a busy machine it may be none.
-fn undisturbed(planner: &Planner, plans: &[Value]) -> usize {
+/// Trials of these plans that nobody disturbed, on a busy machine none, and those that somebody did.
+fn undisturbed(planner: &Planner, plans: &[Value]) -> (usize, usize) {
     let shown = plans.iter().map(|plan| json(planner, &["plan", "show", plan["name"].as_str().unwrap()]));
-    let of_plan = |plan: Value| {
-        let trials = plan["validations"].as_array().unwrap().clone();
-        trials.iter().filter(|of| of["failure"] == "" && of["contended"] != true).count()
-    };
-    shown.map(of_plan).sum()
+    let trials: Vec<Value> = shown
+        .flat_map(|plan| plan["validations"].as_array().unwrap().clone())
+        .filter(|of| of["failure"] == "")
+        .collect();
+    let disturbed = trials.iter().filter(|of| of["contended"] == true).count();
+    (trials.len() - disturbed, disturbed)
 }
 
-fn errors_are_listed(planner: &Planner, pairs: usize, timed: usize) {
+fn errors_are_listed(planner: &Planner, pairs: usize, (timed, disturbed): (usize, usize)) {
     let listed = json(planner, &["plan", "errors"]);
+    assert_eq!(listed["contendedTrials"].as_u64(), Some(disturbed as u64), "{listed}");
     let errors = listed["errors"].as_array().unwrap();
     let of = |quantity: &str| {
         let mut rows = errors.iter().filter(|row| row["quantity"] == quantity);

@@ -3,7 +3,7 @@
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::plan::objective::Launcher;
 
-use crate::exported::RankPlace;
+use crate::exported::{Export, RankPlace};
 
 /// Nodes that are named at most.
 const MOST_NAMED: usize = 4;
@@ -36,20 +36,35 @@ pub(crate) fn placed_by_binding(warnings: &[String]) -> Vec<String> {
     warnings.iter().filter(|warning| !warning.starts_with(BEGIN)).cloned().collect()
 }
 
+/// An export that is started by hand: where each node's ranks are on the same devices, its environment has these in sight, in the
+/// order of the ranks. DeepSpeed overwrites that, and an environment is that of all nodes, so others are left with the warning.
+pub(crate) fn in_sight(mut export: Export) -> Export {
+    let Some(at) = export.warnings.iter().position(|warning| warning.starts_with(BEGIN)) else {
+        return export;
+    };
+    let nodes = nodes(&export.ranks);
+    let Some((_, devices)) = nodes.first().filter(|(_, first)| nodes.iter().all(|(_, of)| of == first))
+    else {
+        return export;
+    };
+    if export.target.launcher == Launcher::Deepspeed {
+        return export;
+    }
+    let devices = listed(devices);
+    // Indices are those of NVML, which counts by bus.
+    let variables = [("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()), ("CUDA_VISIBLE_DEVICES", devices)];
+    export.environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+    export.warnings[at] = format!(
+        "{BEGIN}, which is the device of the local rank's number: the environment has its devices in sight in their order{BY_ITSELF}"
+    );
+    export
+}
+
 /// Says with which devices in sight each node starts its ranks: launchers put local rank n on the n-th one, and a plan's seconds
 /// are those of the links between the devices that it names. None where that is so anyway, or where the
 /// plan names no devices.
 pub(crate) fn warning(launcher: Launcher, ranks: &[RankPlace]) -> Option<String> {
-    let mut nodes: Vec<Node<'_>> = Vec::new();
-    for device in ranks.iter().filter_map(|place| place.device.as_ref()) {
-        if device.node.is_empty() || device.kind == CPU_KIND {
-            continue;
-        }
-        match nodes.iter_mut().find(|(node, _)| *node == device.node) {
-            Some((_, devices)) => devices.push(device.index),
-            None => nodes.push((&device.node, vec![device.index])),
-        }
-    }
+    let nodes = nodes(ranks);
     let others: Vec<&Node<'_>> =
         nodes.iter().filter(|(_, devices)| !devices.iter().copied().eq(0..devices.len() as u32)).collect();
     if others.is_empty() {
@@ -61,12 +76,27 @@ pub(crate) fn warning(launcher: Launcher, ranks: &[RankPlace]) -> Option<String>
         }
         Launcher::Deepspeed => format!(
             "deepspeed sets CUDA_VISIBLE_DEVICES itself and sorts what --include names, so start train.py with torchrun in its place \
-             and set {}",
+             and set CUDA_DEVICE_ORDER=PCI_BUS_ID and {}",
             visible(&others)
         ),
-        _ => format!("set {}", visible(&others)),
+        _ => format!("set CUDA_DEVICE_ORDER=PCI_BUS_ID and {}", visible(&others)),
     };
     Some(format!("{BEGIN}, which is the device of the local rank's number: {what}{BY_ITSELF}"))
+}
+
+/// GPUs of each node that a plan names, in the order of its ranks.
+fn nodes(ranks: &[RankPlace]) -> Vec<Node<'_>> {
+    let mut nodes: Vec<Node<'_>> = Vec::new();
+    for device in ranks.iter().filter_map(|place| place.device.as_ref()) {
+        if device.node.is_empty() || device.kind == CPU_KIND {
+            continue;
+        }
+        match nodes.iter_mut().find(|(node, _)| *node == device.node) {
+            Some((_, devices)) => devices.push(device.index),
+            None => nodes.push((&device.node, vec![device.index])),
+        }
+    }
+    nodes
 }
 
 /// What torchrun and its like are to find on each of these nodes.
@@ -164,7 +194,7 @@ mod tests {
     #[test]
     fn torchgpipe_is_told_which_devices_are_in_sight() {
         let told = warning(Launcher::Torchgpipe, &ranks(&[("a", 2, "V100"), ("a", 0, "V100")])).unwrap();
-        assert!(told.contains("set CUDA_VISIBLE_DEVICES=2,0 on a;"), "{told}");
+        assert!(told.contains("and CUDA_VISIBLE_DEVICES=2,0 on a;"), "{told}");
     }
 
     /// Its launcher overwrites the variable with slots, which it sorts.
@@ -177,7 +207,7 @@ mod tests {
         assert!(two.contains("tell deepspeed --include=a:0,1@b:2,3;"), "{two}");
         let mapped = told(&[("a", 0, "V100"), ("a", 2, "V100"), ("a", 1, "V100")]);
         assert!(
-            mapped.contains("with torchrun in its place and set CUDA_VISIBLE_DEVICES=0,2,1 on a;"),
+            mapped.contains("with torchrun in its place and set CUDA_DEVICE_ORDER=PCI_BUS_ID and CUDA_VISIBLE_DEVICES=0,2,1 on a;"),
             "{mapped}"
         );
         let in_order = [("a", 0, "V100"), ("a", 1, "V100"), ("b", 0, "V100"), ("b", 1, "V100")];

@@ -103,9 +103,10 @@ struct MeasuredObservationRow {
 }
 
 impl MeasuredRow {
-    fn with(self, measured: Measured, copied: Vec<CopiedStage>) -> MeasuredPlan {
+    fn with(self, measured: Measured) -> MeasuredPlan {
         let Self { plan, content, device_kind, source, create_time } = self;
-        MeasuredPlan { plan, content, device_kind, source, measured, copied, time: create_time.0 }
+        let (copied, contended, time) = (Vec::new(), false, create_time.0);
+        MeasuredPlan { plan, content, device_kind, source, measured, copied, contended, time }
     }
 }
 
@@ -132,13 +133,13 @@ impl Store {
             sqlx::query_as(MEASURED_OBSERVATIONS).bind(i64::from(most)).fetch_all(&self.pool).await?;
         let mut measured = Vec::with_capacity(trials.len() + observations.len());
         for MeasuredTrialRow { of, figures, copied } in trials {
-            let is_contended = figures.contended;
+            let contended = figures.contended;
             let Some(mut figures) = figures.measured()? else { continue };
-            figures.iteration_seconds = figures.iteration_seconds.filter(|_| !is_contended);
-            measured.push(of.with(figures, copied));
+            figures.iteration_seconds = figures.iteration_seconds.filter(|_| !contended);
+            measured.push(MeasuredPlan { copied, contended, ..of.with(figures) });
         }
         let observations = observations.into_iter();
-        measured.extend(observations.map(|row| row.of.with(row.observation.measured, Vec::new())));
+        measured.extend(observations.map(|row| row.of.with(row.observation.measured)));
         Ok(measured)
     }
 }

@@ -89,6 +89,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let (annotations, warning) = annotations(wrapping.settings(), &pods, &sets)?;
+    let is_waited_for = !wrapping.settings().queue.is_empty() || annotations.is_empty();
     let workload = Workload { wrapping, export: &export, pods, annotations };
     let mut files = export.files.clone();
     files.push(start::file(&workload, &(kind.rendezvous)(&workload), kind.ends)?);
@@ -128,6 +129,11 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
             "Kueue admits workloads of {USUAL_SETS} sets of pods, and of up to {MAX_SETS} in newer releases: these are {}",
             sets.len()
         ));
+    }
+    if !is_waited_for {
+        let why = "levels of a topology are read by Kueue, and no queue is named: without one nobody reads them, unless the namespace has a \
+                   queue by default";
+        warnings.push(why.to_owned());
     }
     warnings.extend(devices(&workload)?);
     warnings.push(

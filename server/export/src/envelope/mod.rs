@@ -22,6 +22,7 @@ use loadmaster_proto::wire::v1;
 
 use crate::exported::Export;
 use crate::launcher::exporters;
+use crate::local_order::in_sight;
 use crate::question::Refused;
 use crate::refusal::Refusal;
 
@@ -83,7 +84,7 @@ pub fn envelopes(launcher: Launcher) -> impl Iterator<Item = Envelope> {
 pub fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Box<Refusal>> {
     let target = export.target;
     let wrapped = match wrapping.envelope() {
-        Envelope::Torchrun => Ok(export),
+        Envelope::Torchrun => Ok(in_sight(export)),
         Envelope::Ray => ray::wrap(export, wrapping),
         Envelope::Jobset => kubernetes::wrap(export, wrapping, &jobset::KIND),
         Envelope::Trainjob => kubernetes::wrap(export, wrapping, &trainjob::KIND),

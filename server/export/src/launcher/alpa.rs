@@ -71,6 +71,9 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
 Mark the end of each of the plan's layers with alpa.mark_pipeline_boundary(), and train with
 
     @alpa.parallelize(method=loadmaster_plan.method())
+
+on batches of {samples} samples: {count} micro-batches of {micro}. The plan's bytes are those of {precision}, which is your program's to
+choose.
 """
 
 import alpa
@@ -97,6 +100,9 @@ def method() -> alpa.PipeshardParallel:
 "#,
         head = question.head_line(),
         count = question.plan.training.micro_batches,
+        micro = question.plan.training.micro_batch_size,
+        samples = question.samples(),
+        precision = question.plan.training.precision,
     );
     let warnings = vec![
         "no code of Alpa has read this file: it follows its documentation of 0.2, whose jaxlib is no longer published".to_owned(),

@@ -5,6 +5,7 @@ mod enveloped;
 mod envelopes;
 mod golden;
 mod hosts;
+mod in_sight;
 mod kinds;
 mod memory;
 mod proofs;

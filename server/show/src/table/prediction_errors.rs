@@ -21,7 +21,7 @@ impl Show for ListPredictionErrorsResponse {
     }
 
     fn table(&self, look: Look) -> String {
-        list(&self.errors, look) + &behind(&self.pairs, look)
+        list(&self.errors, look) + &left_out(self.contended_trials) + &behind(&self.pairs, look)
     }
 }
 
@@ -51,6 +51,19 @@ fn list(errors: &[PredictionErrors], look: Look) -> String {
         text.push_str(&format!("{}: {}\n", plain(&correction.version), plain(&correction.explanation)));
     }
     text
+}
+
+/// Which trials have no seconds among the pairs.
+pub fn left_out(contended_trials: i32) -> String {
+    let (whose, devices) = match contended_trials {
+        i32::MIN..=0 => return String::new(),
+        1 => ("1 trial".to_owned(), "its"),
+        many => (format!("{many} trials"), "their"),
+    };
+    format!(
+        "the seconds of {whose} are left out: other programs used {devices} devices, too; \
+         `loadmaster plan validate` on quiet ones is learnt from\n"
+    )
 }
 
 /// A row for each.
@@ -281,8 +294,28 @@ mod tests {
              7f3c  iteration seconds        300.0 ms       0 s          -  cpu          component/1  runs/01      -\n"
         );
         let answer =
-            ListPredictionErrorsResponse { errors: vec![PredictionErrors::default()], pairs: vec![] };
+            ListPredictionErrorsResponse { errors: vec![PredictionErrors::default()], ..Default::default() };
         assert!(!answer.table(Look::PLAIN).contains("measured in"), "nobody asked for them");
+    }
+
+    /// What was measured beside other programs is no pair of seconds, which is said also where there is no other.
+    #[test]
+    fn seconds_that_are_left_out_are_counted() {
+        let told = |errors: &[PredictionErrors], contended_trials| {
+            let errors = errors.to_vec();
+            ListPredictionErrorsResponse { errors, contended_trials, ..Default::default() }.table(Look::PLAIN)
+        };
+        let some = [PredictionErrors::default()];
+        for errors in [&[][..], &some] {
+            assert!(
+                told(errors, 1)
+                    .contains("\nthe seconds of 1 trial are left out: other programs used its devices")
+            );
+            assert!(
+                told(errors, 7).contains("\nthe seconds of 7 trials are left out: other programs used their")
+            );
+            assert!(!told(errors, 0).contains("left out"));
+        }
     }
 
     fn of_copies(quantity: Quantity, link: MemoryPlace, errors: [f64; 4]) -> PredictionErrors {

@@ -37,11 +37,10 @@ impl Plans {
         let query = Query::parse(fields::PAIRS, &filter, &order_by)?;
         let measured = self.store.measured_plans(JUDGED).await?;
         blocking("judging predictions failed", move || {
-            let all: Vec<(&MeasuredPlan, Pair)> = measured
-                .iter()
-                .filter(|of| kind.is_empty() || of.device_kind == kind)
-                .flat_map(|of| pairs_of(of).into_iter().map(move |pair| (of, pair)))
-                .collect();
+            let of_kind = || measured.iter().filter(|of| kind.is_empty() || of.device_kind == kind);
+            let contended_trials = number(of_kind().filter(|of| of.contended).count());
+            let all: Vec<(&MeasuredPlan, Pair)> =
+                of_kind().flat_map(|of| pairs_of(of).into_iter().map(move |pair| (of, pair))).collect();
             let corrections = Corrections::of(&all.iter().map(|(_, pair)| pair.clone()).collect::<Vec<_>>());
             let fits = |(of, pair): &(&MeasuredPlan, Pair)| {
                 query.condition.as_ref().is_none_or(|asked| asked.holds(&|field, _| value(field, of, pair)))
@@ -62,7 +61,7 @@ impl Plans {
             }
             let asked = query.sorted(asked, |(of, pair), field| value(field, of, pair));
             let pairs = asked.iter().take(told).map(|((of, pair), _)| pair_message(of, pair)).collect();
-            Ok::<_, ApiError>(v1::ListPredictionErrorsResponse { errors, pairs })
+            Ok::<_, ApiError>(v1::ListPredictionErrorsResponse { errors, pairs, contended_trials })
         })
         .await
     }

@@ -83,6 +83,8 @@ pub struct MeasuredPlan {
     pub measured: Measured,
     /// What its stages copied; empty of plans that copy nothing, and of what users report.
     pub copied: Vec<CopiedStage>,
+    /// Others used its devices, so that its seconds are left out.
+    pub contended: bool,
     /// When that was.
     pub time: Timestamp,
 }

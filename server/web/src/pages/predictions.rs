@@ -67,6 +67,8 @@ fn sections(answer: &v1::ListPredictionErrorsResponse, filter: &str) -> Vec<Sect
     };
     let mut sections = vec![Section::rows("errors", "By kind of device, predictor and quantity", rows, none)];
     if answer.errors.is_empty() {
+        let untold = table::prediction_errors::left_out(answer.contended_trials);
+        sections.extend((!untold.is_empty()).then(|| Section::text("learnt", "What was learnt", &untold)));
         return sections;
     }
     sections.push(Section::text("learnt", "What was learnt", &learnt(answer)));
@@ -96,8 +98,7 @@ fn sections(answer: &v1::ListPredictionErrorsResponse, filter: &str) -> Vec<Sect
 
 /// The notes below the command line's table; the pairs are drawn.
 fn learnt(answer: &v1::ListPredictionErrorsResponse) -> String {
-    let without_pairs =
-        v1::ListPredictionErrorsResponse { errors: answer.errors.clone(), ..Default::default() };
+    let without_pairs = v1::ListPredictionErrorsResponse { pairs: Vec::new(), ..answer.clone() };
     let table = without_pairs.table(LOOK);
     let notes = table.lines().skip_while(|line| !line.starts_with("error:"));
     notes.map(|line| format!("{line}\n")).collect()
@@ -128,7 +129,11 @@ mod tests {
             ..PredictionPair::default()
         };
         let errors = vec![v1::PredictionErrors { device_kind: "cpu".to_owned(), ..Default::default() }];
-        let answer = v1::ListPredictionErrorsResponse { errors, pairs: (0..2_000).map(pair).collect() };
+        let answer = v1::ListPredictionErrorsResponse {
+            errors,
+            pairs: (0..2_000).map(pair).collect(),
+            contended_trials: 0,
+        };
         let (page, filter) = (Page::live("Prediction error", "runs"), String::new());
         let page =
             ErrorsPage { page, filter, fault: None, sections: sections(&answer, "") }.render().unwrap();

@@ -1,5 +1,6 @@
 //! `loadmaster slurm bind`: who is which rank on the nodes that a job got.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
@@ -79,7 +80,11 @@ impl BindJob {
         let first = ranks.first().map_or("", |rank| rank.node.as_str());
         let address = address(&output("scontrol", &["-o", "show", "node", first])?, first);
         let port = self.port.unwrap_or_else(|| port_of(job));
-        let environment = export.environment.into_iter().collect();
+        let mut environment: BTreeMap<String, String> = export.environment.into_iter().collect();
+        // Slurm numbers what it gives to a step anew: each task tells its devices.
+        for name in ["CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"] {
+            environment.remove(name);
+        }
         let binding = JobBinding::new((plan, bound.name.clone()), (address, port), environment, ranks);
         let path = self.file.path(&variables)?;
         binding.write(&path)?;

@@ -24,6 +24,9 @@ pub enum CutUnit {
     /// Only between transformer blocks; what comes before the first one is on its own or with it, and likewise
     /// what comes after the last one.
     Block,
+    /// Only between two transformer blocks, of which every stage has one or more: what comes before the first one is with it, and
+    /// what comes after the last one.
+    BetweenBlocks,
     /// Nowhere: it trains the whole model on every device.
     Nowhere,
 }
@@ -163,6 +166,7 @@ const TABLE: [Rules; 14] = [
         recomputing: Recomputing::AnyBlocks,
         policies: LAYERS,
         shape: PlanShape::EqualDevices,
+        cut: CutUnit::BetweenBlocks,
         schedules: BOTH,
         recompute_per_stage: true,
         note: "",
@@ -371,6 +375,11 @@ impl Rules {
                 self.launcher
             ));
         };
+        if self.cut == CutUnit::BetweenBlocks {
+            cuts.keep_together(0..=first);
+            cuts.keep_together(last..=count - 1);
+            return Ok(());
+        }
         // Blocks themselves are single layers; only what is around them could be cut.
         if let Some(before) = first.checked_sub(1) {
             cuts.keep_together(0..=before);
@@ -431,6 +440,21 @@ mod tests {
         let after: Vec<&str> = (0..names.len() - 1).filter(|&l| cuts.may_end(l)).map(|l| names[l]).collect();
         assert_eq!(after, names[..names.len() - 2], "{names:?}");
         assert!(!cuts.may_end(names.len() - 2), "the last norm stays with the head");
+    }
+
+    /// Every stage of Galvatron's has a block, whose neighbours at the ends stay with it.
+    #[test]
+    fn galvatron_has_a_block_in_every_stage() {
+        let model = Zoo::Gpt2(Gpt2 { blocks: 4, ..Gpt2::default() }).build().unwrap();
+        let mut cuts = Cuts::anywhere(model.layers().len());
+        Rules::of(Launcher::Galvatron).restrict(&mut cuts, Some(&model)).unwrap();
+        let blocks = |range: std::ops::Range<usize>| {
+            model.layers()[range].iter().filter(|layer| super::is_block(&layer.kind)).count()
+        };
+        let ends: Vec<usize> = (0..model.layers().len()).filter(|&layer| cuts.may_end(layer)).collect();
+        let starts = std::iter::once(0).chain(ends.iter().map(|end| end + 1));
+        let stages: Vec<usize> = starts.zip(&ends).map(|(start, &end)| blocks(start..end + 1)).collect();
+        assert_eq!(stages, [1, 1, 1, 1], "cut wherever it may be: {ends:?}");
     }
 
     /// A launcher that cannot run the model at all says so, and what to do.

@@ -1635,6 +1635,11 @@ class ListPredictionErrorsResponse(google.protobuf.message.Message):
 
     ERRORS_FIELD_NUMBER: builtins.int
     PAIRS_FIELD_NUMBER: builtins.int
+    CONTENDED_TRIALS_FIELD_NUMBER: builtins.int
+    contended_trials: builtins.int
+    """Trials on that kind of device whose seconds make no pair: others used their devices (`Environment.contended`), so nothing is
+    learnt from them. Whatever the filter.
+    """
     @property
     def errors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.observation_pb2.PredictionErrors]:
         """By kind of device, predictor and quantity. Corrections are what all pairs teach, whatever the filter."""
@@ -1648,7 +1653,8 @@ class ListPredictionErrorsResponse(google.protobuf.message.Message):
         *,
         errors: collections.abc.Iterable[loadmaster._wire.v1.observation_pb2.PredictionErrors] | None = ...,
         pairs: collections.abc.Iterable[loadmaster._wire.v1.observation_pb2.PredictionPair] | None = ...,
+        contended_trials: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["errors", b"errors", "pairs", b"pairs"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["contended_trials", b"contended_trials", "errors", b"errors", "pairs", b"pairs"]) -> None: ...
 
 global___ListPredictionErrorsResponse = ListPredictionErrorsResponse

@@ -3,6 +3,9 @@
 Mark the end of each of the plan's layers with alpa.mark_pipeline_boundary(), and train with
 
     @alpa.parallelize(method=loadmaster_plan.method())
+
+on batches of 64 samples: 8 micro-batches of 8. The plan's bytes are those of bf16 with fp32 gradients, which is your program's to
+choose.
 """
 
 import alpa

@@ -1,0 +1,84 @@
+//! Which devices the processes of an export have in sight, in which order.
+
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_samples::CutTransformer;
+
+use super::case;
+use crate::{Envelope, EnvelopeSettings, Export, ExportQuestion, Target, Variant, Wrapping, export, wrap};
+
+/// Two stages of two devices each, with their nodes and indices.
+fn wrapped(launcher: Launcher, envelope: Envelope, devices: [(&str, u32); 4]) -> Export {
+    let case = CutTransformer { devices_per_node: 4, ..case(vec![2, 2], 1.into(), 2.into()) };
+    let (mut plan, model) = (case.plan(), case.model());
+    let placed = plan.stages.iter_mut().flat_map(|stage| &mut stage.devices);
+    for (device, (node, index)) in placed.zip(devices) {
+        (device.node, device.index) = (node.to_owned(), index);
+    }
+    let name = PlanName::from_id("some").unwrap();
+    let target = Target::of(launcher, "").unwrap();
+    let question = ExportQuestion {
+        name: &name,
+        plan: &plan,
+        model: Some(&model),
+        target,
+        named: None,
+        variant: Variant::Usual,
+    };
+    let image = if envelope.is_kubernetes() { "train:1" } else { "" };
+    let settings = EnvelopeSettings { image: image.to_owned(), ..EnvelopeSettings::default() };
+    wrap(export(&question).unwrap(), &Wrapping::of(envelope, &name, settings).unwrap()).unwrap()
+}
+
+fn in_sight(export: &Export) -> Option<&str> {
+    let order = export.environment.get("CUDA_DEVICE_ORDER").map(String::as_str);
+    let devices = export.environment.get("CUDA_VISIBLE_DEVICES").map(String::as_str);
+    assert_eq!(order, devices.map(|_| "PCI_BUS_ID"), "indices are those of the bus");
+    devices
+}
+
+fn told(export: &Export) -> Option<&str> {
+    export.warnings.iter().map(String::as_str).find(|warning| warning.contains("other devices than"))
+}
+
+/// What is started by hand finds the plan's devices in the order of its ranks, on every node.
+#[test]
+fn the_environment_has_the_devices_of_the_plan() {
+    let by_hand = |launcher, devices| wrapped(launcher, Envelope::Torchrun, devices);
+    let mapped = [("a", 0), ("a", 2), ("a", 1), ("a", 3)];
+    for launcher in [Launcher::Megatron, Launcher::TorchPipelining, Launcher::Other] {
+        let one = by_hand(launcher, mapped);
+        let told = told(&one).unwrap();
+        assert_eq!(in_sight(&one), Some("0,2,1,3"), "{launcher}");
+        assert!(told.contains("the environment has its devices") && !told.contains("CUDA_"), "{told}");
+        let two = by_hand(launcher, [("a", 6), ("a", 5), ("b", 6), ("b", 5)]);
+        assert_eq!(in_sight(&two), Some("6,5"), "{launcher}");
+    }
+    let in_order = by_hand(Launcher::Megatron, [("a", 0), ("a", 1), ("a", 2), ("a", 3)]);
+    assert_eq!((in_sight(&in_order), told(&in_order)), (None, None));
+}
+
+/// Nodes whose devices differ have no environment in common, and DeepSpeed makes its own: whoever starts them is told.
+#[test]
+fn what_no_environment_says_is_told() {
+    let unlike = wrapped(Launcher::Megatron, Envelope::Torchrun, [("a", 1), ("a", 0), ("b", 0), ("b", 1)]);
+    assert_eq!(in_sight(&unlike), None);
+    let why = told(&unlike).unwrap();
+    assert!(why.contains("set CUDA_DEVICE_ORDER=PCI_BUS_ID and CUDA_VISIBLE_DEVICES=1,0 on a;"), "{why}");
+    let slots = wrapped(Launcher::Deepspeed, Envelope::Torchrun, [("a", 1), ("a", 2), ("a", 4), ("a", 5)]);
+    assert_eq!(in_sight(&slots), None);
+    assert!(told(&slots).unwrap().contains("--include=localhost:1,2,4,5"), "{slots:?}");
+}
+
+/// A pod, or an actor, has the devices that it is given: a number of another node's is none of them.
+#[test]
+fn a_cluster_gives_devices_itself() {
+    let mapped = [("a", 0), ("a", 2), ("a", 1), ("a", 3)];
+    for envelope in [Envelope::Job, Envelope::Jobset, Envelope::Ray] {
+        let made = wrapped(Launcher::TorchPipelining, envelope, mapped);
+        assert_eq!(in_sight(&made), None, "{envelope}");
+        let written = |text: &str| made.files.iter().any(|file| file.contents.contains(text));
+        assert!(!written("0,2,1,3"), "{envelope}: {:?}", made.files);
+        assert!(told(&made).unwrap().contains("the devices that are free there"), "{envelope}");
+    }
+}

@@ -231,12 +231,27 @@ def test_keywords_become_a_request() -> None:
         ({"profile": "plans/x"}, ValueError, "profile: .*profiles/ID"),
         ({"host_memory_bytes": "much"}, ValueError, "host_memory_bytes: .*2GiB"),
         ({"other_profiles": "h100"}, TypeError, "other_profiles: give a list"),
-        ({"micro_batches": "four"}, TypeError, "micro_batches"),
+        ({"micro_batches": "four"}, TypeError, "micro_batches: give a number, not 'four'"),
+        ({"brief": "yes"}, TypeError, "brief: give True or False, not 'yes'"),
+        ({"cluster": 5}, TypeError, "cluster: give a text, not 5"),
+        ({"devices": 7}, TypeError, "devices: give a list, not 7"),
+        ({"other_profiles": [3]}, TypeError, "other_profiles: give a text, not 3"),
     ],
 )
 def test_what_cannot_be_meant_names_the_field(options: dict[str, object], kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         fill(plan_pb2.RecommendPlanRequest(), options)
+
+
+def test_things_that_are_nothing_known_are_named() -> None:
+    with loadmaster.Client("127.0.0.1:1", timeout=1) as client:
+        for ask in (client.recommend, client.predict):
+            with pytest.raises(TypeError, match="^profile: give profiles/ID, .*, not 7$"):
+                ask(7)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"^model: give models/ID, .*, not 4$"):
+            client.profile(4)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="^give a text, plans/ID or the ID alone, not 7$"):
+            client.plan(7)  # type: ignore[arg-type]
 
 
 def status(code: int, *details: object) -> status_pb2.Status:

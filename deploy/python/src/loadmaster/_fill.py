@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -29,8 +29,10 @@ TEXTS = {"DeviceGroup": _notation.devices, "Partitioning": _notation.partitionin
 def name(collection: str, said: str) -> str:
     """The full name from a full name or from an id alone.
 
-    Raises ValueError where it is neither.
+    Raises ValueError where it is neither, TypeError where it is no text.
     """
+    if not isinstance(said, str):
+        raise TypeError(f"give a text, {collection}/ID or the ID alone, not {said!r}")
     bare = said.removeprefix(f"{collection}/")
     if not re.fullmatch(r"[a-z0-9-]{1,63}", bare):
         raise ValueError(f"{said!r}: write {collection}/ID or the ID alone; an id is 1 to 63 of a-z, 0-9 and '-'")
@@ -68,8 +70,8 @@ def _set(message: Message, field: Any, value: Any, where: str) -> None:
     elif _repeated(field):
         if isinstance(value, str) and kind is not None and kind.name in TEXTS:
             value = TEXTS[kind.name](value)
-        elif isinstance(value, (str, Mapping)):
-            raise TypeError("give a list")
+        elif isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
+            raise TypeError(f"give a list, not {value!r}")
         target = getattr(message, field.name)
         for one in value:
             if kind is not None:
@@ -106,9 +108,13 @@ def _merge(target: Message, value: Any, where: str) -> None:
 def _scalar(field: Any, value: Any) -> Any:
     if field.enum_type is not None:
         return number(field.enum_type, value)
+    if field.cpp_type == field.CPPTYPE_STRING:
+        if not isinstance(value, str):
+            raise TypeError(f"give a text, not {value!r}")
+        collection = COLLECTIONS.get(field.name)
+        return name(collection, value) if collection and value else value
     if not isinstance(value, str):
         return value
     if field.cpp_type == field.CPPTYPE_INT64 and field.name.endswith("_bytes"):
         return _notation.bytes_of(value)
-    collection = COLLECTIONS.get(field.name)
-    return name(collection, value) if collection and value else value
+    raise TypeError(f"give {'True or False' if field.cpp_type == field.CPPTYPE_BOOL else 'a number'}, not {value!r}")

@@ -99,6 +99,8 @@ def _profile(profile: ProfileLike | None) -> dict[str, Any]:
         return {"profile": profile}
     if isinstance(profile, os.PathLike):
         return {"profile_document": Path(profile).read_text(encoding="utf-8")}
+    if not isinstance(getattr(profile, "name", None), str):
+        raise TypeError(f"profile: give profiles/ID, the ID alone, a profile or the path of its document, not {profile!r}")
     return {"profile": profile.name}
 
 
@@ -121,6 +123,10 @@ def _model(model: ModelLike) -> dict[str, Any]:
         return {"source": {"zoo": model}}
     if isinstance(model, model_pb2.ModelSource):
         return {"source": model}
+    if not hasattr(model, "to_json_string"):
+        raise TypeError(
+            f"model: give models/ID, a family, fields of one, the path of a config.json or a configuration, not {model!r}"
+        )
     return {"source": {"hugging_face": {"config": model.to_json_string()}}}
 
 

@@ -209,22 +209,38 @@ fn full_address(typed: &str) -> Result<String, Failure> {
         let why = "--address or LOADMASTER_ADDRESS is empty: write HOST, HOST:PORT or a URL";
         return Err(Failure::Usage(why.to_owned()));
     }
-    if address.starts_with("https://") {
-        return Err(Failure::Usage(format!("--address {address}: TLS is not supported, use http://")));
+    let refused = |why: String| Err(Failure::Usage(format!("--address {address}: {why}")));
+    match address.split_once("://") {
+        Some(("https", _)) => return refused("TLS is not supported, use http://".to_owned()),
+        Some((scheme, _)) if scheme != "http" => {
+            return refused(format!("{scheme}:// is not known, only http://, which may be left out"));
+        }
+        _ => {}
     }
     let url = address::url(address);
-    if let Some(port) = port(&url).filter(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
-        return Err(Failure::Usage(format!("--address {address}: {port:?} is no port, which is 1 to 65535")));
+    let (place, path) = parts(&url);
+    if place.is_empty() || place.starts_with(':') || place.contains(['@', '?', '#']) {
+        return refused("names no host: write HOST, HOST:PORT or http://HOST:PORT".to_owned());
+    }
+    if !["", "/"].contains(&path) {
+        return refused(format!("a planner has no path, leave out {path:?}"));
+    }
+    if let Some(port) = port(place).filter(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return refused(format!("{port:?} is no port, which is 1 to 65535"));
     }
     Ok(url)
 }
 
-/// What stands for a port in a URL.
-fn port(url: &str) -> Option<&str> {
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
+/// Host and port of a URL, and what is behind them.
+fn parts(url: &str) -> (&str, &str) {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split_at(rest.find('/').unwrap_or(rest.len()))
+}
+
+/// What stands for a port behind a host.
+fn port(place: &str) -> Option<&str> {
     // The colons of an address of version 6 stand in brackets.
-    let (_, port) = authority.rsplit(']').next()?.rsplit_once(':')?;
+    let (_, port) = place.rsplit(']').next()?.rsplit_once(':')?;
     Some(port)
 }
 
@@ -283,7 +299,19 @@ mod tests {
             let beginning = format!("--address {typed}: {port:?} is no port");
             assert!(told(typed).starts_with(&beginning), "{}", told(typed));
         }
-        for right in ["[::1]", "[::1]:1", "node1:65535/path:70000", "http://node1/"] {
+        for (typed, why) in [
+            ("ftp://node1", "ftp:// is not known, only http://"),
+            ("unix:///run/planner", "unix:// is not known"),
+            ("node1:7433/path", "a planner has no path, leave out \"/path\""),
+            ("http://me@node1", "names no host"),
+            ("http://:7433", "names no host"),
+            ("http:///path", "names no host"),
+            ("node1?x", "names no host"),
+        ] {
+            let beginning = format!("--address {typed}: {why}");
+            assert!(told(typed).starts_with(&beginning), "{}", told(typed));
+        }
+        for right in ["[::1]", "[::1]:1", "node1:65535", "http://node1/"] {
             assert!(full_address(right).is_ok(), "{right}");
         }
     }

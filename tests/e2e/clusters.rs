@@ -235,6 +235,29 @@ async fn a_retried_call_creates_nothing_new() {
     let other = client.create_cluster(request(&example.replace("400Gb/s", "200Gb/s"))).await.unwrap_err();
     assert_eq!(other.code(), Code::InvalidArgument);
     assert_eq!(other.get_details_bad_request().unwrap().field_violations[0].field, "request_id");
+    // Labels are in no order, and each call writes them in its own.
+    let described = |labels: i32| {
+        let device = v1::ClusterDevice { kind: "gpu".to_owned(), ..Default::default() };
+        let node = v1::ClusterNode {
+            name: "node".to_owned(),
+            labels: (0..labels).map(|label| (format!("label{label}"), "a".to_owned())).collect(),
+            devices: vec![device],
+            link: Some(v1::LinkSpeed { bytes_per_second: 1e11, ..Default::default() }),
+            ..Default::default()
+        };
+        let kind = v1::DeviceKind { name: "gpu".to_owned(), memory_bytes: 1 << 30, ..Default::default() };
+        let cluster = v1::Cluster { kinds: vec![kind], nodes: vec![node], ..Default::default() };
+        v1::CreateClusterRequest {
+            subject: Some(Subject::Cluster(cluster)),
+            request_id: "7f3c0a52-0000-4000-8000-000000000002".to_owned(),
+            ..Default::default()
+        }
+    };
+    let first = client.create_cluster(described(16)).await.unwrap().into_inner();
+    for _ in 0..4 {
+        assert_eq!(client.create_cluster(described(16)).await.unwrap().into_inner(), first);
+    }
+    assert_eq!(client.create_cluster(described(15)).await.unwrap_err().code(), Code::InvalidArgument);
     let nothing = client.create_cluster(v1::CreateClusterRequest::default()).await.unwrap_err();
     assert_eq!(nothing.get_details_bad_request().unwrap().field_violations[0].field, "cluster");
 }

@@ -232,6 +232,8 @@ def test_keywords_become_a_request() -> None:
         ({"host_memory_bytes": "much"}, ValueError, "host_memory_bytes: .*2GiB"),
         ({"other_profiles": "h100"}, TypeError, "other_profiles: give a list"),
         ({"micro_batches": "four"}, TypeError, "micro_batches: give a number, not 'four'"),
+        ({"host_memory_bytes": "9" * 400 + ".5GiB"}, ValueError, "host_memory_bytes: .* is more than"),
+        ({"profile_document": "a\udcff"}, ValueError, "profile_document: .*surrogates not allowed"),
         ({"brief": "yes"}, TypeError, "brief: give True or False, not 'yes'"),
         ({"cluster": 5}, TypeError, "cluster: give a text, not 5"),
         ({"devices": 7}, TypeError, "devices: give a list, not 7"),

@@ -1,6 +1,6 @@
 //! Clusters.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::bytes::Bytes;
 use crate::cluster::{
@@ -150,15 +150,15 @@ message! {
     Domain <=> v1::ClusterDomain { level, name, parent, nodes }
 }
 
-impl FromWire<HashMap<String, String>> for BTreeMap<String, String> {
-    fn from_wire(wire: HashMap<String, String>) -> Result<Self, Invalid> {
-        Ok(wire.into_iter().collect())
+impl FromWire<Self> for BTreeMap<String, String> {
+    fn from_wire(wire: Self) -> Result<Self, Invalid> {
+        Ok(wire)
     }
 }
 
-impl ToWire<HashMap<String, String>> for BTreeMap<String, String> {
-    fn to_wire(&self) -> HashMap<String, String> {
-        self.clone().into_iter().collect()
+impl ToWire<Self> for BTreeMap<String, String> {
+    fn to_wire(&self) -> Self {
+        self.clone()
     }
 }
 

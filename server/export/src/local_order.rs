@@ -1,15 +1,22 @@
 //! Ranks on other devices of their node than launchers put them on by themselves.
 
+use std::collections::BTreeSet;
+
 use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::plan::PlacedDevice;
 use loadmaster_proto::plan::objective::Launcher;
 
+use crate::envelope::{SCRIPT, STRICT};
 use crate::exported::{Export, RankPlace};
 
 /// Nodes that are named at most.
 const MOST_NAMED: usize = 4;
 
 /// A node with the devices of its ranks, in order.
-type Node<'a> = (&'a str, Vec<u32>);
+type Node<'a> = (&'a str, Vec<&'a PlacedDevice>);
+
+/// Numbers of devices are those of the driver, which counts by bus.
+const ORDER: &str = "PCI_BUS_ID";
 
 /// What follows where the launcher is started by hand.
 const BY_ITSELF: &str = "; `loadmaster slurm exec` does so by itself";
@@ -36,50 +43,67 @@ pub(crate) fn placed_by_binding(warnings: &[String]) -> Vec<String> {
     warnings.iter().filter(|warning| !warning.starts_with(BEGIN)).cloned().collect()
 }
 
-/// An export that is started by hand: where each node's ranks are on the same devices, its environment has these in sight, in the
-/// order of the ranks. DeepSpeed overwrites that, and an environment is that of all nodes, so others are left with the warning.
+/// An export that is started by hand: where each node's ranks are on the same devices, its environment and its script have these in
+/// sight, in the order of the ranks. DeepSpeed overwrites that, Alpa's processes are started earlier than its program, and an
+/// environment is that of all nodes: others are left with the warning.
 pub(crate) fn in_sight(mut export: Export) -> Export {
     let Some(at) = export.warnings.iter().position(|warning| warning.starts_with(BEGIN)) else {
         return export;
     };
-    let nodes = nodes(&export.ranks);
-    let Some((_, devices)) = nodes.first().filter(|(_, first)| nodes.iter().all(|(_, of)| of == first))
-    else {
-        return export;
-    };
-    if export.target.launcher == Launcher::Deepspeed {
+    if export.runs_once || export.target.launcher == Launcher::Deepspeed {
         return export;
     }
-    let devices = listed(devices);
-    // Indices are those of NVML, which counts by bus.
-    let variables = [("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()), ("CUDA_VISIBLE_DEVICES", devices)];
-    export.environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
-    export.warnings[at] = format!(
-        "{BEGIN}, which is the device of the local rank's number: the environment has its devices in sight in their order{BY_ITSELF}"
+    let nodes = nodes(&export.ranks);
+    let devices = match &nodes[..] {
+        [(_, devices)] => named(devices),
+        [(_, first), others @ ..] if others.iter().all(|(_, of)| indices(of) == indices(first)) => {
+            indices(first)
+        }
+        _ => return export,
+    };
+    let exported = format!(
+        "{STRICT}# The devices of the plan in the order of its ranks, unless others are in sight.\n\
+         export CUDA_DEVICE_ORDER={ORDER} CUDA_VISIBLE_DEVICES=\"${{CUDA_VISIBLE_DEVICES-{devices}}}\"\n"
     );
+    for script in export.files.iter_mut().filter(|file| file.name == SCRIPT) {
+        script.contents = script.contents.replacen(STRICT, &exported, 1);
+    }
+    export.warnings[at] = format!(
+        "{BEGIN}, which is the device of the local rank's number: the environment has them in sight in their order, \
+         CUDA_VISIBLE_DEVICES={devices}{BY_ITSELF}"
+    );
+    let variables = [("CUDA_DEVICE_ORDER", ORDER.to_owned()), ("CUDA_VISIBLE_DEVICES", devices)];
+    export.environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     export
 }
 
 /// Says with which devices in sight each node starts its ranks: launchers put local rank n on the n-th one, and a plan's seconds
 /// are those of the links between the devices that it names. None where that is so anyway, or where the
-/// plan names no devices.
+/// plan names no devices. And no launcher puts two ranks on one GPU.
 pub(crate) fn warning(launcher: Launcher, ranks: &[RankPlace]) -> Option<String> {
     let nodes = nodes(ranks);
-    let others: Vec<&Node<'_>> =
-        nodes.iter().filter(|(_, devices)| !devices.iter().copied().eq(0..devices.len() as u32)).collect();
+    if let Some((node, _)) = nodes.iter().find(|(_, devices)| have_one_twice(devices)) {
+        return Some(format!(
+            "several ranks are on one GPU of {node}, and launchers start each on one of its own: recommend a plan for whole GPUs"
+        ));
+    }
+    let in_order =
+        |devices: &[&PlacedDevice]| devices.iter().map(|device| device.index).eq(0..devices.len() as u32);
+    let others: Vec<&Node<'_>> = nodes.iter().filter(|(_, devices)| !in_order(devices)).collect();
     if others.is_empty() {
         return None;
     }
+    let is_sorted = |devices: &[&PlacedDevice]| devices.iter().map(|device| device.index).is_sorted();
     let what = match launcher {
-        Launcher::Deepspeed if nodes.iter().all(|(_, devices)| devices.is_sorted()) => {
+        Launcher::Deepspeed if nodes.iter().all(|(_, devices)| is_sorted(devices)) => {
             format!("in place of --num_nodes and --num_gpus tell deepspeed {}", included(&nodes))
         }
         Launcher::Deepspeed => format!(
             "deepspeed sets CUDA_VISIBLE_DEVICES itself and sorts what --include names, so start train.py with torchrun in its place \
-             and set CUDA_DEVICE_ORDER=PCI_BUS_ID and {}",
+             and set CUDA_DEVICE_ORDER={ORDER} and {}",
             visible(&others)
         ),
-        _ => format!("set CUDA_DEVICE_ORDER=PCI_BUS_ID and {}", visible(&others)),
+        _ => format!("set CUDA_DEVICE_ORDER={ORDER} and {}", visible(&others)),
     };
     Some(format!("{BEGIN}, which is the device of the local rank's number: {what}{BY_ITSELF}"))
 }
@@ -92,32 +116,46 @@ fn nodes(ranks: &[RankPlace]) -> Vec<Node<'_>> {
             continue;
         }
         match nodes.iter_mut().find(|(node, _)| *node == device.node) {
-            Some((_, devices)) => devices.push(device.index),
-            None => nodes.push((&device.node, vec![device.index])),
+            Some((_, devices)) => devices.push(device),
+            None => nodes.push((&device.node, vec![device])),
         }
     }
     nodes
 }
 
+/// Whether some are shares of the same GPU.
+fn have_one_twice(devices: &[&PlacedDevice]) -> bool {
+    let uuids = || devices.iter().map(|device| device.uuid.as_str()).filter(|uuid| !uuid.is_empty());
+    uuids().collect::<BTreeSet<_>>().len() < uuids().count()
+}
+
 /// What torchrun and its like are to find on each of these nodes.
 fn visible(nodes: &[&Node<'_>]) -> String {
-    let visible = |(node, devices): &&Node<'_>| format!("CUDA_VISIBLE_DEVICES={} on {node}", listed(devices));
-    let named: Vec<String> = nodes.iter().take(MOST_NAMED).map(visible).collect();
-    named.join(", ") + &more(nodes.len())
+    let visible = |(node, devices): &&Node<'_>| format!("CUDA_VISIBLE_DEVICES={} on {node}", named(devices));
+    let told: Vec<String> = nodes.iter().take(MOST_NAMED).map(visible).collect();
+    told.join(", ") + &more(nodes.len())
 }
 
 /// DeepSpeed's flag, of all nodes: those that it does not name get no rank. A plan of one node has no hostfile, so that is `localhost`.
 fn included(nodes: &[Node<'_>]) -> String {
     let is_one = nodes.len() == 1;
     let of = |(node, devices): &Node<'_>| {
-        format!("{}:{}", if is_one { "localhost" } else { node }, listed(devices))
+        format!("{}:{}", if is_one { "localhost" } else { node }, indices(devices))
     };
-    let named: Vec<String> = nodes.iter().take(MOST_NAMED).map(of).collect();
-    format!("--include={}{}", named.join("@"), more(nodes.len()))
+    let told: Vec<String> = nodes.iter().take(MOST_NAMED).map(of).collect();
+    format!("--include={}{}", told.join("@"), more(nodes.len()))
 }
 
-fn listed(devices: &[u32]) -> String {
-    devices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+/// As CUDA names them whatever it counts by, where that is known, else by their numbers.
+fn named(devices: &[&PlacedDevice]) -> String {
+    if devices.iter().any(|device| device.uuid.is_empty()) {
+        return indices(devices);
+    }
+    devices.iter().map(|device| device.uuid.as_str()).collect::<Vec<_>>().join(",")
+}
+
+fn indices(devices: &[&PlacedDevice]) -> String {
+    devices.iter().map(|device| device.index.to_string()).collect::<Vec<_>>().join(",")
 }
 
 fn more(nodes: usize) -> String {
@@ -129,8 +167,6 @@ fn more(nodes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::plan::PlacedDevice;
-
     use super::*;
 
     fn ranks(devices: &[(&str, u32, &str)]) -> Vec<RankPlace> {

@@ -14,6 +14,9 @@ use super::records::{
 use super::states::Word;
 use super::{MAX_QUEUED_RUNS, Store};
 
+/// Refuses runs to reuse that retention took since they were found: whoever asks again finds others, or has them made.
+const REUSED_KEY: &str = "profile_runs_run_id_fkey";
+
 /// Runs and the links of a profile to its runs, in one statement with what they belong to: all or nothing
 /// without a transaction to hold. `$target` makes `target`, one row or none: the operation, its profile or
 /// plan, and the model. `$1` holds the runs, `$2` those that are reused.
@@ -130,6 +133,7 @@ impl Store {
                 Some("profiles_model_id_fkey" | "runs_model_id_fkey") => {
                     StoreError::not_found(&profile.model)
                 }
+                Some(REUSED_KEY) => StoreError::Conflict,
                 _ => error.into(),
             })?;
             name(OperationName::from_id(operation))
@@ -161,7 +165,11 @@ impl Store {
                 .bind(request.as_ref().map(|request| &request.fingerprint))
                 .fetch_one(&self.pool)
                 .await;
-            if resumed.map_err(|error| refused(error, OPERATION_KEY))? {
+            let resumed = resumed.map_err(|error| match broken_constraint(&error) {
+                Some(REUSED_KEY) => StoreError::Conflict,
+                _ => refused(error, OPERATION_KEY),
+            })?;
+            if resumed {
                 name(OperationName::from_id(operation))
             } else {
                 self.get_profile(profile).await?.check_resumable()?;

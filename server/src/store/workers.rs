@@ -242,6 +242,20 @@ impl Store {
         found.ok_or_else(|| StoreError::not_found(name))
     }
 
+    /// Workers that are connected, the newest first: at most `most`, and of these names alone if there are any.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn connected_workers(&self, names: &[WorkerName], most: u32) -> Result<Vec<WorkerRecord>> {
+        let ids: Vec<&str> = names.iter().map(WorkerName::id).collect();
+        let connected = sqlx::query_as(concat!(
+            selected!(),
+            " FROM workers WHERE state IN ('alive', 'draining') AND (cardinality($1::text[]) = 0 OR id = ANY($1))
+              ORDER BY create_time DESC, id DESC LIMIT $2"
+        ));
+        Ok(connected.bind(ids).bind(i64::from(most)).fetch_all(&self.pool).await?)
+    }
+
     /// Workers that ever connected: those that are asked for, of [`fields::WORKERS`](super::fields::WORKERS).
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use loadmaster_filter::Query;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{SoloStage, Work};
-use loadmaster_proto::name::{OperationName, ProfileName};
+use loadmaster_proto::name::{OperationName, ProfileName, RunName};
 use loadmaster_proto::training::stage::StageConfig;
 use uuid::Uuid;
 
@@ -237,6 +237,21 @@ async fn a_reused_run_serves_a_profile_in_its_own_layers() {
     let first = store.profile_measurements(&name("first")).await.unwrap();
     assert_eq!((first.len(), first[0].measurement.stage), (1, StageConfig::single(0, 3)));
     assert_eq!(store.get_profile(&name("first")).await.unwrap().reused_runs, 0);
+}
+
+/// A run that retention took behind whoever found it is looked for again, and nothing is stored.
+#[tokio::test]
+async fn a_run_to_reuse_that_is_gone_is_a_conflict() {
+    let store = store().await;
+    create(&store, "first", vec![sized("k", 4)]).await;
+    let model = model(&store).await;
+    let run = RunName::from_id("01a202df-6c3c-7261-a1a7-6b674f7f2b82").unwrap();
+    let reused = [ReusedRun { run, layer_offset: 0, held_out: false }];
+    let key = Some(RequestKey { id: Uuid::from_u128(7), fingerprint: "f".to_owned() });
+    let second = new_profile("second", &model);
+    let refused = store.create_profile(second.clone(), vec![sized("l", 4)], &reused, key.clone()).await;
+    assert!(matches!(refused, Err(StoreError::Conflict)), "{refused:?}");
+    store.create_profile(second, vec![sized("l", 4)], &[], key).await.expect("the name and the id are free");
 }
 
 /// A damaged offset must not be taken for a layer.

@@ -570,6 +570,27 @@ async fn workers_are_listed_newest_first_whatever_they_do_meanwhile() {
     assert_eq!(ids, ["c", "b", "a"]);
 }
 
+/// However many came and went since, who is connected is found, and by name whoever else is.
+#[tokio::test]
+async fn connected_workers_are_not_hidden_by_those_that_left() {
+    let store = store().await;
+    for id in ["a", "b", "c", "d"] {
+        store.upsert_worker(&odd_worker(id, "s"), LEASE).await.unwrap();
+    }
+    store.set_worker_state(&worker("b"), "s", WorkerState::Draining).await.unwrap();
+    for id in ["c", "d"] {
+        store.set_worker_state(&worker(id), "s", WorkerState::Gone).await.unwrap();
+    }
+    let found = async |names: &[&str], most| {
+        let names: Vec<WorkerName> = names.iter().map(|id| worker(id)).collect();
+        let found = store.connected_workers(&names, most).await.unwrap();
+        found.iter().map(|worker| worker.name.id().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&[], 1_000).await, ["b", "a"]);
+    assert_eq!(found(&[], 1).await, ["b"]);
+    assert_eq!(found(&["a", "d", "nobody"], 1).await, ["a"]);
+}
+
 #[tokio::test]
 async fn a_run_that_no_worker_could_ever_take_is_found() {
     let store = store().await;

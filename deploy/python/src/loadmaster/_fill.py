@@ -59,7 +59,8 @@ def fill(message: M, options: Mapping[str, Any], where: str = "") -> M:
         except (TypeError, ValueError) as error:
             # What is wrong further inside has named itself.
             said = str(error) if str(error).startswith(path) else f"{path}: {error}"
-            raise type(error)(said) from None
+            # Some kinds of ValueError are made of more than a text.
+            raise (TypeError if isinstance(error, TypeError) else ValueError)(said) from None
     return message
 
 

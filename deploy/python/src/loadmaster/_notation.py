@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from fractions import Fraction
 
 from ._wire.v1 import recommend_pb2, stage_pb2
 
@@ -20,7 +21,7 @@ def bytes_of(text: str) -> int:
     unit = UNITS.get(found[2].lower()) if found else None
     if found is None or unit is None:
         raise ValueError(f"{text!r} is not a number of bytes: write a number and a unit, for example 2GiB, 512MiB or 1048576")
-    count = int(found[1]) * unit if found[1].isdigit() else round(float(found[1]) * unit)
+    count = round(Fraction(found[1]) * unit)
     if count > LARGEST:
         raise ValueError(f"{text!r} is more than {LARGEST} bytes")
     return count

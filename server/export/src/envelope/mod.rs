@@ -27,7 +27,7 @@ use crate::question::Refused;
 use crate::refusal::Refusal;
 
 pub use settings::{EnvelopeSettings, Wrapping};
-pub(crate) use torchrun::{Flag, Torchrun, flag, nodes, switch};
+pub(crate) use torchrun::{Flag, SCRIPT, STRICT, Torchrun, flag, nodes, switch};
 
 /// What starts the processes of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

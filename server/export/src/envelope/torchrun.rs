@@ -7,6 +7,11 @@ use crate::exported::RankPlace;
 use crate::question::Refused;
 use crate::refusal::StageRefusal;
 
+/// The script that starts what torchrun runs.
+pub(crate) const SCRIPT: &str = "train.sh";
+/// Where its commands begin.
+pub(crate) const STRICT: &str = "set -euo pipefail\n";
+
 /// A flag with its values.
 pub(crate) type Flag = Vec<String>;
 
@@ -51,7 +56,7 @@ impl Torchrun {
         program: &str,
     ) -> String {
         let folder = folder.unwrap_or_default();
-        let mut script = format!("#!/usr/bin/env bash\n# {head}.\n# {about}\nset -euo pipefail\n{folder}\n");
+        let mut script = format!("#!/usr/bin/env bash\n# {head}.\n# {about}\n{STRICT}{folder}\n");
         if self.nodes.0 > 1 {
             script.push_str(
                 "# Run it on every node. torchrun reads both variables.\n\

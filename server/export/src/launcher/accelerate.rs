@@ -224,7 +224,8 @@ def accelerator(**settings: Any) -> Accelerator:
     /// Megatron's, or of replicas nothing besides, unless they cast for computing: nobody counts what a cast leaves.
     fn held(&self) -> Option<Held> {
         if !self.is_replicated() {
-            return Some(megatron::held(&self.transformer, &self.grid));
+            let step_gradients = megatron::step_gradients(self.question.plan.training.precision);
+            return Some(Held { step_gradients, ..megatron::held(&self.transformer, &self.grid) });
         }
         (self.question.plan.training.precision == Precision::Fp32).then(Held::default)
     }

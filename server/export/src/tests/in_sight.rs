@@ -50,12 +50,32 @@ fn the_environment_has_the_devices_of_the_plan() {
         let one = by_hand(launcher, mapped);
         let told = told(&one).unwrap();
         assert_eq!(in_sight(&one), Some("0,2,1,3"), "{launcher}");
-        assert!(told.contains("the environment has its devices") && !told.contains("CUDA_"), "{told}");
+        assert!(told.contains("in their order, CUDA_VISIBLE_DEVICES=0,2,1,3;"), "{told}");
         let two = by_hand(launcher, [("a", 6), ("a", 5), ("b", 6), ("b", 5)]);
         assert_eq!(in_sight(&two), Some("6,5"), "{launcher}");
     }
     let in_order = by_hand(Launcher::Megatron, [("a", 0), ("a", 1), ("a", 2), ("a", 3)]);
     assert_eq!((in_sight(&in_order), told(&in_order)), (None, None));
+}
+
+/// The script that starts them sets them itself, but not over what a scheduler has set.
+#[test]
+fn the_script_has_the_devices_of_the_plan() {
+    let made = wrapped(Launcher::Megatron, Envelope::Torchrun, [("a", 0), ("a", 2), ("a", 1), ("a", 3)]);
+    let script = made.files.iter().find(|file| file.name == "train.sh").unwrap();
+    // What would be trained with, in a real shell.
+    let told = script
+        .contents
+        .replace("exec torchrun", "echo $CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES # exec torchrun");
+    assert_ne!(told, script.contents);
+    let run = |set: Option<&str>| {
+        let mut shell = std::process::Command::new("bash");
+        shell.args(["-c", &told]).env_remove("CUDA_VISIBLE_DEVICES");
+        set.map(|devices| shell.env("CUDA_VISIBLE_DEVICES", devices));
+        String::from_utf8(shell.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(run(None), "PCI_BUS_ID 0,2,1,3\n");
+    assert_eq!(run(Some("GPU-b,GPU-a")), "PCI_BUS_ID GPU-b,GPU-a\n");
 }
 
 /// Nodes whose devices differ have no environment in common, and DeepSpeed makes its own: whoever starts them is told.

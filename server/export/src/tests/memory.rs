@@ -121,7 +121,9 @@ fn shards_and_formats_are_counted_by_hand() {
     // Megatron's optimizer copies gradients of 2 bytes to fp32 for its step, those of padded rows too.
     let step = own.map(|own| 4 * (own + 78 * HIDDEN));
     let with_step = |of: usize, bytes: u64| [&expected[of][..], &[("gradients of the step", bytes)]].concat();
-    assert_eq!(added("megatron", &plan, &model), [with_step(0, step[0]), with_step(1, step[1])]);
+    for its_optimizer in ["megatron", "accelerate"] {
+        assert_eq!(added(its_optimizer, &plan, &model), [with_step(0, step[0]), with_step(1, step[1])]);
+    }
     // What lies between the passes at the peak is gone by then: on the first stage all but 5 bytes of the copies.
     let mut with_parts = plan.clone();
     let parts = [(step[0] - 5, 0), (7, step[1])];

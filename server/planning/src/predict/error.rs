@@ -78,7 +78,8 @@ pub enum PredictionError {
     },
     /// Only recordings of single layers say what lies where between two of a stage's steps.
     #[error(
-        "`{predictor}` cannot tell about memory actions: profile with `--campaign minimal`, whose predictor can"
+        "`{predictor}` cannot tell what a stage holds in each of its steps, which memory actions and several stages on a device count \
+         on: profile with `--campaign minimal`, whose predictor can"
     )]
     NoActions {
         /// Name and version of the predictor.

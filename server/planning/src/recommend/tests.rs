@@ -657,6 +657,52 @@ fn simple(objective: Objective, shape: PlanShape, capacity: u64) -> Case {
     }
 }
 
+/// Where not every order of the nodes was looked at, nothing is proven to fit nowhere: each layer has a device of its own, so that a
+/// plan there is wherever no more layers need a large device than there are such.
+#[test]
+fn orders_that_were_not_looked_at_prove_nothing() {
+    const LARGE: usize = 8;
+    let mut missed = 0;
+    for seed in 0..8 {
+        let mut case = simple(Objective::MinPeakMemory, PlanShape::SinglePipeline, 200);
+        case.casino = Casino::new(seed, 15, 50);
+        case.names = (0..15).map(|layer| format!("layer{layer}")).collect();
+        case.wish = wish(PlanShape::SinglePipeline, case.wish.objective, 15);
+        (case.wish.keeps_order, case.wish.brief) = (false, true);
+        // No two have the same links, so that there are too many orders to look at each.
+        let node = |index: usize| FleetNode {
+            name: format!("n{index}"),
+            kind: usize::from(index >= LARGE),
+            devices: 1,
+            whole: 1,
+            outside: link(10 + index as u32),
+            ..case.fleet.nodes[0].clone()
+        };
+        let nodes: Vec<FleetNode> = (0..15).map(node).collect();
+        let needs: Vec<u64> = (0..15)
+            .map(|layer| {
+                let cost = |of| case.casino.throw(&[of, layer, layer, 1, 1, RecomputePolicy::None as u64, 2]);
+                1 + cost(4) + 2 * cost(5) + cost(6) / 4
+            })
+            .collect();
+        let mut sorted = needs.clone();
+        sorted.sort_unstable();
+        // So much that the small ones hold the seven layers that need least, and no other.
+        let small = Kind { capacity: Bytes(sorted[6]), ..case.fleet.kinds[0].clone() };
+        case.fleet.kinds.push(Kind { name: "small".to_owned(), ..small });
+        case.fleet.nodes = nodes;
+        case.devices = (0..15).map(|device| format!("n{device}/0")).collect();
+        match case.recommend() {
+            Ok(found) => assert!(found.best.fits()),
+            Err(error) => {
+                missed += 1;
+                assert!(!error.is_proof(), "{needs:?} fit {LARGE} large devices and small ones: {error}");
+            }
+        }
+    }
+    assert!(missed > 0, "all orders were looked at");
+}
+
 /// However many nodes there are besides, the fewest devices stay the fewest, and are proven.
 #[test]
 fn the_fewest_devices_of_a_large_cluster_are_those_of_a_small_one() {

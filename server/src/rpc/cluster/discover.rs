@@ -1,6 +1,5 @@
 //! `DiscoverCluster`.
 
-use loadmaster_filter::Query;
 use loadmaster_planning::fleet::{DiscoveredWorker, discover};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
@@ -13,7 +12,7 @@ use crate::rpc::error::ApiError;
 use crate::rpc::limits::MAX_WORKERS;
 use crate::rpc::request_key::request_key;
 use crate::store::StoreError;
-use crate::store::records::{LinkRecord, PageRequest, WorkerRecord, WorkerState};
+use crate::store::records::{LinkRecord, WorkerRecord};
 
 impl Clusters {
     pub(super) async fn discover(
@@ -58,14 +57,7 @@ impl Clusters {
             .enumerate()
             .map(|(index, name)| WorkerName::parse(&format!("workers[{index}]"), name))
             .collect::<Result<Vec<_>, _>>()?;
-        let all = self
-            .store
-            .list_workers(&Query::default(), &PageRequest { size: MAX_WORKERS, after: None })
-            .await?
-            .rows;
-        let is_connected =
-            |worker: &WorkerRecord| matches!(worker.state, WorkerState::Alive | WorkerState::Draining);
-        let mut connected: Vec<WorkerRecord> = all.into_iter().filter(is_connected).collect();
+        let mut connected = self.store.connected_workers(&wanted, MAX_WORKERS).await?;
         for (index, name) in wanted.iter().enumerate() {
             if connected.iter().all(|worker| worker.name != *name) {
                 // Says of a worker that nobody knows that it does not exist.
@@ -73,9 +65,6 @@ impl Clusters {
                 let why = format!("{name} is not connected: start it, or leave it out");
                 return Err(Invalid::field(format!("workers[{index}]"), why).into());
             }
-        }
-        if !wanted.is_empty() {
-            connected.retain(|worker| wanted.contains(&worker.name));
         }
         if connected.is_empty() {
             return Err(ApiError::NoConnectedWorker);

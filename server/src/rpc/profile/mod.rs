@@ -7,7 +7,6 @@ mod resume;
 mod run;
 mod software;
 
-use loadmaster_filter::Query;
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::label::LabelChange;
 use loadmaster_proto::name::{OperationName, ProfileName, RunName};
@@ -23,7 +22,7 @@ use super::limits::MAX_WORKERS;
 use super::messages::{self, operation_message};
 use super::page::Listing;
 use crate::profile::StoredProfile;
-use crate::store::records::{PageRequest, RunState, WorkerRecord};
+use crate::store::records::{RunState, WorkerRecord};
 use crate::store::{RunFilter, Store, fields};
 
 /// Runs and shows profiles.
@@ -50,11 +49,7 @@ impl Profiles {
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, ApiError> {
-        Ok(self
-            .store
-            .list_workers(&Query::default(), &PageRequest { size: MAX_WORKERS, after: None })
-            .await?
-            .rows)
+        Ok(self.store.connected_workers(&[], MAX_WORKERS).await?)
     }
 }
 

@@ -46,7 +46,9 @@ async fn working(desk: &Desk) -> Result<Section, Status> {
     };
     let mut listed = answer(desk.planner.workers().list_workers(request)).await?;
     let devices: usize = listed.workers.iter().map(|worker| worker.devices.len()).sum();
-    let title = format!("{} with {}", plural(listed.workers.len(), "worker"), plural(devices, "device"));
+    let more = if listed.next_page_token.is_empty() { "" } else { ", and more" };
+    let title =
+        format!("{} with {}{more}", plural(listed.workers.len(), "worker"), plural(devices, "device"));
     listed.workers.truncate(ROWS as usize);
     let rows = Rows::of(&table::worker::grid(&listed.workers, LOOK), &listed.names());
     let empty = "No worker is connected: start loadmaster-worker where the devices are.";

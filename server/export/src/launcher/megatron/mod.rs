@@ -67,8 +67,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let rule = Rule::of(question.plan.training.optimizer);
     plan.extend(rule_flags(&rule));
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
-    let is_bf16 = question.plan.training.precision == Precision::Bf16;
-    let held = Held { step_gradients: if is_bf16 { 4 } else { 0 }, ..held(&transformer, &grid) };
+    let step_gradients = step_gradients(question.plan.training.precision);
+    let held = Held { step_gradients, ..held(&transformer, &grid) };
     let yours =
         "name the tokenizer, the data, the learning rate and how long to train: they are no part of a plan";
     let mut warnings = vec![yours.to_owned(), CLIPPING.to_owned()];
@@ -311,6 +311,11 @@ fn precision_flags(question: &ExportQuestion<'_>) -> Vec<Flag> {
         Precision::Bf16 => vec![switch("bf16"), switch("grad-reduce-in-bf16")],
         Precision::Bf16Fp32Gradients => vec![switch("bf16")],
     }
+}
+
+/// Bytes of a parameter that its optimizer's copy of the gradient has in fp32, where gradients are added up in bf16.
+pub(super) fn step_gradients(precision: Precision) -> u64 {
+    if precision == Precision::Bf16 { 4 } else { 0 }
 }
 
 /// What Megatron's pipelines and its vocabulary hold. Outputs that were sent are deallocated.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use loadmaster_proto::cluster::CopyLink;
+use loadmaster_proto::cluster::{CopyLink, Link};
 
 use super::decided::Of;
 use super::peers::to_peers;
@@ -98,18 +98,21 @@ fn placed(
 /// nothing shared.
 fn at_least(question: &Question<'_>, decided: &Decided) -> Result<f64, PlanError> {
     let mut ideal = question.node.clone();
-    let links = ideal.pairs.iter().flatten().flatten().copied().collect::<Vec<_>>();
-    let Some(fastest) = links.into_iter().reduce(|one, other| one.faster(other)) else { return Ok(0.0) };
-    ideal.pairs.iter_mut().flatten().for_each(|link| *link = Some(fastest));
+    let links = ideal.pairs.iter().flatten().flatten().copied();
+    let Some(by_peer) = links.reduce(|one, other| one.faster(other)) else { return Ok(0.0) };
     let hosts = ideal.host.clone().into_iter();
-    let fastest = hosts.reduce(|one, other| {
+    let by_host = hosts.reduce(|one, other| {
         let [out, back] =
             [(one.out, other.out), (one.back, other.back)].map(|(one, other)| one.faster(other));
         CopyLink { out, back, both_bytes_per_second: None }
     });
-    if let Some(fastest) = fastest {
-        ideal.host.fill(fastest);
+    if let Some(by_host) = by_host {
+        ideal.host.fill(by_host);
     }
+    // Devices without a link reach each other over the host, which may be faster than any link.
+    let over_host = by_host.map(|host| [host.out, host.back]);
+    let fastest = over_host.into_iter().flatten().fold(by_peer, Link::faster);
+    ideal.pairs.iter_mut().flatten().for_each(|link| *link = Some(fastest));
     ideal.shared.clear();
     ideal.cores = None;
     let mut kept = decided.clone();

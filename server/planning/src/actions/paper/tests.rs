@@ -192,6 +192,58 @@ fn a_stop_leaves_a_plan_that_fits_or_none() {
     }
 }
 
+proptest! {
+    #![proptest_config(crate::search::testing::cases(64))]
+
+    /// No order of the devices is faster than the mapping that is said to be the best, also where devices without a link reach each
+    /// other over hosts that are faster than links.
+    #[test]
+    fn no_mapping_is_faster_than_one_that_is_exact(
+        speeds in proptest::collection::vec(prop_oneof![Just(None), (1_u32..40).prop_map(Some)], 16),
+        hosts in prop_oneof![
+            (1_u32..200).prop_map(|host| vec![host; 4]),
+            proptest::collection::vec(1_u32..200, 4),
+        ],
+        devices in 2_usize..=4, stages in 2_usize..=4, edge in 1_u64..3_000,
+    ) {
+        let stages: Vec<StageBlocks> = (0..stages.min(devices)).map(|index| stage(index, 50, 1)).collect();
+        let edges = vec![edge * MB; stages.len() - 1];
+        let both = |from: usize, to: usize| speeds[4 * from.min(to) + from.max(to)];
+        let of = |order: &[usize]| {
+            let row = |&from: &usize| {
+                let pair = |&to: &usize| both(from, to).filter(|_| from != to).map(|speed| link(f64::from(speed) * 1e9));
+                order.iter().map(pair).collect()
+            };
+            NodeDevices {
+                host: order.iter().map(|&of| CopyLink::full_duplex(link(f64::from(hosts[of]) * 1e9))).collect(),
+                pairs: order.iter().map(row).collect(),
+                ..node(1000 * GB, 1.0, order.len(), mesh)
+            }
+        };
+        let asked = |node: &NodeDevices, mappings: usize| {
+            let question = Question { edge_bytes: &edges, mappings, micro_batches: 4, ..question(&stages, node, NOTHING) };
+            plan(&question).map_err(|error| TestCaseError::fail(error.to_string()))
+        };
+        let in_order: Vec<usize> = (0..devices).collect();
+        let mapped = asked(&of(&in_order), 100)?;
+        if !mapped.is_mapping_exact {
+            return Ok(());
+        }
+        for order in orders(&in_order) {
+            let other = asked(&of(&order), 0)?.seconds;
+            prop_assert!(mapped.seconds <= other * (1.0 + 1e-9), "{order:?} takes {other}, {mapped:?}");
+        }
+    }
+}
+
+/// All orders of these.
+fn orders(of: &[usize]) -> Vec<Vec<usize>> {
+    let Some((&first, rest)) = of.split_first() else { return vec![Vec::new()] };
+    let put =
+        |order: Vec<usize>| (0..=order.len()).map(move |at| [&order[..at], &[first], &order[at..]].concat());
+    orders(rest).into_iter().flat_map(put).collect()
+}
+
 #[test]
 fn what_makes_no_pipeline_is_refused() {
     let (stages, node) = (stages(100, 10), node(4 * GB, 12.0, 8, mesh));

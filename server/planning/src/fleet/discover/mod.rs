@@ -102,16 +102,11 @@ fn node(
 ) -> Node {
     let devices: Vec<(&DiscoveredWorker<'_>, &Device)> =
         workers.iter().flat_map(|worker| worker.devices.iter().map(|device| (*worker, *device))).collect();
-    // The driver's own indices, unless two devices have the same: shares of a GPU, or CPU slots beside GPUs.
-    let ordinals: BTreeSet<u32> = devices.iter().map(|(_, device)| device.ordinal).collect();
-    let are_unique = ordinals.len() == devices.len();
-    let slots: Vec<Slot<'_>> = (0..)
-        .zip(devices)
-        .map(|(place, (worker, device))| Slot {
-            worker,
-            device,
-            index: if are_unique { device.ordinal } else { place },
-        })
+    let indices = indices(&devices);
+    let slots: Vec<Slot<'_>> = devices
+        .into_iter()
+        .zip(indices)
+        .map(|((worker, device), index)| Slot { worker, device, index })
         .collect();
     let (links, shared) = links(&slots);
     warnings.extend(without_nvlink(host, workers));
@@ -142,6 +137,20 @@ fn node(
         copies: copies(workers, &slots),
         updates: updates(workers),
     }
+}
+
+/// By device, its index in the node: a GPU's is the driver's own, which is how launchers name it, and slots of the CPU are counted
+/// behind GPUs. Their places where devices have the same one: shares of a GPU, or slots of several workers.
+fn indices(devices: &[(&DiscoveredWorker<'_>, &Device)]) -> Vec<u32> {
+    let is_gpu = |device: &Device| device.backend == Backend::Cuda;
+    let gpus = devices.iter().filter(|(_, device)| is_gpu(device)).map(|(_, device)| device.ordinal);
+    let behind = gpus.max().map_or(0, |last| last.saturating_add(1));
+    let index = |device: &Device| {
+        if is_gpu(device) { device.ordinal } else { behind.saturating_add(device.ordinal) }
+    };
+    let own: Vec<u32> = devices.iter().map(|(_, device)| index(device)).collect();
+    let are_unique = own.iter().collect::<BTreeSet<_>>().len() == own.len();
+    if are_unique { own } else { (0..).take(own.len()).collect() }
 }
 
 type Shared = (Option<LinkClass>, Link);

@@ -37,6 +37,19 @@ fn gpu(ordinal: u32) -> Device {
     }
 }
 
+/// GPUs keep the numbers that the driver and launchers have for them, also beside slots of the CPU.
+#[test]
+fn gpus_have_the_numbers_of_their_driver() {
+    let told = |devices: &[Device]| {
+        let worker = worker("w", "host", devices, &[]);
+        indices(&worker.devices.iter().map(|device| (&worker, *device)).collect::<Vec<_>>())
+    };
+    assert_eq!(told(&[gpu(4), gpu(5), slot(0, 1), slot(4, 1)]), [4, 5, 6, 10]);
+    assert_eq!(told(&[slot(0, 1), slot(1, 1), gpu(0)]), [1, 2, 0]);
+    assert_eq!(told(&[slot(1, 1), slot(3, 1)]), [1, 3]);
+    assert_eq!(told(&[gpu(1), gpu(1), gpu(0)]), [0, 1, 2], "shares of one have none of their own");
+}
+
 fn nvlink(a: u32, b: u32, count: u32) -> GpuLink {
     GpuLink {
         a_uuid: format!("GPU-{a}"),

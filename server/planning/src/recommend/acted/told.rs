@@ -13,7 +13,7 @@ use crate::actions::fastest::{self, Known};
 use crate::search::Stop;
 
 /// Within which share of the bound a value is as good.
-const EQUAL: f64 = 1e-9;
+pub(super) const EQUAL: f64 = 1e-9;
 
 /// Seconds of an iteration; infinite where they are not known.
 pub(super) fn seconds(plan: &Plan) -> f64 {
@@ -49,19 +49,23 @@ pub(super) fn certificate(
         fastest::bound(&question, known, best).ok().flatten().unwrap_or(0.0).max(own)
     };
     let bound = stages.bound.unwrap_or_else(of_stages).min(best);
-    let gap = if bound > 0.0 { (best - bound).max(0.0) / bound } else { 0.0 };
+    // A bound of 0 is that of a search which was stopped: it bounds nothing, unless nothing takes any time.
+    let bound = Some(bound).filter(|&bound| bound > 0.0 || bound == best);
+    let gap = bound.map(|bound| if best > bound { (best - bound) / bound } else { 0.0 });
     let certificate = Certificate {
         value: best,
-        bound: Some(bound),
-        gap: Some(gap),
+        bound,
+        gap,
         unit: "seconds".to_owned(),
-        proven: gap <= EQUAL,
+        proven: gap.is_some_and(|gap| gap <= EQUAL),
         stopped: stages.stopped || stop.is_requested(),
         states: stages.states,
         rejected: Vec::new(),
         fetches_fewest: false,
     };
-    let bound_is = if stages.bound.is_some() {
+    let bound_is = if certificate.bound.is_none() {
+        "no bound is known: the search was stopped before it had one".to_owned()
+    } else if stages.bound.is_some() {
         format!(
             "the bound is of every pipeline of {}, untouched and whatever memory it takes: no memory action makes one \
              faster; actions were chosen for the stages of {} of them",

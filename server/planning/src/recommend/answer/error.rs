@@ -196,7 +196,7 @@ impl RecommendError {
     pub(in crate::recommend) fn proven(mut self) -> Self {
         match &mut self {
             Self::NoPlan { why_not, .. } => {
-                if let WhyNot::Actions { is_proven, .. } = &mut **why_not {
+                if let WhyNot::Actions { is_proven, .. } | WhyNot::Plan { is_proven, .. } = &mut **why_not {
                     *is_proven = true;
                 }
             }
@@ -242,11 +242,7 @@ impl RecommendError {
     /// Whether it is proven that no plan fits. A search that looked at a part of the plans proves nothing.
     pub fn is_proof(&self) -> bool {
         match self {
-            Self::NoPlan { why_not, .. } => match &**why_not {
-                WhyNot::Actions { is_proven, .. } => *is_proven,
-                WhyNot::NoPlan { why } => why != UNPROVEN,
-                WhyNot::Plan { .. } => true,
-            },
+            Self::NoPlan { why_not, .. } => why_not.is_proven(),
             Self::Limits { is_proof, .. } => *is_proof,
             _ => false,
         }

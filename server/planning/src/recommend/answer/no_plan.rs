@@ -51,18 +51,23 @@ pub(super) fn no_plan<M: Market>(inquiry: Inquiry<'_, M>, found: &Found) -> Reco
     let mut lacking: Option<WhyNot> = None;
     let explaining = Effort::explaining(stop);
     // A layer is said to fit nowhere if that is so wherever it may be.
-    let mut nowhere: Option<Option<usize>> = (subsets.len() == Inquiry::<M>::MOST_ALLOWED).then_some(None);
+    let are_all_subsets = subsets.len() < Inquiry::<M>::MOST_ALLOWED;
+    let mut nowhere: Option<Option<usize>> = (!are_all_subsets).then_some(None);
+    let mut are_all_proven = are_all_subsets;
     for subset in &subsets {
         let Some(cuts) = subset.cuts(inquiry.cuts) else { continue };
         let inquiry = inquiry.with(&asked).on(subset, &cuts);
         let one = why_not(inquiry, &inquiry.variants(), &explaining);
+        are_all_proven &= one.as_ref().is_some_and(WhyNot::is_proven);
         if let Some(WhyNot::Plan { layer, .. }) = &one {
             nowhere = Some(nowhere.map_or(*layer, |other| other.filter(|_| other == *layer)));
         }
         lacking = closer(lacking, one);
     }
-    if let Some(WhyNot::Plan { layer, .. }) = &mut lacking {
-        *layer = nowhere.flatten();
+    // A search that looked at everything proves what its explanation need not look at again.
+    let is_searched = !found.is_bounded && !found.is_stopped && wish.mode == SearchMode::Exact;
+    if let Some(WhyNot::Plan { layer, is_proven, .. }) = &mut lacking {
+        (*layer, *is_proven) = (nowhere.flatten(), are_all_proven || is_searched);
     }
     if explaining.is_over() {
         // Another plan may lack less.

@@ -3,6 +3,7 @@
 use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 
+use super::error::UNPROVEN;
 use crate::cost::Market;
 use crate::recommend::ask::Variant;
 use crate::recommend::find::{Asked, Candidate, Inquiry, Job};
@@ -36,7 +37,7 @@ impl Short {
 /// Why no plan of any variant fits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WhyNot {
-    /// The plan that comes closest, and its stage that lacks most: no plan lacks less.
+    /// The plan that comes closest, and its stage that lacks most: no plan that was looked at lacks less.
     Plan {
         /// Index of a layer that fits nowhere, in whatever stage; none where each fits somewhere.
         layer: Option<usize>,
@@ -45,6 +46,8 @@ pub enum WhyNot {
         stage: usize,
         /// What it lacks.
         short: Short,
+        /// Whether all plans were looked at, or a search proved that none fits.
+        is_proven: bool,
     },
     /// There is no plan, however much memory the devices had.
     NoPlan {
@@ -72,6 +75,14 @@ impl WhyNot {
         }
     }
 
+    /// Whether it is proven that no plan fits.
+    pub fn is_proven(&self) -> bool {
+        match self {
+            Self::Plan { is_proven, .. } | Self::Actions { is_proven, .. } => *is_proven,
+            Self::NoPlan { why } => why != UNPROVEN,
+        }
+    }
+
     /// The stage that does not fit.
     pub fn short(&self) -> Option<&Short> {
         match self {
@@ -95,13 +106,14 @@ impl WhyNot {
         };
         match self {
             Self::NoPlan { why } | Self::Actions { why, .. } => why.clone(),
-            Self::Plan { layer, plan, stage, short } => {
+            Self::Plan { layer, plan, stage, short, is_proven } => {
                 let nowhere = layer.map_or_else(String::new, |layer| {
                     let name = job.names.get(layer).map_or("", String::as_str);
                     format!("layer {layer} ({name}) fits on no device; ")
                 });
+                let of = if *is_proven { "" } else { " of what was looked at" };
                 format!(
-                    "{nowhere}closest is {}: stage {stage} does not fit, {}",
+                    "{nowhere}closest{of} is {}: stage {stage} does not fit, {}",
                     plan.describe(),
                     needs(short)
                 )
@@ -110,7 +122,8 @@ impl WhyNot {
     }
 }
 
-/// What lacks in the one of a wish's variants that comes closest; none where one fits, or when stopped.
+/// What lacks in the one of a wish's variants that comes closest; none where one fits, or when stopped. It is proven where no order
+/// of the nodes is left out.
 pub(super) fn why_not<M: Market>(
     inquiry: Inquiry<'_, M>,
     variants: &[Variant],
@@ -122,12 +135,14 @@ pub(super) fn why_not<M: Market>(
     let mut closest: Option<WhyNot> = None;
     // A layer is said to fit nowhere if that is so in all variants.
     let mut nowhere: Option<Option<usize>> = None;
+    let mut are_all_asked = true;
     for variant in variants {
         if stop.is_over() {
             return None;
         }
         let asked = Asked::new(inquiry, variant);
         stop.take(asked.work());
+        are_all_asked &= asked.has_all_orders();
         for question in asked.questions(true) {
             let Some(one) = memory::explain(&question, stop) else { continue };
             let one = match one {
@@ -136,7 +151,7 @@ pub(super) fn why_not<M: Market>(
                         let stage = best.stages.iter().position(|stage| *stage == shortage.stage)?;
                         let short = short(&plan, stage)?;
                         nowhere = Some(nowhere.map_or(layer, |other| other.filter(|_| other == layer)));
-                        Some(WhyNot::Plan { layer, plan: Box::new(plan), stage, short })
+                        Some(WhyNot::Plan { layer, plan: Box::new(plan), stage, short, is_proven: false })
                     })
                 }
                 memory::Shortfall::NoPlan(obstacle) => {
@@ -150,8 +165,11 @@ pub(super) fn why_not<M: Market>(
             closest = closer(closest, one);
         }
     }
-    if let Some(WhyNot::Plan { layer, .. }) = &mut closest {
-        *layer = nowhere.flatten();
+    if let Some(WhyNot::Plan { layer, is_proven, .. }) = &mut closest {
+        (*layer, *is_proven) = (nowhere.flatten(), are_all_asked);
+    }
+    if matches!(closest, Some(WhyNot::NoPlan { .. })) && !are_all_asked {
+        closest = Some(WhyNot::NoPlan { why: UNPROVEN.to_owned() });
     }
     closest.or_else(|| no_variant(inquiry, variants))
 }

@@ -135,6 +135,11 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         Self { costs, layouts, choices, variant, wish, subset, cuts, orders }
     }
 
+    /// Whether there is a question for every order of the nodes.
+    pub(in crate::recommend) fn has_all_orders(&self) -> bool {
+        self.layouts.is_complete
+    }
+
     /// The questions, one for each order of the nodes, with or without the devices' capacities.
     pub(in crate::recommend) fn questions(
         &self,

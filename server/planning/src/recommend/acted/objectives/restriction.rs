@@ -7,6 +7,7 @@ use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::{ActionsQuestion, KnownAlone};
+use crate::recommend::acted::told::EQUAL;
 use crate::recommend::acted::{Choice, Chooser};
 use crate::recommend::answer::broken_stages;
 use crate::recommend::ask::Wish;
@@ -50,7 +51,12 @@ impl ActionsQuestion<'_> {
             false => restricted_value / free_value,
         };
         let binding = if ratio > 1.0 { self.broken(best) } else { Vec::new() };
-        let is_proven = best.found.certificate.as_ref().is_some_and(|of| of.proven);
+        // A proof of the restricted plan is of the plans that the launcher can run: only what is known of free ones says more.
+        let bound = free.and_then(|free| free.found.certificate.as_ref()?.bound);
+        let free_proven = bound.is_some_and(|bound| match is_maximum {
+            true => bound <= free_value * (1.0 + EQUAL),
+            false => bound >= free_value * (1.0 - EQUAL),
+        });
         Some(RestrictionCost {
             free_value,
             restricted_value,
@@ -58,7 +64,7 @@ impl ActionsQuestion<'_> {
             free_partitioning: Partitioning::new(best.stages.iter().map(|stage| stage.config).collect())
                 .ok()?,
             binding,
-            free_proven: is_proven && free.is_some(),
+            free_proven,
         })
     }
 

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::{Launcher, Objective};
+use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape};
 use loadmaster_proto::training::actions::{Deed, StageActions, StagedAction, Way};
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::Partitioning;
@@ -175,6 +175,38 @@ fn launchers_are_given_what_they_can_say_and_told_what_it_costs() {
         }
     }
     assert!(costly > 3 && costly + free > 10, "{costly} costly, {free} free");
+}
+
+/// What a launcher's rules prove of its own plans is not said of all others: that no freer plan is better is proven only where the
+/// search without the launcher proves it.
+#[test]
+fn the_best_free_plan_is_proven_by_a_free_search_alone() {
+    let (mut proven, mut unproven) = (0, 0);
+    for launcher in [Launcher::Torchgpipe, Launcher::Megatron] {
+        for objective in [Objective::MinDevices, Objective::MinIterationTime, Objective::MinPeakMemory] {
+            for capacity in [45_000, 60_000, 85_000, 1 << 20] {
+                let asked = scene(launcher, objective, capacity).with(|scene| {
+                    scene.request.goal.constraints.micro_batch_sizes = vec![4];
+                    scene.request.allowed.as_mut().unwrap().ways = Way::ALL.to_vec();
+                });
+                let Ok(((_, plan), _)) = asked.answer() else { continue };
+                let Some(cost) = &plan.found.restriction else { continue };
+                let free = asked.with(|scene| {
+                    scene.request.goal.launcher = None;
+                    scene.request.goal.shape = PlanShape::PerStageMesh;
+                    scene.request.brief = true;
+                });
+                let known = free.answer().ok().and_then(|((_, plan), _)| plan.found.certificate?.bound);
+                let reaches = known.is_some_and(|bound| bound * (1.0 + 1e-6) >= cost.free_value);
+                assert!(
+                    !cost.free_proven || reaches,
+                    "{launcher} {objective} {capacity}: {cost:?}, {known:?}"
+                );
+                if cost.free_proven { proven += 1 } else { unproven += 1 }
+            }
+        }
+    }
+    assert!(proven > 0, "{proven} are proven, {unproven} are not");
 }
 
 /// The cost is that of asking without a launcher.

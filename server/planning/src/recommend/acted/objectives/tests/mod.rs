@@ -13,6 +13,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
+use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Allowed, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
@@ -336,6 +337,36 @@ fn both_choosers_answer_every_objective() {
             assert_eq!((plan.solver.as_str(), plan.asked.objective), (solver, Some(objective)));
             assert!(plan.peak() <= PEAKS[2] && plan.found.certificate.is_some());
             assert!(plan.stages.iter().all(|stage| stage.config.last_layer < LAYERS));
+        }
+    }
+}
+
+/// A search that is stopped at any moment proves no more than one that is not: its bound is below what that finds.
+#[test]
+fn a_search_that_is_stopped_later_proves_nothing_false() {
+    for (mode, schedule) in [
+        (SearchMode::Exact, Schedule::OneFOneB),
+        (SearchMode::Mpress, Schedule::OneFOneB),
+        (SearchMode::Exact, Schedule::PipeDream),
+    ] {
+        let mut question = Scene::new(Objective::MinIterationTime, 3, 1 << 20).question();
+        (question.request.mode, question.training.schedule) = (mode, schedule);
+        let least = question.answer(&Stop::default()).map(|((_, plan), _)| seconds(&plan)).unwrap();
+        for step in 0..40_u32 {
+            let stop = Stop::default();
+            let answer = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(std::time::Duration::from_micros(100) * step * step);
+                    stop.request();
+                });
+                question.answer(&stop)
+            });
+            let Ok(((_, plan), _)) = answer else { continue };
+            let certificate = plan.found.certificate.unwrap();
+            let (value, bound) = (certificate.value, certificate.bound);
+            assert!(bound.is_none_or(|bound| bound <= least * (1.0 + 1e-9)), "{mode}: {certificate:?}");
+            assert!(!certificate.proven || bound.is_some_and(|bound| bound * (1.0 + 1e-8) >= value));
+            assert_eq!(bound.is_none(), certificate.gap.is_none(), "{certificate:?}");
         }
     }
 }

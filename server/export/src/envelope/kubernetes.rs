@@ -89,7 +89,6 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let (annotations, warning) = annotations(wrapping.settings(), &pods, &sets)?;
-    let is_waited_for = !wrapping.settings().queue.is_empty() || annotations.is_empty();
     let workload = Workload { wrapping, export: &export, pods, annotations };
     let mut files = export.files.clone();
     files.push(start::file(&workload, &(kind.rendezvous)(&workload), kind.ends)?);
@@ -130,7 +129,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
             sets.len()
         ));
     }
-    if !is_waited_for {
+    if wrapping.settings().queue.is_empty() && !workload.annotations.is_empty() {
         let why = "levels of a topology are read by Kueue, and no queue is named: without one nobody reads them, unless the namespace has a \
                    queue by default";
         warnings.push(why.to_owned());

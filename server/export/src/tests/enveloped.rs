@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_yaml_ng::Value;
 
 use super::envelopes::place;
-use crate::{Envelope, EnvelopeSettings, Export, ExportQuestion, Target, Variant, Wrapping, export, wrap};
+use crate::{Envelope, EnvelopeSettings, Export, Wrapping, wrap};
 
 const KUBERNETES: [Envelope; 5] =
     [Envelope::Jobset, Envelope::Trainjob, Envelope::Pytorchjob, Envelope::Leaderworkerset, Envelope::Job];
@@ -70,17 +70,7 @@ impl Asked {
         let kinds: Vec<String> =
             self.kinds.iter().map(|&kind| if kind { "A 100" } else { "H100" }.to_owned()).collect();
         place(&mut plan, &self.nodes, &kinds);
-        let name = PlanName::from_id("0drawn").unwrap();
-        let target = Target::of(Launcher::Other, "").unwrap();
-        export(&ExportQuestion {
-            name: &name,
-            plan: &plan,
-            model: Some(&model),
-            target,
-            named: None,
-            variant: Variant::Usual,
-        })
-        .unwrap()
+        super::ask(Launcher::Other, "", &plan, Some(&model)).unwrap()
     }
 
     /// Pods that are alike, as they follow each other.

@@ -4,8 +4,8 @@ use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_samples::CutTransformer;
 
-use super::case;
-use crate::{Envelope, EnvelopeSettings, Export, ExportQuestion, Target, Variant, Wrapping, export, wrap};
+use super::{ask, case};
+use crate::{Envelope, EnvelopeSettings, Export, Wrapping, wrap};
 
 /// Two stages of two devices each, with their nodes and indices.
 fn wrapped(launcher: Launcher, envelope: Envelope, devices: [(&str, u32); 4]) -> Export {
@@ -16,18 +16,10 @@ fn wrapped(launcher: Launcher, envelope: Envelope, devices: [(&str, u32); 4]) ->
         (device.node, device.index) = (node.to_owned(), index);
     }
     let name = PlanName::from_id("some").unwrap();
-    let target = Target::of(launcher, "").unwrap();
-    let question = ExportQuestion {
-        name: &name,
-        plan: &plan,
-        model: Some(&model),
-        target,
-        named: None,
-        variant: Variant::Usual,
-    };
     let image = if envelope.is_kubernetes() { "train:1" } else { "" };
     let settings = EnvelopeSettings { image: image.to_owned(), ..EnvelopeSettings::default() };
-    wrap(export(&question).unwrap(), &Wrapping::of(envelope, &name, settings).unwrap()).unwrap()
+    wrap(ask(launcher, "", &plan, Some(&model)).unwrap(), &Wrapping::of(envelope, &name, settings).unwrap())
+        .unwrap()
 }
 
 fn in_sight(export: &Export) -> Option<&str> {

@@ -15,7 +15,25 @@ mod recomputed;
 mod refused;
 mod turns;
 
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
+
+use crate::{Export, ExportQuestion, Refusal, Target, Variant, export};
+
+/// A plan as a launcher of this version takes it, in its usual way.
+fn ask(
+    launcher: Launcher,
+    version: &str,
+    plan: &Plan,
+    model: Option<&Model>,
+) -> Result<Export, Box<Refusal>> {
+    let name = PlanName::from_id("some").unwrap();
+    let target = Target::of(launcher, version).unwrap();
+    export(&ExportQuestion { name: &name, plan, model, target, named: None, variant: Variant::Usual })
+}
 
 /// A small GPT-2, cut so.
 fn case(stages: Vec<usize>, tensor: Degrees, data: Degrees) -> CutTransformer {

@@ -6,8 +6,8 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
-use super::case;
-use crate::{Export, ExportQuestion, Refusal, Target, Variant, export, exporters};
+use super::{ask, case};
+use crate::{Export, ExportQuestion, Refusal, Variant, export, exporters};
 use loadmaster_samples::{CutTransformer, Degrees};
 
 fn exported(
@@ -17,16 +17,7 @@ fn exported(
 ) -> Result<Export, Box<Refusal>> {
     let (mut plan, model) = (case.plan(), case.model());
     bend(&mut plan);
-    let name = PlanName::from_id("some").unwrap();
-    let target = Target::of(launcher, "").unwrap();
-    export(&ExportQuestion {
-        name: &name,
-        plan: &plan,
-        model: Some(&model),
-        target,
-        named: None,
-        variant: Variant::Usual,
-    })
+    ask(launcher, "", &plan, Some(&model))
 }
 
 #[test]

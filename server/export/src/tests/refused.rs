@@ -2,13 +2,13 @@
 
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
-use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use loadmaster_samples::{CutTransformer, DescribedTransformer, chunked};
 
-use crate::{Export, ExportQuestion, Refusal, Target, export};
+use super::ask;
+use crate::Target;
 
 /// Those that cut the user's own layers.
 const CHAINS: [Launcher; 3] = [Launcher::Deepspeed, Launcher::TorchPipelining, Launcher::Torchgpipe];
@@ -49,17 +49,6 @@ fn case(degree: u32, schedule: &str) -> CutTransformer {
 /// A case that a launcher takes.
 fn taken(launcher: Launcher) -> CutTransformer {
     if launcher == Launcher::Torchgpipe { case(1, "GPipe") } else { case(2, "1F1B") }
-}
-
-fn ask(
-    launcher: Launcher,
-    version: &str,
-    plan: &Plan,
-    model: Option<&Model>,
-) -> Result<Export, Box<Refusal>> {
-    let name = PlanName::from_id("some").unwrap();
-    let target = Target::of(launcher, version).unwrap();
-    export(&ExportQuestion { name: &name, plan, model, target, named: None, variant: Default::default() })
 }
 
 /// The stages that are refused, and why.

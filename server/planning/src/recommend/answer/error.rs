@@ -193,29 +193,24 @@ impl RecommendError {
 
     /// The same, and nothing allowed does.
     #[must_use]
-    pub(in crate::recommend) fn proven(mut self) -> Self {
-        match &mut self {
-            Self::NoPlan { why_not, .. } => {
-                if let WhyNot::Actions { is_proven, .. } | WhyNot::Plan { is_proven, .. } = &mut **why_not {
-                    *is_proven = true;
-                }
-            }
-            Self::Limits { is_proof, .. } => *is_proof = true,
-            _ => {}
-        }
-        self
+    pub(in crate::recommend) fn proven(self) -> Self {
+        self.with_proof(true)
     }
 
     /// The same, and something else that was not looked at may do.
     #[must_use]
-    pub(in crate::recommend) fn unproven(mut self) -> Self {
+    pub(in crate::recommend) fn unproven(self) -> Self {
+        self.with_proof(false)
+    }
+
+    fn with_proof(mut self, is_proof: bool) -> Self {
         match &mut self {
             Self::NoPlan { why_not, .. } => {
-                if let WhyNot::Actions { is_proven, .. } = &mut **why_not {
-                    *is_proven = false;
+                if let WhyNot::Actions { is_proven, .. } | WhyNot::Plan { is_proven, .. } = &mut **why_not {
+                    *is_proven = is_proof;
                 }
             }
-            Self::Limits { is_proof, .. } => *is_proof = false,
+            Self::Limits { is_proof: of_limits, .. } => *of_limits = is_proof,
             _ => {}
         }
         self

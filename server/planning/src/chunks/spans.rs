@@ -46,8 +46,22 @@ pub struct LaneSpan {
     pub work: LaneWork,
     pub start: f64,
     pub end: f64,
-    /// It is what is left of something that began in the iteration before.
-    pub is_rest: bool,
+    /// The iteration that is shown requests it. Each iteration requests as much, so these are what is counted: what an
+    /// earlier one requested is shown, too, and what begins behind the end has no seconds here.
+    pub is_requested: bool,
+}
+
+impl LaneWork {
+    /// Whether it goes over the link between device and host.
+    fn is_copy(self) -> bool {
+        use LaneWork::{Back, Down, Out, RowsDown, RowsUp, Up};
+        matches!(self, Up(..) | Down(..) | RowsUp(_) | RowsDown(_) | Out(_) | Back(_))
+    }
+
+    /// Whether it is remembered however short it is: bytes are reported by step, and copies are counted.
+    fn is_counted(self) -> bool {
+        matches!(self, Self::Step(_)) || self.is_copy()
+    }
 }
 
 /// Who is told what lanes do. Nobody is while plans are searched: then it costs nothing.
@@ -66,33 +80,35 @@ impl Witness for () {}
 pub(super) struct LastIteration {
     begin: f64,
     spans: Vec<LaneSpan>,
+    /// How many of them earlier iterations requested.
+    earlier: usize,
 }
 
 impl Witness for LastIteration {
     fn begins(&mut self, now: f64) {
         self.begin = now;
         self.spans.retain(|span| span.end > now);
+        self.earlier = self.spans.len();
     }
 
     fn saw(&mut self, work: LaneWork, start: f64, end: f64) {
-        // Steps are seen however short they are: bytes are told by step.
-        if start < end || matches!(work, LaneWork::Step(_)) {
-            self.spans.push(LaneSpan { work, start, end, is_rest: false });
+        if start < end || work.is_counted() {
+            self.spans.push(LaneSpan { work, start, end, is_requested: true });
         }
     }
 }
 
 impl LastIteration {
-    /// What happens in the iteration that began last and ends now, from its own start on.
+    /// What happens in the iteration that began last and ends now, from its own start on, and what it requests.
     fn spans_until(self, now: f64) -> Vec<LaneSpan> {
-        let whole = self.spans.into_iter().map(|LaneSpan { work, start, end, .. }| LaneSpan {
-            work,
-            start: (start - self.begin).max(0.0),
-            end: end.min(now) - self.begin,
-            is_rest: start < self.begin,
+        let (begin, earlier) = (self.begin, self.earlier);
+        let within = |moment: f64| moment.clamp(begin, now) - begin;
+        let whole = self.spans.into_iter().enumerate().map(|(index, LaneSpan { work, start, end, .. })| {
+            LaneSpan { work, start: within(start), end: within(end), is_requested: index >= earlier }
         });
-        let is_within = |span: &LaneSpan| span.start < span.end || matches!(span.work, LaneWork::Step(_));
-        whole.filter(is_within).collect()
+        let is_shown =
+            |span: &LaneSpan| span.start < span.end || (span.is_requested && span.work.is_counted());
+        whole.filter(is_shown).collect()
     }
 }
 

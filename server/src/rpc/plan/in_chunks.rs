@@ -25,7 +25,7 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunksOverTime, 
     let [up, down] = [lists.up.copies.len(), lists.down.copies.len()];
     let longest = [lists.waits.len(), lists.updates.len(), up, down].into_iter().max().unwrap_or(0);
     answer.truncated = lists.passes.len() > listed || longest > each;
-    let way = |CopyList { mut copies, begun, bytes }: CopyList, is_back: bool| {
+    let way = |CopyList { mut copies, requested, bytes }: CopyList, is_back: bool| {
         let (busy, waited) = match is_back {
             true => (of.lanes.busy.up, of.lanes.fetch_seconds + of.lanes.kept_fetch_seconds),
             false => (of.lanes.busy.down, of.lanes.leave_seconds + of.lanes.kept_leave_seconds),
@@ -35,7 +35,7 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunksOverTime, 
             from_stage: (!is_back).then_some(0),
             to_stage: is_back.then_some(0),
             copies,
-            copy_count: begun,
+            copy_count: requested,
             bytes,
             busy_seconds: busy,
             waited_seconds: waited,
@@ -90,21 +90,23 @@ struct Lists {
     down: CopyList,
 }
 
-/// Copies that go one way in an iteration, and how many of them begin there with how many bytes.
+/// Copies that go one way in an iteration, and how many the iteration requests with how many bytes.
 #[derive(Default)]
 struct CopyList {
     copies: Vec<v1::CopySpan>,
-    begun: i64,
+    requested: i64,
     bytes: i64,
 }
 
 impl CopyList {
     fn push(&mut self, span: &LaneSpan, copy: v1::CopySpan) {
-        if !span.is_rest {
-            self.begun += 1;
+        if span.is_requested {
+            self.requested += 1;
             self.bytes = self.bytes.saturating_add(copy.bytes);
         }
-        self.copies.push(copy);
+        if span.start < span.end {
+            self.copies.push(copy);
+        }
     }
 }
 

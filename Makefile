@@ -61,7 +61,7 @@ test: lint binaries ## Run formatting and lint checks, then every test
 	@deploy/setup/packages.sh browser && tests/e2e/pages/axe.sh >/dev/null || echo "SKIPPED: pages::browser: no browser looks at the pages, or nobody judges who can read them"
 	@deploy/setup/packages.sh shells || echo "SKIPPED: completion::shells: nobody presses Tab in zsh or fish"
 	@if $(has_nextest); then \
-		echo "$(CARGO) nextest run --workspace --locked"; $(CARGO) nextest run --workspace --locked; \
+		echo "$(CARGO) nextest run --workspace --locked --no-fail-fast"; $(CARGO) nextest run --workspace --locked --no-fail-fast; \
 	else \
 		echo "$(CARGO) test --workspace --locked (cargo-nextest is not installed)"; \
 		$(CARGO) test --workspace --locked --lib --bins --tests --no-fail-fast; \

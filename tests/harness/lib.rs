@@ -34,4 +34,4 @@ pub use raw::raw_call;
 pub use sampler::Sampler;
 pub use slurm::SlurmCluster;
 pub use trial::{Ledgers, Trial, stage_sizes};
-pub use worker::{Worker, WorkerOptions, hello, script};
+pub use worker::{SECONDS_OF_RANKS, Worker, WorkerOptions, hello, script};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
 use crate::error::Invalid;
+use crate::name::is_invisible;
 
 /// Most labels of one thing.
 pub const MAX_LABELS: usize = 32;
@@ -93,8 +94,10 @@ fn check(field: &str, key: &str, value: &str) -> Result<(), Invalid> {
     if !is_valid_key(key) {
         return Err(Invalid::field(field, bad_key(key)));
     }
-    if value.chars().count() > MAX_VALUE || value.contains(char::is_control) {
-        let what = format!("must be at most {MAX_VALUE} characters without control characters");
+    if value.chars().count() > MAX_VALUE || value.contains(is_invisible) {
+        let what = format!(
+            "must be at most {MAX_VALUE} characters without control, format or line separator characters"
+        );
         return Err(Invalid::field(format!("{field}[{key}]"), what));
     }
     Ok(())
@@ -157,6 +160,9 @@ mod tests {
             (&[("1a", "1")], &["labels"], "plan.labels"),
             (&[("a.b", "1")], &["labels"], "plan.labels"),
             (&[("a", "x\ny")], &["labels"], "plan.labels[a]"),
+            (&[("a", "x\u{202e}y")], &["labels"], "plan.labels[a]"),
+            (&[("a", "x\u{2028}y")], &["labels"], "plan.labels[a]"),
+            (&[("a", "\u{200b}")], &["labels"], "plan.labels[a]"),
             (&[("a", &long)], &["labels.a"], "plan.labels[a]"),
             (&many, &["labels"], "plan.labels"),
         ] {

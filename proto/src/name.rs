@@ -1,8 +1,10 @@
 //! Resource names: `profiles/vgg11-3f2a`, `runs/0197…`.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
 use crate::error::Invalid;
 
@@ -13,20 +15,40 @@ pub const MAX_NAME_BYTES: usize = 253;
 /// Longest name of a kind of device, bytes: every run has a copy.
 pub const MAX_KIND_BYTES: usize = 128;
 
+/// Returns whether a character is displayed as nothing, or changes how its neighbours are displayed: control (Cc), format (Cf),
+/// line separator (Zl) and paragraph separator (Zp) of Unicode. Two names that differ only in these look alike.
+pub fn is_invisible(c: char) -> bool {
+    match c {
+        ' '..='~' => false,
+        c => matches!(
+            c.general_category(),
+            GeneralCategory::Control
+                | GeneralCategory::Format
+                | GeneralCategory::LineSeparator
+                | GeneralCategory::ParagraphSeparator
+        ),
+    }
+}
+
+/// The refusal of a text with a character that [`is_invisible`].
+pub(crate) const INVISIBLE: &str = "has control, format or line separator characters; remove them";
+
 /// The rule for names that people give, of layers, models, nodes and kinds of devices: 1 to `most` bytes without
-/// control characters, which no terminal and no database should meet, and without slashes, which part the names of
+/// invisible characters, which no terminal and no database should meet, and without slashes, which part the names of
 /// resources and stages.
 ///
 /// # Errors
 /// What is wrong with it; the violation's path is `field`.
 pub fn checked_name(field: &str, name: &str, most: usize) -> Result<(), Invalid> {
     let refused = |why: String| Err(Invalid::field(field, why));
-    match name.chars().find(|&c| c.is_control() || c == '/') {
+    match name.chars().find(|&c| is_invisible(c) || c == '/') {
         _ if name.is_empty() => refused("is empty".to_owned()),
         _ if name.len() > most => refused(format!("is {} bytes long, must be 1 to {most}", name.len())),
         _ if name.trim() != name => refused(format!("is {name:?}, must not begin or end with spaces")),
         Some('/') => refused(format!("is {name:?}, must not have slashes")),
-        Some(_) => refused(format!("is {name:?}, must not have control characters")),
+        Some(_) => {
+            refused(format!("is {name:?}, must not have control, format or line separator characters"))
+        }
         None => Ok(()),
     }
 }
@@ -37,6 +59,52 @@ pub fn checked_name(field: &str, name: &str, most: usize) -> Result<(), Invalid>
 /// As there.
 pub fn checked_kind(field: &str, kind: &str) -> Result<(), Invalid> {
     checked_name(field, kind, MAX_KIND_BYTES)
+}
+
+/// Returns whether a text is a host name or an address: labels of ASCII letters, digits, `-` and `_` with single points between
+/// them, none beginning with `-`, or an IPv6 address. Shells, `ssh` and files of frameworks take such a name for nothing else.
+pub fn is_host(name: &str) -> bool {
+    let is_within = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_label = |label: &str| !label.is_empty() && !label.starts_with('-') && label.bytes().all(is_within);
+    name.len() <= MAX_NAME_BYTES && (name.split('.').all(is_label) || name.parse::<Ipv6Addr>().is_ok())
+}
+
+/// The rule for names of nodes, see [`is_host`].
+///
+/// # Errors
+/// The name is no host name; the violation's path is `field`.
+pub fn checked_host(field: &str, name: &str) -> Result<(), Invalid> {
+    if is_host(name) {
+        return Ok(());
+    }
+    let why = format!(
+        "is {}, must be a host name: 1 to {MAX_NAME_BYTES} of ASCII letters, digits, '-', '_' and '.', not beginning with '-', or \
+         an IP address",
+        quoted(name)
+    );
+    Err(Invalid::field(field, why))
+}
+
+/// Returns whether a text is the UUID of a device as a driver reports it: `GPU-6f0c…`, `MIG-GPU-6f0c…/1/0`. It consists of ASCII
+/// letters, digits, `-`, `_`, `.`, `:` and `/` and begins with a letter or digit. Exports write it into scripts.
+pub fn is_device_uuid(uuid: &str) -> bool {
+    let is_within = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte);
+    uuid.starts_with(|first: char| first.is_ascii_alphanumeric()) && uuid.bytes().all(is_within)
+}
+
+/// The rule for UUIDs of devices, see [`is_device_uuid`]; a device may have none.
+///
+/// # Errors
+/// The text is no UUID; the violation's path is `field`.
+pub(crate) fn checked_device_uuid(field: &str, uuid: &str) -> Result<(), Invalid> {
+    if uuid.is_empty() || is_device_uuid(uuid) {
+        return Ok(());
+    }
+    let why = format!(
+        "is {}, must be the UUID of a device: ASCII letters, digits and '-_.:/', beginning with a letter or digit",
+        quoted(uuid)
+    );
+    Err(Invalid::field(field, why))
 }
 
 /// Text of a caller as a message may quote it: all, or how long it is.
@@ -184,6 +252,37 @@ impl TryFrom<String> for CommandName {
     }
 }
 
+/// Names that programs would take for something else than a host.
+#[cfg(test)]
+pub(crate) const HOSTILE_HOSTS: [&str; 26] = [
+    "",
+    "-oProxyCommand=touch${IFS}x",
+    "-x",
+    "a.-x",
+    "$(touch x)",
+    "$HOME",
+    "`touch x`",
+    "a;b",
+    "a|b",
+    "a&b",
+    "a>b",
+    "..",
+    "a..b",
+    ".a",
+    "a.",
+    "../a",
+    "a*",
+    "a b",
+    "a\tb",
+    "#a",
+    "a@b",
+    "a:b",
+    "fd00::1%eth0",
+    "a'b",
+    "n\u{202e}a",
+    "层",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,16 +304,71 @@ mod tests {
     /// A terminal, a path and a database meet these names.
     #[test]
     fn names_have_no_control_characters_no_slashes_and_no_end() {
-        for wrong in ["", "a\0b", "a\nb", "a\u{1b}[2J", "a\u{9b}", "a/b", " a", "a ", &"x".repeat(254)] {
+        let hidden =
+            ["a\u{202e}b", "a\u{200b}", "a\u{2028}b", "a\u{2029}b", "\u{feff}a", "a\u{ad}b", "a\u{e0041}"];
+        let others = ["", "a\0b", "a\nb", "a\u{1b}[2J", "a\u{9b}", "a/b", " a", "a ", &"x".repeat(254)];
+        for wrong in others.into_iter().chain(hidden) {
             let invalid = checked_name("name", wrong, MAX_NAME_BYTES).unwrap_err();
             assert_eq!(invalid.violations()[0].field, "name", "{wrong:?}");
-            assert!(!invalid.to_string().contains(char::is_control), "{wrong:?}");
+            assert!(!invalid.to_string().contains(is_invisible), "{wrong:?}");
         }
         for right in ["conv1", "block 0", "transformer.h.0", "NVIDIA H100 80GB HBM3", "层"] {
             assert_eq!(checked_name("name", right, MAX_NAME_BYTES), Ok(()));
         }
         let long = PlanName::parse("plan", &"\0".repeat(1 << 20)).unwrap_err();
         assert!(long.to_string().len() < 200, "an error is never as long as what caused it");
+    }
+
+    /// What is invisible follows another table of Unicode's categories than the one that names are checked by.
+    #[test]
+    fn control_format_and_separator_characters_are_invisible() {
+        let parsed = regex_syntax::parse(r"[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]").unwrap();
+        let regex_syntax::hir::HirKind::Class(regex_syntax::hir::Class::Unicode(class)) = parsed.kind()
+        else {
+            panic!("a class is expected")
+        };
+        let mut listed = 0;
+        for range in class.iter() {
+            for c in range.start()..=range.end() {
+                assert!(is_invisible(c), "{c:?}");
+                listed += 1;
+            }
+        }
+        let all = ('\0'..=char::MAX).filter(|&c| is_invisible(c)).count();
+        assert_eq!(all, listed);
+    }
+
+    /// A shell, `ssh`, a hostfile and a path take a name of a host for nothing else.
+    #[test]
+    fn hosts_are_names_and_addresses_alone() {
+        for right in [
+            "gpu001",
+            "n-1.rack_2.example.com",
+            "10.0.0.7",
+            "fd00::1",
+            "::1",
+            "_gateway",
+            "0",
+            &"x".repeat(253),
+        ] {
+            assert_eq!(checked_host("host", right), Ok(()), "{right:?}");
+        }
+        for wrong in HOSTILE_HOSTS {
+            let invalid = checked_host("nodes[0].name", wrong).unwrap_err();
+            assert_eq!(invalid.violations()[0].field, "nodes[0].name", "{wrong:?}");
+            assert!(!invalid.to_string().contains(is_invisible), "{wrong:?}");
+        }
+        assert!(!is_host(&"x".repeat(254)));
+    }
+
+    #[test]
+    fn uuids_are_as_drivers_write_them() {
+        for right in ["", "GPU-6f0c1f5e-11aa", "MIG-GPU-6f0c1f5e/1/0", "0x740f", "0000:3b:00.0"] {
+            assert_eq!(checked_device_uuid("uuid", right), Ok(()), "{right:?}");
+        }
+        for wrong in ["-x", "$(touch x)", "`x`", "a b", "a,b", "a\"b", "a;b", "}", "GPU\u{200b}", "é"] {
+            assert!(checked_device_uuid("uuid", wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::name::WorkerName;
+use loadmaster_proto::name::{WorkerName, is_host};
 use loadmaster_proto::wire::v1;
 use sd_notify::NotifyState;
 use tokio::select;
@@ -228,7 +228,8 @@ impl Daemon {
         v1::Hello {
             protocol_version: WORKER_PROTOCOL_VERSION,
             worker: self.introduction.worker.to_string(),
-            host: host::host_name(),
+            // A kernel accepts any text. The planner names the node after the worker where there is no host name.
+            host: Some(host::host_name()).filter(|name| is_host(name)).unwrap_or_default(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             libtorch_version: self.introduction.libtorch_version.clone(),
             cuda_version: self.introduction.cuda_version.clone(),

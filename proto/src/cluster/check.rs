@@ -8,7 +8,7 @@ use super::{
 };
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
-use crate::name::{checked_kind, checked_name};
+use crate::name::{checked_device_uuid, checked_host, checked_kind, checked_name, is_invisible};
 use crate::wire::reading::{self, Wanted};
 
 /// Most links side by side.
@@ -59,6 +59,23 @@ pub(super) fn check(parts: &mut ClusterParts, wanted: Wanted<'_>) -> Result<(), 
     // Warnings are ours, but quote what a file says.
     parts.warnings =
         std::mem::take(&mut parts.warnings).into_iter().take(MAX_WARNINGS).map(shorten).collect();
+    Ok(())
+}
+
+/// Checks what exports write of the nodes into scripts: their names and the UUIDs of their devices. Clusters that earlier releases
+/// stored are not held to this rule, so that they can be read; exports check it again.
+///
+/// # Errors
+/// Names the field.
+pub(super) fn check_written(nodes: &[Node], wanted: Wanted<'_>) -> Result<(), Invalid> {
+    for (index, node) in nodes.iter().enumerate() {
+        reading::check(wanted)?;
+        let under = |invalid: Invalid| invalid.under(&format!("nodes[{index}]"));
+        checked_host("name", &node.name).map_err(under)?;
+        for (position, device) in node.devices.iter().enumerate() {
+            checked_device_uuid(&format!("devices[{position}].uuid"), &device.uuid).map_err(under)?;
+        }
+    }
     Ok(())
 }
 
@@ -222,12 +239,15 @@ fn check_reach(parts: &ClusterParts) -> Result<(), Invalid> {
     Err(Invalid::field(format!("nodes[{lacking}].network"), why))
 }
 
-/// A text of `least` to `most` bytes without control characters.
+/// A text of `least` to `most` bytes without invisible characters.
 pub(super) fn text(field: &str, value: &str, least: usize, most: usize) -> Result<(), Invalid> {
-    if (least..=most).contains(&value.len()) && !value.contains(char::is_control) {
+    if (least..=most).contains(&value.len()) && !value.contains(is_invisible) {
         return Ok(());
     }
-    let why = format!("has {} bytes, must have {least} to {most} without control characters", value.len());
+    let why = format!(
+        "has {} bytes, must have {least} to {most} without control, format or line separator characters",
+        value.len()
+    );
     Err(Invalid::field(field, why))
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::Bytes;
 use crate::cluster::LinkClass;
 use crate::error::{Invalid, in_range, required};
+use crate::name::{INVISIBLE, checked_device_uuid, is_invisible};
 use crate::wire::{ToWire, field, v1};
 use crate::{choice, message};
 
@@ -107,6 +108,7 @@ impl Device {
         ] {
             line(field, text, shortest..=longest)?;
         }
+        checked_device_uuid("uuid", &self.uuid)?;
         in_range("capacity_bytes", self.capacity.0, 1..=i64::MAX as u64)?;
         Ok(self)
     }
@@ -118,8 +120,8 @@ fn line(field: &str, text: &str, bytes: RangeInclusive<usize>) -> Result<(), Inv
         let why = format!("has {} bytes, must have {} to {}", text.len(), bytes.start(), bytes.end());
         return Err(Invalid::field(field, why));
     }
-    if text.contains(char::is_control) {
-        return Err(Invalid::field(field, "has control characters"));
+    if text.contains(is_invisible) {
+        return Err(Invalid::field(field, INVISIBLE));
     }
     Ok(())
 }

@@ -117,7 +117,7 @@ pub struct DeviceLink {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// The scheduler's own name.
+    /// The scheduler's own name: a host name or an address.
     pub name: String,
     /// What a selection may ask for.
     #[serde(default)]
@@ -254,8 +254,8 @@ impl Cluster {
     /// # Errors
     /// Names the field: a link that is not the same both ways, a bandwidth that is zero, negative or not finite,
     /// unknown nodes, devices, kinds, levels or domains, a node in two domains of one level, a cycle of
-    /// domains, names that occur twice, devices or nodes without a link between them, or more of anything than
-    /// this module's limits.
+    /// domains, names that occur twice, names of nodes that are no host names, devices or nodes without a link between
+    /// them, or more of anything than this module's limits.
     pub fn new(parts: ClusterParts) -> Result<Self, Invalid> {
         Self::new_while(parts, &always)
     }
@@ -264,7 +264,14 @@ impl Cluster {
     ///
     /// # Errors
     /// As there, or that it is not wanted any more.
-    pub fn new_while(mut parts: ClusterParts, wanted: Wanted<'_>) -> Result<Self, Invalid> {
+    pub fn new_while(parts: ClusterParts, wanted: Wanted<'_>) -> Result<Self, Invalid> {
+        let cluster = Self::as_stored(parts, wanted)?;
+        check::check_written(cluster.nodes(), wanted)?;
+        Ok(cluster)
+    }
+
+    /// [`Self::new_while`] of a cluster that may be of an earlier release, which accepted any name of a node.
+    fn as_stored(mut parts: ClusterParts, wanted: Wanted<'_>) -> Result<Self, Invalid> {
         check::check(&mut parts, wanted)?;
         let membership = membership::of_nodes(&parts, wanted)?;
         Ok(Self { parts, membership })
@@ -346,7 +353,7 @@ impl TryFrom<ClusterParts> for Cluster {
     type Error = Invalid;
 
     fn try_from(parts: ClusterParts) -> Result<Self, Invalid> {
-        Self::new(parts)
+        Self::as_stored(parts, &always)
     }
 }
 

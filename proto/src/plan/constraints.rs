@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Invalid, in_range};
 use crate::message;
 use crate::model::MAX_LAYERS;
+use crate::name::{INVISIBLE, is_invisible};
 use crate::plan::objective::NodeSpanning;
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, Schedule, TrainingSpec};
@@ -198,8 +199,8 @@ fn device_name(field: &str, name: &str) -> Result<(), Invalid> {
             "is required: `node/index`, or a position in the order of devices",
         ));
     }
-    if name.contains(char::is_control) {
-        return Err(Invalid::field(field, "has control characters"));
+    if name.contains(is_invisible) {
+        return Err(Invalid::field(field, INVISIBLE));
     }
     in_range(field, name.len(), 1..=Constraints::MAX_DEVICE_NAME).map(drop)
 }

@@ -3,7 +3,7 @@
 use crate::bytes::Bytes;
 use crate::cluster::import::hostlist;
 use crate::error::{Invalid, Violation, in_range};
-use crate::name::{checked_kind, checked_name};
+use crate::name::{checked_device_uuid, checked_host, checked_kind, checked_name};
 use crate::wire::{field, v1};
 
 /// Most nodes of a request.
@@ -62,6 +62,7 @@ impl GivenNodes {
                 .collect::<Result<Vec<GivenNode>, Invalid>>()?,
             (true, list) => {
                 let names = hostlist::expand(list).map_err(|why| Invalid::field("node_list", why))?;
+                names.iter().try_for_each(|name| checked_host("node_list", name))?;
                 names.into_iter().map(|name| GivenNode { name, ..GivenNode::default() }).collect()
             }
             (false, _) => {
@@ -100,7 +101,7 @@ impl GivenNodes {
 impl GivenNode {
     fn of(node: v1::GivenNode) -> Result<Self, Invalid> {
         let v1::GivenNode { name, device_indices, device_uuids, device_kind, memory_bytes, switches } = node;
-        checked_name("name", &name, crate::name::MAX_NAME_BYTES)?;
+        checked_host("name", &name)?;
         in_range("device_indices", device_indices.len(), 0..=MAX_DEVICES)?;
         in_range("device_uuids", device_uuids.len(), 0..=MAX_DEVICES)?;
         let indices: Vec<u32> = field("device_indices", device_indices)?;
@@ -113,7 +114,9 @@ impl GivenNode {
             return Err(Invalid::field("device_uuids", why));
         }
         for (index, uuid) in device_uuids.iter().enumerate() {
-            checked_name(&format!("device_uuids[{index}]"), uuid, MAX_UUID)?;
+            let field = format!("device_uuids[{index}]");
+            checked_name(&field, uuid, MAX_UUID)?;
+            checked_device_uuid(&field, uuid)?;
         }
         if !device_kind.is_empty() {
             checked_kind("device_kind", &device_kind)?;
@@ -184,5 +187,28 @@ mod tests {
         assert_eq!(field(node(), "n"), "node_list");
         assert_eq!(field(Vec::new(), "n["), "node_list");
         assert_eq!(field(vec![v1::GivenNode::default()], ""), "nodes[0].name");
+    }
+
+    /// Bindings are exported: ssh and shells meet the names of their nodes.
+    #[test]
+    fn nodes_are_hosts_and_devices_have_uuids() {
+        for name in crate::name::HOSTILE_HOSTS {
+            let node = v1::GivenNode { name: name.to_owned(), ..v1::GivenNode::default() };
+            let invalid = GivenNodes::of(vec![node], "").unwrap_err();
+            assert_eq!(told(&invalid)[0].0, "nodes[0].name", "{name:?}");
+            if !name.is_empty() && !name.contains(['[', ',']) {
+                assert_eq!(
+                    told(&GivenNodes::of(Vec::new(), name).unwrap_err())[0].0,
+                    "node_list",
+                    "{name:?}"
+                );
+            }
+        }
+        let node = v1::GivenNode {
+            name: "n".to_owned(),
+            device_uuids: vec!["GPU-1".to_owned(), "$(touch x)".to_owned()],
+            ..v1::GivenNode::default()
+        };
+        assert_eq!(told(&GivenNodes::of(vec![node], "").unwrap_err())[0].0, "nodes[0].device_uuids[1]");
     }
 }

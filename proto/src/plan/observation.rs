@@ -7,7 +7,7 @@ use crate::error::{Invalid, in_range};
 use crate::ledger::Ledger;
 use crate::measure::chunked::ChunkRun;
 use crate::measure::offload::Offload;
-use crate::name::checked_name;
+use crate::name::{INVISIBLE, checked_name, is_invisible};
 use crate::wire::{FromWire, ToWire, field, v1};
 
 /// A highest byte count with its account.
@@ -114,8 +114,8 @@ impl FromWire<v1::MemoryFigure> for Peak {
 fn short(field: &str, text: &str, most: usize) -> Result<(), Invalid> {
     match text.chars().count() {
         // A line end may be part of a note; the rest is for no terminal and no database.
-        _ if text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') => {
-            Err(Invalid::field(field, "has control characters"))
+        _ if text.chars().any(|c| is_invisible(c) && c != '\n' && c != '\t') => {
+            Err(Invalid::field(field, INVISIBLE))
         }
         length if length <= most => Ok(()),
         length => Err(Invalid::field(field, format!("has {length} characters, must have at most {most}"))),

@@ -1,9 +1,9 @@
 //! What is exported, and the way from there to a launcher's files.
 
 use loadmaster_proto::model::Model;
-use loadmaster_proto::name::PlanName;
-use loadmaster_proto::plan::Plan;
+use loadmaster_proto::name::{PlanName, is_device_uuid, is_host};
 use loadmaster_proto::plan::objective::PlanShape;
+use loadmaster_proto::plan::{PlacedDevice, Plan};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::allocation::{self, Allocation};
@@ -50,6 +50,10 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
         let none = StageRefusal::of_plan("is said in one way only by this launcher: name no variant");
         return Err(refusal(question, shape, vec![none]));
     }
+    let hostile = hostile_places(question.plan);
+    if !hostile.is_empty() {
+        return Err(refusal(question, shape, hostile));
+    }
     if question.plan.is_interleaved() && !takes_turns(target.launcher) {
         return Err(refusal(question, shape, vec![in_turn(question.plan)]));
     }
@@ -85,6 +89,29 @@ fn refusal(
     let target = question.target;
     let is_for_it = question.plan.asked.launcher == Some(target.launcher);
     Box::new(Refusal { target, envelope: Envelope::Torchrun, required_shape, is_for_it, stages })
+}
+
+/// Stages whose devices have names or UUIDs that ssh or a shell would take for something else. Requests are checked for them; plans
+/// and bindings of earlier releases were not.
+fn hostile_places(plan: &Plan) -> Vec<StageRefusal> {
+    let stages = plan.stages.iter().enumerate();
+    let refused = stages.filter_map(|(index, stage)| {
+        let is_hostile = |device: &&PlacedDevice| {
+            !(device.node.is_empty() || is_host(&device.node))
+                || !(device.uuid.is_empty() || is_device_uuid(&device.uuid))
+        };
+        let device = stage.devices.iter().find(is_hostile)?;
+        let (what, name, rule) = if device.node.is_empty() || is_host(&device.node) {
+            ("device", &device.uuid, "UUID of a device")
+        } else {
+            ("node", &device.node, "host name")
+        };
+        let why = format!(
+            "is on the {what} {name:?}, which is no {rule}: store the cluster with real names and recommend the plan anew, or bind it to other nodes"
+        );
+        Some(StageRefusal::of_stage(index, why))
+    });
+    refused.collect()
 }
 
 /// What is said of a plan whose devices have several stages in turn to launchers that cannot.

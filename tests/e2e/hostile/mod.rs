@@ -7,6 +7,7 @@ mod calls;
 mod connections;
 mod disk;
 mod meter;
+mod names;
 mod raw;
 mod searches;
 mod workers;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::super::{ClusterDevice, DeviceKind, Link, LinkClass, LinkOrigin, MAX_NODE_DEVICES, Node, priors};
 use super::{ImportOptions, hostlist};
 use crate::error::{Invalid, in_range};
+use crate::name::checked_host;
 
 /// Latency where only a bandwidth was given: the class of link decides it.
 fn given(bytes_per_second: f64, like: Link) -> Link {
@@ -64,11 +65,15 @@ pub(super) fn devices_per_node(options: &ImportOptions) -> Result<u32, Invalid> 
 /// Names of the nodes that are like the one in the file; `node0` unless they are given.
 ///
 /// # Errors
-/// Names the option when it is no hostlist.
+/// Names the option when it is no hostlist, or one of host names.
 pub(super) fn names(options: &ImportOptions) -> Result<Vec<String>, Invalid> {
     match &options.nodes {
         None => Ok(vec!["node0".to_owned()]),
-        Some(list) => hostlist::expand(list).map_err(|why| Invalid::field("options.nodes", why)),
+        Some(list) => {
+            let names = hostlist::expand(list).map_err(|why| Invalid::field("options.nodes", why))?;
+            names.iter().try_for_each(|name| checked_host("options.nodes", name))?;
+            Ok(names)
+        }
     }
 }
 

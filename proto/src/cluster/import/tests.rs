@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::super::{LinkClass, LinkOrigin};
 use super::*;
+use crate::name::HOSTILE_HOSTS;
 use crate::training::step_kind::StepKind;
+use crate::wire::v1;
 
 const TOPOGRAPH: &str = include_str!("fixtures/topograph.json");
 const TOPOGRAPH_ATTRIBUTES: &str = include_str!("fixtures/topograph-attributes.json");
@@ -447,4 +449,80 @@ proptest! {
             prop_assert!(cluster.device_count() > 0);
         }
     }
+}
+
+/// Exports write names of nodes into hostfiles and scripts, so no way into the planner admits one that is no host.
+#[test]
+fn no_file_and_no_message_names_a_node_that_is_no_host() {
+    let json = |name: &str| serde_json::to_string(name).unwrap();
+    let of_files: [(ClusterFormat, fn(&str) -> String); 4] = [
+        (ClusterFormat::Loadmaster, |name| {
+            format!(
+                "format: loadmaster.cluster/1\nkinds: [{{name: x, memory: 80GiB}}]\nnodes: [{{name: {name}, kind: x, devices: 1}}]"
+            )
+        }),
+        (ClusterFormat::Topograph, |name| {
+            format!(r#"{{"instances": [{{"id": {name}, "network_layers": ["s"]}}]}}"#)
+        }),
+        (ClusterFormat::SlurmYaml, |name| {
+            format!("- {{topology: t, tree: {{switches: [{{switch: s, nodes: {name}}}]}}}}")
+        }),
+        (ClusterFormat::SlurmConf, |name| format!("SwitchName=s Nodes={}", name.trim_matches('"'))),
+    ];
+    for (format, text) in of_files {
+        let read = |name: &str| {
+            let options = if format == ClusterFormat::Loadmaster {
+                ImportOptions::default()
+            } else {
+                options("NVIDIA H100 80GB HBM3", 8)
+            };
+            import(format, &text(&json(name)), &options)
+        };
+        assert_eq!(read("gpu-01.rack_2").unwrap().nodes()[0].name, "gpu-01.rack_2", "{format}");
+        for name in HOSTILE_HOSTS {
+            assert!(read(name).is_err(), "{format} {name:?}");
+        }
+    }
+    for (format, text, kind, devices) in [
+        (ClusterFormat::NcclXml, NCCL_H100, "NVIDIA H100 80GB HBM3", 3),
+        (ClusterFormat::NvidiaSmi, NVIDIA_SMI, "NVIDIA H100 80GB HBM3", 4),
+    ] {
+        let options = |name: &str| ImportOptions {
+            nodes: Some(name.to_owned()),
+            devices_per_node: None,
+            ..options(kind, devices)
+        };
+        assert_eq!(import(format, text, &options("fd00::1")).unwrap().nodes()[0].name, "fd00::1");
+        for name in HOSTILE_HOSTS {
+            let (field, _) = refused(format, text, &options(name));
+            assert_eq!(field, "options.nodes", "{format} {name:?}");
+        }
+    }
+    let described = read(EXAMPLE, &ImportOptions::default());
+    for name in HOSTILE_HOSTS {
+        let mut wire = v1::Cluster::from(&described);
+        wire.domains.clear();
+        wire.tiers.clear();
+        for (node, network) in wire.nodes.iter_mut().zip(std::iter::repeat(described.nodes()[0].network)) {
+            node.network = network.as_ref().map(Into::into);
+        }
+        assert!(Cluster::try_from(wire.clone()).is_ok());
+        wire.nodes[3].name = name.to_owned();
+        let invalid = Cluster::try_from(wire).unwrap_err();
+        assert_eq!(invalid.violations()[0].field, "nodes[3].name", "{name:?}");
+    }
+}
+
+/// A cluster that an earlier release stored stays readable; what it may be named now is checked where it enters, and at exports.
+#[test]
+fn a_stored_cluster_with_other_names_is_read() {
+    let cluster = read(EXAMPLE, &ImportOptions::default());
+    let mut parts = cluster.parts().clone();
+    parts.domains.clear();
+    let tiers_say = parts.tiers.iter().all(|tier| tier.link.is_some());
+    assert!(tiers_say || parts.nodes.iter().all(|node| node.network.is_some()));
+    parts.nodes[0].name = "my node".to_owned();
+    assert!(Cluster::new(parts.clone()).is_err());
+    let stored = serde_json::to_string(&parts).unwrap();
+    assert_eq!(serde_json::from_str::<Cluster>(&stored).unwrap().nodes()[0].name, "my node");
 }

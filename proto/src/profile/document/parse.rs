@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use super::{FORMAT, ProfileDocument, text};
 use crate::error::{Invalid, in_range};
 use crate::measure::run::{Campaign, RunSpec};
-use crate::name::checked_kind;
+use crate::name::{INVISIBLE, checked_kind, is_invisible};
 use crate::profile::ProfileSettings;
 use crate::training::TrainingSpec;
 use crate::wire::reading::meter::Limits;
@@ -212,7 +212,7 @@ fn unwritable(error: &serde_json::Error) -> DocumentError {
     DocumentError::Malformed { path: ".".to_owned(), why: error.to_string() }
 }
 
-/// A text of `least` to `most` bytes without control characters but line ends.
+/// A text of `least` to `most` bytes without invisible characters but line ends.
 pub(super) fn checked_text(field: &str, value: &str, least: usize, most: usize) -> Result<(), Invalid> {
     if value.len() < least {
         return Err(Invalid::field(field, "is empty"));
@@ -220,8 +220,8 @@ pub(super) fn checked_text(field: &str, value: &str, least: usize, most: usize) 
     if value.len() > most {
         return Err(Invalid::field(field, format!("has {} bytes, at most {most} are kept", value.len())));
     }
-    if value.chars().any(|c| c.is_control() && c != '\n' && c != '\t') {
-        return Err(Invalid::field(field, "has control characters"));
+    if value.chars().any(|c| is_invisible(c) && c != '\n' && c != '\t') {
+        return Err(Invalid::field(field, INVISIBLE));
     }
     Ok(())
 }

@@ -6,20 +6,25 @@ use loadmaster_proto::plan::objective::Launcher;
 
 use super::case;
 use crate::{
-    Envelope, EnvelopeSettings, Export, ExportQuestion, ExportedFile, Target, Variant, Wrapping, export, wrap,
+    Envelope, EnvelopeSettings, Export, ExportQuestion, ExportedFile, Refusal, Target, Variant, Wrapping,
+    export, exporters, wrap,
 };
 use loadmaster_samples::CutTransformer;
 
 /// Two nodes of two devices each.
 fn exported(bend: impl Fn(&mut Plan)) -> Export {
+    exported_to(Launcher::Deepspeed, bend).unwrap()
+}
+
+fn exported_to(launcher: Launcher, bend: impl Fn(&mut Plan)) -> Result<Export, Box<Refusal>> {
     let case = case(vec![2, 2], 1.into(), 2.into());
     let case = CutTransformer { nodes: 2, devices_per_node: 2, ..case };
     let (mut plan, model) = (case.plan(), case.model());
     bend(&mut plan);
     let name = PlanName::from_id("some").unwrap();
-    let target = Target::of(Launcher::Deepspeed, "").unwrap();
+    let target = Target::of(launcher, "").unwrap();
     let (model, variant) = (Some(&model), Variant::Usual);
-    export(&ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant }).unwrap()
+    export(&ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant })
 }
 
 fn named(names: [&'static str; 2], first: u32) -> impl Fn(&mut Plan) {
@@ -80,10 +85,43 @@ fn slots_reach_to_the_last_device_of_the_plan() {
 
 #[test]
 fn names_that_no_line_can_hold_are_to_be_put_in() {
-    for names in [["node-1", "my node"], ["a", "b:1"], ["#a", "b"], ["", "a"]] {
+    for names in [["a", "fd00::1"], ["::1", "b"], ["", "a"]] {
         let made = exported(named(names, 0));
         assert_eq!(lines(&made), ["node-0 slots=2", "node-1 slots=2"]);
         let file = made.files.iter().find(|file| file.name == "hostfile").unwrap();
         assert!(file.contents.contains("put yours in"), "{}", file.contents);
+    }
+}
+
+/// Plans and bindings of earlier releases may have any names. Neither ssh nor a shell may take one for an option or a command.
+#[test]
+fn no_launcher_gets_a_name_that_is_no_host() {
+    let launchers: Vec<Launcher> = exporters().iter().map(|exporter| exporter.target.launcher).collect();
+    for launcher in launchers {
+        for name in [
+            "-oProxyCommand=touch${IFS}x",
+            "$(touch x)",
+            "`touch x`",
+            "a;b",
+            "a|b",
+            "..",
+            "*",
+            "my node",
+            "b:1",
+            "#a",
+            "a\nb",
+            "n\u{202e}a",
+        ] {
+            let refused = exported_to(launcher, named(["a", name], 0)).unwrap_err();
+            let told = refused.to_string();
+            assert!(told.contains("no host name"), "{launcher} {name:?}: {told}");
+            assert!(!told.contains(['\n', '\u{202e}']), "{told}");
+            assert_eq!(refused.stages[0].stage, Some(1), "{launcher} {name:?}");
+        }
+        let refused = exported_to(launcher, |plan| {
+            plan.stages[0].devices[1].uuid = "GPU-1}\"; touch x; \"".to_owned();
+        });
+        let told = refused.unwrap_err().to_string();
+        assert!(told.contains("no UUID of a device"), "{launcher}: {told}");
     }
 }

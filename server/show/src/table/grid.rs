@@ -8,7 +8,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, Table, presets};
 
 use crate::text::label::fit;
 use crate::text::terminal_abilities::Look;
-use crate::text::{plain, wrapped};
+use crate::text::{plain, visible_character, wrapped};
 
 /// Cells between two columns.
 const GAP: usize = 2;
@@ -157,7 +157,7 @@ struct Column {
 
 /// Safe to print, with spaces at the ends kept: they align what is inside a cell.
 fn keep_bars(cell: &str) -> String {
-    cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    cell.chars().filter_map(visible_character).collect()
 }
 
 /// Names and values, one pair per line.

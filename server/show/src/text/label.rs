@@ -3,6 +3,7 @@
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::terminal_abilities::Look;
+use super::visible_character;
 
 /// Characters of a name that are shown. What is longer says more than a label can.
 const NAME: usize = 200;
@@ -26,12 +27,9 @@ pub fn sentence(text: &str) -> String {
 }
 
 fn clean(text: &str, most: usize) -> String {
-    let turns =
-        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    // Breaks that are no control characters, and what XML cannot hold.
-    let shown = |c: char| !turns(c) && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}');
-    let mut characters =
-        text.trim().chars().filter(|&c| shown(c)).map(|c| if c.is_control() { ' ' } else { c });
+    // XML cannot hold some characters that are no others' business.
+    let is_in_xml = |c: &char| !matches!(c, '\u{fffe}' | '\u{ffff}');
+    let mut characters = text.trim().chars().filter(is_in_xml).filter_map(visible_character);
     let mut kept: String = characters.by_ref().take(most).collect();
     if characters.next().is_some() {
         kept.push_str("...");

@@ -7,13 +7,22 @@ pub mod terminal_abilities;
 use loadmaster_proto::amounts::Seconds;
 pub use loadmaster_proto::amounts::{count, plural};
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::name::is_invisible;
 
 use terminal_abilities::Look;
 
-/// `text` without control characters: neither a planner nor a worker writes to our user's terminal
+/// `text` without control, format and separator characters: neither a planner nor a worker writes to our user's terminal
 /// anything but text. Line breaks become spaces, so that one fact stays on one line.
 pub fn plain(text: &str) -> String {
-    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.trim().chars().filter_map(visible_character).collect()
+}
+
+/// What is shown of a character: a space of control characters, nothing of others that nobody sees.
+pub(crate) fn visible_character(c: char) -> Option<char> {
+    match c {
+        c if c.is_control() => Some(' '),
+        c => (!is_invisible(c)).then_some(c),
+    }
 }
 
 /// A byte count with its unit, negative ones too.
@@ -144,5 +153,6 @@ mod tests {
     #[test]
     fn control_characters_do_not_pass() {
         assert_eq!(plain("a\u{1b}[2J\nb\n"), "a [2J b");
+        assert_eq!(plain("a\u{202e}b\u{200b}c\u{2028}d"), "abcd");
     }
 }

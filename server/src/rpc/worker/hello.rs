@@ -6,7 +6,7 @@ use loadmaster_proto::cluster::device::{Device, GpuLink};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::environment::ranks_at_once;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::name::{CommandName, WorkerName};
+use loadmaster_proto::name::{CommandName, WorkerName, checked_host, is_invisible};
 use loadmaster_proto::wire::{field, v1};
 
 use super::super::error::ApiError;
@@ -39,15 +39,21 @@ pub(super) fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
 
 fn checked(hello: v1::Hello) -> Result<Hello, Invalid> {
     let name = WorkerName::parse("hello.worker", &hello.worker)?;
+    // The host becomes the name of a node, which exports write for ssh and shells.
+    if !hello.host.is_empty() {
+        checked_host("hello.host", &hello.host)?;
+    }
     for (field, text) in [
-        ("hello.host", &hello.host),
         ("hello.version", &hello.version),
         ("hello.libtorch_version", &hello.libtorch_version),
         ("hello.cuda_version", &hello.cuda_version),
         ("hello.session_id", &hello.session_id),
     ] {
-        if text.len() > MAX_WORKER_TEXT || text.contains(char::is_control) {
-            return Err(Invalid::field(field, format!("must be a line of at most {MAX_WORKER_TEXT} bytes")));
+        if text.len() > MAX_WORKER_TEXT || text.contains(is_invisible) {
+            let why = format!(
+                "must be a line of at most {MAX_WORKER_TEXT} bytes without control, format or line separator characters"
+            );
+            return Err(Invalid::field(field, why));
         }
     }
     let devices: Vec<Device> = each("hello.devices", hello.devices, MAX_DEVICES)?;
@@ -180,6 +186,33 @@ mod tests {
         }
     }
 
+    /// Workers may be anybody: a host of theirs reaches ssh and shells through exports of plans for a discovered cluster.
+    #[test]
+    fn a_worker_whose_host_is_no_host_name_is_refused() {
+        for host in [
+            "-oProxyCommand=touch${IFS}x",
+            "$(touch x)",
+            "`touch x`",
+            "a;b",
+            "a|b",
+            "a..b",
+            "..",
+            "*",
+            "a b",
+            "a/b",
+            "n\u{202e}a",
+            "n\u{200b}",
+            "n\u{2028}a",
+            "层",
+            &"x".repeat(254),
+        ] {
+            assert_eq!(refused(v1::Hello { host: host.to_owned(), ..hello() }), "hello.host", "{host:?}");
+        }
+        for host in ["", "gpu-01.example.com", "10.0.0.7", "fd00::1", "my_node"] {
+            assert!(check(v1::Hello { host: host.to_owned(), ..hello() }).is_ok(), "{host:?}");
+        }
+    }
+
     /// Whatever a worker says of itself is short, or refused by its name.
     #[test]
     fn no_word_of_a_worker_is_longer_than_its_field() {
@@ -203,6 +236,12 @@ mod tests {
             (v1::Hello { worker: long.clone(), ..hello() }, "hello.worker"),
             (v1::Hello { host: long.clone(), ..hello() }, "hello.host"),
             (v1::Hello { host: "a\nb".to_owned(), ..hello() }, "hello.host"),
+            (v1::Hello { version: "1\u{202e}2".to_owned(), ..hello() }, "hello.version"),
+            (v1::Hello { session_id: "a\u{2028}b".to_owned(), ..hello() }, "hello.session_id"),
+            (with(v1::Device { kind: "H200\u{200b}".to_owned(), ..device() }), "hello.devices[0].kind"),
+            (with(v1::Device { id: "gpu\u{2028}0".to_owned(), ..device() }), "hello.devices[0].id"),
+            (with(v1::Device { uuid: "GPU-$(touch x)".to_owned(), ..device() }), "hello.devices[0].uuid"),
+            (with(v1::Device { uuid: "GPU-1,GPU-2".to_owned(), ..device() }), "hello.devices[0].uuid"),
             (v1::Hello { version: long.clone(), ..hello() }, "hello.version"),
             (v1::Hello { session_id: long.clone(), ..hello() }, "hello.session_id"),
             (v1::Hello { commands: vec![long], ..hello() }, "hello.commands[0]"),

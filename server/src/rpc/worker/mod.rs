@@ -156,7 +156,7 @@ mod tests {
             cuda_version: String::new(),
             threads: 1,
             cores: 1,
-            host: "x".repeat(256),
+            host: "x".repeat(253),
             session_id: String::new(),
             commands: Vec::new(),
             host_memory: u64::MAX,

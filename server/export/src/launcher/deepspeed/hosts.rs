@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use loadmaster_proto::name::is_host;
+
 use crate::exported::{ExportedFile, RankPlace};
 use crate::question::ExportQuestion;
 
@@ -21,7 +23,7 @@ pub(super) fn flag() -> String {
 pub(super) fn file(question: &ExportQuestion<'_>, ranks: &[RankPlace]) -> ExportedFile {
     let nodes = nodes(ranks);
     // One that cannot be said leaves the others out, too: a placeholder might be the name of another.
-    let is_said = nodes.iter().all(|(name, _)| is_host(name));
+    let is_said = nodes.iter().all(|(name, _)| is_readable(name));
     let mut text = format!(
         "# The nodes of {} in the order of its ranks. Unless it is told --no_ssh, deepspeed reaches them by these names.\n",
         question.name
@@ -51,9 +53,7 @@ fn nodes(ranks: &[RankPlace]) -> Vec<(&str, usize)> {
     nodes.into_iter().map(|(name, count, most)| (name, count.max(most))).collect()
 }
 
-/// Whether DeepSpeed reads a name back: its lines end names at spaces, and `--include` at `:` and `@`.
-fn is_host(name: &str) -> bool {
-    !name.is_empty()
-        && !name.starts_with('#')
-        && !name.contains(|c: char| c.is_whitespace() || ":@".contains(c))
+/// Whether DeepSpeed reads a name back and passes it to ssh as a host: `--include` ends names at `:`, so an IPv6 address is none.
+fn is_readable(name: &str) -> bool {
+    is_host(name) && !name.contains(':')
 }

@@ -22,7 +22,7 @@ use self::copied::{copies, updates};
 pub struct DiscoveredWorker<'a> {
     /// Its resource name, `workers/node1`.
     pub name: String,
-    /// Its host; its name stands in where it is empty.
+    /// Its host; the worker's id stands in where it is empty.
     pub host: &'a str,
     pub devices: Vec<&'a Device>,
     /// What its driver knows of the links between its GPUs.
@@ -44,7 +44,9 @@ pub fn discover(
 ) -> Result<Cluster, Invalid> {
     let mut hosts: BTreeMap<&str, Vec<&DiscoveredWorker<'_>>> = BTreeMap::new();
     for worker in workers.iter().filter(|worker| !worker.devices.is_empty()) {
-        let host = if worker.host.is_empty() { &worker.name } else { worker.host };
+        // A node's name has no slashes.
+        let id = worker.name.rsplit('/').next().unwrap_or(&worker.name);
+        let host = if worker.host.is_empty() { id } else { worker.host };
         hosts.entry(host).or_default().push(worker);
     }
     let kinds = kinds(workers);

@@ -138,7 +138,7 @@ class GivenNode(google.protobuf.message.Message):
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     SWITCHES_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """Its name, as the scheduler says it."""
+    """Its name, as the scheduler says it: a host name or an IP address, as nodes of clusters have it."""
     device_kind: builtins.str
     """Of a node that no cluster describes: kind of its devices. Default: that of the plan, if all of its devices are of one."""
     memory_bytes: builtins.int

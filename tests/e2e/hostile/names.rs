@@ -1,0 +1,66 @@
+//! Names that ssh or a shell would take for options or commands, on every way into the planner.
+
+use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
+use loadmaster_proto::wire::v1::create_cluster_request::Subject;
+use loadmaster_proto::wire::v1::worker_message::Message as FromWorker;
+use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_tests::{Planner, cli, hello, json};
+use tonic::Status;
+use tonic_types::StatusExt;
+
+/// What DeepSpeed would hand to ssh, which would hand it to a shell.
+const HOSTILE: [&str; 6] =
+    ["-oProxyCommand=touch${IFS}x", "$(touch x)", "`touch x`", "a;touch x", "a..b", "n\u{202e}a"];
+
+const NODES: &str = "format: loadmaster.cluster/1
+kinds: [{name: cpu, memory: 1GiB}]
+nodes: [{name: good, kind: cpu, devices: 1}]";
+
+fn field(status: &Status) -> String {
+    let details = status.get_details_bad_request().unwrap_or_else(|| panic!("it names a field: {status}"));
+    details.field_violations[0].field.clone()
+}
+
+/// Neither a worker, nor a message, nor a file, nor the nodes of a binding bring a name that is no host, and none is listed.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_way_in_takes_a_node_that_is_no_host() {
+    let planner = Planner::start();
+    let channel = planner.channel().await;
+    let mut clusters = ClusterServiceClient::new(channel.clone());
+    let good = import(ClusterFormat::Loadmaster, NODES, &ImportOptions::default()).unwrap();
+    for name in HOSTILE {
+        let mut hello = hello("polite", 1);
+        hello.host = name.to_owned();
+        let first = v1::WorkerMessage { message: Some(FromWorker::Hello(hello)) };
+        let mut worker = WorkerServiceClient::new(channel.clone());
+        let refused = match worker.connect(tokio_stream::iter([first])).await {
+            Ok(answers) => answers.into_inner().message().await.unwrap_err(),
+            Err(status) => status,
+        };
+        assert_eq!(field(&refused), "hello.host", "{name:?}: {refused}");
+
+        let mut cluster = v1::Cluster::from(&good);
+        cluster.nodes[0].name = name.to_owned();
+        let quoted = serde_json::to_string(name).unwrap();
+        let file = v1::ClusterFile { document: NODES.replace("good", &quoted), ..v1::ClusterFile::default() };
+        for subject in [Subject::Cluster(cluster), Subject::File(file)] {
+            let request = v1::CreateClusterRequest { subject: Some(subject), ..Default::default() };
+            let refused = clusters.create_cluster(request).await.unwrap_err();
+            assert!(field(&refused).ends_with("nodes[0].name"), "{name:?}: {refused}");
+        }
+
+        let nodes = format!("--nodes={name}");
+        let create =
+            ["cluster", "create", "--device-kind", "cpu", "--memory", "1GiB", "--devices-per-node", "1"];
+        let created = cli(&planner, &[&create[..], &[&nodes]].concat());
+        assert!(created.code == 2 && created.stderr.contains("host name"), "{name:?}: {created:?}");
+        let bound = cli(&planner, &["plan", "bind", "0123456789abcdef", &nodes]);
+        assert!(bound.code == 2 && bound.stderr.contains("host name"), "{name:?}: {bound:?}");
+    }
+    for (list, rows) in [("worker", "workers"), ("cluster", "clusters")] {
+        let listed = json(&planner, &[list, "list"]);
+        assert!(listed[rows].as_array().is_none_or(Vec::is_empty), "{listed}");
+    }
+}

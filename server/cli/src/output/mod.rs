@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use loadmaster_show::json;
 use loadmaster_show::show::Show;
 use loadmaster_show::text::terminal_abilities::Look;
-use loadmaster_show::text::{plain, wrapped};
+use loadmaster_show::text::wrapped;
 
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -43,12 +43,28 @@ impl Output {
             Format::Table => wrapped(&answer.table(self.look), self.look.width),
             Format::Json => json::json(answer)?,
             Format::Yaml => json::yaml(answer)?,
-            Format::Name => answer.names().iter().map(|name| plain(name)).collect::<Vec<_>>().join("\n"),
+            Format::Name => names(&answer.names())?,
         };
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
         Ok(text)
+    }
+}
+
+/// Names, one per line: scripts hand them on as words.
+fn names(names: &[String]) -> anyhow::Result<String> {
+    let is_within = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:+@/".contains(&byte);
+    // What was not stored has no name.
+    let is_name = |name: &str| {
+        name.is_empty()
+            || name.starts_with(|first: char| first.is_ascii_alphanumeric()) && name.bytes().all(is_within)
+    };
+    match names.iter().find(|name| !is_name(name)) {
+        Some(name) => anyhow::bail!(
+            "the planner returned the name {name:?}, which is none: letters, digits and '-_.:+@/'"
+        ),
+        None => Ok(names.join("\n")),
     }
 }
 

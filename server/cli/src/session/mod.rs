@@ -3,6 +3,7 @@
 pub(crate) mod address;
 pub(crate) mod client;
 pub(crate) mod context;
+pub(crate) mod export;
 pub(crate) mod follow;
 pub(crate) mod list;
 mod next;

@@ -15,6 +15,7 @@ use crate::input::parse;
 use crate::session::address;
 use crate::session::client::plans;
 use crate::session::context::Context;
+use crate::session::export;
 use loadmaster_show::choice::Choice;
 
 /// See [`super::PlanVerb::Export`].
@@ -48,7 +49,7 @@ pub(crate) struct ExportPlan {
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
 
-    /// Replace files of the folder that are others.
+    /// Replace files of the folder that are others. A link is replaced, what it leads to stays.
     #[arg(long, requires = "to")]
     overwrite: bool,
 
@@ -148,8 +149,7 @@ impl ExportPlan {
             envelope_options: Some(self.options.into()),
         };
         let asked = request.clone();
-        let export =
-            context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
+        let export = export::export(context, request).await?;
         let page = page(&asked, export.launcher());
         let fits = export.verdict() != v1::Verdict::DoesNotFit;
         let why =
@@ -202,22 +202,15 @@ fn word<T: Choice + PartialEq>(value: T) -> String {
     if value == T::default() { String::new() } else { value.word() }
 }
 
-/// Writes files into a folder, all of them or none where one of another content is there.
+/// Writes files into a folder, all of them or none where one of another content is there. Links of the folder are not followed.
 fn write(folder: &Path, files: &[v1::ExportedFile], overwrite: bool) -> Result<(), Failure> {
     let mut changed = Vec::with_capacity(files.len());
     for file in files {
-        // A planner names files, and must not reach out of the folder with them.
-        if Path::new(&file.name).file_name() != Some(std::ffi::OsStr::new(&file.name)) {
-            return Err(anyhow::anyhow!(
-                "the planner named a file {:?}, which is no name of a file",
-                file.name
-            )
-            .into());
-        }
         let path = folder.join(&file.name);
-        let there = std::fs::read(&path).ok();
+        let there = std::fs::symlink_metadata(&path).ok();
+        let contents = there.as_ref().filter(|there| there.is_file()).and_then(|_| std::fs::read(&path).ok());
         // What is equal stays: others may read it meanwhile, since jobs of one plan share the folder.
-        if there.as_deref() == Some(file.contents.as_bytes()) {
+        if contents.as_deref() == Some(file.contents.as_bytes()) {
             continue;
         }
         if !overwrite && there.is_some() {
@@ -237,13 +230,11 @@ fn write(folder: &Path, files: &[v1::ExportedFile], overwrite: bool) -> Result<(
     Ok(())
 }
 
-/// Puts a file in its place when it is whole.
+/// Puts a file in its place when it is whole. A new file takes the name, so a link of that name is replaced.
 fn written(folder: &Path, path: &Path, contents: &str) -> std::io::Result<()> {
-    // The file that a link leads to, with what was allowed of it, else less what the user's mask takes, as of any new file.
-    let there = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let (folder, path) = (there.parent().unwrap_or(folder), &there);
-    let new = |_| Permissions::from_mode(0o666);
-    let mode = path.metadata().map_or_else(new, |of| of.permissions());
+    // With what was allowed of the file of that name, else less what the user's mask takes, as of any new file.
+    let there = path.symlink_metadata().ok().filter(std::fs::Metadata::is_file);
+    let mode = there.map_or_else(|| Permissions::from_mode(0o666), |of| of.permissions());
     let mut file = tempfile::Builder::new().prefix(".export").permissions(mode).tempfile_in(folder)?;
     file.write_all(contents.as_bytes())?;
     file.persist(path)?;
@@ -296,5 +287,31 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o111, 0o111, "it may be started");
         assert!(write(folder.path(), &[file("third")], false).is_err());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left there");
+    }
+
+    /// Whoever may write to the folder, or made it, leads no file of the user's elsewhere.
+    #[test]
+    fn links_of_the_folder_are_replaced_and_never_followed() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let file = v1::ExportedFile {
+            name: "train.sh".to_owned(),
+            contents: "exported".to_owned(),
+            ..v1::ExportedFile::default()
+        };
+        let (path, precious) = (folder.path().join("train.sh"), outside.path().join("precious"));
+        for contents in [Some("precious"), Some("exported"), None] {
+            let _ = std::fs::remove_file(&path);
+            let _ = std::fs::remove_file(&precious);
+            if let Some(contents) = contents {
+                std::fs::write(&precious, contents).unwrap();
+            }
+            std::os::unix::fs::symlink(&precious, &path).unwrap();
+            assert!(write(folder.path(), std::slice::from_ref(&file), false).is_err(), "{contents:?}");
+            assert!(path.symlink_metadata().unwrap().is_symlink());
+            write(folder.path(), std::slice::from_ref(&file), true).unwrap();
+            assert!(path.symlink_metadata().unwrap().is_file(), "{contents:?}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "exported");
+            assert_eq!(std::fs::read_to_string(&precious).ok().as_deref(), contents);
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 use clap::Args;
+use loadmaster_proto::name::{BindingName, is_host};
 use loadmaster_proto::wire::v1;
 
 use super::binding::{BindingFile, JobBinding, RankDevice};
@@ -14,6 +15,7 @@ use crate::failure::Failure;
 use crate::input::parse;
 use crate::session::client::plans;
 use crate::session::context::Context;
+use crate::session::export::export;
 
 /// Ports of rank 0: below those that systems hand out, and another one for each of so many jobs.
 const PORTS: std::ops::Range<u32> = 20_000..30_000;
@@ -66,6 +68,7 @@ impl BindJob {
         };
         let bound =
             context.client.call(request, async |channel, q| plans(channel).bind_plan(q).await).await?;
+        BindingName::parse("binding", &bound.name).context("the planner returned no name of a binding")?;
         let (launcher, launcher_version) = self.launcher.unwrap_or_default();
         let request = v1::ExportPlanRequest {
             name: plan.clone(),
@@ -74,8 +77,7 @@ impl BindJob {
             binding: bound.name.clone(),
             ..v1::ExportPlanRequest::default()
         };
-        let export =
-            context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
+        let export = export(context, request).await?;
         let ranks = ranks(&export, &nodes)?;
         let first = ranks.first().map_or("", |rank| rank.node.as_str());
         let address = address(&output("scontrol", &["-o", "show", "node", first])?, first);
@@ -166,7 +168,7 @@ fn stamped(job: &str) -> Result<String, Failure> {
 /// Where other nodes reach a node: Slurm's own address of it.
 fn address(node: &str, name: &str) -> String {
     let told = node.split_whitespace().find_map(|word| word.strip_prefix("NodeAddr="));
-    told.filter(|address| !address.is_empty()).unwrap_or(name).to_owned()
+    told.filter(|address| is_host(address)).unwrap_or(name).to_owned()
 }
 
 fn port_of(job: u32) -> u16 {

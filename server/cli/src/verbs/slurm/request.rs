@@ -10,8 +10,8 @@ use super::near::{Near, Topology};
 use crate::failure::Failure;
 use crate::input::parse;
 use crate::output::{Format, write_stdout};
-use crate::session::client::plans;
 use crate::session::context::Context;
+use crate::session::export::export;
 
 /// The option of sbatch that says how many ranks a node has.
 const TASKS: &str = "ntasks-per-node";
@@ -69,10 +69,9 @@ impl RequestJob {
             launcher: v1::Launcher::Other.into(),
             ..v1::ExportPlanRequest::default()
         };
-        let export =
-            context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
+        let export = export(context, request).await?;
         let (request, remarks) = Request::of(&export, &self.site)?;
-        remarks.iter().for_each(|remark| context.remark(remark));
+        remarks.iter().for_each(|remark| context.remark(&loadmaster_show::text::plain(remark)));
         let text = match context.output.format {
             Format::Table => request.lines(),
             Format::Json => {

@@ -8,8 +8,8 @@ use super::request::{Request, Site};
 use crate::failure::Failure;
 use crate::input::parse;
 use crate::output::write_stdout;
-use crate::session::client::plans;
 use crate::session::context::Context;
+use crate::session::export::export;
 use loadmaster_show::choice::Choice as _;
 
 /// See [`super::SlurmVerb::Script`].
@@ -74,8 +74,7 @@ impl WriteScript {
             launcher_version,
             ..v1::ExportPlanRequest::default()
         };
-        let export =
-            context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
+        let export = export(context, request).await?;
         check_is_started(export.launcher(), self.per, &self.command)?;
         let options = plan_options(&export);
         let (request, remarks) = Request::of(&export, &self.site)?;
@@ -175,7 +174,7 @@ impl Script<'_> {
         };
         let options = self.options.iter().map(|option| match option {
             PlanOption::Word(word) => quoted(word),
-            PlanOption::File(before, name) => format!("{before}\"$folder\"/{}", quoted(name)),
+            PlanOption::File(before, name) => format!("{}\"$folder\"/{}", quoted(before), quoted(name)),
         });
         let command: Vec<String> = match self.is_accelerate {
             true => self.by_accelerate(),
@@ -197,9 +196,10 @@ loadmaster slurm bind {plan} --launcher {launcher}
 srun{components}{tasks} --kill-on-bad-exit=1 loadmaster slurm exec{per} -- {command}
 "#,
             lines = self.request.lines(),
-            plan = self.plan,
-            launcher = self.launcher,
-            address = self.address,
+            plan = quoted(self.plan),
+            launcher = quoted(self.launcher),
+            id = quoted(id),
+            address = in_default(self.address),
             command = command.join(" "),
         )
     }
@@ -220,6 +220,12 @@ fn quoted(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A text as a shell reads it back between the `:-` and the `}` of a variable in double quotes.
+fn in_default(text: &str) -> String {
+    let escaped = |c: char| if r#"\"`$}"#.contains(c) { format!("\\{c}") } else { c.to_string() };
+    text.chars().map(escaped).collect()
 }
 
 #[cfg(test)]
@@ -302,6 +308,47 @@ mod tests {
             "python 'my train.py'"
         );
         assert_eq!(told(v1::Launcher::ColossalAi, &with(&["train.py"]), &[]), "python 'my train.py'");
+    }
+
+    /// Whatever names reach a script, a shell reads them back as words.
+    #[test]
+    fn a_script_runs_no_part_of_a_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let request = Request::of(&export(&[("a", "A", 2)], &[2]), &site(&[])).unwrap().0;
+        let hostile = "$(touch x);touch x|`touch x`'\"${x:=}\\&& touch x";
+        let command = [hostile.to_owned()];
+        let options =
+            [PlanOption::Word(hostile.to_owned()), PlanOption::File("--a=".to_owned(), hostile.to_owned())];
+        let script = Script {
+            request: &request,
+            plan: hostile,
+            launcher: hostile,
+            address: hostile,
+            per: Per::Rank,
+            has_modules: false,
+            command: &command,
+            is_accelerate: false,
+            options: &options,
+        };
+        // Programs of the script print their words.
+        let stubs = "loadmaster() { printf '%s\\n' \"$LOADMASTER_ADDRESS\" \"$@\" >>words; }; \
+                     srun() { printf '%s\\n' \"$@\" >>words; }; SLURM_SUBMIT_DIR=. SLURM_JOB_ID=7\n";
+        let text = script.text().replace(" >/dev/null", "");
+        let run = Command::new("bash")
+            .args(["-c", &format!("{stubs}{text}")])
+            .env_remove("LOADMASTER_ADDRESS")
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{}\n{text}", String::from_utf8_lossy(&run.stderr));
+        let left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|of| of.unwrap().file_name()).collect();
+        assert_eq!(left, ["words"], "{text}");
+        let words = std::fs::read_to_string(folder.path().join("words")).unwrap();
+        let whole = words.lines().filter(|word| *word == hostile).count();
+        // The address and the plan of two calls, their launchers, the command and its option.
+        assert_eq!(whole, 8, "{words}");
+        assert!(words.lines().any(|word| word.starts_with("--a=./loadmaster-") && word.ends_with(hostile)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import _calls, _files, _requests
+from . import _answers, _calls, _files, _requests
 from ._fill import name
 from ._wire.v1 import binding_pb2, export_pb2, memory_pb2, plan_pb2, recommend_pb2, stage_pb2
 from ._words import word_of
@@ -137,10 +137,11 @@ class Plan(_Plan):
         are the fields of ExportPlanRequest; `version` is of the launcher.
 
         Raises PlanShapeUnsupported where the launcher cannot say the plan, FileExistsError where a file of another content is
-        there.
+        there, ValueError where the planner returns names of files, nodes or variables that are none. Links in the folder are
+        replaced, never followed.
         """
         request = _requests.export(self.name, version, _name_of(binding), options)
-        return Export.written(self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
+        return Export.written(request, self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
 
     def bind(self, node_list: NodesLike | None = None, **options: Unpack[BindOptions]) -> Binding:
         """Puts it on the nodes that a scheduler gave, in the order that makes an iteration shortest: a hostlist
@@ -175,7 +176,7 @@ class AsyncPlan(_Plan):
     ) -> Export:
         """See `Plan.export`."""
         request = _requests.export(self.name, version, _name_of(binding), options)
-        return Export.written(await self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
+        return Export.written(request, await self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
 
     async def bind(self, node_list: NodesLike | None = None, **options: Unpack[BindOptions]) -> Binding:
         """See `Plan.bind`."""
@@ -236,8 +237,15 @@ class Export:
     paths: list[Path]
 
     @classmethod
-    def written(cls, message: export_pb2.ExportPlanResponse, to: str | os.PathLike[str] | None, overwrite: bool) -> Export:
-        """The export, with its files in a folder, if one is named."""
+    def written(
+        cls,
+        request: export_pb2.ExportPlanRequest,
+        message: export_pb2.ExportPlanResponse,
+        to: str | os.PathLike[str] | None,
+        overwrite: bool,
+    ) -> Export:
+        """The export, with its files in a folder, if one is named. Raises ValueError where its names are none."""
+        _answers.check_export(request, message)
         return cls(message, _files.write(to, message.files, overwrite) if to is not None else [])
 
     @property

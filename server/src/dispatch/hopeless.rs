@@ -1,8 +1,10 @@
 //! When a campaign is not worth going on with: several of its runs failed alike and nothing succeeded between.
 //!
 //! A command that cannot start fails each of a hundred runs three times. Whoever asked wants to know after the
-//! first few. A campaign that goes on elsewhere is left alone: one broken worker must not end it.
+//! first few. A campaign that goes on elsewhere is left alone: one broken worker must not end it. Runs that fail together
+//! on one host count as one: the kernel's out-of-memory killer ends all ranks of a host at one moment, whatever they train.
 
+use jiff::SignedDuration;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::name::{RunName, WorkerName};
 
@@ -11,6 +13,8 @@ use crate::store::{Store, StoreError};
 
 /// Runs that fail alike, one after the other, before a campaign is stopped.
 const ALIKE: usize = 3;
+/// Failures of a host that are no farther apart coincide: a busy host reports all of its runs within seconds.
+const MOMENT: SignedDuration = SignedDuration::from_secs(10);
 /// Most characters of a failure in the message.
 const QUOTE: usize = 300;
 
@@ -35,23 +39,39 @@ pub(super) async fn consider(store: &Store, run: &RunName) -> Result<(), StoreEr
 fn hopeless(failures: &Failures) -> Option<&FailureRecord> {
     let since = failures.last_answer;
     // One failure of each run, the newest first.
-    let mut counted = failures
+    let counted = failures
         .newest
         .iter()
-        .filter(|of| counts(&of.failure.kind) && since.is_none_or(|answer| of.time > answer))
-        .take(ALIKE);
-    let last = counted.next()?;
-    let mut count = 1;
-    let mut blamed: Vec<&WorkerName> = last.worker.iter().collect();
-    for other in counted {
-        if !are_alike(last, other) {
+        .filter(|of| counts(&of.failure.kind) && since.is_none_or(|answer| of.time > answer));
+    // The last failure of each moment.
+    let mut moments: Vec<&FailureRecord> = Vec::new();
+    let mut blamed: Vec<&WorkerName> = Vec::new();
+    for failure in counted {
+        let is_of_a_moment = moments.iter().any(|last| coincide(last, failure));
+        if !is_of_a_moment && moments.first().is_some_and(|last| !are_alike(last, failure)) {
             return None;
         }
-        count += 1;
-        blamed.extend(&other.worker);
+        blamed.extend(&failure.worker);
+        if !is_of_a_moment {
+            moments.push(failure);
+        }
+        if moments.len() == ALIKE {
+            break;
+        }
     }
     let goes_on_elsewhere = failures.at_work.iter().any(|worker| !blamed.contains(&worker));
-    (count == ALIKE && !goes_on_elsewhere).then_some(last)
+    moments.first().copied().filter(|_| moments.len() == ALIKE && !goes_on_elsewhere)
+}
+
+/// Whether a failure happened on the host of a later one, at about the same time, while that one's run was at work.
+fn coincide(later: &FailureRecord, other: &FailureRecord) -> bool {
+    let is_one_host = match (&later.host, &other.host) {
+        (Some(one), Some(other)) => one == other,
+        _ => later.worker.is_some() && later.worker == other.worker,
+    };
+    is_one_host
+        && later.start.is_some_and(|start| start <= other.time)
+        && later.time.duration_since(other.time) <= MOMENT
 }
 
 /// What says something of the work, and not of the worker's life or of the device's size.
@@ -104,7 +124,9 @@ mod tests {
                 stage_index: None,
             },
             worker: Some(WorkerName::from_id(worker).unwrap()),
+            host: None,
             lease_token: 1,
+            start: None,
             time: Timestamp::from_second(second).unwrap(),
         }
     }
@@ -153,6 +175,35 @@ mod tests {
         let mut killed = failed(2, "w", BROKEN);
         killed.failure.kind = FailureKind::Crashed { signal: 9 };
         assert!(hopeless(&failures(vec![failed(3, "w", BROKEN), killed, failed(1, "w", BROKEN)])).is_none());
+    }
+
+    /// The kernel ends all ranks of a host at one moment, those of several workers too: that says nothing of the work.
+    #[test]
+    fn runs_that_are_killed_together_on_a_host_count_as_one() {
+        let killed = |worker: &str, host: &str, start: i64, time: i64| FailureRecord {
+            host: Some(host.to_owned()).filter(|host| !host.is_empty()),
+            start: Some(Timestamp::from_second(start).unwrap()),
+            ..failed(time, worker, BROKEN)
+        };
+        let together = |worker: &str, host: &str, start, time| -> Vec<FailureRecord> {
+            (0..8).map(|rank| killed(worker, host, start, time - rank / 4)).collect()
+        };
+        assert!(hopeless(&failures(together("w", "h", 0, 100))).is_none());
+        assert!(hopeless(&failures(together("w", "", 0, 100))).is_none());
+        let beside = [together("w", "h", 0, 100), together("v", "h", 0, 99)].concat();
+        assert!(hopeless(&failures(beside)).is_none());
+        let twice = [together("w", "h", 110, 200), together("w", "h", 0, 100)].concat();
+        assert!(hopeless(&failures(twice.clone())).is_none());
+        // Three times over it is the work.
+        let thrice = [together("w", "h", 210, 300), twice].concat();
+        assert_eq!(hopeless(&failures(thrice)).unwrap().time.as_second(), 300);
+        // One after the other within a second, long before the others, or on several hosts: these do not coincide.
+        let in_turn = (1..=3).rev().map(|at| killed("w", "h", 2 * at, 2 * at + 1)).collect();
+        assert!(hopeless(&failures(in_turn)).is_some());
+        let apart = (1..=3).rev().map(|at| killed("w", "h", 0, 60 * at)).collect();
+        assert!(hopeless(&failures(apart)).is_some());
+        let elsewhere = ["a", "b", "c"].map(|host| killed(host, host, 0, 100)).to_vec();
+        assert!(hopeless(&failures(elsewhere)).is_some());
     }
 
     /// Lost workers and small devices say nothing of the command.

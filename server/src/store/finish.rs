@@ -156,7 +156,9 @@ macro_rules! end_attempts {
                 device_seconds = runs.device_seconds + verdict.seconds * runs.device_count,
                 failures = runs.failures || jsonb_build_array(verdict.failure || jsonb_build_object(
                     'worker', 'workers/' || runs.worker_id,
+                    'host', (SELECT nullif(host, '') FROM workers WHERE workers.id = runs.worker_id),
                     'lease_token', runs.lease_token,
+                    'start', to_char(runs.start_time AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),
                     'time', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')))
             FROM verdict
             WHERE runs.id = verdict.id AND runs.lease_token = verdict.lease_token AND runs.state = verdict.state

@@ -224,8 +224,14 @@ pub struct FailureRecord {
     pub failure: RunFailure,
     /// The worker that held the run.
     pub worker: Option<WorkerName>,
+    /// Host of that worker; none where it reported none, or in failures that earlier releases stored.
+    #[serde(default)]
+    pub host: Option<String>,
     /// Which claim.
     pub lease_token: i64,
+    /// When that claim was made; none in failures that earlier releases stored.
+    #[serde(default)]
+    pub start: Option<Timestamp>,
     /// When it was stored.
     pub time: Timestamp,
 }

@@ -31,7 +31,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub database: DatabaseArgs,
 
-    /// Seconds that a worker's lease on a run lasts without a heartbeat.
+    /// Seconds that a worker's lease on a run lasts without a heartbeat; the same for all planners of a database.
     #[arg(long, env = "LOADMASTER_LEASE_SECONDS", value_name = "SECONDS", default_value = "30",
           value_parser = seconds)]
     pub lease: Duration,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 use super::{Dispatcher, settle};
-use crate::store::StoreError;
+use crate::store::{DatabaseClock, StoreError};
 
 /// Time between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
@@ -15,12 +15,13 @@ pub(super) async fn keep(dispatcher: Dispatcher) {
     let mut ticks = tokio::time::interval(ROUND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut troubled = false;
+    let mut clock = DatabaseClock::default();
     loop {
         tokio::select! {
             () = dispatcher.stopping.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        match round(&dispatcher).await {
+        match round(&dispatcher, &mut clock).await {
             Ok(()) if troubled => {
                 troubled = false;
                 tracing::info!("the database answers again");
@@ -36,7 +37,8 @@ pub(super) async fn keep(dispatcher: Dispatcher) {
     }
 }
 
-async fn round(dispatcher: &Dispatcher) -> Result<(), StoreError> {
+async fn round(dispatcher: &Dispatcher, clock: &mut DatabaseClock) -> Result<(), StoreError> {
+    dispatcher.store.follow_clock(clock, dispatcher.terms.lease).await?;
     let expired = dispatcher.store.expire_leases().await?;
     for run in &expired {
         tracing::warn!(run.id = run.id(), "lease expired");

@@ -181,8 +181,7 @@ const FAIL: &str = end_attempts!(
     )
 );
 
-/// Renewals stop at the deadline, so a lease that ran out before it belongs to a worker that went
-/// silent, and any other to a run that took too long.
+/// A lease that ran out before the deadline belongs to a worker that went silent, and any other to a run that took too long.
 const EXPIRE: &str = end_attempts!(
     "$2",
     "$3",

@@ -21,6 +21,8 @@ const MAX_PHASE: usize = 200;
 /// what n devices have at least. Rows that another claim just locked are skipped, not waited for;
 /// the state is checked again at the update. A test pins this statement's plan.
 ///
+/// No back-off is longer than 30 seconds: a run that is to wait longer was queued before the database's clock went back.
+///
 /// What a run takes of the host's memory must be left of what the worker offers. Two claims of one worker at the same
 /// moment, by planners that both take it for connected, may find the same memory free: then the worker hands one back.
 ///
@@ -40,7 +42,7 @@ WITH host AS (
       AND min_capacity_bytes <= ($2::bigint[])[1]
       AND min_capacity_bytes <= ($2::bigint[])[device_count]
       AND host_memory_bytes <= (SELECT free FROM host)
-      AND not_before <= now()
+      AND (not_before <= now() OR not_before > now() + interval '30 seconds')
       AND (command IS NULL OR command = ANY (SELECT unnest(commands) FROM workers WHERE id = $3))
       AND (only_worker_id IS NULL OR only_worker_id = $3)
       AND coalesce((
@@ -74,15 +76,15 @@ SELECT claimed.id, claimed.lease_token, models.model, claimed.training, claimed.
        claimed.deadline_seconds
 FROM claimed LEFT JOIN models ON models.id = claimed.model_id";
 
-/// Renews all leases of a worker. The rows are locked first, in order of their ids, so that what is
+/// Renews all leases of a worker, also behind the deadline: workers end their runs then, and the reaper those that go on. (The
+/// database's clock alone must not end them: it may jump.) The rows are locked first, in order of their ids, so that what is
 /// decided about each is decided on its newest version; only columns without an index change.
 const RENEW: &str = "
 WITH held AS (
     SELECT * FROM unnest($2::text[], $3::bigint[], $4::double precision[], $5::text[])
         WITH ORDINALITY AS held(id, lease_token, progress, phase, position)
 ), locked AS (
-    SELECT runs.id, held.lease_token, held.progress, held.phase, held.position, runs.cancel_requested,
-           runs.deadline_at > now() AS in_time
+    SELECT runs.id, held.lease_token, held.progress, held.phase, held.position, runs.cancel_requested
     FROM runs JOIN held ON held.id = runs.id
     WHERE runs.state = 'running' AND runs.worker_id = $1 AND runs.lease_token = held.lease_token
     ORDER BY runs.id FOR UPDATE OF runs
@@ -91,10 +93,10 @@ WITH held AS (
     SET lease_expires_at = now() + make_interval(secs => $6), progress = locked.progress, phase = locked.phase
     FROM locked
     WHERE runs.id = locked.id AND runs.state = 'running' AND runs.lease_token = locked.lease_token
-      AND locked.in_time AND NOT locked.cancel_requested
+      AND NOT locked.cancel_requested
 )
 SELECT held.id, coalesce(locked.cancel_requested, false) AS cancelled,
-       coalesce(locked.in_time AND NOT locked.cancel_requested, false) AS renewed
+       coalesce(NOT locked.cancel_requested, false) AS renewed
 FROM held LEFT JOIN locked ON locked.position = held.position
 ORDER BY held.position";
 

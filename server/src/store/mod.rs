@@ -60,7 +60,7 @@
 //! * What must follow a write but is not part of it (an operation becomes `cancelled` when its last
 //!   run lets go) is derived from the rows and done again by the next sweep if a planner dies between.
 //! * Several rows are locked in order of their ids, and what still deadlocks is retried a few times.
-//! * Time is the database's `now()`. NOTIFY is a hint; polling is the truth.
+//! * Time is the database's `now()`, and `clock` makes up for its jumps. NOTIFY is a hint; polling is the truth.
 //!
 //! # Hot queries
 //!
@@ -71,6 +71,7 @@
 //! the price of keeping no counters that could drift.
 
 mod bindings;
+mod clock;
 mod clusters;
 mod columns;
 mod connect;
@@ -112,6 +113,7 @@ use std::fmt;
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 
+pub use clock::DatabaseClock;
 pub use connect::ConnectOptions;
 pub use documents::DocumentRow;
 pub use error::{Dependent, Result, StoreError};

@@ -49,7 +49,8 @@ SELECT heard.id FROM heard WHERE heard.id NOT IN (SELECT id FROM noted)";
 const LOOK: &str = "
 SELECT ARRAY(SELECT kind FROM unnest($1::text[]) AS kind
              WHERE EXISTS (SELECT FROM runs
-                           WHERE state = 'queued' AND device_kind = kind AND not_before <= now())),
+                           WHERE state = 'queued' AND device_kind = kind
+                             AND (not_before <= now() OR not_before > now() + interval '30 seconds'))),
        ARRAY(SELECT id FROM workers WHERE drain_requested)";
 
 impl Store {

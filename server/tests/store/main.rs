@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
 
+mod clock;
 mod clusters;
 mod delete;
 mod documents;

@@ -351,10 +351,12 @@ async fn the_deadline_holds_although_heartbeats_continue() {
 
     execute(&store, "UPDATE runs SET deadline_at = now() - interval '5 seconds'").await;
     let renewals = store.renew_leases(&w, &[held(&claim, 0.6)], LEASE).await.unwrap();
-    assert_eq!(renewals[0].1, Renewal::Lost);
+    assert_eq!(renewals[0].1, Renewal::Renewed, "the worker ends it by its own clock");
     assert_eq!(store.expire_leases().await.unwrap(), [], "the worker has a moment to report");
     execute(&store, "UPDATE runs SET deadline_at = now() - interval '15 seconds'").await;
     assert_eq!(store.expire_leases().await.unwrap(), std::slice::from_ref(&claim.run));
+    let renewals = store.renew_leases(&w, &[held(&claim, 0.7)], LEASE).await.unwrap();
+    assert_eq!(renewals[0].1, Renewal::Lost);
     let record = store.get_run(&claim.run).await.unwrap();
     assert_eq!(record.failures[0].failure.kind, FailureKind::Hung);
     assert!(record.failures[0].failure.message.contains("600 seconds"));

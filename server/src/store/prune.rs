@@ -32,6 +32,7 @@ const MOST_KEPT: usize = 100;
 pub enum Collection {
     Plans,
     Profiles,
+    Workers,
     Runs,
     Operations,
     Models,
@@ -39,13 +40,15 @@ pub enum Collection {
 
 impl Collection {
     /// All of them, in their order.
-    pub const ALL: [Self; 5] = [Self::Plans, Self::Profiles, Self::Runs, Self::Operations, Self::Models];
+    pub const ALL: [Self; 6] =
+        [Self::Plans, Self::Profiles, Self::Workers, Self::Runs, Self::Operations, Self::Models];
 
     /// As in the names of its rows.
     pub fn word(self) -> &'static str {
         match self {
             Self::Plans => "plans",
             Self::Profiles => "profiles",
+            Self::Workers => "workers",
             Self::Runs => "runs",
             Self::Operations => "operations",
             Self::Models => "models",
@@ -57,6 +60,7 @@ impl Collection {
         match self {
             Self::Plans => fields::PLANS,
             Self::Profiles => fields::PROFILES,
+            Self::Workers => fields::WORKERS,
             Self::Runs => fields::RUNS,
             Self::Operations => fields::OPERATIONS,
             Self::Models => fields::MODELS,
@@ -68,6 +72,7 @@ impl Collection {
         match self {
             Self::Plans => "plan_facts",
             Self::Profiles => "profiles",
+            Self::Workers => "workers",
             Self::Runs => "runs",
             Self::Operations => "operations",
             Self::Models => "models",
@@ -79,6 +84,7 @@ impl Collection {
         match self {
             Self::Plans => "asked_time",
             Self::Profiles => "CASE WHEN state <> 'running' THEN coalesce(end_time, create_time) END",
+            Self::Workers => "CASE WHEN state IN ('lost', 'gone') THEN heartbeat_time END",
             Self::Runs => "end_time",
             Self::Operations => "CASE WHEN state <> 'running' THEN end_time END",
             Self::Models => "create_time",
@@ -89,7 +95,7 @@ impl Collection {
     fn of_its_own(self) -> &'static str {
         match self {
             Self::Runs => " AND (plan_id IS NULL OR state IN ('parked', 'cancelled'))",
-            Self::Plans | Self::Profiles | Self::Operations | Self::Models => "",
+            Self::Plans | Self::Profiles | Self::Workers | Self::Operations | Self::Models => "",
         }
     }
 
@@ -123,6 +129,14 @@ impl Collection {
                  UNION ALL
                  SELECT candidate.id, 'operations/' || operations.id FROM candidate
                    JOIN operations ON profile_id = candidate.id AND state = 'running' WHERE collection = 'profiles'"
+            }
+            // What it was heard of last is younger than what was measured of its links.
+            Self::Workers => {
+                "SELECT candidate.id, 'runs/' || runs.id FROM candidate
+                   JOIN runs ON worker_id = candidate.id AND state = 'running' WHERE collection = 'workers'
+                 UNION ALL
+                 SELECT candidate.id, 'runs/' || runs.id FROM candidate
+                   JOIN runs ON only_worker_id = candidate.id AND state = 'queued' WHERE collection = 'workers'"
             }
             Self::Runs => {
                 "SELECT candidate.id, 'profiles/' || profile_runs.profile_id FROM candidate
@@ -166,6 +180,13 @@ impl Collection {
         match self {
             Self::Plans => concat!(", ", plans_deleted!()),
             Self::Profiles => concat!(", ", profiles_deleted!()),
+            Self::Workers => {
+                ", unlinked AS (
+                     DELETE FROM link_measurements USING taken WHERE worker_id = taken.id
+                 ), deleted AS (
+                     DELETE FROM workers USING taken WHERE workers.id = taken.id RETURNING workers.id
+                 )"
+            }
             Self::Runs => {
                 ", unmeasured AS (
                      DELETE FROM measurements USING taken WHERE measurements.run_id = taken.id

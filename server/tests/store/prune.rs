@@ -78,6 +78,13 @@ fn pick<'a>(random: &mut StdRng, of: &'a [String]) -> &'a str {
 /// Rows of all kinds that refer to each other as the store lets them.
 fn history(random: &mut StdRng, content: &str, measured: &Measurement) -> History {
     let mut all = History::default();
+    // Measured links are this worker's, and go with it.
+    let state = ["gone", "lost", "alive"][random.random_range(0..3)];
+    let time = all.age("workers/w", state != "alive", random);
+    all.statements.push(format!(
+        "INSERT INTO workers (id, state, devices, version, libtorch_version, host, session_id, create_time, heartbeat_time)
+         VALUES ('w', '{state}', '[]', '', '', '', '', now() - interval '100 hours', {time})"
+    ));
     let ids = |kind: &str, random: &mut StdRng, most: usize| -> Vec<String> {
         (0..random.random_range(1..=most)).map(|index| format!("{kind}{index}")).collect()
     };
@@ -243,7 +250,7 @@ fn operations(
                 6_050 - 10 * index - number,
             ));
             if state == "succeeded" && kind == 3 {
-                all.refer("a worker", &name);
+                all.refer("workers/w", &name);
                 all.statements.push(format!(
                     "INSERT INTO link_measurements (run_id, worker_id, measurement) VALUES ('{id}', 'w', '{{}}')"
                 ));
@@ -268,7 +275,7 @@ async fn names(store: &Store) -> BTreeSet<String> {
     let rows: Vec<String> = sqlx::query_scalar(
         "SELECT 'plans/' || id FROM plans UNION ALL SELECT 'profiles/' || id FROM profiles
          UNION ALL SELECT 'runs/' || id FROM runs UNION ALL SELECT 'operations/' || id FROM operations
-         UNION ALL SELECT 'models/' || id FROM models",
+         UNION ALL SELECT 'models/' || id FROM models UNION ALL SELECT 'workers/' || id FROM workers",
     )
     .fetch_all(store.pool())
     .await
@@ -291,13 +298,6 @@ async fn what_goes_is_the_largest_set_that_nothing_needs() {
     for seed in 0..HISTORIES {
         let random = &mut StdRng::seed_from_u64(seed);
         sql(&store, "TRUNCATE models, profiles, plans, operations, runs, workers CASCADE".to_owned()).await;
-        sql(
-            &store,
-            "INSERT INTO workers (id, state, devices, version, libtorch_version, host, session_id)
-                     VALUES ('w', 'gone', '[]', '', '', '', '')"
-                .to_owned(),
-        )
-        .await;
         let history = history(random, &content, &measured);
         sql(&store, history.statements.join(";\n")).await;
         let before = names(&store).await;

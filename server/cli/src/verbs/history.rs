@@ -39,7 +39,7 @@ pub(crate) struct PruneArgs {
 
     /// Only these. Default: those whose lists know the filter's fields.
     #[arg(long = "of", value_name = "COLLECTION", value_delimiter = ',',
-          value_parser = ["plans", "profiles", "runs", "operations", "models"])]
+          value_parser = ["plans", "profiles", "workers", "runs", "operations", "models"])]
     collections: Vec<String>,
 
     /// Only tell what would be deleted, and what not and why.

@@ -21,8 +21,9 @@ class PruneHistoryRequest(google.protobuf.message.Message):
     referred: of a plan, by plans that name it, observations, trials that measured something, running operations, and bindings
     that are not old enough; of a profile, by its plans and running operations; of a run with what it measured, by the profiles
     that it serves, its plan, the run that repeats it, and what is known of links; of an operation, by its runs, its profile and
-    its plan; of a model, by profiles, plans and runs. What has not ended is never taken, and neither are clusters, workers,
-    observations and measured links.
+    its plan; of a model, by profiles, plans and runs; of a worker, by the runs that it holds and those that wait for it alone.
+    What was measured of a worker's links goes with the worker. What has not ended, and a worker that is connected, is never taken,
+    and neither are clusters and observations.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -46,12 +47,12 @@ class PruneHistoryRequest(google.protobuf.message.Message):
     @property
     def older_than(self) -> google.protobuf.duration_pb2.Duration:
         """At least a day. Plans are as old as the last question that they were the answer to, to the hour; profiles, runs and operations
-        as their end; models as their first mention.
+        as their end; models as their first mention; workers that are lost or gone as what was heard of them last.
         """
 
     @property
     def collections(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Of `plans`, `profiles`, `runs`, `operations` and `models`. Default: those whose lists know the filter's fields."""
+        """Of `plans`, `profiles`, `workers`, `runs`, `operations` and `models`. Default: those whose lists know the filter's fields."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class PrunedCollection(google.protobuf.message.Message):
     TAKEN_FIELD_NUMBER: builtins.int
     KEPT_FIELD_NUMBER: builtins.int
     collection: builtins.str
-    """`plans`, `profiles`, `runs`, `operations` or `models`."""
+    """`plans`, `profiles`, `workers`, `runs`, `operations` or `models`."""
     taken_count: builtins.int
     """Taken: deleted, or to be deleted if the request only asks."""
     kept_count: builtins.int

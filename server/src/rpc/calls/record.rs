@@ -19,6 +19,10 @@ const POLLED: [&str; 7] = [
     "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
+/// How methods begin that change nothing: thousands of their calls an hour concern no operator, unless they fail or are slow.
+const READS: [&str; 2] = ["Get", "List"];
+/// Seconds from which on a call is slow.
+const SLOW: f64 = 1.0;
 /// Longest name of a method that is told, and longest message of an error, characters.
 const LONGEST_METHOD: usize = 120;
 const LONGEST_MESSAGE: usize = 300;
@@ -52,7 +56,8 @@ impl Record {
 
     fn tell(&mut self, status: &Status) {
         self.told = true;
-        let seconds = self.began.elapsed().as_secs_f64();
+        // To the microsecond: a line is no longer than what it says.
+        let seconds = (self.began.elapsed().as_secs_f64() * 1e6).round() / 1e6;
         let names = Some(self.names.joined()).filter(|names| !names.is_empty());
         let (method, code) = (self.method.as_str(), code_name(status.code()));
         let peer = tracing::field::display(self.peer);
@@ -61,7 +66,7 @@ impl Record {
         // As text with quotes: it may repeat what a client sent.
         let error: Option<String> = failed.then(|| status.message().chars().take(LONGEST_MESSAGE).collect());
         let error = error.as_deref().map(tracing::field::debug);
-        if POLLED.contains(&method) {
+        if POLLED.contains(&method) || !failed && seconds < SLOW && is_read(method) {
             tracing::debug!(method, code, seconds, names, peer, reason, error, "call");
         } else {
             tracing::info!(method, code, seconds, names, peer, reason, error, "call");
@@ -69,10 +74,37 @@ impl Record {
     }
 }
 
+/// Whether a method changes nothing.
+fn is_read(method: &str) -> bool {
+    let name = method.rsplit('/').next().unwrap_or_default();
+    READS.iter().any(|begin| name.starts_with(begin))
+}
+
 impl Drop for Record {
     fn drop(&mut self) {
         if !self.told {
             self.tell(&Status::cancelled("the client did not wait for the answer"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_that_change_something_are_no_reads() {
+        for read in ["loadmaster.v1.PlanService/GetPlan", "loadmaster.v1.WorkerService/ListWorkers"] {
+            assert!(is_read(read), "{read}");
+        }
+        for other in [
+            "loadmaster.v1.PlanService/RecommendPlan",
+            "loadmaster.v1.ModelService/CreateModel",
+            "x",
+            "/",
+            "",
+        ] {
+            assert!(!is_read(other), "{other}");
         }
     }
 }

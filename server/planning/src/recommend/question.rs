@@ -16,7 +16,7 @@ use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, Launched};
-use super::answer::{QuestionError, RecommendError, recommend};
+use super::answer::{Fit, QuestionError, RecommendError, fit, recommend};
 use super::ask::{
     CutUnit, ProfiledChain, Reach, Recomputing, Rules, Transfers, Wish, batches, least_share, left_out,
     recompute, schedules, transfers,
@@ -50,6 +50,17 @@ pub struct PlanQuestion {
     pub margin: Margin,
     /// What predictions are multiplied with; none where nobody asked for that.
     pub corrections: Option<Corrections>,
+}
+
+/// Whether any plan without chunks fits.
+#[derive(Debug)]
+pub(super) enum PlainFit {
+    /// This one does. It is not the best.
+    Plan(Box<Plan>),
+    /// None does, and with more memory one would.
+    TooLarge,
+    /// None is possible, whatever the memory.
+    Impossible,
 }
 
 /// A question with all defaults filled in.
@@ -103,6 +114,29 @@ impl PlanQuestion {
         self.prepared(|Prepared { writer, wish, .. }| {
             let wish = Wish { objective: self.objective_in_chunks(), ..wish };
             ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop }.has_room()
+        })
+    }
+
+    /// Whether any plan without chunks fits; none where that takes a search, because the plan has to keep to more than its devices'
+    /// memory.
+    ///
+    /// # Errors
+    /// As [`Self::answer`], but for room.
+    pub(super) fn fits_plain(&self, stop: &Stop) -> Result<Option<PlainFit>, QuestionError> {
+        let PlanRequest { goal, mode, virtual_stages, allowed, partitioning, .. } = &self.request;
+        let Constraints { max_iteration_seconds, max_peak_bytes, .. } = goal.constraints;
+        let is_limited = max_iteration_seconds.is_some() || max_peak_bytes.is_some();
+        let is_searched = *virtual_stages <= 1 && allowed.is_none() && partitioning.is_none();
+        if is_limited || !is_searched || *mode != SearchMode::Exact {
+            return Ok(None);
+        }
+        self.without_chunks().prepared(|Prepared { writer, job, wish, prices, .. }| {
+            Ok(Some(match fit(prices, job, &wish, stop)? {
+                Fit::Plan(found) => PlainFit::Plan(Box::new(writer.recommendation(&found)?.0)),
+                Fit::TooLarge => PlainFit::TooLarge,
+                Fit::Impossible => PlainFit::Impossible,
+                Fit::Unknown => return Ok(None),
+            }))
         })
     }
 

@@ -50,7 +50,11 @@ fn model(layers: usize) -> Model {
 
 /// A GPT-2: embedding, four blocks, norm and head, each as a layer of a chain.
 pub(in crate::recommend) fn gpt(untied_head: bool) -> Model {
-    let small = Gpt2 {
+    small_gpt(untied_head).build().unwrap()
+}
+
+pub(in crate::recommend) fn small_gpt(untied_head: bool) -> Zoo {
+    Zoo::Gpt2(Gpt2 {
         blocks: 4,
         hidden_size: 8,
         heads: 2,
@@ -59,8 +63,7 @@ pub(in crate::recommend) fn gpt(untied_head: bool) -> Model {
         vocabulary_size: 16,
         untied_head,
         dropout: 0.0,
-    };
-    Zoo::Gpt2(small).build().unwrap()
+    })
 }
 
 /// A layer that keeps its input, and something of its own that is as large and half: more in later layers.
@@ -131,7 +134,7 @@ fn recording(model: &Model, layer: usize, size: u32) -> Measurement {
 }
 
 /// What answers for a model whose layers were recorded in every size, with their tapes changed.
-fn component(model: &Model, change: impl Fn(&mut LayerTape)) -> Component {
+pub(in crate::recommend) fn component(model: &Model, change: impl Fn(&mut LayerTape)) -> Component {
     let of = |(size, layer): (u32, usize)| {
         let mut recording = recording(model, layer, size);
         recording.tape.iter_mut().for_each(|tape| change(tape));

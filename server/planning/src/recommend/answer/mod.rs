@@ -22,6 +22,7 @@ mod runners_up;
 mod why_not;
 
 pub use error::{LackingStep, QuestionError, RecommendError};
+pub(super) use recommendation::{Fit, fit};
 pub use recommendation::{Recommendation, recommend};
 pub use remedies::Remedy;
 pub(in crate::recommend) use remedies::{smaller, told_batch};

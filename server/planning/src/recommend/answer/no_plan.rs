@@ -29,7 +29,7 @@ pub(super) fn no_plan<M: Market>(inquiry: Inquiry<'_, M>, found: &Found) -> Reco
     let effort = Effort::usual(stop);
     let fits = |subset: &Subset| {
         let own = subset.cuts(inquiry.cuts);
-        own.is_some_and(|cuts| first_fit(inquiry.on(subset, &cuts).within(&effort)).is_some())
+        own.is_some_and(|cuts| first_fit(inquiry.on(subset, &cuts).within(&effort), true).is_some())
     };
     let fits_any = || subsets.iter().any(fits);
     if is_limited && fits_any() {

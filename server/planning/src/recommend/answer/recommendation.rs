@@ -14,7 +14,8 @@ use crate::cost::Market;
 use crate::fleet::Subset;
 use crate::recommend::ask::Wish;
 use crate::recommend::find::{
-    Candidate, DeviceWorth, Effort, Inquiry, Job, KnownOrders, attempt, check_mode, solver,
+    Candidate, DeviceWorth, Effort, Inquiry, Job, KnownOrders, attempt, check_mode, counted, first_fit,
+    solver, value,
 };
 use crate::search::Stop;
 
@@ -89,6 +90,83 @@ pub fn recommend<M: Market>(
     certificate.stopped |= stop.is_requested();
     let solver = solver(wish);
     Ok(Recommendation { best, certificate, solver, alternatives, front, compared, restriction, notes })
+}
+
+/// Whether any plan fits the devices.
+#[derive(Debug)]
+pub(in crate::recommend) enum Fit {
+    /// This one does. Nothing is proven of it.
+    Plan(Box<Recommendation>),
+    /// None does, and with more memory one would.
+    TooLarge,
+    /// None is possible, whatever the memory.
+    Impossible,
+    /// Neither was found within the effort.
+    Unknown,
+}
+
+/// Returns a plan that fits, or why there is none, without a search for the best plan and without an explanation of what lacks.
+/// Limits on time and on peaks are not looked at.
+///
+/// # Errors
+/// As [`recommend`], but for plans that do not fit.
+pub(in crate::recommend) fn fit<M: Market>(
+    market: &M,
+    job: &Job<'_>,
+    wish: &Wish,
+    stop: &Stop,
+) -> Result<Fit, RecommendError> {
+    check(market, job, wish)?;
+    let cuts = wish.cuts_for(job.model).map_err(RecommendError::Launcher)?;
+    let whole = Subset::whole(job.fleet);
+    let Some(cuts) = whole.cuts(&cuts) else { return Ok(Fit::Impossible) };
+    let effort = Effort::usual(stop);
+    let orders = KnownOrders::default();
+    let inquiry =
+        Inquiry { market, job, subset: &whole, wish, cuts: &cuts, effort: &effort, orders: &orders };
+    let (subsets, is_complete) = match wish.constraints.allow_idle_devices {
+        true => inquiry.subsets().all(),
+        false => (vec![whole.clone()], true),
+    };
+    let first = |effort: &Effort, within_capacity: bool| {
+        subsets.iter().find_map(|subset| {
+            let cuts = subset.cuts(&cuts)?;
+            first_fit(inquiry.on(subset, &cuts).within(effort), within_capacity)
+        })
+    };
+    if let Some(best) = first(&effort, true) {
+        let value = value(wish, &best).map_or(f64::NAN, |value| counted(wish, value));
+        let certificate = Certificate {
+            value,
+            bound: None,
+            gap: None,
+            unit: wish.objective.unit().to_owned(),
+            proven: false,
+            stopped: true,
+            states: 0,
+            rejected: Vec::new(),
+            fetches_fewest: false,
+        };
+        return Ok(Fit::Plan(Box::new(Recommendation {
+            best,
+            certificate,
+            solver: solver(wish),
+            alternatives: Vec::new(),
+            front: Vec::new(),
+            compared: Vec::new(),
+            restriction: None,
+            notes: Vec::new(),
+        })));
+    }
+    if effort.is_blind() || !is_complete {
+        return Ok(Fit::Unknown);
+    }
+    let any = Effort::usual(stop);
+    Ok(match first(&any, false) {
+        Some(_) => Fit::TooLarge,
+        None if any.is_blind() => Fit::Unknown,
+        None => Fit::Impossible,
+    })
 }
 
 fn check<M: Market>(market: &M, job: &Job<'_>, wish: &Wish) -> Result<(), RecommendError> {

@@ -81,7 +81,7 @@ impl<'a, M: Market> Trial<'a, M> {
                 // The same program has to find it.
                 return rank(inquiry).candidates.into_iter().next();
             }
-            let plan = first_fit(inquiry)?;
+            let plan = first_fit(inquiry, true)?;
             (plan.peak_bytes() <= most).then_some(plan)
         })
     }

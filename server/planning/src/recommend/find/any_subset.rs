@@ -93,8 +93,12 @@ pub(in crate::recommend) fn on_any_subset<M: Market>(inquiry: Inquiry<'_, M>) ->
     all
 }
 
-/// The first variant of a wish that fits, if any, whatever the limits on time and peaks.
-pub(in crate::recommend) fn first_fit<M: Market>(inquiry: Inquiry<'_, M>) -> Option<Candidate> {
+/// The first variant of a wish that fits, if any, whatever the limits on time and peaks; or the first that there is, if devices
+/// held any number of bytes.
+pub(in crate::recommend) fn first_fit<M: Market>(
+    inquiry: Inquiry<'_, M>,
+    within_capacity: bool,
+) -> Option<Candidate> {
     if !inquiry.may_start() {
         return None;
     }
@@ -105,6 +109,6 @@ pub(in crate::recommend) fn first_fit<M: Market>(inquiry: Inquiry<'_, M>) -> Opt
         }
         let asked = Asked::on(inquiry, variant, &layouts);
         stop.take(asked.work());
-        asked.any_fit(&stop).0
+        asked.any_fit(within_capacity, &stop).0
     })
 }

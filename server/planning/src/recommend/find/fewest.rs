@@ -132,7 +132,7 @@ impl SoFar {
     fn last_resort<M: Market>(self, inquiry: Inquiry<'_, M>, objective: Objective) -> Found {
         let Inquiry { wish: asked, effort, .. } = inquiry;
         // An ended search may still take one look: the first variant that fits.
-        let plan = first_fit(inquiry.within(&Effort::last_look()));
+        let plan = first_fit(inquiry.within(&Effort::last_look()), true);
         let mut ranking = Ranking { candidates: plan.into_iter().collect(), ..Ranking::default() };
         settle(&mut ranking, asked);
         if ranking.candidates.is_empty() && asked.objective.is_timed() && !effort.is_requested() {

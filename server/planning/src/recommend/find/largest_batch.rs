@@ -17,7 +17,7 @@ fn fits_by_halves<M: Market>(inquiry: Inquiry<'_, M>, batches: &[Batch]) -> Opti
     while low < high {
         let middle = low + (high - low) / 2;
         let one = Wish { batches: vec![*batches.get(middle)?], ..inquiry.wish.clone() };
-        match first_fit(inquiry.with(&one)) {
+        match first_fit(inquiry.with(&one), true) {
             Some(_) => high = middle,
             None => low = middle + 1,
         }
@@ -60,7 +60,7 @@ pub(super) fn largest_batch<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
         let one = Wish { objective, batches: vec![batch], ..wish.clone() };
         // Stopped, it still looks for anything that fits, and says from where on it proved nothing.
         let ranking = if effort.is_requested() {
-            let plan = first_fit(inquiry.with(&one).within(&last));
+            let plan = first_fit(inquiry.with(&one).within(&last), true);
             let mut ranking =
                 Ranking { candidates: plan.into_iter().collect(), is_stopped: true, ..Ranking::default() };
             settle(&mut ranking, &one);

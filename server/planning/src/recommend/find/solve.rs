@@ -401,10 +401,14 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         self.layouts.places.iter().map(listing_of).fold(looks, u64::saturating_add)
     }
 
-    /// Any plan that fits, and the states weighed for it.
-    pub(in crate::recommend) fn any_fit(&self, stop: &Stop) -> (Option<Candidate>, u64) {
+    /// Any plan that fits, or that there is, and the states weighed for it.
+    pub(in crate::recommend) fn any_fit(
+        &self,
+        within_capacity: bool,
+        stop: &Stop,
+    ) -> (Option<Candidate>, u64) {
         let mut states = 0_u64;
-        for question in self.questions(true) {
+        for question in self.questions(within_capacity) {
             let found = memory::bottleneck(&question, self.wish.unit, stop);
             states = states.saturating_add(found.states);
             if let Some(best) = found.best {

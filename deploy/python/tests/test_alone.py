@@ -16,11 +16,11 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 
 import loadmaster
-from loadmaster import _calls, _notation, _requests, _settings, _words, errors
+from loadmaster import _calls, _notation, _plan, _profile, _requests, _settings, _words, errors
 from loadmaster._fill import fill
 from loadmaster._settings import Settings
 from loadmaster._wire.remedies import REMEDIES
-from loadmaster._wire.v1 import history_pb2, plan_pb2, profile_pb2, recommend_pb2, training_pb2
+from loadmaster._wire.v1 import binding_pb2, export_pb2, history_pb2, plan_pb2, profile_pb2, recommend_pb2, training_pb2
 
 METHODS = [value for value in vars(_calls).values() if isinstance(value, _calls.Method)]
 
@@ -313,3 +313,22 @@ def test_importing_the_package_needs_neither_torch_nor_a_planner() -> None:
         [sys.executable, "-c", "import loadmaster, sys; print('torch' in sys.modules)"], capture_output=True, text=True
     )
     assert (said.returncode, said.stdout.strip()) == (0, "False"), said.stderr
+
+
+def test_what_the_planner_says_is_shown_in_one_short_line() -> None:
+    plan = plan_pb2.Plan(name="plans/7f3c", partition="8-8-8-7", stages=[plan_pb2.PlanStage() for _ in range(1000)])
+    plan.predicted_peak.bytes = 1 << 30
+    message = plan_pb2.PredictMemoryResponse(profile="profiles/p", stages=[plan_pb2.StagePrediction() for _ in range(1000)])
+    profile = profile_pb2.Profile(name="profiles/p", missing=["stage"] * 1000)
+    exported = export_pb2.ExportPlanResponse(plan="plans/7f3c")
+    exported.files.add(name="train.sh", contents="x" * 100_000)
+    shown = {
+        "7f3c": repr(_plan.Plan(plan, _client=None)),  # type: ignore[arg-type]
+        "plans/7f3c": repr(_plan.AsyncPlan(plan, _client=None)),  # type: ignore[arg-type]
+        "1000 stages": repr(_plan.Prediction(message)),
+        "profiles/p": repr(_profile.Profile(profile)),
+        "train.sh": repr(_plan.Export(exported, [])),
+        "bindings/b": repr(_plan.Binding(binding_pb2.Binding(name="bindings/b", nodes=["n"] * 1000))),
+    }
+    for fact, line in shown.items():
+        assert fact in line and len(line) < 120 and "\n" not in line, line

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ._wire.v1 import history_pb2
+from ._words import short
 
 #: Kept rows that are told of each collection, as the command line tells them.
 MOST_KEPT = 100
@@ -23,12 +24,15 @@ class Kept:
     by_count: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pruned:
     """What was old enough and fitted the filter, of all pages."""
 
     #: All that the planner said, its pages added up.
     message: history_pb2.PruneHistoryResponse = field(default_factory=history_pb2.PruneHistoryResponse)
+
+    def __repr__(self) -> str:
+        return short(self, f"{self.taken_count} taken", f"{self.kept_count} kept")
 
     @property
     def taken_count(self) -> int:

@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from . import _calls
 from ._settings import must_be_seconds
 from ._wire.v1 import profile_pb2
+from ._words import short
 from .errors import DeadlineExceeded, LoadmasterError, from_status
 
 if TYPE_CHECKING:
@@ -36,12 +37,15 @@ PATIENCE = 120.0
 GRACE = 5.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Progress:
     """How far an operation is."""
 
     #: All that the planner says of it.
     message: profile_pb2.RunMetadata
+
+    def __repr__(self) -> str:
+        return short(self, f"{self.share:.0%}", "{} of {} runs".format(*self.runs), self.says)
 
     @property
     def share(self) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from . import _answers, _calls, _files, _requests
 from ._fill import name
 from ._wire.v1 import binding_pb2, export_pb2, memory_pb2, plan_pb2, recommend_pb2, stage_pb2
-from ._words import word_of
+from ._words import short, word_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -61,10 +61,14 @@ class Stage:
         return self.data_degree * self.tensor_degree
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Plan:
     #: All that the planner says of it. Lists have plans in short, without stages.
     message: plan_pb2.Plan
+
+    def __repr__(self) -> str:
+        seconds = None if self.seconds is None else f"{self.seconds:.4g} s"
+        return short(self, self.name, self.partition, f"{self.peak_bytes} bytes {self.peak_ledger}", seconds)
 
     @property
     def name(self) -> str:
@@ -118,7 +122,7 @@ class _Plan:
         return list(self.message.warnings)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan(_Plan):
     """A plan, and what can be done with it."""
 
@@ -159,7 +163,7 @@ class Plan(_Plan):
         return Operation(begun, self._client, plan_pb2.Plan, self._client.plan_of)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AsyncPlan(_Plan):
     """A plan, and what can be done with it, for asyncio."""
 
@@ -190,12 +194,15 @@ class AsyncPlan(_Plan):
         return AsyncOperation(begun, self._client, plan_pb2.Plan, self._client.plan_of)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Binding:
     """Which device runs which rank of a plan."""
 
     #: All that the planner says of it.
     message: binding_pb2.Binding
+
+    def __repr__(self) -> str:
+        return short(self, self.name, f"{len(self.nodes)} nodes")
 
     @property
     def name(self) -> str:
@@ -227,7 +234,7 @@ def _name_of(binding: Binding | str | None) -> str | None:
     return binding.name if isinstance(binding, Binding) else binding and name("bindings", binding)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Export:
     """A plan as a launcher runs it."""
 
@@ -235,6 +242,9 @@ class Export:
     message: export_pb2.ExportPlanResponse
     #: Where its files were written; empty where no folder was named.
     paths: list[Path]
+
+    def __repr__(self) -> str:
+        return short(self, self.message.plan, *self.files)
 
     @classmethod
     def written(
@@ -275,12 +285,16 @@ class Export:
         return list(self.message.warnings)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """Whether training fits, of a stage, a partitioning or a plan."""
 
     #: All that the planner says of it.
     message: plan_pb2.PredictMemoryResponse
+
+    def __repr__(self) -> str:
+        fits = {None: "capacity not given", True: "fits", False: "does not fit"}[self.fits]
+        return short(self, self.message.profile, f"{len(self.message.stages)} stages", fits)
 
     @property
     def fits(self) -> bool | None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ._wire.v1 import profile_pb2
-from ._words import word_of
+from ._words import short, word_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """All measurements of one model under one training spec on one kind of device."""
 
     #: All that the planner says of it.
     message: profile_pb2.Profile
+
+    def __repr__(self) -> str:
+        return short(self, self.name, self.state, self.model)
 
     @property
     def name(self) -> str:

@@ -34,3 +34,8 @@ def word_of(enum: EnumDescriptor, number: int) -> str:
     """The word of a number; the number itself where this version knows no word."""
     value = enum.values_by_number.get(number)
     return word(value) if value is not None else str(number)
+
+
+def short(of: object, *facts: object) -> str:
+    """An object as consoles and logs show it: its class and some facts, where the message alone has thousands of lines."""
+    return f"<{type(of).__name__} {', '.join(str(fact) for fact in facts if fact not in (None, ''))}>"

@@ -10,7 +10,7 @@ use loadmaster_tests::{Planner, hello};
 use tonic::Code;
 use tonic_types::StatusExt;
 
-use super::meter::{Others, others_are_served};
+use super::meter::Others;
 use super::raw::{Peer, framed, reason};
 
 const GET_PLAN: &str = "/loadmaster.v1.PlanService/GetPlan";
@@ -39,7 +39,7 @@ async fn half_sent_calls_lock_nobody_out_and_end_with_a_reason() {
         assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
         assert_eq!(reason(&status), ("REQUEST_INCOMPLETE".to_owned(), false), "{status}");
     }
-    others_are_served(&planner, "they were refused").await;
+    Others::of(&planner).were_served("they were refused").await;
 }
 
 /// Streams that never introduce themselves: the connection's share of them waits, the rest learns at once.
@@ -81,6 +81,7 @@ async fn streams_without_a_hello_lock_no_worker_out_and_end_with_a_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hello_that_grows_without_end_is_refused() {
     let planner = Planner::start();
+    let others = Others::of(&planner);
     let peer = Peer::connect(planner.address()).await;
     // Announces 15 MiB and sends 4 of them.
     let mut begin = vec![0, 0, 0xf0, 0, 0];
@@ -88,7 +89,7 @@ async fn a_hello_that_grows_without_end_is_refused() {
     let call = peer.open(CONNECT, &begin, false).await.unwrap();
     let status = call.refusal().await;
     assert_eq!(reason(&status), ("TOO_MANY_REQUEST_BYTES".to_owned(), true), "{status}");
-    others_are_served(&planner, "a hello was too long").await;
+    others.were_served("a hello was too long").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::meter::others_are_served;
+use super::meter::Others;
 use super::raw::{Peer, socket};
 
 async fn silent(planner: &Planner) -> TcpStream {
@@ -30,6 +30,7 @@ async fn idle_connections_are_closed_and_open_streams_are_not() {
     let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
     watch.message().await.unwrap().unwrap();
 
+    let others = Others::of(&planner);
     let mut streams = Vec::new();
     let mut peers = Vec::new();
     for number in 0..600 {
@@ -42,7 +43,7 @@ async fn idle_connections_are_closed_and_open_streams_are_not() {
     for _ in 0..200 {
         peers.push(Peer::connect(planner.address()).await);
     }
-    others_are_served(&planner, "800 connections are idle").await;
+    others.were_served("800 connections are idle").await;
     join_all(streams.into_iter().map(closed)).await;
     join_all(peers.into_iter().map(Peer::closed)).await;
 
@@ -53,8 +54,9 @@ async fn idle_connections_are_closed_and_open_streams_are_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_of_an_address_make_room_for_new_ones() {
     let planner = Planner::start_with(&["--max-connections-per-peer", "20"]);
+    let others = Others::of(&planner);
     let peers = join_all((0..60).map(|_| Peer::connect(planner.address()))).await;
-    others_are_served(&planner, "60 connections are idle where 20 may be").await;
+    others.were_served("60 connections are idle where 20 may be").await;
     wait_until("most of them are closed", || {
         let left = peers.iter().filter(|peer| !peer.is_closed()).count();
         (left <= 20).then_some(())
@@ -66,11 +68,12 @@ async fn idle_connections_of_an_address_make_room_for_new_ones() {
 async fn a_planner_short_of_descriptors_rests_and_goes_on_serving() {
     let limited = ["sh", "-c", "ulimit -n 200; exec \"$@\"", "sh"];
     let mut planner = Planner::start_under(&limited, &[]);
+    let others = Others::of(&planner);
     let mut held = Vec::new();
     for _ in 0..400 {
         held.push(silent(&planner).await);
     }
-    others_are_served(&planner, "there are 400 connections for 200 descriptors").await;
+    others.were_served("there are 400 connections for 200 descriptors").await;
 
     let pid = planner.program().pid();
     let (begin, before) = (Instant::now(), processor_seconds(pid));
@@ -79,5 +82,5 @@ async fn a_planner_short_of_descriptors_rests_and_goes_on_serving() {
     assert!(share < 0.25, "an idle planner takes {share:.2} of a core");
 
     drop(held);
-    others_are_served(&planner, "the descriptors are free again").await;
+    Others::of(&planner).were_served("the descriptors are free again").await;
 }

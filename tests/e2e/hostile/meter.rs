@@ -1,5 +1,6 @@
 //! What others notice meanwhile.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -7,30 +8,59 @@ use std::time::{Duration, Instant};
 
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
+use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_tests::Planner;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-/// Fewest rounds of calls that tell anything.
-const ROUNDS: usize = 50;
+/// Fewest rounds of calls that tell anything, before an attack and during it.
+const ROUNDS: usize = 100;
 
-/// Another caller, with a connection and a thread of its own, who asks for health and for something small again and
-/// again. `make bench-hostile` prints how long that takes.
+/// Seconds of calls of each kind.
+type Waits = BTreeMap<&'static str, Vec<Duration>>;
+
+/// What others call again and again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Called {
+    /// A search, each time with another seed so that no answer is known.
+    pub(crate) search: Option<v1::RecommendPlanRequest>,
+    /// A stored plan.
+    pub(crate) plan: Option<String>,
+}
+
+/// Another caller, with a connection and a thread of its own, who calls for health and for something small again and
+/// again: first without an attack, then during it. `make bench-hostile` prints how long both take.
 pub(crate) struct Others {
     is_over: Arc<AtomicBool>,
-    caller: JoinHandle<Vec<Duration>>,
+    caller: JoinHandle<[Waits; 2]>,
 }
 
 impl Others {
-    /// Begins to ask.
+    /// Begins to call for health and a list. What is to be compared has been called when this returns: an attack may begin.
     pub(crate) fn of(planner: &Planner) -> Self {
+        Self::calling(planner, Called::default())
+    }
+
+    /// The same with further calls.
+    pub(crate) fn calling(planner: &Planner, called: Called) -> Self {
         let (is_over, address) = (Arc::new(AtomicBool::new(false)), planner.address().to_owned());
         let until = Arc::clone(&is_over);
+        let (begin, begun) = std::sync::mpsc::channel();
         let caller = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(ask(address, &until))
+            runtime.expect("a runtime").block_on(async {
+                let channel = Endpoint::from_shared(address)
+                    .expect("an address")
+                    .connect()
+                    .await
+                    .expect("a connection");
+                let before = call(&channel, &called, &AtomicBool::new(true)).await;
+                begin.send(()).expect("somebody waits for that");
+                [before, call(&channel, &called, &until).await]
+            })
         });
+        begun.recv().expect("others are served before an attack");
         Self { is_over, caller }
     }
 
@@ -41,43 +71,78 @@ impl Others {
     pub(crate) async fn were_served(self, meanwhile: &str) {
         self.is_over.store(true, Ordering::Relaxed);
         let waited = tokio::task::spawn_blocking(move || self.caller.join()).await.expect("no panic of ours");
-        let mut rounds = waited.unwrap_or_else(|_| panic!("others were not served: {meanwhile}"));
-        rounds.sort_unstable();
-        let milliseconds = |round: Duration| round.as_secs_f64() * 1e3;
-        eprintln!(
-            "{meanwhile}: health and a small call took {:.1} ms at most, {:.1} ms in the median of {}",
-            milliseconds(rounds[rounds.len() - 1]),
-            milliseconds(rounds[rounds.len() / 2]),
-            rounds.len()
-        );
+        let [mut before, during] = waited.unwrap_or_else(|_| panic!("others were not served: {meanwhile}"));
+        for (kind, waits) in during {
+            let [usual, own] = [before.remove(kind).unwrap_or_default(), waits].map(Sorted::of);
+            eprintln!(
+                "{meanwhile}: {kind} took {:.1} ms at most, p99 {:.1} ms and median {:.1} ms of {} calls; p99 before {:.1} ms, \
+                 ratio {:.1}",
+                own.at(1.0),
+                own.at(0.99),
+                own.at(0.5),
+                own.0.len(),
+                usual.at(0.99),
+                own.at(0.99) / usual.at(0.99),
+            );
+        }
     }
 }
 
-/// Asks until it is over, and a few times more. Asked one after the other: no round waits for another.
-async fn ask(address: String, is_over: &AtomicBool) -> Vec<Duration> {
-    let channel = Endpoint::from_shared(address).expect("an address").connect().await.expect("a connection");
+/// Milliseconds, ascending.
+struct Sorted(Vec<f64>);
+
+impl Sorted {
+    fn of(waits: Vec<Duration>) -> Self {
+        let mut milliseconds: Vec<f64> = waits.into_iter().map(|wait| wait.as_secs_f64() * 1e3).collect();
+        milliseconds.sort_by(f64::total_cmp);
+        Self(milliseconds)
+    }
+
+    /// What this share of the calls takes at most.
+    fn at(&self, share: f64) -> f64 {
+        let last = (self.0.len() as f64 * share).ceil() as usize;
+        self.0.get(last.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// Calls until it is over, and some times more. One after the other: no call waits for another.
+async fn call(channel: &Channel, called: &Called, is_over: &AtomicBool) -> Waits {
     let mut health = HealthClient::new(channel.clone());
-    let mut models = ModelServiceClient::new(channel);
-    let (mut rounds, mut left) = (Vec::new(), ROUNDS);
+    let mut models = ModelServiceClient::new(channel.clone());
+    let mut plans = PlanServiceClient::new(channel.clone());
+    let (mut waits, mut left) = (Waits::new(), ROUNDS);
+    let mut note = |kind, begin: Instant| waits.entry(kind).or_default().push(begin.elapsed());
     while left > 0 {
         if is_over.load(Ordering::Relaxed) {
             left -= 1;
         }
         let begin = Instant::now();
         health.check(HealthCheckRequest::default()).await.unwrap_or_else(|status| panic!("health: {status}"));
+        note("health", begin);
+        let begin = Instant::now();
         let listed = models.list_models(v1::ListModelsRequest { page_size: 1, ..Default::default() }).await;
         listed.unwrap_or_else(|status| panic!("a small call: {status}"));
-        rounds.push(begin.elapsed());
-        // Who asks without a pause is busy himself.
+        note("a small list", begin);
+        if let Some(name) = &called.plan {
+            let begin = Instant::now();
+            let plan = plans.get_plan(v1::GetPlanRequest { name: name.clone() }).await;
+            plan.unwrap_or_else(|status| panic!("a plan: {status}"));
+            note("a plan", begin);
+        }
+        if let Some(search) = &called.search {
+            let begin = Instant::now();
+            let search = v1::RecommendPlanRequest { search_seed: seed(begin), ..search.clone() };
+            plans.recommend_plan(search).await.unwrap_or_else(|status| panic!("a small search: {status}"));
+            note("a small search", begin);
+        }
+        // Who calls without a pause is busy himself.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    rounds
+    waits
 }
 
-/// Others who ask now, while what was begun goes on.
-///
-/// # Panics
-/// When one of their calls fails.
-pub(crate) async fn others_are_served(planner: &Planner, meanwhile: &str) {
-    Others::of(planner).were_served(meanwhile).await;
+/// Another number at any other time.
+fn seed(at: Instant) -> i64 {
+    use std::hash::{BuildHasher, RandomState};
+    (RandomState::new().hash_one(at) >> 1).cast_signed()
 }

@@ -26,6 +26,8 @@ pub struct KnownPrices {
     shelf: Mutex<Shelf>,
     /// What they take; rows that are filled after all was forgotten count too. Whoever asks waits for no search.
     bytes: Arc<AtomicUsize>,
+    /// What rows take that are not kept, while somebody has them.
+    apart: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -51,7 +53,8 @@ impl KnownPrices {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Forgets all where there is no room left: before a request, so that it finds what it asked itself.
+    /// Forgets all where there is no room left: before a request, so that it finds what it asked itself, and behind it, as
+    /// rows may have grown beyond what is kept.
     pub(super) fn make_room(&self) {
         self.with(|shelf| {
             if self.is_full() {
@@ -88,7 +91,7 @@ impl KnownPrices {
                 shelf.rows.insert(key, (*training, Arc::clone(&rows)));
                 rows
             }
-            _ => Arc::new(Rows::new(layers, Arc::default())),
+            _ => Arc::new(Rows::apart(layers, Arc::clone(&self.apart))),
         })
     }
 
@@ -145,7 +148,7 @@ mod tests {
             vec![None; LAYERS]
         }
 
-        fn curves(&self, setting: &StageSetting) -> Option<Vec<PeakCurve>> {
+        fn curves(&self, setting: &StageSetting, end: usize) -> Option<Vec<PeakCurve>> {
             self.rows.fetch_add(1, Ordering::Relaxed);
             // Of everything that curves may depend on.
             let TrainingSpec { micro_batch_size, micro_batches, seed, .. } = setting.training;
@@ -159,7 +162,8 @@ mod tests {
                 margin: None,
                 most: None,
             };
-            Some((setting.stage.first_layer..LAYERS).map(|last| curve(one + last as u64)).collect())
+            let lasts = setting.stage.first_layer..LAYERS.min(end.saturating_add(1));
+            Some(lasts.map(|last| curve(one + last as u64)).collect())
         }
     }
 

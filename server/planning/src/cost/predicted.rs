@@ -103,6 +103,13 @@ impl<'a> Prices<'a> {
     }
 }
 
+/// Prices that grew beyond what is kept go with the question that grew them.
+impl Drop for Prices<'_> {
+    fn drop(&mut self) {
+        self.kinds.iter().for_each(|kind| kind.known.make_room());
+    }
+}
+
 impl<'a> Market for Prices<'a> {
     type Costs = Corrected<Pricing<'a>>;
 

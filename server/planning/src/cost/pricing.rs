@@ -38,7 +38,7 @@ use super::rows::{self, Asked, Predicted, Rows};
 use super::stage::{refusal, setting, share, unfit};
 use super::sums::Sums;
 use crate::iteration::{all_reduce, point_to_point};
-use crate::predict::{Margin, Origin, Predictor, Share, StageSetting};
+use crate::predict::{Margin, Origin, PeakCurve, Predictor, Share, StageSetting};
 use crate::search::{Choice, KindSet, Link, LinkId, Peak, Seconds, StageAt, StageCosts};
 
 /// A predictor that may be asked from several threads.
@@ -324,14 +324,16 @@ impl StageCosts for Pricing<'_> {
             return one_by_one(lasts);
         }
         let terms = rows::Terms { predictor: kind.predictor, training: self.training, choice };
-        let Some(curves) = way.rows.curves(terms, stage.first) else { return one_by_one(lasts) };
-        lasts
-            .map(|last| {
+        let of_row = |curves: &[PeakCurve]| {
+            let peak = |last: usize| {
                 let predicted = Predicted::of(curves.get(last - stage.first)?, in_flight);
                 let needed = self.margin.needed_for(Bytes(predicted.bytes), predicted.margin).0;
                 Some(Peak { bytes: predicted.bytes, needed })
-            })
-            .collect()
+            };
+            lasts.clone().map(peak).collect()
+        };
+        let found = way.rows.with(terms, stage.first..=lasts.end - 1, of_row);
+        found.flatten().unwrap_or_else(|| one_by_one(lasts))
     }
 
     fn adds_up(&self) -> bool {

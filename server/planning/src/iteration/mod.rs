@@ -39,7 +39,7 @@ pub use loadmaster_proto::training::overlap::Overlap;
 pub use of_plan::{AskedOrder, NO_COPIES, PlanTimeline, has_times, is_stepped, timeline};
 pub use order::{Order, Turn};
 pub use pipeline::{Lane, MAX_PASSES, Pipeline, SimulateError, Simulated, TimedPass};
-pub use simulate::{Ends, KnownTurns, at_least, ends, iteration_seconds, simulate};
+pub use simulate::{Ends, KnownTurns, at_least, ends, iteration_seconds, simulate, summarize};
 
 /// Seconds that one micro-batch takes between two neighbouring stages.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -7,8 +7,9 @@ use super::Edge;
 use super::order::Order;
 use crate::search::Seconds;
 
-/// Most passes of a simulation, both ways: beyond it the answer would take seconds.
-pub const MAX_PASSES: u64 = 1 << 23;
+/// Most passes of a simulation, both ways: 64 stages of 8,192 micro-batches. Beyond it the answer would take seconds, and
+/// hundreds of megabytes.
+pub const MAX_PASSES: u64 = 1 << 20;
 
 /// What is simulated.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -24,12 +24,24 @@ use super::steady;
 /// # Errors
 /// Numbers that make no pipeline; the text names them.
 pub fn simulate(pipeline: &Pipeline<'_>) -> Result<Simulated, SimulateError> {
+    simulated(pipeline, Walk { keep_passes: true, ..Walk::default() })
+}
+
+/// The same without the times of passes, which are most of its memory. Of PipeDream's steady state they are drawn all the same.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn summarize(pipeline: &Pipeline<'_>) -> Result<Simulated, SimulateError> {
+    simulated(pipeline, Walk::default())
+}
+
+fn simulated(pipeline: &Pipeline<'_>, walk: Walk) -> Result<Simulated, SimulateError> {
     pipeline.check()?;
     match pipeline.order {
         Order::PipeDream => steady::simulate(pipeline),
         Order::Gpipe | Order::OneFOneB | Order::Interleaved { .. } => {
             let turns = pipeline.order.turns(pipeline.stages.len(), pipeline.micro_batches);
-            let run = engine::run(pipeline, &turns, Walk { keep_passes: true, ..Walk::default() })?;
+            let run = engine::run(pipeline, &turns, walk)?;
             let in_flight = order::in_flight(&turns, pipeline.stages.len());
             Ok(Simulated {
                 iteration_seconds: run.iteration,

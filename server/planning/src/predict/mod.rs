@@ -157,9 +157,9 @@ pub trait Predictor {
     }
 
     /// The bytes of the stages that begin with the first layer of `setting`'s stage, one for each last layer in
-    /// order, up to the first that cannot be predicted; its place in the pipeline does not matter. None, the
+    /// order, up to `last`, or to the first that cannot be predicted; its place in the pipeline does not matter. None, the
     /// default, where the predictor has to be asked for each place: a search then does.
-    fn curves(&self, _setting: &StageSetting) -> Option<Vec<PeakCurve>> {
+    fn curves(&self, _setting: &StageSetting, _last: usize) -> Option<Vec<PeakCurve>> {
         None
     }
 

@@ -216,16 +216,23 @@ impl PlanQuestion {
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
             writer.goal = Goal { objective: None, ..writer.goal };
+            // Of thousands of stages each part takes a while.
+            let goes_on = || if stop.is_requested() { Err(RecommendError::Stopped) } else { Ok(()) };
+            goes_on()?;
             let mut plan = if request.stage_actions.is_empty() {
-                writer.plan(&named_stages(prices, job, &wish, partitioning)?, GIVEN)?
+                let named = named_stages(prices, job, &wish, partitioning)?;
+                goes_on()?;
+                writer.plan(&named, GIVEN)?
             } else {
                 if let Some(rules) = &wish.rules {
                     let stages: Vec<_> = partitioning.stages().iter().map(StageConfig::layers).collect();
                     rules.check_recomputed(job.model, &stages, &request.stage_actions)?;
                 }
                 let untouched = untouched(prices, job, &wish, partitioning)?;
+                goes_on()?;
                 writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?
             };
+            goes_on()?;
             writer.tell_saved(&mut plan)?;
             return Ok((plan, Vec::new()));
         }

@@ -5,8 +5,8 @@ use loadmaster_proto::training::overlap::Overlap;
 use super::{Links, Trip};
 use crate::iteration::Edge;
 
-/// Most steps and most parcels of a simulation: beyond it the answer would take seconds.
-pub(super) const MAX_WORK: usize = 1 << 23;
+/// Most steps and most parcels of a simulation: beyond it the answer would take seconds, and hundreds of megabytes.
+pub(super) const MAX_WORK: usize = 1 << 21;
 
 /// What is simulated.
 #[derive(Debug, Clone, Copy)]

@@ -447,7 +447,7 @@ impl Predictor for Component {
         self.costs(share)
     }
 
-    fn curves(&self, setting: &StageSetting) -> Option<Vec<PeakCurve>> {
+    fn curves(&self, setting: &StageSetting, last: usize) -> Option<Vec<PeakCurve>> {
         let of = |last_layer| {
             let stage = StageConfig { last_layer, ..setting.stage };
             let played = self.played(&StageSetting { stage, ..*setting }).ok()?;
@@ -463,7 +463,8 @@ impl Predictor for Component {
             let margin = margin::margin(played.origin, played.is_aligned, self.largest_error);
             Some(PeakCurve { margin: Some(margin), most, ..curve(&played.bytes, played.constant()) })
         };
-        Some((setting.stage.first_layer..self.contents.len()).map_while(of).collect())
+        let end = self.contents.len().min(last.saturating_add(1));
+        Some((setting.stage.first_layer..end).map_while(of).collect())
     }
 
     fn remembered_bytes(&self) -> usize {

@@ -129,12 +129,13 @@ pub(super) fn breakdown(
     Ok((layers.breakdown(table, setting, last, setting.in_flight()), layers.origin))
 }
 
-/// The same, for all stages that begin with the first layer and every number of micro-batches in flight.
-pub(super) fn curves(table: &TablePredictor, setting: &StageSetting) -> Vec<PeakCurve> {
+/// The same, for all stages that begin with the first layer and end at `last` or before it, and every number of micro-batches in flight.
+pub(super) fn curves(table: &TablePredictor, setting: &StageSetting, last: usize) -> Vec<PeakCurve> {
     let levels = table.levels(Share::of(setting));
     let first = setting.stage.first_layer;
     let mut layers = Layers::new(table.ledger);
-    let from_first = levels.get(first..).unwrap_or_default();
+    let end = levels.len().min(last.saturating_add(1));
+    let from_first = levels.get(first..end).unwrap_or_default();
     let mut curves = Vec::with_capacity(from_first.len());
     for (last, level) in (first..).zip(from_first) {
         let Some(level) = level else { break };

@@ -207,8 +207,8 @@ impl Predictor for TablePredictor {
         smallest?.into_iter().max()
     }
 
-    fn curves(&self, setting: &StageSetting) -> Option<Vec<PeakCurve>> {
-        Some(memory::curves(self, setting))
+    fn curves(&self, setting: &StageSetting, last: usize) -> Option<Vec<PeakCurve>> {
+        Some(memory::curves(self, setting, last))
     }
 
     fn warnings(&self, setting: &StageSetting) -> Vec<String> {

@@ -189,7 +189,7 @@ fn a_table_has_the_default_margin_or_its_own() {
     for (document, margin) in [(document("allocated"), MARGIN), (stated, 0.03)] {
         let table = table(&document);
         assert_eq!(table.stage(&inner).unwrap().margin, Some(margin));
-        let curves = table.curves(&inner).unwrap();
+        let curves = table.curves(&inner, usize::MAX).unwrap();
         assert!(!curves.is_empty() && curves.iter().all(|curve| curve.margin == Some(margin)));
     }
 }

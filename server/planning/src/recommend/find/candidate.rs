@@ -12,7 +12,7 @@ use crate::cost::Batch;
 use crate::fleet::Subset;
 use crate::iteration::{
     Edge, Order, Overlap, Pipeline, Simulated, at_least, interleaved_seconds, iteration, iteration_seconds,
-    simulate,
+    summarize,
 };
 use crate::search::memory::{Peaks, Run};
 use crate::search::{Choice, KindSet, Peak, PlacedStage, Places, Question, Seconds, StageCosts, Step, Unit};
@@ -251,9 +251,9 @@ impl Candidate {
         self.simulated_with(|pipeline| Some(at_least(pipeline)))
     }
 
-    /// One iteration pass by pass; none without times, or with too many passes.
+    /// One iteration as a whole; none without times, or with too many passes.
     pub fn timeline(&self) -> Option<Simulated> {
-        self.simulated_with(|pipeline| simulate(pipeline).ok())
+        self.simulated_with(|pipeline| summarize(pipeline).ok())
     }
 
     /// Seconds of an iteration: simulated where it was, else by the closed form.

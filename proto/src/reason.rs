@@ -87,7 +87,7 @@ reasons! {
         "give more or larger nodes, or recommend a plan for these";
     /// The search was stopped before it found any plan.
     SearchStopped = "SEARCH_STOPPED", DeadlineExceeded, "give it more time, or ask for less";
-    /// As many searches run as the planner has cores.
+    /// As many searches run as the planner, or the caller's address, has slots for.
     TooManySearches = "TOO_MANY_SEARCHES", ResourceExhausted, "ask again after `RetryInfo`";
     /// As many documents are read as the planner has room for.
     TooManyImports = "TOO_MANY_IMPORTS", ResourceExhausted, "ask again after `RetryInfo`";

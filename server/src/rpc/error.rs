@@ -133,8 +133,8 @@ pub enum ApiError {
     /// A plan without times cannot be simulated.
     #[error("{plan} has no times, because its profile has none: profile with `--campaign minimal`")]
     NoTimes { plan: String },
-    /// Each search takes a core.
-    #[error("as many searches run as the planner has cores: ask again later")]
+    /// Each search takes a core, and a caller has a share of the slots.
+    #[error("as many searches run as the planner, or your address, has slots for: try again later")]
     TooManySearches,
     /// Reading a document takes a core and memory.
     #[error("as many documents are read as the planner has room for: ask again later")]

@@ -8,15 +8,17 @@ use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use loadmaster_tests::{Planner, chain, processor_seconds, resident_bytes};
 use serde_json::json;
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
 use tonic::{Code, Request};
 
-use super::meter::Others;
+use super::meter::{Called, Others};
 
 const LAYERS: usize = 96;
 const MIB: u64 = 1 << 20;
 
-/// A table of layers of which no two are alike.
-fn document() -> String {
+/// A table of so many layers, of which hardly two that are next to each other are alike.
+fn document(layers: usize) -> String {
     let row = |layer: usize| {
         let seconds = 1e-3 * (1.0 + (layer * 37 % 11) as f64);
         let kept = (4 + layer * 53 % 7) << 20;
@@ -28,7 +30,7 @@ fn document() -> String {
                        "activation_bytes": kept, "input_bytes": 65_536, "output_bytes": 65_536}],
         })
     };
-    let mut document = chain(LAYERS, &(0..LAYERS).map(row).collect::<Vec<_>>());
+    let mut document = chain(layers, &(0..layers).map(row).collect::<Vec<_>>());
     document["training"]["micro_batch_size"] = json!(8);
     document["training"]["micro_batches"] = json!(256);
     document.to_string()
@@ -38,6 +40,27 @@ fn devices(groups: usize, each: i32) -> Vec<v1::DeviceGroup> {
     (0..groups)
         .map(|_| v1::DeviceGroup { count: each, capacity_bytes: 8 << 30, ..Default::default() })
         .collect()
+}
+
+/// A caller of a planner that has the profile `long` of so many layers.
+async fn with_profile(planner: &Planner, layers: usize) -> PlanServiceClient<Channel> {
+    let channel = planner.channel().await;
+    let mut profiles = ProfileServiceClient::new(channel.clone());
+    let document = document(layers);
+    let profile_id = "long".to_owned();
+    let request = v1::ImportProfileRequest { document, profile_id, ..Default::default() };
+    profiles.import_profile(request).await.expect("the document is valid");
+    PlanServiceClient::new(channel)
+}
+
+/// What everybody may search for at any time.
+fn small() -> v1::RecommendPlanRequest {
+    v1::RecommendPlanRequest {
+        profile: "profiles/long".to_owned(),
+        devices: devices(1, 2),
+        shape: v1::PlanShape::SinglePipeline.into(),
+        ..Default::default()
+    }
 }
 
 /// What takes long, or took minutes once.
@@ -91,15 +114,7 @@ fn heavy() -> Vec<v1::RecommendPlanRequest> {
 async fn searches_that_nobody_waits_for_give_their_cores_back() {
     let mut planner = Planner::start();
     let pid = planner.program().pid();
-    let channel = planner.channel().await;
-    let mut profiles = ProfileServiceClient::new(channel.clone());
-    let request = v1::ImportProfileRequest {
-        document: document(),
-        profile_id: "long".to_owned(),
-        ..Default::default()
-    };
-    profiles.import_profile(request).await.expect("the document is valid");
-    let plans = PlanServiceClient::new(channel);
+    let plans = with_profile(&planner, LAYERS).await;
     let before = resident_bytes(pid);
     let others = Others::of(&planner);
     for heavy in heavy() {
@@ -136,4 +151,96 @@ async fn searches_that_nobody_waits_for_give_their_cores_back() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let busy = processor_seconds(pid) - begin;
     assert!(busy < 0.5, "{busy} seconds of a core in one second");
+}
+
+/// One caller searches through more than any search ends, all the time, with more calls than there are slots.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_searches_of_one_caller_keep_no_small_search_out() {
+    let planner = Planner::start();
+    let plans = with_profile(&planner, LAYERS).await;
+    let others = Others::calling(&planner, Called { search: Some(small()), ..Called::default() });
+    let endless = v1::RecommendPlanRequest {
+        profile: "profiles/long".to_owned(),
+        devices: devices(1, 16),
+        search_mode: v1::SearchMode::McapBruteForce.into(),
+        search_seconds: 15.0,
+        ..Default::default()
+    };
+    let mut attack = JoinSet::<()>::new();
+    for _ in 0..16 {
+        let (mut plans, request) = (plans.clone(), endless.clone());
+        attack.spawn(async move {
+            loop {
+                // Refused for want of a slot, or answered with what was found by then.
+                if let Err(status) = plans.recommend_plan(request.clone()).await {
+                    let expected = [Code::DeadlineExceeded, Code::ResourceExhausted];
+                    assert!(expected.contains(&status.code()), "{status}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    others.were_served("one caller searches for long in 16 calls").await;
+    if let Some(ended) = attack.try_join_next() {
+        ended.expect("the attack goes on");
+    }
+    attack.abort_all();
+}
+
+/// A pipeline of a stage per layer, with as many micro-batches as were simulated at most once.
+fn many_stages(layers: usize, schedule: v1::Schedule) -> v1::RecommendPlanRequest {
+    let stage = |layer: usize| v1::StageConfig {
+        first_layer: layer as i32,
+        last_layer: layer as i32,
+        data_degree: 1,
+        tensor_degree: 1,
+    };
+    v1::RecommendPlanRequest {
+        profile: "profiles/long".to_owned(),
+        devices: devices(1, layers as i32),
+        partitioning: Some(v1::Partitioning { stages: (0..layers).map(stage).collect() }),
+        micro_batches: 1_024,
+        micro_batch_size: 1,
+        schedule: schedule.into(),
+        ..Default::default()
+    }
+}
+
+/// Requests of 80 KB for plans of thousands of stages, most of which nobody waits for, to a planner that may take 8 GB.
+#[tokio::test(flavor = "multi_thread")]
+async fn plans_of_thousands_of_stages_take_little_and_nothing_stays() {
+    const STAGES: usize = 4_096;
+    let limited = ["sh", "-c", "ulimit -v 8388608; exec \"$@\"", "sh"];
+    let mut planner = Planner::start_under(&limited, &[]);
+    let pid = planner.program().pid();
+    let plans = with_profile(&planner, STAGES).await;
+    plans.clone().recommend_plan(small()).await.expect("a small plan");
+    let others = Others::calling(&planner, Called { search: Some(small()), ..Called::default() });
+    let before = resident_bytes(pid);
+    let schedules = [v1::Schedule::Gpipe, v1::Schedule::OneFOneB, v1::Schedule::Pipedream];
+    let mut most = before;
+    for round in 0..3 {
+        let asked = (0..6).map(|number| {
+            let request = many_stages(STAGES, schedules[(round + number) % 3]);
+            let (mut plans, mut request) = (plans.clone(), Request::new(request));
+            request.set_timeout(Duration::from_millis(if number == 0 { 60_000 } else { 300 }));
+            async move { plans.recommend_plan(request).await }
+        });
+        for answer in join_all(asked).await {
+            if let Err(status) = answer {
+                let expected = [Code::DeadlineExceeded, Code::ResourceExhausted, Code::Cancelled];
+                assert!(expected.contains(&status.code()), "{status}");
+            }
+        }
+        most = most.max(resident_bytes(pid));
+    }
+    others.were_served("plans of 4,096 stages are asked for").await;
+    let busy = processor_seconds(pid);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let busy = processor_seconds(pid) - busy;
+    assert!(busy < 0.5, "{busy} seconds of a core in one second, for nobody");
+    let [grown, most] = [resident_bytes(pid), most].map(|bytes| bytes.saturating_sub(before) / MIB);
+    eprintln!("plans of 4,096 stages: the planner grew by {most} MiB at most, and by {grown} MiB in the end");
+    assert!(grown < 200, "{grown} MiB stay");
 }

@@ -13,6 +13,7 @@ use tonic::codegen::http::Response;
 
 use body::LoggedBody;
 pub(super) use explain::panicked;
+pub(super) use names::Texts;
 pub(super) use record::Record;
 
 /// An answer that is logged once it is complete: at once where it is an error without a message.

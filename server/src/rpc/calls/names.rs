@@ -20,12 +20,8 @@ pub(in crate::rpc) struct Names(Arc<Mutex<Vec<String>>>);
 impl Names {
     /// Looks for names in the first bytes of a stream of messages.
     pub(in crate::rpc) fn look_at(&self, bytes: &[u8]) {
-        let Some((&[compressed, ..], message)) = bytes.split_first_chunk::<PREFIX>() else { return };
-        if compressed != 0 {
-            return;
-        }
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for text in Strings(message).filter(|text| is_name(text)) {
+        for (_, text) in Texts::of(bytes).filter(|(_, text)| is_name(text)) {
             if names.len() < MOST && !names.iter().any(|name| name == text) {
                 names.push(text.to_owned());
             }
@@ -46,34 +42,48 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(plain)
 }
 
-/// The length-delimited fields of a message that are text, up to the first thing that is cut off or no field.
-struct Strings<'a>(&'a [u8]);
+/// The length-delimited fields of a message that are text, each with its number, up to the first thing that is cut off or no
+/// field.
+pub(in crate::rpc) struct Texts<'a>(&'a [u8]);
 
-impl<'a> Iterator for Strings<'a> {
-    type Item = &'a str;
+impl<'a> Texts<'a> {
+    /// Of the first bytes of a stream of messages; none of a compressed one.
+    pub(in crate::rpc) fn of(bytes: &'a [u8]) -> Self {
+        match bytes.split_first_chunk::<PREFIX>() {
+            Some((&[0, ..], message)) => Self(message),
+            _ => Self(&[]),
+        }
+    }
+}
 
-    fn next(&mut self) -> Option<&'a str> {
+impl<'a> Iterator for Texts<'a> {
+    type Item = (u64, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let skipped = match self.number()? & 7 {
+            let key = self.number()?;
+            let skipped = match key & 7 {
                 0 => {
                     self.number()?;
                     continue;
                 }
                 1 => 8,
                 2 => usize::try_from(self.number()?).ok()?,
+                // The fields of a group stand between its marks.
+                3 | 4 => continue,
                 5 => 4,
                 _ => return None,
             };
             let (field, rest) = self.0.split_at_checked(skipped)?;
             self.0 = rest;
             if let Ok(text) = std::str::from_utf8(field) {
-                return Some(text);
+                return Some((key >> 3, text));
             }
         }
     }
 }
 
-impl Strings<'_> {
+impl Texts<'_> {
     /// A variable-length number.
     fn number(&mut self) -> Option<u64> {
         let mut number = 0;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use loadmaster_planning::fleet::{GivenFleet, described, of_given};
 use loadmaster_planning::predict::choose::PredictorKind;
@@ -17,6 +16,7 @@ use loadmaster_proto::plan::given::GivenNodes;
 use loadmaster_proto::wire::v1;
 
 use super::Plans;
+use super::search::SearchTerms;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
 use crate::rpc::page::Listing;
@@ -24,7 +24,7 @@ use crate::store::fields;
 use crate::store::records::{BindingRecord, BindingRow};
 
 /// Seconds that nodes are put in order for, where the call allows as many.
-pub(super) const SECONDS: f64 = 10.0;
+const SECONDS: f64 = 10.0;
 
 /// Most idle devices that are named.
 const MOST_IDLE: usize = 1_000;
@@ -45,7 +45,7 @@ impl Plans {
     pub(super) async fn bind(
         &self,
         request: v1::BindPlanRequest,
-        limit: Duration,
+        terms: &SearchTerms,
     ) -> Result<v1::Binding, ApiError> {
         let v1::BindPlanRequest { plan, nodes, node_list, cluster, other_profiles, validate_only } = request;
         let name = PlanName::parse("plan", &plan)?;
@@ -81,7 +81,7 @@ impl Plans {
             };
             Ok(binding(name, cluster, &question, bound, &others, unread))
         };
-        let (binding, _) = self.searches.run(limit, work).await?;
+        let (binding, _) = self.searches.run(terms, terms.limit(SECONDS), work).await?;
         let name = binding.name()?;
         if validate_only {
             return Ok(v1::Binding { name: name.to_string(), ..(&binding).into() });

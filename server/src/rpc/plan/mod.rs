@@ -36,6 +36,7 @@ use crate::store::{RunFilter, Store, fields};
 pub(super) use known::Memory;
 use message::Trial;
 use recommend::Recommended;
+use search::SearchTerms;
 pub(super) use search::Searches;
 
 /// Most trials that a plan shows.
@@ -96,17 +97,16 @@ impl PlanService for Plans {
         &self,
         request: Request<v1::PredictMemoryRequest>,
     ) -> Result<Response<v1::PredictMemoryResponse>, Status> {
-        let (metadata, _, request) = request.into_parts();
-        Ok(Response::new(self.predict(request, |seconds| search::limit(&metadata, seconds)).await?))
+        let terms = SearchTerms::of(&request);
+        Ok(Response::new(self.predict(request.into_inner(), &terms).await?))
     }
 
     async fn recommend_plan(
         &self,
         request: Request<v1::RecommendPlanRequest>,
     ) -> Result<Response<v1::Plan>, Status> {
-        let (metadata, _, request) = request.into_parts();
-        let limit = |seconds| search::limit(&metadata, seconds);
-        Ok(Response::new(Box::pin(self.recommended(request, limit)).await?))
+        let terms = SearchTerms::of(&request);
+        Ok(Response::new(Box::pin(self.recommended(request.into_inner(), &terms)).await?))
     }
 
     async fn get_plan(&self, request: Request<v1::GetPlanRequest>) -> Result<Response<v1::Plan>, Status> {
@@ -155,7 +155,8 @@ impl PlanService for Plans {
         &self,
         request: Request<v1::SimulatePlanRequest>,
     ) -> Result<Response<v1::Timeline>, Status> {
-        Ok(Response::new(self.simulate(request.into_inner()).await?))
+        let terms = SearchTerms::of(&request);
+        Ok(Response::new(self.simulate(request.into_inner(), &terms).await?))
     }
 
     async fn export_plan(
@@ -169,8 +170,8 @@ impl PlanService for Plans {
         &self,
         request: Request<v1::BindPlanRequest>,
     ) -> Result<Response<v1::Binding>, Status> {
-        let (metadata, _, request) = request.into_parts();
-        Ok(Response::new(self.bind(request, search::limit(&metadata, bind::SECONDS)).await?))
+        let terms = SearchTerms::of(&request);
+        Ok(Response::new(self.bind(request.into_inner(), &terms).await?))
     }
 
     async fn get_binding(
@@ -198,7 +199,8 @@ impl PlanService for Plans {
         &self,
         request: Request<v1::ComparePlansRequest>,
     ) -> Result<Response<v1::ComparePlansResponse>, Status> {
-        Ok(Response::new(self.compare(request.into_inner()).await?))
+        let terms = SearchTerms::of(&request);
+        Ok(Response::new(self.compare(request.into_inner(), &terms).await?))
     }
 
     async fn report_observation(

@@ -21,6 +21,7 @@ use loadmaster_proto::wire::{field, v1};
 use super::Plans;
 use super::known::Revisions;
 use super::request::{self, Overrides};
+use super::search::SearchTerms;
 use crate::rpc::error::ApiError;
 
 /// Most profiles besides the main one, and most models to choose from.
@@ -51,10 +52,10 @@ impl Plans {
         &self,
         mut request: v1::RecommendPlanRequest,
         revisions: &Revisions,
-        limit: impl Fn(f64) -> Duration,
+        terms: &SearchTerms,
     ) -> Result<Recommended, ApiError> {
         let asked = request::question(&request)?;
-        let limit = limit(asked.search_seconds);
+        let limit = terms.limit(asked.search_seconds);
         let document = std::mem::take(&mut request.profile_document);
         let candidates = std::mem::take(&mut request.candidate_profiles);
         let grown = asked.grow.clone();
@@ -75,8 +76,8 @@ impl Plans {
                 .plan_question(&request, asked, name, own.as_ref().unwrap_or(revisions), revisions)
                 .await?;
             return match grown {
-                Some(grown) => self.grown(question, grown, limit).await,
-                None => self.searched(limit, move |stop| question.answer(stop)).await,
+                Some(grown) => self.grown(question, grown, (terms, limit)).await,
+                None => self.searched((terms, limit), move |stop| question.answer(stop)).await,
             };
         }
         if !request.profile.is_empty() || !document.is_empty() {
@@ -99,7 +100,7 @@ impl Plans {
         });
         // Each waits for the database. What is wrong with the first of them is told.
         let questions = stream::iter(questions).buffered(READ_AT_ONCE).try_collect::<Vec<_>>().await?;
-        self.searched(limit, move |stop| largest_model(questions, stop)).await
+        self.searched((terms, limit), move |stop| largest_model(questions, stop)).await
     }
 
     /// The largest model of a profile's family, which is stored, since its plan names it.
@@ -107,11 +108,12 @@ impl Plans {
         &self,
         question: PlanQuestion,
         grown: GrownModel,
-        limit: Duration,
+        (terms, limit): (&SearchTerms, Duration),
     ) -> Result<Recommended, ApiError> {
         let family = self.family(&question.chain.profile).await?;
         let search = move |stop: &Stop| Ok(question.largest_of(&family, &grown, stop)?);
-        let (Grown { zoo, model, plan, others }, search_seconds) = self.searches.run(limit, search).await?;
+        let (Grown { zoo, model, plan, others }, search_seconds) =
+            self.searches.run(terms, limit, search).await?;
         self.store.put_model(&model, &ModelSource::Zoo(zoo)).await?;
         // Asked again it stores the model again, which may have been deleted.
         Ok(Recommended { plan, others, search_seconds, is_final: false })
@@ -119,11 +121,11 @@ impl Plans {
 
     async fn searched(
         &self,
-        limit: Duration,
+        (terms, limit): (&SearchTerms, Duration),
         search: impl FnOnce(&Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> + Send + 'static,
     ) -> Result<Recommended, ApiError> {
         let search = move |stop: &Stop| Ok((search(stop)?, !stop.is_requested()));
-        let (((plan, others), is_final), search_seconds) = self.searches.run(limit, search).await?;
+        let (((plan, others), is_final), search_seconds) = self.searches.run(terms, limit, search).await?;
         Ok(Recommended { plan, others, search_seconds, is_final })
     }
 

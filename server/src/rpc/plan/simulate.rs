@@ -13,6 +13,7 @@ use loadmaster_proto::wire::{field, v1};
 
 use super::message::number;
 use super::over_time::{self, AskedMemory};
+use super::search::SearchTerms;
 use super::{Plans, in_chunks};
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
@@ -34,7 +35,11 @@ const UNTOLD_CHUNKS: &str = "it trains in chunks: passes are drawn as if these n
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Plans {
-    pub(super) async fn simulate(&self, request: v1::SimulatePlanRequest) -> Result<v1::Timeline, ApiError> {
+    pub(super) async fn simulate(
+        &self,
+        request: v1::SimulatePlanRequest,
+        terms: &SearchTerms,
+    ) -> Result<v1::Timeline, ApiError> {
         let name = PlanName::parse("name", &request.name)?;
         let listed = match in_range("max_passes", request.max_passes, 0..=MAX_PASSES)? {
             0 => DEFAULT_PASSES,
@@ -64,7 +69,7 @@ impl Plans {
         let memory = self.memory_of(&record, request.with_memory).await;
         // All passes are in memory at once, so only as many simulations as searches run beside each other.
         let simulation =
-            self.searches.run(PATIENCE, move |_| timeline(&record, asked, overlap, listed, &memory));
+            self.searches.run(terms, PATIENCE, move |_| timeline(&record, asked, overlap, listed, &memory));
         let (timeline, _) = simulation.await?;
         Ok(timeline)
     }
@@ -72,6 +77,7 @@ impl Plans {
     pub(super) async fn compare(
         &self,
         request: v1::ComparePlansRequest,
+        terms: &SearchTerms,
     ) -> Result<v1::ComparePlansResponse, ApiError> {
         in_range("names", request.names.len(), COMPARED)?;
         let mut plans = Vec::with_capacity(request.names.len());
@@ -89,7 +95,7 @@ impl Plans {
         for record in &records {
             memories.push(self.memory_of(record, request.with_memory).await);
         }
-        let simulations = self.searches.run(PATIENCE, move |_| {
+        let simulations = self.searches.run(terms, PATIENCE, move |_| {
             let (mut timelines, mut lacking) = (Vec::new(), Vec::new());
             let records = records.iter().zip(&memories);
             for (record, memory) in records.filter(|(record, _)| iteration::has_times(&record.content)) {

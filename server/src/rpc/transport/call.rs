@@ -18,10 +18,11 @@ use tower::Service;
 use super::answer::{self, AnswerBody};
 use super::connections::Connection;
 use super::gate::Gate;
-use super::methods::{Kind, Method, Methods};
+use super::methods::{Method, Methods};
 use super::opening::Opening;
 use super::receive::receive;
 use super::refusal::Refusal;
+use super::share::SearchShare;
 use super::timeout;
 use crate::rpc::calls::{Record, answered, panicked};
 
@@ -78,15 +79,15 @@ impl Calls {
     ) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = request.into_parts();
         // Unknown methods take nothing: the routes refuse them.
-        let method =
-            self.methods.at(parts.uri.path()).unwrap_or(Method { kind: Kind::Probe, one_message: false });
+        let method = self.methods.at(parts.uri.path()).unwrap_or(Method::UNKNOWN);
         if method.one_message {
             let mut counted = self.gate.request(connection);
             let message = receive(body, &mut counted).await?;
             record.names().look_at(&message);
-            let _room = self.gate.enter(method.kind, connection).await?;
+            let _room = self.gate.enter(method.kind_of(&message), connection).await?;
             // Searches stop in time for their answer: they are told what is left.
             parts.headers.insert(timeout::HEADER, timeout::left(deadline));
+            parts.extensions.insert(SearchShare::of(&connection.share, &connection.peer_share));
             let answer = self.route(Request::from_parts(parts, Body::new(Full::new(message)))).await;
             // Until here the request was kept.
             drop(counted);

@@ -56,9 +56,14 @@ impl Gate {
                 let full = "too many streams of this connection introduce themselves";
                 room.take_now(&own.opening).map_err(|_| Refusal::TooManyCalls(full))?;
             }
-            Kind::Small | Kind::Heavy | Kind::Large => {
+            Kind::Small | Kind::Sifted | Kind::Heavy | Kind::Large => {
                 // The call's own time bounds this wait.
                 room.take(&own.calls, Duration::MAX, "too many calls of this connection are open").await?;
+                if kind == Kind::Sifted {
+                    room.take(&own.lists, Duration::MAX, "a list of this connection is looked for").await?;
+                    let full = "as many lists of this address are looked for as may be at once";
+                    room.take(&peer.lists, PATIENCE, full).await?;
+                }
                 let full = "the planner hands out as many large contents as it can";
                 if kind == Kind::Large {
                     room.take(&own.large, Duration::MAX, full).await?;
@@ -166,6 +171,19 @@ mod tests {
         held.push(gate.enter(Kind::Small, other).await.unwrap());
         drop(held);
         gate.enter(Kind::Small, greedy).await.unwrap();
+    }
+
+    /// Filters and orders that take the database long are the business of those who wrote them.
+    #[tokio::test]
+    async fn filtered_lists_of_one_caller_leave_room_for_everything_else() {
+        let (gate, entries) = connect(64, &[[127, 0, 0, 1], [127, 0, 0, 1], [127, 0, 0, 2]]);
+        let [greedy, beside, other] = [0, 1, 2].map(|index| &entries[index].connection);
+        let _first = gate.enter(Kind::Sifted, greedy).await.unwrap();
+        let second = tokio::time::timeout(Duration::from_millis(20), gate.enter(Kind::Sifted, greedy)).await;
+        assert!(second.is_err(), "it waits for the first one");
+        gate.enter(Kind::Small, greedy).await.unwrap();
+        gate.enter(Kind::Sifted, beside).await.unwrap();
+        gate.enter(Kind::Sifted, other).await.unwrap();
     }
 
     #[tokio::test]

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use anyhow::Context;
 use loadmaster_proto::wire;
 use prost::Message;
-use prost_types::FileDescriptorSet;
+use prost_types::{FileDescriptorProto, FileDescriptorSet};
+
+use crate::rpc::calls::Texts;
 
 /// What a call takes while it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub(super) enum Kind {
     Probe,
     /// A moment.
     Small,
+    /// Seconds of the database, as any filter and any order may: a list that names one of them.
+    Sifted,
     /// A core, for a while.
     Heavy,
     /// Bytes: a stored content of any size is read, and handed out whole.
@@ -29,6 +33,24 @@ pub(super) struct Method {
     pub(super) kind: Kind,
     /// The request is a single message.
     pub(super) one_message: bool,
+    /// Numbers of a list request's fields `filter` and `order_by`; 0, which no field has, where it lacks them.
+    sifting: [u32; 2],
+}
+
+impl Method {
+    /// A method that is not served.
+    pub(super) const UNKNOWN: Self = Self { kind: Kind::Probe, one_message: false, sifting: [0; 2] };
+
+    /// What a call with this request takes.
+    pub(super) fn kind_of(&self, request: &[u8]) -> Kind {
+        let is_sifting = |(number, text): (u64, &str)| {
+            !text.is_empty() && self.sifting.iter().any(|&field| u64::from(field) == number)
+        };
+        match self.kind {
+            Kind::Small if self.sifting != [0; 2] && Texts::of(request).any(is_sifting) => Kind::Sifted,
+            kind => kind,
+        }
+    }
 }
 
 /// All methods, by their path.
@@ -83,7 +105,8 @@ impl Methods {
                         let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
                         let one_message = !method.client_streaming();
                         let kind = kind(&path, one_message && !method.server_streaming());
-                        methods.insert(path, Method { kind, one_message });
+                        let sifting = sifting(&file, method.input_type());
+                        methods.insert(path, Method { kind, one_message, sifting });
                     }
                 }
             }
@@ -95,6 +118,16 @@ impl Methods {
     pub(super) fn at(&self, path: &str) -> Option<Method> {
         self.0.get(path).copied()
     }
+}
+
+/// The fields `filter` and `order_by` of a message of this file, whose name has its package.
+fn sifting(file: &FileDescriptorProto, message: &str) -> [u32; 2] {
+    let own = message.rsplit('.').next().unwrap_or_default();
+    let message = file.message_type.iter().find(|of| of.name() == own);
+    ["filter", "order_by"].map(|name| {
+        let field = message.and_then(|message| message.field.iter().find(|field| field.name() == name));
+        field.map_or(0, |field| field.number().unsigned_abs())
+    })
 }
 
 fn kind(path: &str, unary: bool) -> Kind {
@@ -115,6 +148,9 @@ fn kind(path: &str, unary: bool) -> Kind {
 
 #[cfg(test)]
 mod tests {
+    use loadmaster_proto::wire::longrunning::ListOperationsRequest;
+    use loadmaster_proto::wire::v1;
+
     use super::*;
 
     /// A method that is renamed must not lose its place.
@@ -142,5 +178,33 @@ mod tests {
             Some(Kind::Small)
         );
         assert!(methods.at("/loadmaster.v1.PlanService/Nothing").is_none());
+    }
+
+    /// Whatever else a request of a list has, and wherever its filter stands.
+    #[test]
+    fn a_list_with_a_filter_or_an_order_takes_the_database_for_a_while() {
+        let methods = Methods::new().unwrap();
+        let kind = |path: &str, message: &[u8]| {
+            let request = [&[0; 5], message].concat();
+            methods.at(path).unwrap().kind_of(&request)
+        };
+        let of = |filter: &str, order_by: &str| v1::ListPlansRequest {
+            page_size: 7,
+            page_token: "token".to_owned(),
+            filter: filter.to_owned(),
+            order_by: order_by.to_owned(),
+        };
+        let plans = "/loadmaster.v1.PlanService/ListPlans";
+        assert_eq!(kind(plans, &of("", "").encode_to_vec()), Kind::Small);
+        assert_eq!(kind(plans, &of("profile = p", "").encode_to_vec()), Kind::Sifted);
+        assert_eq!(kind(plans, &of("", "name").encode_to_vec()), Kind::Sifted);
+        // A field in a group that nobody knows, before the filter.
+        let hidden = [&[15 << 3 | 3, 8, 1, 15 << 3 | 4][..], &of("a", "").encode_to_vec()].concat();
+        assert_eq!(kind(plans, &hidden), Kind::Sifted);
+        let operations = ListOperationsRequest { filter: "done = true".to_owned(), ..Default::default() };
+        let path = "/google.longrunning.Operations/ListOperations";
+        assert_eq!(kind(path, &operations.encode_to_vec()), Kind::Sifted);
+        let get = v1::GetPlanRequest { name: "plans/p".to_owned() };
+        assert_eq!(kind("/loadmaster.v1.PlanService/GetPlan", &get.encode_to_vec()), Kind::Small);
     }
 }

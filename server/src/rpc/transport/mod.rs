@@ -39,6 +39,7 @@ use call::Calls;
 use connections::Connections;
 
 pub(super) use methods::Methods;
+pub(super) use share::{SHORT_SEARCHES, SearchShare, searches};
 
 /// What callers may take up.
 #[derive(Debug, Clone, Copy)]

@@ -1,13 +1,12 @@
 //! `RecommendPlan`, answered as before where nothing has changed since.
 
-use std::time::Duration;
-
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::wire::v1;
 
 use super::{Named, Question, Revisions};
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::Plans;
+use crate::rpc::plan::search::SearchTerms;
 use crate::store::StoreError;
 
 /// What a request was answered with.
@@ -26,7 +25,7 @@ impl Plans {
     pub(in crate::rpc::plan) async fn recommended(
         &self,
         request: v1::RecommendPlanRequest,
-        limit: impl Fn(f64) -> Duration,
+        terms: &SearchTerms,
     ) -> Result<v1::Plan, ApiError> {
         let named = Named::by(&request);
         let revisions = match &named {
@@ -43,7 +42,7 @@ impl Plans {
             return Ok(plan);
         }
         let validate_only = request.validate_only;
-        let answer = self.recommend(request, &revisions, limit).await?;
+        let answer = self.recommend(request, &revisions, terms).await?;
         let (name, content) = &answer.plan;
         let is_stopped = content.found.certificate.as_ref().is_some_and(|certificate| certificate.stopped);
         let refusal = self.not_exportable(name, content).await?;

@@ -2,7 +2,6 @@
 //! that is asked about.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use loadmaster_planning::fleet::{DeviceGroup, of_groups};
 use loadmaster_planning::predict::StageSetting;
@@ -19,6 +18,7 @@ use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
 use super::scene::{AskedActions, Scene};
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
+use crate::rpc::plan::search::SearchTerms;
 use crate::rpc::plan::{Plans, request};
 
 impl Plans {
@@ -32,7 +32,7 @@ impl Plans {
         asked: &v1::PredictMemoryRequest,
         scene: Scene,
         or_plain: Option<AskedActions>,
-        limit: impl Fn(f64) -> Duration,
+        terms: &SearchTerms,
     ) -> Result<v1::PredictMemoryResponse, ApiError> {
         let question = question(asked, &scene).map_err(in_own_fields)?;
         let mut plain = None;
@@ -48,12 +48,12 @@ impl Plans {
             }
             plain = Some(found);
         }
-        let limit = limit(question.request.search_seconds);
+        let limit = terms.limit(question.request.search_seconds);
         let search = move |stop: &Stop| {
             let ((_, plan), _) = question.answer(stop)?;
             scene.of_plan(&plan)
         };
-        match (self.searches.run(limit, search).await.map_err(in_own_fields), plain) {
+        match (self.searches.run(terms, limit, search).await.map_err(in_own_fields), plain) {
             (Ok((mut answer, _)), plain) => {
                 let lacks = |plain: v1::PredictMemoryResponse| {
                     format!("without chunks its fullest device lacks {}", missing(&plain))

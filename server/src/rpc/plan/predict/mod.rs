@@ -14,7 +14,6 @@ mod scene;
 mod subject;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use loadmaster_planning::predict::forecast::devices;
 use loadmaster_proto::chunks::stage::ChunkedStage;
@@ -28,17 +27,18 @@ use loadmaster_proto::wire::{field, v1};
 
 use super::Plans;
 use super::request::{self, Overrides};
+use super::search::SearchTerms;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use scene::{AskedActions, Scene};
 use subject::{capacities, stages};
 
 impl Plans {
-    /// What stages need. A search takes at most `limit` of the seconds that it is given.
+    /// What stages need. A search takes the slots and the time that its call has.
     pub(super) async fn predict(
         &self,
         mut request: v1::PredictMemoryRequest,
-        limit: impl Fn(f64) -> Duration,
+        terms: &SearchTerms,
     ) -> Result<v1::PredictMemoryResponse, ApiError> {
         let asked = required("partitioning", request.subject.clone())
             .map_err(|_| Invalid::field("partitioning", "is required, or `stage`, or `plan`"))?;
@@ -99,7 +99,7 @@ impl Plans {
         let scene = Scene { chain, stages, capacities, training, margin, launcher };
         if let Some(mode @ (MemoryMode::Chunks | MemoryMode::Best)) = mode {
             let or_plain = (mode == MemoryMode::Best).then_some(actions);
-            return self.chosen(&request, scene, or_plain, limit).await;
+            return self.chosen(&request, scene, or_plain, terms).await;
         }
         let answer = move || match chunks {
             Some(stage) => {

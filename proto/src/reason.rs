@@ -103,6 +103,8 @@ reasons! {
     OperationNotDone = "OPERATION_NOT_DONE", FailedPrecondition, "cancel it first";
     /// The profile has more measurements than a document holds.
     DocumentTooLarge = "DOCUMENT_TOO_LARGE", OutOfRange, "export a profile of fewer runs";
+    /// The database did not find a filtered or ordered list in the time that such lists have.
+    ListTooSlow = "LIST_TOO_SLOW", DeadlineExceeded, "narrow the filter, or leave out `order_by`";
     /// Other calls changed the same rows again and again.
     Conflict = "CONFLICT", Aborted, "call again";
     /// The database does not answer for the moment.

@@ -414,6 +414,7 @@ fn store_status(error: StoreError, message: String) -> Status {
             }
             Status::with_error_details(Reason::ResourceInUse.code(), message, details)
         }
+        StoreError::ListTooSlow => with_reason(Reason::ListTooSlow, message, []),
         StoreError::Conflict => retry_after(RETRY_AFTER, Reason::Conflict, message),
         StoreError::Unavailable(_) => retry_after(RETRY_AFTER, Reason::DatabaseUnavailable, message),
         StoreError::Corrupt { .. }

@@ -111,6 +111,6 @@ impl Store {
                 sql.push(" AND plan_id = ").push_bind(plan.id().to_owned());
             }
         };
-        LIST.page(&self.pool, query, request, of_plan).await
+        LIST.page(self, query, request, of_plan).await
     }
 }

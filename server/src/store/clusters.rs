@@ -94,6 +94,6 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_clusters(&self, query: &Query, request: &PageRequest) -> Result<Page<ClusterRow>> {
-        LIST.page(&self.pool, query, request, |_| {}).await
+        LIST.page(self, query, request, |_| {}).await
     }
 }

@@ -12,6 +12,8 @@ use super::error::{Result, StoreError};
 
 /// No statement of ours takes longer; one that does is stuck.
 const STATEMENT_TIMEOUT: &str = "30s";
+/// A filtered or ordered list takes less; one that does not is for a narrower filter.
+pub(super) const LIST_SECONDS: u32 = 5;
 /// An open transaction that waits for its client holds back vacuum for everybody.
 const IDLE_IN_TRANSACTION_TIMEOUT: &str = "10s";
 /// Connections are replaced after this time, so that a fail-over is found and memory is given back.
@@ -26,7 +28,7 @@ const TRUSTED: Duration = Duration::from_secs(1);
 pub struct ConnectOptions {
     /// `postgres://user:password@host:port/database`.
     pub url: String,
-    /// Most connections at once.
+    /// Most connections at once. A quarter of them is for filtered and ordered lists, which may take none of the others.
     pub max_connections: u32,
     /// Longest wait for a free connection, and for a first one.
     pub acquire_timeout: Duration,
@@ -36,6 +38,32 @@ impl ConnectOptions {
     /// The defaults for a planner.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), max_connections: 16, acquire_timeout: Duration::from_secs(5) }
+    }
+
+    /// A pool of at most so many connections.
+    fn pool(&self, most: u32) -> PgPoolOptions {
+        PgPoolOptions::new()
+            .max_connections(most)
+            .acquire_timeout(self.acquire_timeout)
+            .max_lifetime(MAX_LIFETIME)
+            .idle_timeout(IDLE_TIMEOUT)
+            .test_before_acquire(false)
+            .before_acquire(|connection, meta| {
+                Box::pin(async move {
+                    // An error closes the connection, and the next one is taken.
+                    if meta.idle_for > TRUSTED { connection.ping().await.map(|()| true) } else { Ok(true) }
+                })
+            })
+            // sqlx 0.9's `begin` is not cancel-safe: a future dropped at the wrong moment returns its
+            // connection inside an open transaction, and what the next borrower writes is lost. So
+            // every connection leaves any transaction on its way back. A lone ROLLBACK would make
+            // the server log a warning each time that there is, as nearly always, nothing to leave.
+            .after_release(|connection, _| {
+                Box::pin(async move {
+                    sqlx::raw_sql("BEGIN; ROLLBACK").execute(connection).await?;
+                    Ok(true)
+                })
+            })
     }
 }
 
@@ -70,36 +98,20 @@ impl Store {
             ));
         }
         let bare = bare.application_name("loadmaster");
-        let limited = bare.clone().options([
-            ("statement_timeout", STATEMENT_TIMEOUT),
-            ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_TIMEOUT),
-        ]);
-        let pool = PgPoolOptions::new()
-            .max_connections(options.max_connections)
-            .acquire_timeout(options.acquire_timeout)
-            .max_lifetime(MAX_LIFETIME)
-            .idle_timeout(IDLE_TIMEOUT)
-            .test_before_acquire(false)
-            .before_acquire(|connection, meta| {
-                Box::pin(async move {
-                    // An error closes the connection, and the next one is taken.
-                    if meta.idle_for > TRUSTED { connection.ping().await.map(|()| true) } else { Ok(true) }
-                })
-            })
-            // sqlx 0.9's `begin` is not cancel-safe: a future dropped at the wrong moment returns its
-            // connection inside an open transaction, and what the next borrower writes is lost. So
-            // every connection leaves any transaction on its way back. A lone ROLLBACK would make
-            // the server log a warning each time that there is, as nearly always, nothing to leave.
-            .after_release(|connection, _| {
-                Box::pin(async move {
-                    sqlx::raw_sql("BEGIN; ROLLBACK").execute(connection).await?;
-                    Ok(true)
-                })
-            })
-            .connect_with(limited)
+        let limited = |statement_timeout: &str| {
+            bare.clone().options([
+                ("statement_timeout", statement_timeout),
+                ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_TIMEOUT),
+            ])
+        };
+        let of_lists = (options.max_connections / 4).max(1);
+        let pool = options
+            .pool(options.max_connections.saturating_sub(of_lists).max(1))
+            .connect_with(limited(STATEMENT_TIMEOUT))
             .await
             .map_err(|error| cannot_connect(&bare, options.acquire_timeout, &error))?;
-        Ok(Self { pool, bare })
+        let lists = options.pool(of_lists).connect_lazy_with(limited(&format!("{LIST_SECONDS}s")));
+        Ok(Self { pool, lists, bare })
     }
 
     /// The pool, for metrics and tests.
@@ -137,6 +149,7 @@ impl Store {
 
     /// Closes the connections once they are given back.
     pub async fn close(&self) {
+        self.lists.close().await;
         self.pool.close().await;
     }
 }

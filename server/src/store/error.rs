@@ -92,6 +92,12 @@ pub enum StoreError {
         /// How many they are.
         count: u64,
     },
+    /// A filter or an order of a list takes too long.
+    #[error(
+        "the list was not found within {} seconds: narrow its filter, for example by create_time, or leave out order_by",
+        super::connect::LIST_SECONDS
+    )]
+    ListTooSlow,
     /// Another call changed the same rows again and again.
     #[error("other calls changed the same rows at the same time: try again")]
     Conflict,
@@ -239,6 +245,12 @@ pub(super) fn unstorable(error: sqlx::Error, report: impl std::fmt::Display) -> 
     } else {
         error.into()
     }
+}
+
+/// The error of a filtered or ordered list, whose statement may take too long (`query_canceled`).
+pub(super) fn too_slow(error: sqlx::Error) -> StoreError {
+    let code = error.as_database_error().and_then(|database| database.code());
+    if code.as_deref() == Some("57014") { StoreError::ListTooSlow } else { error.into() }
 }
 
 /// The constraint that a statement would have broken.

@@ -6,9 +6,10 @@ use loadmaster_filter::{
 };
 use serde_json::json;
 use sqlx::postgres::PgRow;
-use sqlx::{FromRow, PgPool, Postgres, QueryBuilder, Row};
+use sqlx::{FromRow, Postgres, QueryBuilder, Row};
 
-use super::error::Result;
+use super::Store;
+use super::error::{Result, too_slow};
 use super::page::{Cursor, Page, PageRequest, Positioned};
 use super::time::Time;
 
@@ -26,10 +27,14 @@ pub(super) struct ListSql {
 }
 
 impl ListSql {
-    /// The page that is asked for. `also` adds conditions of the list's own, each behind an `AND`.
+    /// The page that is asked for. `also` adds conditions of the list's own, each behind an `AND`. A list with a filter or an
+    /// order has few connections, and little time on them: both are its caller's, and may cost anything.
+    ///
+    /// # Errors
+    /// [`StoreError::ListTooSlow`](super::StoreError::ListTooSlow), and where the database fails.
     pub(super) async fn page<Record>(
         &self,
-        pool: &PgPool,
+        store: &Store,
         query: &Query,
         request: &PageRequest,
         also: impl FnOnce(&mut QueryBuilder<Postgres>),
@@ -40,7 +45,11 @@ impl ListSql {
         let mut statement = self.statement(query, request, also);
         // Plans of statements that any values fit are bad ones for most, and each filter has a statement of its own.
         let is_known = query.condition.is_none() && query.order.is_empty();
-        let rows = statement.build().persistent(is_known).fetch_all(pool).await?;
+        let rows = if is_known {
+            statement.build().fetch_all(&store.pool).await?
+        } else {
+            statement.build().persistent(false).fetch_all(&store.lists).await.map_err(too_slow)?
+        };
         let placed = rows.iter().map(|row| Ok((Record::from_row(row)?, places(row, &query.order)?)));
         Ok(request.page(placed.collect::<Result<Vec<_>>>()?))
     }

@@ -87,7 +87,7 @@ impl Store {
                 sql.push(" AND worker_id = ").push_bind(worker.id().to_owned());
             }
         };
-        LIST.page(&self.pool, query, request, of_worker).await
+        LIST.page(self, query, request, of_worker).await
     }
 
     /// The newest measurement of each of these workers that has one.

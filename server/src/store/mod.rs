@@ -136,6 +136,8 @@ pub const MAX_QUEUED_RUNS: i64 = 100_000;
 #[derive(Clone)]
 pub struct Store {
     pool: PgPool,
+    /// For filtered and ordered lists: a part of all connections, with a time limit of their own.
+    lists: PgPool,
     /// For connections outside the pool: without its time limits.
     bare: PgConnectOptions,
 }

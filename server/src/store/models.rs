@@ -101,7 +101,7 @@ impl Store {
         let is_trainable = |sql: &mut QueryBuilder<Postgres>| {
             sql.push(" AND NOT opaque");
         };
-        let page: Page<ListedRow> = LIST.page(&self.pool, query, request, is_trainable).await?;
+        let page: Page<ListedRow> = LIST.page(self, query, request, is_trainable).await?;
         // A model may have 10,000 layers.
         let Page { rows, keys, next } = page;
         let records = beside(move || {

@@ -256,7 +256,7 @@ impl Store {
         let is_there = |sql: &mut QueryBuilder<Postgres>| {
             sql.push(" AND NOT deleted");
         };
-        LIST.page(&self.pool, query, request, is_there).await
+        LIST.page(self, query, request, is_there).await
     }
 
     /// Forgets an ended operation. Its runs and measurements stay.

@@ -142,6 +142,6 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_plans(&self, query: &Query, request: &PageRequest) -> Result<Page<PlanRow>> {
-        LIST.page(&self.pool, query, request, |_| {}).await
+        LIST.page(self, query, request, |_| {}).await
     }
 }

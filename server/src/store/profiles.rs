@@ -116,7 +116,7 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_profiles(&self, query: &Query, request: &PageRequest) -> Result<Page<ProfileRecord>> {
-        LIST.page(&self.pool, query, request, |_| {}).await
+        LIST.page(self, query, request, |_| {}).await
     }
 
     /// Measurements of a profile that are asked for, of [`fields::MEASUREMENTS`](super::fields::MEASUREMENTS), in order of stage
@@ -140,7 +140,7 @@ impl Store {
             let of_profile = |sql: &mut QueryBuilder<Postgres>| {
                 sql.push(" AND links.profile_id = ").push_bind(profile.id().to_owned());
             };
-            ORDERED.page(&self.pool, query, request, of_profile).await?
+            ORDERED.page(self, query, request, of_profile).await?
         };
         if page.rows.is_empty() {
             self.get_profile(profile).await?;

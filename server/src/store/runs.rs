@@ -63,7 +63,7 @@ impl Store {
                 sql.push(" AND state = ").push_bind(state.to_sql());
             }
         };
-        LIST.page(&self.pool, query, request, also).await
+        LIST.page(self, query, request, also).await
     }
 
     /// What a queued run of an operation needs that no worker that takes runs has at all, busy devices

@@ -262,7 +262,7 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn list_workers(&self, query: &Query, request: &PageRequest) -> Result<Page<WorkerRecord>> {
-        LIST.page(&self.pool, query, request, |_| {}).await
+        LIST.page(self, query, request, |_| {}).await
     }
 
     /// Of the connected workers with devices of the kind the one that comes nearest to what a run needs: first those

@@ -6,6 +6,7 @@ mod answers;
 mod calls;
 mod connections;
 mod disk;
+mod lists;
 mod meter;
 mod names;
 mod raw;

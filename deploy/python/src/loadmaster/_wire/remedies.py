@@ -29,6 +29,7 @@ REMEDIES: dict[str, str] = {
     'TOO_MANY_LABELS': 'remove labels that nobody needs',
     'OPERATION_NOT_DONE': 'cancel it first',
     'DOCUMENT_TOO_LARGE': 'export a profile of fewer runs',
+    'LIST_TOO_SLOW': 'narrow the filter, or leave out `order_by`',
     'CONFLICT': 'call again',
     'DATABASE_UNAVAILABLE': 'call again after `RetryInfo`',
     'STORE_FAILED': "read the planner's log",

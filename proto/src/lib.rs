@@ -35,6 +35,7 @@ pub mod name;
 pub mod phase;
 pub mod plan;
 pub mod profile;
+pub mod quote;
 mod ratio;
 pub mod reason;
 pub mod training;

@@ -9,6 +9,7 @@ mod board;
 mod hopeless;
 mod keeper;
 mod ledger;
+mod lines;
 mod session;
 mod settle;
 
@@ -26,6 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::store::Store;
 use board::{Beats, Board};
+use lines::WorkerLines;
 pub use session::{Inbox, Introduction, MAX_DEVICES, Outbox, held_leases};
 
 /// A worker is told of others that ask for its name once in this time: they try again and again.
@@ -55,6 +57,8 @@ pub struct Dispatcher {
     changed: Arc<Notify>,
     /// Heartbeats that are not written yet.
     beats: Arc<Beats>,
+    /// How often workers are in the log.
+    lines: Arc<WorkerLines>,
     /// The newest session of each worker that is connected to this planner.
     sessions: Arc<Mutex<HashMap<WorkerName, Connected>>>,
     tasks: TaskTracker,
@@ -89,6 +93,7 @@ impl Dispatcher {
             wanted: Arc::default(),
             changed: Arc::default(),
             beats: Arc::default(),
+            lines: Arc::default(),
             sessions: Arc::default(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
@@ -184,6 +189,11 @@ impl Dispatcher {
     /// The kinds of devices of all connected workers.
     fn kinds(&self) -> BTreeSet<String> {
         self.sessions().values().flat_map(|connected| connected.kinds.iter().cloned()).collect()
+    }
+
+    /// How many lines about a worker the log lacks since its last one, where it may have another one now.
+    pub fn may_log(&self, worker: &WorkerName) -> Option<u64> {
+        self.lines.admit(worker)
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<WorkerName, Connected>> {

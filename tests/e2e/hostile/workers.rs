@@ -1,7 +1,13 @@
-//! Workers whose machines went silent.
+//! Workers whose machines went silent, and workers that say too much.
 
-use loadmaster_tests::{Planner, Worker, WorkerOptions, wait_until};
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
+use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_tests::{Planner, Worker, WorkerOptions, hello, wait_until};
 use nix::sys::signal::Signal;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::meter::Others;
 
 /// Connections of a planner that are open on its side.
 fn open_connections(planner: &Planner) -> usize {
@@ -54,4 +60,45 @@ fn a_peer_that_was_stopped_is_disconnected() {
     wait_until("the planner ends its connection", || (open_connections(&planner) == 0).then_some(()));
     worker.program().signal(Signal::SIGCONT);
     wait_until("the worker comes back", || (open_connections(&planner) == 1).then_some(()));
+}
+
+/// Failures with texts of a megabyte that look like lines of the log, and reports of runs that nobody has.
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_of_a_worker_neither_fill_nor_forge_the_log() {
+    const REPORTS: usize = 200;
+    let mut planner = Planner::start();
+    let others = Others::of(&planner);
+    let (outgoing, to_send) = tokio::sync::mpsc::channel(4);
+    let say = async |message| outgoing.send(v1::WorkerMessage { message: Some(message) }).await;
+    say(ToPlanner::Hello(hello("loud", 1))).await.unwrap();
+    let mut workers = WorkerServiceClient::new(planner.channel().await);
+    let mut heard = workers.connect(ReceiverStream::new(to_send)).await.unwrap().into_inner();
+    let acknowledged = tokio::spawn(async move {
+        let mut acknowledged = 0;
+        while let Ok(Some(message)) = heard.message().await {
+            let is_one = matches!(message.message, Some(v1::planner_message::Message::Acknowledged(_)));
+            acknowledged += usize::from(is_one);
+            if acknowledged == REPORTS {
+                return;
+            }
+        }
+        panic!("the stream ended after {acknowledged} reports");
+    });
+    let forged = "\n2026-01-01T00:00:00.000000Z ERROR forged: everything is lost\n";
+    for number in 0..REPORTS {
+        let failure = v1::RunFailure {
+            kind: v1::run_failure::Kind::Exited.into(),
+            message: forged.repeat((1 << 20) / forged.len()),
+            ..v1::RunFailure::default()
+        };
+        let run = format!("runs/r{number}");
+        let failed = v1::RunFailed { run, lease_token: 1, failure: Some(failure), seconds: 1.0 };
+        say(ToPlanner::Failed(failed)).await.unwrap();
+    }
+    acknowledged.await.unwrap();
+    others.were_served("a worker reports failures of a megabyte").await;
+    let log = planner.program().output();
+    assert!(log.contains("run failed"), "{log}");
+    assert!(!log.lines().any(|line| line.starts_with("2026-01-01")), "a line is forged");
+    assert!(log.len() < 1 << 20, "{} bytes", log.len());
 }

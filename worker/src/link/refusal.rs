@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use loadmaster_proto::quote::in_one_line;
 use loadmaster_proto::reason::Reason;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -11,6 +12,9 @@ use tonic_types::StatusExt;
 const PROTOCOL_VERSION_UNSUPPORTED: &str = Reason::ProtocolVersionUnsupported.as_str();
 /// Longest wait that a planner may ask for.
 const LONGEST_ASKED_WAIT: Duration = Duration::from_secs(60);
+
+/// Most characters of what a planner says, in the log.
+const LONGEST_MESSAGE: usize = 1_000;
 
 /// Why a stream ended, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +72,7 @@ pub(crate) fn classify(status: &Status) -> Ending {
 fn describe(status: &Status) -> String {
     let message = match status.message() {
         "" => chain(status),
-        message => message.to_owned(),
+        message => in_one_line(message, LONGEST_MESSAGE),
     };
     format!("{message} ({:?})", status.code())
 }

@@ -20,6 +20,7 @@ use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::name::RunName;
 use loadmaster_proto::phase::Phase;
+use loadmaster_proto::quote::{in_one_line, quoted};
 use loadmaster_proto::wire::v1;
 use tracing::{debug, info, warn};
 use v1::planner_message::Message as FromPlanner;
@@ -214,8 +215,8 @@ impl State {
                 info!(
                     run.id = claim.run.id(),
                     lease.token = claim.token,
-                    "the planner stops the run: {}",
-                    kill.reason
+                    reason = %quoted(&kill.reason, NOTICE),
+                    "the planner stops the run"
                 );
                 if self.held.contains_key(&claim) {
                     self.kill(&claim, &Fate::Forgotten, actions);
@@ -246,7 +247,7 @@ impl State {
                 (Mode::Serving | Mode::Draining | Mode::Leaving { .. } | Mode::Stopping { .. }, _) => {}
             },
             FromPlanner::Notice(v1::Notice { text }) => {
-                warn!("the planner says: {}", text.chars().take(NOTICE).collect::<String>());
+                warn!("notice of the planner: {}", in_one_line(&text, NOTICE));
             }
             FromPlanner::Welcome(_) => debug!("a second welcome is ignored"),
         }
@@ -474,7 +475,9 @@ impl State {
 /// The claim that a message names; nothing can be answered to one that names none.
 fn claim(run: &str, token: i64) -> Option<Claim> {
     RunName::parse("run", run)
-        .inspect_err(|error| warn!("a message of the planner is ignored: {error}"))
+        .inspect_err(|error| {
+            warn!("a message of the planner is ignored: {}", in_one_line(&error.to_string(), NOTICE))
+        })
         .ok()
         .map(|run| Claim { run, token })
 }

@@ -41,6 +41,27 @@ async fn a_kill_ends_every_process_and_frees_the_devices_without_a_report() {
     connection.heartbeat_where(|heartbeat| heartbeat.held_runs.is_empty()).await;
 }
 
+/// Whatever a planner sends: each of its texts stays in its line, and within its quotes.
+#[tokio::test]
+async fn texts_of_a_planner_begin_no_line_of_the_log() {
+    let mut planner = Planner::start().await;
+    let daemon = Daemon::start(&planner, "busy-family");
+    let connection = planner.welcome().await;
+    let forged = "cancelled\n2026-01-01T00:00:00.000000Z ERROR forged: everything is lost \u{1b}[2J\u{202e}";
+    let long = format!("{forged}{}", "x".repeat(1 << 20));
+    let kill = v1::Kill { run: "runs/one".to_owned(), lease_token: 1, reason: long.clone() };
+    connection.say(FromPlanner::Kill(kill)).await;
+    connection.say(FromPlanner::Notice(v1::Notice { text: long })).await;
+    let nameless = v1::Kill { run: format!("runs/{forged}"), lease_token: 1, reason: String::new() };
+    connection.say(FromPlanner::Kill(nameless)).await;
+    daemon.logged("a message of the planner is ignored").await;
+    let log = daemon.log();
+    assert!(log.contains("everything is lost"), "{log}");
+    assert!(!log.lines().any(|line| line.starts_with("2026-01-01")), "{log}");
+    assert!(!log.contains("\u{1b}[2J") && !log.contains('\u{202e}'), "{log}");
+    assert!(log.len() < 64 << 10, "{} bytes", log.len());
+}
+
 #[tokio::test]
 async fn a_lease_of_devices_that_are_taken_or_unknown_is_handed_back() {
     let mut planner = Planner::start().await;

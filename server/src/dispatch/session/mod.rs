@@ -192,12 +192,16 @@ impl<'a> Session<'a> {
             self.held.iter().zip(&renewals).filter(|(_, (_, renewal))| *renewal == Renewal::Cancelled);
         self.stopping = cancelled.map(|(lease, _)| (lease.run.clone(), lease.lease_token)).collect();
         for (lease, reason) in to_stop(&self.held, &renewals) {
-            tracing::info!(
-                run.id = lease.run.id(),
-                lease.token = lease.lease_token,
-                reason,
-                "run is stopped"
-            );
+            if let Some(left_out) = self.dispatcher.may_log(&self.worker) {
+                tracing::info!(
+                    run.id = lease.run.id(),
+                    lease.token = lease.lease_token,
+                    worker.name = %self.worker,
+                    reason,
+                    left_out,
+                    "run is stopped"
+                );
+            }
             let (run, lease_token) = (lease.run.to_string(), lease.lease_token);
             self.send(ToWorker::Kill(v1::Kill { run, lease_token, reason: reason.to_owned() })).await?;
         }

@@ -8,6 +8,7 @@ use loadmaster_proto::measure::links::LinkMeasurement;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::name::RunName;
+use loadmaster_proto::quote::quoted;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
 
@@ -15,6 +16,9 @@ use super::{Session, Step};
 use crate::dispatch::{hopeless, settle};
 use crate::store::StoreError;
 use crate::store::records::{AskedRun, Fenced};
+
+/// Most characters of a failure in the log; the run keeps more of it.
+const MOST_LOGGED: usize = 300;
 
 /// What a run yielded.
 enum Measured {
@@ -148,8 +152,11 @@ impl Session<'_> {
         failure: &RunFailure,
         took: f64,
     ) -> Result<Fenced, StoreError> {
-        tracing::warn!(run.id = run.id(), lease.token = lease_token, worker.name = %self.worker,
-            failure = failure.message, "run failed");
+        if let Some(left_out) = self.dispatcher.may_log(&self.worker) {
+            let failure = quoted(&failure.message, MOST_LOGGED);
+            tracing::warn!(run.id = run.id(), lease.token = lease_token, worker.name = %self.worker,
+                failure = %failure, left_out, "run failed");
+        }
         let store = &self.dispatcher.store;
         let stored = store.fail_run(&self.worker, run, lease_token, failure, seconds(took)).await?;
         if stored == Fenced::Applied
@@ -174,8 +181,9 @@ impl Session<'_> {
             // Not acknowledged: the worker keeps it and sends it again on the next connection.
             Err(error) => return self.store_trouble("store a report", &error),
         };
-        if !applied {
-            tracing::warn!(run.id = run.id(), lease.token = lease_token, "late report refused");
+        if !applied && let Some(left_out) = self.dispatcher.may_log(&self.worker) {
+            tracing::warn!(run.id = run.id(), lease.token = lease_token, worker.name = %self.worker, left_out,
+                "late report refused");
         }
         let key = (run.clone(), lease_token);
         self.ledger.release(&key);

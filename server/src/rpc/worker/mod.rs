@@ -32,11 +32,13 @@ impl Workers {
     async fn admit(&self, worker: &NewWorker) -> Result<WorkerRecord, ApiError> {
         let admitted = self.store.upsert_worker(worker, self.dispatcher.terms().lease).await;
         if let Err(StoreError::NameTaken { host, heartbeat_time, .. }) = &admitted {
-            tracing::warn!(
-                worker.name = %worker.name, host = worker.host, other.host = host,
-                other.heartbeat_time = %heartbeat_time,
-                "a second process asks for the name of a connected worker and is refused"
-            );
+            if let Some(left_out) = self.dispatcher.may_log(&worker.name) {
+                tracing::warn!(
+                    worker.name = %worker.name, host = worker.host, other.host = host,
+                    other.heartbeat_time = %heartbeat_time, left_out,
+                    "a second process asks for the name of a connected worker and is refused"
+                );
+            }
             self.dispatcher.tell_of_namesake(&worker.name, &worker.host);
         }
         Ok(admitted?)

@@ -117,7 +117,7 @@ bench-rpc: setup ## Measure planning calls: latency, calls a second, every objec
 
 # The tests that attack a planner, against an optimised one: they fail where others are not served, and print for how
 # long these waited.
-hostile := $(addprefix hostile::,answers calls connections searches)
+hostile := $(addprefix hostile::,answers calls connections lists pages searches workers)
 bench-hostile: setup ## Attack a planner in many ways, and measure how long others wait meanwhile (a few minutes)
 	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster
 	@$(CARGO) test --release --locked -p loadmaster -p loadmaster-tests --test e2e -- $(hostile) --test-threads 1 --nocapture \

@@ -1,15 +1,21 @@
 //! Sockets of browsers: few of them, fewer of one address, and none for long without a request or with an answer that nobody takes.
+//! Where there is no room for a new one, the one that has been without a request for longest makes some.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::Request;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -74,7 +80,8 @@ async fn serve_within(limits: Limits, listener: TcpListener, router: Router, sto
         tasks.spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = converse(stream, router, &limits) => {}
+                () = place.connection.cut.cancelled() => {}
+                () = converse(stream, router, &place.connection, &limits) => {}
             }
             drop(place);
         });
@@ -83,9 +90,18 @@ async fn serve_within(limits: Limits, listener: TcpListener, router: Router, sto
     tasks.wait().await;
 }
 
-async fn converse(stream: TcpStream, router: Router, limits: &Limits) {
+async fn converse(stream: TcpStream, router: Router, connection: &Arc<Connection>, limits: &Limits) {
     let socket = Socket { stream, unread: limits.unread, waits: None };
-    let service = TowerToHyperService::new(router);
+    let routes = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: Request<Incoming>| {
+        let at_work = connection.enter();
+        request.extensions_mut().insert(connection.peer);
+        let answer = routes.call(request);
+        async move {
+            let answer = answer.await?;
+            Ok::<_, Infallible>(answer.map(|body| Body::new(AnswerBody { body, _at_work: at_work })))
+        }
+    });
     let ended = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
@@ -97,44 +113,150 @@ async fn converse(stream: TcpStream, router: Router, limits: &Limits) {
     }
 }
 
-/// How many connections each peer has. Clones share everything.
+/// The address of a browser, as requests carry it: what it may take is counted by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct PeerAddress(IpAddr);
+
+impl PeerAddress {
+    /// Of a socket's address.
+    pub(crate) fn of(address: IpAddr) -> Self {
+        Self(one_peer(address))
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Connection {
+    number: u64,
+    peer: PeerAddress,
+    activity: Mutex<Activity>,
+    /// It is to end at once.
+    cut: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Activity {
+    /// Requests whose answers are not complete.
+    open: usize,
+    /// Since when there is none.
+    idle_since: Instant,
+}
+
+impl Connection {
+    fn lock(&self) -> MutexGuard<'_, Activity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request begins.
+    fn enter(self: &Arc<Self>) -> AtWork {
+        self.lock().open += 1;
+        AtWork(Arc::clone(self))
+    }
+
+    /// Since when the connection has no request; none while it has one, or ends already.
+    fn idle_since(&self) -> Option<Instant> {
+        let activity = self.lock();
+        (activity.open == 0 && !self.cut.is_cancelled()).then_some(activity.idle_since)
+    }
+}
+
+/// A request and its answer, until it is dropped.
+#[derive(Debug)]
+struct AtWork(Arc<Connection>);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        let mut activity = self.0.lock();
+        activity.open -= 1;
+        activity.idle_since = Instant::now();
+    }
+}
+
+/// An answer, with its connection at work until it is complete.
+struct AnswerBody {
+    body: Body,
+    _at_work: AtWork,
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// All connections. Clones share everything.
 #[derive(Debug, Clone, Default)]
-struct Room(Arc<Mutex<HashMap<IpAddr, usize>>>);
+struct Room(Arc<Mutex<Open>>);
+
+#[derive(Debug, Default)]
+struct Open {
+    number: u64,
+    connections: HashMap<u64, Arc<Connection>>,
+}
 
 /// A connection's place among the others, until it is dropped.
 #[derive(Debug)]
 struct Place {
-    peer: IpAddr,
+    connection: Arc<Connection>,
     room: Room,
 }
 
 impl Room {
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn lock(&self) -> MutexGuard<'_, Open> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection in; none where all places are taken, or all that its peer may have.
+    /// Lets a connection in. Where all places are taken, or all that its peer may have, the one of them that has been without a
+    /// request for longest is ended; none where all are at work.
     fn admit(&self, address: IpAddr, limits: &Limits) -> Option<Place> {
-        let peer = one_peer(address);
-        let mut taken = self.lock();
-        let of_peer = taken.get(&peer).copied().unwrap_or(0);
-        if of_peer >= limits.connections_per_peer || taken.values().sum::<usize>() >= limits.connections {
-            return None;
+        let peer = PeerAddress::of(address);
+        let mut open = self.lock();
+        let of_peer = open.connections.values().filter(|one| one.peer == peer).count();
+        if of_peer >= limits.connections_per_peer {
+            open.end_idlest(Some(peer))?;
+        } else if open.connections.len() >= limits.connections {
+            open.end_idlest(None)?;
         }
-        taken.insert(peer, of_peer + 1);
-        Some(Place { peer, room: self.clone() })
+        open.number += 1;
+        let connection = Arc::new(Connection {
+            number: open.number,
+            peer,
+            activity: Mutex::new(Activity { open: 0, idle_since: Instant::now() }),
+            cut: CancellationToken::new(),
+        });
+        open.connections.insert(connection.number, Arc::clone(&connection));
+        Some(Place { connection, room: self.clone() })
+    }
+}
+
+impl Open {
+    /// Ends the connection that has been without a request for longest. Its place is free at once.
+    fn end_idlest(&mut self, peer: Option<PeerAddress>) -> Option<()> {
+        let candidates = self.connections.values().filter(|one| peer.is_none_or(|peer| one.peer == peer));
+        let idle = candidates.filter_map(|one| Some((one.idle_since()?, one.number)));
+        let (_, number) = idle.min()?;
+        self.connections.remove(&number)?.cut.cancel();
+        Some(())
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.room.lock();
-        if let Some(of_peer) = taken.get_mut(&self.peer) {
-            *of_peer -= 1;
-            if *of_peer == 0 {
-                taken.remove(&self.peer);
-            }
-        }
+        self.room.lock().connections.remove(&self.connection.number);
     }
 }
 
@@ -223,11 +345,9 @@ impl AsyncWrite for Socket {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
     use std::future::{Future, poll_fn};
     use std::net::SocketAddr;
 
-    use axum::body::Body;
     use axum::routing::get;
     use futures_util::stream;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -326,18 +446,41 @@ mod tests {
         .await;
     }
 
+    /// A connection with an answer that does not end, which nobody takes.
+    async fn at_work(from: &str, address: SocketAddr) -> TcpStream {
+        let mut stream = ask(from, address, "/endless").await.unwrap();
+        stream.read_exact(&mut [0; 100]).await.expect("an answer begins");
+        stream
+    }
+
     #[tokio::test]
-    async fn a_peer_that_has_all_of_its_places_gets_no_more_and_others_do() {
+    async fn a_peer_whose_connections_are_all_at_work_gets_no_more_and_others_do() {
         let address = served(Limits { connections: 3, connections_per_peer: 2, ..WIDE }).await;
         in_patience(async {
-            let held = [connected(HERE, address).await, connected(HERE, address).await];
-            assert!(held.iter().all(Option::is_some));
+            let held = [at_work(HERE, address).await, at_work(HERE, address).await];
             assert!(connected(HERE, address).await.is_none(), "it has its share");
-            let other = connected(THERE, address).await.expect("there is room for others");
+            let other = at_work(THERE, address).await;
             assert!(connected(ELSEWHERE, address).await.is_none(), "all places are taken");
             drop(held);
             admitted(HERE, address).await;
             drop(other);
+        })
+        .await;
+    }
+
+    /// However many peers fill the room with connections that do nothing.
+    #[tokio::test]
+    async fn whoever_was_idle_for_longest_makes_room_for_a_new_connection() {
+        let address = served(Limits { connections: 3, connections_per_peer: 2, ..WIDE }).await;
+        in_patience(async {
+            let mut first = connected(HERE, address).await.unwrap();
+            let mut watcher = at_work(HERE, address).await;
+            let mut third = connected(THERE, address).await.unwrap();
+            let _new = connected(ELSEWHERE, address).await.expect("the idlest makes room");
+            assert_eq!(first.read(&mut [0]).await.unwrap_or(0), 0, "it was idle for longest");
+            let _newer = connected(ELSEWHERE, address).await.expect("the idlest makes room");
+            assert_eq!(third.read(&mut [0]).await.unwrap_or(0), 0, "then this one");
+            watcher.read_exact(&mut [0; 100]).await.expect("it is at work, however long that takes");
         })
         .await;
     }

@@ -7,9 +7,10 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::Desk;
+use crate::connections::PeerAddress;
 use crate::fault::Fault;
 use crate::planner::{Planner, answer};
 
@@ -30,6 +32,8 @@ use crate::planner::{Planner, answer};
 pub(crate) const PATH: &str = "/events";
 /// Browsers that listen at once: each holds a connection.
 const LISTENERS: usize = 64;
+/// The same of one address, behind which there may be many browsers.
+const LISTENERS_PER_PEER: usize = LISTENERS / 2;
 /// Time from one look to the next. After one that took long there is none for as long again, up to [`REST`]: others use the planner, too.
 const LOOK: Duration = Duration::from_millis(250);
 /// Longest time without a look.
@@ -51,6 +55,7 @@ type Changes = [u64; TOPICS.len()];
 pub(crate) struct Events {
     changes: watch::Sender<Changes>,
     room: Arc<Semaphore>,
+    peers: Peers,
     /// Of this process: numbers of another one mean nothing.
     epoch: u32,
 }
@@ -60,7 +65,12 @@ impl Events {
     pub(crate) fn new(planner: Planner, stop: CancellationToken) -> Self {
         let changes = watch::Sender::new(Changes::default());
         tokio::spawn(watch_planner(planner, changes.clone(), stop));
-        Self { changes, room: Arc::new(Semaphore::new(LISTENERS)), epoch: rand::random() }
+        Self {
+            changes,
+            room: Arc::new(Semaphore::new(LISTENERS)),
+            peers: Peers::default(),
+            epoch: rand::random(),
+        }
     }
 
     /// The last change that a browser heard of: everything is news to one that was not here.
@@ -71,9 +81,15 @@ impl Events {
 }
 
 /// `GET /events`.
-pub(crate) async fn listen(State(desk): State<Desk>, headers: HeaderMap) -> Response {
+pub(crate) async fn listen(
+    State(desk): State<Desk>,
+    peer: Option<Extension<PeerAddress>>,
+    headers: HeaderMap,
+) -> Response {
     let events = Arc::clone(&desk.events);
-    let Ok(place) = Arc::clone(&events.room).try_acquire_owned() else {
+    let of_peer = events.peers.admit(peer.map(|Extension(peer)| peer));
+    let place = Arc::clone(&events.room).try_acquire_owned();
+    let (Some(of_peer), Ok(place)) = (of_peer, place) else {
         let told = "too many browsers listen: this page does not update itself";
         return Fault::new(StatusCode::SERVICE_UNAVAILABLE, told).into_response();
     };
@@ -86,7 +102,7 @@ pub(crate) async fn listen(State(desk): State<Desk>, headers: HeaderMap) -> Resp
         },
         changes: events.changes.subscribe(),
         epoch: events.epoch,
-        _place: place,
+        _places: (of_peer, place),
     };
     let stream = stream::unfold(listener, |mut listener| async move {
         let event = listener.next().await?;
@@ -101,7 +117,42 @@ struct Listener {
     heard: Option<u64>,
     changes: watch::Receiver<Changes>,
     epoch: u32,
-    _place: OwnedSemaphorePermit,
+    _places: (PeerPlace, OwnedSemaphorePermit),
+}
+
+/// How many browsers listen, by their address. Clones share everything.
+#[derive(Debug, Clone, Default)]
+struct Peers(Arc<Mutex<HashMap<Option<PeerAddress>, usize>>>);
+
+/// A browser's place among those of its address, until it is dropped.
+struct PeerPlace {
+    peers: Peers,
+    peer: Option<PeerAddress>,
+}
+
+impl Peers {
+    /// A place; none where the address has all that it may have.
+    fn admit(&self, peer: Option<PeerAddress>) -> Option<PeerPlace> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_peer = taken.get(&peer).copied().unwrap_or(0);
+        if of_peer >= LISTENERS_PER_PEER {
+            return None;
+        }
+        taken.insert(peer, of_peer + 1);
+        Some(PeerPlace { peers: self.clone(), peer })
+    }
+}
+
+impl Drop for PeerPlace {
+    fn drop(&mut self) {
+        let mut taken = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of_peer) = taken.get_mut(&self.peer) {
+            *of_peer -= 1;
+            if *of_peer == 0 {
+                taken.remove(&self.peer);
+            }
+        }
+    }
 }
 
 impl Listener {
@@ -260,6 +311,18 @@ fn digest(of: &[&[u8]]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn browsers_of_one_address_leave_places_to_others() {
+        let peers = Peers::default();
+        let peer = |last: u8| Some(PeerAddress::of([10, 0, 0, last].into()));
+        let held: Vec<_> = (0..LISTENERS).filter_map(|_| peers.admit(peer(1))).collect();
+        assert_eq!(held.len(), LISTENERS_PER_PEER);
+        assert!(peers.admit(peer(2)).is_some());
+        drop(held);
+        assert!(peers.admit(peer(1)).is_some());
+        assert!(peers.0.lock().unwrap().is_empty());
+    }
 
     #[test]
     fn whoever_was_away_hears_what_he_missed() {

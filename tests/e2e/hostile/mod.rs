@@ -9,6 +9,7 @@ mod disk;
 mod lists;
 mod meter;
 mod names;
+mod pages;
 mod raw;
 mod searches;
 mod workers;

@@ -23,6 +23,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkPoint, LinkWork};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{RankPosition, RunSpec, Work};
+use loadmaster_proto::model::layer::elements;
 use loadmaster_proto::training::actions::StageActions;
 
 /// Longest that a rank may be at work beyond its deadline: its end takes a moment.
@@ -117,7 +118,7 @@ fn of_rank(leased: &Leased<'_>, (rank, laid): OfRank<'_>, measured: &Measurement
     layers(leased, measured)?;
     match (&spec.command, &measured.tape) {
         (None, _) => own_rank(leased, (rank, laid), measured, device),
-        (Some(_), None) => Ok(()),
+        (Some(_), None) => adds_up(measured, &actions),
         (Some(_), Some(_)) => Err(Invalid::field("tape", "is there: commands record nothing")),
     }
 }
@@ -207,6 +208,21 @@ fn layers(leased: &Leased<'_>, measured: &Measurement) -> Result<(), Invalid> {
     Ok(())
 }
 
+/// A command that reports parts of its peak reports no peak below them. Gradients need not be there with the state.
+fn adds_up(measured: &Measurement, actions: &StageActions) -> Result<(), Invalid> {
+    let staying = offload::staying(actions, measured.static_bytes);
+    let parts = [staying.parameters, staying.optimizer, staying.buffers];
+    let least = parts.into_iter().fold(0, u64::saturating_add);
+    if measured.peak_allocated.0 >= least {
+        return Ok(());
+    }
+    let why = format!(
+        "is {}: the parameters, optimizer state and buffers that are reported with it are {least} bytes",
+        measured.peak_allocated.0
+    );
+    Err(Invalid::field("peak_allocated_bytes", why))
+}
+
 /// What follows from the run where Loadmaster's own rank did it.
 fn own_rank(
     leased: &Leased<'_>,
@@ -224,12 +240,13 @@ fn own_rank(
     same("optimizer_bytes", &held.optimizer, &expected.optimizer)?;
     same("buffer_bytes", &held.buffers, &expected.buffers)?;
     same("peak_ledger", &measured.peak_ledger.as_str(), &Ledger::Allocated.as_str())?;
-    let staying = offload::staying(&spec.stage_actions(&rank.position), expected);
-    let in_chunks = chunks::least(measured);
-    let lasting = (staying.total() - staying.gradients).saturating_add(in_chunks);
-    if measured.peak_allocated.0 < lasting {
-        let what = if laid.is_some() { "chunks" } else { "parameters, optimizer state" };
-        let why = format!("is {}: {what} and buffers are {lasting} bytes", measured.peak_allocated.0);
+    let actions = spec.stage_actions(&rank.position);
+    let staying = offload::staying(&actions, expected);
+    let (in_chunks, inputs) = (chunks::least(measured), waiting_inputs(spec, rank, &actions));
+    let least = staying.total().saturating_add(in_chunks).saturating_add(inputs);
+    if measured.peak_allocated.0 < least {
+        let what = if laid.is_some() { "chunks" } else { "parameters, gradients, optimizer state, inputs" };
+        let why = format!("is {}: {what} and buffers are {least} bytes", measured.peak_allocated.0);
         return Err(Invalid::field("peak_allocated_bytes", why));
     }
     same("peak_reserved_bytes", &measured.peak_reserved.is_some(), &(device.backend == Backend::Cuda))?;
@@ -241,6 +258,25 @@ fn own_rank(
         ));
     }
     tape::check(spec, measured, device)
+}
+
+/// Bytes of the inputs of micro-batches that wait for their backward passes when the first of these is over, and all gradients
+/// are there: a rank has each until its own backward pass. Of a stage without a trained layer below it, whose input needs no
+/// gradient, and of stages whose blocks leave, 0, which is never too much. So it is under PipeDream, where a run may be too short.
+fn waiting_inputs(spec: &RunSpec, rank: &RankPosition, actions: &StageActions) -> u64 {
+    let (position, training) = (&rank.position, spec.stage_training(&rank.position));
+    let first = position.stage.first_layer;
+    let below = spec.model.layers().get(..first).unwrap_or_default();
+    let is_trained = below.iter().any(|layer| layer.kind.parameter_count() > 0);
+    if !is_trained || !actions.is_empty() || spec.chunks.is_some() || training.schedule.updates_always() {
+        return 0;
+    }
+    let in_flight =
+        training.schedule.in_flight(position.stage_count, position.stage_index, training.micro_batches);
+    let samples = u64::from(training.micro_batch_size / position.stage.data_degree.max(1));
+    let scalars = spec.model.edge(first).iter().map(|shape| elements(shape)).fold(0, u64::saturating_add);
+    let input = scalars.saturating_mul(training.precision.scalar_bytes()).saturating_mul(samples);
+    input.saturating_mul(u64::from(in_flight.saturating_sub(1)))
 }
 
 /// Checks that what was measured of links is what was asked for.

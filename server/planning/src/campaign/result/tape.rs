@@ -56,6 +56,16 @@ fn of_layer(
         let why = format!("is {}: the device has {most} bytes", tape.overhead);
         return Err(Invalid::field("overhead_bytes", why));
     }
+    let actions = match spec.work {
+        Work::Solo(position) => spec.stage_actions(&position),
+        Work::Partitioning(_) => return Ok(()),
+    };
+    // The first backward pass of an iteration makes the gradients of all parameters, which stay until the step.
+    let (gradients, left) = (offload::staying(&actions, measured.static_bytes).gradients, left(&tape.first));
+    if left < gradients && !spec.training.schedule.updates_always() {
+        let why = format!("leaves {left} bytes: the gradients of its parameters are {gradients}");
+        return Err(Invalid::field("first", why));
+    }
     // Only CPU slots count bytes to the last one.
     if device.backend == Backend::Cpu { balances(spec, measured, tape) } else { Ok(()) }
 }

@@ -15,7 +15,9 @@ use loadmaster_proto::name::CommandName;
 use loadmaster_proto::training::actions::{Hosted, StageActions, StagedAction};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::step_kind::StepKind;
-use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
+use loadmaster_proto::training::{
+    Optimizer, Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -132,7 +134,7 @@ fn measured(spec: &RunSpec, rank: &RankPosition) -> Measurement {
             training.micro_batches,
         ),
         recompute: training.recompute,
-        peak_allocated: Bytes(statics.total() + 1_000),
+        peak_allocated: Bytes(statics.total() + (64 << 20)),
         static_bytes: statics,
         capacity: Bytes(CAPACITY),
         iteration_seconds: 0.5,
@@ -397,11 +399,11 @@ fn what_leaves_need_not_have_been_on_the_device() {
         }
         refused(&spec, &measurements)
     };
-    let without_state = |of: &Measurement| of.static_bytes.parameters;
+    let without_state = |of: &Measurement| of.static_bytes.parameters + of.static_bytes.gradients;
     let missing = "measurements[0].tape";
     assert_eq!(with(&[], &without_state), "measurements[0].peak_allocated_bytes");
     assert_eq!(with(&["0/0=optimizer:host:0,0"], &without_state), missing, "the peak is as it can be");
-    let nearly = |of: &Measurement| of.static_bytes.parameters - 1;
+    let nearly = |of: &Measurement| of.static_bytes.parameters + of.static_bytes.gradients - 1;
     assert_eq!(with(&["0/0=optimizer:host:0,0"], &nearly), "measurements[0].peak_allocated_bytes");
     assert_eq!(with(&["0/0=optimizer:host:0,0", "0/0=weights:host:0,0"], &nearly), missing);
 
@@ -414,6 +416,55 @@ fn what_leaves_need_not_have_been_on_the_device() {
     assert_eq!(field(&StageActions::default()), Err("parameter_bytes".to_owned()));
     let weights = StageActions::by_stage(vec!["0/0=weights:host:0,0".parse::<StagedAction>().unwrap()]);
     assert_eq!(field(&weights[0]), Ok(()));
+}
+
+/// Of all its parts the least that a stage needs follows from its layers: whoever makes a result up cannot make it small.
+#[test]
+fn a_peak_below_the_sum_of_its_parts_is_refused() {
+    // The first block of a GPT-2 of 8 channels, alone; four micro-batches of 2 samples of 4 tokens are in flight.
+    let gpt2 = Gpt2 {
+        blocks: 2,
+        hidden_size: 8,
+        heads: 2,
+        sequence_length: 4,
+        positions: 4,
+        vocabulary_size: 16,
+        untied_head: false,
+        dropout: 0.1,
+    };
+    let solo = SoloStage { stage: StageConfig::single(1, 1), stage_count: 3, stage_index: 1 };
+    let training = TrainingSpec {
+        precision: Precision::Fp32,
+        optimizer: Optimizer::Sgd { learning_rate: 0.1, momentum: 0.9, weight_decay: 0.0 },
+        ..training(Schedule::Gpipe, 2, 4)
+    };
+    let model = Zoo::Gpt2(gpt2).build().unwrap();
+    let spec = RunSpec { model, training, work: Work::Solo(solo), ..single_layer() }.checked().unwrap();
+    // Attention 4 h² + 4 h, the MLP 8 h² + 5 h, two norms 4 h.
+    let scalars = 12 * 8 * 8 + 13 * 8;
+    // Weights, gradients and momentum, and the inputs of three micro-batches that wait: 3 × 2 samples of 4 × 8 scalars.
+    let least = 4 * (3 * scalars + 3 * 2 * 4 * 8);
+    let with = |peak: u64, change: &dyn Fn(&mut Measurement)| {
+        let mut measurements = honest(&spec);
+        measurements[0].peak_allocated = Bytes(peak);
+        change(&mut measurements[0]);
+        check(&leased(&spec, &devices()), &measurements).map_err(|of| of.violations()[0].field.clone())
+    };
+    assert_eq!(with(least, &|_| {}), Ok(()));
+    assert_eq!(with(least - 1, &|_| {}), Err("measurements[0].peak_allocated_bytes".to_owned()));
+    let small = |of: &mut Measurement| {
+        of.tape = Some(Box::new(tape(&spec.model, 1, 4 * scalars - 1)));
+    };
+    assert_eq!(with(least, &small), Err("measurements[0].tape.first".to_owned()));
+
+    // Of a command what it reports itself.
+    let command = RunSpec { command: Some(CommandName::parse("command", "c").unwrap()), ..spec.clone() };
+    let mut measurements = honest(&command);
+    let parts = measurements[0].static_bytes;
+    measurements[0].peak_allocated = Bytes(parts.parameters + parts.optimizer);
+    assert_eq!(check(&leased(&command, &devices()), &measurements), Ok(()));
+    measurements[0].peak_allocated.0 -= 1;
+    assert_eq!(refused(&command, &measurements), "measurements[0].peak_allocated_bytes");
 }
 
 /// A whole model in chunks, on so many replicas.

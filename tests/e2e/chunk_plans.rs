@@ -411,6 +411,10 @@ fn the_largest_model_of_a_family_is_found_and_trained() {
     let model = json(&planner, &["model", "show", plan["model"].as_str().unwrap()]);
     assert_eq!(number(&model["parameterCount"]), plan["certificate"]["value"].as_f64().unwrap() as i64);
     train_as_predicted(&planner, &plan);
+    // Its picture is of the model that it names, not of the one that was profiled.
+    let shown = cli(&planner, &["plan", "show", plan["name"].as_str().unwrap(), "--picture=schedule"]);
+    assert!(shown.code == 0 && shown.stdout.contains("from host"), "{}{}", shown.stdout, shown.stderr);
+    assert!(!shown.stdout.contains("no parameters"), "{}", shown.stdout);
 
     let one_more = ask(&format!("{0}..{0}", blocks + 1), &[]);
     assert_eq!(one_more.code, 5, "{}", one_more.stdout);

@@ -165,7 +165,12 @@ impl Plans {
         let mut chains = Vec::with_capacity(names.len());
         for (index, name) in names.into_iter().enumerate() {
             let (is_own, told) = (index == 0, name.to_string());
-            match self.chain(name, kind, &revisions).await {
+            let read = match self.chain(name, kind, &revisions).await {
+                // What was never one of the profile's family stays what it is.
+                Ok(chain) => Ok(self.for_model_of(plan, Arc::clone(&chain)).await.unwrap_or(chain)),
+                Err(error) => Err(error),
+            };
+            match read {
                 Ok(chain) if chain.model_name == plan.model => chains.push(chain),
                 Ok(chain) if is_named && !is_own => {
                     let why = format!("is of {}, and the plan of {}", chain.model_name, plan.model);

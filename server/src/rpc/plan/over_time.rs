@@ -42,7 +42,8 @@ impl Plans {
         let kind = kind.and_then(|kind| kind.parse::<PredictorKind>().ok());
         let read = async {
             let revisions = self.revisions(std::slice::from_ref(&name), None).await?;
-            self.chain(name, kind, &revisions).await
+            let profiled = self.chain(name, kind, &revisions).await?;
+            self.for_model_of(&record.content, profiled).await
         };
         match read.await {
             Ok(chain) => AskedMemory::Of(chain),

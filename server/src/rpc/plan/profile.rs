@@ -14,6 +14,7 @@ use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ProfileName;
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::profile::document::ProfileDocument;
 
 use super::Plans;
@@ -63,6 +64,21 @@ impl Plans {
             Ok::<_, ApiError>(Family { zoo, component })
         })
         .await
+    }
+
+    /// The profile that a plan was made of, for the plan's model: of a larger model than was profiled it has the same recordings.
+    /// A profile of another name stays as it is.
+    pub(super) async fn for_model_of(
+        &self,
+        plan: &Plan,
+        profiled: Arc<ProfiledChain>,
+    ) -> Result<Arc<ProfiledChain>, ApiError> {
+        if plan.model == profiled.model_name || plan.profile != profiled.profile {
+            return Ok(profiled);
+        }
+        let model = self.store.get_model(&plan.model).await?.model;
+        let family = self.family(&profiled.profile).await?;
+        Ok(Arc::new(family.chain(&profiled, &model)?))
     }
 
     /// The profile of a request with a predictor made from its measurements, or from the document that it was imported

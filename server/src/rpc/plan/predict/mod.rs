@@ -14,6 +14,7 @@ mod scene;
 mod subject;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use loadmaster_planning::predict::forecast::devices;
 use loadmaster_proto::chunks::stage::ChunkedStage;
@@ -68,14 +69,8 @@ impl Plans {
         let revisions = self.revisions(std::slice::from_ref(&name), None).await?;
         let profiled = self.chain(name, kind, &revisions).await?;
         let chain = match &plan {
-            // Of a larger model than was profiled.
-            Some(plan)
-                if plan.content.model != profiled.model_name && plan.content.profile == profiled.profile =>
-            {
-                let model = self.store.get_model(&plan.content.model).await?.model;
-                Arc::new(self.family(&profiled.profile).await?.chain(&profiled, &model)?)
-            }
-            _ => profiled,
+            Some(plan) => self.for_model_of(&plan.content, profiled).await?,
+            None => profiled,
         };
         let training = overrides.apply(plan.as_ref().map_or(chain.training, |plan| plan.content.training))?;
         chain.model.as_ref().map_or(Ok(()), |model| training.check_model(model))?;

@@ -105,6 +105,16 @@ fn chosen_chunks_are_trained_as_predicted() {
     let plain = ["plan", "recommend", "--profile", "gpt", "--devices", &devices, "--recompute", "none,layer"];
     assert_eq!(cli(&planner, &plain).code, 5, "it does not fit without chunks");
 
+    // Memory of a host alone has actions chosen, and whoever asks so learns that chunks might take it, too.
+    let told = |options: &[&str]| {
+        let answer = cli(&planner, &[&ASK[..], &["--devices", &devices], options].concat());
+        assert!([0, 5].contains(&answer.code), "{}", answer.stderr);
+        let words = "a training in chunks, which takes memory of the host as well, was not looked at: `--memory best`";
+        answer.stdout.contains(words) || answer.stderr.contains(words)
+    };
+    assert!(told(&[]));
+    assert!(!told(&["--memory", "plain"]) && !told(&["--actions", "host"]) && !told(&["--memory", "best"]));
+
     let free = ask(&planner, &devices, &["--memory", "chunks"]);
     assert_eq!(free["solver"], "chunks/1");
     let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();

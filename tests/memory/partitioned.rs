@@ -184,6 +184,7 @@ pub(crate) fn question(layers: usize, devices: u32) -> Option<PlanQuestion> {
         stage_actions: Vec::new(),
         allowed: Some(Allowed { host_memory: Bytes(1 << 40), ..Allowed::default() }),
         chunks: None,
+        host_memory_alone: false,
         grow: None,
         copy_pace: CopyPace { host: Some(HOST), peer: Some(PEERS) },
         virtual_stages: 1,

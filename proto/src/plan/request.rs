@@ -39,6 +39,8 @@ pub struct PlanRequest {
     pub allowed: Option<Allowed>,
     /// What is asked of a training in chunks; none where none is to be.
     pub chunks: Option<AskedChunks>,
+    /// It names memory of a host and says nothing of whether memory actions or chunks are to take it: actions may.
+    pub host_memory_alone: bool,
     /// The family of which the largest model is looked for; none where the model is given.
     pub grow: Option<GrownModel>,
     /// How fast copies are.

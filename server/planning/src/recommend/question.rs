@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::chunked::AskedChunks;
+use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::findings::AppliedCorrection;
 use loadmaster_proto::plan::goal::Goal;
@@ -239,7 +239,11 @@ impl PlanQuestion {
         let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());
         writer.notes.extend(reach);
         writer.notes.extend(left_out.clone());
-        let found = recommend(prices, job, &wish, stop).map_err(|error| among(error, left_out))?;
+        let found = recommend(prices, job, &wish, stop).map_err(|error| match &left_out {
+            // What was left out of the plans that were looked at.
+            Some(left_out) => error.with_note(left_out),
+            None => error,
+        })?;
         writer.recommendation(&found)
     }
 
@@ -283,9 +287,9 @@ impl PlanQuestion {
             prices,
             stop,
         };
-        question.answer().map_err(|error| match error {
-            QuestionError::Recommend(error) => among(error, left_out).into(),
-            other => other,
+        question.answer().map_err(|error| match (error, &left_out) {
+            (QuestionError::Recommend(error), Some(left_out)) => error.with_note(left_out).into(),
+            (other, _) => other,
         })
     }
 
@@ -325,13 +329,49 @@ impl PlanQuestion {
             let devices = job.fleet.devices();
             writer.notes.extend(left_out(request, &wish.batches, wish.least_share, devices));
         }
+        let chunks = self.chunks_left_out(&writer, &wish, &any, stop);
+        writer.notes.extend(chunks.clone());
         let known = KnownAlone::default();
         let question =
             ActionsQuestion { writer: &writer, job, wish: &wish, given, choice, stop, known: &known };
-        let (mut plan, others) = question.answer()?;
+        let (mut plan, others) = question.answer().map_err(|error| match (error, &chunks) {
+            (QuestionError::Recommend(error), Some(chunks)) => error.with_note(chunks).into(),
+            (error, _) => error,
+        })?;
         plan.found.restriction = question.restriction(&plan, &any);
         writer.tell_saved(&mut plan)?;
         Ok((plan, others))
+    }
+
+    /// That no training in chunks is looked at, where the request leaves open what takes the host's memory and such a training
+    /// might.
+    fn chunks_left_out(
+        &self,
+        writer: &Writer<'_>,
+        wish: &Wish,
+        allowed: &Allowed,
+        stop: &Stop,
+    ) -> Option<String> {
+        let of_chunks =
+            [Objective::MinIterationTime, Objective::MinPeakMemory, Objective::MaxBatch, Objective::MaxModel];
+        let request = &self.request;
+        let is_open = request.host_memory_alone && of_chunks.contains(&wish.objective);
+        if !is_open || !writer.chain.predictor.knows_chunks() || writer.chain.model.is_none() {
+            return None;
+        }
+        let asked = &AskedChunks {
+            or_plain: true,
+            fixed: FixedChunks::default(),
+            recomputes: Vec::new(),
+            host_memory: allowed.host_memory,
+            host_update: None,
+        };
+        ChunksQuestion { writer, request, asked, wish, stop }.check().ok()?;
+        Some(
+            "a training in chunks, which takes memory of the host as well, was not looked at: `--memory best` compares it with a \
+             plan without chunks and without memory actions, `--memory chunks` looks for nothing else"
+                .to_owned(),
+        )
     }
 
     /// The tensor degrees that are searched.
@@ -508,19 +548,4 @@ fn cuts(
         cuts.pin(Pin { layer: pin.layer, device });
     }
     Ok(cuts)
-}
-
-/// An error that says there is no plan, with what was left out of the plans that were looked at.
-fn among(error: RecommendError, left_out: Option<String>) -> RecommendError {
-    let Some(left_out) = left_out else { return error };
-    match error {
-        RecommendError::NoPlan { reason, why_not, device, layer_name, remedies } => {
-            let reason = format!("{reason}; {left_out}");
-            RecommendError::NoPlan { reason, why_not, device, layer_name, remedies }
-        }
-        RecommendError::Limits { reason, is_proof, remedies } => {
-            RecommendError::Limits { reason: format!("{reason}; {left_out}"), is_proof, remedies }
-        }
-        other => other,
-    }
 }

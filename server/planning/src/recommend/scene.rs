@@ -226,6 +226,7 @@ impl Scene {
             stage_actions: Vec::new(),
             allowed: Some(allowed),
             chunks: None,
+            host_memory_alone: false,
             grow: None,
             copy_pace: CopyPace { host: Some(4e6), peer: Some(8e6) },
             virtual_stages: 1,

@@ -174,6 +174,21 @@ impl RecommendError {
         }
     }
 
+    /// The same with something that its reason leaves open, where it is that there is no plan.
+    #[must_use]
+    pub(in crate::recommend) fn with_note(self, note: &str) -> Self {
+        match self {
+            Self::NoPlan { reason, why_not, device, layer_name, remedies } => {
+                let reason = format!("{reason}; {note}");
+                Self::NoPlan { reason, why_not, device, layer_name, remedies }
+            }
+            Self::Limits { reason, is_proof, remedies } => {
+                Self::Limits { reason: format!("{reason}; {note}"), is_proof, remedies }
+            }
+            other => other,
+        }
+    }
+
     /// Where nothing but the reason is known.
     pub(in crate::recommend) fn no_plan(why: &str) -> Self {
         Self::NoPlan {

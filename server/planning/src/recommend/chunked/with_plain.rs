@@ -71,6 +71,11 @@ pub(in crate::recommend) fn better(
         (Err(QuestionError::Recommend(_)), Err(QuestionError::Recommend(RecommendError::Stopped))) => {
             Err(RecommendError::Stopped.into())
         }
+        // Nothing is known of a training in chunks: that there is no plan is so without them.
+        (Err(QuestionError::Recommend(plain)), Err(chunked)) => Err(plain
+            .unproven()
+            .with_note(&format!("a training in chunks was not looked at: {chunked}"))
+            .into()),
         (Err(plain), Err(_)) => Err(plain),
     }
 }

@@ -80,6 +80,12 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         stage_actions: field("stage_actions", request.stage_actions.clone())?,
         allowed,
         chunks,
+        host_memory_alone: request.host_memory_bytes != 0
+            && request.memory_mode == 0
+            && request.memory_ways.is_empty()
+            && request.memory_blocks.is_empty()
+            && request.smallest_block_bytes == 0
+            && mode != SearchMode::Mpress,
         grow: super::grown::grown(request)?,
         copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
         virtual_stages: virtual_stages(request.virtual_stages)?,
@@ -393,6 +399,20 @@ mod tests {
         let largest = sizes(v1::RecommendPlanRequest { objective, ..some() });
         assert_eq!((largest.first(), largest.last()), (Some(&(1, 6)), Some(&(4_096, 6))));
         assert!(largest.len() <= MAX_BATCHES && largest.is_sorted());
+    }
+
+    /// Memory of a host may be for memory actions or for chunks: a request that says which is told apart from one that does not.
+    #[test]
+    fn memory_of_a_host_alone_is_told_apart() {
+        let some = || v1::RecommendPlanRequest { host_memory_bytes: 1 << 20, ..Default::default() };
+        let is_alone = |request: v1::RecommendPlanRequest| question(&request).unwrap().host_memory_alone;
+        assert!(is_alone(some()) && !is_alone(v1::RecommendPlanRequest::default()));
+        for memory_mode in [v1::MemoryMode::Plain, v1::MemoryMode::Chunks, v1::MemoryMode::Best] {
+            assert!(!is_alone(v1::RecommendPlanRequest { memory_mode: memory_mode.into(), ..some() }));
+        }
+        assert!(!is_alone(v1::RecommendPlanRequest { memory_ways: vec![v1::MemoryWay::Host.into()], ..some() }));
+        let memory_blocks = vec![v1::MemoryBlock::Activations.into()];
+        assert!(!is_alone(v1::RecommendPlanRequest { memory_blocks, ..some() }));
     }
 
     /// Memory actions are chosen for every objective; for named stages where those leave a choice, and within limits that

@@ -175,7 +175,7 @@ pub(crate) fn question(layers: usize, devices: u32) -> Option<PlanQuestion> {
         overlap: None,
         mode: SearchMode::Exact,
         seed: 0,
-        search_seconds: 60.0,
+        search_seconds: Some(60.0),
         alternatives: 0,
         brief: false,
         correct: false,

@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 type Section<'a> = (&'static str, Box<dyn Fn() -> Result<Vec<Row>> + 'a>);
 
 /// All sections, each search run this often; small problems alone where it should be quick.
-fn sections<'a>(published: &'a Published, runs: usize, quick: bool, only: &'a str) -> [Section<'a>; 10] {
+fn sections<'a>(published: &'a Published, runs: usize, quick: bool, only: &'a str) -> [Section<'a>; 11] {
     [
         ("mCAP's problem", Box::new(move || memory::mcap(runs, quick))),
         ("CAPTURE's problem", Box::new(move || memory::capture(runs, quick))),
@@ -76,6 +76,7 @@ fn sections<'a>(published: &'a Published, runs: usize, quick: bool, only: &'a st
         ("Piper's space", Box::new(move || piper::piper(published, runs, quick))),
         ("AMP's whole search", Box::new(move || whole::amp(runs, quick))),
         ("Requests of every objective", Box::new(move || whole::served(runs, quick, only))),
+        ("Searches with more time", Box::new(move || whole::longer(quick))),
         ("Large and mixed clusters", Box::new(move || whole::large(runs, quick))),
         ("AMP's heterogeneous set-ups", Box::new(heterogeneous::rows)),
         ("Front between memory and time", Box::new(move || front::fronts(runs, quick))),

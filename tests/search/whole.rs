@@ -13,7 +13,8 @@ use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, Sear
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use crate::document::{gpt2, table};
+use crate::chain::{Chain, Flavour};
+use crate::document::{BYTES_PER_VOLUME, gpt2, shared_layers, table, whole_layers};
 use crate::problem::Devices;
 use crate::report::{Reference, Row, Took, median};
 use crate::stopped::within;
@@ -43,6 +44,8 @@ struct Request {
     global_batch: u32,
     /// Without baselines and what restrictions cost.
     brief: bool,
+    /// How many times the usual effort.
+    efforts: u64,
 }
 
 impl Request {
@@ -84,6 +87,7 @@ impl Request {
             keeps_order: false,
             alternatives: 3,
             brief: self.brief,
+            efforts: self.efforts,
         };
         Ok(recommend(&prices, &job, &wish, stop))
     }
@@ -154,6 +158,7 @@ pub(crate) fn amp(runs: usize, quick: bool) -> Result<Vec<Row>> {
                 spanning: None,
                 global_batch: 32,
                 brief: true,
+                efforts: 1,
             })
         };
         let problem = format!("24-layer GPT-2, batch 32, {} devices", n * n);
@@ -203,6 +208,7 @@ pub(crate) fn served(runs: usize, quick: bool, only: &str) -> Result<Vec<Row>> {
                     spanning: None,
                     global_batch: 8 * count,
                     brief: false,
+                    efforts: 1,
                 };
                 let problem = format!("{layers} layers, {} devices, {shape}, {objective}", 8 * count);
                 if !problem.contains(only) {
@@ -238,6 +244,7 @@ pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
             spanning: (shape != PlanShape::UniformGrid).then_some(NodeSpanning::WholeNodes),
             global_batch,
             brief: true,
+            efforts: 1,
         })
     };
     if quick {
@@ -269,10 +276,61 @@ pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
         spanning: None,
         global_batch: 10_000,
         brief: true,
+        efforts: 1,
     };
     let mut row =
         request.timed(runs.min(3), "128 layers, batch 10,000, 10,000 devices, uniform grid".to_owned())?;
     row.goal = Some(2.0);
     rows.push(row);
+    Ok(rows)
+}
+
+/// Chains of layers of the files, and three that are longer, on so many devices: AMP's question, a device for each stage, and
+/// Alpa's, any meshes on nodes of eight. Each is asked once as a search of one second may take, and once as one of ten; the last
+/// row is how much of the open gap the longer one leaves.
+pub(crate) fn longer(quick: bool) -> Result<Vec<Row>> {
+    let chains = [
+        (Flavour::Chain, 24),
+        (Flavour::Het, 24),
+        (Flavour::Chain, 48),
+        (Flavour::Het, 48),
+        (Flavour::Het, 72),
+        (Flavour::Chain, 96),
+        (Flavour::Het, 96),
+    ];
+    let mut rows = Vec::new();
+    for (flavour, layers) in if quick { &chains[..1] } else { &chains[..] } {
+        let chain = Chain::of(*flavour, *layers);
+        for devices in if quick { [4, 8].as_slice() } else { [4, 8, 16, 32].as_slice() } {
+            for shape in [PlanShape::SinglePipeline, PlanShape::PerStageMesh] {
+                let alone = shape == PlanShape::SinglePipeline;
+                let document =
+                    if alone { whole_layers(&chain)? } else { shared_layers(&chain, (*devices).min(8))? };
+                let mut fleet = nodes(devices.div_ceil(8), (*devices).min(8));
+                fleet.kinds[0].capacity.0 = u64::MAX >> 1;
+                for node in &mut fleet.nodes {
+                    // An edge takes as long as the formula says.
+                    let speed = 2.0 * BYTES_PER_VOLUME / chain.p2p_seconds_per_unit;
+                    (node.inside.bytes_per_second, node.outside.bytes_per_second) = (speed, speed);
+                    (node.inside.latency_seconds, node.outside.latency_seconds) = (0.0, 0.0);
+                }
+                let request = |efforts| Request {
+                    documents: vec![document.clone()],
+                    fleet: fleet.clone(),
+                    objective: Objective::MinIterationTime,
+                    shape,
+                    mode: SearchMode::Exact,
+                    spanning: None,
+                    global_batch: chain.num_microbatches,
+                    brief: true,
+                    efforts,
+                };
+                for efforts in [1, 10] {
+                    let problem = format!("{}, {devices} devices, {shape}, {efforts} s", chain.name);
+                    rows.push(request(efforts).timed(1, problem)?);
+                }
+            }
+        }
+    }
     Ok(rows)
 }

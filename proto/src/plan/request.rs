@@ -21,8 +21,8 @@ pub struct PlanRequest {
     pub mode: SearchMode,
     /// Seed of modes that draw lots.
     pub seed: u64,
-    /// Seconds that a search may take.
-    pub search_seconds: f64,
+    /// Seconds that a search may take; none where the request does not say.
+    pub search_seconds: Option<f64>,
     /// Plans to tell besides the best.
     pub alternatives: usize,
     /// Without baselines and the cost of restrictions.
@@ -65,6 +65,14 @@ pub struct NamedSettings {
 }
 
 impl PlanRequest {
+    /// Seconds of a search where the request names none.
+    const USUAL_SEARCH_SECONDS: f64 = 10.0;
+
+    /// Seconds after which a search ends with the best that it has.
+    pub fn search_limit(&self) -> f64 {
+        self.search_seconds.unwrap_or(Self::USUAL_SEARCH_SECONDS)
+    }
+
     /// What the plan should be best at.
     pub fn objective(&self) -> Objective {
         self.goal.objective.unwrap_or_default()

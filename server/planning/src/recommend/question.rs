@@ -22,7 +22,7 @@ use super::ask::{
     recompute, schedules, transfers,
 };
 use super::chunked::{ChunksQuestion, better};
-use super::find::Job;
+use super::find::{Job, efforts};
 use super::interleaved::{InterleavedQuestion, check_launcher};
 use super::named_stages::{GIVEN, named_stages, untouched};
 use super::plan::{NamedPlan, Writer};
@@ -476,6 +476,7 @@ impl PlanQuestion {
             keeps_order: goal.cluster.is_none(),
             alternatives: request.alternatives,
             brief: request.brief,
+            efforts: efforts(request.search_seconds),
         })
     }
 

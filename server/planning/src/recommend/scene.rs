@@ -217,7 +217,7 @@ impl Scene {
             overlap: None,
             mode: SearchMode::Exact,
             seed: 0,
-            search_seconds: 10.0,
+            search_seconds: None,
             alternatives: 0,
             brief: false,
             correct: false,

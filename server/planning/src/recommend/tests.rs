@@ -222,6 +222,7 @@ fn wish(shape: PlanShape, objective: Objective, layers: usize) -> Wish {
         keeps_order: true,
         alternatives: 2,
         brief: false,
+        efforts: 1,
     }
 }
 
@@ -463,6 +464,34 @@ fn check_remedies(case: &Case, remedies: &[Remedy]) -> Result<(), TestCaseError>
 
 proptest! {
     #![proptest_config(cases(150))]
+
+    /// A search that goes on once its usual effort is spent bounds every plan that keeps the limits, and what it calls proven is the
+    /// fastest of them.
+    #[test]
+    fn a_search_that_goes_on_is_right_about_every_plan(
+        case in any_case(Objective::MinIterationTime), at in 0.9..1.6_f64, which in 0_u8..4, times in 2_u64..12,
+    ) {
+        let case = limited(case, at, which);
+        let fastest = case.plans_within_limits().into_iter().map(|plan| plan.seconds).reduce(f64::min);
+        let (effort, subset, job) = (Effort::times(&Stop::default(), times), Subset::whole(&case.fleet), case.job());
+        // Not even one stage is looked at in the usual way.
+        effort.passes.take(u64::MAX);
+        let (market, wish, orders) = (&case.casino, &case.wish, KnownOrders::default());
+        let Some(cuts) = subset.cuts(&wish.cuts) else { return Ok(()) };
+        let inquiry =
+            Inquiry { market, job: &job, subset: &subset, wish, cuts: &cuts, effort: &effort, orders: &orders };
+        let found = on_any_subset(inquiry);
+        let best = found.candidates.first().and_then(|plan| plan.seconds());
+        if let (Some(best), Some(fastest)) = (best, fastest) {
+            prop_assert!(best >= fastest || !differ(best, fastest), "{best} is faster than {fastest}");
+        }
+        if let (Some(bound), Some(fastest)) = (found.bound, fastest) {
+            prop_assert!(bound <= fastest || !differ(bound, fastest), "{bound} bounds {fastest}");
+        }
+        if !found.is_bounded && !found.is_stopped && best.is_some() {
+            prop_assert!(!differ(best.unwrap_or(0.0), fastest.unwrap_or(f64::NAN)), "{best:?} is not {fastest:?}");
+        }
+    }
 
     /// No plan that keeps all limits has lower peaks; where there is none, none is recommended, the bytes that the
     /// closest lacks are told, and what is said to help does.

@@ -279,6 +279,7 @@ fn scenes(objective: Objective) -> impl Strategy<Value = Scene> {
                 keeps_order: false,
                 alternatives: 1,
                 brief: true,
+                efforts: 1,
             };
             Scene { casino: Casino::new(seed, layers, sides).with_slowness(slowness), nodes, capacity, wish }
         },

@@ -41,6 +41,11 @@ impl Stop {
         rest.is_some()
     }
 
+    /// The work that is left; [`u64::MAX`] where it has no limit.
+    pub fn left(&self) -> u64 {
+        self.left.as_ref().map_or(u64::MAX, |left| left.load(Ordering::Relaxed))
+    }
+
     /// Whether nothing is left of the effort.
     pub fn is_spent(&self) -> bool {
         self.left.as_ref().is_some_and(|left| left.load(Ordering::Relaxed) == 0)
@@ -67,6 +72,7 @@ mod tests {
         let all = Stop::default();
         let one = all.within(10);
         assert!(one.take(9) && !one.is_over());
+        assert_eq!((one.left(), all.left()), (1, u64::MAX));
         assert!(!one.take(2));
         assert_eq!((one.is_spent(), one.is_over(), one.ended()), (true, true, Ended::Bounded));
         assert!(all.take(u64::MAX) && !all.is_over() && !all.within(1).is_over());

@@ -75,7 +75,13 @@ fn wide(schedule: Schedule, stages: RangeInclusive<usize>, capacity: u64) -> Ins
 /// within an effort, bottleneck, time without and with a cap and within an effort, the front, and simulated seconds.
 fn counted(instances: &[Instance]) -> [(u64, u64); 9] {
     let free = Stop::default();
-    let terms = Terms { overlap: Overlap::Computing, unit: Unit::Bytes, most_bytes: None, is_timed: true };
+    let terms = Terms {
+        overlap: Overlap::Computing,
+        unit: Unit::Bytes,
+        most_bytes: None,
+        is_timed: true,
+        counts_waits: false,
+    };
     let sum = |what: &dyn Fn(&Question<'_, Dice>) -> (u64, u64)| {
         let each = instances.iter().map(|instance| what(&instance.question()));
         each.fold((0, 0), |(states, values), (more, value)| (states + more, values + value))

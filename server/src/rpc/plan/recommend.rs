@@ -55,7 +55,7 @@ impl Plans {
         terms: &SearchTerms,
     ) -> Result<Recommended, ApiError> {
         let asked = request::question(&request)?;
-        let limit = terms.limit(asked.search_seconds);
+        let limit = terms.limit(asked.search_limit());
         let document = std::mem::take(&mut request.profile_document);
         let candidates = std::mem::take(&mut request.candidate_profiles);
         let grown = asked.grow.clone();

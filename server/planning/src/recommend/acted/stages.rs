@@ -58,6 +58,7 @@ impl Stages {
             recompute: vec![RecomputePolicy::None],
             alternatives: 0,
             brief: true,
+            efforts: 1,
             ..wish.clone()
         };
         let sized = |wish: &Wish, of: &dyn Fn(u64) -> u64| {

@@ -59,7 +59,7 @@ pub fn recommend<M: Market>(
     let Some(cuts) = whole.cuts(&cuts) else {
         return Err(RecommendError::no_plan("a layer is pinned to a device that is not there"));
     };
-    let effort = Effort::usual(stop);
+    let effort = Effort::times(stop, wish.efforts);
     let orders = KnownOrders::default();
     let inquiry =
         Inquiry { market, job, subset: &whole, wish, cuts: &cuts, effort: &effort, orders: &orders };

@@ -226,6 +226,7 @@ mod tests {
             keeps_order: true,
             alternatives: 0,
             brief: true,
+            efforts: 1,
         };
         let degrees = |variant: Variant| {
             let degrees = variant.choices.iter().map(|choice| choice.data);

@@ -52,6 +52,8 @@ pub struct Wish {
     pub alternatives: usize,
     /// Without baselines and the cost of restrictions.
     pub brief: bool,
+    /// How many times the usual effort a search may take: one unless the request names its seconds.
+    pub efforts: u64,
 }
 
 impl Wish {

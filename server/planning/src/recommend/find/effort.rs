@@ -23,6 +23,13 @@ const LEAST: u64 = 500_000;
 /// What a search may still take when it was stopped with nothing in hand.
 const LAST_LOOK: u64 = 1_000_000;
 
+/// How many times the usual effort a search of so many seconds may take, on a machine on which the usual one takes the third of a
+/// second that it is meant for: once unless a request names its seconds. It depends on these alone, so that the same request has
+/// the same answer wherever it is answered in time.
+pub(in crate::recommend) fn efforts(search_seconds: Option<f64>) -> u64 {
+    search_seconds.map_or(1, |seconds| (seconds as u64).max(1))
+}
+
 /// What is left to be tried for a request.
 #[derive(Debug, Clone)]
 pub(in crate::recommend) struct Effort {
@@ -40,6 +47,8 @@ pub(in crate::recommend) struct Effort {
     halves: Stop,
     /// To list places on parts of the devices.
     places: Stop,
+    /// To improve what was found and what bounds it, besides all of these.
+    further: Stop,
     /// What every look may take.
     least: u64,
 }
@@ -54,6 +63,30 @@ impl Effort {
             least: LEAST,
             ..Self::of(stop, USUAL)
         }
+    }
+
+    /// The same so many times: once for what every request may try, and the other times to go on from there.
+    pub(in crate::recommend) fn times(stop: &Stop, times: u64) -> Self {
+        let further = times.saturating_sub(1).saturating_mul(USUAL);
+        Self { further: stop.within(further), ..Self::usual(stop) }
+    }
+
+    /// A part of what goes on from there, to simulate so much of one variant. Its prices come on top: a question that is too large
+    /// for them was too large before.
+    pub(in crate::recommend) fn part_of_further(&self, work: u64) -> Self {
+        let (passes, prices) = (self.stop.within(work), self.stop.within(2 * USUAL));
+        Self { passes, prices, least: 0, ..self.clone() }
+    }
+
+    /// Takes from further effort what was spent of such a part, and no less than `least`, so that looks which cost nothing end, too.
+    pub(in crate::recommend) fn take_further(&self, part: &Self, work: u64, least: u64) {
+        let spent = work.saturating_sub(part.passes.left()) + (2 * USUAL).saturating_sub(part.prices.left());
+        self.further.take(spent.max(least));
+    }
+
+    /// What may be spent to go on from what was found.
+    pub(in crate::recommend) fn further(&self) -> &Stop {
+        &self.further
     }
 
     /// Of what is told besides.
@@ -81,6 +114,7 @@ impl Effort {
             peaks: share(),
             halves: share(),
             places: stop.within(PLACES),
+            further: stop.within(0),
             least: 0,
         }
     }

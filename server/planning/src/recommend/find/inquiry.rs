@@ -109,6 +109,7 @@ impl<'a, M: Market> Inquiry<'a, M> {
             most_bytes: wish.constraints.max_peak_bytes,
             is_timed: self.market.has_times()
                 && (wish.objective.is_timed() || wish.constraints.max_iteration_seconds.is_some()),
+            counts_waits: false,
         }
     }
 

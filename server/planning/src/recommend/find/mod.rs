@@ -10,6 +10,7 @@
 //! | `any_subset` | which of the devices? |
 //! | `relaxed` | what does any plan on so many devices need at least? |
 //! | `rank`, `ranking` | which plans are best on given devices, in which order? |
+//! | `refinement` | what does more effort come to? |
 //! | `modes` | what does each search mode answer? |
 //! | `solve` | which search answers which question? |
 //! | `known_layouts` | which runs of the devices may its stages take? |
@@ -37,6 +38,7 @@ mod modes;
 mod on_best_devices;
 mod rank;
 mod ranking;
+mod refinement;
 mod relaxed;
 mod solve;
 mod value;
@@ -45,7 +47,7 @@ mod worth;
 pub(super) use any_subset::{first_fit, on_any_subset};
 pub(super) use attempt::attempt;
 pub use candidate::{Candidate, CandidateStage};
-pub(super) use effort::Effort;
+pub(super) use effort::{Effort, efforts};
 pub(super) use found::Found;
 pub(super) use inquiry::Inquiry;
 pub use inquiry::Job;

@@ -10,6 +10,7 @@ use super::candidate::Candidate;
 use super::inquiry::Inquiry;
 use super::known_layouts::KnownLayouts;
 use super::ranking::{Ranking, settle};
+use super::refinement::Refinement;
 use super::solve::Asked;
 use crate::cost::Market;
 use crate::fleet::Subset;
@@ -78,9 +79,9 @@ pub(in crate::recommend) fn rank_by_formula<M: Market>(inquiry: Inquiry<'_, M>) 
 }
 
 /// One search over the variants of a wish.
-struct Search<'a, M> {
-    inquiry: Inquiry<'a, M>,
-    variants: &'a [Variant],
+pub(super) struct Search<'a, M> {
+    pub(super) inquiry: Inquiry<'a, M>,
+    pub(super) variants: &'a [Variant],
     layouts: KnownLayouts,
 }
 
@@ -108,7 +109,7 @@ impl<'a, M: Market> Search<'a, M> {
         Search::of(self.inquiry.on(subset, self.inquiry.cuts), self.variants)
     }
 
-    fn ask(&self, variant: &'a Variant) -> Asked<'a, M::Costs> {
+    pub(super) fn ask(&self, variant: &'a Variant) -> Asked<'a, M::Costs> {
         Asked::on(self.inquiry, variant, &self.layouts)
     }
 
@@ -208,11 +209,7 @@ impl<'a, M: Market> Search<'a, M> {
     fn by_simulation(&self, ranking: &mut Ranking, mut kept: Kept<'a, M::Costs>) {
         let (Inquiry { wish, effort, .. }, terms) = (self.inquiry, self.inquiry.terms());
         let limit = wish.constraints.max_iteration_seconds;
-        let within = |plan: &&Candidate| {
-            let most = wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
-            let in_time = |seconds: f64| limit.is_none_or(|limit| seconds <= limit);
-            plan.peak_bytes() <= most && plan.simulated.is_some_and(in_time)
-        };
+        let within = |plan: &&Candidate| self.keeps_limits(plan);
         let known = || ranking.candidates.iter().filter(within);
         let at_most = limit.map_or(f64::INFINITY, |limit| limit * (1.0 + 2.0 * SAME));
         let least = known().filter_map(|plan| plan.simulated).fold(f64::INFINITY, f64::min);
@@ -235,6 +232,8 @@ impl<'a, M: Market> Search<'a, M> {
         };
         order.sort_by(|one, other| seconds(one).total_cmp(&seconds(other)).then(one.cmp(other)));
         let mut found = Vec::new();
+        // What no plan of each variant is faster than, as far as it may have a better one.
+        let mut open: Vec<f64> = kept.iter().map(|variety| variety.at_least).collect();
         for index in order {
             if self.inquiry.effort.is_requested() {
                 all = all.and(Outcome::STOPPED);
@@ -242,6 +241,7 @@ impl<'a, M: Market> Search<'a, M> {
             }
             let at_least = kept[index].at_least;
             if !is_front && at_least > fastest.below {
+                open[index] = f64::INFINITY;
                 continue;
             }
             let own;
@@ -260,11 +260,20 @@ impl<'a, M: Market> Search<'a, M> {
             outcome.open_seconds = outcome.open_seconds.max(at_least);
             found.extend(plans);
             all = all.and(outcome);
+            open[index] = outcome.open_seconds;
             kept[index].asked = None;
         }
         ranking.candidates.extend(found);
         ranking.states = ranking.states.saturating_add(all.states);
         ranking.ended(all.ended);
+        let is_open = all.ended == Ended::Bounded && wish.objective == Objective::MinIterationTime;
+        if is_open && let Some(best) = self.best_within(ranking) {
+            Refinement::new(self, at_most, &mut open).run(ranking, best);
+            all.open_seconds = open.into_iter().fold(f64::INFINITY, f64::min);
+            if effort.is_requested() {
+                ranking.is_stopped = true;
+            }
+        }
         // Of plans beyond the limit nobody wants to know.
         let open = if all.open_seconds > at_most { f64::INFINITY } else { all.open_seconds };
         let best = ranking.candidates.iter().filter(within).filter_map(|plan| plan.simulated);
@@ -274,6 +283,21 @@ impl<'a, M: Market> Search<'a, M> {
             // What was left out is no better.
             ranking.is_bounded = false;
         }
+    }
+
+    /// Whether a plan keeps the limits on its peaks and, simulated, on its time.
+    fn keeps_limits(&self, plan: &Candidate) -> bool {
+        let constraints = &self.inquiry.wish.constraints;
+        let most = constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        let in_time = |seconds: f64| constraints.max_iteration_seconds.is_none_or(|limit| seconds <= limit);
+        plan.peak_bytes() <= most && plan.simulated.is_some_and(in_time)
+    }
+
+    /// The fastest plan within the limits.
+    fn best_within(&self, ranking: &Ranking) -> Option<Candidate> {
+        let within = ranking.candidates.iter().filter(|plan| self.keeps_limits(plan));
+        let seconds = |plan: &Candidate| plan.simulated.unwrap_or(f64::INFINITY);
+        within.min_by(|one, other| seconds(one).total_cmp(&seconds(other))).cloned()
     }
 
     /// The plan with the lowest peaks of each variant, in the mode that the wish names.
@@ -359,7 +383,7 @@ impl<'a, M: Market> Search<'a, M> {
 }
 
 /// Whether a plan is one of a variant.
-fn is_of(plan: &Candidate, variant: &Variant) -> bool {
+pub(super) fn is_of(plan: &Candidate, variant: &Variant) -> bool {
     (plan.batch, plan.schedule) == (variant.batch, variant.schedule)
         && variant.stages.contains(&plan.stages.len())
         && plan.stages.iter().all(|stage| variant.choices.contains(&stage.choice))

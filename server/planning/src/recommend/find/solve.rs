@@ -265,11 +265,22 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         wanted: &mut W,
         effort: &Effort,
     ) -> (Vec<Candidate>, Outcome) {
+        self.simulated_among(terms, None, wanted, effort)
+    }
+
+    /// The same of plans whose stages begin with some of the layers, of which it then says what was left out.
+    pub(in crate::recommend) fn simulated_among<W: Wanted>(
+        &self,
+        terms: Terms,
+        begins: Option<&[bool]>,
+        wanted: &mut W,
+        effort: &Effort,
+    ) -> (Vec<Candidate>, Outcome) {
         let (mut plans, mut all) = (Vec::new(), Outcome::NOTHING);
         let outcomes: Vec<Outcome> = self
             .questions(true)
             .map(|question| {
-                let outcome = self.search(&question, terms, wanted, effort);
+                let outcome = self.search(&question, terms, begins, wanted, effort);
                 let found = wanted.found().into_iter();
                 plans.extend(found.filter_map(|plan| {
                     let candidate = self.candidate(&question, &plan.stages)?;
@@ -299,16 +310,17 @@ impl<'a, C: StageCosts> Asked<'a, C> {
         &self,
         question: &Question<'_, C>,
         terms: Terms,
+        begins: Option<&[bool]>,
         wanted: &mut W,
         effort: &Effort,
     ) -> Outcome {
         let (prices, passes) = (&effort.prices(), &effort.passes);
         if !terms.is_timed || !self.subset.fleet.has_unlike_links() {
-            return simulated::search(question, terms, wanted, prices, passes);
+            return simulated::search_among(question, terms, begins, wanted, prices, passes);
         }
         let place = |stages: &[PlacedStage]| self.mapped(question, stages);
         let mut placed = OnBestDevices::new(wanted, &place, passes);
-        let outcome = simulated::search(question, terms, &mut placed, prices, passes);
+        let outcome = simulated::search_among(question, terms, begins, &mut placed, prices, passes);
         outcome.and(placed.left_out())
     }
 

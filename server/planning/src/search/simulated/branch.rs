@@ -11,6 +11,9 @@ use crate::iteration::{Edge, KnownTurns, Order, Pipeline, ends};
 /// Work of a simulated pass.
 pub const PASS: u64 = 5;
 
+/// Work of a look at a stage that is left out without a simulation, where as many are as waits are counted for.
+const LOOK: u64 = 3;
+
 /// The last stages of a plan, the first of them last.
 #[derive(Debug, Default)]
 struct LastStages {
@@ -37,6 +40,8 @@ struct Child {
 pub(super) struct Branch<'a, C> {
     question: &'a Question<'a, C>,
     terms: Terms,
+    /// By layer, whether a stage may begin with it; none where all may.
+    begins: Option<&'a [bool]>,
     tables: &'a StageTables,
     wanted: &'a mut dyn Wanted,
     stop: &'a Stop,
@@ -50,12 +55,13 @@ impl<'a, C: StageCosts> Branch<'a, C> {
     pub(super) fn new(
         question: &'a Question<'a, C>,
         terms: Terms,
+        begins: Option<&'a [bool]>,
         tables: &'a StageTables,
         wanted: &'a mut dyn Wanted,
         stop: &'a Stop,
     ) -> Self {
         let (part, turns, outcome) = (LastStages::default(), KnownTurns::default(), Outcome::NOTHING);
-        Self { question, terms, tables, wanted, stop, part, turns, outcome, is_over: false }
+        Self { question, terms, begins, tables, wanted, stop, part, turns, outcome, is_over: false }
     }
 
     pub(super) fn run(mut self) -> Outcome {
@@ -107,6 +113,10 @@ impl<'a, C: StageCosts> Branch<'a, C> {
         let (question, tables) = (self.question, self.tables);
         let after = self.part.stages.len();
         let in_flight = question.in_flight(after);
+        let begins = self.begins;
+        let part = self.part_seconds();
+        let may_begin =
+            |first: usize| begins.is_none_or(|begins| begins.get(first).copied().unwrap_or(false));
         let mut children = Vec::new();
         if after >= *question.stages.end() {
             return children;
@@ -115,9 +125,13 @@ impl<'a, C: StageCosts> Branch<'a, C> {
             let step = &question.places.steps(entry.from)[entry.step];
             let capacity = question.fleet.capacity(step.kinds);
             for &table in &entry.tables {
-                for first in 0..layer {
+                for first in (0..layer).filter(|&first| may_begin(first)) {
                     let last = layer - 1;
                     let cell = tables.cell(table, first, last);
+                    if tables.counts_waits && !self.stop.take(LOOK) {
+                        self.is_over = true;
+                        self.outcome.ended = self.stop.ended();
+                    }
                     let before = tables.before(entry.from, first);
                     let is_walled = entry.walls.get(first).is_some_and(|&wall| wall < layer);
                     if cell.held < in_flight || before.forward.is_infinite() || is_walled {
@@ -133,8 +147,12 @@ impl<'a, C: StageCosts> Branch<'a, C> {
                     let peaks = Peaks::of(self.part.runs.iter().copied().chain([run]));
                     let edge = self.edge(&stage);
                     let once = if self.is_endless() { 0.0 } else { before.both + cell.seconds.passes() };
+                    let waiting = match tables.counts_waits {
+                        true => before.waiting + self.input(&stage) + cell.seconds.passes() + edge + part,
+                        false => 0.0,
+                    };
                     let least = Least {
-                        seconds: before.busy.max(once),
+                        seconds: before.busy.max(once).max(waiting),
                         highest: before.highest.max(peaks.highest().unwrap_or(0)),
                         peaks,
                     };
@@ -201,6 +219,12 @@ impl<'a, C: StageCosts> Branch<'a, C> {
     /// Whether nothing is ever flushed: no micro-batch waits for a pipeline to fill.
     fn is_endless(&self) -> bool {
         self.question.schedule == Schedule::PipeDream
+    }
+
+    /// Seconds of both passes of a micro-batch through the part, transfers within it included.
+    fn part_seconds(&self) -> f64 {
+        let passes: f64 = self.part.seconds.iter().map(|seconds| seconds.passes()).sum();
+        passes + self.part.edges.iter().sum::<f64>()
     }
 
     /// Seconds of the edge between a stage and the part: the slower side counts.

@@ -15,6 +15,14 @@
 //! the stages before it, each working through all its micro-batches once the first one is there
 //! ```
 //!
+//! Where waits are counted, there is one more bound. A stage before the part has k micro-batches in flight at most, so its first
+//! backward pass follows at most k forward passes, and comes after a round trip of the first micro-batch through everything that
+//! follows. With f and b the stage's own passes, R that round trip, and m micro-batches, no iteration is shorter than
+//!
+//! ```text
+//! both passes and transfers before the stage + f + R + k · b + (m − k) · (f + b)
+//! ```
+//!
 //! Under PipeDream nothing is filled or drained: the long run takes what its slowest cycle does, and those of a part are
 //! cycles of the whole. So no iteration is shorter than that of the part, or than any other stage working through all its
 //! micro-batches and the updates behind them.
@@ -54,6 +62,9 @@ pub struct Terms {
     pub most_bytes: Option<u64>,
     /// Whether seconds count; otherwise stages take none, and need not have any.
     pub is_timed: bool,
+    /// Whether bounds count what stages wait for their first micro-batch to come back: more is left out unseen, at some work for
+    /// every stage that is looked at.
+    pub counts_waits: bool,
 }
 
 /// What a search came to, besides what it handed over.
@@ -100,10 +111,23 @@ pub fn search<C: StageCosts>(
     prices: &Stop,
     stop: &Stop,
 ) -> Outcome {
+    search_among(question, terms, None, wanted, prices, stop)
+}
+
+/// The same of plans whose stages begin with some of the layers: `true` for each that one may begin with. Without these it is
+/// [`search`]; with them the outcome is of these plans alone.
+pub fn search_among<C: StageCosts>(
+    question: &Question<'_, C>,
+    terms: Terms,
+    begins: Option<&[bool]>,
+    wanted: &mut dyn Wanted,
+    prices: &Stop,
+    stop: &Stop,
+) -> Outcome {
     let Some(tables) = StageTables::of(question, terms, prices) else {
         return Outcome { states: 0, ended: prices.ended(), open_seconds: 0.0, open_peak: 0 };
     };
-    Branch::new(question, terms, &tables, wanted, stop).run()
+    Branch::new(question, terms, begins, &tables, wanted, stop).run()
 }
 
 /// What every plan of a question needs at least, in one look at its stages; none where it is too large to tell.

@@ -50,12 +50,20 @@ pub(super) struct Before {
     pub(super) both: f64,
     /// Until the busiest of the stages is done.
     pub(super) busy: f64,
+    /// Until the stage is done that waits longest for its first micro-batch to come back, without both passes and transfers of
+    /// what follows; 0 where waits are not counted.
+    pub(super) waiting: f64,
     /// The highest peak.
     pub(super) highest: u64,
 }
 
-const NOWHERE: Before =
-    Before { forward: f64::INFINITY, both: f64::INFINITY, busy: f64::INFINITY, highest: u64::MAX };
+const NOWHERE: Before = Before {
+    forward: f64::INFINITY,
+    both: f64::INFINITY,
+    busy: f64::INFINITY,
+    waiting: f64::INFINITY,
+    highest: u64::MAX,
+};
 
 /// What whole plans need at least.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,6 +96,8 @@ pub(super) struct StageTables {
     before: Vec<Before>,
     /// By place: its row; none of a place that no plan comes to.
     rows: Vec<Option<u32>>,
+    /// Whether what stages wait for was counted.
+    pub(super) counts_waits: bool,
     /// How often a micro-batch has to be back before the next one goes: of as many as the longest pipeline holds.
     trips: f64,
 }
@@ -115,6 +125,7 @@ impl StageTables {
             into: vec![Vec::new(); places],
             before: Vec::new(),
             rows,
+            counts_waits: terms.counts_waits && question.schedule != Schedule::PipeDream,
             trips,
         };
         let mut alike: HashMap<Likeness, Vec<usize>> = HashMap::new();
@@ -204,7 +215,10 @@ impl StageTables {
         let reached = self.rows.iter().flatten().count();
         let mut before = vec![NOWHERE; reached * width];
         let Some(begin) = before.first_mut() else { return Some(()) };
-        *begin = Before { forward: 0.0, both: 0.0, busy: 0.0, highest: 0 };
+        *begin = Before { forward: 0.0, both: 0.0, busy: 0.0, waiting: 0.0, highest: 0 };
+        let counts_waits = self.counts_waits;
+        let lengths = Lengths::of(question.places);
+        let most_after = (*question.stages.end()).min(layers).saturating_sub(1);
         let m = f64::from(question.micro_batches);
         for place in 1..self.into.len() {
             let Some(row) = self.rows[place] else { continue };
@@ -217,6 +231,7 @@ impl StageTables {
                     return None;
                 }
                 let step = &question.places.steps(entry.from)[entry.step];
+                let after = most_after.min(lengths.after[place].1 as usize);
                 for table in entry.tables.iter().map(|&table| &self.list[table]) {
                     for (first, from) in from.iter().enumerate().take(layers) {
                         if from.forward.is_infinite() {
@@ -249,6 +264,14 @@ impl StageTables {
                                 }
                             };
                             let to = &mut own[last + 1];
+                            if counts_waits {
+                                let held = f64::from(question.in_flight(after.min(layers - 1 - last)));
+                                let Seconds { forward, backward, step } = cell.seconds;
+                                let works = forward + held * backward + (m - held) * each;
+                                let own = (from.both + input + works).max(late + works + step);
+                                let waiting = own.max(from.waiting + input + passes);
+                                to.waiting = to.waiting.min(waiting);
+                            }
                             to.forward = to.forward.min(one_way + cell.seconds.forward);
                             to.both = to.both.min(from.both + input + passes);
                             to.busy = to.busy.min(from.busy.max(busy));
@@ -273,7 +296,8 @@ impl StageTables {
     pub(super) fn whole(&self) -> Whole {
         let last = self.into.len().saturating_sub(1);
         let all = self.before(last as PlaceId, self.layers);
-        Whole { seconds: all.busy.max(self.trips * all.both), highest: all.highest }
+        let waiting = if self.counts_waits { all.waiting } else { 0.0 };
+        Whole { seconds: all.busy.max(self.trips * all.both).max(waiting), highest: all.highest }
     }
 
     pub(super) fn cell(&self, table: usize, first: usize, last: usize) -> &Cell {

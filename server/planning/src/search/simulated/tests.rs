@@ -41,9 +41,9 @@ fn all(instance: &Instance, terms: Terms) -> Vec<(f64, Peaks)> {
 fn any_instance() -> impl Strategy<Value = (Instance, Terms)> {
     let instance = (0..Shape::ALL.len()).prop_flat_map(|shape| instances(Shape::ALL[shape]));
     let most = prop_oneof![2 => Just(None), 1 => (0_u64..60).prop_map(Some)];
-    (instance, any::<bool>(), most).prop_map(|(instance, blocks, most_bytes)| {
+    (instance, any::<bool>(), any::<bool>(), most).prop_map(|(instance, blocks, counts_waits, most_bytes)| {
         let overlap = if blocks { Overlap::Nothing } else { Overlap::Computing };
-        (instance, Terms { overlap, unit: Unit::Bytes, most_bytes, is_timed: true })
+        (instance, Terms { overlap, unit: Unit::Bytes, most_bytes, is_timed: true, counts_waits })
     })
 }
 

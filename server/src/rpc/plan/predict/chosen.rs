@@ -48,7 +48,7 @@ impl Plans {
             }
             plain = Some(found);
         }
-        let limit = terms.limit(question.request.search_seconds);
+        let limit = terms.limit(question.request.search_limit());
         let search = move |stop: &Stop| {
             let ((_, plan), _) = question.answer(stop)?;
             scene.of_plan(&plan)

@@ -16,8 +16,6 @@ use loadmaster_proto::wire::{field, v1};
 
 use crate::rpc::error::ApiError;
 
-/// Seconds of a search where the request names none.
-const DEFAULT_SEARCH_SECONDS: f64 = 10.0;
 /// Most seconds of a search: a call ends after a minute.
 const MAX_SEARCH_SECONDS: f64 = 50.0;
 /// Alternatives where the request names none, and the most of them.
@@ -316,12 +314,12 @@ fn check_chosen(
     Ok(())
 }
 
-fn search_seconds(seconds: f64) -> Result<f64, Invalid> {
+fn search_seconds(seconds: f64) -> Result<Option<f64>, Invalid> {
     if seconds == 0.0 {
-        return Ok(DEFAULT_SEARCH_SECONDS);
+        return Ok(None);
     }
     if seconds > 0.0 && seconds <= MAX_SEARCH_SECONDS {
-        return Ok(seconds);
+        return Ok(Some(seconds));
     }
     let why = format!("is {seconds}, must be above 0 and at most {MAX_SEARCH_SECONDS}");
     Err(Invalid::field("search_seconds", why))

@@ -1036,7 +1036,8 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     """How to search."""
     search_seconds: builtins.float
     """Seconds after which the search ends with the best that it has; 0 means 10, at most 50. The deadline of the
-    call ends it as well.
+    call ends it as well. A request for the fastest plan that names 2 or more has a plan that is not proven best and its
+    bound improved, by work that grows with these seconds and is the same on every machine.
     """
     alternatives: builtins.int
     """How many plans to return besides the best, stored as plans of their own; 0 means 3, -1 none, at most 20."""

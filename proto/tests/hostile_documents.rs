@@ -182,7 +182,7 @@ fn model_readings() -> Vec<Reading> {
         ("the zoo", 1, ModelSource::Zoo(Zoo::Vgg11(Vgg::default()))),
         ("layers as JSON", 1_500, list(layers.to_string())),
         ("layers as YAML", 1_500, list(format!("# YAML, as all JSON is\n{layers}"))),
-        ("config.json", 2, ModelSource::HuggingFace(HuggingFaceConfig { config, sequence_length: None })),
+        ("config.json", 2, ModelSource::HuggingFace(HuggingFaceConfig { config, ..Default::default() })),
     ];
     let reading = |(what, things, source): (_, _, ModelSource)| -> Reading {
         (what, things, Box::new(move |wanted| source.build_while(wanted).map(drop)))
@@ -269,7 +269,7 @@ fn a_model_with_any_value_bent_is_refused_by_name_or_can_be_built() {
     });
     let list = |text: String| ModelSource::LayerList(LayerList { document: text });
     let hugging_face =
-        |text: String| ModelSource::HuggingFace(HuggingFaceConfig { config: text, sequence_length: None });
+        |text: String| ModelSource::HuggingFace(HuggingFaceConfig { config: text, ..Default::default() });
     let sources: [(&Value, &dyn Fn(String) -> ModelSource); 2] = [(&layers, &list), (&config, &hugging_face)];
     for (whole, source) in sources {
         check_model(&source(whole.to_string()).build().unwrap());

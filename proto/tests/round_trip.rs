@@ -53,6 +53,7 @@ fn models() -> Vec<Model> {
     let imported = HuggingFaceConfig {
         config: r#"{"model_type": "qwen3", "attention_bias": true, "attention_dropout": 0.25}"#.to_owned(),
         sequence_length: Some(16),
+        ..HuggingFaceConfig::default()
     };
     zoo.into_iter()
         .map(ModelSource::Zoo)
@@ -164,7 +165,11 @@ fn sources_of_models_survive_the_wire_and_json() {
         Zoo::TransGan(TransGan { blocks: [1, 2, 3], ..TransGan::default() }),
     ];
     let list = LayerList { document: "family: mine".to_owned() };
-    let config = |sequence_length| HuggingFaceConfig { config: "{}".to_owned(), sequence_length };
+    let config = |sequence_length| HuggingFaceConfig {
+        config: "{}".to_owned(),
+        sequence_length,
+        ..Default::default()
+    };
     let sources = zoo.into_iter().map(ModelSource::Zoo).chain([
         ModelSource::LayerList(list),
         ModelSource::HuggingFace(config(None)),

@@ -37,7 +37,7 @@ impl Hostile {
                 model(channel, v1::model_source::Source::LayerList(v1::LayerList { document })).await
             }
             Self::HuggingFace(config) => {
-                let source = v1::HuggingFaceConfig { config, sequence_length: 0 };
+                let source = v1::HuggingFaceConfig { config, ..Default::default() };
                 model(channel, v1::model_source::Source::HuggingFace(source)).await
             }
             Self::Profile(document) => import(channel, document).await,

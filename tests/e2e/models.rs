@@ -107,6 +107,27 @@ fn what_a_file_says_wrong_is_named_by_its_path() {
     assert!(json(&planner, &["model", "list"])["models"].as_array().is_none_or(Vec::is_empty));
 }
 
+/// Unknown keys are refused with the name of the file, unless they are to be ignored; then the notes name them.
+#[test]
+fn unknown_keys_are_refused_by_file_and_key_or_ignored() {
+    let planner = Planner::start();
+    let folder = tempfile::tempdir().unwrap();
+    let with_key = QWEN3.replacen('{', "{\"time_step_limit\": [0.0, Infinity],", 1);
+    let path = file(&folder, "mine.json", &with_key);
+    let path = path.to_str().unwrap();
+    let refused = cli(&planner, &["model", "import", path, "--dry-run"]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    assert!(refused.stderr.contains(&format!("{path}: time_step_limit")), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--ignore-unknown-keys"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("PATH"), "{}", refused.stderr);
+    let imported = json(&planner, &["model", "import", path, "--ignore-unknown-keys"]);
+    assert!(imported["notes"].to_string().contains("time_step_limit"), "{imported}");
+    let shown = json(&planner, &["model", "show", imported["name"].as_str().unwrap()]);
+    assert_eq!(shown["notes"], imported["notes"]);
+    let chunks = ["model", "chunks", "--model-file", path, "--sequence-length", "16", "--ignore-unknown-keys"];
+    assert_eq!(cli(&planner, &chunks).code, 0);
+}
+
 /// Two tensors between cells, a mean square as loss, grouped queries: through daemon, ranks and store.
 #[test]
 fn models_of_every_source_are_profiled() {

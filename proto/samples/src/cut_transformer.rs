@@ -127,7 +127,7 @@ impl DescribedTransformer {
         if self.head_size > 0 {
             config["head_dim"] = self.head_size.into();
         }
-        ModelSource::HuggingFace(HuggingFaceConfig { config: config.to_string(), sequence_length: None })
+        ModelSource::HuggingFace(HuggingFaceConfig { config: config.to_string(), ..Default::default() })
     }
 }
 

@@ -155,7 +155,7 @@ mod tests {
 
         let zoo = v1::ZooModel { family: "vgg11".to_owned(), ..v1::ZooModel::default() };
         let layer_list = v1::LayerList { document: "family: x".to_owned() };
-        let config = v1::HuggingFaceConfig { config: "{}".to_owned(), sequence_length: 0 };
+        let config = v1::HuggingFaceConfig { config: "{}".to_owned(), ..Default::default() };
         for source in [Source::Zoo(zoo), Source::LayerList(layer_list), Source::HuggingFace(config)] {
             let stop = Stop::default();
             stop.request();

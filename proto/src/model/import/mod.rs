@@ -36,13 +36,23 @@ pub struct LayerList {
 }
 
 /// A model as Hugging Face Transformers describes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HuggingFaceConfig {
     /// The text of a `config.json`.
     pub config: String,
     /// Tokens per sample; the configuration's longest, but at most [`DEFAULT_MAX_SEQUENCE_LENGTH`],
     /// unless set.
     pub sequence_length: Option<i64>,
+    /// Whether keys of unknown meaning are ignored, and named by a note, instead of refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignore_unknown_keys: bool,
+}
+
+impl HuggingFaceConfig {
+    /// Returns whether a text is a `config.json`: a JSON object with a `model_type`.
+    pub fn describes(text: &str) -> bool {
+        huggingface::is_config(text)
+    }
 }
 
 impl ModelSource {
@@ -66,8 +76,8 @@ impl ModelSource {
             Self::LayerList(LayerList { document }) => text("document", document)
                 .and_then(|text| layers::model(text, wanted).map_err(|invalid| invalid.under("document")))
                 .map_err(|invalid| invalid.under("layer_list")),
-            Self::HuggingFace(HuggingFaceConfig { config, sequence_length }) => text("config", config)
-                .and_then(|text| huggingface::model(text, *sequence_length, wanted))
+            Self::HuggingFace(source) => text("config", &source.config)
+                .and_then(|_| huggingface::model(source, wanted))
                 .map_err(|invalid| invalid.under("hugging_face")),
         }
     }
@@ -78,7 +88,7 @@ impl ModelSource {
     pub fn notes(&self) -> Vec<String> {
         match self {
             Self::Zoo(_) | Self::LayerList(_) => Vec::new(),
-            Self::HuggingFace(HuggingFaceConfig { config, .. }) => huggingface::notes(config),
+            Self::HuggingFace(source) => huggingface::notes(source),
         }
     }
 }

@@ -12,7 +12,7 @@ impl TryFrom<v1::ModelSource> for ModelSource {
         match required("source", wire.source)? {
             Source::Zoo(zoo) => field("zoo", zoo).map(Self::Zoo),
             Source::LayerList(v1::LayerList { document }) => Ok(Self::LayerList(LayerList { document })),
-            Source::HuggingFace(v1::HuggingFaceConfig { config, sequence_length }) => {
+            Source::HuggingFace(v1::HuggingFaceConfig { config, sequence_length, ignore_unknown_keys }) => {
                 let sequence_length = i64::from(sequence_length);
                 if sequence_length < 0 {
                     return Err(Invalid::field(
@@ -21,7 +21,7 @@ impl TryFrom<v1::ModelSource> for ModelSource {
                     ));
                 }
                 let sequence_length = (sequence_length > 0).then_some(sequence_length);
-                Ok(Self::HuggingFace(HuggingFaceConfig { config, sequence_length }))
+                Ok(Self::HuggingFace(HuggingFaceConfig { config, sequence_length, ignore_unknown_keys }))
             }
         }
     }
@@ -34,10 +34,11 @@ impl From<&ModelSource> for v1::ModelSource {
             ModelSource::LayerList(list) => {
                 Source::LayerList(v1::LayerList { document: list.document.clone() })
             }
-            ModelSource::HuggingFace(HuggingFaceConfig { config, sequence_length }) => {
+            ModelSource::HuggingFace(HuggingFaceConfig { config, sequence_length, ignore_unknown_keys }) => {
                 Source::HuggingFace(v1::HuggingFaceConfig {
                     config: config.clone(),
                     sequence_length: sequence_length.to_wire(),
+                    ignore_unknown_keys: *ignore_unknown_keys,
                 })
             }
         };

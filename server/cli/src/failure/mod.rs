@@ -2,6 +2,7 @@
 
 pub(crate) mod options;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use loadmaster_proto::reason::{Reason, code_name};
@@ -141,9 +142,10 @@ impl Failure {
     }
 
     /// In the words of the command line: a planner names the fields of requests.
-    pub(crate) fn in_options(self, table: options::OptionTable) -> Self {
+    /// Errors of a document name the file.
+    pub(crate) fn in_options(self, table: options::OptionTable, document: Option<&Path>) -> Self {
         match self {
-            Self::Refused(status) => Self::Refused(Box::new(options::in_options(&status, table))),
+            Self::Refused(status) => Self::Refused(Box::new(options::in_options(&status, table, document))),
             other => other,
         }
     }

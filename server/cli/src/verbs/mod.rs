@@ -83,11 +83,12 @@ impl Verb {
     pub async fn run(self, client: &ClientArgs) -> Exit {
         let Self(noun) = self;
         let options = noun.options();
+        let document = noun.document().map(std::path::Path::to_owned);
         let done = match client.check_output(noun.draws(), noun.shows_a_model()) {
             Ok(()) => Box::pin(noun.ask(client)).await,
             Err(failure) => Err(failure),
         };
-        client.end(done.map_err(|failure| failure.in_options(options)))
+        client.end(done.map_err(|failure| failure.in_options(options, document.as_deref())))
     }
 }
 
@@ -115,6 +116,16 @@ impl Noun {
     /// Whether its answer is one model with its layers.
     fn shows_a_model(&self) -> bool {
         matches!(self, Self::Model(verb) if verb.shows_a_model())
+    }
+
+    /// The file that its request carries, where a positional argument names it.
+    fn document(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::Profile(verb) => verb.document(),
+            Self::Model(verb) => verb.document(),
+            Self::Cluster(verb) => verb.document(),
+            _ => None,
+        }
     }
 
     /// The options that fill the fields of its request.

@@ -1,5 +1,7 @@
 //! The architectures: which keys they read, with which defaults, and what they are built of.
 
+use serde_json::Value;
+
 use super::fields::Fields;
 use super::{MODEL_TYPES, rotary};
 use crate::error::{Invalid, in_range};
@@ -82,8 +84,40 @@ pub(super) fn read(model_type: &str, fields: &mut Fields) -> Result<Architecture
         "" => Err(Invalid::field("model_type", "is required")),
         other => Err(Invalid::field(
             "model_type",
-            format!("is {other:?}, supported are {}", MODEL_TYPES.join(", ")),
+            format!(
+                "{other:?} is not supported{}. Supported are {}.",
+                missing(other, fields),
+                MODEL_TYPES.join(", ")
+            ),
         )),
+    }
+}
+
+/// Returns the capability that a model of another type needs, where its keys or its name reveal it.
+fn missing(model_type: &str, fields: &Fields) -> &'static str {
+    const EXPERTS: [&str; 4] =
+        ["num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size"];
+    if fields.peek("text_config").is_some() {
+        return ": planning of multimodal models, whose language model is in `text_config`, is missing";
+    }
+    if model_type.contains("moe") || EXPERTS.iter().any(|key| fields.peek(key).is_some()) {
+        return ": planning of mixtures of experts is missing";
+    }
+    ""
+}
+
+/// Notes that a file of a decoder is for another head than the language-model head that is planned.
+pub(super) fn remark_on_head(model_type: &str, fields: &mut Fields) {
+    const HEADS: [&str; 4] =
+        ["ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice"];
+    let classes = fields.peek("architectures").and_then(Value::as_array);
+    let other = classes
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .find(|class| model_type != "bert" && HEADS.iter().any(|head| class.ends_with(head)));
+    if let Some(class) = other.map(str::to_owned) {
+        fields.remark(format!("{class} has a head of its own; the plan is for the language-model head"));
     }
 }
 

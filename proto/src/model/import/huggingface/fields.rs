@@ -2,19 +2,67 @@
 
 use serde_json::{Map, Value};
 
-use super::keys;
+use super::keys::{self, Treatment};
 use crate::error::{Invalid, in_range};
 use crate::model::layer::MAX_EXTENT;
 
-/// What has not been read yet.
+/// What has not been read yet, and what a note has to say about the rest.
 #[derive(Debug)]
 pub(super) struct Fields {
     left: Map<String, Value>,
+    unread: Unread,
+    /// Whether keys of unknown meaning are ignored.
+    ignore_unknown: bool,
+}
+
+/// Keys that change nothing that is planned, by their paths, and remarks on others.
+#[derive(Debug, Default)]
+pub(super) struct Unread {
+    /// Keys that change neither arithmetic nor memory.
+    neutral: Vec<String>,
+    /// Keys of unknown meaning that the caller wants to be ignored.
+    unknown: Vec<String>,
+    /// Notes on what is read but not planned as the file has it.
+    remarks: Vec<String>,
+}
+
+/// Most keys that a note names, so that a file full of them does not fill a terminal.
+const MAX_NAMED: usize = 32;
+
+impl Unread {
+    /// Returns the notes for people: at most one per kind.
+    pub(super) fn notes(self) -> Vec<String> {
+        let named = |keys: &[String]| {
+            let names = keys.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            match keys.len().checked_sub(MAX_NAMED) {
+                None | Some(0) => names,
+                Some(more) => format!("{names} and {more} more"),
+            }
+        };
+        let mut notes = self.remarks;
+        if !self.neutral.is_empty() {
+            notes.push(format!(
+                "keys that change neither arithmetic nor memory are not read: {}",
+                named(&self.neutral)
+            ));
+        }
+        if !self.unknown.is_empty() {
+            notes.push(format!("unknown keys are ignored as requested: {}", named(&self.unknown)));
+        }
+        notes
+    }
+
+    fn absorb(&mut self, key: &str, inner: Self) {
+        let below = |name: String| format!("{key}.{name}");
+        self.neutral.extend(inner.neutral.into_iter().map(below));
+        self.unknown.extend(inner.unknown.into_iter().map(below));
+        self.remarks.extend(inner.remarks);
+    }
 }
 
 impl Fields {
-    pub(super) fn new(fields: Map<String, Value>) -> Self {
-        Self { left: fields }
+    pub(super) fn new(fields: Map<String, Value>, ignore_unknown: bool) -> Self {
+        Self { left: fields, unread: Unread::default(), ignore_unknown }
     }
 
     /// A value that is there and not null. Names after the first are aliases, which must agree with it.
@@ -97,32 +145,83 @@ impl Fields {
 
     pub(super) fn object(&mut self, name: &str) -> Result<Option<Fields>, Invalid> {
         match self.take(&[name])? {
-            Some((_, Value::Object(fields))) => Ok(Some(Fields::new(fields))),
+            Some((_, Value::Object(fields))) => Ok(Some(Self::new(fields, self.ignore_unknown))),
             Some((name, value)) => Err(Invalid::field(name, format!("is {value}, must be an object"))),
             None => Ok(None),
         }
     }
 
-    /// Refuses what has not been read and could change what is computed.
-    ///
-    /// # Errors
-    /// One violation for each such key.
-    pub(super) fn finish(self) -> Result<(), Invalid> {
-        let violations = self.left.iter().filter_map(|(key, value)| {
-            keys::objection(key, value).map(|objection| Invalid::field(key, objection))
-        });
-        let all = violations.reduce(|mut all, next| {
-            all.merge(next);
-            all
-        });
-        all.map_or(Ok(()), Err)
+    /// Adds a note.
+    pub(super) fn remark(&mut self, note: String) {
+        self.unread.remarks.push(note);
     }
 
-    /// As [`Self::finish`], but nothing may be left at all.
-    pub(super) fn finish_strictly(self, known: &str) -> Result<(), Invalid> {
-        match self.left.keys().next() {
-            Some(key) => Err(Invalid::field(key, format!("is not known here: only {known} are"))),
-            None => Ok(()),
+    /// Returns whether no key is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// A value without reading it.
+    pub(super) fn peek(&self, name: &str) -> Option<&Value> {
+        self.left.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Takes a value of any kind that changes neither arithmetic nor memory.
+    pub(super) fn neutral(&mut self, name: &str) {
+        if self.left.remove(name).is_some_and(|value| !value.is_null()) {
+            self.unread.neutral.push(name.to_owned());
         }
+    }
+
+    /// Ends the reading of an object below `key`, of whose other keys nothing is known.
+    ///
+    /// # Errors
+    /// Names the first key that has not been read, unless unknown keys are ignored.
+    pub(super) fn finish_inner(&mut self, key: &str, mut inner: Self, known: &str) -> Result<(), Invalid> {
+        let unknown = std::mem::take(&mut inner.left).into_iter().filter(|(_, value)| !value.is_null());
+        for (name, _) in unknown {
+            if !self.ignore_unknown {
+                let why = format!(
+                    "is not known here and may change the arithmetic; known are {known}. Remove it, or set \
+                     `ignore_unknown_keys` to plan without it."
+                );
+                return Err(Invalid::field(name, why));
+            }
+            inner.unread.unknown.push(name);
+        }
+        self.unread.absorb(key, inner.unread);
+        Ok(())
+    }
+
+    /// Refuses what has not been read and could change what is computed, and returns what a note has to name.
+    ///
+    /// # Errors
+    /// One violation for each such key; unknown keys are none where they are ignored.
+    pub(super) fn finish(self) -> Result<Unread, Invalid> {
+        let Self { left, mut unread, ignore_unknown } = self;
+        let mut violations: Option<Invalid> = None;
+        for (key, value) in left {
+            let refusal = match keys::treatment(&key, &value) {
+                Treatment::Silent => continue,
+                Treatment::Noted => {
+                    unread.neutral.push(key);
+                    continue;
+                }
+                Treatment::Unknown if ignore_unknown => {
+                    unread.unknown.push(key);
+                    continue;
+                }
+                Treatment::Refused(why) => why,
+                Treatment::Unknown => "is not known and may change the arithmetic. Remove it, or set \
+                                       `ignore_unknown_keys` to plan without it."
+                    .to_owned(),
+            };
+            let next = Invalid::field(key, refusal);
+            match &mut violations {
+                None => violations = Some(next),
+                Some(all) => all.merge(next),
+            }
+        }
+        violations.map_or(Ok(unread), Err)
     }
 }

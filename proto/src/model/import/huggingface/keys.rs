@@ -1,5 +1,8 @@
 //! Keys that no architecture reads: which do not matter, which matter unless they have a certain value,
 //! and which cannot be computed.
+//!
+//! The lists contain every key that versions 4.40 to 5 of Transformers write for the supported families, and keys
+//! that training tools add.
 
 use serde_json::{Value, json};
 
@@ -55,8 +58,53 @@ const IGNORED: [&str; 47] = [
     "use_cache",
 ];
 
+/// Keys that change neither arithmetic nor memory, but are not a matter of course: options of generation, marks of
+/// tools, and keys that Transformers reads for other families alone. A note names them.
+const NOTED: [&str; 37] = [
+    "attention_bias",
+    "cross_attention_hidden_size",
+    "diversity_penalty",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "exponential_decay_length_penalty",
+    "flash_attn",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "is_llama_config",
+    "layer_types",
+    "length_penalty",
+    "max_window_layers",
+    "min_length",
+    "mlp_bias",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_labels",
+    "num_return_sequences",
+    "output_scores",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "return_dict_in_generate",
+    "rope_interleaved",
+    "sliding_window",
+    "suppress_tokens",
+    "temperature",
+    "tf_legacy_loss",
+    "top_k",
+    "top_p",
+    "typical_p",
+    "use_bfloat16",
+    "use_flash_attention",
+    "use_flash_attention_2",
+    "use_flash_attn",
+    "use_sliding_window",
+];
+
+/// Beginnings of keys that are noted likewise: private attributes of Transformers, and marks of tools.
+const NOTED_BEGINNINGS: [&str; 2] = ["_", "unsloth_"];
+
 /// What a key stands for that cannot be computed, unless it is null, 0, false or empty.
-const REFUSED: [(&str, &str); 23] = [
+const REFUSED: [(&str, &str); 22] = [
     ("add_cross_attention", "cross-attention"),
     ("chunk_size_feed_forward", "a feed-forward layer in chunks"),
     ("decoder_sparse_step", "a mixture of experts"),
@@ -74,7 +122,6 @@ const REFUSED: [(&str, &str); 23] = [
     ("q_lora_rank", "multi-head latent attention"),
     ("qk_nope_head_dim", "multi-head latent attention"),
     ("qk_rope_head_dim", "multi-head latent attention"),
-    ("quantization_config", "quantised weights"),
     ("reorder_and_upcast_attn", "attention in another number format"),
     ("scale_attn_by_inverse_layer_idx", "attention scaled by the layer's index"),
     ("tie_encoder_decoder", "an encoder-decoder model"),
@@ -82,25 +129,42 @@ const REFUSED: [(&str, &str); 23] = [
     ("v_head_dim", "multi-head latent attention"),
 ];
 
-/// Why a model with this key cannot be built; nothing where the key does not matter.
-pub(super) fn objection(key: &str, value: &Value) -> Option<String> {
+/// What becomes of a key that no architecture reads.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Treatment {
+    /// It is a matter of course and does not matter.
+    Silent,
+    /// It does not matter, and a note names it.
+    Noted,
+    /// It stands for something that cannot be computed.
+    Refused(String),
+    /// It may matter or not.
+    Unknown,
+}
+
+/// Returns what becomes of a key that no architecture has read.
+pub(super) fn treatment(key: &str, value: &Value) -> Treatment {
     if IGNORED.contains(&key) || value.is_null() {
-        return None;
+        return Treatment::Silent;
+    }
+    if NOTED.contains(&key) || NOTED_BEGINNINGS.iter().any(|begin| key.starts_with(begin)) {
+        return Treatment::Noted;
     }
     if let Some((_, feature)) = REFUSED.iter().find(|(refused, _)| *refused == key) {
-        let text = || format!("is {}, but {feature} is not supported", short(value));
-        return (!is_neutral(value)).then(text);
+        return match is_neutral(value) {
+            true => Treatment::Silent,
+            false => Treatment::Refused(format!("is {}, but {feature} is not supported", short(value))),
+        };
     }
     let only = match key {
         "scale_attn_weights" => json!(true),
         "position_embedding_type" => json!("absolute"),
-        _ => {
-            return Some(
-                "is not known, and it may change what is computed: remove it if it does not".to_owned(),
-            );
-        }
+        _ => return Treatment::Unknown,
     };
-    (*value != only).then(|| format!("is {}, only {only} is supported", short(value)))
+    match *value == only {
+        true => Treatment::Silent,
+        false => Treatment::Refused(format!("is {}, only {only} is supported", short(value))),
+    }
 }
 
 /// Null, 0, false and empty turn nothing on.

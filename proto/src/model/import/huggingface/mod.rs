@@ -2,9 +2,9 @@
 //!
 //! Such a file leaves out what equals its class's default, so the defaults belong to the `model_type`. It
 //! also holds much that does not change what is computed, and may hold something that does and that
-//! Loadmaster cannot compute: the first is ignored key by key (`keys`), the second refused by its key, and
-//! so is what nobody knows. In between are keys that change values and neither memory nor time (`rotary`): they are
-//! left out, and the model says so.
+//! Loadmaster cannot compute: the first is ignored key by key (`keys`), the second refused by its key. Unknown keys are
+//! refused unless the caller wants them to be ignored. Keys that change values and neither memory nor time (`rotary`),
+//! and the quantization of a checkpoint (`quantization`), are left out, and the model's notes name them.
 //!
 //! The sequence length is the caller's; without one it is the longest that the configuration allows, but
 //! at most [`DEFAULT_MAX_SEQUENCE_LENGTH`]: many models allow far more than they are trained with.
@@ -15,6 +15,8 @@
 mod architectures;
 mod fields;
 mod keys;
+mod literals;
+mod quantization;
 mod rotary;
 
 #[cfg(test)]
@@ -23,7 +25,8 @@ mod tests;
 use serde_json::Value;
 
 use self::architectures::Architecture;
-use self::fields::Fields;
+use self::fields::{Fields, Unread};
+use super::HuggingFaceConfig;
 use crate::error::{Invalid, in_range};
 use crate::model::Model;
 use crate::wire::reading::{self, Wanted, always, meter::Limits};
@@ -34,22 +37,18 @@ pub const MODEL_TYPES: [&str; 6] = ["gpt2", "bert", "llama", "mistral", "qwen2",
 /// Tokens per sample where neither caller nor configuration asks for fewer.
 pub const DEFAULT_MAX_SEQUENCE_LENGTH: i64 = 4096;
 
+/// Returns whether a text is such a file: an object with a `model_type`.
+pub(super) fn is_config(text: &str) -> bool {
+    let value = serde_json::from_str::<Value>(&literals::quoted(text));
+    value.is_ok_and(|value| value.get("model_type").is_some())
+}
+
 /// # Errors
 /// Names the key, below `config`, or `sequence_length`.
-pub(super) fn model(
-    config: &str,
-    sequence_length: Option<i64>,
-    wanted: Wanted<'_>,
-) -> Result<Model, Invalid> {
-    let config = reading::json(config, &Limits::BUILT, wanted).map_err(|invalid| invalid.under("config"))?;
-    let Value::Object(config) = config else {
-        return Err(Invalid::field("config", "must be a JSON object"));
-    };
-    let fields = Fields::new(config);
-    let (model_type, architecture) = read(fields).map_err(|invalid| invalid.under("config"))?;
-
+pub(super) fn model(source: &HuggingFaceConfig, wanted: Wanted<'_>) -> Result<Model, Invalid> {
+    let (model_type, architecture, _) = read(source, wanted)?;
     let longest = architecture.longest;
-    let sequence_length = match sequence_length {
+    let sequence_length = match source.sequence_length {
         Some(length) if length > longest => {
             return Err(Invalid::field(
                 "sequence_length",
@@ -63,15 +62,24 @@ pub(super) fn model(
     architecture.model(&model_type, sequence_length)
 }
 
-/// What a configuration says and the model leaves out, because it changes neither memory nor time.
-pub(super) fn notes(config: &str) -> Vec<String> {
-    let config = reading::json(config, &Limits::BUILT, &always).unwrap_or_default();
-    rotary::notes(&config)
+/// Returns what a configuration contains and the model leaves out; nothing for one that is refused.
+pub(super) fn notes(source: &HuggingFaceConfig) -> Vec<String> {
+    read(source, &always).map(|(_, _, unread)| unread.notes()).unwrap_or_default()
 }
 
-fn read(mut fields: Fields) -> Result<(String, Architecture), Invalid> {
+fn read(source: &HuggingFaceConfig, wanted: Wanted<'_>) -> Result<(String, Architecture, Unread), Invalid> {
+    let text = literals::quoted(&source.config);
+    let config = reading::json(&text, &Limits::BUILT, wanted).map_err(|invalid| invalid.under("config"))?;
+    let Value::Object(config) = config else {
+        return Err(Invalid::field("config", "must be a JSON object"));
+    };
+    read_fields(Fields::new(config, source.ignore_unknown_keys)).map_err(|invalid| invalid.under("config"))
+}
+
+fn read_fields(mut fields: Fields) -> Result<(String, Architecture, Unread), Invalid> {
     let model_type = fields.text("model_type", "")?;
     let architecture = architectures::read(&model_type, &mut fields)?;
-    fields.finish()?;
-    Ok((model_type, architecture))
+    quantization::read(&mut fields)?;
+    architectures::remark_on_head(&model_type, &mut fields);
+    Ok((model_type, architecture, fields.finish()?))
 }

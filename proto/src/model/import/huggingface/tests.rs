@@ -4,7 +4,15 @@ use super::*;
 use crate::model::layer::LayerKind;
 
 fn model(config: &str, sequence_length: Option<i64>) -> Result<Model, Invalid> {
-    super::model(config, sequence_length, &always)
+    super::model(&source(config, sequence_length), &always)
+}
+
+fn source(config: &str, sequence_length: Option<i64>) -> HuggingFaceConfig {
+    HuggingFaceConfig { config: config.to_owned(), sequence_length, ignore_unknown_keys: false }
+}
+
+fn notes(config: &str) -> Vec<String> {
+    super::notes(&source(config, None))
 }
 
 const GPT2: &str = r#"{
@@ -182,7 +190,7 @@ fn rotary_bases_are_read_in_every_version() {
 }
 
 /// Scaling that changes angles alone is left out, and told: the model is the one without it, to the byte, at any
-/// length. What would change more, and keys that a type does not have, are refused by their keys.
+/// length. What would change more, and unknown keys, are refused by their keys.
 #[test]
 fn scaling_of_angles_is_left_out_and_told() {
     let scalings = [
@@ -193,6 +201,8 @@ fn scaling_of_angles_is_left_out_and_told() {
         serde_json::json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096,
                            "attention_factor": null, "beta_fast": 32, "beta_slow": 1, "truncate": false}),
         serde_json::json!({"type": "longrope", "short_factor": [1.0, 1.1], "long_factor": [2, 3.5]}),
+        serde_json::json!({"type": "su", "short_factor": [1.0, 1.1], "long_factor": [2, 3.5]}),
+        serde_json::json!({"type": "mrope", "mrope_section": [16, 24, 24]}),
     ];
     for scaling in scalings {
         let both =
@@ -206,11 +216,13 @@ fn scaling_of_angles_is_left_out_and_told() {
         let version5 = with(LLAMA3, serde_json::json!({"rope_scaling": null, "rope_parameters": scaling}));
         assert_eq!((imported(&version5), self::notes(&version5)), (imported(LLAMA3), notes));
     }
-    assert!(notes(LLAMA3).is_empty() && notes(r#"{"rope_scaling": {"rope_type": "default"}}"#).is_empty());
+    assert!(
+        notes(LLAMA3).is_empty()
+            && notes(r#"{"model_type": "llama", "rope_scaling": {"rope_type": "default"}}"#).is_empty()
+    );
     for (scaling, key) in [
-        (serde_json::json!({"rope_type": "mrope", "mrope_section": [16, 24, 24]}), "rope_type"),
-        (serde_json::json!({"type": "su", "factor": 2.0}), "type"),
-        (serde_json::json!({"type": "linear", "factor": 2.0, "beta_fast": 32}), "beta_fast"),
+        (serde_json::json!({"rope_type": "spiral", "factor": 2.0}), "rope_type"),
+        (serde_json::json!({"type": "linear", "factor": 2.0, "brand_new": 32}), "brand_new"),
         (serde_json::json!({"type": "linear", "factor": "two"}), "factor"),
         (serde_json::json!({"type": "longrope", "short_factor": 1.0}), "short_factor"),
         (serde_json::json!({"rope_type": "llama3", "partial_rotary_factor": 0.5}), "partial_rotary_factor"),
@@ -225,7 +237,8 @@ fn what_is_not_supported_is_named_by_its_key() {
     for (config, key, value) in [
         (LLAMA2, "num_local_experts", serde_json::json!(8)),
         (LLAMA2, "kv_lora_rank", serde_json::json!(512)),
-        (LLAMA2, "quantization_config", serde_json::json!({"bits": 4})),
+        (LLAMA2, "quantization_config", serde_json::json!({"load_in_4bit": true})),
+        (LLAMA2, "quantization_config", serde_json::json!("fp8")),
         (LLAMA2, "brand_new_attention", serde_json::json!("on")),
         (LLAMA2, "hidden_act", serde_json::json!("tanh")),
         (LLAMA2, "hidden_size", serde_json::json!("big")),
@@ -249,4 +262,96 @@ fn what_is_not_supported_is_named_by_its_key() {
     assert_eq!(refused("{", None).0, "config");
     assert_eq!(refused("[]", None).0, "config");
     assert_eq!(refused("{}", None).0, "config.model_type");
+}
+
+/// Keys of rotary scaling that another type has, or that vision models read, change angles at most.
+#[test]
+fn keys_of_rotary_scaling_that_transformers_does_not_read_are_noted() {
+    for scaling in [
+        serde_json::json!({"rope_type": "yarn", "factor": 4.0, "attn_factor": 0.878}),
+        serde_json::json!({"type": "dynamic", "factor": 4.0, "alpha": 1000.0}),
+        serde_json::json!({"type": "linear", "factor": 2.0, "beta_fast": 32}),
+        serde_json::json!({"rope_type": "default", "mrope_section": [16, 24, 24]}),
+    ] {
+        let unread = ["attn_factor", "alpha", "beta_fast", "mrope_section"];
+        let key = unread.into_iter().find(|key| scaling.get(key).is_some()).unwrap();
+        let config = with(LLAMA3, serde_json::json!({"rope_scaling": scaling}));
+        assert_eq!(imported(&config), imported(LLAMA3));
+        let notes = notes(&config);
+        assert!(notes.last().unwrap().ends_with(&format!("rope_scaling.{key}")), "{notes:?}");
+    }
+}
+
+/// `fixtures/written.json` has, per family, all keys with their defaults that `to_json_string` of versions 4.40.2, 4.44.2,
+/// 4.46.3, 4.48.3, 4.51.3, 4.53.3, 4.55.4, 4.57.6, 5.0.0, 5.6.2, 5.12.1 and 5.24.0 of Transformers wrote.
+#[test]
+fn every_key_that_transformers_writes_is_accepted() {
+    let written: serde_json::Map<String, Value> =
+        serde_json::from_str(include_str!("fixtures/written.json")).unwrap();
+    assert_eq!(written.len(), MODEL_TYPES.len());
+    for (family, keys) in &written {
+        let only_type = serde_json::json!({"model_type": family});
+        let heads = keys.get("num_key_value_heads").cloned();
+        let bare = match heads {
+            // Versions differ in this default alone.
+            Some(heads) => with(&only_type.to_string(), serde_json::json!({"num_key_value_heads": heads})),
+            None => only_type.to_string(),
+        };
+        assert_eq!(imported(&Value::from(keys.clone()).to_string()), imported(&bare), "{family}");
+    }
+}
+
+#[test]
+fn unknown_keys_are_refused_or_noted_as_the_caller_wants() {
+    let config = with(
+        LLAMA3,
+        serde_json::json!({
+            "brand_new": 1, "rope_scaling": {"type": "linear", "factor": 2.0, "brand_new": 1}
+        }),
+    );
+    let mut ignoring = source(&config, None);
+    ignoring.ignore_unknown_keys = true;
+    assert_eq!(super::model(&ignoring, &always).unwrap(), imported(LLAMA3));
+    let last = super::notes(&ignoring).pop().unwrap();
+    assert!(last.contains("rope_scaling.brand_new") && last.contains(", brand_new"), "{last}");
+    let (field, why) = refused(&config, None);
+    assert!(field == "config.rope_scaling.brand_new" && why.contains("`ignore_unknown_keys`"), "{why}");
+    // Known keys that change the arithmetic are refused all the same.
+    ignoring.config = with(LLAMA3, serde_json::json!({"num_local_experts": 8}));
+    assert!(super::model(&ignoring, &always).is_err());
+}
+
+#[test]
+fn a_quantized_checkpoint_is_planned_unquantized() {
+    for method in ["fp8", "compressed-tensors", "modelopt", "gptq", "awq"] {
+        let quantized = serde_json::json!({"quantization_config": {"quant_method": method, "bits": 4}});
+        let config = with(LLAMA3, quantized);
+        assert_eq!(imported(&config), imported(LLAMA3));
+        assert!(notes(&config)[0].contains(method), "{:?}", notes(&config));
+    }
+    let (_, why) =
+        refused(&with(LLAMA3, serde_json::json!({"quantization_config": {"load_in_4bit": true}})), None);
+    assert!(why.contains("LoRA"), "{why}");
+}
+
+#[test]
+fn literals_of_python_are_read() {
+    let config = LLAMA2.replacen('{', "{\"time_step_limit\": [0.0, Infinity], ", 1);
+    assert_eq!(refused(&config, None).0, "config.time_step_limit");
+    let config = LLAMA2.replacen("1e-05", "NaN", 1);
+    let (field, why) = refused(&config, None);
+    assert!(field == "config.rms_norm_eps" && why.contains("NaN"), "{field}: {why}");
+}
+
+#[test]
+fn what_another_type_of_model_lacks_is_named() {
+    for (keys, capability) in [
+        (serde_json::json!({"model_type": "qwen3_moe", "num_experts": 8}), "mixtures of experts"),
+        (serde_json::json!({"model_type": "mixtral", "num_local_experts": 8}), "mixtures of experts"),
+        (serde_json::json!({"model_type": "qwen3_vl", "text_config": {}}), "multimodal"),
+        (serde_json::json!({"model_type": "mamba"}), "\"mamba\" is not supported. Supported"),
+    ] {
+        let (field, why) = refused(&keys.to_string(), None);
+        assert!(field == "config.model_type" && why.contains(capability), "{why}");
+    }
 }

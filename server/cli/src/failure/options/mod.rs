@@ -2,6 +2,8 @@
 
 mod tables;
 
+use std::path::Path;
+
 use loadmaster_show::choice::word_of;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
@@ -20,8 +22,19 @@ pub(crate) use tables::{
 /// is told.
 pub(crate) type OptionTable = &'static [&'static [(&'static str, &'static str)]];
 
-/// The same status with options in place of fields.
-pub(crate) fn in_options(status: &Status, table: OptionTable) -> Status {
+/// Positional argument that names the file which a request carries.
+const DOCUMENT: &str = "PATH";
+
+/// The same status with options in place of fields, and with the file in place of its argument's name.
+pub(crate) fn in_options(status: &Status, table: OptionTable, document: Option<&Path>) -> Status {
+    let document = document.map(|path| match path.to_str() {
+        Some("-") => "standard input".to_owned(),
+        _ => path.display().to_string(),
+    });
+    let named = |place: String| match (place.strip_prefix(DOCUMENT), &document) {
+        (Some(below), Some(file)) if below.is_empty() || below.starts_with(':') => format!("{file}{below}"),
+        _ => place,
+    };
     let mut details: ErrorDetails = status.get_error_details();
     let violations: Vec<(String, String)> = details
         .bad_request()
@@ -35,7 +48,7 @@ pub(crate) fn in_options(status: &Status, table: OptionTable) -> Status {
             // Of a filter it tells what was typed, and fields of rows.
             let is_typed = matches!(field.as_str(), "filter" | "order_by");
             let description = if is_typed { description.clone() } else { words(description, table) };
-            (place(field, table).unwrap_or_else(|| field.clone()), description)
+            (place(field, table).map(&named).unwrap_or_else(|| field.clone()), description)
         })
         .collect();
     // A planner makes its message of the violations.

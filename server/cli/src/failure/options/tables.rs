@@ -28,6 +28,7 @@ const MODEL: Part = &[
     ("source.zoo.*.latent_size", "--latent-size"),
     ("source.zoo.*.bottom_size", "--bottom-size"),
     ("source.hugging_face.sequence_length", "--sequence-length"),
+    ("source.hugging_face.ignore_unknown_keys", "--ignore-unknown-keys"),
 ];
 
 const MODEL_FILE: Part = &[
@@ -307,6 +308,7 @@ pub(crate) const MODEL_IMPORT: OptionTable = &[
         ("source.hugging_face", "PATH:"),
         ("source.hugging_face.config", "PATH:"),
         ("source.hugging_face.sequence_length", "--sequence-length"),
+        ("source.hugging_face.ignore_unknown_keys", "--ignore-unknown-keys"),
         ("source.layer_list", "PATH:"),
         ("source.layer_list.document", "PATH:"),
     ],

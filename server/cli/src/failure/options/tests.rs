@@ -14,7 +14,7 @@ fn filters_are_told_as_they_were_typed() {
     let why = "at character 1: \"page_size\" is no field (fields: device_kind), SCHEDULE_ONE_F_ONE_B is none";
     details.add_bad_request_violation("filter", why);
     let status = Status::with_error_details(Code::InvalidArgument, format!("filter: {why}"), details);
-    assert_eq!(in_options(&status, PLAN_ERRORS).message(), format!("--filter: {why}"));
+    assert_eq!(in_options(&status, PLAN_ERRORS, None).message(), format!("--filter: {why}"));
 }
 
 /// Commands, their requests, and what these hold that the command line does not fill.
@@ -194,13 +194,21 @@ fn errors_name_options_in_all_their_parts() {
     details.add_bad_request_violation("source.zoo.gpt2.heads", "is 5, must divide hidden_size (32)");
     let message = "source.zoo.gpt2.heads: is 5, must divide hidden_size (32)";
     let status = Status::with_error_details(Code::InvalidArgument, message, details);
-    let told = in_options(&status, PROFILE_RUN);
+    let told = in_options(&status, PROFILE_RUN, None);
     assert_eq!(told.message(), "--heads: is 5, must divide --hidden-size (32)");
     let violation = &told.get_details_bad_request().unwrap().field_violations[0];
     assert_eq!(violation.field, "--heads");
     assert_eq!(told.get_details_error_info().unwrap().reason, "INVALID_FIELD");
 
-    let words = |text| in_options(&Status::failed_precondition(text), PROFILE_RUN).message().to_owned();
+    // A document is named by its file.
+    let details = ErrorDetails::with_bad_request_violation("source.hugging_face.config.hidden_size", "is 0");
+    let status = Status::with_error_details(Code::InvalidArgument, "is 0", details);
+    let of_file = |path| in_options(&status, MODEL_IMPORT, path).message().to_owned();
+    assert_eq!(of_file(Some(Path::new("a/config.json"))), "a/config.json: hidden_size: is 0");
+    assert_eq!(of_file(Some(Path::new("-"))), "standard input: hidden_size: is 0");
+    assert_eq!(of_file(None), "PATH: hidden_size: is 0");
+
+    let words = |text| in_options(&Status::failed_precondition(text), PROFILE_RUN, None).message().to_owned();
     assert_eq!(
         words("start loadmaster-worker, or name device_kind."),
         "start loadmaster-worker, or name --device-kind."
@@ -217,5 +225,5 @@ fn errors_name_options_in_all_their_parts() {
     // A message that is its only violation without the field.
     let details = ErrorDetails::with_bad_request_violation("degrees", "4 does not divide 6");
     let status = Status::with_error_details(Code::InvalidArgument, "4 does not divide 6", details);
-    assert_eq!(in_options(&status, PROFILE_RUN).message(), "--degrees: 4 does not divide 6");
+    assert_eq!(in_options(&status, PROFILE_RUN, None).message(), "--degrees: 4 does not divide 6");
 }

@@ -32,6 +32,9 @@ pub(crate) struct ModelArgs {
     /// What the file is [default: hf where it has a model_type, else layers].
     #[arg(long, value_enum, value_name = "FORMAT", requires = "model_file")]
     model_format: Option<ModelFormat>,
+    /// Plan without the keys of a config.json whose meaning is unknown; notes name them [default: refuse them].
+    #[arg(long, requires = "model_file")]
+    ignore_unknown_keys: bool,
 
     #[command(flatten)]
     zoo: ZooOptions,
@@ -46,7 +49,8 @@ impl ModelArgs {
             (None, Some(path)) => {
                 let sequence_length = options.sequence_length.take();
                 options.all_are_taken("--model-file")?;
-                return source::read(path, self.model_format, sequence_length).map(Subject::Source);
+                return source::read(path, self.model_format, sequence_length, self.ignore_unknown_keys)
+                    .map(Subject::Source);
             }
             (None, None) => return Err(Failure::Usage("name a --model or a --model-file".to_owned())),
         };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::ValueEnum;
-use loadmaster_proto::model::import::MAX_DOCUMENT_BYTES;
+use loadmaster_proto::model::import::{HuggingFaceConfig, MAX_DOCUMENT_BYTES};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_source::Source;
 
@@ -24,23 +24,31 @@ pub(crate) fn read(
     path: &Path,
     format: Option<ModelFormat>,
     sequence_length: Option<i32>,
+    ignore_unknown_keys: bool,
 ) -> Result<v1::ModelSource, Failure> {
-    source(file::read("model file", path, MAX_DOCUMENT_BYTES)?, format, sequence_length)
+    let text = file::read("model file", path, MAX_DOCUMENT_BYTES)?;
+    source(text, format, sequence_length, ignore_unknown_keys)
 }
 
 fn source(
     text: String,
     format: Option<ModelFormat>,
     sequence_length: Option<i32>,
+    ignore_unknown_keys: bool,
 ) -> Result<v1::ModelSource, Failure> {
     let source = match format.unwrap_or_else(|| format_of(&text)) {
         ModelFormat::Hf => {
             let sequence_length = sequence_length.unwrap_or_default();
-            Source::HuggingFace(v1::HuggingFaceConfig { config: text, sequence_length })
+            Source::HuggingFace(v1::HuggingFaceConfig { config: text, sequence_length, ignore_unknown_keys })
         }
         ModelFormat::Layers if sequence_length.is_some() => {
             return Err(Failure::Usage(
                 "a list of layers does not take --sequence-length: its input says it".to_owned(),
+            ));
+        }
+        ModelFormat::Layers if ignore_unknown_keys => {
+            return Err(Failure::Usage(
+                "a list of layers does not take --ignore-unknown-keys: its keys are all known".to_owned(),
             ));
         }
         ModelFormat::Layers => Source::LayerList(v1::LayerList { document: text }),
@@ -50,10 +58,7 @@ fn source(
 
 /// Configurations say their `model_type`, lists of layers have none.
 fn format_of(text: &str) -> ModelFormat {
-    match serde_json::from_str::<serde_json::Value>(text) {
-        Ok(value) if value.get("model_type").is_some() => ModelFormat::Hf,
-        _ => ModelFormat::Layers,
-    }
+    if HuggingFaceConfig::describes(text) { ModelFormat::Hf } else { ModelFormat::Layers }
 }
 
 #[cfg(test)]
@@ -62,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_format_is_recognised_unless_it_is_given() {
-        let format = |text: &str, format| match source(text.to_owned(), format, None).unwrap().source {
+        let format = |text: &str, format| match source(text.to_owned(), format, None, false).unwrap().source {
             Some(Source::HuggingFace(_)) => "hf",
             Some(Source::LayerList(_)) => "layers",
             _ => "",
@@ -70,18 +75,21 @@ mod tests {
         assert_eq!(format(r#"{"model_type": "gpt2"}"#, None), "hf");
         assert_eq!(format(r#"{"family": "mine", "layers": []}"#, None), "layers");
         assert_eq!(format("family: mine\nlayers: []\n", None), "layers");
+        assert_eq!(format(r#"{"model_type": "gpt2", "limit": [0.0, Infinity]}"#, None), "hf");
         assert_eq!(format(r#"{"n_embd": 768}"#, Some(ModelFormat::Hf)), "hf");
     }
 
     #[test]
     fn a_list_of_layers_has_its_own_sequence_length() {
-        let refused = source("layers: []".to_owned(), None, Some(8));
+        let refused = source("layers: []".to_owned(), None, Some(8), false);
         assert!(matches!(refused, Err(Failure::Usage(why)) if why.contains("--sequence-length")));
+        let refused = source("layers: []".to_owned(), None, None, true);
+        assert!(matches!(refused, Err(Failure::Usage(why)) if why.contains("--ignore-unknown-keys")));
     }
 
     #[test]
     fn a_file_that_is_not_there_is_named() {
-        let missing = read(Path::new("/does/not/exist.json"), None, None);
+        let missing = read(Path::new("/does/not/exist.json"), None, None, false);
         assert!(matches!(missing, Err(Failure::Usage(why)) if why.contains("/does/not/exist.json")));
     }
 }

@@ -151,6 +151,14 @@ impl ClusterVerb {
             Self::Show { .. } => options::NAME,
         }
     }
+
+    /// The file that its request carries.
+    pub(crate) fn document(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::Import(import) => Some(&import.file),
+            _ => None,
+        }
+    }
 }
 
 pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Failure> {

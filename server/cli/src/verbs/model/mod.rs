@@ -3,7 +3,7 @@
 mod chunks;
 mod layers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use loadmaster_proto::wire::v1;
@@ -70,6 +70,10 @@ pub(crate) struct ImportModel {
     #[arg(long, value_name = "N", value_parser = parse::positive())]
     sequence_length: Option<i32>,
 
+    /// hf: plan without keys whose meaning is unknown; notes name them [default: refuse them].
+    #[arg(long)]
+    ignore_unknown_keys: bool,
+
     /// Check and show the model without storing it.
     #[arg(long)]
     dry_run: bool,
@@ -102,8 +106,9 @@ pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failur
                 Err(Failure::Usage(format!("{name} is stored already; name a family of the zoo")))
             }
         },
-        ModelVerb::Import(ImportModel { file, format, sequence_length, dry_run }) => {
-            store(context, source::read(&file, format, sequence_length)?, dry_run).await
+        ModelVerb::Import(ImportModel { file, format, sequence_length, ignore_unknown_keys, dry_run }) => {
+            let source = source::read(&file, format, sequence_length, ignore_unknown_keys)?;
+            store(context, source, dry_run).await
         }
         ModelVerb::Chunks(lay_out) => {
             let request = lay_out.request()?;
@@ -148,6 +153,14 @@ impl ModelVerb {
             Self::Create(_) => options::MODEL_CREATE,
             Self::Import(_) => options::MODEL_IMPORT,
             Self::Chunks(_) => options::MODEL_CHUNKS,
+        }
+    }
+
+    /// Returns the file that its request carries.
+    pub(crate) fn document(&self) -> Option<&Path> {
+        match self {
+            Self::Import(import) => Some(&import.file),
+            _ => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Profiles as documents: written to a file or standard output, and stored from a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use loadmaster_proto::wire::v1;
@@ -37,6 +37,12 @@ pub(crate) struct ImportProfile {
     /// Check the document without storing it.
     #[arg(long)]
     dry_run: bool,
+}
+
+impl ImportProfile {
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
 }
 
 /// Prints the document of a profile, or writes it to a file.

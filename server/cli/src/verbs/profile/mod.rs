@@ -130,6 +130,14 @@ impl ProfileVerb {
             Self::Measurements { .. } => options::PROFILE_MEASUREMENTS,
         }
     }
+
+    /// The file that its request carries.
+    pub(crate) fn document(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::Import(import) => Some(import.file()),
+            _ => None,
+        }
+    }
 }
 
 pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Failure> {

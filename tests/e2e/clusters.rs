@@ -261,3 +261,53 @@ async fn a_retried_call_creates_nothing_new() {
     let nothing = client.create_cluster(v1::CreateClusterRequest::default()).await.unwrap_err();
     assert_eq!(nothing.get_details_bad_request().unwrap().field_violations[0].field, "cluster");
 }
+
+/// Slurm's first example without its top switch: 8 nodes in two islands of 4. No plan has stages on both, the answer says so, and what
+/// needs more than one island is refused with its name.
+#[test]
+fn no_plan_spans_switches_without_a_common_switch() {
+    let planner = Planner::start();
+    let topology = file("proto/tests/user_files/21-islands/topology.conf").display().to_string();
+    let kind = ["--devices-per-node", "1", "--device-kind", "cpu", "--memory", "1GiB", "--id", "islands"];
+    let imported = json(&planner, &[&["cluster", "import", &topology][..], &kind].concat());
+    assert!(imported["warnings"][0].as_str().is_some_and(|warning| warning.contains("s4, s5 are islands")));
+
+    let bytes = serde_json::json!([{"micro_batch_size": 1, "tensor_degree": 1, "parameter_bytes": 4 << 20,
+        "activation_bytes": 65_536, "transient_bytes": 65_536, "input_bytes": 4_096, "output_bytes": 4_096}]);
+    let times = serde_json::json!([{"micro_batch_size": 1, "tensor_degree": 1, "forward_seconds": 0.1,
+        "backward_seconds": 0.2, "update_seconds": 0.01}]);
+    let layers: Vec<_> = (0..8).map(|layer| serde_json::json!({"name": format!("layer {layer}")})).collect();
+    let rows = serde_json::json!([{"first_layer": 0, "last_layer": 7, "bytes": bytes, "times": times}]);
+    let table = serde_json::json!({
+        "format": "loadmaster.profile/1",
+        "provenance": {"source": "made up for a test", "tool": "by hand", "device_kind": "cpu", "ledger": "reserved"},
+        "model": {"opaque": {"name": "chain", "layers": layers}},
+        "training": {"precision": "fp32", "optimizer": "adamw", "schedule": "one_f_one_b", "micro_batch_size": 1,
+            "micro_batches": 16, "recompute": "none", "seed": 0},
+        "layer_table": {"times_without_collectives": true, "layers": rows}
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table.json");
+    std::fs::write(&path, table.to_string()).unwrap();
+    let recommend = [
+        "plan",
+        "recommend",
+        "--profile",
+        path.to_str().unwrap(),
+        "--cluster",
+        "islands",
+        "--objective",
+        "min-iteration-time",
+        "--tensor-degrees",
+        "1",
+        "--data-degrees",
+        "1",
+    ];
+    let plan = json(&planner, &recommend);
+    assert_eq!(plan["stages"].as_array().map(Vec::len), Some(4), "{plan}");
+    let told = loadmaster_tests::warnings(&plan);
+    assert!(told.iter().any(|warning| warning.contains("planned on s4, with 4 of 8 devices")), "{told:?}");
+    let refused = cli(&planner, &[&recommend[..], &["--min-stages", "8"]].concat());
+    assert_ne!(refused.code, 0);
+    assert!(refused.stderr.contains("islands s4, s5"), "{}", refused.stderr);
+}

@@ -16,6 +16,7 @@ mod check;
 mod copies;
 pub mod device;
 pub mod import;
+pub mod islands;
 pub mod link;
 mod membership;
 pub mod priors;

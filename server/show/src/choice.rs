@@ -198,7 +198,7 @@ choices! {
         Topograph: "Answer of NVIDIA Topograph's engine `graph`",
         NcclXml: "NCCL's topology: run a job with `NCCL_TOPO_DUMP_FILE=topo.xml`",
         SlurmYaml: "Slurm's topology.yaml",
-        SlurmConf: "Slurm's topology.conf",
+        SlurmConf: "Slurm's topology.conf, or what scontrol show topology prints",
         NvidiaSmi: "Output of `nvidia-smi topo -m`",
     }
     v1::MemoryUnit {

@@ -1,5 +1,7 @@
 //! Slurm's blocks: groups of nodes, and groups of following blocks of the larger sizes.
 
+use std::collections::BTreeSet;
+
 use super::super::{Domain, MAX_TIERS, Tier};
 use crate::error::Invalid;
 
@@ -8,11 +10,14 @@ use crate::error::Invalid;
 pub(super) struct Block {
     /// Its name.
     pub(super) name: String,
-    /// Names of its nodes.
+    /// Names of its nodes; empty for one that keeps the groups aligned.
     pub(super) nodes: Vec<String>,
-    /// Where it is in the file, for errors.
-    pub(super) field: String,
+    /// Its place among all blocks, which decides the groups that it is in.
+    pub(super) place: usize,
 }
+
+/// Level of blocks.
+pub(in crate::cluster) const LEVEL: &str = "block";
 
 /// `4,16`: nodes of a block, then of larger groups.
 ///
@@ -26,7 +31,7 @@ pub(super) fn sizes(text: &str) -> Result<Vec<u32>, String> {
     text.split(',').take(MAX_TIERS + 1).map(number).collect()
 }
 
-/// Tiers and domains of the blocks, in their order.
+/// Tiers and domains of the blocks, in their order. Blocks and groups without nodes are left out.
 ///
 /// # Errors
 /// When a size is not the one before it doubled, perhaps several times, as Slurm wants it.
@@ -51,31 +56,31 @@ pub(super) fn domains(blocks: Vec<Block>, sizes: &[u32]) -> Result<(Vec<Tier>, V
     }
     let key = |index: usize| match joined.get(index) {
         Some(blocks) => format!("block-x{blocks}"),
-        None => "block".to_owned(),
+        None => LEVEL.to_owned(),
     };
     let tier = |level| Tier { level, link: None };
     let levels: Vec<String> = (0..joined.len()).map(key).collect();
-    let tiers = std::iter::once("block".to_owned()).chain(levels.iter().cloned()).map(tier).collect();
-    let group = |index: usize, level: usize| {
+    let tiers = std::iter::once(LEVEL.to_owned()).chain(levels.iter().cloned()).map(tier).collect();
+    let group = |place: usize, level: usize| {
         let size = joined.get(level)?;
-        Some(format!("{}-{}", levels.get(level)?, index / *size as usize))
+        Some(format!("{}-{}", levels.get(level)?, place / *size as usize))
     };
+    let blocks: Vec<Block> = blocks.into_iter().filter(|block| !block.nodes.is_empty()).collect();
     let mut domains = Vec::new();
-    for (level, size) in joined.iter().enumerate() {
-        for index in (0..blocks.len()).step_by(*size as usize) {
-            domains.push(Domain {
-                level: key(level),
-                name: group(index, level).unwrap_or_default(),
-                parent: group(index, level + 1),
-                nodes: Vec::new(),
-            });
-        }
+    for (level, &size) in joined.iter().enumerate() {
+        let groups: BTreeSet<usize> = blocks.iter().map(|block| block.place / size as usize).collect();
+        domains.extend(groups.into_iter().map(|index| index * size as usize).map(|first| Domain {
+            level: key(level),
+            name: group(first, level).unwrap_or_default(),
+            parent: group(first, level + 1),
+            nodes: Vec::new(),
+        }));
     }
-    for (index, Block { name, nodes, field }) in blocks.into_iter().enumerate() {
-        if nodes.is_empty() {
-            return Err(Invalid::field(field, format!("the block {name:?} has no nodes")));
-        }
-        domains.push(Domain { level: "block".to_owned(), name, parent: group(index, 0), nodes });
-    }
+    domains.extend(blocks.into_iter().map(|Block { name, nodes, place }| Domain {
+        level: LEVEL.to_owned(),
+        name,
+        parent: group(place, 0),
+        nodes,
+    }));
     Ok((tiers, domains))
 }

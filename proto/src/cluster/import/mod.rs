@@ -5,7 +5,7 @@
 //! | [`ClusterFormat::Loadmaster`] | everything: written by hand | – |
 //! | [`ClusterFormat::Topograph`] | nodes, switches, NVLink domains | devices, bandwidths |
 //! | [`ClusterFormat::NcclXml`] | the devices and links of one node, its network cards | names, memory |
-//! | [`ClusterFormat::SlurmYaml`], [`ClusterFormat::SlurmConf`] | nodes, switches or blocks | devices, bandwidths |
+//! | [`ClusterFormat::SlurmYaml`], [`ClusterFormat::SlurmConf`] | nodes, switches, blocks, rings or toruses | devices, bandwidths |
 //! | [`ClusterFormat::NvidiaSmi`] | the devices and links of one node | names, memory, network |
 //!
 //! What a file does not say comes from [`ImportOptions`]. Bandwidths that neither says are assumed from the
@@ -27,6 +27,7 @@ mod wire;
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use blocks::LEVEL as BLOCKS;
 pub use document::FORMAT;
 
 use super::Cluster;
@@ -51,7 +52,7 @@ pub enum ClusterFormat {
     NcclXml,
     /// Slurm's `topology.yaml`.
     SlurmYaml,
-    /// Slurm's `topology.conf`.
+    /// Slurm's `topology.conf`, or what `scontrol show topology` prints.
     SlurmConf,
     /// Text of `nvidia-smi topo -m`.
     NvidiaSmi,
@@ -151,7 +152,12 @@ impl ClusterFormat {
         if has(&["GPU0", "X"]) {
             return Some(Self::NvidiaSmi);
         }
-        if lower().any(|line| line.starts_with("switchname=") || line.starts_with("blockname=")) {
+        let names = ["switchname", "blockname", "aggregatedblock", "ringname", "torusname"];
+        let is_named = |line: String| {
+            let key = line.split_once('=').map(|(key, _)| key.trim_end().to_owned());
+            key.is_some_and(|key| names.contains(&key.as_str()))
+        };
+        if lower().any(is_named) {
             return Some(Self::SlurmConf);
         }
         let is_yaml = lower().any(|line| line.trim_start_matches("- ").starts_with("topology:"));

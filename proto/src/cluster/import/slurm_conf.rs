@@ -1,7 +1,20 @@
-//! Slurm's `topology.conf`: lines of `SwitchName=… Nodes=…|Switches=…`, or of `BlockName=… Nodes=…` with
-//! `BlockSizes=…`. `LinkSpeed` has no unit there and says nothing.
+//! Slurm's `topology.conf`, and what `scontrol show topology` prints.
+//!
+//! | line | keys of `topology.conf` | further keys that `scontrol` prints |
+//! |---|---|---|
+//! | `SwitchName=…` | `Nodes`, `Switches`, `LinkSpeed` | `Level`; `Nodes` has all nodes below the switch |
+//! | `BlockName=…` | `Nodes` | `BlockIndex`, `BlockSize` |
+//! | `AggregatedBlock=…` | – | `BlockIndex`, `Nodes`, `BlockSize` |
+//! | `BlockSizes=…` | | – |
+//! | `RingName=…` | `Nodes` | `RingSize` |
+//! | `TorusName=…` | – | `Dims`, `Nodes`; on lines of their own `PlacementDims`, `Anchors` |
+//!
+//! `LinkSpeed` has no unit, and Slurm does not use it.
 
-use super::super::{ClusterParts, ClusterSource, MAX_NODES, MAX_TIERS};
+use std::collections::BTreeSet;
+
+use super::super::islands;
+use super::super::{ClusterParts, ClusterSource, Domain, MAX_NODES, MAX_TIERS, Tier};
 use super::blocks::{self, Block};
 use super::tree::{self, Switch};
 use super::{ImportOptions, fill, hostlist};
@@ -14,6 +27,121 @@ const MAX_LINES: usize = super::super::MAX_DOMAINS;
 /// is in one domain of each level.
 pub(super) const MAX_NAMES: usize = MAX_NODES * MAX_TIERS;
 
+/// A ring or a torus: Slurm starts no job over several of them.
+#[derive(Debug)]
+pub(super) struct Island {
+    pub(super) name: String,
+    pub(super) nodes: Vec<String>,
+    /// Numbers of nodes that a job can have; any where it is empty.
+    pub(super) placements: Vec<u32>,
+}
+
+/// What a line describes.
+enum Kind {
+    Switch,
+    Block,
+    /// A group of blocks as `scontrol` prints it, which follows from their indices.
+    Group,
+    Ring,
+    Torus,
+}
+
+/// A line of the file.
+#[derive(Default)]
+struct Line {
+    named: Option<(Kind, String)>,
+    nodes: Vec<String>,
+    children: Vec<String>,
+    level: Option<u32>,
+    block_index: Option<u32>,
+    block_size: Option<u32>,
+    block_sizes: Option<Vec<u32>>,
+    placement: Option<u32>,
+    /// Names that all lists of the line unfold to.
+    unfolded: usize,
+}
+
+impl Line {
+    /// # Errors
+    /// Says which word is wrong.
+    fn parse(line: &str) -> Result<Self, String> {
+        let mut parsed = Self::default();
+        for (key, value) in words(line)? {
+            let name = |kind| {
+                let why = format!("{key} is empty: name it");
+                if value.is_empty() { Err(why) } else { Ok(Some((kind, value.to_owned()))) }
+            };
+            let number = || {
+                let digits = value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+                digits.parse::<u32>().map(Some).map_err(|_| format!("{key}: {value:?} is not a number"))
+            };
+            match key.to_ascii_lowercase().as_str() {
+                "switchname" => parsed.named = name(Kind::Switch)?,
+                "blockname" => parsed.named = name(Kind::Block)?,
+                "aggregatedblock" => parsed.named = name(Kind::Group)?,
+                "ringname" => parsed.named = name(Kind::Ring)?,
+                "torusname" => parsed.named = name(Kind::Torus)?,
+                "nodes" => {
+                    parsed.nodes = list(value)?;
+                    parsed.unfolded += parsed.nodes.len();
+                }
+                "switches" => {
+                    parsed.children = list(value)?;
+                    parsed.unfolded += parsed.children.len();
+                }
+                "blocksizes" => parsed.block_sizes = Some(blocks::sizes(value)?),
+                "level" => parsed.level = number()?,
+                "blockindex" => parsed.block_index = number()?,
+                "blocksize" => parsed.block_size = number()?,
+                // `2x2x1(4)`: behind the shape stands its number of nodes.
+                "placementdims" => {
+                    let count =
+                        value.split_once('(').and_then(|(_, count)| count.strip_suffix(')')?.parse().ok());
+                    parsed.placement = Some(count.ok_or_else(|| {
+                        format!("{key}: {value:?} is not a shape, expected for example 2x2x1(4)")
+                    })?);
+                }
+                "linkspeed" | "ringsize" | "dims" | "anchors" => {}
+                _ => {
+                    return Err(format!(
+                        "{key:?} is not a keyword of topology.conf or scontrol show topology. Remove it."
+                    ));
+                }
+            }
+            if parsed.unfolded > MAX_NAMES {
+                return Err(too_many_names());
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+/// The keywords of a line with their values: `Key=value`, also with spaces about the sign or with a quoted value.
+fn words(line: &str) -> Result<Vec<(&str, &str)>, String> {
+    let mut words = Vec::new();
+    let mut rest = line.trim();
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(rest.len());
+        let (key, after) = rest.split_at(end);
+        let value = after.trim_start().strip_prefix('=').map(str::trim_start);
+        let value = value.ok_or_else(|| format!("{key:?} is not KEY=VALUE"))?;
+        let (value, after) = match value.strip_prefix('"') {
+            Some(quoted) => {
+                quoted.split_once('"').ok_or_else(|| format!("{key}: the quotation mark is not closed"))?
+            }
+            None => value.split_at(value.find(char::is_whitespace).unwrap_or(value.len())),
+        };
+        words.push((key, value));
+        rest = after.trim_start();
+    }
+    Ok(words)
+}
+
+/// A list of names, which may be empty.
+fn list(text: &str) -> Result<Vec<String>, String> {
+    if matches!(text, "" | "(null)") { Ok(Vec::new()) } else { hostlist::expand(text) }
+}
+
 /// # Errors
 /// Names the line.
 pub(super) fn parts(
@@ -21,56 +149,91 @@ pub(super) fn parts(
     options: &ImportOptions,
     wanted: Wanted<'_>,
 ) -> Result<ClusterParts, Invalid> {
-    let (mut switches, mut blocks, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut switches, mut blocks, mut rings, mut toruses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut sizes: Vec<u32> = Vec::new();
+    let mut printed_sizes = BTreeSet::new();
     let mut names = 0_usize;
+    let mut count = 0_usize;
     for (number, line) in lines(text)? {
         reading::check(wanted)?;
         let field = format!("line {number}");
         let refused = |why: String| Invalid::field(&field, why);
-        let (mut key, mut nodes, mut children, mut other) = (None, Vec::new(), Vec::new(), String::new());
-        for word in line.split_whitespace() {
-            let (name, value) =
-                word.split_once('=').ok_or_else(|| refused(format!("{word:?} is not KEY=VALUE")))?;
-            match name.to_ascii_lowercase().as_str() {
-                "switchname" => key = Some((true, value.to_owned())),
-                "blockname" => key = Some((false, value.to_owned())),
-                "nodes" => {
-                    nodes = hostlist::expand(value).map_err(&refused)?;
-                    names += nodes.len();
-                }
-                "switches" => {
-                    children = hostlist::expand(value).map_err(&refused)?;
-                    names += children.len();
-                }
-                "blocksizes" => sizes = blocks::sizes(value).map_err(&refused)?,
-                "linkspeed" => {}
-                _ => name.clone_into(&mut other),
-            }
-            if names > MAX_NAMES {
-                return Err(refused(format!(
-                    "the file names nodes and switches more than {MAX_NAMES} times"
-                )));
-            }
+        let line = Line::parse(&line).map_err(&refused)?;
+        names += line.unfolded;
+        if names > MAX_NAMES {
+            return Err(refused(too_many_names()));
         }
-        if !other.is_empty() {
-            return Err(refused(format!("{other:?} is not a key of topology.conf that is known")));
-        }
-        match key {
-            None if nodes.is_empty() && children.is_empty() => {}
-            None => return Err(refused("has neither SwitchName=… nor BlockName=…".to_owned())),
-            Some((true, name)) => switches.push(Switch { name, children, nodes, field }),
-            Some((false, name)) => blocks.push(Block { name, nodes, field }),
-        }
-        if switches.len() + blocks.len() > MAX_LINES {
+        let Line { named, nodes, children, level, block_index, block_size, block_sizes, placement, .. } =
+            line;
+        count += usize::from(named.is_some());
+        if count > MAX_LINES {
             return Err(Invalid::field("", too_many_lines()));
         }
+        sizes = block_sizes.unwrap_or(sizes);
+        printed_sizes.extend(block_size);
+        match named {
+            None if nodes.is_empty() && children.is_empty() => {}
+            None => {
+                let why =
+                    "has none of SwitchName=…, BlockName=… and RingName=…. Name the switch, block or ring.";
+                return Err(refused(why.to_owned()));
+            }
+            Some((Kind::Switch, name)) => switches.push(Switch { name, children, nodes, level, field }),
+            Some((Kind::Block, name)) => {
+                let place = block_index.map_or(blocks.len(), |index| index as usize);
+                blocks.push(Block { name, nodes, place });
+            }
+            Some((Kind::Group, _)) => {}
+            Some((Kind::Ring, name)) => rings.push(Island { name, nodes, placements: Vec::new() }),
+            Some((Kind::Torus, name)) => {
+                match (placement, toruses.iter_mut().find(|of: &&mut Island| of.name == name)) {
+                    (Some(size), Some(torus)) => torus.placements.push(size),
+                    (Some(size), None) => toruses.push(Island { name, nodes, placements: vec![size] }),
+                    (None, _) => toruses.push(Island { name, nodes, placements: Vec::new() }),
+                }
+            }
+        }
     }
-    match (switches.is_empty(), blocks.is_empty()) {
-        (true, true) => Err(Invalid::field("", "has neither a line SwitchName=… nor a line BlockName=…")),
-        (false, false) => Err(Invalid::field("", "mixes switches and blocks: import one of them")),
-        (false, true) => cluster(tree::domains(switches)?, options),
-        (true, false) => cluster(blocks::domains(blocks, &sizes)?, options),
+    if sizes.is_empty() {
+        sizes = printed_sizes.into_iter().collect();
     }
+    match (switches.as_slice(), blocks.as_slice(), rings.as_slice(), toruses.as_slice()) {
+        ([], [], [], []) => Err(Invalid::field("", "has no line SwitchName=…, BlockName=… or RingName=…")),
+        (_, [], [], []) => cluster(tree::domains(switches)?, options),
+        ([], _, [], []) => cluster(blocks::domains(blocks, &sizes)?, options),
+        ([], [], _, []) => separate("ring", rings, options),
+        ([], [], [], _) => separate("torus", toruses, options),
+        _ => Err(Invalid::field("", "mixes switches, blocks, rings or toruses: import one of them")),
+    }
+}
+
+/// A cluster of rings or toruses.
+pub(super) fn separate(
+    level: &str,
+    islands: Vec<Island>,
+    options: &ImportOptions,
+) -> Result<ClusterParts, Invalid> {
+    let warnings = islands.iter().filter(|island| !island.placements.is_empty()).map(|island| {
+        let sizes: Vec<String> = island.placements.iter().map(u32::to_string).collect();
+        format!(
+            "Slurm gives a job only {} nodes of {}, which plans do not take into account: check the number of nodes",
+            sizes.join(", "),
+            island.name
+        )
+    });
+    let warnings: Vec<String> = warnings.collect();
+    let domains = islands
+        .into_iter()
+        .filter(|island| !island.nodes.is_empty())
+        .map(|Island { name, nodes, .. }| Domain { level: level.to_owned(), name, parent: None, nodes });
+    let tiers = vec![Tier { level: level.to_owned(), link: None }];
+    let mut parts = cluster((tiers, domains.collect()), options)?;
+    parts.warnings.extend(warnings);
+    Ok(parts)
+}
+
+fn too_many_names() -> String {
+    format!("the file names nodes and switches more than {MAX_NAMES} times")
 }
 
 fn too_many_lines() -> String {
@@ -79,7 +242,7 @@ fn too_many_lines() -> String {
 
 /// The nodes of these domains, filled from the options.
 pub(super) fn cluster(
-    (tiers, domains): (Vec<super::super::Tier>, Vec<super::super::Domain>),
+    (tiers, domains): (Vec<Tier>, Vec<Domain>),
     options: &ImportOptions,
 ) -> Result<ClusterParts, Invalid> {
     let kind = fill::kind(options)?;
@@ -93,14 +256,16 @@ pub(super) fn cluster(
     }
     let nodes =
         names.into_iter().map(|name| fill::node(name.clone(), devices, &kind.name, options)).collect();
-    Ok(ClusterParts {
+    let mut parts = ClusterParts {
         kinds: vec![kind],
         nodes,
         tiers,
         domains,
         source: ClusterSource::Slurm,
         warnings: Vec::new(),
-    })
+    };
+    parts.warnings.extend(islands::warning(&parts));
+    Ok(parts)
 }
 
 /// The lines that say something, with their numbers: without comments, and joined where one ends in a backslash.

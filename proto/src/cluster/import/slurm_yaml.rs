@@ -1,10 +1,10 @@
-//! Slurm's `topology.yaml`: a list of topologies, each a tree of switches, blocks, or flat.
+//! Slurm's `topology.yaml`: a list of topologies, each a tree of switches, blocks, rings, toruses, or flat.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::super::ClusterParts;
 use super::blocks::{self, Block};
-use super::slurm_conf::MAX_NAMES;
+use super::slurm_conf::{Island, MAX_NAMES};
 use super::tree::{self, Switch};
 use super::{ImportOptions, hostlist, slurm_conf};
 use crate::error::Invalid;
@@ -13,6 +13,7 @@ use crate::wire::reading::{self, Wanted, meter::Limits};
 // Other keys are Slurm's business: its plugins add some with every release.
 #[derive(Debug, Deserialize)]
 struct Topology {
+    #[serde(deserialize_with = "text")]
     topology: String,
     #[serde(default)]
     cluster_default: bool,
@@ -20,6 +21,10 @@ struct Topology {
     tree: Option<TreeTopology>,
     #[serde(default)]
     block: Option<Blocks>,
+    #[serde(default)]
+    ring: Option<Rings>,
+    #[serde(default)]
+    torus3d: Option<Toruses>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -29,24 +34,100 @@ struct TreeTopology {
 
 #[derive(Debug, Deserialize)]
 struct SwitchEntry {
+    #[serde(deserialize_with = "text")]
     switch: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional_text")]
     children: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional_text")]
     nodes: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Blocks {
     #[serde(default)]
-    block_sizes: Vec<u32>,
+    block_sizes: Option<Vec<u32>>,
     blocks: Vec<BlockEntry>,
 }
 
 #[derive(Debug, Deserialize)]
 struct BlockEntry {
+    #[serde(deserialize_with = "text")]
     block: String,
-    nodes: String,
+    #[serde(default, deserialize_with = "optional_text")]
+    nodes: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rings {
+    rings: Vec<RingEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RingEntry {
+    #[serde(deserialize_with = "text")]
+    ring: String,
+    #[serde(default, deserialize_with = "optional_text")]
+    nodes: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Toruses {
+    toruses: Vec<TorusEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct TorusEntry {
+    #[serde(deserialize_with = "text")]
+    name: String,
+    #[serde(default, deserialize_with = "optional_text")]
+    nodes: Option<String>,
+    #[serde(default)]
+    regions: Vec<RegionEntry>,
+    #[serde(default)]
+    placements: Vec<PlacementEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RegionEntry {
+    #[serde(default, deserialize_with = "optional_text")]
+    nodes: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PlacementEntry {
+    dims: Dimensions,
+}
+
+#[derive(Debug, Deserialize)]
+struct Dimensions {
+    x: u32,
+    y: u32,
+    z: u32,
+}
+
+/// A text; Slurm takes a number for one, too.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Text(String),
+    Number(u64),
+}
+
+impl From<Text> for String {
+    fn from(text: Text) -> Self {
+        match text {
+            Text::Text(text) => text,
+            Text::Number(number) => number.to_string(),
+        }
+    }
+}
+
+fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Text::deserialize(from).map(String::from)
+}
+
+fn optional_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<Text>::deserialize(from)?.map(String::from))
 }
 
 /// # Errors
@@ -71,7 +152,7 @@ pub(super) fn parts(
         })?,
     };
     let path = format!("[{chosen}]");
-    let Some(Topology { tree, block, .. }) = topologies.into_iter().nth(chosen) else {
+    let Some(Topology { tree, block, ring, torus3d, .. }) = topologies.into_iter().nth(chosen) else {
         return Err(Invalid::field("", "has no topology"));
     };
     let mut count = 0_usize;
@@ -89,30 +170,56 @@ pub(super) fn parts(
         }
         Ok(names)
     };
-    match (tree, block) {
-        (Some(tree), None) => {
+    let path = &path;
+    let domains = match (tree, block, ring, torus3d) {
+        (Some(tree), None, None, None) => {
             let switches = tree.switches.into_iter().enumerate().map(|(index, of)| {
                 let field = format!("{path}.tree.switches[{index}]");
                 Ok(Switch {
                     name: of.switch,
                     children: list(&format!("{field}.children"), of.children.as_deref())?,
                     nodes: list(&format!("{field}.nodes"), of.nodes.as_deref())?,
+                    level: None,
                     field,
                 })
             });
-            slurm_conf::cluster(tree::domains(switches.collect::<Result<_, Invalid>>()?)?, options)
+            tree::domains(switches.collect::<Result<_, Invalid>>()?)?
         }
-        (None, Some(block)) => {
+        (None, Some(block), None, None) => {
             let all = block.blocks.into_iter().enumerate().map(|(index, of)| {
-                let field = format!("{path}.block.blocks[{index}]");
-                let nodes = list(&format!("{field}.nodes"), Some(&of.nodes))?;
-                Ok(Block { name: of.block, nodes, field })
+                let nodes = list(&format!("{path}.block.blocks[{index}].nodes"), of.nodes.as_deref())?;
+                Ok(Block { name: of.block, nodes, place: index })
             });
-            let domains = blocks::domains(all.collect::<Result<_, Invalid>>()?, &block.block_sizes)
-                .map_err(|invalid| invalid.under(&format!("{path}.block")))?;
-            slurm_conf::cluster(domains, options)
+            blocks::domains(all.collect::<Result<_, Invalid>>()?, &block.block_sizes.unwrap_or_default())
+                .map_err(|invalid| invalid.under(&format!("{path}.block")))?
         }
-        (None, None) => Err(Invalid::field(path, "is flat: it names no nodes, so write the cluster by hand")),
-        (Some(_), Some(_)) => Err(Invalid::field(path, "has both a tree and blocks")),
-    }
+        (None, None, Some(ring), None) => {
+            let rings = ring.rings.into_iter().enumerate().map(|(index, of)| {
+                let nodes = list(&format!("{path}.ring.rings[{index}].nodes"), of.nodes.as_deref())?;
+                Ok(Island { name: of.ring, nodes, placements: Vec::new() })
+            });
+            return slurm_conf::separate("ring", rings.collect::<Result<_, Invalid>>()?, options);
+        }
+        (None, None, None, Some(torus)) => {
+            let toruses = torus.toruses.into_iter().enumerate().map(|(index, of)| {
+                let field = format!("{path}.torus3d.toruses[{index}]");
+                let mut nodes = list(&format!("{field}.nodes"), of.nodes.as_deref())?;
+                for (region, RegionEntry { nodes: some }) in of.regions.iter().enumerate() {
+                    nodes.extend(list(&format!("{field}.regions[{region}].nodes"), some.as_deref())?);
+                }
+                let size = |of: &PlacementEntry| {
+                    let Dimensions { x, y, z } = of.dims;
+                    x.saturating_mul(y).saturating_mul(z)
+                };
+                Ok(Island { name: of.name, nodes, placements: of.placements.iter().map(size).collect() })
+            });
+            return slurm_conf::separate("torus", toruses.collect::<Result<_, Invalid>>()?, options);
+        }
+        (None, None, None, None) => {
+            let why = "is flat: it names no nodes. Write the cluster by hand, or import another topology.";
+            return Err(Invalid::field(path, why));
+        }
+        _ => return Err(Invalid::field(path, "has several of tree, block, ring and torus3d: keep one")),
+    };
+    slurm_conf::cluster(domains, options)
 }

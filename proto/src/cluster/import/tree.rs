@@ -1,6 +1,6 @@
 //! A tree of switches as levels and domains: a switch's level is the longest way down to a node.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::super::{Domain, MAX_TIERS, Tier};
 use crate::error::Invalid;
@@ -14,6 +14,9 @@ pub(super) struct Switch {
     pub(super) children: Vec<String>,
     /// Names of the nodes at it.
     pub(super) nodes: Vec<String>,
+    /// Its level as `scontrol show topology` prints it. There a switch lists all nodes below it, and a request for some
+    /// nodes leaves switches out.
+    pub(super) level: Option<u32>,
     /// Where it is in the file, for errors.
     pub(super) field: String,
 }
@@ -23,6 +26,7 @@ pub(super) struct Switch {
 /// # Errors
 /// Names the switch: a child that is not there, that has two parents, or a cycle.
 pub(super) fn domains(switches: Vec<Switch>) -> Result<(Vec<Tier>, Vec<Domain>), Invalid> {
+    let switches = without_twins(without_repeated_nodes(switches));
     let mut parents: HashMap<&str, &Switch> = HashMap::new();
     let known: HashMap<&str, &Switch> = switches.iter().map(|of| (of.name.as_str(), of)).collect();
     if let Some(twice) =
@@ -55,6 +59,51 @@ pub(super) fn domains(switches: Vec<Switch>) -> Result<(Vec<Tier>, Vec<Domain>),
         })
         .collect();
     Ok((tiers, domains))
+}
+
+/// Leaves each node at the lowest of the printed switches that list it.
+fn without_repeated_nodes(mut switches: Vec<Switch>) -> Vec<Switch> {
+    if switches.iter().all(|switch| switch.level.is_none()) {
+        return switches;
+    }
+    let names: HashSet<String> = switches.iter().map(|switch| switch.name.clone()).collect();
+    let mut order: Vec<usize> = (0..switches.len()).collect();
+    order.sort_by_key(|&index| switches.get(index).and_then(|switch| switch.level));
+    let mut seen = HashSet::new();
+    for index in order {
+        let Some(switch) = switches.get_mut(index).filter(|switch| switch.level.is_some()) else { continue };
+        switch.children.retain(|child| names.contains(child));
+        switch.nodes.retain(|node| seen.insert(node.clone()));
+    }
+    switches
+}
+
+/// Leaves one of the switches that join the same switches: a network with several planes has one for each.
+fn without_twins(mut switches: Vec<Switch>) -> Vec<Switch> {
+    // A level of twins at each turn.
+    for _ in 0..MAX_TIERS {
+        let mut first: HashSet<Vec<String>> = HashSet::new();
+        let mut twins: HashSet<String> = HashSet::new();
+        for switch in switches.iter().filter(|switch| !switch.children.is_empty() && switch.nodes.is_empty())
+        {
+            let mut children = switch.children.clone();
+            children.sort_unstable();
+            if !first.insert(children) {
+                twins.insert(switch.name.clone());
+            }
+        }
+        if twins.is_empty() {
+            break;
+        }
+        // A name that is there twice is an error, not a twin.
+        let names: HashSet<&str> = switches.iter().map(|switch| switch.name.as_str()).collect();
+        if names.len() < switches.len() {
+            break;
+        }
+        switches.retain(|switch| !twins.contains(&switch.name));
+        switches.iter_mut().for_each(|switch| switch.children.retain(|child| !twins.contains(child)));
+    }
+    switches
 }
 
 /// Key of a level of switches.

@@ -1,5 +1,6 @@
 //! Which devices of a cluster a selection leaves.
 
+use loadmaster_proto::cluster::islands::named;
 use loadmaster_proto::cluster::{Cluster, ClusterDevice};
 
 use super::{FleetError, NodePart, Selection};
@@ -36,6 +37,36 @@ pub(super) fn parts<'a>(
         }
     }
     if parts.is_empty() { Err(FleetError::Empty { why: why_empty(selection) }) } else { Ok(parts) }
+}
+
+/// Leaves the devices of one island, because no job of the scheduler spans several: that with the most memory, of equal
+/// ones the first. Returns what that leaves out, for people.
+pub(super) fn keep_one_island(cluster: &Cluster, parts: &mut Vec<NodePart<'_>>) -> Option<String> {
+    let bytes = |part: &NodePart<'_>| part.capacity.0.saturating_mul(part.devices.len() as u64);
+    let mut islands: Vec<(usize, u64)> = Vec::new();
+    for part in parts.iter() {
+        let island = cluster.island_of(part.node)?;
+        match islands.iter_mut().find(|(known, _)| *known == island) {
+            Some((_, total)) => *total = total.saturating_add(bytes(part)),
+            None => islands.push((island, bytes(part))),
+        }
+    }
+    let &(largest, _) = islands.iter().rev().max_by_key(|(_, total)| *total)?;
+    if islands.len() < 2 {
+        return None;
+    }
+    let count = |parts: &[NodePart<'_>]| parts.iter().map(|part| part.devices.len()).sum::<usize>();
+    let all = count(parts);
+    parts.retain(|part| cluster.island_of(part.node) == Some(largest));
+    let name = |island: usize| cluster.domains().get(island).map_or("", |domain| domain.name.as_str());
+    let names: Vec<&str> = islands.iter().map(|&(island, _)| name(island)).collect();
+    Some(format!(
+        "the scheduler starts no job over several of the islands {}, which have no common switch: planned on {}, with {} of \
+         {all} devices. Exclude its nodes to plan on another island.",
+        named(&names),
+        name(largest),
+        count(parts)
+    ))
 }
 
 /// Leaves the first devices in order.

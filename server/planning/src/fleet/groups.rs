@@ -83,6 +83,7 @@ pub fn of_groups(
     Ok(PlannedFleet {
         fleet: Fleet { kinds, nodes, tiers: Vec::new(), is_one_node: true, may_grow: true },
         notes: Vec::new(),
+        island: None,
         devices: (0..count).map(device).collect(),
         cluster: None,
     })

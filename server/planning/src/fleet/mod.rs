@@ -82,6 +82,8 @@ pub struct PlannedFleet {
     pub fleet: Fleet,
     /// What was simplified on the way, for people.
     pub notes: Vec<String>,
+    /// Which of several islands it is, and what that leaves out, for people; none where nothing is.
+    pub island: Option<String>,
     devices: Vec<DeviceRef>,
     /// What it is chosen from; none of groups.
     cluster: Option<Cluster>,
@@ -159,10 +161,14 @@ impl PlannedFleet {
 /// When the selection names what is not there, or nothing or too much is left.
 pub fn fleet(cluster: &Cluster, selection: &Selection) -> Result<PlannedFleet, FleetError> {
     let mut parts = choose::parts(cluster, selection)?;
+    let island = choose::keep_one_island(cluster, &mut parts);
     order::sort(cluster, &mut parts);
     choose::keep_first(&mut parts, selection.first);
     let may_grow = parts.last().is_some_and(|last| choose::takes_further(cluster, selection, last));
-    build(cluster, &parts, may_grow)
+    let mut planned = build(cluster, &parts, may_grow)?;
+    planned.notes.extend(island.clone());
+    planned.island = island;
+    Ok(planned)
 }
 
 /// Chosen devices of one kind and capacity of a node.
@@ -243,6 +249,7 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<Pl
     Ok(PlannedFleet {
         fleet: Fleet { kinds, nodes, tiers, is_one_node: false, may_grow },
         notes: note.into_iter().collect(),
+        island: None,
         devices,
         cluster: None,
     })

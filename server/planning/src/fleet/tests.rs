@@ -157,6 +157,38 @@ fn switches_that_say_nothing_of_speed_leave_equal_nodes_alike() {
     assert!(planned.fleet.is_uniform() && planned.fleet.tiers.is_empty());
 }
 
+/// Slurm starts no job over switches without a common switch above them.
+#[test]
+fn a_fleet_is_of_one_island_and_says_which() {
+    let text = "SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n[3-5]\nSwitchName=c Nodes=n[6-8]\n";
+    let options = ImportOptions {
+        device_kind: Some("gpu".to_owned()),
+        memory: Some(Bytes(80 << 30)),
+        devices_per_node: Some(2),
+        ..ImportOptions::default()
+    };
+    let islands = import(ClusterFormat::SlurmConf, text, &options).unwrap();
+    let nodes = |planned: &PlannedFleet| {
+        planned.fleet.nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>()
+    };
+    let largest = fleet(&islands, &Selection::default()).unwrap();
+    assert_eq!(nodes(&largest), ["n3", "n4", "n5"]);
+    let note = largest.island.as_deref().unwrap();
+    assert!(note.contains("a, b, c") && note.contains("planned on b, with 6 of 16 devices"), "{note}");
+    assert!(largest.notes.iter().any(|other| other == note));
+    // What is excluded does not count, and what is left is one island without a word.
+    let exclude = |names: &[&str]| Selection {
+        excluded: names.iter().map(|&node| Exclusion { node: node.to_owned(), device: None }).collect(),
+        ..Selection::default()
+    };
+    assert_eq!(nodes(&fleet(&islands, &exclude(&["n3", "n4", "n5"])).unwrap()), ["n6", "n7", "n8"]);
+    let last = fleet(&islands, &exclude(&["n3", "n4", "n5", "n6", "n7", "n8"])).unwrap();
+    assert_eq!((nodes(&last), last.island), (vec!["n1".to_owned(), "n2".to_owned()], None));
+    let joined = import(ClusterFormat::SlurmConf, &format!("{text}SwitchName=d Switches=a,b,c\n"), &options).unwrap();
+    let whole = fleet(&joined, &Selection::default()).unwrap();
+    assert_eq!((whole.devices().len(), whole.island), (16, None));
+}
+
 #[test]
 fn groups_are_one_node_per_kind() {
     let group = |count, gibibytes: u64| DeviceGroup {

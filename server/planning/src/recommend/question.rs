@@ -29,8 +29,8 @@ use super::plan::{NamedPlan, Writer};
 use crate::cost::{Factors, KindOfDevice, Prices};
 use crate::fleet::{PlannedFleet, Subset};
 use crate::learn::{Correction, Corrections};
-use crate::predict::Margin;
 use crate::predict::capture::merger;
+use crate::predict::Margin;
 use crate::search::{Cuts, Pin, Stop, Unit};
 
 /// A request for a recommendation, with the profiles and devices that it names.
@@ -79,6 +79,13 @@ impl PlanQuestion {
     /// # Errors
     /// What is wrong with the request, or why there is no plan.
     pub fn answer(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+        self.found(stop).map_err(|error| match error {
+            QuestionError::Recommend(error) => among(error, self.fleet.island.clone()).into(),
+            other => other,
+        })
+    }
+
+    fn found(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
         let (plan, others) = match &self.request.chunks {
             None => self.plain(stop)?,
             Some(asked) if !asked.or_plain => (self.in_chunks(asked, stop)?, Vec::new()),

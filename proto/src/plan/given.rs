@@ -127,7 +127,9 @@ impl GivenNode {
             path => path.split('.').map(str::to_owned).collect(),
         };
         in_range("switches", switches.len(), 0..=MAX_SWITCHES)?;
-        switches.iter().try_for_each(|name| checked_name("switches", name, crate::name::MAX_NAME_BYTES))?;
+        // In an uneven tree a node has no switch on some levels.
+        let mut named = switches.iter().filter(|name| !name.is_empty());
+        named.try_for_each(|name| checked_name("switches", name, crate::name::MAX_NAME_BYTES))?;
         Ok(Self {
             name,
             indices,

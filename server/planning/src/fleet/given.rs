@@ -176,17 +176,21 @@ pub fn described(given: &[GivenNode], usual: &UsualKinds<'_>) -> Result<Cluster,
         if of.switches.len() < tiers {
             continue;
         }
-        for (tier, level) in of.switches.iter().rev().enumerate() {
+        // In an uneven tree a node has no switch on some levels.
+        let levels = of.switches.iter().rev().enumerate().filter(|(_, level)| !level.is_empty());
+        let levels: Vec<usize> = levels.map(|(tier, _)| tier).collect();
+        for (place, &tier) in levels.iter().enumerate() {
             // A switch is named with those above it: two leaves of one name are different ones under different spines.
-            let name = |tier: usize| of.switches.get(..of.switches.len() - tier).map(|above| above.join("."));
-            let own = if tier == 0 { vec![of.name.clone()] } else { Vec::new() };
-            let known = domains.iter_mut().find(|known| Some(&known.name) == name(tier).as_ref());
-            match known {
+            let name = |tier: usize| {
+                of.switches.get(..of.switches.len() - tier).map(|above| above.join(".")).unwrap_or_default()
+            };
+            let own = if place == 0 { vec![of.name.clone()] } else { Vec::new() };
+            match domains.iter_mut().find(|known| known.name == name(tier)) {
                 Some(known) => known.nodes.extend(own),
                 None => domains.push(Domain {
                     level: tier.to_string(),
-                    name: name(tier).unwrap_or_else(|| level.clone()),
-                    parent: (tier + 1 < tiers).then(|| name(tier + 1)).flatten(),
+                    name: name(tier),
+                    parent: levels.get(place + 1).map(|&above| name(above)),
                     nodes: own,
                 }),
             }
@@ -258,7 +262,11 @@ mod tests {
         GivenNode {
             name: name.to_owned(),
             indices: indices.to_vec(),
-            switches: switches.split('.').filter(|of| !of.is_empty()).map(str::to_owned).collect(),
+            switches: if switches.is_empty() {
+                Vec::new()
+            } else {
+                switches.split('.').map(str::to_owned).collect()
+            },
             ..GivenNode::default()
         }
     }
@@ -279,6 +287,25 @@ mod tests {
         assert_eq!(order, ["a", "c", "b", "d"]);
         assert_eq!(fleet.fleet.kinds[0].capacity, Bytes(40));
         assert_eq!(fleet.link_origins(), "assumed");
+    }
+
+    /// Slurm leaves a level empty where a node has no switch of it.
+    #[test]
+    fn nodes_of_an_uneven_tree_share_the_switches_that_they_have() {
+        let nodes = [
+            given("a", &[0], "root..unknown"),
+            given("b", &[0], "root.spine.left"),
+            given("c", &[0], "root..unknown"),
+            given("d", &[0], "root.."),
+        ];
+        let cluster = described(&nodes, &USUAL).unwrap();
+        let of = |node: usize| {
+            [0, 1, 2].map(|tier| Some(cluster.domains().get(cluster.domain_of(node, tier)?)?.name.as_str()))
+        };
+        assert_eq!(of(0), [Some("root..unknown"), None, Some("root")]);
+        assert_eq!(of(1), [Some("root.spine.left"), Some("root.spine"), Some("root")]);
+        assert_eq!(of(2), of(0));
+        assert_eq!(of(3), [None, None, Some("root")]);
     }
 
     #[test]

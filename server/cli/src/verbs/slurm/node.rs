@@ -46,7 +46,10 @@ impl SlurmNode {
     fn of(variables: &Variables, listed: &str) -> Result<Self, Failure> {
         let name = variables.needed("SLURMD_NODENAME")?.to_owned();
         let address = variables.get("SLURM_TOPOLOGY_ADDR").unwrap_or_default();
-        let switches = address.rsplit_once('.').map_or("", |(above, _)| above).to_owned();
+        // A node's name may have dots itself.
+        let above = address.strip_suffix(name.as_str()).and_then(|above| above.strip_suffix('.'));
+        let above = above.or_else(|| address.rsplit_once('.').map(|(above, _)| above));
+        let switches = above.unwrap_or_default().to_owned();
         let given = variables.list("SLURM_STEP_GPUS");
         if given.is_empty() {
             let tasks =
@@ -119,6 +122,26 @@ mod tests {
         assert!(SlurmNode::of(&task("a", "a"), "").is_err());
         // Without GPUs each task is a slot.
         assert_eq!(SlurmNode::of(&task("", ""), "").unwrap().devices, [0, 1]);
+    }
+
+    #[test]
+    fn the_name_of_a_node_may_have_dots() {
+        for (name, address, above) in [
+            ("10.0.71.103", "gb300_b0.10.0.71.103", "gb300_b0"),
+            ("10.0.88.115", "gb300_b0.10.0.88.115", "gb300_b0"),
+            ("worker-dynamic-0", "root..unknown.worker-dynamic-0", "root..unknown"),
+            ("n1.example.org", "spine.leaf0.n1.example.org", "spine.leaf0"),
+            ("10.0.71.103", "10.0.71.103", ""),
+            ("n1", "", ""),
+        ] {
+            let variables = [
+                ("SLURMD_NODENAME", name),
+                ("SLURM_TOPOLOGY_ADDR", address),
+                ("SLURM_STEP_TASKS_PER_NODE", "1(x4)"),
+            ];
+            let node = SlurmNode::of(&variables.into(), "").unwrap();
+            assert_eq!((node.name.as_str(), node.switches.as_str()), (name, above));
+        }
     }
 
     #[test]

@@ -144,7 +144,8 @@ class GivenNode(google.protobuf.message.Message):
     memory_bytes: builtins.int
     """The same: bytes that training may use on each. Default: what the plan's devices of that kind allow, if all allow the same; nobody checks it."""
     switches: builtins.str
-    """The same: the switches above it, farthest first, with dots between, as Slurm's SLURM_TOPOLOGY_ADDR has them: `spine.leaf0`.
+    """The same: the switches above it, farthest first, with dots between, as Slurm's SLURM_TOPOLOGY_ADDR has them: `spine.leaf0`;
+    empty between two dots where the node has no switch of a level.
     Nodes of one switch are kept together.
     """
     @property

@@ -107,6 +107,19 @@ fn the_device_constant_is_asked_for_by_name() {
     assert!(!warnings(&answer).iter().any(|warning| warning.contains("overhead_bytes")), "{answer}");
 }
 
+/// The constants of an update rule are optional, and the figures of a table are not called profiled.
+#[test]
+fn an_update_rule_may_be_a_word_and_figures_of_a_table_are_imported() {
+    let setting = Setting::start();
+    let mut document = table("reserved", "fp32");
+    document["training"]["optimizer"] = value!("adamw");
+    let answer = setting.predict(
+        &document,
+        &["--partition", "2-2", "--capacity", "1GiB", "--micro-batch-size", "1", "--micro-batches", "8"],
+    );
+    assert_eq!(answer["stages"][0]["origin"], "PREDICTION_ORIGIN_IMPORTED", "{answer}");
+}
+
 /// Seconds of shards without a word on their collectives are refused, by the key that lacks.
 #[test]
 fn seconds_of_shards_must_say_whether_collectives_are_in_them() {

@@ -98,6 +98,8 @@ pub struct StageSeconds {
 pub enum Origin {
     /// The stage's micro-batch size and micro-batches in flight were profiled.
     Profiled,
+    /// An imported table has exactly these values; the table may not have been measured.
+    Imported,
     /// At least one of the two lies between profiled values.
     Interpolated,
     /// At least one of the two lies outside the profiled values.
@@ -107,6 +109,7 @@ pub enum Origin {
 choice! {
     Origin = v1::PredictionOrigin {
         Profiled = "profiled",
+        Imported = "imported",
         Interpolated = "interpolated",
         Extrapolated = "extrapolated",
     }

@@ -13,7 +13,9 @@ pub mod stage;
 pub mod step_kind;
 mod wire;
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::{MapAccessDeserializer, MapDeserializer};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::choice;
 use crate::error::{Invalid, in_range};
@@ -133,14 +135,19 @@ pub enum Optimizer {
     /// Adam.
     Adam {
         /// Step size.
+        #[serde(default = "defaults::learning_rate")]
         learning_rate: f64,
         /// Decay of the first moment.
+        #[serde(default = "defaults::beta1")]
         beta1: f64,
         /// Decay of the second moment.
+        #[serde(default = "defaults::beta2")]
         beta2: f64,
         /// Added to the denominator.
+        #[serde(default = "defaults::epsilon")]
         epsilon: f64,
         /// L2 penalty.
+        #[serde(default)]
         weight_decay: f64,
     },
     /// Adam with decoupled weight decay (Loshchilov and Hutter): weights shrink by a share of themselves before the
@@ -148,16 +155,71 @@ pub enum Optimizer {
     #[serde(rename = "adamw")]
     AdamW {
         /// Step size.
+        #[serde(default = "defaults::learning_rate")]
         learning_rate: f64,
         /// Decay of the first moment.
+        #[serde(default = "defaults::beta1")]
         beta1: f64,
         /// Decay of the second moment.
+        #[serde(default = "defaults::beta2")]
         beta2: f64,
         /// Added to the denominator.
+        #[serde(default = "defaults::epsilon")]
         epsilon: f64,
         /// Share of the weights, times the step size, that each step takes away.
+        #[serde(default = "defaults::decoupled_weight_decay")]
         weight_decay: f64,
     },
+}
+
+/// PyTorch's defaults of what a document leaves out.
+mod defaults {
+    pub(super) fn learning_rate() -> f64 {
+        0.001
+    }
+
+    pub(super) fn beta1() -> f64 {
+        0.9
+    }
+
+    pub(super) fn beta2() -> f64 {
+        0.999
+    }
+
+    pub(super) fn epsilon() -> f64 {
+        1e-8
+    }
+
+    pub(super) fn decoupled_weight_decay() -> f64 {
+        0.01
+    }
+}
+
+/// Reads an update rule: its fields, or its kind as a word with PyTorch's defaults.
+fn optimizer_or_word<'de, D: Deserializer<'de>>(from: D) -> Result<Optimizer, D::Error> {
+    struct Rule;
+
+    impl<'de> Visitor<'de> for Rule {
+        type Value = Optimizer;
+
+        fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            out.write_str("an object with a kind, or one of the words sgd, adam and adamw")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, kind: &str) -> Result<Optimizer, E> {
+            if kind == "sgd" {
+                return Ok(Optimizer::default());
+            }
+            let entries = std::iter::once(("kind", kind));
+            Optimizer::deserialize(MapDeserializer::new(entries))
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Optimizer, A::Error> {
+            Optimizer::deserialize(MapAccessDeserializer::new(fields))
+        }
+    }
+
+    from.deserialize_any(Rule)
 }
 
 impl Default for Optimizer {
@@ -243,6 +305,7 @@ pub struct TrainingSpec {
     /// Number formats.
     pub precision: Precision,
     /// Update rule.
+    #[serde(deserialize_with = "optimizer_or_word")]
     pub optimizer: Optimizer,
     /// Order of the passes.
     pub schedule: Schedule,
@@ -388,6 +451,34 @@ mod tests {
         let text = serde_json::to_string(&new).unwrap();
         assert!(text.contains(r#""bf16_fp32_gradients""#) && text.contains(r#""kind":"adamw""#), "{text}");
         assert_eq!(serde_json::from_str::<TrainingSpec>(&text).unwrap(), new);
+    }
+
+    /// An update rule is its kind as a word, or an object whose constants are optional.
+    #[test]
+    fn an_update_rule_may_be_a_word_and_its_constants_are_optional() {
+        let read = |optimizer: &str| {
+            let text = format!(
+                r#"{{"precision":"bf16","optimizer":{optimizer},"schedule":"gpipe","micro_batch_size":1,
+                     "micro_batches":1,"recompute":"none","seed":0}}"#
+            );
+            serde_json::from_str::<TrainingSpec>(&text).map(|training| training.optimizer)
+        };
+        let (learning_rate, beta1, beta2, epsilon) = (0.001, 0.9, 0.999, 1e-8);
+        let adam = Optimizer::Adam { learning_rate, beta1, beta2, epsilon, weight_decay: 0.0 };
+        let adamw = Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay: 0.01 };
+        for (text, rule) in [
+            (r#""adamw""#, adamw),
+            (r#""adam""#, adam),
+            (r#""sgd""#, Optimizer::default()),
+            (r#"{"kind":"adamw"}"#, adamw),
+            (r#"{"kind":"adam","learning_rate":0.001}"#, adam),
+        ] {
+            assert_eq!(read(text).unwrap(), rule, "{text}");
+        }
+        for wrong in [r#""lion""#, r#"{"kind":"lion"}"#, "1", r#"{"kind":"adam","beta3":0.1}"#] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        assert!(read(r#""lion""#).unwrap_err().to_string().contains("adamw"));
     }
 
     /// The two ends of a tied weight would be updated at different moments.

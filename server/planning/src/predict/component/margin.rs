@@ -26,7 +26,7 @@ pub const ALLOWANCE: f64 = 1.25;
 pub(super) fn margin(origin: Origin, is_aligned: bool, largest_error: Option<f64>) -> f64 {
     let base = match origin {
         _ if !is_aligned => UNALIGNED,
-        Origin::Profiled => PROFILED,
+        Origin::Profiled | Origin::Imported => PROFILED,
         Origin::Interpolated => INTERPOLATED,
         Origin::Extrapolated => EXTRAPOLATED,
     };

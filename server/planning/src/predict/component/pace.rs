@@ -38,7 +38,7 @@ pub(super) struct SecondsOrigin {
 /// The margin of predicted seconds; `largest_error` is that of the checks.
 pub(super) fn margin(of: SecondsOrigin, largest_error: Option<f64>) -> Option<f64> {
     let base = match of.origin {
-        Origin::Profiled => PROFILED,
+        Origin::Profiled | Origin::Imported => PROFILED,
         Origin::Interpolated => INTERPOLATED,
         Origin::Extrapolated => EXTRAPOLATED,
     };

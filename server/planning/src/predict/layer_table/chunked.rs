@@ -144,7 +144,7 @@ impl TablePredictor {
             )));
         }
         let all = self.levels_of(&setting.stage, Share::of(setting))?;
-        let origin = all.iter().map(|level| level.origin).max().unwrap_or(Origin::Profiled);
+        let origin = all.iter().map(|level| level.origin).max().unwrap_or(Origin::Imported);
         let scalar = setting.training.precision.gradient_bytes();
         let on_host =
             chunks.table.map_or(0, |table| table.rows.saturating_mul(table.width).saturating_mul(scalar));

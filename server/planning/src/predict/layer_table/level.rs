@@ -91,7 +91,7 @@ impl TablePredictor {
     fn level(&self, index: usize, layer: usize, share: Share) -> Result<LayerLevel, PredictionError> {
         let lacks = |field: &str| self.lacks(layer, field, share);
         let rows = self.rows.layers.get(index).ok_or_else(|| lacks("rows"))?;
-        let mut origin = Origin::Profiled;
+        let mut origin = Origin::Imported;
         let mut bytes = |rows: &LayerRows, field: fn(&BytesRow) -> Option<u64>, scales| {
             // A float holds up to 8 PiB exactly, which no device has.
             let cells = rows.bytes.iter().filter_map(|row| {

@@ -40,7 +40,7 @@ impl Layers {
             largest: 0,
             kinds: Vec::new(),
             transient: 0,
-            origin: Origin::Profiled,
+            origin: Origin::Imported,
         }
     }
 

@@ -132,10 +132,10 @@ fn degrees_divide_what_they_divide() {
         let parts = parts(&table, &setting(stage, training));
         (parts.weights, parts.activations, parts.communication, origin)
     };
-    assert_eq!(stage(1, 2, 1), (120, 150, 0, Origin::Profiled));
+    assert_eq!(stage(1, 2, 1), (120, 150, 0, Origin::Imported));
     assert_eq!(stage(1, 4, 1), (60, 75, 0, Origin::Extrapolated));
-    assert_eq!(stage(2, 1, 2), (240, 300, 240, Origin::Profiled));
-    assert_eq!(stage(2, 2, 2), (120, 150, 120, Origin::Profiled));
+    assert_eq!(stage(2, 1, 2), (240, 300, 240, Origin::Imported));
+    assert_eq!(stage(2, 2, 2), (120, 150, 120, Origin::Imported));
 }
 
 /// Seconds are known from the size on at which all layers have them; a pass of fewer samples is no faster, on one device

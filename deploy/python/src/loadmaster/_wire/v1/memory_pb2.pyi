@@ -121,6 +121,8 @@ class _PredictionOriginEnumTypeWrapper(google.protobuf.internal.enum_type_wrappe
     """At least one of them lies between profiled values."""
     PREDICTION_ORIGIN_EXTRAPOLATED: _PredictionOrigin.ValueType  # 3
     """At least one of them lies outside the profiled values."""
+    PREDICTION_ORIGIN_IMPORTED: _PredictionOrigin.ValueType  # 4
+    """An imported table has exactly these values, which may not have been measured. Between profiled and interpolated."""
 
 class PredictionOrigin(_PredictionOrigin, metaclass=_PredictionOriginEnumTypeWrapper):
     """How far a prediction is from what was profiled; later ones are less certain."""
@@ -133,6 +135,8 @@ PREDICTION_ORIGIN_INTERPOLATED: PredictionOrigin.ValueType  # 2
 """At least one of them lies between profiled values."""
 PREDICTION_ORIGIN_EXTRAPOLATED: PredictionOrigin.ValueType  # 3
 """At least one of them lies outside the profiled values."""
+PREDICTION_ORIGIN_IMPORTED: PredictionOrigin.ValueType  # 4
+"""An imported table has exactly these values, which may not have been measured. Between profiled and interpolated."""
 global___PredictionOrigin = PredictionOrigin
 
 @typing.final

@@ -120,6 +120,21 @@ fn an_update_rule_may_be_a_word_and_figures_of_a_table_are_imported() {
     assert_eq!(answer["stages"][0]["origin"], "PREDICTION_ORIGIN_IMPORTED", "{answer}");
 }
 
+/// What no search can find is refused without one, by what is missing: the answer does not depend on the time that a search has.
+#[test]
+fn virtual_stages_of_a_table_are_refused_without_a_search() {
+    let setting = Setting::start();
+    let file = setting.write("table.json", &table("reserved", "fp32").to_string());
+    let given: [&[&str]; 2] = [&["--virtual-stages", "2"], &["--actions", "recompute"]];
+    for options in given {
+        let base = ["plan", "recommend", "--profile", &file, "--devices", "2x64GiB"];
+        let Output { code, stderr, .. } = cli(&setting.planner, &[&base[..], options].concat());
+        assert_ne!(code, 0, "{stderr}");
+        assert!(stderr.contains("`table/2` does not predict memory step by step"), "{stderr}");
+        assert!(stderr.contains("virtual pipeline stages"), "{stderr}");
+    }
+}
+
 /// Seconds of shards without a word on their collectives are refused, by the key that lacks.
 #[test]
 fn seconds_of_shards_must_say_whether_collectives_are_in_them() {

@@ -78,8 +78,8 @@ pub enum PredictionError {
     },
     /// Only recordings of single layers say what lies where between two of a stage's steps.
     #[error(
-        "`{predictor}` cannot tell what a stage holds in each of its steps, which memory actions and several stages on a device count \
-         on: profile with `--campaign minimal`, whose predictor can"
+        "`{predictor}` does not predict memory step by step, which memory optimizations and virtual pipeline stages need. Profile \
+         with `--campaign minimal`, whose predictor does."
     )]
     NoActions {
         /// Name and version of the predictor.

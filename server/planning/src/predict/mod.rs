@@ -69,6 +69,11 @@ pub trait Predictor {
     /// What the profile lacks for this stage and setting.
     fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError>;
 
+    /// Whether it predicts bytes step by step, as [`Self::acted`] and [`Self::acted_in`] do.
+    fn knows_steps(&self) -> bool {
+        false
+    }
+
     /// What each device of a stage needs that does these actions, which are valid for it, and what goes where. What it
     /// sets aside for others is not part of it: see [`Acted::prediction`].
     ///

@@ -30,7 +30,7 @@ use crate::cost::{Factors, KindOfDevice, Prices};
 use crate::fleet::{PlannedFleet, Subset};
 use crate::learn::{Correction, Corrections};
 use crate::predict::capture::merger;
-use crate::predict::Margin;
+use crate::predict::{Margin, PredictionError};
 use crate::search::{Cuts, Pin, Stop, Unit};
 
 /// A request for a recommendation, with the profiles and devices that it names.
@@ -212,6 +212,10 @@ impl PlanQuestion {
     }
 
     fn searched(&self, prepared: Prepared<'_>, stop: &Stop) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        let request = &self.request;
+        if request.virtual_stages > 1 || request.allowed.is_some() || !request.stage_actions.is_empty() {
+            self.check_predicts_steps()?;
+        }
         if self.request.virtual_stages > 1 {
             return self.interleaved(prepared, stop);
         }
@@ -219,7 +223,6 @@ impl PlanQuestion {
             return self.with_actions(prepared, allowed, stop);
         }
         let Prepared { mut writer, job, wish, reach, prices } = prepared;
-        let request = &self.request;
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
             writer.goal = Goal { objective: None, ..writer.goal };
@@ -379,6 +382,15 @@ impl PlanQuestion {
              plan without chunks and without memory actions, `--memory chunks` looks for nothing else"
                 .to_owned(),
         )
+    }
+
+    /// Refuses before a search what no search can find: every such plan needs the bytes of each of its steps.
+    fn check_predicts_steps(&self) -> Result<(), PredictionError> {
+        let predictors = self.by_kind().into_iter().map(|(chain, _)| &chain.predictor);
+        match predictors.into_iter().find(|predictor| !predictor.knows_steps()) {
+            Some(predictor) => Err(PredictionError::NoActions { predictor: predictor.name() }),
+            None => Ok(()),
+        }
     }
 
     /// The tensor degrees that are searched.

@@ -410,6 +410,10 @@ impl Predictor for Component {
         Ok(self.prediction(setting, &played, (played.bytes, played.most), played.seconds))
     }
 
+    fn knows_steps(&self) -> bool {
+        true
+    }
+
     fn acted(&self, setting: &StageSetting, actions: &StageActions) -> Result<Acted, PredictionError> {
         self.with_actions(setting, actions, self.steps(setting, actions))
     }

@@ -70,18 +70,24 @@ fn batches(scene: &Scene, question: &Question) -> Vec<Batch> {
     let samples = question.global_batch.unwrap_or(size * count);
     let dividing = |size: u32| Batch { size, count: samples / size };
     if !question.sizes.is_empty() {
-        return question.sizes.iter().map(|&size| dividing(size)).collect();
+        let batch = |&size: &u32| match (question.global_batch, question.micro_batches) {
+            (None, Some(count)) => Batch { size, count },
+            _ => dividing(size),
+        };
+        let is_named = |batch: &Batch| question.micro_batches.is_none_or(|count| batch.count == count);
+        return question.sizes.iter().map(batch).filter(is_named).collect();
     }
     let divisors = || (1..=samples).filter(|size| samples.is_multiple_of(*size));
     match question.objective {
-        Objective::MaxBatch if question.global_batch.is_none() => (1..=4_096_u32)
+        Objective::MaxBatch if question.global_batch.is_none() && question.micro_batch_size.is_none() => (1
+            ..=4_096_u32)
             .filter(|size| *size <= 64 || (*size <= 512 && size.is_multiple_of(8)) || size.is_multiple_of(64))
             .map(|size| Batch { size, count })
             .collect(),
         Objective::MinIterationTime | Objective::Pareto | Objective::MaxBatch
             if question.micro_batch_size.is_none() =>
         {
-            let fixed = question.global_batch.and(question.micro_batches);
+            let fixed = question.micro_batches;
             divisors().map(dividing).filter(|batch| fixed.is_none_or(|count| batch.count == count)).collect()
         }
         _ if question.global_batch.is_some() => vec![dividing(size)],

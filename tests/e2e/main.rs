@@ -49,3 +49,4 @@ mod slice;
 mod slurm;
 mod trained;
 mod trials;
+mod typed_options;

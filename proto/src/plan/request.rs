@@ -89,9 +89,10 @@ impl PlanRequest {
             && self.partitioning.is_none()
     }
 
-    /// Whether the samples of an iteration and the number of passes leave one micro-batch size.
+    /// Whether the number of micro-batches leaves one micro-batch size: of the samples that are named, or of as many as
+    /// so many micro-batches of the profiled size have. The largest micro-batch has no such number of samples.
     pub fn is_batch_fixed(&self) -> bool {
-        self.global_batch_size != 0 && self.named.micro_batches
+        self.named.micro_batches && (self.global_batch_size != 0 || self.objective() != Objective::MaxBatch)
     }
 
     /// Whether the micro-batch size is the search's own choice.

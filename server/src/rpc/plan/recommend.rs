@@ -161,8 +161,21 @@ impl Plans {
         }
         let (fleet, cluster) = self.devices(request, constraints, &chain.device_kind, revisions).await?;
         asked.goal.cluster = cluster;
-        let fleet = fleet.with_prices(&prices(&request.hourly_prices)?);
+        let prices = prices(&request.hourly_prices)?;
+        let mut fleet = fleet.with_prices(&prices);
         let others = self.other_chains(&request.other_profiles, &chain, kind, revisions).await?;
+        let unused = |kind: &str| !fleet.kinds().any(|known| known == kind);
+        let mut notes: Vec<String> = Vec::new();
+        for other in others.iter().filter(|other| unused(&other.device_kind)) {
+            notes.push(format!(
+                "{} changes nothing: it was measured on {:?}, of which there is no device",
+                other.profile, other.device_kind
+            ));
+        }
+        for (kind, price) in prices.iter().filter(|(kind, _)| unused(kind)) {
+            notes.push(format!("the price {price} changes nothing: there is no device of the kind {kind:?}"));
+        }
+        fleet.notes.extend(notes);
         for kind in fleet.kinds() {
             let known = others.iter().chain([&chain]).map(|of| of.device_kind.as_str());
             if !known.clone().any(|known| known == kind) {

@@ -10,6 +10,9 @@ use super::variant::divisors;
 use super::wish::MAX_BATCHES;
 use crate::cost::Batch;
 
+/// Where a request names the sizes to choose from.
+const SIZES: &str = "constraints.micro_batch_sizes";
+
 /// The fewest samples of a micro-batch that a device may take, where `smallest` is the fewest that were profiled:
 /// seconds below that are not known. It restricts nothing where no seconds decide, or the request names its
 /// micro-batches.
@@ -68,15 +71,44 @@ pub fn batches(
         in_range("micro_batches", count, 1..=TrainingSpec::MAX_MICRO_BATCHES)
             .map(|micro_batches| Batch { micro_batch_size: size, micro_batches })
     };
-    let named = &request.goal.constraints.micro_batch_sizes;
-    if !named.is_empty() {
-        let each = named.iter().enumerate();
-        return each
-            .map(|(index, &size)| batch(&format!("constraints.micro_batch_sizes[{index}]"), size))
-            .collect();
-    }
     let one = |micro_batch_size| Batch { micro_batch_size, micro_batches: count };
     let is_largest = request.objective() == Objective::MaxBatch;
+    let named = request.goal.constraints.micro_batch_sizes.as_slice();
+    match named {
+        [] => {}
+        [only] if request.named.micro_batches && request.global_batch_size == 0 => {
+            return Ok(vec![one(*only)]);
+        }
+        _ if request.named.micro_batches && request.global_batch_size == 0 && is_largest => {
+            return Ok(named.iter().copied().map(one).collect());
+        }
+        _ if request.named.micro_batches && request.global_batch_size == 0 => {
+            let why = format!(
+                "are several sizes, and {count} micro-batches (micro_batches) of each make iterations of different \
+                 numbers of samples, which cannot be compared. Specify one size, or global_batch_size instead of \
+                 micro_batches"
+            );
+            return Err(Invalid::field(SIZES, why));
+        }
+        _ => {
+            let each = named.iter().enumerate();
+            let batches = each.map(|(index, &size)| batch(&format!("{SIZES}[{index}]"), size));
+            let mut batches: Vec<Batch> = batches.collect::<Result<_, _>>()?;
+            batches.retain(|batch| !request.named.micro_batches || batch.micro_batches == count);
+            if batches.is_empty() {
+                let why = format!(
+                    "divide the {samples} samples of an iteration (global_batch_size), and none of them into {count} \
+                     micro-batches (micro_batches). Specify {}, or leave out micro_batches",
+                    samples.div_ceil(count.max(1).into())
+                );
+                return Err(Invalid::field(SIZES, why));
+            }
+            return Ok(batches);
+        }
+    }
+    if is_largest && request.global_batch_size == 0 && request.named.micro_batch_size {
+        return Ok(vec![one(size)]);
+    }
     if is_largest && request.global_batch_size == 0 {
         return Ok(sizes_to_try().filter(|&size| size >= least_share).map(one).collect());
     }
@@ -97,12 +129,12 @@ pub fn batches(
 
 /// All ways to divide an iteration's samples that leave each device the least share.
 fn divided(request: &PlanRequest, samples: u64, count: u32, least_share: u32) -> Result<Vec<Batch>, Invalid> {
-    let mut batches = dividing(samples);
-    // Beside the samples of an iteration, the number of passes leaves one size.
     let is_count_fixed = request.is_batch_fixed();
-    if is_count_fixed {
-        batches.retain(|batch| batch.micro_batches == count);
-    }
+    let mut batches = match is_count_fixed {
+        // The number of micro-batches leaves one size.
+        true => exactly(samples, count).into_iter().collect(),
+        false => dividing(samples),
+    };
     if batches.is_empty() {
         let counts = match is_count_fixed {
             true => format!("{count} (micro_batches)"),
@@ -166,6 +198,15 @@ pub fn recompute(request: &PlanRequest, training: &TrainingSpec) -> Vec<Recomput
         [] => vec![training.recompute],
         named => named.to_vec(),
     }
+}
+
+/// So many micro-batches of an iteration; none where they are not of one size, or too large.
+fn exactly(samples: u64, micro_batches: u32) -> Option<Batch> {
+    let size =
+        samples.checked_div(micro_batches.into()).filter(|_| samples.is_multiple_of(micro_batches.into()))?;
+    let micro_batch_size =
+        u32::try_from(size).ok().filter(|&size| (1..=TrainingSpec::MAX_MICRO_BATCH_SIZE).contains(&size))?;
+    Some(Batch { micro_batch_size, micro_batches })
 }
 
 /// All micro-batch sizes that divide an iteration.

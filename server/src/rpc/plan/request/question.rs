@@ -393,10 +393,20 @@ mod tests {
         assert_eq!(sizes(global), [(4, 2)]);
         let constraints = Some(v1::Constraints { micro_batch_sizes: vec![12, 2], ..Default::default() });
         assert_eq!(sizes(v1::RecommendPlanRequest { constraints, ..some() }), [(2, 12), (12, 2)]);
+        for objective in [v1::Objective::MinIterationTime, v1::Objective::Pareto, v1::Objective::MinDevices] {
+            let counted =
+                v1::RecommendPlanRequest { objective: objective.into(), micro_batches: 6, ..some() };
+            assert_eq!(sizes(counted.clone()), [(4, 6)], "so many of the profiled size");
+            let counted = v1::RecommendPlanRequest { global_batch_size: 12, ..counted };
+            assert_eq!(sizes(counted.clone()), [(2, 6)]);
+            let constraints = Some(v1::Constraints { micro_batch_sizes: vec![2, 4], ..Default::default() });
+            assert_eq!(sizes(v1::RecommendPlanRequest { constraints, ..counted }), [(2, 6)]);
+        }
         let objective = v1::Objective::MaxBatch.into();
         let largest = sizes(v1::RecommendPlanRequest { objective, ..some() });
         assert_eq!((largest.first(), largest.last()), (Some(&(1, 6)), Some(&(4_096, 6))));
         assert!(largest.len() <= MAX_BATCHES && largest.is_sorted());
+        assert_eq!(sizes(v1::RecommendPlanRequest { objective, micro_batch_size: 2, ..some() }), [(2, 6)]);
     }
 
     /// Memory of a host may be for memory actions or for chunks: a request that says which is told apart from one that does not.
@@ -555,8 +565,14 @@ mod tests {
         let prime = v1::RecommendPlanRequest { objective, global_batch_size: 1_000_003, ..some() };
         assert_eq!(field(prime), "global_batch_size");
         let counted =
-            v1::RecommendPlanRequest { objective, global_batch_size: 8, micro_batches: 6, ..some() };
-        assert_eq!(field(counted), "global_batch_size");
+            || v1::RecommendPlanRequest { objective, global_batch_size: 8, micro_batches: 6, ..some() };
+        assert_eq!(field(counted()), "global_batch_size");
+        let constraints = Some(v1::Constraints { micro_batch_sizes: vec![4, 8], ..Default::default() });
+        for global_batch_size in [0, 8] {
+            let constraints = constraints.clone();
+            let sizes = v1::RecommendPlanRequest { constraints, global_batch_size, ..counted() };
+            assert_eq!(field(sizes), "constraints.micro_batch_sizes");
+        }
     }
 
     /// Where seconds decide, no micro-batch is chosen that leaves a device fewer samples than were profiled, unless the

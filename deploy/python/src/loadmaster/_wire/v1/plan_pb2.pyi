@@ -1001,7 +1001,9 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     time.
     """
     micro_batches: builtins.int
-    """Stage passes per iteration. Default: the profile's target."""
+    """Number of micro-batches per iteration. Default: the profile's target; objectives in time choose it, unless it is named here.
+    Named without `micro_batch_size` and `global_batch_size`, so many micro-batches of the profile's target size make an iteration.
+    """
     shape: global___PlanShape.ValueType
     """Default: what the launcher runs, if one is named; else PLAN_SHAPE_SINGLE_PIPELINE."""
     validate_only: builtins.bool

@@ -82,7 +82,7 @@ pub(super) struct Batch {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=1_000_000))]
     pub(super) micro_batch_size: Option<i32>,
 
-    /// Stage passes per iteration [default: the profile's target].
+    /// Number of micro-batches per iteration [default: the profile's target; objectives in time choose it].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=10_000))]
     pub(super) micro_batches: Option<i32>,
 

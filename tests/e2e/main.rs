@@ -34,6 +34,7 @@ mod managed;
 mod memory_actions;
 mod memory_objectives;
 mod memory_of_several;
+mod mixed_machines;
 mod models;
 mod over_time;
 mod pages;

@@ -108,6 +108,6 @@ pub(crate) fn nodes(ranks: &[RankPlace]) -> Result<(usize, usize), Refused> {
         return Ok((nodes.len(), per_node));
     }
     let why = "places other numbers of ranks on its nodes, or places them there out of order, and this launcher starts as many \
-               on each, node by node: recommend one for such nodes";
+               on each, node by node: recommend one with `--launcher`, which keeps to this order";
     Err(vec![StageRefusal::of_plan(why)])
 }

@@ -97,9 +97,9 @@ impl Subset {
         Some(cuts.with_pins(pins.collect::<Option<Vec<Pin>>>()?))
     }
 
-    /// Whether all of its nodes have equally many devices, as torchrun starts processes.
+    /// Whether all of its machines have equally many devices, as torchrun starts processes.
     pub fn is_even(&self) -> bool {
-        self.fleet.is_one_node || self.fleet.nodes.windows(2).all(|pair| pair[0].devices == pair[1].devices)
+        self.fleet.is_even()
     }
 }
 

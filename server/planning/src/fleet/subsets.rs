@@ -39,6 +39,8 @@ pub(crate) struct Subsets<'a> {
     classes: Vec<AlikeNodes>,
     /// Whether all nodes of a subset have equally many devices.
     is_even: bool,
+    /// Whether that is so of machines, some of which are several nodes.
+    is_even_by_machine: bool,
     /// Whether it makes a difference which node of a class has how many devices.
     is_in_turn: bool,
     /// Whether classes have unlike nodes, because there are too many.
@@ -65,8 +67,12 @@ impl<'a> Subsets<'a> {
         };
         let most = MOST_SUBSETS.min(MOST_NODES / fleet.nodes.len().max(1)).max(2);
         let classes = classes.or_else(of_kind).unwrap_or_default();
-        let (is_even, is_in_turn) = (is_even && !fleet.is_one_node, keeps_order && !fleet.is_one_node);
-        Self { fleet, pins: cuts.pins(), classes, is_even, is_in_turn, is_coarse, most }
+        let is_even_by_machine = is_even && fleet.has_mixed_machines();
+        let is_even = is_even && !fleet.is_one_node && !is_even_by_machine;
+        let is_in_turn = keeps_order && !fleet.is_one_node;
+        // Which nodes of a class are parts of one machine is not told apart.
+        let is_coarse = is_coarse || is_even_by_machine;
+        Self { fleet, pins: cuts.pins(), classes, is_even, is_even_by_machine, is_in_turn, is_coarse, most }
     }
 
     /// Nodes that are alike, of which only neighbours where that is asked for; none where there are too many classes
@@ -257,7 +263,10 @@ impl SubsetsInTheMaking<'_> {
         }
         let Some(of) = self.subsets.classes.get(class) else {
             if self.left.iter().all(|&left| left == 0) {
-                self.found.push(Subset::of(self.subsets.fleet, &self.taken, self.subsets.pins));
+                let subset = Subset::of(self.subsets.fleet, &self.taken, self.subsets.pins);
+                if !self.subsets.is_even_by_machine || subset.is_even() {
+                    self.found.push(subset);
+                }
             }
             return;
         };

@@ -10,8 +10,8 @@ use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::answer::{QuestionError, Recommendation};
-use super::ask::{ProfiledChain, Transfers};
+use super::answer::{QuestionError, RecommendError, Recommendation};
+use super::ask::{ProfiledChain, Rules, Transfers};
 use super::find::{Candidate, CandidateStage};
 use super::holds;
 use crate::cost::{Factors, Prices};
@@ -40,7 +40,11 @@ pub(super) struct Writer<'a> {
 
 impl Writer<'_> {
     /// A plan without anything besides its stages and its iteration.
+    ///
+    /// # Errors
+    /// A stage cannot be predicted, or the launcher cannot start ranks on these devices.
     pub(super) fn plan(&self, plan: &Candidate, solver: &str) -> Result<Plan, QuestionError> {
+        self.check_start(plan)?;
         let first = plan.stages.first().map(|stage| stage.choice.recompute);
         let training = TrainingSpec {
             schedule: plan.schedule,
@@ -131,6 +135,24 @@ impl Writer<'_> {
                 ..Findings::default()
             },
         })
+    }
+
+    /// # Errors
+    /// The launcher numbers ranks machine by machine, equally many on each, and the stages have their devices otherwise.
+    fn check_start(&self, plan: &Candidate) -> Result<(), RecommendError> {
+        let fleet = &self.fleet.fleet;
+        let Some(launcher) = self.goal.launcher.filter(|&launcher| Rules::of(launcher).even_nodes) else {
+            return Ok(());
+        };
+        let positions = plan.stages.len() / plan.virtual_stages.max(1) as usize;
+        let ranks = plan.stages.iter().take(positions).flat_map(|stage| stage.devices.iter().copied());
+        if fleet.is_machine_by_machine(ranks) {
+            return Ok(());
+        }
+        Err(RecommendError::Launcher(format!(
+            "{launcher} starts equally many ranks on each node, node by node, and the stages have their devices in another order: \
+             leave out the partitioning, which has {launcher}'s order searched for, or leave out the launcher"
+        )))
     }
 
     /// The plan of a recommendation, and the plans that came next, as plans of their own.

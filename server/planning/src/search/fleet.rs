@@ -1,5 +1,7 @@
 //! The devices of a search, node by node.
 
+use std::collections::{HashMap, HashSet};
+
 use loadmaster_proto::bytes::Bytes;
 pub use loadmaster_proto::cluster::{Link, LinkOrigin};
 
@@ -119,6 +121,48 @@ impl Fleet {
             Some(begin)
         };
         self.nodes.iter().scan(0, begin).collect()
+    }
+
+    /// By node: the number of the machine that it is a part of, in the order of their first parts. Parts of a machine have one
+    /// name.
+    pub fn machines(&self) -> Vec<usize> {
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        let number = |node| {
+            let next = known.len();
+            *known.entry(node).or_insert(next)
+        };
+        self.nodes.iter().map(|node| node.name.as_str()).map(number).collect()
+    }
+
+    /// Whether a machine is several nodes, because its devices are of several kinds.
+    pub fn has_mixed_machines(&self) -> bool {
+        !self.is_one_node && self.machines().into_iter().max().map_or(0, |last| last + 1) < self.nodes.len()
+    }
+
+    /// Whether all machines have equally many devices, as torchrun starts processes.
+    pub fn is_even(&self) -> bool {
+        let mut devices = vec![0; self.nodes.len()];
+        for (machine, node) in self.machines().into_iter().zip(&self.nodes) {
+            devices[machine] += node.devices;
+        }
+        let mut devices = devices.into_iter().filter(|&devices| devices > 0);
+        let first = devices.next();
+        self.is_one_node || devices.all(|other| Some(other) == first)
+    }
+
+    /// Whether ranks on these devices, in their order, are equally many on each machine that they take, machine by machine: the
+    /// only order in which torchrun numbers them.
+    pub fn is_machine_by_machine(&self, ranks: impl IntoIterator<Item = u32>) -> bool {
+        let (machines, begins) = (self.machines(), self.begins());
+        let machine = |device: u32| {
+            let node = begins.partition_point(|&begin| begin <= device).checked_sub(1)?;
+            machines.get(node).copied()
+        };
+        let ranks: Vec<Option<usize>> = ranks.into_iter().map(machine).collect();
+        let runs: Vec<&[Option<usize>]> = ranks.chunk_by(|one, other| one == other).collect();
+        let taken: HashSet<Option<usize>> = runs.iter().map(|run| run[0]).collect();
+        self.is_one_node
+            || taken.len() == runs.len() && runs.windows(2).all(|pair| pair[0].len() == pair[1].len())
     }
 
     /// Whether all nodes are alike: same kind, same number of devices, same links, and no tiers to tell apart.

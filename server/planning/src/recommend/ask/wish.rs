@@ -96,6 +96,11 @@ impl Wish {
         self.rules.is_some_and(|rules| rules.even_nodes)
     }
 
+    /// Whether the launcher can start ranks on these devices of a fleet, in their order.
+    pub fn may_start_on(&self, fleet: &Fleet, ranks: impl IntoIterator<Item = u32>) -> bool {
+        !self.starts_evenly() || fleet.is_machine_by_machine(ranks)
+    }
+
     /// The numbers of stages to choose from.
     pub fn stage_counts(&self, layers: usize) -> std::ops::RangeInclusive<usize> {
         let least = self.constraints.min_stages.unwrap_or(1);

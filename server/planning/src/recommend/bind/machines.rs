@@ -1,7 +1,5 @@
 //! What takes ranks at once: a machine with all of its parts, or one of them alone.
 
-use std::collections::HashMap;
-
 use crate::search::Fleet;
 
 /// Nodes of a fleet that are one machine: of each kind and capacity of its devices one.
@@ -24,14 +22,13 @@ pub(super) struct MachinePart<'a> {
 
 /// The machines of a fleet, by their names.
 pub(super) fn machines(fleet: &Fleet) -> Vec<Machine<'_>> {
-    let mut known: HashMap<&str, usize> = HashMap::new();
     let mut machines: Vec<Machine<'_>> = Vec::new();
-    for (node, part) in fleet.nodes.iter().zip(parts(fleet)) {
-        let at = *known.entry(node.name.as_str()).or_insert_with(|| {
-            machines.push(Machine { parts: Vec::new() });
-            machines.len() - 1
-        });
-        machines[at].parts.push(part);
+    for (machine, part) in fleet.machines().into_iter().zip(parts(fleet)) {
+        // Machines are numbered as their first parts come.
+        match machines.get_mut(machine) {
+            Some(known) => known.parts.push(part),
+            None => machines.push(Machine { parts: vec![part] }),
+        }
     }
     machines
 }

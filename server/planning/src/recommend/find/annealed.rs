@@ -21,7 +21,8 @@ pub(super) fn annealed<M: Market>(inquiry: Inquiry<'_, M>, variants: &[Variant])
     }
     let settings = Annealing { seed: inquiry.wish.seed, ..Annealing::default() };
     let estimate = |wanted: &Strategy, places: &Places| {
-        if !keeps_spanning(inquiry, places) {
+        let ranks = (0..places.last()).flat_map(|from| places.devices(from, 0).iter().cloned().flatten());
+        if !keeps_spanning(inquiry, places) || !inquiry.wish.may_start_on(inquiry.fleet(), ranks) {
             return None;
         }
         best_on(inquiry, variants, wanted, places).map(|(plan, _)| plan)

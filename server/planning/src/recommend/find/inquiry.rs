@@ -115,7 +115,7 @@ impl<'a, M: Market> Inquiry<'a, M> {
 
     /// Whether the launcher can start its processes on the devices.
     pub(in crate::recommend) fn may_start(self) -> bool {
-        self.subset.is_even() || !self.wish.starts_evenly()
+        !self.wish.starts_evenly() || self.subset.is_even()
     }
 
     /// The subsets of the devices that the launcher can start its processes on, those with all pinned devices.

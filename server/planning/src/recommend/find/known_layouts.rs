@@ -43,5 +43,5 @@ fn list<M: Market>(inquiry: Inquiry<'_, M>, sizes: &[u32]) -> Layouts {
         return Layouts { places, looks: 0, is_complete: true, relaxed };
     }
     let pinned: Vec<usize> = inquiry.cuts.pins().iter().map(|pin| pin.device).collect();
-    Layouts::of(fleet, sizes, spanning, &pinned, MOST_PLACES)
+    Layouts::of(fleet, sizes, spanning, (&pinned, wish.starts_evenly()), MOST_PLACES)
 }

@@ -24,6 +24,9 @@ struct NodeClass {
     is_whole: bool,
     /// The first node of the first class with the same links to other nodes.
     linked_like: usize,
+    /// Which classes have the other parts of its nodes' machines, where machines are taken whole: the number of the first of
+    /// them. The k-th nodes of these classes are parts of one machine.
+    machines: usize,
 }
 
 /// What has been taken. Ordered, because places are numbered in order.
@@ -66,6 +69,8 @@ struct Classes<'a> {
     begins: Vec<u32>,
     total: u32,
     spanning: Spanning,
+    /// Whether machines of several nodes are taken whole.
+    has_parts: bool,
     directions: &'static [Direction],
     /// Nodes that stages may yet be extended by, over all of them: past that there are too many.
     left: Cell<usize>,
@@ -83,22 +88,23 @@ impl Places {
         most: usize,
     ) -> Option<Self> {
         let mut places = Self::default();
-        places.fill_by_class(fleet, sizes, spanning, singled, most).0.map(|_| places)
+        places.fill_by_class(fleet, sizes, spanning, (singled, false), most).0.map(|_| places)
     }
 
     /// Fills places that have nothing but links; none where they are too many. Whether they leave no order out:
     /// nothing but the order of the nodes within a stage can be missing, where their links differ. And how often it was
-    /// looked where a stage may go on, whatever came of it.
+    /// looked where a stage may go on, whatever came of it. With the singled devices comes whether all parts of a machine
+    /// follow each other.
     pub(super) fn fill_by_class(
         &mut self,
         fleet: &Fleet,
         sizes: &[u32],
         spanning: Spanning,
-        singled: &[usize],
+        (singled, by_machine): (&[usize], bool),
         most: usize,
     ) -> (Option<bool>, usize) {
         let looks = most.saturating_mul(64);
-        let classes = Classes::of(fleet, spanning, singled, looks);
+        let classes = Classes::of(fleet, spanning, (singled, by_machine), looks);
         let listed = self.list_by_class(&classes, sizes, most);
         (listed, looks - classes.left.get())
     }
@@ -153,7 +159,12 @@ impl Places {
 }
 
 impl<'a> Classes<'a> {
-    fn of(fleet: &'a Fleet, spanning: Spanning, singled: &[usize], left: usize) -> Self {
+    fn of(
+        fleet: &'a Fleet,
+        spanning: Spanning,
+        (singled, by_machine): (&[usize], bool),
+        left: usize,
+    ) -> Self {
         let begins = fleet.begins();
         let is_single = |node: usize| {
             let devices = begins[node] as usize..(begins[node] + fleet.nodes[node].devices) as usize;
@@ -164,23 +175,34 @@ impl<'a> Classes<'a> {
             let (one, other) = (&fleet.nodes[one], &fleet.nodes[other]);
             one.outside == other.outside && (!has_tiers || one.domains == other.domains)
         };
+        let are_alike = |one: usize, other: usize| {
+            let is_like = fleet.nodes[one].is_like(&fleet.nodes[other]) && are_linked_alike(one, other);
+            is_like && !is_single(one) && !is_single(other)
+        };
         let mut list: Vec<NodeClass> = Vec::new();
-        for (index, node) in fleet.nodes.iter().enumerate().filter(|(_, node)| node.devices > 0) {
-            let linked =
-                list.iter().map(|class| class.linked_like).find(|&like| are_linked_alike(like, index));
-            let known = list.iter_mut().find(|class| {
-                let first = class.nodes[0];
-                let is_like = fleet.nodes[first].is_like(node) && are_linked_alike(first, index);
-                is_like && !is_single(first) && !is_single(index)
+        for parts in machines(fleet, by_machine) {
+            let known = list.iter().position(|class| {
+                let first = list[class.machines..].iter().take_while(|of| of.machines == class.machines);
+                let first: Vec<usize> = first.map(|of| of.nodes[0]).collect();
+                first.len() == parts.len()
+                    && first.iter().zip(&parts).all(|(&first, &part)| are_alike(first, part))
             });
-            match known {
-                Some(class) => class.nodes.push(index),
-                None => list.push(NodeClass {
+            let machines = known.map_or(list.len(), |class| list[class].machines);
+            for (class, &index) in (machines..).zip(&parts) {
+                if known.is_some() {
+                    list[class].nodes.push(index);
+                    continue;
+                }
+                let linked =
+                    list.iter().map(|class| class.linked_like).find(|&like| are_linked_alike(like, index));
+                let node = &fleet.nodes[index];
+                list.push(NodeClass {
                     nodes: vec![index],
                     devices: node.devices,
                     is_whole: node.devices == node.whole,
                     linked_like: linked.unwrap_or(index),
-                }),
+                    machines,
+                });
             }
         }
         // Where all links are the same, and nodes equally large, the order within a stage changes nothing.
@@ -189,7 +211,9 @@ impl<'a> Classes<'a> {
             .all(|pair| (pair[0].linked_like, pair[0].devices) == (pair[1].linked_like, pair[1].devices));
         let directions: &[Direction] =
             if all_linked_alike { &[Direction::Up] } else { &[Direction::Up, Direction::Down] };
-        Self { fleet, list, begins, total: fleet.devices(), spanning, directions, left: Cell::new(left) }
+        let has_parts = list.iter().enumerate().any(|(class, of)| of.machines != class);
+        let total = fleet.devices();
+        Self { fleet, list, begins, total, spanning, has_parts, directions, left: Cell::new(left) }
     }
 
     /// Whether a stage of this many devices, or fewer, may take more than one node.
@@ -286,9 +310,10 @@ impl<'a> Classes<'a> {
             if !self.may_be_spanned(kind) {
                 continue;
             }
+            // Parts of a machine stand together, in whatever order.
             let is_in_order = from.is_none_or(|from| match direction {
-                Direction::Up => class >= from,
-                Direction::Down => class <= from,
+                Direction::Up => kind.machines >= self.list[from].machines,
+                Direction::Down => kind.machines <= self.list[from].machines,
             });
             if !is_in_order {
                 continue;
@@ -311,8 +336,24 @@ impl<'a> Classes<'a> {
         }
     }
 
+    /// Whether a node of the class may be taken: there is one, and no machine of other classes has parts that were taken and
+    /// parts that were not.
     fn has_more(&self, state: &State, class: usize) -> bool {
-        (state.nodes[class] as usize) < self.list[class].nodes.len()
+        if !self.has_parts {
+            return (state.nodes[class] as usize) < self.list[class].nodes.len();
+        }
+        let own = self.list[class].machines;
+        let most_taken = |machines: usize| {
+            let parts = self.list.iter().zip(&state.nodes).filter(|(of, _)| of.machines == machines);
+            parts.map(|(_, &taken)| taken).max().unwrap_or(0)
+        };
+        let is_open = |(of, &taken): (&NodeClass, &u32)| taken < most_taken(of.machines);
+        let begun = self.list.iter().zip(&state.nodes).find(|&of| is_open(of)).map(|(of, _)| of.machines);
+        let may_be_taken = match begun {
+            Some(begun) => begun == own && state.nodes[class] < most_taken(own),
+            None => true,
+        };
+        may_be_taken && (state.nodes[class] as usize) < self.list[class].nodes.len()
     }
 
     /// The stage with devices of one more node, or of the begun one.
@@ -339,4 +380,18 @@ impl<'a> Classes<'a> {
         push_range(&mut longer.devices, begin..begin + devices);
         longer
     }
+}
+
+/// The nodes with devices, those of one machine together where that is asked for, in the fleet's order.
+fn machines(fleet: &Fleet, by_machine: bool) -> Vec<Vec<usize>> {
+    let has_devices = |node: &usize| fleet.nodes[*node].devices > 0;
+    let nodes = (0..fleet.nodes.len()).filter(has_devices);
+    if !by_machine {
+        return nodes.map(|node| vec![node]).collect();
+    }
+    let numbers = fleet.machines();
+    let mut machines = vec![Vec::new(); fleet.nodes.len()];
+    nodes.for_each(|node| machines[numbers[node]].push(node));
+    machines.retain(|parts| !parts.is_empty());
+    machines
 }

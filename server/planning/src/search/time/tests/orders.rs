@@ -111,7 +111,7 @@ proptest! {
     #[test]
     fn bounds_hold_for_every_order(mut instance in shapes(), spanning in spannings(), most in 0_usize..40) {
         let pinned: Vec<usize> = instance.cuts.pins().iter().map(|pin| pin.device).collect();
-        let layouts = Layouts::of(&instance.fleet, &sizes(&instance), spanning, &pinned, most);
+        let layouts = Layouts::of(&instance.fleet, &sizes(&instance), spanning, (&pinned, false), most);
         instance.costs = costs_over(&instance, &layouts.places[0]);
         let (index, answer) =
             fastest_over(&instance.question(), &layouts, &Limits::default(), &Stop::default());

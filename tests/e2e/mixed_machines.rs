@@ -1,0 +1,161 @@
+//! Machines with two kinds of GPUs: a plan that is recommended for a framework is one that the framework can start.
+
+use std::fs;
+
+use loadmaster_tests::{Planner, cli, json};
+use serde_json::{Value, json as value};
+use tempfile::TempDir;
+
+/// Llama-7B as its users' configuration says.
+const LLAMA_7B: &str = r#"{"model_type":"llama","hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,
+"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":32000,"max_position_embeddings":4096,
+"tie_word_embeddings":false}"#;
+
+/// Two machines of two GPUs of each kind.
+const MACHINES: &str = "format: loadmaster.cluster/1
+kinds:
+  - {name: RTX 3080, memory: 10GiB}
+  - {name: RTX 4090, memory: 24GiB}
+nodes:
+  - name: machine-[1-2]
+    devices:
+      - {index: 0, kind: RTX 3080}
+      - {index: 1, kind: RTX 3080}
+      - {index: 2, kind: RTX 4090}
+      - {index: 3, kind: RTX 4090}
+    network: {bandwidth: 10Gb/s, latency: 20us}
+";
+
+/// Rules of thumb for a Llama-7B of 2,048 tokens in bf16 with Adam, on a kind of device that computes so many FLOP/s.
+fn table(model: &Value, kind: &str, peak: f64) -> Value {
+    let (hidden, width, vocabulary, tokens) = (4096.0, 11_008.0, 32_000.0, 2048.0);
+    let block = 4.0 * hidden * hidden + 3.0 * hidden * width + 2.0 * hidden;
+    let of_block = 2.0 * block * tokens + 2.0 * tokens * tokens * hidden;
+    let edge = 2.0 * tokens * hidden;
+    // Layers, FLOP of a pass, parameters, bytes that are kept and that come and go.
+    let rows = [
+        (0, 0, 2e-4 * peak / 2.0, vocabulary * hidden, 8.0 * tokens, edge),
+        (
+            1,
+            32,
+            of_block,
+            block,
+            edge * 4.0 + 2.0 * tokens * (4.0 * hidden + 3.0 * width),
+            edge + 4.0 * tokens * width,
+        ),
+        (33, 33, 2e-5 * peak / 2.0, hidden, edge, edge),
+        (
+            34,
+            34,
+            2.0 * vocabulary * hidden * tokens,
+            vocabulary * hidden,
+            edge + 6.0 * tokens * vocabulary,
+            4.0 * tokens * vocabulary,
+        ),
+    ];
+    let rows = rows.map(|(first, last, work, parameters, kept, transient)| {
+        let forward = work / (peak / 2.0);
+        value!({
+            "first_layer": first, "last_layer": last,
+            "times": [{"micro_batch_size": 1, "tensor_degree": 1, "forward_seconds": forward,
+                       "backward_seconds": 2.0 * forward, "update_seconds": parameters * 16.0 / 2.5e12}],
+            "bytes": [{"micro_batch_size": 1, "tensor_degree": 1, "parameter_bytes": (2.0 * parameters) as u64,
+                       "activation_bytes": kept as u64, "transient_bytes": transient as u64, "input_bytes": edge as u64,
+                       "output_bytes": edge as u64}],
+        })
+    });
+    value!({
+        "format": "loadmaster.profile/1",
+        "provenance": {"source": "rules of thumb", "tool": "by hand", "device_kind": kind, "ledger": "device"},
+        "model": {"known": model},
+        "training": {
+            "precision": "bf16", "optimizer": {"kind": "adam", "learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95,
+            "epsilon": 1e-8, "weight_decay": 0.1}, "schedule": "one_f_one_b", "micro_batch_size": 1, "micro_batches": 16,
+            "recompute": "none", "seed": 0
+        },
+        "layer_table": {"ledger": "device", "overhead_bytes": 644_245_094_u64, "times_without_collectives": true, "layers": rows}
+    })
+}
+
+/// The nodes of a plan's ranks, in their order.
+fn nodes(plan: &Value) -> Vec<String> {
+    let stages = plan["stages"].as_array().expect("a plan has stages");
+    let ranges =
+        stages.iter().flat_map(|stage| stage["deviceRanges"].as_array().cloned().unwrap_or_default());
+    let of_range = |range: Value| {
+        let count = range["count"].as_u64().unwrap_or(1) as usize;
+        vec![range["node"].as_str().unwrap_or_default().to_owned(); count]
+    };
+    ranges.flat_map(of_range).collect()
+}
+
+/// The fastest plan for each framework that starts equally many ranks on each node is exported for it; stages that are named in
+/// another order are refused at once, with the framework's name.
+#[test]
+fn a_recommended_plan_can_be_started() {
+    let planner = Planner::start();
+    let folder = TempDir::new().expect("a folder can be made");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("a file can be written");
+        path.to_str().expect("a path is text").to_owned()
+    };
+    let imported = json(&planner, &["model", "import", &write("config.json", LLAMA_7B)]);
+    let model = imported["name"].as_str().expect("it has a name");
+    let layers = cli(&planner, &["model", "show", model, "-o", "layers"]);
+    let layers: Value = serde_json::from_str(&layers.stdout).expect("a list of layers");
+    for (id, kind, peak) in [("l3080", "RTX 3080", 59e12), ("l4090", "RTX 4090", 165e12)] {
+        let file = write("table.json", &table(&layers, kind, peak).to_string());
+        json(&planner, &["profile", "import", &file, "--id", id]);
+    }
+    json(&planner, &["cluster", "import", &write("cluster.yaml", MACHINES), "--id", "mixed"]);
+    let asked = |options: &[&str]| {
+        let usual = [
+            "plan",
+            "recommend",
+            "--profile",
+            "l4090",
+            "--other-profiles",
+            "l3080",
+            "--cluster",
+            "mixed",
+            "--recompute",
+            "layer",
+            "--margin",
+            "0",
+            "--global-batch",
+            "32",
+            "--micro-batch-size",
+            "1",
+            "--brief",
+        ];
+        cli(&planner, &[&usual, options, &["-o", "json"]].concat())
+    };
+    for launcher in ["megatron", "deepspeed", "torch-pipelining", "accelerate"] {
+        let output = asked(&["--launcher", launcher, "--objective", "min-iteration-time"]);
+        assert_eq!(output.code, 0, "{launcher}: {}", output.stderr);
+        let plan: Value = serde_json::from_str(&output.stdout).expect("it is JSON");
+        let mut nodes = nodes(&plan);
+        assert_eq!(nodes.len(), 8, "{plan}");
+        nodes.dedup();
+        assert_eq!(nodes.len(), 2, "{launcher} numbers ranks machine by machine: {plan}");
+        let others = plan["alternatives"].as_array().cloned().unwrap_or_default();
+        let all = others.iter().map(|other| &other["plan"]).chain([&plan["name"]]);
+        for name in all.filter_map(Value::as_str) {
+            let exported = cli(&planner, &["plan", "export", name, "--launcher", launcher]);
+            assert!(
+                !exported.stderr.contains("cannot run this plan"),
+                "{launcher} {name}: {}",
+                exported.stderr
+            );
+            assert!(exported.stdout.contains("machine-1"), "{launcher} {name}: {}", exported.stdout);
+        }
+    }
+    // In the order of the cluster's kinds it is fast, too, and no framework starts it.
+    let named = asked(&["--launcher", "megatron", "--partition", "3-2-2-2-6-6-6-8"]);
+    assert!(
+        named.code != 0 && named.stderr.contains("megatron starts equally many ranks"),
+        "{}",
+        named.stderr
+    );
+}

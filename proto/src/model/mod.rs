@@ -2,6 +2,7 @@
 
 pub mod import;
 pub mod layer;
+pub mod numerics;
 mod wire;
 pub mod zoo;
 
@@ -12,6 +13,7 @@ use crate::error::{Invalid, in_range};
 use crate::model::layer::{
     Buffer, Layer, LayerKind, MAX_ELEMENTS, MAX_EXTENT, Parameter, Shape, elements, fingerprint,
 };
+use crate::model::numerics::Numerics;
 use crate::wire::v1;
 
 /// Most layers of a model.
@@ -122,6 +124,7 @@ pub struct Model {
     input: ModelInput,
     layers: Vec<Layer>,
     loss: Loss,
+    numerics: Numerics,
     /// Shapes of the tensors at the layers' edges: `edges[k]` enter layer k, the last ones leave the
     /// model.
     edges: Vec<Vec<Shape>>,
@@ -135,6 +138,8 @@ struct UncheckedModel {
     layers: Vec<Layer>,
     #[serde(default, skip_serializing_if = "is_cross_entropy")]
     loss: Loss,
+    #[serde(default, skip_serializing_if = "Numerics::is_usual")]
+    numerics: Numerics,
 }
 
 fn is_cross_entropy(loss: &Loss) -> bool {
@@ -145,13 +150,16 @@ impl TryFrom<UncheckedModel> for Model {
     type Error = Invalid;
 
     fn try_from(model: UncheckedModel) -> Result<Self, Invalid> {
-        Ok(Self::new(model.family, model.input, model.layers)?.with_loss(model.loss))
+        let numerics = model.numerics.checked().map_err(|invalid| invalid.under("numerics"))?;
+        let built = Self::new(model.family, model.input, model.layers)?.with_loss(model.loss);
+        Ok(built.with_numerics(numerics))
     }
 }
 
 impl From<Model> for UncheckedModel {
     fn from(model: Model) -> Self {
-        Self { family: model.family, input: model.input, layers: model.layers, loss: model.loss }
+        let Model { family, input, layers, loss, numerics, edges: _ } = model;
+        Self { family, input, layers, loss, numerics }
     }
 }
 
@@ -175,7 +183,8 @@ impl Model {
                 .map_err(|invalid| invalid.under(&place(index, layer)))?;
             edges.push(output);
         }
-        let model = Self { family, input, layers, loss: Loss::CrossEntropy, edges };
+        let model =
+            Self { family, input, layers, loss: Loss::CrossEntropy, numerics: Numerics::default(), edges };
         model.check_ends()?;
         model.check_tied_heads()?;
         Ok(model)
@@ -185,6 +194,12 @@ impl Model {
     #[must_use]
     pub fn with_loss(self, loss: Loss) -> Self {
         Self { loss, ..self }
+    }
+
+    /// The same layers with settings that change values alone, which are checked.
+    #[must_use]
+    pub fn with_numerics(self, numerics: Numerics) -> Self {
+        Self { numerics, ..self }
     }
 
     /// Tokens and nothing else enter an embedding, which is the first layer then; and one tensor leaves the
@@ -253,6 +268,11 @@ impl Model {
     /// What training makes small.
     pub fn loss(&self) -> Loss {
         self.loss
+    }
+
+    /// Settings that change values, and neither memory nor time.
+    pub fn numerics(&self) -> &Numerics {
+        &self.numerics
     }
 
     /// The layers in order.

@@ -2,6 +2,7 @@
 
 use crate::error::{Invalid, required};
 use crate::message;
+use crate::model::numerics::Numerics;
 use crate::model::{Loss, Model, ModelInput};
 use crate::wire::{ToWire, field, v1};
 
@@ -17,6 +18,7 @@ impl From<&Model> for v1::Model {
             layer_count: model.layers().len().to_wire(),
             parameter_count: model.parameter_count().to_wire(),
             loss: model.loss().to_wire(),
+            numerics: Some(model.numerics()).filter(|numerics| !numerics.is_usual()).map(Into::into),
             ..Self::default()
         }
     }
@@ -29,7 +31,9 @@ impl TryFrom<v1::Model> for Model {
         let input = field("input", required("input", wire.input)?)?;
         let layers = field("layers", wire.layers)?;
         let loss: Option<Loss> = field("loss", wire.loss)?;
-        Ok(Self::new(wire.family, input, layers)?.with_loss(loss.unwrap_or_default()))
+        let numerics: Option<Numerics> = field("numerics", wire.numerics)?;
+        let model = Self::new(wire.family, input, layers)?.with_loss(loss.unwrap_or_default());
+        Ok(model.with_numerics(numerics.unwrap_or_default()))
     }
 }
 

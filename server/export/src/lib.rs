@@ -15,6 +15,7 @@ mod grid;
 mod launcher;
 mod local_order;
 mod memory;
+mod numerics;
 mod optimizer;
 mod question;
 mod recomputed;

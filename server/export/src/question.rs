@@ -14,6 +14,7 @@ use crate::grid::Grid;
 use crate::launcher::{Exporter, Written, exporters, takes_turns, variants};
 use crate::local_order;
 use crate::memory;
+use crate::numerics;
 use crate::optimizer;
 use crate::refusal::{Refusal, StageRefusal};
 use crate::target::{Target, Variant, Version};
@@ -57,10 +58,11 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
     if question.plan.is_interleaved() && !takes_turns(target.launcher) {
         return Err(refusal(question, shape, vec![in_turn(question.plan)]));
     }
-    let Written { files, command, runs_once, environment, ranks, mut warnings, held } =
+    let Written { files, command, runs_once, environment, ranks, mut warnings, held, sets_numerics } =
         write(question).map_err(|stages| refusal(question, shape, stages))?;
     let memory = memory::of_stages(question, held.as_ref());
     warnings.extend(memory::warnings(question.plan, memory.as_deref(), target.launcher));
+    warnings.extend(numerics::warnings(question, sets_numerics));
     warnings.extend(optimizer::warning(target.launcher, question.plan.training.optimizer));
     warnings.extend(local_order::warning(target.launcher, &ranks));
     warnings.extend(allocation::warning(&ranks));

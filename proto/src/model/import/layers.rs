@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Invalid, required};
 use crate::model::layer::{Layer, LayerKind};
+use crate::model::numerics::Numerics;
 use crate::model::{Loss, MAX_LAYERS, Model, ModelInput};
 use crate::name::checked_name;
 use crate::wire::reading::meter::Limits;
@@ -30,7 +31,7 @@ const MAX_NAME: usize = 100;
 /// Most fields of anything with a kind: far more than any kind has.
 const MAX_FIELDS: usize = 64;
 /// The fields of a model.
-const FIELDS: [&str; 4] = ["family", "input", "layers", "loss"];
+const FIELDS: [&str; 5] = ["family", "input", "layers", "loss", "numerics"];
 /// Kinds of layers without fields, for which serde does not look for unknown ones.
 const BARE_KINDS: [LayerKind; 2] = [LayerKind::Relu, LayerKind::Flatten];
 
@@ -73,7 +74,14 @@ pub(super) fn model(document: &str, wanted: Wanted<'_>) -> Result<Model, Invalid
         Some(loss) => Loss::deserialize(loss).map_err(|error| Invalid::field("loss", error.to_string()))?,
         None => Loss::default(),
     };
-    Ok(Model::new(family, input, layers)?.with_loss(loss))
+    let numerics = match fields.remove("numerics") {
+        Some(numerics) => Numerics::deserialize(numerics)
+            .map_err(|error| Invalid::field("", error.to_string()))
+            .and_then(Numerics::checked)
+            .map_err(|invalid| invalid.under("numerics"))?,
+        None => Numerics::default(),
+    };
+    Ok(Model::new(family, input, layers)?.with_loss(loss).with_numerics(numerics))
 }
 
 fn layer(value: Value) -> Result<Layer, Invalid> {

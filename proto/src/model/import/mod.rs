@@ -16,6 +16,9 @@ use crate::wire::reading::{self, Wanted, always};
 /// Longest document that is read, bytes. A layer takes about 100, so the largest models have room.
 pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 
+/// How a note begins that says that rotary positions are not scaled.
+pub const ROTARY_NOTE: &str = "rotary positions are not scaled";
+
 /// Where a model comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

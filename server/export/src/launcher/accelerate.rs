@@ -19,6 +19,7 @@ use crate::envelope::nodes;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
+use crate::numerics::MegatronScaling;
 use crate::question::{ExportQuestion, Refused};
 use crate::transformer::Transformer;
 use crate::word;
@@ -77,6 +78,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         ranks,
         warnings: asked.warnings(),
         held: asked.held(),
+        sets_numerics: !asked.is_replicated(),
         ..Written::default()
     })
 }
@@ -153,6 +155,7 @@ impl Asked<'_> {
         say("decoder_seq_length", &self.transformer.sequence_length.to_string());
         say("use_rotary_position_embeddings", truth(matches!(gpt.positions, Positions::Rotary(_))));
         let mut others = described(&self.transformer, gpt);
+        others.extend(scaled(self.question));
         if is_said(&self.cut, &self.grid) {
             others.push(("pipeline_model_parallel_layout", format!("\"{}\"", layout(&self.cut))));
         }
@@ -285,6 +288,22 @@ fn described(transformer: &Transformer, gpt: Gpt) -> Vec<(&'static str, String)>
         ("add_qkv_bias", python(gpt.biases == Biases::Queries)),
         ("untie_embeddings_and_output_weights", python(!transformer.has_tied_head)),
     ]);
+    said
+}
+
+/// What changes values alone.
+fn scaled(question: &ExportQuestion<'_>) -> Vec<(&'static str, String)> {
+    let mut said = match MegatronScaling::of(question.model) {
+        Some(MegatronScaling::Llama3(factor)) => {
+            vec![("use_rope_scaling", truth(true).to_owned()), ("rope_scaling_factor", format!("{factor:?}"))]
+        }
+        Some(MegatronScaling::Interpolated(factor)) => {
+            vec![("rotary_seq_len_interpolation_factor", factor.to_string())]
+        }
+        None => Vec::new(),
+    };
+    let range = question.model.and_then(|model| model.numerics().initializer_range);
+    said.extend(range.map(|range| ("init_method_std", format!("{range:?}"))));
     said
 }
 

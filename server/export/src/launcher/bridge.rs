@@ -19,6 +19,7 @@ use crate::envelope::Torchrun;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
+use crate::numerics::MegatronScaling;
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
@@ -66,7 +67,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     }
     let held = held(question, &transformer, &grid);
     let mut yaml = Yaml(String::new());
-    describe(&mut yaml, &transformer, gpt);
+    describe(&mut yaml, question, &transformer, gpt);
     plan(&mut yaml, question, &grid, &cut, recomputed);
     let file = format!(
         "# {}.\n# Blocks of the stages{}: {}. It goes over your recipe:\n# {start}\n{}",
@@ -82,6 +83,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         ranks,
         warnings: warnings(question, gpt, &held),
         held: Some(held),
+        sets_numerics: true,
         ..Written::default()
     })
 }
@@ -105,7 +107,7 @@ impl Yaml {
     }
 }
 
-fn describe(yaml: &mut Yaml, transformer: &Transformer, gpt: Gpt) {
+fn describe(yaml: &mut Yaml, question: &ExportQuestion<'_>, transformer: &Transformer, gpt: Gpt) {
     let Transformer { embedding, block, .. } = transformer;
     yaml.section("model");
     yaml.say("num_layers", transformer.block_count());
@@ -126,8 +128,17 @@ fn describe(yaml: &mut Yaml, transformer: &Transformer, gpt: Gpt) {
             yaml.say("position_embedding_type", "rope");
             yaml.say("rotary_base", base);
             yaml.say("rotary_percent", "1.0");
-            yaml.say("rope_scaling", false);
-            yaml.say_none(&["seq_len_interpolation_factor"]);
+            let scaling = MegatronScaling::of(question.model);
+            yaml.say("rope_scaling", matches!(scaling, Some(MegatronScaling::Llama3(_))));
+            if let Some(MegatronScaling::Llama3(factor)) = scaling {
+                yaml.say("rope_scaling_factor", format_args!("{factor:?}"));
+            }
+            match scaling {
+                Some(MegatronScaling::Interpolated(factor)) => {
+                    yaml.say("seq_len_interpolation_factor", factor)
+                }
+                _ => yaml.say_none(&["seq_len_interpolation_factor"]),
+            }
         }
     }
     yaml.say("normalization", if block.norm == NormKind::RmsNorm { "RMSNorm" } else { "LayerNorm" });
@@ -138,6 +149,9 @@ fn describe(yaml: &mut Yaml, transformer: &Transformer, gpt: Gpt) {
     yaml.say("add_qkv_bias", gpt.biases == Biases::Queries);
     yaml.say("attention_dropout", format_args!("{:?}", block.attention_dropout()));
     yaml.say("hidden_dropout", format_args!("{:?}", block.dropout));
+    if let Some(range) = question.model.and_then(|model| model.numerics().initializer_range) {
+        yaml.say("init_method_std", format_args!("{range:?}"));
+    }
 }
 
 fn plan(

@@ -53,6 +53,8 @@ pub(crate) struct Written {
     pub(crate) warnings: Vec<String>,
     /// What the launcher holds besides what our ranks hold; none where nobody knows.
     pub(crate) held: Option<Held>,
+    /// Whether the model is described in Megatron's words, with the settings that change values alone.
+    pub(crate) sets_numerics: bool,
 }
 
 /// All that there are.

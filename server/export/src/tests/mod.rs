@@ -8,6 +8,7 @@ mod hosts;
 mod in_sight;
 mod kinds;
 mod memory;
+mod numerics;
 mod proofs;
 mod random;
 mod reasons;

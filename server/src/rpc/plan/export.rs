@@ -10,6 +10,8 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::choice::Choice;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::import::ROTARY_NOTE;
 use loadmaster_proto::name::{BindingName, PlanName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::binding::Binding;
@@ -54,7 +56,22 @@ impl Plans {
         let made =
             export(&question).and_then(|made| wrap(made, &wrapping)).map_err(ApiError::NotExportable)?;
         let ledger = record.content.ledger;
-        Ok(v1::ExportPlanResponse { binding: request.binding, ..message(&name, made, ledger) })
+        let mut answer = message(&name, made, ledger);
+        answer.warnings.extend(self.left_out(&record.content, model).await?);
+        Ok(v1::ExportPlanResponse { binding: request.binding, ..answer })
+    }
+
+    /// What the source of a plan's model says and the model leaves out, for people; of what the model keeps exports warn themselves.
+    async fn left_out(&self, plan: &Plan, model: Option<&Model>) -> Result<Vec<String>, ApiError> {
+        let Some(model) = model else { return Ok(Vec::new()) };
+        let mut notes = match self.store.get_model(&plan.model).await {
+            Ok(record) => record.source.notes(),
+            // It was deleted meanwhile.
+            Err(StoreError::NotFound { .. } | StoreError::Conflict) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        notes.retain(|note| model.numerics().rotary_scaling.is_none() || !note.starts_with(ROTARY_NOTE));
+        Ok(notes)
     }
 
     /// Why the launcher that a plan was recommended for cannot run it all the same: launchers know models of some kinds alone. None

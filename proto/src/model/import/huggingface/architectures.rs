@@ -6,6 +6,7 @@ use super::fields::Fields;
 use super::{MODEL_TYPES, rotary};
 use crate::error::{Invalid, in_range};
 use crate::model::layer::{Activation, Layer, LayerKind, NormKind, TokenEmbedding, TransformerBlock};
+use crate::model::numerics::Numerics;
 use crate::model::zoo::{bert, llama, transformer};
 use crate::model::{Loss, Model, ModelInput};
 
@@ -19,6 +20,8 @@ pub(super) struct Architecture {
     block: TransformerBlock,
     blocks: i64,
     end: End,
+    /// What changes values alone.
+    pub(super) numerics: Numerics,
 }
 
 /// A limit of attention, by the key that sets it.
@@ -69,7 +72,7 @@ impl Architecture {
         let input = ModelInput::Tokens { sequence_length, vocabulary_size };
         let model = Model::new(family.to_owned(), input, layers)
             .map_err(|invalid| Invalid::field("config", format!("describes no valid model: {invalid}")))?;
-        Ok(model.with_loss(loss))
+        Ok(model.with_loss(loss).with_numerics(self.numerics))
     }
 }
 
@@ -141,6 +144,7 @@ fn gpt2(fields: &mut Fields) -> Result<Architecture, Invalid> {
         block,
         blocks: blocks(fields, &["n_layer", "num_hidden_layers"], 12)?,
         end: End::Head { tied: fields.flag("tie_word_embeddings", true)? },
+        numerics: Numerics::default(),
     })
 }
 
@@ -172,6 +176,7 @@ fn bert(fields: &mut Fields) -> Result<Architecture, Invalid> {
         block,
         blocks: blocks(fields, &["num_hidden_layers"], 12)?,
         end: End::Pooler,
+        numerics: Numerics::default(),
     })
 }
 
@@ -255,7 +260,7 @@ impl Decoder {
             Biases::ByKey | Biases::AttentionByKey => fields.flag("attention_bias", false)?,
             Biases::Qkv | Biases::None => false,
         };
-        let base = rotary::base(fields, 10_000.0)?;
+        let (base, rotary_scaling) = rotary::positions(fields, 10_000.0)?;
         let block = TransformerBlock {
             head_size,
             attention_dropout: Some(fields.number("attention_dropout", 0.0)?),
@@ -274,6 +279,7 @@ impl Decoder {
             block,
             blocks,
             end: End::Head { tied: fields.flag("tie_word_embeddings", false)? },
+            numerics: Numerics { rotary_scaling, ..Numerics::default() },
         })
     }
 

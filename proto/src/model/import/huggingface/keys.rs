@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// Keys that do not change what is computed in training: names, tokens of generation, labels, versions,
 /// the number format (which belongs to the training specification), starts of parameters, outputs.
-const IGNORED: [&str; 47] = [
+const IGNORED: [&str; 46] = [
     "_attn_implementation",
     "_name_or_path",
     "architectures",
@@ -25,7 +25,6 @@ const IGNORED: [&str; 47] = [
     "finetuning_task",
     "gradient_checkpointing",
     "id2label",
-    "initializer_range",
     "keys_to_ignore_at_inference",
     "label2id",
     "max_length",

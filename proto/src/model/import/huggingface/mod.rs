@@ -78,7 +78,9 @@ fn read(source: &HuggingFaceConfig, wanted: Wanted<'_>) -> Result<(String, Archi
 
 fn read_fields(mut fields: Fields) -> Result<(String, Architecture, Unread), Invalid> {
     let model_type = fields.text("model_type", "")?;
-    let architecture = architectures::read(&model_type, &mut fields)?;
+    let mut architecture = architectures::read(&model_type, &mut fields)?;
+    architecture.numerics.initializer_range = fields.optional_number("initializer_range")?;
+    architecture.numerics = architecture.numerics.checked()?;
     quantization::read(&mut fields)?;
     architectures::remark_on_head(&model_type, &mut fields);
     Ok((model_type, architecture, fields.finish()?))

@@ -9,34 +9,17 @@
 
 use super::fields::Fields;
 use crate::error::Invalid;
+use crate::model::import::ROTARY_NOTE;
+use crate::model::numerics::{ROTARY_SCALINGS, RotaryScaling};
 
-/// Types of scaling that change angles alone, with the keys that they have besides `rope_type` and `rope_theta`.
-const SCALINGS: [(&str, &[&str]); 7] = [
-    ("linear", &["factor"]),
-    ("dynamic", &["factor", "original_max_position_embeddings"]),
-    (
-        "yarn",
-        &[
-            "factor",
-            "original_max_position_embeddings",
-            "attention_factor",
-            "beta_fast",
-            "beta_slow",
-            "mscale",
-            "mscale_all_dim",
-            "truncate",
-        ],
-    ),
-    ("longrope", &LONGROPE),
-    // How the first Phi-3 files spell longrope.
-    ("su", &LONGROPE),
-    // A text has the same position on all of its axes.
-    ("mrope", &["mrope_section"]),
-    ("llama3", &["factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"]),
-];
+/// Lists of factors, which `longrope` has besides its parameters.
+const FACTORS: [&str; 2] = ["short_factor", "long_factor"];
 
-const LONGROPE: [&str; 5] =
-    ["factor", "original_max_position_embeddings", "attention_factor", "short_factor", "long_factor"];
+/// How the first Phi-3 files spell `longrope`.
+const FIRST_LONGROPE: &str = "su";
+
+/// Positions on several axes. A text has the same position on all of them, so nothing is scaled.
+const SEVERAL_AXES: (&str, &str) = ("mrope", "mrope_section");
 
 /// Keys that change at most angles, and that Transformers does not read or reads for vision models alone. It warns of a key
 /// that the type of scaling does not have, and goes on.
@@ -47,39 +30,41 @@ const KEYS: [&str; 2] = ["rope_scaling", "rope_parameters"];
 /// What the type of scaling has been called.
 const TYPES: [&str; 2] = ["rope_type", "type"];
 
-/// Reads `rope_theta` and `rope_scaling` (version 4 of Transformers) or `rope_parameters` (version 5).
-pub(super) fn base(fields: &mut Fields, default: f64) -> Result<f64, Invalid> {
+/// Reads `rope_theta` and `rope_scaling` (version 4 of Transformers) or `rope_parameters` (version 5): the base, and the scaling.
+pub(super) fn positions(fields: &mut Fields, default: f64) -> Result<(f64, Option<RotaryScaling>), Invalid> {
     let mut base = fields.optional_number("rope_theta")?;
-    let mut scaling = None;
+    let (mut kind, mut scaling) = (None, None);
     for key in KEYS {
         let Some(mut parameters) = fields.object(key)? else { continue };
         let read = Parameters::read(&mut parameters).and_then(|read| {
             fields.finish_inner(key, parameters, &read.known.join(", "))?;
             Ok(read)
         });
-        let Parameters { base: inner, scaling: kind, .. } = read.map_err(|invalid| invalid.under(key))?;
-        if let (Some(outer), Some(inner)) = (base, inner)
+        let read = read.map_err(|invalid| invalid.under(key))?;
+        if let (Some(outer), Some(inner)) = (base, read.base)
             && outer != inner
         {
             return Err(Invalid::field(key, format!("has rope_theta {inner}, but rope_theta is {outer}")));
         }
-        base = base.or(inner);
-        scaling = scaling.or(kind);
+        base = base.or(read.base);
+        kind = kind.or(read.kind);
+        scaling = scaling.or(read.scaling);
     }
-    if let Some(kind) = scaling {
+    if let Some(kind) = kind {
         fields.remark(format!(
-            "rotary positions are not scaled ({kind:?} in the configuration): that changes angles, and so losses, \
-             but neither memory nor time"
+            "{ROTARY_NOTE} ({kind:?} in the configuration): that changes angles, and so losses, but neither memory nor \
+             time; exports set it or name it"
         ));
     }
-    Ok(base.unwrap_or(default))
+    Ok((base.unwrap_or(default), scaling))
 }
 
 /// What `rope_scaling` or `rope_parameters` contains.
 struct Parameters {
     base: Option<f64>,
-    /// The type of scaling, unless it is the default.
-    scaling: Option<String>,
+    /// The type of scaling as the file spells it, unless it is the default.
+    kind: Option<String>,
+    scaling: Option<RotaryScaling>,
     /// Keys of this type of scaling, for errors.
     known: Vec<&'static str>,
 }
@@ -87,45 +72,58 @@ struct Parameters {
 impl Parameters {
     fn read(parameters: &mut Fields) -> Result<Self, Invalid> {
         let mut known: Vec<&str> = vec!["rope_type", "rope_theta", "partial_rotary_factor"];
-        let mut scaling = None;
+        let (mut kind, mut scaling) = (None, None);
         for key in TYPES {
-            let kind = parameters.text(key, "default")?;
-            if kind == "default" {
+            let spelled = parameters.text(key, "default")?;
+            let own = match spelled.as_str() {
+                "default" => continue,
+                FIRST_LONGROPE => "longrope",
+                own => own,
+            };
+            if own == SEVERAL_AXES.0 {
+                parameters.numbers(SEVERAL_AXES.1)?;
+                kind = kind.or(Some(spelled));
                 continue;
             }
-            let Some((_, keys)) = SCALINGS.iter().find(|(scaling, _)| *scaling == kind) else {
-                let names: Vec<&str> = SCALINGS.iter().map(|(scaling, _)| *scaling).collect();
+            let Some((name, keys)) = ROTARY_SCALINGS.iter().find(|(name, _)| *name == own) else {
+                let names = ROTARY_SCALINGS.iter().map(|(name, _)| *name).chain([FIRST_LONGROPE, SEVERAL_AXES.0]);
                 return Err(Invalid::field(
                     key,
                     format!(
-                        "is {kind:?}, which is not supported: default is, and {}, which change angles but neither \
-                     memory nor time",
-                        names.join(", ")
+                        "is {spelled:?}, which is not supported: default is, and {}, which change angles but neither \
+                         memory nor time",
+                        names.collect::<Vec<_>>().join(", ")
                     ),
                 ));
             };
-            for &own in *keys {
-                scaling_value(parameters, own)?;
+            let mut of_kind = RotaryScaling { kind: (*name).to_owned(), ..RotaryScaling::default() };
+            for &key in *keys {
+                of_kind.parameters.extend(scaling_value(parameters, key)?.map(|value| (key.to_owned(), value)));
             }
             known.extend(*keys);
-            scaling = scaling.or(Some(kind));
+            if *name == "longrope" {
+                of_kind.short_factor = parameters.numbers(FACTORS[0])?;
+                of_kind.long_factor = parameters.numbers(FACTORS[1])?;
+                known.extend(FACTORS);
+            }
+            kind = kind.or(Some(spelled));
+            scaling = scaling.or(Some(of_kind));
         }
         let base = parameters.optional_number("rope_theta")?;
         let share = parameters.number("partial_rotary_factor", 1.0)?;
         if share != 1.0 {
             return Err(Invalid::field("partial_rotary_factor", format!("is {share}, only 1 is supported")));
         }
-        let others = SCALINGS.iter().flat_map(|(_, keys)| keys.iter()).chain(&UNREAD);
+        let others = ROTARY_SCALINGS.iter().flat_map(|(_, keys)| keys.iter()).chain(&UNREAD).chain(&FACTORS);
         others.for_each(|key| parameters.neutral(key));
-        Ok(Self { base, scaling, known })
+        Ok(Self { base, kind, scaling, known })
     }
 }
 
-/// Reads a number, a switch or a list of numbers that nothing here is computed with.
-fn scaling_value(parameters: &mut Fields, key: &str) -> Result<(), Invalid> {
+/// Reads a number, or a switch that is not at its default as 0.
+fn scaling_value(parameters: &mut Fields, key: &str) -> Result<Option<f64>, Invalid> {
     match key {
-        "short_factor" | "long_factor" | "mrope_section" => parameters.numbers(key).map(drop),
-        "truncate" => parameters.flag(key, true).map(drop),
-        _ => parameters.optional_number(key).map(drop),
+        "truncate" => Ok((!parameters.flag(key, true)?).then_some(0.0)),
+        _ => parameters.optional_number(key),
     }
 }

@@ -189,10 +189,10 @@ fn rotary_bases_are_read_in_every_version() {
     assert_eq!(refused(&with(LLAMA3, twice), None).0, "config.rope_parameters");
 }
 
-/// Scaling that changes angles alone is left out, and told: the model is the one without it, to the byte, at any
+/// Scaling that changes angles alone is kept beside the layers, with a note: these are the ones without it, to the byte, at any
 /// length. What would change more, and unknown keys, are refused by their keys.
 #[test]
-fn scaling_of_angles_is_left_out_and_told() {
+fn scaling_of_angles_is_kept_and_told() {
     let scalings = [
         serde_json::json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                            "original_max_position_embeddings": 8192}),
@@ -209,12 +209,27 @@ fn scaling_of_angles_is_left_out_and_told() {
             scaling.get("rope_type").or_else(|| scaling.get("type")).unwrap().as_str().unwrap().to_owned();
         let config = with(LLAMA3, serde_json::json!({"rope_scaling": scaling}));
         for length in [16, 8192] {
-            assert_eq!(model(&config, Some(length)).unwrap(), model(LLAMA3, Some(length)).unwrap());
+            let scaled = model(&config, Some(length)).unwrap();
+            // A text has the same position on all axes of `mrope`, so nothing is scaled.
+            let Some(kept) = scaled.numerics().rotary_scaling.clone() else {
+                assert_eq!(both, "mrope");
+                continue;
+            };
+            assert_eq!(kept.kind, if both == "su" { "longrope" } else { both.as_str() });
+            assert_eq!(kept.parameter("factor"), scaling["factor"].as_f64());
+            let numbers = scaling["long_factor"].as_array().map_or(0, Vec::len);
+            assert_eq!(kept.long_factor.len(), numbers);
+            // What is stored and sent keeps it.
+            let stored: Model = serde_json::from_value(serde_json::to_value(&scaled).unwrap()).unwrap();
+            let sent = Model::try_from(crate::wire::v1::Model::from(&scaled)).unwrap();
+            assert_eq!((&stored, &sent), (&scaled, &scaled));
+            let plain = scaled.with_numerics(crate::model::numerics::Numerics::default());
+            assert_eq!(plain, model(LLAMA3, Some(length)).unwrap());
         }
         let notes = notes(&config);
         assert!(notes.len() == 1 && notes[0].contains(&both), "{notes:?}");
         let version5 = with(LLAMA3, serde_json::json!({"rope_scaling": null, "rope_parameters": scaling}));
-        assert_eq!((imported(&version5), self::notes(&version5)), (imported(LLAMA3), notes));
+        assert_eq!((imported(&version5), self::notes(&version5)), (imported(&config), notes));
     }
     assert!(
         notes(LLAMA3).is_empty()

@@ -21,6 +21,7 @@ use crate::envelope::{Flag, Torchrun, flag, switch};
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::{Held, MicroBatches, PaddedVocabulary};
+use crate::numerics::MegatronScaling;
 use crate::question::{ExportQuestion, Refused};
 use crate::recomputed::Runs;
 use crate::refusal::StageRefusal;
@@ -60,7 +61,10 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     } else {
         (flag("num-layers", transformer.block_count()), "pretrain_gpt.py")
     };
-    let model = model_flags(&transformer, gpt, layers);
+    let mut model = model_flags(&transformer, gpt, layers);
+    if !is_hybrid {
+        model.extend(numerics_flags(question));
+    }
     let mut plan = parallel_flags(question, &grid, &cut);
     plan.extend(precision_flags(question));
     plan.extend(recompute_flags(question, &cut)?);
@@ -107,7 +111,10 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let flags = model.iter().chain(&plan).flatten().cloned();
     let command = torchrun.words().into_iter().chain([program.to_owned()]).chain(flags).collect();
     let files = vec![ExportedFile::new("train.sh", script)];
-    Ok(Written { files, command, environment, ranks, warnings, held: Some(held), ..Written::default() })
+    let held = Some(held);
+    // The hybrid program builds another model, of whose positions its flags say less.
+    let sets_numerics = !is_hybrid;
+    Ok(Written { files, command, environment, ranks, warnings, held, sets_numerics, ..Written::default() })
 }
 
 /// Refuses what Megatron's interleaved schedule does not run: places along the pipeline are two or more, and micro-batches go in groups
@@ -181,6 +188,22 @@ fn model_flags(transformer: &Transformer, gpt: Gpt, layers: Flag) -> Vec<Flag> {
         flags.push(switch("untie-embeddings-and-output-weights"));
     }
     flags.push(flag("vocab-size", embedding.vocabulary_size));
+    flags
+}
+
+/// What changes values alone.
+fn numerics_flags(question: &ExportQuestion<'_>) -> Vec<Flag> {
+    let mut flags = match MegatronScaling::of(question.model) {
+        Some(MegatronScaling::Llama3(factor)) => {
+            vec![switch("use-rope-scaling"), flag("rope-scaling-factor", factor)]
+        }
+        Some(MegatronScaling::Interpolated(factor)) => {
+            vec![flag("rotary-seq-len-interpolation-factor", factor)]
+        }
+        None => Vec::new(),
+    };
+    let range = question.model.and_then(|model| model.numerics().initializer_range);
+    flags.extend(range.map(|range| flag("init-method-std", range)));
     flags
 }
 

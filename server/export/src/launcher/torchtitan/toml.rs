@@ -171,7 +171,7 @@ MODEL = TransformerModelArgs(
     vocab_size={vocabulary},
     norm_eps={epsilon:e},
     rope_theta={base:?},
-    rope_scaling_args=RoPEScalingArgs(scaling_factor=1.0),  # none: factor 1 leaves the frequencies as they are
+    rope_scaling_args={scaling}
 )
 
 register_train_spec("loadmaster", dataclasses.replace(get_train_spec(), model_args={{"plan": MODEL}}))
@@ -184,5 +184,25 @@ register_train_spec("loadmaster", dataclasses.replace(get_train_spec(), model_ar
         vocabulary = asked.transformer.embedding.vocabulary_size,
         epsilon = block.epsilon,
         base = block.rotary_base.unwrap_or_default(),
+        scaling = scaling(asked),
     )
+}
+
+/// How rotary positions are scaled: Llama 3's way is the one that this version has.
+fn scaling(asked: &Asked<'_>) -> String {
+    let scaling = asked.question.model.and_then(|model| model.numerics().rotary_scaling.as_ref());
+    let Some(scaling) = scaling.filter(|scaling| scaling.kind == "llama3") else {
+        return "RoPEScalingArgs(scaling_factor=1.0),  # none: factor 1 leaves the frequencies as they are"
+            .to_owned();
+    };
+    let said = [
+        ("scaling_factor", "factor"),
+        ("low_freq_factor", "low_freq_factor"),
+        ("high_freq_factor", "high_freq_factor"),
+    ];
+    let mut said: Vec<String> =
+        said.iter().filter_map(|(name, own)| Some(format!("{name}={:?}", scaling.parameter(own)?))).collect();
+    let original = scaling.parameter("original_max_position_embeddings");
+    said.extend(original.map(|original| format!("original_max_position_embeddings={original}")));
+    format!("RoPEScalingArgs({}),", said.join(", "))
 }

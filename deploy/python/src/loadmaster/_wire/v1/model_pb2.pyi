@@ -93,6 +93,7 @@ class Model(google.protobuf.message.Message):
     CREATE_TIME_FIELD_NUMBER: builtins.int
     LOSS_FIELD_NUMBER: builtins.int
     NOTES_FIELD_NUMBER: builtins.int
+    NUMERICS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`models/{model}`, for example `models/vgg11-1f3a…`. Derived from the content."""
     family: builtins.str
@@ -123,6 +124,12 @@ class Model(google.protobuf.message.Message):
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """What of its source is left out because it changes neither memory nor time, for people. Empty in lists."""
 
+    @property
+    def numerics(self) -> global___ModelNumerics:
+        """Settings that change values, and neither memory nor time: exports set them, or name them where their framework cannot. Unset
+        where all are as usual.
+        """
+
     def __init__(
         self,
         *,
@@ -136,11 +143,90 @@ class Model(google.protobuf.message.Message):
         create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         loss: global___Loss.ValueType = ...,
         notes: collections.abc.Iterable[builtins.str] | None = ...,
+        numerics: global___ModelNumerics | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "input", b"input", "source", b"source"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "family", b"family", "input", b"input", "layer_count", b"layer_count", "layers", b"layers", "loss", b"loss", "name", b"name", "notes", b"notes", "parameter_count", b"parameter_count", "source", b"source"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "input", b"input", "numerics", b"numerics", "source", b"source"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "family", b"family", "input", b"input", "layer_count", b"layer_count", "layers", b"layers", "loss", b"loss", "name", b"name", "notes", b"notes", "numerics", b"numerics", "parameter_count", b"parameter_count", "source", b"source"]) -> None: ...
 
 global___Model = Model
+
+@typing.final
+class ModelNumerics(google.protobuf.message.Message):
+    """Settings of a model that change values alone."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROTARY_SCALING_FIELD_NUMBER: builtins.int
+    INITIALIZER_RANGE_FIELD_NUMBER: builtins.int
+    initializer_range: builtins.float
+    """Standard deviation of fresh parameters. Unset: 0.02."""
+    @property
+    def rotary_scaling(self) -> global___RotaryScaling:
+        """How the angles of rotary positions are scaled; unset where they are not."""
+
+    def __init__(
+        self,
+        *,
+        rotary_scaling: global___RotaryScaling | None = ...,
+        initializer_range: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_initializer_range", b"_initializer_range", "initializer_range", b"initializer_range", "rotary_scaling", b"rotary_scaling"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_initializer_range", b"_initializer_range", "initializer_range", b"initializer_range", "rotary_scaling", b"rotary_scaling"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_initializer_range", b"_initializer_range"]) -> typing.Literal["initializer_range"] | None: ...
+
+global___ModelNumerics = ModelNumerics
+
+@typing.final
+class RotaryScaling(google.protobuf.message.Message):
+    """How the angles of rotary positions are scaled, in the words of Hugging Face Transformers."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class ParametersEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    KIND_FIELD_NUMBER: builtins.int
+    PARAMETERS_FIELD_NUMBER: builtins.int
+    SHORT_FACTOR_FIELD_NUMBER: builtins.int
+    LONG_FACTOR_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """`linear`, `dynamic`, `yarn`, `longrope` or `llama3`."""
+    @property
+    def parameters(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """Its parameters by name, such as `factor`; a switch is 0 or 1."""
+
+    @property
+    def short_factor(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Factors of `longrope`, one for each pair of columns of a head."""
+
+    @property
+    def long_factor(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """The same for sequences beyond the original length."""
+
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        parameters: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        short_factor: collections.abc.Iterable[builtins.float] | None = ...,
+        long_factor: collections.abc.Iterable[builtins.float] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kind", b"kind", "long_factor", b"long_factor", "parameters", b"parameters", "short_factor", b"short_factor"]) -> None: ...
+
+global___RotaryScaling = RotaryScaling
 
 @typing.final
 class ModelSource(google.protobuf.message.Message):
@@ -184,7 +270,7 @@ class LayerList(google.protobuf.message.Message):
 
     DOCUMENT_FIELD_NUMBER: builtins.int
     document: builtins.str
-    """JSON or YAML, at most 4 MiB: `family`, `input`, `layers` and perhaps `loss`. A layer has a `name`, a
+    """JSON or YAML, at most 4 MiB: `family`, `input`, `layers` and perhaps `loss` and `numerics`. A layer has a `name`, a
     `kind` and the fields of that kind. Unknown fields are refused.
     """
     def __init__(
@@ -204,25 +290,20 @@ class HuggingFaceConfig(google.protobuf.message.Message):
 
     CONFIG_FIELD_NUMBER: builtins.int
     SEQUENCE_LENGTH_FIELD_NUMBER: builtins.int
-    IGNORE_UNKNOWN_KEYS_FIELD_NUMBER: builtins.int
     config: builtins.str
-    """The text of a `config.json`, at most 4 MiB, also with Python's `Infinity` and `NaN`. Its `model_type` must be gpt2,
-    bert, llama, mistral, qwen2 or qwen3. What Loadmaster cannot compute is refused by its key; what changes neither
-    memory nor time, such as the scaling of rotary positions, is left out and named in the model's `notes`. Of a
-    quantized checkpoint the unquantized model is planned, with a note.
+    """The text of a `config.json`, at most 4 MiB. Its `model_type` must be gpt2, bert, llama, mistral, qwen2
+    or qwen3. What Loadmaster cannot compute is refused by its key; what changes neither memory nor time, such as
+    the scaling of rotary positions, is kept in the model's `numerics` or named in its `notes`.
     """
     sequence_length: builtins.int
     """Tokens per sample, at least 1. Default: the configuration's longest, but at most 4,096."""
-    ignore_unknown_keys: builtins.bool
-    """Ignore keys of unknown meaning, and name them in the model's `notes`. Default: refuse them."""
     def __init__(
         self,
         *,
         config: builtins.str = ...,
         sequence_length: builtins.int = ...,
-        ignore_unknown_keys: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["config", b"config", "ignore_unknown_keys", b"ignore_unknown_keys", "sequence_length", b"sequence_length"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["config", b"config", "sequence_length", b"sequence_length"]) -> None: ...
 
 global___HuggingFaceConfig = HuggingFaceConfig
 

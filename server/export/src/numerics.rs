@@ -1,0 +1,82 @@
+//! Settings of a model that change values, and neither memory nor time: which of them an export sets, and a warning for each that
+//! it does not.
+
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::numerics::RotaryScaling;
+use loadmaster_proto::plan::objective::Launcher;
+
+use crate::question::ExportQuestion;
+
+/// Positions of the original model where Megatron and torchtitan scale as Llama 3 does, and which frequencies they leave alone:
+/// Megatron has no words for others.
+const LLAMA3: [(&str, f64); 3] =
+    [("low_freq_factor", 1.0), ("high_freq_factor", 4.0), ("original_max_position_embeddings", 8192.0)];
+
+/// How Megatron-Core's GPT model scales rotary positions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum MegatronScaling {
+    /// As Llama 3: `--use-rope-scaling` with this factor.
+    Llama3(f64),
+    /// Positions divided by this number: `--rotary-seq-len-interpolation-factor`.
+    Interpolated(i64),
+}
+
+impl MegatronScaling {
+    /// What Megatron has words for; none where it has none, or nothing is scaled.
+    pub(crate) fn of(model: Option<&Model>) -> Option<Self> {
+        let scaling = model?.numerics().rotary_scaling.as_ref()?;
+        let factor = scaling.parameter("factor").filter(|&factor| factor > 0.0)?;
+        match scaling.kind.as_str() {
+            "llama3" => Some(Self::Llama3(factor)),
+            "linear" if factor.fract() == 0.0 && factor < 1e9 => Some(Self::Interpolated(factor as i64)),
+            _ => None,
+        }
+    }
+}
+
+/// The settings of a plan's model that its export does not set as they are, by name. Whether it describes the model in Megatron's
+/// words.
+pub(crate) fn warnings(question: &ExportQuestion<'_>, is_megatrons: bool) -> Vec<String> {
+    let Some(model) = question.model else { return Vec::new() };
+    let numerics = model.numerics();
+    let scaling = numerics.rotary_scaling.as_ref().and_then(|scaling| {
+        match MegatronScaling::of(Some(model)).filter(|_| is_megatrons) {
+            Some(MegatronScaling::Llama3(_)) => other_than_llama3(scaling),
+            Some(MegatronScaling::Interpolated(_)) => None,
+            None if sets_llama3(question) && scaling.kind == "llama3" => None,
+            None => Some(format!(
+                "the model's rotary positions are scaled by {scaling}, which this export does not set: set it in the program that \
+                 builds the model, or positions are not those that its weights were trained with"
+            )),
+        }
+    });
+    let range = numerics.initializer_range.filter(|_| !is_megatrons).map(|range| {
+        format!(
+            "the model's fresh parameters have a standard deviation of {range} (initializer_range), which this export does not set: \
+             set it in the program that builds the model"
+        )
+    });
+    scaling.into_iter().chain(range).collect()
+}
+
+/// Whether the export's file has all parameters of Llama 3's scaling.
+fn sets_llama3(question: &ExportQuestion<'_>) -> bool {
+    let target = question.target;
+    target.launcher == Launcher::Torchtitan && (target.version.major, target.version.minor) == (0, 2)
+}
+
+/// What of Llama 3's scaling Megatron does otherwise; none where nothing is.
+fn other_than_llama3(scaling: &RotaryScaling) -> Option<String> {
+    let other = LLAMA3.iter().filter_map(|&(name, own)| {
+        let asked = scaling.parameter(name).filter(|&asked| asked != own)?;
+        Some(format!("{name} {own} instead of {asked}"))
+    });
+    let other: Vec<String> = other.collect();
+    (!other.is_empty()).then(|| {
+        format!(
+            "the model's rotary positions are scaled by {scaling}, and Megatron's --use-rope-scaling has {}: positions are not those \
+             that the model's weights were trained with",
+            other.join(", ")
+        )
+    })
+}

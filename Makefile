@@ -52,7 +52,7 @@ build: setup ## Build optimised binaries into target/release
 demo: binaries ## Start a planner and a worker, and plan a small model with them
 	@deploy/demo.sh $(target)/debug
 
-demo-slurm: binaries ## Train a plan as a job of a real Slurm on four nodes of this machine, as root, and read its page (a minute; `make launchers` installs torch)
+demo-slurm: binaries ## Train a plan as a job of a real Slurm on four nodes of this machine, as root, and read its page (a minute; LOADMASTER_TORCH_PYTHON names a Python with torch, else `make launchers` installs one)
 	@deploy/setup/packages.sh slurm || true
 	@$(target)/debug/demo-slurm
 

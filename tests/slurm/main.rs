@@ -153,13 +153,26 @@ fn step(title: &str) {
     println!("\n{title}");
 }
 
-/// The launchers' Python, which has torch.
+/// A Python that has torch, in place of the launchers'.
+const PYTHON: &str = "LOADMASTER_TORCH_PYTHON";
+
+/// A Python that has torch: the one that the environment names, or the launchers'.
 fn python() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os(PYTHON) {
+        let named = PathBuf::from(named);
+        let tried = Output::of(Command::new(&named).args(["-c", "import torch; print(torch.__version__)"]));
+        if tried.code != 0 {
+            bail!("{PYTHON} is {}, which cannot import torch: {}", named.display(), tried.stderr.trim());
+        }
+        return Ok(named);
+    }
     let install = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/launchers/install.sh"));
     let store = Output::of(Command::new(install).arg("--path"));
     let store = PathBuf::from(store.stdout.trim());
     if !store.join("complete").exists() {
-        bail!("torch is not installed: tests/launchers/install.sh does it (6.6 GB)");
+        bail!(
+            "torch is not installed: tests/launchers/install.sh does it (6.6 GB), or {PYTHON} names a Python that has it"
+        );
     }
     Ok(store.join("bin").join("python"))
 }

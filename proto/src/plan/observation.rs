@@ -64,6 +64,8 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Shortest iteration that is believed, in seconds: a kernel alone takes some microseconds to start.
+    pub const MIN_ITERATION_SECONDS: f64 = 1e-6;
     /// Longest iteration that is believed: a day, in seconds.
     pub const MAX_ITERATION_SECONDS: f64 = 86_400.0;
     /// Most iterations.
@@ -80,6 +82,14 @@ impl TryFrom<v1::Observation> for Observation {
     fn try_from(wire: v1::Observation) -> Result<Self, Invalid> {
         let seconds =
             in_range("iteration_seconds", wire.iteration_seconds, 0.0..=Self::MAX_ITERATION_SECONDS)?;
+        if seconds > 0.0 && seconds < Self::MIN_ITERATION_SECONDS {
+            let why = format!(
+                "is {seconds:e}, must be {:e} to {} or, where it was not measured, 0",
+                Self::MIN_ITERATION_SECONDS,
+                Self::MAX_ITERATION_SECONDS
+            );
+            return Err(Invalid::field("iteration_seconds", why));
+        }
         let stage_peaks = field("stage_peaks", wire.stage_peaks)?;
         let measured = Measured { iteration_seconds: (seconds > 0.0).then_some(seconds), stage_peaks };
         if measured == Measured::default() {

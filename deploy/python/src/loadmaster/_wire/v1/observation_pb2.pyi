@@ -81,7 +81,7 @@ class Observation(google.protobuf.message.Message):
     plan: builtins.str
     """The plan that was trained: `plans/{plan}`."""
     iteration_seconds: builtins.float
-    """Mean seconds of one iteration; 0 where it was not measured."""
+    """Mean seconds of one iteration, 0.000001 to 86,400; 0 where it was not measured."""
     iterations: builtins.int
     """Iterations that the numbers are of, 1 or more."""
     device_kind: builtins.str

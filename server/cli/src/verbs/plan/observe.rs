@@ -17,6 +17,7 @@ use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::list::{Asked, ListArgs};
 use crate::session::watch;
+use loadmaster_show::choice::Choice as _;
 
 /// See [`PlanVerb::Report`](super::PlanVerb::Report).
 #[derive(Debug, Args)]
@@ -30,14 +31,15 @@ pub(crate) struct Report {
     iteration: Option<std::time::Duration>,
 
     /// Peak of each stage's fullest device, in the order of the stages, for example 1.2GiB,1.1GiB.
-    #[arg(long, value_name = "BYTES,…", value_parser = parse::bytes, value_delimiter = ',', requires = "ledger", group = "peaks")]
+    #[arg(long, value_name = "BYTES,…", value_parser = parse::bytes, value_delimiter = ',', group = "peaks")]
     peak: Vec<i64>,
 
     /// A log of Megatron-LM, with the lines of the last rank for seconds and of one rank of each stage for peaks.
     #[arg(long, value_name = "FILE", group = "peaks", conflicts_with_all = ["iteration", "iterations"])]
     megatron_log: Option<PathBuf>,
 
-    /// The account that the peaks were read from; numbers of different ledgers are never compared [default of a log: allocated].
+    /// The account that the peaks were read from; numbers of different ledgers are never compared [default: that of the plan's
+    /// prediction; of a log allocated].
     #[arg(long, value_parser = choice::<v1::Ledger>(), requires = "peaks")]
     ledger: Option<v1::Ledger>,
 
@@ -81,7 +83,10 @@ impl Report {
                     ..v1::Observation::default()
                 })
             }
-            None => self.typed(),
+            None => {
+                let ledger = self.ledger_of_typed(context).await?;
+                self.typed(ledger)
+            }
         };
         let observation = context
             .client
@@ -94,10 +99,10 @@ impl Report {
     }
 
     /// What was typed.
-    fn typed(&self) -> v1::ReportObservationRequest {
+    fn typed(&self, ledger: v1::Ledger) -> v1::ReportObservationRequest {
         self.request(v1::Observation {
             iteration_seconds: self.iteration.map_or(0.0, |iteration| iteration.as_secs_f64()),
-            stage_peaks: self.peak.iter().map(|&bytes| figure(bytes, self.ledger())).collect(),
+            stage_peaks: self.peak.iter().map(|&bytes| figure(bytes, ledger)).collect(),
             iterations: self.iterations,
             source: self.source.clone(),
             ..v1::Observation::default()
@@ -110,6 +115,21 @@ impl Report {
             observation: Some(v1::Observation { device_kind: self.device_kind.clone(), ..observation }),
             request_id: request_id(self.request_id.as_ref()),
         }
+    }
+
+    /// The account of peaks that were typed: the plan's own where none is named.
+    async fn ledger_of_typed(&self, context: &Context) -> Result<v1::Ledger, Failure> {
+        if self.peak.is_empty() || self.ledger.is_some() {
+            return Ok(self.ledger());
+        }
+        let request = v1::GetPlanRequest { name: self.plan.clone() };
+        let plan = context.client.call(request, async |channel, q| plans(channel).get_plan(q).await).await?;
+        let ledger = plan.predicted_peak.unwrap_or_default().ledger();
+        context.remark(&format!(
+            "--ledger: the peaks are taken to be {}, as the plan's prediction is",
+            ledger.word()
+        ));
+        Ok(ledger)
     }
 
     /// The account of the peaks: of a log the one that predictions are of, unless another one is named.
@@ -284,7 +304,8 @@ mod tests {
 
     fn parse(arguments: &[&str]) -> Result<v1::ReportObservationRequest, clap::Error> {
         let arguments = std::iter::once("report").chain(arguments.iter().copied());
-        Ok(Program::try_parse_from(arguments)?.report.typed())
+        let report = Program::try_parse_from(arguments)?.report;
+        Ok(report.typed(report.ledger()))
     }
 
     /// Peaks carry the ledger that was named, and times their unit.
@@ -300,10 +321,10 @@ mod tests {
         assert_eq!(peaks, [(1 << 30, v1::Ledger::Device), (512 << 20, v1::Ledger::Device)]);
     }
 
-    /// Bytes without a ledger, and a report of nothing, are refused before anybody is asked.
+    /// Peaks alone are a report, a ledger without peaks and a report of nothing are refused before anybody is asked.
     #[test]
-    fn bytes_need_a_ledger_and_reports_a_number() {
-        assert!(parse(&["7f3c", "--peak", "1GiB"]).is_err());
+    fn a_report_needs_a_number() {
+        assert!(parse(&["7f3c", "--peak", "1GiB"]).is_ok());
         assert!(parse(&["7f3c", "--iteration", "1s", "--ledger", "device"]).is_err());
         assert!(parse(&["7f3c"]).is_err());
         assert!(parse(&["7f3c", "--iteration", "1s"]).is_ok());

@@ -14,6 +14,7 @@ use loadmaster_planning::recommend::{BindError, LackingStep, QuestionError, Reco
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::reason::{DOMAIN, Reason};
 use tonic::Status;
@@ -59,6 +60,15 @@ pub enum ApiError {
         "no worker is connected, so no kind of device is known: start loadmaster-worker, or name device_kind"
     )]
     NoWorker,
+    /// No device can be named for a profile: all connected workers drain.
+    #[error(
+        "{worker} is connected and drains, so it takes no runs, and no other worker is connected: let it take runs with \
+         `loadmaster worker drain {worker} --undo`, or name device_kind"
+    )]
+    OnlyDraining {
+        /// One of them.
+        worker: WorkerName,
+    },
     /// Workers are connected, and none of them could ever hold a plan.
     #[error("{0}")]
     NoWorkerFits(Box<NoRoom>),
@@ -261,7 +271,7 @@ impl From<ApiError> for Status {
                 )
             }
             ApiError::NothingToMeasure => with_reason(Reason::NothingToMeasure, message, []),
-            ApiError::NoWorker => with_reason(Reason::NoWorker, message, []),
+            ApiError::NoWorker | ApiError::OnlyDraining { .. } => with_reason(Reason::NoWorker, message, []),
             ApiError::MixedSoftware { kind, .. } => {
                 with_reason(Reason::MixedSoftware, message, [("device_kind", kind)])
             }

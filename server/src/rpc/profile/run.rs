@@ -140,13 +140,12 @@ fn device_kind(asked: &str, workers: &[WorkerRecord]) -> Result<String, ApiError
         checked_kind("device_kind", asked)?;
         return Ok(asked.to_owned());
     }
-    workers
-        .iter()
-        .filter(|worker| worker.state == WorkerState::Alive)
-        .flat_map(|worker| &worker.devices)
-        .map(|device| device.kind.clone())
-        .next()
-        .ok_or(ApiError::NoWorker)
+    let alive = workers.iter().filter(|worker| worker.state == WorkerState::Alive);
+    let kind = alive.flat_map(|worker| &worker.devices).map(|device| device.kind.clone()).next();
+    kind.ok_or_else(|| {
+        let draining = workers.iter().find(|worker| worker.state == WorkerState::Draining);
+        draining.map_or(ApiError::NoWorker, |of| ApiError::OnlyDraining { worker: of.name.clone() })
+    })
 }
 
 /// Writes the estimate of `runs` into the profile that they would make.

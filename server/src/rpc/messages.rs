@@ -112,10 +112,19 @@ pub(super) fn measurement_row(record: &MeasurementRecord) -> v1::Measurement {
     v1::Measurement { tape: None, chunks: whole.chunks.map(without_steps), ..whole }
 }
 
+/// What an operation waits for.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// Human-readable; empty where it waits for nothing.
+    pub(super) message: String,
+    /// No connected worker could take the run that it waits for.
+    pub(super) has_no_worker: bool,
+}
+
 /// An operation as it travels.
 pub(super) fn operation_message(
     record: &OperationRecord,
-    waits_for: String,
+    waiting: Waiting,
     trials: Option<v1::Trials>,
     result: Option<operation::Result>,
 ) -> Operation {
@@ -128,7 +137,8 @@ pub(super) fn operation_message(
         target,
         runs: Some(run_counts(record.runs)),
         progress: record.progress,
-        message: waits_for,
+        message: waiting.message,
+        has_no_worker: waiting.has_no_worker,
         create_time: Some(time(record.create_time)),
         end_time: record.end_time.map(time),
         remaining_seconds: record.remaining_seconds,

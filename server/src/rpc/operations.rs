@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 
 use super::error::ApiError;
 use super::limits::MAX_OPERATION_WAIT;
-use super::messages::{operation_message, pack};
+use super::messages::{Waiting, operation_message, pack};
 use super::page::Listing;
 use super::plan::Plans;
 use super::profile::Profiles;
@@ -62,11 +62,11 @@ impl Operations {
             }
             _ => failure(record),
         };
-        let waits_for = match record.state {
-            OperationState::Running => self.waits_for(record).await?,
-            _ => String::new(),
+        let waiting = match record.state {
+            OperationState::Running => self.waiting(record).await?,
+            _ => Waiting::default(),
         };
-        Ok(operation_message(record, waits_for, trials.map(|trials| trials.message), result))
+        Ok(operation_message(record, waiting, trials.map(|trials| trials.message), result))
     }
 
     /// The profile, or the plan that measured best.
@@ -86,11 +86,13 @@ impl Operations {
     }
 
     /// Why nothing moves, if nothing does: the commonest question about a waiting operation.
-    async fn waits_for(&self, record: &OperationRecord) -> Result<String, ApiError> {
+    async fn waiting(&self, record: &OperationRecord) -> Result<Waiting, ApiError> {
         if record.runs.running > 0 || record.runs.queued == 0 {
-            return Ok(String::new());
+            return Ok(Waiting::default());
         }
-        Ok(match self.store.unplaceable_run(&record.name).await? {
+        let unplaceable = self.store.unplaceable_run(&record.name).await?;
+        let has_no_worker = unplaceable.is_some();
+        let message = match unplaceable {
             Some(need) => format!(
                 "no connected worker has {} device{} of kind {} with at least {} each{}: start a worker that has",
                 need.device_count,
@@ -100,7 +102,8 @@ impl Operations {
                 besides(&need),
             ),
             None => "waits for free devices".to_owned(),
-        })
+        };
+        Ok(Waiting { message, has_no_worker })
     }
 }
 
@@ -175,8 +178,8 @@ impl OperationsService for Operations {
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_operations(listing.query(), &page).await.map_err(ApiError::from)?;
         // Without responses: a page of them would be large; GetOperation has them.
-        let (operations, next_page_token) =
-            listing.answer(page, |record| operation_message(record, String::new(), None, failure(record)));
+        let (operations, next_page_token) = listing
+            .answer(page, |record| operation_message(record, Waiting::default(), None, failure(record)));
         Ok(Response::new(ListOperationsResponse {
             operations,
             next_page_token,

@@ -28,6 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The longest pause between two attempts to reach it again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// How long an operation may wait for a worker that is not connected before waiting for it ends, unless `--wait-timeout` says how
+/// long: such a worker may never come.
+const UNSERVED: Duration = Duration::from_secs(600);
+
 /// How to wait for slow work.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Wait {
@@ -42,7 +46,8 @@ pub(crate) struct Wait {
 /// How long to wait.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct WaitLimit {
-    /// Wait for the end no longer than this, for example 30m; the work itself goes on.
+    /// Wait for the end no longer than this, for example 30m; the work itself goes on [default: for ever; 10m
+    /// where no connected worker could take its runs].
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     wait_timeout: Option<Duration>,
 }
@@ -93,9 +98,22 @@ async fn to_end(
     let mut progress = Progress::new(context.quiet, context.client.verbose());
     let mut contact = Contact::default();
     let mut can_wait = true;
+    let mut unserved = Unserved::default();
     while !operation.done {
         if let Some(metadata) = metadata_of(&operation) {
-            progress.update(&metadata, Instant::now());
+            let now = Instant::now();
+            progress.update(&metadata, now);
+            unserved.update(&metadata, now);
+            if limit.is_none() && unserved.is_too_long(now) {
+                let message = format!(
+                    "{name} has waited {} for a worker: {}, or wait longer with --wait-timeout",
+                    seconds(UNSERVED.as_secs_f64()),
+                    plain(&metadata.message)
+                );
+                drop(progress); // its bar is in the way
+                context.remark(&come_back(&name));
+                return Err(Failure::Outcome { exit: Exit::Timeout, message });
+            }
         }
         if limit.is_some_and(|limit| begin.elapsed() >= limit) {
             let message = format!("{name} still goes on after --wait-timeout");
@@ -153,6 +171,22 @@ async fn ask(context: &Context, name: &str, can_wait: bool) -> Result<Operation,
     } else {
         let get = async |channel, request| operations(channel).get_operation(request).await;
         context.client.attempt(GetOperationRequest { name }, GRACE, get).await
+    }
+}
+
+/// Since when no connected worker could take what an operation waits for.
+#[derive(Debug, Default)]
+struct Unserved {
+    since: Option<Instant>,
+}
+
+impl Unserved {
+    fn update(&mut self, metadata: &v1::RunMetadata, now: Instant) {
+        self.since = metadata.has_no_worker.then(|| self.since.unwrap_or(now));
+    }
+
+    fn is_too_long(&self, now: Instant) -> bool {
+        self.since.is_some_and(|since| now.saturating_duration_since(since) >= UNSERVED)
     }
 }
 
@@ -295,6 +329,21 @@ mod tests {
         assert!(contact.regained());
         assert!(!contact.regained());
         assert_eq!(contact.lost(now + PATIENCE), Lost::JustNow(POLL));
+    }
+
+    /// Work that no connected worker could do is waited for in vain; work that waits for free devices is not.
+    #[test]
+    fn waiting_ends_where_no_worker_could_take_a_run() {
+        let metadata = |has_no_worker| v1::RunMetadata { has_no_worker, ..v1::RunMetadata::default() };
+        let begin = Instant::now();
+        let mut unserved = Unserved::default();
+        unserved.update(&metadata(true), begin);
+        unserved.update(&metadata(true), begin + UNSERVED - POLL);
+        assert!(!unserved.is_too_long(begin + UNSERVED - POLL) && unserved.is_too_long(begin + UNSERVED));
+        unserved.update(&metadata(false), begin + UNSERVED);
+        assert!(!unserved.is_too_long(begin + UNSERVED * 9), "a worker has come");
+        unserved.update(&metadata(true), begin + UNSERVED * 9);
+        assert!(!unserved.is_too_long(begin + UNSERVED * 9), "and has left again");
     }
 
     #[test]

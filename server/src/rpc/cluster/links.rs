@@ -10,7 +10,7 @@ use loadmaster_proto::wire::v1;
 use super::Clusters;
 use crate::rpc::error::ApiError;
 use crate::rpc::limits::deadline_seconds;
-use crate::rpc::messages::operation_message;
+use crate::rpc::messages::{Waiting, operation_message};
 use crate::rpc::request_key::request_key;
 use crate::store::records::{NewLinkRun, WorkerRecord, WorkerState};
 
@@ -39,7 +39,7 @@ impl Clusters {
             }
         };
         let record = self.store.get_operation(&operation).await?;
-        Ok(operation_message(&record, String::new(), None, None))
+        Ok(operation_message(&record, Waiting::default(), None, None))
     }
 }
 

@@ -12,7 +12,7 @@ use super::Plans;
 use super::trials::MAX_CANDIDATES;
 use crate::rpc::error::ApiError;
 use crate::rpc::limits::{count_or, deadline_seconds};
-use crate::rpc::messages::operation_message;
+use crate::rpc::messages::{Waiting, operation_message};
 use crate::rpc::request_key::request_key;
 use crate::store::records::{NewRun, NewTrial, PlanRecord};
 
@@ -47,7 +47,7 @@ impl Plans {
         };
         let record = self.store.get_operation(&operation).await?;
         let trials = self.trials(&operation).await?.message;
-        Ok(operation_message(&record, String::new(), Some(trials), None))
+        Ok(operation_message(&record, Waiting::default(), Some(trials), None))
     }
 
     /// The plan and the best of its alternatives, `count` in all; fewer where it has not so many.

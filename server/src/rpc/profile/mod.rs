@@ -19,7 +19,7 @@ use super::blocking::blocking;
 use super::error::ApiError;
 use super::imports::Imports;
 use super::limits::MAX_WORKERS;
-use super::messages::{self, operation_message};
+use super::messages::{self, Waiting, operation_message};
 use super::page::Listing;
 use crate::profile::StoredProfile;
 use crate::store::records::{RunState, WorkerRecord};
@@ -45,7 +45,7 @@ impl Profiles {
 
     async fn started(&self, operation: &OperationName) -> Result<Operation, ApiError> {
         let record = self.store.get_operation(operation).await?;
-        Ok(operation_message(&record, String::new(), None, None))
+        Ok(operation_message(&record, Waiting::default(), None, None))
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, ApiError> {

@@ -632,6 +632,7 @@ class RunMetadata(google.protobuf.message.Message):
     END_TIME_FIELD_NUMBER: builtins.int
     REMAINING_SECONDS_FIELD_NUMBER: builtins.int
     TRIALS_FIELD_NUMBER: builtins.int
+    HAS_NO_WORKER_FIELD_NUMBER: builtins.int
     target: builtins.str
     """What the operation makes: `profiles/{profile}`, `plans/{plan}` or `links`."""
     progress: builtins.float
@@ -642,6 +643,8 @@ class RunMetadata(google.protobuf.message.Message):
     """About how long the rest takes, seconds, from the runs that have ended. Unset before one has, and
     while none is running.
     """
+    has_no_worker: builtins.bool
+    """No connected worker could take the run that the operation waits for: `message` says what one needs. Not in lists."""
     @property
     def runs(self) -> global___RunCounts:
         """Runs by state."""
@@ -669,9 +672,10 @@ class RunMetadata(google.protobuf.message.Message):
         end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         remaining_seconds: builtins.float | None = ...,
         trials: loadmaster._wire.v1.trial_pb2.Trials | None = ...,
+        has_no_worker: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_remaining_seconds", b"_remaining_seconds", "create_time", b"create_time", "end_time", b"end_time", "remaining_seconds", b"remaining_seconds", "runs", b"runs", "trials", b"trials"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_remaining_seconds", b"_remaining_seconds", "create_time", b"create_time", "end_time", b"end_time", "message", b"message", "progress", b"progress", "remaining_seconds", b"remaining_seconds", "runs", b"runs", "target", b"target", "trials", b"trials"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_remaining_seconds", b"_remaining_seconds", "create_time", b"create_time", "end_time", b"end_time", "has_no_worker", b"has_no_worker", "message", b"message", "progress", b"progress", "remaining_seconds", b"remaining_seconds", "runs", b"runs", "target", b"target", "trials", b"trials"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_remaining_seconds", b"_remaining_seconds"]) -> typing.Literal["remaining_seconds"] | None: ...
 
 global___RunMetadata = RunMetadata

@@ -6,6 +6,7 @@ use loadmaster_planning::predict::forecast::{Excluded, Forecast, StageForecast};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::Work;
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::observation::Peak;
 use loadmaster_proto::wire::v1;
 
@@ -91,6 +92,25 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
             comparable.and_then(|figure| error_ratio(stage.predicted_peak as f64, figure.bytes as f64));
     }
     plan
+}
+
+/// Writes the peaks that the newest report on the plan's kind of device has into the stages of which no trial measured one.
+pub(super) fn put_reported_peaks(plan: &mut v1::Plan, content: &Plan) {
+    let is_of_stages = |of: &&v1::Observation| {
+        of.stage_peaks.len() == content.positions() && of.device_kind == content.device_kind
+    };
+    let Some(newest) = plan.observations.iter().find(is_of_stages) else { return };
+    // Stages that take turns on a device have one peak together.
+    let peaks = newest.stage_peaks.iter().cycle();
+    for ((message, stage), peak) in plan.stages.iter_mut().zip(&content.stages).zip(peaks) {
+        if message.measured_peak.is_some() {
+            continue;
+        }
+        let is_comparable = peak.ledger == ledger(content.ledger);
+        message.error_ratio =
+            error_ratio(stage.predicted_peak as f64, peak.bytes as f64).filter(|_| is_comparable);
+        message.measured_peak = Some(peak.clone());
+    }
 }
 
 fn ledger(ledger: Ledger) -> i32 {
@@ -193,5 +213,83 @@ fn excluded_memory(excluded: Excluded) -> v1::ExcludedMemory {
         typical_low_bytes: excluded.typical.map(|(low, _)| Bytes(low).to_wire()),
         typical_high_bytes: excluded.typical.map(|(_, high)| Bytes(high).to_wire()),
         note: excluded.note.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
+
+    use super::*;
+
+    fn content() -> Plan {
+        let model = DescribedTransformer {
+            family: "gpt2".to_owned(),
+            blocks: 4,
+            hidden: 24,
+            heads: 12,
+            head_size: 0,
+            key_value_heads: 0,
+            feed_forward: 0,
+            sequence: 16,
+            positions: 16,
+            vocabulary: 100,
+            rotary_base: 0,
+            tied: true,
+            dropout: 0.0,
+        };
+        let case = CutTransformer {
+            model,
+            stages: vec![2, 2],
+            virtual_stages: 1,
+            tensor: Degrees::All(1),
+            data: Degrees::All(1),
+            nodes: 1,
+            devices_per_node: 2,
+            micro_batch: 4,
+            micro_batches: 4,
+            schedule: "1F1B".to_owned(),
+            precision: "bf16".to_owned(),
+            recompute: "none".to_owned(),
+        };
+        case.plan()
+    }
+
+    /// Peaks that somebody reported are in the stages of which no trial measured one: those of the newest report on the plan's
+    /// kind of device, compared where they are of its ledger.
+    #[test]
+    fn reported_peaks_are_in_the_stages() {
+        let content = content();
+        let report = |kind: &str, ledger: i32, bytes: &[i64]| v1::Observation {
+            device_kind: kind.to_owned(),
+            stage_peaks: bytes
+                .iter()
+                .map(|&bytes| v1::MemoryFigure { bytes, ledger, ..v1::MemoryFigure::default() })
+                .collect(),
+            ..v1::Observation::default()
+        };
+        let (own, kind) = (ledger(content.ledger), content.device_kind.as_str());
+        let with = |observations: Vec<v1::Observation>, trial: Option<i64>| {
+            let mut plan = v1::Plan { observations, ..v1::Plan::from(&content) };
+            let measured = trial.map(|bytes| v1::MemoryFigure { bytes, ..v1::MemoryFigure::default() });
+            plan.stages[0].measured_peak = measured;
+            put_reported_peaks(&mut plan, &content);
+            let of_stage = |stage: &v1::PlanStage| {
+                (stage.measured_peak.as_ref().map(|peak| peak.bytes), stage.error_ratio.is_some())
+            };
+            plan.stages.iter().map(of_stage).collect::<Vec<_>>()
+        };
+        let reports = || {
+            vec![
+                report("another kind", own, &[1, 2]),
+                report(kind, own, &[]),
+                report(kind, own, &[3, 4]),
+                report(kind, own, &[5, 6]),
+            ]
+        };
+        assert_eq!(with(reports(), None), [(Some(3), true), (Some(4), true)]);
+        assert_eq!(with(reports(), Some(9)), [(Some(9), false), (Some(4), true)], "a trial comes first");
+        assert_eq!(with(vec![report(kind, own + 1, &[3, 4])], None), [(Some(3), false), (Some(4), false)]);
+        assert_eq!(with(vec![report("another kind", own, &[1, 2])], None), [(None, false), (None, false)]);
     }
 }

@@ -68,7 +68,9 @@ impl Plans {
             .collect();
         let layer_names = self.store.get_subject(&record.content.model).await?.layer_names();
         let observations = self.newest_observations(&record.name).await?;
-        Ok(v1::Plan { observations, ..message::plan(record, &layer_names, &trials) })
+        let mut plan = v1::Plan { observations, ..message::plan(record, &layer_names, &trials) };
+        message::put_reported_peaks(&mut plan, &record.content);
+        Ok(plan)
     }
 
     /// The message of a recommended plan, which is stored with the plans that it names unless it is only asked

@@ -423,7 +423,7 @@ class PlanStage(google.protobuf.message.Message):
     capacity_bytes: builtins.int
     """Bytes that each of its devices allows; of different ones the least."""
     error_ratio: builtins.float
-    """(predicted − measured) / measured; unset before a validation. Negative: predicted too low."""
+    """(predicted − measured) / measured; unset before a measurement of the same ledger. Negative: predicted too low."""
     origin: loadmaster._wire.v1.memory_pb2.PredictionOrigin.ValueType
     """How far the prediction is from what was profiled."""
     in_flight: builtins.int
@@ -444,7 +444,9 @@ class PlanStage(google.protobuf.message.Message):
 
     @property
     def measured_peak(self) -> loadmaster._wire.v1.memory_pb2.MemoryFigure:
-        """Measured peak of its fullest device in the newest successful validation; unset before one."""
+        """Measured peak of its fullest device in the newest successful validation, or else in the newest observation with peaks on the
+        plan's kind of device, which its `origin` names; unset before one.
+        """
 
     @property
     def breakdown(self) -> loadmaster._wire.v1.memory_pb2.MemoryBreakdown:

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::meter::Others;
+use super::raw::{Peer, framed};
 
 /// Connections of a planner that are open on its side.
 fn open_connections(planner: &Planner) -> usize {
@@ -101,4 +102,24 @@ async fn reports_of_a_worker_neither_fill_nor_forge_the_log() {
     assert!(log.contains("run failed"), "{log}");
     assert!(!log.lines().any(|line| line.starts_with("2026-01-01")), "a line is forged");
     assert!(log.len() < 1 << 20, "{} bytes", log.len());
+}
+
+/// A worker's stream whose last message cannot be read ends with an error, not as if all had been well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_ends_with_a_malformed_message_ends_with_an_error() {
+    let planner = Planner::start();
+    let peer = Peer::connect(planner.address()).await;
+    let greeting = v1::worker_message::Message::Hello(hello("malformed", 1));
+    let mut bytes = framed(&v1::WorkerMessage { message: Some(greeting) });
+    // A frame of three bytes that are no message: a field of a wire type that there is not.
+    bytes.extend([0, 0, 0, 0, 3, 0xff, 0xff, 0xff]);
+    let call = peer.open("/loadmaster.v1.WorkerService/Connect", &bytes, true).await.expect("a call begins");
+    let (_, mut body) = call.begin().await.expect("the planner answers");
+    while let Some(data) = body.data().await {
+        let read = data.expect("the answer is not cut off").len();
+        body.flow_control().release_capacity(read).expect("it was read");
+    }
+    let trailers = body.trailers().await.expect("the answer ends").expect("with a status");
+    let status = trailers.get("grpc-status").and_then(|status| status.to_str().ok());
+    assert!(status.is_some_and(|status| status != "0"), "{trailers:?}");
 }

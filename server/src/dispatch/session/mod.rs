@@ -77,6 +77,8 @@ pub(super) async fn run(
                 Ok(None) => ControlFlow::Break("the worker closed the stream"),
                 Err(status) => {
                     tracing::debug!(worker.name = %session.worker, %status, "stream broke");
+                    // A peer that is still there ends with the error; nobody else reads it.
+                    let _ = session.outbox.try_send(Err(status));
                     ControlFlow::Break("the stream broke")
                 }
             },

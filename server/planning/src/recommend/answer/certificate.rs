@@ -31,7 +31,8 @@ pub(super) fn certificate<M: Market>(
     };
     let value = value.unwrap_or(f64::NAN);
     // What a merger keeps together was not searched apart.
-    let bound = found.bound.filter(|_| !wish.is_merged);
+    // 0 bounds nothing: a search that was stopped early has it.
+    let bound = found.bound.filter(|&bound| !wish.is_merged && bound > 0.0);
     let is_share =
         wish.unit == Unit::Share && matches!(wish.objective, Objective::MinPeakMemory | Objective::MaxModel);
     // The terms of a plan's seconds may have been added up in another order than those of the bound.

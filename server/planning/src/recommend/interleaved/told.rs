@@ -20,7 +20,9 @@ impl InterleavedQuestion<'_> {
     pub(super) fn certificate(&self, value: f64, bound: Option<f64>, states: u64) -> Certificate {
         let is_timed = self.wish.objective == Objective::MinIterationTime;
         let is_closed = bound.is_some_and(|bound| (value - bound).abs() <= EQUAL * bound.abs());
-        let gap = bound.filter(|&bound| bound > 0.0).map(|bound| ((value - bound) / bound).max(0.0));
+        // 0 bounds nothing: a search that was stopped early has it.
+        let bound = bound.filter(|&bound| bound > 0.0);
+        let gap = bound.map(|bound| ((value - bound) / bound).max(0.0));
         let is_share = self.wish.unit == Unit::Share && !is_timed;
         Certificate {
             value,

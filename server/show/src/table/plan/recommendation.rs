@@ -64,7 +64,7 @@ fn estimate(of: &IterationEstimate, look: Look) -> String {
 pub const BY_PREDICTIONS: &str = "proven by these predictions";
 
 /// What that means.
-const PROVEN_LEGEND: &str = "           (no plan that was asked for is predicted to be better; the margin of the iteration \
+const PROVEN_LEGEND: &str = "           (optimal among the plans that were asked for whose pipelines take the nodes one after another; the margin of the iteration \
                              says how far seconds may be off when it is trained)\n";
 
 /// What is proven of the visits of a plan in chunks.
@@ -307,7 +307,7 @@ mod tests {
              - links assumed\n\
              transfers  blocking: as asked for\n\
              best at    min-iteration-time: 1.25 s - proven by these predictions - 321 states\n           \
-             (no plan that was asked for is predicted to be better; the margin of the iteration says how far seconds \
+             (optimal among the plans that were asked for whose pipelines take the nodes one after another; the margin of the iteration says how far seconds \
              may be off when it is trained)\n\
              rejected   4-3: 20.0 % slower\n"
         );

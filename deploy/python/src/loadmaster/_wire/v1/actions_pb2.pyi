@@ -266,7 +266,9 @@ class MemoryStripe(google.protobuf.message.Message):
     stage: builtins.int
     """The other stage. Device n of a stage sends to device n mod (devices) of that one."""
     share: builtins.int
-    """How much of each block, in ten-thousandths; those of a block add up to 10,000."""
+    """How much of each block, in ten-thousandths; those of a block add up to 10,000. Every stripe but the last ends at the next
+    multiple of 64 bytes, as allocations do, so a stripe may have up to 63 bytes more or less than its share; the last has the rest.
+    """
     def __init__(
         self,
         *,

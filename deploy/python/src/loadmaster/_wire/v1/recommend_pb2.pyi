@@ -540,7 +540,10 @@ class IterationEstimate(google.protobuf.message.Message):
     iteration_seconds: builtins.float
     """Simulated seconds of one iteration: what plans are ranked by."""
     closed_form_seconds: builtins.float
-    """AMP's closed form (equation 5), seconds; that of the long run under PipeDream."""
+    """A closed form, seconds. It is AMP's equation 5 while transfers overlap computing and no link is busy for longer than the
+    slowest stage computes; where a link is, or transfers keep devices from computing, the busiest of both takes the place of the
+    slowest stage. Interleaved stages have Megatron-LM's (SC'21, 2.2), asynchronous 1F1B (PipeDream) that of the long run.
+    """
     bubble_ratio: builtins.float
     """Share of the devices' time in the pipeline that they wait, 0 to 1."""
     step_seconds: builtins.float
@@ -613,13 +616,15 @@ class Certificate(google.protobuf.message.Message):
     """No plan within the constraints has a smaller value than this (for OBJECTIVE_MAX_*: a larger one), by the same
     predictions. A plan's pipeline goes through the nodes one after another, in any order, and comes to none twice.
     Unset where nothing is known, because the search was stopped, its space is too large, or the search mode is a
-    paper's that proves nothing.
+    paper's that proves nothing; never 0.
     """
     gap_ratio: builtins.float
     """|value − bound| / bound; 0 where the plan is proven best. Unset without a bound."""
     proven: builtins.bool
-    """Whether it is proven best by these predictions: none that was asked for is predicted to be better. How far
-    predictions may be off is what their intervals say.
+    """Whether it is proven optimal by these predictions: no plan of its space is predicted to be better. That space has the plans of
+    the request's shape, launcher and constraints whose pipelines go through the nodes one after another, and come to none twice.
+    SEARCH_MODE_AMP_ANNEALING leaves it: its tilings come to nodes in any order, so a plan of it may be better. How far predictions
+    may be off is what their intervals say.
     """
     unit: builtins.str
     """What the value is: `bytes`, `share`, `seconds`, `devices`, `per hour`, `samples`, `parameters`."""

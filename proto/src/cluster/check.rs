@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
     ClusterParts, DeviceKind, DeviceLink, MAX_COPIES, MAX_DEVICES, MAX_DOMAINS, MAX_KINDS, MAX_LABELS,
-    MAX_LINKS, MAX_NAME, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node, NodeCopies, updates,
+    MAX_LINKS, MAX_NAME, MAX_NETWORK_LINKS, MAX_NODE_DEVICES, MAX_NODES, MAX_TIERS, Node, NodeCopies,
+    updates,
 };
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
@@ -144,6 +145,15 @@ fn check_node(node: &mut Node, kinds: &[DeviceKind]) -> Result<(), Invalid> {
     for (field, link) in [("link", &node.link), ("network", &node.network)] {
         if let Some(link) = link {
             link.check().map_err(|invalid| invalid.under(field))?;
+        }
+    }
+    if let Some(links) = node.network_links {
+        in_range("network_links", links, 1..=MAX_NETWORK_LINKS)?;
+        if node.network.is_none() {
+            let why = format!(
+                "is {links}, but the node has no `network`: write its bandwidth, or leave the links out"
+            );
+            return Err(Invalid::field("network_links", why));
         }
     }
     node.links = checked_links(node)?;

@@ -85,7 +85,7 @@ impl Link {
     }
 }
 
-/// What connects two devices of a node, as `nvidia-smi topo` and NCCL name it, the nearest first.
+/// What connects two devices of a node, as `nvidia-smi topo`, NCCL and RCCL name it, the nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkClass {
@@ -93,6 +93,8 @@ pub enum LinkClass {
     NvLink,
     /// `C2C`: NVLink between the chips of one package.
     ChipToChip,
+    /// `XGMI`: Infinity Fabric between AMD's devices.
+    Xgmi,
     /// `PIX`: at most one PCIe bridge.
     PcieBridge,
     /// `PXB`: several PCIe bridges, no host bridge.
@@ -110,6 +112,7 @@ choice! {
     LinkClass = v1::LinkClass {
         NvLink = "NV" as Nvlink,
         ChipToChip = "C2C" as C2c,
+        Xgmi = "XGMI" as Xgmi,
         PcieBridge = "PIX" as Pix,
         PcieBridges = "PXB" as Pxb,
         HostBridge = "PHB" as Phb,

@@ -12,9 +12,11 @@
 //! A [`Cluster`] is valid by construction. Every link says whether it was measured, given, or assumed from its
 //! class; [`import`] reads the files that schedulers and NVIDIA's tools write.
 
+pub mod catalog;
 mod check;
 mod copies;
 pub mod device;
+pub mod doubts;
 pub mod import;
 pub mod islands;
 pub mod link;
@@ -57,6 +59,8 @@ pub const MAX_DOMAINS: usize = 16_384;
 pub const MAX_TIERS: usize = 16;
 /// Longest name of anything, bytes.
 pub const MAX_NAME: usize = crate::name::MAX_NAME_BYTES;
+/// Most links that the network of a node consists of.
+pub const MAX_NETWORK_LINKS: u32 = 1_024;
 /// Most labels of a node.
 pub const MAX_LABELS: usize = 64;
 
@@ -140,6 +144,11 @@ pub struct Node {
     /// Its own link to the other nodes: all network cards of the node together. None where tiers say it all.
     #[serde(default)]
     pub network: Option<Link>,
+    /// How many equal links `network` consists of: what one device sends to another goes over one of them, or over its
+    /// device's share where there are more links than devices; rings use all of them. None where one transfer has all of
+    /// `network`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_links: Option<u32>,
     /// How memory actions copy on it; none where nobody said anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<NodeCopies>,
@@ -347,6 +356,16 @@ impl Node {
         let (a, b) = (a.min(b), a.max(b));
         let own = self.links.iter().find(|link| (link.a, link.b) == (a, b));
         own.map(|own| own.link).or(self.link)
+    }
+
+    /// Its link to the other nodes as one transfer between two devices has it: one of its network's links, or its device's
+    /// share of them.
+    pub fn network_of_one_transfer(&self) -> Option<Link> {
+        let network = self.network?;
+        let links = f64::from(self.network_links.unwrap_or(1).max(1));
+        let devices = self.devices.len().max(1) as f64;
+        let own = (links / devices).max(1.0);
+        Some(Link { bytes_per_second: network.bytes_per_second * own / links, ..network })
     }
 }
 

@@ -3,6 +3,7 @@
 //! The bandwidths are those that NCCL reckons with (`src/graph/topo.h`), per link and one way; the
 //! latencies are of the order of its own defaults for the simple protocol.
 
+use super::catalog::{self, Interconnect, NvLinkGeneration, NvLinks};
 use super::link::{Link, LinkClass, LinkOrigin};
 use crate::cluster::device::GpuLink;
 
@@ -18,13 +19,12 @@ pub fn nvlink_by_capability(sm: u32) -> f64 {
     }
 }
 
-/// Bytes per second of one NVLink, by its generation as NVML tells it.
-pub fn nvlink_by_generation(generation: u32) -> f64 {
-    match generation {
-        ..=1 => 18.0e9,
-        2 | 3 => 20.0e9,
-        4 => 20.6e9,
-        _ => 40.1e9,
+/// Bytes per second of one xGMI link, by the architecture as RCCL writes it: `gfx942`, or 942 (RCCL, `src/graph/topo.h`).
+pub fn xgmi_by_architecture(gcn: &str) -> f64 {
+    match gcn.trim().trim_start_matches("gfx") {
+        newer if newer.starts_with("94") || newer.starts_with("95") => 48.0e9,
+        "90a" | "910" => 36.0e9,
+        _ => 24.0e9,
     }
 }
 
@@ -43,11 +43,13 @@ const HOST_MEMORY: f64 = 5.0e9;
 /// A network card of 100 Gbit/s.
 const NETWORK: f64 = 12.0e9;
 
-/// A link between two GPUs of a node: `count` NVLinks of `per_nvlink` bytes per second each, or what PCIe and
+/// A link between two GPUs of a node: `count` NVLinks or xGMI links of `per_link` bytes per second each, or what PCIe and
 /// sockets let through.
-pub fn between_gpus(class: LinkClass, count: u32, per_nvlink: f64, pcie: f64) -> Link {
+pub fn between_gpus(class: LinkClass, count: u32, per_link: f64, pcie: f64) -> Link {
     let (bytes_per_second, latency_seconds) = match class {
-        LinkClass::NvLink | LinkClass::ChipToChip => (per_nvlink * f64::from(count.max(1)), 2e-6),
+        LinkClass::NvLink | LinkClass::ChipToChip | LinkClass::Xgmi => {
+            (per_link * f64::from(count.max(1)), 2e-6)
+        }
         LinkClass::PcieBridge | LinkClass::PcieBridges | LinkClass::HostBridge => (pcie, 5e-6),
         LinkClass::NumaNode | LinkClass::System => (pcie.min(SOCKETS), 8e-6),
     };
@@ -72,41 +74,42 @@ pub fn host_memory() -> Link {
     Link { bytes_per_second: HOST_MEMORY, latency_seconds: 20e-6, origin: LinkOrigin::Assumed }
 }
 
+/// No board links more devices by NVLink without a switch.
+const LARGEST_MESH: u32 = 4;
+
 /// Between two nodes.
 pub fn network() -> Link {
     Link { bytes_per_second: NETWORK, latency_seconds: 15e-6, origin: LinkOrigin::Assumed }
 }
 
-/// The NVLinks of a kind of device, by its product name: number, and generation.
-pub fn nvlinks_of(kind: &str) -> Option<(u32, u32)> {
-    // Cards for PCIe slots have at most bridges between pairs of them, so only modules are listed.
-    const KINDS: [(&[&str], (u32, u32)); 8] = [
-        (&["P100", "SXM2"], (4, 1)),
-        (&["V100", "SXM"], (6, 2)),
-        (&["A100", "SXM"], (12, 3)),
-        (&["H100", "80GB HBM3"], (18, 4)),
-        (&["H100", "SXM"], (18, 4)),
-        (&["H200"], (18, 4)),
-        (&["B200"], (18, 5)),
-        (&["B300"], (18, 5)),
-    ];
-    if kind.contains("PCIe") || kind.contains("NVL") {
-        return None;
-    }
-    KINDS.into_iter().find(|(words, _)| words.iter().all(|word| kind.contains(word))).map(|(_, found)| found)
+/// Bytes per second of one NVLink of this kind of device; none where its row of the catalog has none, or it has no row.
+pub fn nvlink_of_kind(kind: &str) -> Option<f64> {
+    catalog::find(kind)?.interconnect.nvlink_generation().map(NvLinkGeneration::reached)
 }
 
-/// Between two devices of a node of this kind, where nothing but the kind is known.
-pub fn of_kind(kind: &str) -> (LinkClass, u32, Link) {
+/// Between two of so many devices of a node of this kind, where nothing but the kind is known: as the catalog says, and
+/// [`unknown_gpus`] of a kind that it does not have. Class, number of links, and what they carry together.
+pub fn of_kind(kind: &str, devices: u32) -> (LinkClass, u32, Link) {
     if kind == crate::cluster::device::CPU_KIND {
         return (LinkClass::System, 1, host_memory());
     }
-    match nvlinks_of(kind) {
-        Some((count, generation)) => {
-            let link = between_gpus(LinkClass::NvLink, count, nvlink_by_generation(generation), 0.0);
-            (LinkClass::NvLink, count, link)
+    let Some(row) = catalog::find(kind) else { return (LinkClass::HostBridge, 1, unknown_gpus()) };
+    let linked = |class, count, per_link| (class, count, between_gpus(class, count, per_link, 0.0));
+    match row.interconnect {
+        Interconnect::NvLink(NvLinks { count, generation }) => {
+            linked(LinkClass::NvLink, count, generation.reached())
         }
-        None => (LinkClass::HostBridge, 1, unknown_gpus()),
+        Interconnect::NvLinkMesh(NvLinks { count, generation }) => {
+            let others = devices.clamp(2, LARGEST_MESH) - 1;
+            linked(LinkClass::NvLink, (count / others).max(1), generation.reached())
+        }
+        Interconnect::Xgmi(link) => linked(LinkClass::Xgmi, 1, link.reached),
+        Interconnect::Pcie { generation, .. } => {
+            (LinkClass::HostBridge, 1, between_gpus(LinkClass::HostBridge, 1, 0.0, pcie(generation, 16)))
+        }
+        Interconnect::ThroughHost { generation } => {
+            (LinkClass::System, 1, between_gpus(LinkClass::System, 1, 0.0, pcie(generation, 16)))
+        }
     }
 }
 
@@ -116,10 +119,25 @@ mod tests {
 
     #[test]
     fn an_h100_has_eighteen_links_of_nccls_bandwidth() {
-        let (class, count, link) = of_kind("NVIDIA H100 80GB HBM3");
+        let (class, count, link) = of_kind("NVIDIA H100 80GB HBM3", 8);
         assert_eq!((class, count), (LinkClass::NvLink, 18));
         assert!((link.bytes_per_second - 370.8e9).abs() < 1e6, "{link:?}");
-        assert_eq!(of_kind("NVIDIA H100 PCIe").0, LinkClass::HostBridge);
+        assert_eq!(of_kind("NVIDIA H100 PCIe", 8).0, LinkClass::HostBridge);
+    }
+
+    /// Without a switch the other devices of the node share a device's NVLinks.
+    #[test]
+    fn a_mesh_shares_its_links() {
+        let of = |kind: &str, devices| {
+            let (class, count, link) = of_kind(kind, devices);
+            (class, count, (link.bytes_per_second / 1e8).round() / 10.0)
+        };
+        assert_eq!(of("NVIDIA GH200 480GB", 2), (LinkClass::NvLink, 18, 370.8));
+        assert_eq!(of("GH200 96 GB", 4), (LinkClass::NvLink, 6, 123.6));
+        assert_eq!(of("AMD Instinct MI300X", 8), (LinkClass::Xgmi, 1, 48.0));
+        assert_eq!(of("NVIDIA L40S", 8), (LinkClass::HostBridge, 1, 24.0));
+        assert_eq!(of("NVIDIA GeForce RTX 4090", 8), (LinkClass::System, 1, 10.0));
+        assert_eq!(of("Some Other GPU", 8), (LinkClass::HostBridge, 1, 12.0));
     }
 
     #[test]

@@ -31,6 +31,7 @@ fn node(name: &str, devices: u32) -> Node {
         link_class: None,
         links: Vec::new(),
         network: Some(link(10.0)),
+        network_links: None,
         copies: None,
         updates: Vec::new(),
     }

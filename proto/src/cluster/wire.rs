@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::bytes::Bytes;
+use crate::cluster::doubts;
 use crate::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, CopyLink, DeviceKind, DeviceLink, Domain, HostLink,
     HostUpdate, Link, LinkOrigin, MAX_DEVICES, MAX_DOMAINS, MAX_NODES, Node, NodeCopies, PeerCopies, Tier,
@@ -43,7 +44,7 @@ impl Cluster {
             source: field::<Option<_>, _>("source", source)?.unwrap_or(ClusterSource::Written),
             warnings: Vec::new(),
         };
-        Self::new_while(parts, wanted)
+        Self::new_while(doubts::doubted(parts), wanted)
     }
 }
 
@@ -95,7 +96,7 @@ impl TryFrom<v1::DeviceKind> for DeviceKind {
 
 message! {
     Node <=> v1::ClusterNode {
-        name, labels, driver_version, devices, link, link_class, links, network, copies, updates
+        name, labels, driver_version, devices, link, link_class, links, network, network_links, copies, updates
     }
 }
 

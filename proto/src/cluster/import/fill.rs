@@ -91,8 +91,8 @@ pub(super) fn devices(count: u32, kind: &str) -> Vec<ClusterDevice> {
 }
 
 /// Between two devices of a node: as given, or as the kind's links usually are.
-pub(super) fn inside(options: &ImportOptions, kind: &str) -> (LinkClass, Link) {
-    let (class, _, assumed) = priors::of_kind(kind);
+pub(super) fn inside(options: &ImportOptions, kind: &str, devices: u32) -> (LinkClass, Link) {
+    let (class, _, assumed) = priors::of_kind(kind, devices);
     (class, options.link_bytes_per_second.map_or(assumed, |given_one| given(given_one, assumed)))
 }
 
@@ -104,7 +104,7 @@ pub(super) fn network(options: &ImportOptions) -> Link {
 
 /// A node of equal devices, of whose links nothing is known but the kind.
 pub(super) fn node(name: String, count: u32, kind: &str, options: &ImportOptions) -> Node {
-    let (class, link) = inside(options, kind);
+    let (class, link) = inside(options, kind, count);
     Node {
         name,
         labels: BTreeMap::new(),
@@ -114,6 +114,7 @@ pub(super) fn node(name: String, count: u32, kind: &str, options: &ImportOptions
         link_class: Some(class),
         links: Vec::new(),
         network: Some(network(options)),
+        network_links: None,
         copies: None,
         updates: Vec::new(),
     }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`ClusterFormat::Loadmaster`] | everything: written by hand | – |
 //! | [`ClusterFormat::Topograph`] | nodes, switches, NVLink domains | devices, bandwidths |
-//! | [`ClusterFormat::NcclXml`] | the devices and links of one node, its network cards | names, memory |
+//! | [`ClusterFormat::NcclXml`] | the devices and links of a node, its network cards; of all nodes of an NVLink domain | names, memory |
 //! | [`ClusterFormat::SlurmYaml`], [`ClusterFormat::SlurmConf`] | nodes, switches, blocks, rings or toruses | devices, bandwidths |
 //! | [`ClusterFormat::NvidiaSmi`] | the devices and links of one node | names, memory, network |
 //!
@@ -17,6 +17,7 @@ mod fill;
 pub mod hostlist;
 mod nccl;
 mod nvidia_smi;
+mod nvlink;
 mod slurm_conf;
 mod slurm_yaml;
 #[cfg(test)]
@@ -30,7 +31,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use blocks::LEVEL as BLOCKS;
 pub use document::FORMAT;
 
-use super::Cluster;
+use super::{Cluster, doubts};
 use crate::bytes::Bytes;
 use crate::choice;
 use crate::error::Invalid;
@@ -128,6 +129,7 @@ pub fn import_while(
         ClusterFormat::SlurmConf => slurm_conf::parts(text, options, wanted),
         ClusterFormat::NvidiaSmi => nvidia_smi::parts(text, options, wanted),
     };
+    let parts = parts.map(|parts| doubts::doubted(nvlink::across_nodes(parts, options)));
     parts.and_then(|parts| Cluster::new_while(parts, wanted)).map_err(|invalid| {
         let is_option = invalid.violations().iter().all(|violation| violation.field.starts_with("options"));
         if is_option { invalid } else { invalid.under("document") }

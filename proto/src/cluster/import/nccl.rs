@@ -1,8 +1,10 @@
-//! The topology of NCCL, as it writes it to `NCCL_TOPO_DUMP_FILE`: `system` > `cpu` > `pci` > `gpu` > `nvlink`.
+//! The topology of NCCL and RCCL, as they write it to `NCCL_TOPO_DUMP_FILE`: `system` > `cpu` > `pci` > `gpu` > `nvlink` or `xgmi`.
 //!
-//! It describes one node. GPUs are linked by the NVLinks between them or, through NVSwitches (`tclass`
-//! `0x068000`), by as many as the one of both has that has fewer; otherwise over PCIe, by the nearest common
-//! element. The same tree says how GPUs reach the host's memory, and which of them share a switch (`nccl/host.rs`).
+//! It describes one node, or all hosts of an NVLink domain, whose processors have a `host_hash` each. GPUs are linked by the
+//! NVLinks or xGMI links between them or, through NVSwitches (`tclass` `0x068000`), by as many as the one of both has that has
+//! fewer; otherwise over PCIe, by the nearest common element. A file without such links is a template for NCCL
+//! (`NCCL_TOPO_FILE`): then the kind of device says what its links are. The same tree says how GPUs reach the host's memory,
+//! and which of them share a switch (`nccl/host.rs`).
 
 mod host;
 
@@ -11,10 +13,10 @@ use std::collections::HashMap;
 use roxmltree::{Document, Node as Element, NodeId, ParsingOptions};
 
 use super::super::{
-    ClusterParts, ClusterSource, DeviceLink, Link, LinkClass, LinkOrigin, MAX_COPIES, MAX_LINKS,
-    MAX_NODE_DEVICES, Node, priors,
+    ClusterParts, ClusterSource, DeviceLink, Domain, Link, LinkClass, LinkOrigin, MAX_COPIES, MAX_LINKS,
+    MAX_NODE_DEVICES, Node, Tier, catalog, priors, quantity,
 };
-use super::{ImportOptions, fill};
+use super::{ImportOptions, fill, nvlink};
 use crate::error::{Invalid, in_range};
 use crate::wire::reading::{self, Wanted, xml};
 
@@ -22,10 +24,20 @@ use crate::wire::reading::{self, Wanted, xml};
 const MAX_NODES: u32 = 4 * xml::MAX_ELEMENTS as u32;
 /// PCI class of an NVSwitch.
 const SWITCH_CLASS: &str = "0x068000";
+/// Most GPUs of all hosts of a file: an NVLink domain has 72 or 144, and this leaves room for the next.
+const MAX_GPUS: usize = 1_024;
+/// No network card is faster, Mb/s: twice the fastest of 2026. What is above is in another unit.
+const FASTEST_CARD: f64 = 3.2e6;
 
 /// A GPU of the file.
 struct Gpu {
     dev: u32,
+    /// Which part of a GPU that is parted (`mlopart`); none of a whole one.
+    part: Option<u32>,
+    /// What NCCL calls its host; empty in files of one host.
+    host_hash: String,
+    /// Bytes per second of one xGMI link, by its architecture.
+    per_xgmi: f64,
     sm: u32,
     bus: String,
     /// Bytes per second of its own PCIe link.
@@ -38,6 +50,15 @@ struct Gpu {
     to_switches: u32,
     /// NVLinks to others, by their PCI id.
     to_others: HashMap<String, u32>,
+    /// xGMI links to others, by their PCI id.
+    over_xgmi: HashMap<String, u32>,
+}
+
+impl Gpu {
+    /// Whether anything but PCIe leads to other GPUs.
+    fn has_links(&self) -> bool {
+        self.to_switches > 0 || !self.to_others.is_empty() || !self.over_xgmi.is_empty()
+    }
 }
 
 /// # Errors
@@ -58,43 +79,167 @@ pub(super) fn parts(
         let why = format!("is <{}>, expected <system>: the topology that NCCL dumps", root.tag_name().name());
         return Err(Invalid::field("", why));
     }
-    let mut gpus = root
-        .descendants()
-        .filter(|element| element.has_tag_name("gpu"))
-        .take(MAX_NODE_DEVICES + 1)
-        .map(gpu)
-        .collect::<Result<Vec<_>, _>>()?;
-    in_range("system.gpu", gpus.len(), 1..=MAX_NODE_DEVICES)?;
-    gpus.sort_by_key(|gpu| gpu.dev);
+    let all = root.descendants().filter(|element| element.has_tag_name("gpu")).take(MAX_GPUS + 1);
+    let all = all.map(gpu).collect::<Result<Vec<_>, _>>()?;
+    in_range("system.gpu", all.len(), 1..=MAX_GPUS)?;
     let kind = fill::kind(options)?;
-    let count = gpus.len() as u32;
-    if let Some(asked) = options.devices_per_node.filter(|&asked| asked != count) {
+    let hosts = hosts(all)?;
+    let each: Vec<u32> = hosts.iter().map(|gpus| u32::try_from(gpus.len()).unwrap_or(u32::MAX)).collect();
+    if let Some(asked) = options.devices_per_node
+        && let Some(count) = each.iter().find(|&&count| count != asked)
+    {
         return Err(Invalid::field("options.devices_per_node", format!("is {asked}, the file has {count}")));
     }
-    let links = links(&gpus);
-    let copies = host::copies(&gpus);
-    let network = network(&root)?.filter(|_| options.network_bytes_per_second.is_none());
-    let names = fill::names(options)?;
-    // Before every node has a copy.
-    in_range("nodes.links", names.len().saturating_mul(links.len()), 0..=MAX_LINKS)?;
-    in_range("nodes.copies", names.len().saturating_mul(copies.size()), 0..=MAX_COPIES)?;
-    let nodes = names.into_iter().map(|name| {
-        let mut node = fill::node(name, count, &kind.name, options);
-        for (device, gpu) in node.devices.iter_mut().zip(&gpus) {
-            device.index = gpu.dev;
-            device.pci_bus_id.clone_from(&gpu.bus);
+    let names = names(options, hosts.len())?;
+    let mut warnings = Vec::new();
+    let mut nodes = Vec::new();
+    let several = (hosts.len() > 1).then_some(&names);
+    for (place, gpus) in hosts.iter().enumerate() {
+        let (network, cards) = network(&root, gpus, several.is_some(), &mut warnings)?;
+        let network = network.filter(|_| options.network_bytes_per_second.is_none());
+        let network_links = network.and_then(|_| u32::try_from(cards).ok()).filter(|&cards| cards > 1);
+        let own: &[String] = match several {
+            Some(names) => names.get(place..=place).unwrap_or_default(),
+            None => &names,
+        };
+        let copies = host::copies(gpus);
+        let like = fill::node(String::new(), each.get(place).copied().unwrap_or(0), &kind.name, options);
+        let (links, link, link_class) = if is_template(gpus, &kind.name, options) {
+            warnings.extend(filled_from_kind(gpus, &like, &kind.name, options));
+            (Vec::new(), like.link, like.link_class)
+        } else {
+            (links(gpus), None, None)
+        };
+        // Before every node has a copy.
+        in_range("nodes.links", own.len().saturating_mul(links.len()), 0..=MAX_LINKS)?;
+        in_range("nodes.copies", own.len().saturating_mul(copies.size()), 0..=MAX_COPIES)?;
+        warnings.extend(without_nvlink(gpus, several.and_then(|_| own.first())));
+        for name in own {
+            let mut node = Node {
+                name: name.clone(),
+                link,
+                link_class,
+                links: links.clone(),
+                network: network.or(like.network),
+                network_links: network_links.or(like.network_links),
+                copies: Some(copies.clone()),
+                ..like.clone()
+            };
+            for (device, gpu) in node.devices.iter_mut().zip(gpus) {
+                device.index = gpu.dev;
+                device.pci_bus_id.clone_from(&gpu.bus);
+            }
+            nodes.push(node);
         }
-        let (links, copies) = (links.clone(), Some(copies.clone()));
-        Node { link: None, link_class: None, links, network: network.or(node.network), copies, ..node }
-    });
-    Ok(ClusterParts {
-        nodes: nodes.collect(),
+    }
+    let mut parts = ClusterParts {
+        nodes,
         kinds: vec![kind],
         tiers: Vec::new(),
         domains: Vec::new(),
         source: ClusterSource::Nccl,
-        warnings: without_nvlink(&gpus),
-    })
+        warnings,
+    };
+    if let Some(link) = across_hosts(&hosts) {
+        parts.tiers.push(Tier { level: nvlink::LEVEL.to_owned(), link: None });
+        parts.domains.push(Domain {
+            level: nvlink::LEVEL.to_owned(),
+            name: format!("{}/0", nvlink::LEVEL),
+            parent: None,
+            nodes: parts.nodes.iter().map(|node| node.name.clone()).collect(),
+        });
+        nvlink::link_domains(&mut parts, link, options);
+    }
+    Ok(parts)
+}
+
+/// The GPUs of each host in order of their numbers, hosts in order of the file. Parts of one GPU, which have its number
+/// (`mlopart`), are numbered on.
+///
+/// # Errors
+/// When a host has a number twice, or too many GPUs.
+fn hosts(all: Vec<Gpu>) -> Result<Vec<Vec<Gpu>>, Invalid> {
+    let mut hosts: Vec<(String, Vec<Gpu>)> = Vec::new();
+    for gpu in all {
+        match hosts.iter_mut().find(|(hash, _)| *hash == gpu.host_hash) {
+            Some((_, gpus)) => gpus.push(gpu),
+            None => hosts.push((gpu.host_hash.clone(), vec![gpu])),
+        }
+    }
+    let mut numbered = Vec::with_capacity(hosts.len());
+    for (_, mut gpus) in hosts {
+        in_range("system.gpu", gpus.len(), 1..=MAX_NODE_DEVICES)?;
+        gpus.sort_by_key(|gpu| (gpu.dev, gpu.part));
+        if gpus.iter().any(|gpu| gpu.part.is_some()) {
+            for (number, gpu) in gpus.iter_mut().enumerate() {
+                gpu.dev = u32::try_from(number).unwrap_or(u32::MAX);
+            }
+        }
+        let twice = gpus.windows(2).find_map(|pair| match pair {
+            [one, other] if one.dev == other.dev => Some((one, other)),
+            _ => None,
+        });
+        if let Some((one, other)) = twice {
+            let why = format!(
+                "has dev=\"{}\" twice on one host, at {:?} and at {:?}: a dump of several hosts says by `host_hash` of its \
+                 processors which host they are of",
+                one.dev, one.bus, other.bus
+            );
+            return Err(Invalid::field("system.gpu", why));
+        }
+        numbered.push(gpus);
+    }
+    Ok(numbered)
+}
+
+/// Names of the nodes: those that are like the only host of the file, or one for each of its hosts.
+///
+/// # Errors
+/// Names the option where it names fewer or more nodes than the file has hosts.
+fn names(options: &ImportOptions, hosts: usize) -> Result<Vec<String>, Invalid> {
+    if hosts > 1 && options.nodes.is_none() {
+        return Ok((0..hosts).map(|host| format!("node{host}")).collect());
+    }
+    let names = fill::names(options)?;
+    if hosts > 1 && names.len() != hosts {
+        let why = format!("names {} nodes, the file has {hosts} hosts: name each of them", names.len());
+        return Err(Invalid::field("options.nodes", why));
+    }
+    Ok(names)
+}
+
+/// Whether a file has no link between its GPUs although there are some: by the catalog, or by the options.
+fn is_template(gpus: &[Gpu], kind: &str, options: &ImportOptions) -> bool {
+    let has_links = gpus.iter().any(Gpu::has_links);
+    let is_linked = catalog::find(kind).is_some_and(|row| row.interconnect.is_beyond_pcie());
+    gpus.len() > 1 && !has_links && (is_linked || options.link_bytes_per_second.is_some())
+}
+
+/// Says which links a template got, unless somebody gave them.
+fn filled_from_kind(gpus: &[Gpu], like: &Node, kind: &str, options: &ImportOptions) -> Option<String> {
+    let link = like.link.filter(|_| options.link_bytes_per_second.is_none())?;
+    let class = like.link_class.map_or("", LinkClass::as_str);
+    Some(format!(
+        "the file has no <nvlink> or <xgmi> between its {} GPUs, as templates of NCCL_TOPO_FILE have none: links are those of \
+         {kind:?}, {class} {}. A dump of NCCL_TOPO_DUMP_FILE says what they are",
+        gpus.len(),
+        quantity::show_bytes_per_second(link.bytes_per_second)
+    ))
+}
+
+/// The NVLinks between hosts of one domain: as many as the GPU with fewest has, of those that have any. None of one host, or
+/// where a host has none.
+fn across_hosts(hosts: &[Vec<Gpu>]) -> Option<Link> {
+    let of_host = |gpus: &Vec<Gpu>| {
+        let to_switches = gpus.iter().filter(|gpu| gpu.to_switches > 0);
+        to_switches
+            .map(|gpu| (gpu.to_switches, gpu.sm))
+            .reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)))
+    };
+    let linked: Option<Vec<(u32, u32)>> = hosts.iter().map(of_host).collect();
+    let linked = linked.filter(|linked| linked.len() > 1)?;
+    let (count, sm) = linked.into_iter().reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)))?;
+    Some(priors::between_gpus(LinkClass::NvLink, count, priors::nvlink_by_capability(sm), 0.0))
 }
 
 fn number<T: std::str::FromStr>(element: &Element<'_, '_>, name: &str) -> Result<T, Invalid> {
@@ -108,20 +253,28 @@ fn number<T: std::str::FromStr>(element: &Element<'_, '_>, name: &str) -> Result
 
 fn gpu(element: Element<'_, '_>) -> Result<Gpu, Invalid> {
     let pci = element.ancestors().find(|above| above.has_tag_name("pci"));
-    let (mut to_switches, mut to_others) = (0_u32, HashMap::new());
-    for nvlink in element.children().filter(|child| child.has_tag_name("nvlink")) {
-        let count: u32 = number(&nvlink, "count")?;
-        in_range("nvlink.count", count, 1..=MAX_NODE_DEVICES as u32)?;
-        if nvlink.attribute("tclass").is_some_and(|class| class.trim() == SWITCH_CLASS) {
+    let (mut to_switches, mut to_others, mut over_xgmi) = (0_u32, HashMap::new(), HashMap::new());
+    for link in element.children().filter(|child| child.has_tag_name("nvlink") || child.has_tag_name("xgmi"))
+    {
+        let name = link.tag_name().name();
+        let count: u32 = number(&link, "count")?;
+        in_range(&format!("{name}.count"), count, 1..=MAX_NODE_DEVICES as u32)?;
+        if link.attribute("tclass").is_some_and(|class| class.trim() == SWITCH_CLASS) {
             to_switches = to_switches.saturating_add(count);
         } else {
-            let target = bus(nvlink.attribute("target").unwrap_or_default());
-            let links = to_others.entry(target).or_insert(0_u32);
+            let target = bus(link.attribute("target").unwrap_or_default());
+            let others = if name == "xgmi" { &mut over_xgmi } else { &mut to_others };
+            let links = others.entry(target).or_insert(0_u32);
             *links = links.saturating_add(count);
         }
     }
+    let part = element.has_attribute("mlopart").then(|| number(&element, "mlopart")).transpose()?;
+    let host_hash = element.ancestors().find_map(|above| above.attribute("host_hash"));
     Ok(Gpu {
         dev: number(&element, "dev")?,
+        part,
+        host_hash: host_hash.unwrap_or_default().trim().to_owned(),
+        per_xgmi: priors::xgmi_by_architecture(element.attribute("gcn").unwrap_or_default()),
         sm: number(&element, "sm")?,
         bus: bus(pci.and_then(|pci| pci.attribute("busid")).unwrap_or_default()),
         pcie: pci.map_or_else(|| priors::pcie(3, 16), |pci| pcie(&pci)),
@@ -134,6 +287,7 @@ fn gpu(element: Element<'_, '_>) -> Result<Gpu, Invalid> {
             .collect(),
         to_switches,
         to_others,
+        over_xgmi,
     })
 }
 
@@ -170,17 +324,32 @@ fn links(gpus: &[Gpu]) -> Vec<DeviceLink> {
     for (place, one) in gpus.iter().enumerate() {
         for other in gpus.iter().skip(place + 1) {
             let per_link = priors::nvlink_by_capability(one.sm.min(other.sm));
-            let direct = [(one, other), (other, one)].map(|(from, to)| from.to_others.get(&to.bus).copied());
-            let nvlink = |a: u32, b: u32, count: u32| DeviceLink {
-                a,
-                b,
-                class: Some(LinkClass::NvLink),
-                count,
-                link: priors::between_gpus(LinkClass::NvLink, count, per_link, 0.0),
+            let both = [(one, other), (other, one)];
+            let xgmi = both.map(|(from, to)| from.over_xgmi.get(&to.bus).copied());
+            let direct = both.map(|(from, to)| from.to_others.get(&to.bus).copied());
+            let linked = |class: LinkClass, per_link: f64| {
+                move |a: u32, b: u32, count: u32| DeviceLink {
+                    a,
+                    b,
+                    class: Some(class),
+                    count,
+                    link: priors::between_gpus(class, count, per_link, 0.0),
+                }
             };
+            let nvlink = linked(LinkClass::NvLink, per_link);
+            let over_xgmi = linked(LinkClass::Xgmi, one.per_xgmi.min(other.per_xgmi));
             if let [Some(there), Some(back)] = direct {
                 links.push(nvlink(one.dev, other.dev, there));
                 links.push(nvlink(other.dev, one.dev, back));
+                continue;
+            }
+            if let [Some(there), Some(back)] = xgmi {
+                links.push(over_xgmi(one.dev, other.dev, there));
+                links.push(over_xgmi(other.dev, one.dev, back));
+                continue;
+            }
+            if let Some(count) = xgmi.into_iter().flatten().next() {
+                links.push(over_xgmi(one.dev, other.dev, count));
                 continue;
             }
             let switched = one.to_switches.min(other.to_switches);
@@ -214,38 +383,69 @@ fn pcie_class(one: &Gpu, other: &Gpu) -> LinkClass {
     }
 }
 
-/// All network cards together, as NCCL reckons: 100 Gbit/s are 12 GB/s.
-fn network(root: &Element<'_, '_>) -> Result<Option<Link>, Invalid> {
+/// All network cards of a host together, as NCCL reckons: 100 Gbit/s are 12 GB/s. And how many cards they are.
+fn network(
+    root: &Element<'_, '_>,
+    gpus: &[Gpu],
+    is_one_of_several: bool,
+    warnings: &mut Vec<String>,
+) -> Result<(Option<Link>, usize), Invalid> {
     const BYTES_PER_MEGABIT: f64 = 12.0e9 / 100_000.0;
+    let host = gpus.first().map_or("", |gpu| gpu.host_hash.as_str());
+    let is_own = |net: &Element<'_, '_>| {
+        let hash = net.ancestors().find_map(|above| above.attribute("host_hash")).unwrap_or_default();
+        !is_one_of_several || hash.trim() == host
+    };
     let mut speeds: HashMap<String, f64> = HashMap::new();
-    for net in root.descendants().filter(|element| element.has_tag_name("net")) {
-        let megabits: f64 = number(&net, "speed")?;
-        if !(0.0..=1e9).contains(&megabits) {
-            return Err(Invalid::field("net.speed", format!("is {megabits} Mb/s, must be 0 to 1e9")));
+    for net in root.descendants().filter(|element| element.has_tag_name("net")).filter(is_own) {
+        let name = net.attribute("name").unwrap_or_default();
+        let stated: f64 = number(&net, "speed")?;
+        let megabits = megabits(stated)?;
+        if megabits < stated {
+            let warning = format!(
+                "the network card {name:?} has speed={stated:e} Mb/s, more than any card: it is taken to be {megabits} Mb/s"
+            );
+            // One card stands for those that are like it.
+            if !warnings.iter().any(|known| known.contains("more than any card")) {
+                warnings.push(warning);
+            }
         }
         // A card that NCCL lists below each GPU is still one card.
-        let key = format!(
-            "{}/{}",
-            net.attribute("name").unwrap_or_default(),
-            net.attribute("port").unwrap_or_default()
-        );
+        let key = format!("{name}/{}", net.attribute("port").unwrap_or_default());
         speeds.insert(key, megabits * BYTES_PER_MEGABIT);
     }
     let bytes_per_second: f64 = speeds.values().sum();
     let assumed = priors::network();
     let link = Link { bytes_per_second, origin: LinkOrigin::Assumed, ..assumed };
-    Ok((bytes_per_second >= Link::MIN_BYTES_PER_SECOND).then_some(link))
+    let cards = speeds.values().filter(|&&speed| speed > 0.0).count();
+    Ok(((bytes_per_second >= Link::MIN_BYTES_PER_SECOND).then_some(link), cards))
+}
+
+/// The speed of a card in Mb/s: plugins of some networks write kb/s or b/s, which no card has in Mb/s.
+///
+/// # Errors
+/// When no unit makes a card of it.
+fn megabits(stated: f64) -> Result<f64, Invalid> {
+    let in_units = [1.0, 1e3, 1e6].map(|unit| stated / unit);
+    let believed = in_units.into_iter().find(|megabits| (0.0..=FASTEST_CARD).contains(megabits));
+    believed.ok_or_else(|| {
+        let why = format!("is {stated} Mb/s, must be 0 to {FASTEST_CARD:e}: no network card is faster");
+        Invalid::field("net.speed", why)
+    })
 }
 
 /// GPUs without NVLink beside others that have it: a real fault, not a property of the machine.
-fn without_nvlink(gpus: &[Gpu]) -> Vec<String> {
-    let has = |gpu: &&Gpu| gpu.to_switches > 0 || !gpu.to_others.is_empty();
-    if !gpus.iter().any(|gpu| has(&gpu)) {
+fn without_nvlink(gpus: &[Gpu], node: Option<&String>) -> Vec<String> {
+    if !gpus.iter().any(Gpu::has_links) {
         return Vec::new();
     }
-    let lacking = gpus.iter().filter(|gpu| !has(gpu));
+    let place = node.map_or_else(String::new, |node| format!(" of {node}"));
+    let lacking = gpus.iter().filter(|gpu| !gpu.has_links());
     let warn = |gpu: &Gpu| {
-        format!("GPU {} ({}) has no NVLink, others of the node have: look at its health", gpu.dev, gpu.bus)
+        format!(
+            "GPU {} ({}){place} has no NVLink, others of the node have: look at its health",
+            gpu.dev, gpu.bus
+        )
     };
     lacking.map(warn).collect()
 }

@@ -1,7 +1,7 @@
 //! The matrix that `nvidia-smi topo -m` prints: `X`, `NV18`, `PIX`, `PXB`, `PHB`, `NODE`, `SYS` between GPUs.
 
 use super::super::{
-    ClusterParts, ClusterSource, DeviceLink, LinkClass, MAX_LINKS, MAX_NODE_DEVICES, Node, priors,
+    ClusterParts, ClusterSource, DeviceLink, LinkClass, MAX_LINKS, MAX_NODE_DEVICES, Node, catalog, priors,
 };
 use super::{ImportOptions, fill};
 use crate::error::{Invalid, in_range};
@@ -25,7 +25,7 @@ pub(super) fn parts(
         return Err(Invalid::field("options.devices_per_node", why));
     }
     let links = links(&matrix, &kind.name);
-    let warnings = without_nvlink(&matrix);
+    let warnings = without_nvlink(&matrix, &kind.name);
     let names = fill::names(options)?;
     // Before every node has a copy.
     in_range("nodes.links", names.len().saturating_mul(links.len()), 0..=MAX_LINKS)?;
@@ -119,8 +119,9 @@ fn without_escapes(line: &str) -> String {
 
 /// Both directions: that they agree is checked with everything else.
 fn links(matrix: &[Row], kind: &str) -> Vec<DeviceLink> {
-    let generation = priors::nvlinks_of(kind).map_or(3, |(_, generation)| generation);
-    let per_nvlink = priors::nvlink_by_generation(generation);
+    // Of a kind that the catalog does not have, the most common generation: the importer warns of it by name.
+    let per_nvlink =
+        priors::nvlink_of_kind(kind).unwrap_or_else(|| catalog::NvLinkGeneration::Third.reached());
     let link = |a: usize, b: usize, (class, count): (LinkClass, u32)| DeviceLink {
         a: a as u32,
         b: b as u32,
@@ -135,10 +136,15 @@ fn links(matrix: &[Row], kind: &str) -> Vec<DeviceLink> {
     matrix.iter().enumerate().flat_map(row).collect()
 }
 
-fn without_nvlink(matrix: &[Row]) -> Vec<String> {
+/// GPUs without NVLink where others, or all of their kind, have it: a fault, not a property of the machine.
+fn without_nvlink(matrix: &[Row], kind: &str) -> Vec<String> {
     let has = |row: &Row| row.iter().flatten().any(|(class, _)| *class == LinkClass::NvLink);
     if !matrix.iter().any(has) {
-        return Vec::new();
+        let should = catalog::find(kind).is_some_and(|row| row.interconnect.is_beyond_pcie());
+        let warning = format!(
+            "no two GPUs are linked by NVLink, although {kind:?} has NVLinks: links are planned as the matrix has them, over PCIe.              Look at the driver's fabric manager"
+        );
+        return (should && matrix.len() > 1).then_some(warning).into_iter().collect();
     }
     let lacking = matrix.iter().enumerate().filter(|(_, row)| !has(row));
     lacking

@@ -1,5 +1,7 @@
 //! What each kind of file becomes, and that hostile ones are refused.
 
+mod links;
+
 use proptest::prelude::*;
 
 use super::super::{LinkClass, LinkOrigin};

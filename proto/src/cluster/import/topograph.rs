@@ -7,14 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::Deserialize;
 
 use super::super::{ClusterParts, ClusterSource, Domain, LinkClass, MAX_LABELS, Tier};
-use super::{ImportOptions, fill};
+use super::{ImportOptions, fill, nvlink};
 use crate::error::Invalid;
 use crate::wire::reading::{self, Wanted, meter::Limits};
 
 /// Labels that name an NVLink domain, the preferred first.
 const ACCELERATOR_LABELS: [&str; 2] = ["accelerator.topograph.run/domain", "nvidia.com/gpu.clique"];
-/// Level of those domains.
-const ACCELERATOR: &str = "nvlink";
 
 #[derive(Debug, Deserialize)]
 struct Graph {
@@ -61,7 +59,7 @@ pub(super) fn parts(
     let kind = fill::kind(options)?;
     let devices = fill::devices_per_node(options)?;
     let mut warnings = Vec::new();
-    let (tiers, domains) = layers(&graph, &kind.name, options, &mut warnings, wanted)?;
+    let (tiers, domains) = layers(&graph, (&kind.name, devices), options, &mut warnings, wanted)?;
     // Where a tier is faster than the network cards, only tiers say how fast nodes are linked.
     let tiers_say = tiers.iter().all(|tier| tier.link.is_some()) && !tiers.is_empty();
     let nodes = graph.instances.into_iter().map(|mut instance| {
@@ -85,7 +83,7 @@ pub(super) fn parts(
 /// Tiers and domains: the NVLink domains, then the layers of the network, nearest first.
 fn layers(
     graph: &Graph,
-    kind: &str,
+    (kind, devices): (&str, u32),
     options: &ImportOptions,
     warnings: &mut Vec<String>,
     wanted: Wanted<'_>,
@@ -93,11 +91,11 @@ fn layers(
     let most = graph.instances.iter().map(|of| of.network_layers.as_ref().map_or(0, Vec::len)).max();
     let depth = most.unwrap_or_default();
     let has_accelerators = graph.instances.iter().any(|of| of.accelerator().is_some());
-    let (class, inside) = fill::inside(options, kind);
+    let (class, inside) = fill::inside(options, kind, devices);
     let is_fast = class == LinkClass::NvLink || options.link_bytes_per_second.is_some();
     let mut tiers = Vec::new();
     if has_accelerators && is_fast {
-        tiers.push(Tier { level: ACCELERATOR.to_owned(), link: Some(inside) });
+        tiers.push(Tier { level: nvlink::LEVEL.to_owned(), link: Some(inside) });
     } else if has_accelerators {
         warnings.push(format!(
             "nodes are in NVLink domains, but nothing is known of the NVLinks of {kind:?}: they are taken to be no \
@@ -145,8 +143,8 @@ fn layers(
     nvlink.sort();
     // An NVLink domain's nodes may be at several leaf switches, so it is not below one of them.
     all.extend(nvlink.into_iter().map(|(name, nodes)| Domain {
-        level: ACCELERATOR.to_owned(),
-        name: format!("{ACCELERATOR}/{name}"),
+        level: nvlink::LEVEL.to_owned(),
+        name: format!("{}/{name}", nvlink::LEVEL),
         parent: None,
         nodes,
     }));

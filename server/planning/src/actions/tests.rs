@@ -169,6 +169,7 @@ fn a_node_of_a_cluster_keeps_its_pairs() {
         link_class: None,
         links: vec![pair(0, 2, 5e9), pair(1, 2, 7e9)],
         network: None,
+        network_links: None,
         copies: None,
         updates: Vec::new(),
     };

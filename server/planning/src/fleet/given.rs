@@ -239,7 +239,7 @@ fn node(
     };
     let mut devices: Vec<ClusterDevice> = (0..count).map(device).collect();
     devices.sort_by_key(|device| device.index);
-    let (class, _, link) = priors::of_kind(kind);
+    let (class, _, link) = priors::of_kind(kind, u32::try_from(count).unwrap_or(u32::MAX));
     Ok(Node {
         name: of.name.clone(),
         labels: Default::default(),
@@ -248,6 +248,7 @@ fn node(
         link_class: (count > 1).then_some(class),
         links: Vec::new(),
         network: has_neighbours.then(priors::network),
+        network_links: None,
         copies: None,
         updates: Vec::new(),
         devices,

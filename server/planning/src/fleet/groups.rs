@@ -1,7 +1,9 @@
 //! Fleets of requests that name no cluster: groups of equal devices, taken to be in one node.
 
+use std::collections::BTreeSet;
+
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::{Link, LinkOrigin, priors};
+use loadmaster_proto::cluster::{Link, LinkOrigin, doubts, priors};
 
 use super::{DeviceRef, FleetError, PlannedFleet};
 use crate::search::{Fleet, FleetNode, Kind, KindSet};
@@ -37,9 +39,10 @@ pub fn of_groups(
         let (count, most) = (usize::try_from(count).unwrap_or(usize::MAX), MAX_DEVICES as usize);
         return Err(FleetError::TooMany { what: "devices", count, most });
     }
+    let all = u32::try_from(count).unwrap_or(u32::MAX);
     let assumed = groups
         .iter()
-        .map(|group| priors::of_kind(&group.kind).2)
+        .map(|group| priors::of_kind(&group.kind, all).2)
         .reduce(Link::slower)
         .unwrap_or(FleetNode::ALONE);
     let link = match link_bytes_per_second {
@@ -78,11 +81,16 @@ pub fn of_groups(
             most: KindSet::MOST,
         });
     }
+    // Where there is only one device nothing is exchanged.
+    let is_assumed = link_bytes_per_second.is_none() && count > 1;
+    let unlisted = kinds.iter().filter(|kind| is_assumed && doubts::is_unlisted(&kind.name));
+    let notes =
+        unlisted.map(|kind| doubts::unlisted_kind(&kind.name)).collect::<BTreeSet<_>>().into_iter().collect();
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     let device = |index| DeviceRef { index, ..DeviceRef::default() };
     Ok(PlannedFleet {
         fleet: Fleet { kinds, nodes, tiers: Vec::new(), is_one_node: true, may_grow: true },
-        notes: Vec::new(),
+        notes,
         island: None,
         devices: (0..count).map(device).collect(),
         cluster: None,

@@ -263,6 +263,7 @@ fn clusters() -> impl Strategy<Value = Cluster> {
                     })
                     .collect(),
                 network: Some(link(f64::from(speed), 5.0)),
+                network_links: None,
                 copies: None,
                 updates: Vec::new(),
             });

@@ -9,7 +9,7 @@
 //!     kind: NVIDIA H100 80GB HBM3
 //!     devices: 8                    # or a list of {index, kind, uuid, pci_bus_id}
 //!     link: {class: NV18, bandwidth: 371GB/s, latency: 3us}
-//!     network: {bandwidth: 400Gb/s, latency: 5us, origin: measured}
+//!     network: {bandwidth: 3200Gb/s, links: 8, latency: 5us, origin: measured}   # all eight links together
 //!     host:                         # where memory actions park blocks, and how they get there
 //!       memory: 512GiB
 //!       link: {bandwidth: 50GB/s, latency: 5us}
@@ -126,6 +126,7 @@ struct LinkEntry {
     bandwidth: Quantity,
     latency: Option<Quantity>,
     origin: Option<LinkOrigin>,
+    links: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -258,13 +259,25 @@ fn nodes(entry: NodeEntry, room: &Rooms) -> Result<Vec<Node>, Invalid> {
         None if links.is_empty() => assumed(&devices),
         None => (None, None),
     };
+    let network_links = network.as_ref().and_then(|entry| entry.links);
     let network = network.map(|entry| outside(&entry)).transpose()?;
     let (copies, updates) = copies::copies_and_updates(host, peers)?;
     let numbers = copies.as_ref().map_or(0, NodeCopies::size).saturating_add(updates.len());
     room.copies.take("host", names.len().saturating_mul(numbers))?;
     let name = String::new();
-    let node =
-        Node { name, labels, driver_version, devices, link, link_class, links, network, copies, updates };
+    let node = Node {
+        name,
+        labels,
+        driver_version,
+        devices,
+        link,
+        link_class,
+        links,
+        network,
+        network_links,
+        copies,
+        updates,
+    };
     Ok(names.into_iter().map(|name| Node { name, ..node.clone() }).collect())
 }
 
@@ -275,7 +288,8 @@ fn assumed(devices: &[ClusterDevice]) -> (Option<LinkClass>, Option<Link>) {
     kinds.dedup();
     match kinds.as_slice() {
         [kind] => {
-            let (class, _, link) = priors::of_kind(kind);
+            let count = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+            let (class, _, link) = priors::of_kind(kind, count);
             (Some(class), Some(link))
         }
         _ => (None, Some(priors::unknown_gpus())),
@@ -325,6 +339,11 @@ fn class(field: &str, text: Option<&str>) -> Result<Option<(LinkClass, u32)>, In
 }
 
 fn inside(entry: &LinkEntry) -> Result<Link, Invalid> {
+    if entry.links.is_some() {
+        let why =
+            "is for a node's network: the number of links between devices is part of `class`, as in NV18";
+        return Err(Invalid::field("link.links", why));
+    }
     let class = class("class", entry.class.as_deref()).map_err(|invalid| invalid.under("link"))?;
     let like = usual(class.map(|of| of.0));
     speed(&entry.bandwidth, entry.latency.as_ref(), entry.origin, like)

@@ -113,7 +113,7 @@ pub(super) struct CreateArgs {
 impl CreateArgs {
     pub(super) fn cluster(self) -> Result<v1::Cluster, Failure> {
         let names = hostlist::expand(&self.nodes).map_err(|why| Failure::Usage(format!("--nodes: {why}")))?;
-        let (class, _, usual) = priors::of_kind(&self.device_kind);
+        let (class, _, usual) = priors::of_kind(&self.device_kind, self.devices_per_node.unsigned_abs());
         let speed = |given: Option<f64>, latency: Option<f64>, usual: v1::LinkSpeed| match given {
             None => usual,
             Some(bytes_per_second) => v1::LinkSpeed {

@@ -10,7 +10,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
 use loadmaster_proto::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, DeviceLink, Link, LinkClass, LinkOrigin,
-    Node, priors,
+    Node, doubts, priors,
 };
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::links::LinkMeasurement;
@@ -112,6 +112,12 @@ fn node(
         .collect();
     let (links, shared) = links(&slots);
     warnings.extend(without_nvlink(host, workers));
+    for kind in guessed(&slots) {
+        let warning = doubts::unlisted_kind(kind);
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
     let usable = |device: &Device| -> Option<Bytes> {
         let kind = kinds.iter().find(|kind| kind.name == device.kind);
         kind.filter(|kind| device.capacity < kind.usable).map(|_| device.capacity)
@@ -136,6 +142,7 @@ fn node(
         link_class: shared.and_then(|(class, _)| class),
         links,
         network,
+        network_links: None,
         copies: copies(workers, &slots),
         updates: updates(workers),
     }
@@ -162,7 +169,7 @@ fn links(slots: &[Slot<'_>]) -> (Vec<DeviceLink>, Option<Shared>) {
     let mut links = Vec::new();
     for (place, one) in slots.iter().enumerate() {
         for other in slots.iter().skip(place + 1) {
-            let (class, count, link) = between(one, other);
+            let (class, count, link) = between(one, other, u32::try_from(slots.len()).unwrap_or(u32::MAX));
             links.push(DeviceLink { a: one.index, b: other.index, class, count, link });
         }
     }
@@ -177,8 +184,7 @@ fn links(slots: &[Slot<'_>]) -> (Vec<DeviceLink>, Option<Shared>) {
 }
 
 /// Measured, or as the driver describes it, or assumed.
-fn between(one: &Slot<'_>, other: &Slot<'_>) -> (Option<LinkClass>, u32, Link) {
-    let is_same_worker = one.worker.name == other.worker.name;
+fn between(one: &Slot<'_>, other: &Slot<'_>, devices: u32) -> (Option<LinkClass>, u32, Link) {
     let driver = described(one, other);
     let (class, count, link) = match &driver {
         Some(found) => (found.class, found.nvlink_count.max(1), priors::of_gpu_link(found)),
@@ -186,20 +192,33 @@ fn between(one: &Slot<'_>, other: &Slot<'_>) -> (Option<LinkClass>, u32, Link) {
         None if one.device.uuid == other.device.uuid || !are_gpus(one, other) => {
             (LinkClass::System, 1, priors::host_memory())
         }
-        None => priors::of_kind(&one.device.kind),
+        None => priors::of_kind(&one.device.kind, devices),
     };
-    let measured = one.worker.measured.filter(|_| is_same_worker).and_then(|measured| {
-        let place = |id: &str| {
-            measured.device_ids.iter().position(|of| of == id).and_then(|at| u32::try_from(at).ok())
-        };
-        let (a, b) = (place(&one.device.id)?, place(&other.device.id)?);
-        measured
-            .pairs
-            .iter()
-            .find(|pair| (pair.first, pair.second) == (a.min(b), a.max(b)))
-            .map(|pair| pair.link)
-    });
-    (Some(class), count, measured.unwrap_or(link))
+    (Some(class), count, measured(one, other).unwrap_or(link))
+}
+
+/// What was measured between two devices of one worker.
+fn measured(one: &Slot<'_>, other: &Slot<'_>) -> Option<Link> {
+    let measured = one.worker.measured.filter(|_| one.worker.name == other.worker.name)?;
+    let place =
+        |id: &str| measured.device_ids.iter().position(|of| of == id).and_then(|at| u32::try_from(at).ok());
+    let (a, b) = (place(&one.device.id)?, place(&other.device.id)?);
+    let pair = measured.pairs.iter().find(|pair| (pair.first, pair.second) == (a.min(b), a.max(b)));
+    pair.map(|pair| pair.link)
+}
+
+/// Kinds that the catalog does not have, of devices between which nothing but their kind says what the link is.
+fn guessed<'a>(slots: &'a [Slot<'_>]) -> BTreeSet<&'a str> {
+    let unlisted = slots.iter().enumerate().filter(|(_, slot)| doubts::is_unlisted(&slot.device.kind));
+    let is_guess = |one: &Slot<'_>, other: &Slot<'_>| {
+        are_gpus(one, other)
+            && one.device.uuid != other.device.uuid
+            && described(one, other).is_none()
+            && measured(one, other).is_none()
+    };
+    let guessed =
+        unlisted.filter(|(place, one)| slots.iter().skip(place + 1).any(|other| is_guess(one, other)));
+    guessed.map(|(_, slot)| slot.device.kind.as_str()).collect()
 }
 
 fn are_gpus(one: &Slot<'_>, other: &Slot<'_>) -> bool {

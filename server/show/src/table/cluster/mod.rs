@@ -130,7 +130,7 @@ fn nodes(cluster: &Cluster, look: Look) -> String {
             count(i64::try_from(group.len()).unwrap_or(i64::MAX)),
             devices(node, look),
             inside(node, look),
-            node.network.as_ref().map_or_else(unsaid, |of| speed(of, look)),
+            network(node, look).unwrap_or_else(unsaid),
         ]);
     }
     grid.render()
@@ -153,8 +153,9 @@ fn is_alike(one: &ClusterNode, other: &ClusterNode) -> bool {
         node.devices.iter().map(|of| (of.index, of.kind.clone(), of.usable_memory_bytes)).collect::<Vec<_>>()
     };
     devices(one) == devices(other)
-        && (one.link, one.link_class, &one.links, one.network, &one.copies, &one.updates)
-            == (other.link, other.link_class, &other.links, other.network, &other.copies, &other.updates)
+        && (one.link, one.link_class, &one.links, one.network, one.network_links)
+            == (other.link, other.link_class, &other.links, other.network, other.network_links)
+        && (&one.copies, &one.updates) == (&other.copies, &other.updates)
 }
 
 fn names(group: &[&ClusterNode]) -> String {
@@ -180,6 +181,15 @@ fn devices(node: &ClusterNode, look: Look) -> String {
         format!("{number} {} {}{usable}", look.times(), plain(kind))
     };
     kinds.into_iter().map(kind).collect::<Vec<_>>().join(", ")
+}
+
+/// `100 GB/s, 5 us, given (4 links)`; none where tiers say it.
+fn network(node: &ClusterNode, look: Look) -> Option<String> {
+    let speed = speed(node.network.as_ref()?, look);
+    Some(match node.network_links {
+        Some(links) if links > 1 => format!("{speed} ({links} links)"),
+        _ => speed,
+    })
 }
 
 fn inside(node: &ClusterNode, look: Look) -> String {

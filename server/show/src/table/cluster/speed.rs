@@ -14,6 +14,7 @@ pub(super) fn class(class: i32, count: i32) -> String {
         Ok(LinkClass::Nvlink) if count > 1 => return format!("NV{count}"),
         Ok(LinkClass::Nvlink) => return "NVLink".to_owned(),
         Ok(LinkClass::C2c) => Domain::ChipToChip,
+        Ok(LinkClass::Xgmi) => Domain::Xgmi,
         Ok(LinkClass::Pix) => Domain::PcieBridge,
         Ok(LinkClass::Pxb) => Domain::PcieBridges,
         Ok(LinkClass::Phb) => Domain::HostBridge,

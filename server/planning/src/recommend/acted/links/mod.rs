@@ -385,7 +385,7 @@ fn is_pcie(node: &Node, a: u32, b: u32) -> bool {
     let (a, b) = (a.min(b), a.max(b));
     let own = node.links.iter().find(|link| (link.a, link.b) == (a, b));
     match own.map_or(node.link_class, |own| own.class) {
-        None | Some(LinkClass::NvLink | LinkClass::ChipToChip) => false,
+        None | Some(LinkClass::NvLink | LinkClass::ChipToChip | LinkClass::Xgmi) => false,
         Some(
             LinkClass::PcieBridge
             | LinkClass::PcieBridges

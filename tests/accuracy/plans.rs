@@ -108,6 +108,7 @@ fn recommended(predicted: &StagePeaks, devices: usize) -> Option<Vec<usize>> {
         whole: u32::try_from(devices).ok()?,
         inside: link,
         outside: link,
+        one_transfer: None,
         domains: Vec::new(),
         unlike: None,
     };

@@ -84,6 +84,7 @@ fn node(index: usize, kind: usize, inside: f64, outside: f64) -> FleetNode {
         whole: PER_NODE,
         inside: link(inside),
         outside: link(outside),
+        one_transfer: None,
         domains: Vec::new(),
         unlike: None,
     }

@@ -56,6 +56,7 @@ impl Devices {
             whole: self.per_node,
             inside: link,
             outside: link,
+            one_transfer: None,
             domains: Vec::new(),
             unlike: None,
         };

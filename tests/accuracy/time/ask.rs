@@ -21,10 +21,21 @@ const PROFILE: &str = "opt-350m";
 pub(super) struct Way {
     /// For people.
     pub(super) what: &'static str,
-    /// Bandwidth of a node's network, as the cluster's document has it.
-    pub(super) network: &'static str,
+    /// A node's network, as the cluster's document has it.
+    pub(super) network: Network,
     /// What the request names besides the plan as it was run.
     pub(super) options: &'static [&'static str],
+}
+
+/// The network of a node in a cluster's document.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Network {
+    /// Of all its links together.
+    pub(super) bandwidth: &'static str,
+    /// How many links; one that a transfer has for itself unless set.
+    pub(super) links: Option<u32>,
+    /// As usual unless set.
+    pub(super) latency: Option<&'static str>,
 }
 
 /// A planner that knows the profile.
@@ -87,14 +98,26 @@ impl Service {
     }
 
     /// A cluster of so many equal nodes.
-    fn cluster(&self, nodes: u32, network: &str) -> Result<String> {
-        let id = format!("gh200-{nodes}-{}", network.to_lowercase().replace(['/', '.'], "-"));
+    fn cluster(&self, nodes: u32, network: Network) -> Result<String> {
+        let Network { bandwidth, links, latency } = network;
+        let id = format!(
+            "gh200-{nodes}-{}-{}",
+            bandwidth.to_lowercase().replace(['/', '.'], "-"),
+            links.unwrap_or(1)
+        );
+        let mut network = json!({"bandwidth": bandwidth});
+        if let Some(links) = links {
+            network["links"] = json!(links);
+        }
+        if let Some(latency) = latency {
+            network["latency"] = json!(latency);
+        }
         let document = json!({
             "format": "loadmaster.cluster/1",
             "kinds": [{"name": "GH200 96 GB", "memory": "96GB"}],
             "nodes": [{"name": format!("n[01-{nodes:02}]"), "kind": "GH200 96 GB", "devices": PER_NODE,
                        "link": {"class": "NV18", "bandwidth": "150GB/s", "latency": "2us", "origin": "assumed"},
-                       "network": {"bandwidth": network, "latency": "2us"}}],
+                       "network": network}],
         });
         let path = self.folder.path().join(format!("{id}.yaml"));
         if !path.exists() {

@@ -69,6 +69,7 @@ pub fn of_groups(
                 whole: group.count,
                 inside: link,
                 outside: link,
+                one_transfer: None,
                 domains: Vec::new(),
                 unlike: None,
             }),

@@ -6,7 +6,7 @@
 //! | a node | the chosen devices of one kind of a node: a node with two kinds is two of them |
 //! | its inside link | the slowest between two of those devices: rings of a stage go over it |
 //! | its unlike links | those of all pairs, where they are not alike, as far as measurements can tell: edges between stages go over the very pair's |
-//! | its outside link | the node's network, and no faster than the links to its node's devices of other kinds |
+//! | its outside link | the node's network, and no faster than the links to its node's devices of other kinds: rings share all of it, an edge has one of its links |
 //! | the order of nodes | domains stand together, of every level, and equal nodes beside each other |
 //!
 //! Everything is conservative: a plan that is predicted in time runs no slower than predicted.
@@ -206,8 +206,14 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<Pl
         // A search knows one link to the outside of a part: it is no faster than that to the other parts of its node.
         let others = parts.iter().filter(|other| other.node == part.node && *other != part);
         let beside = others.filter_map(|other| slowest(node, &part.devices, &other.devices));
+        let beside = beside.reduce(Link::slower);
         // Between parts of one node nothing is a network. That of a single part is how a further node would be reached.
-        let network = node.network.filter(|_| !is_one_node || parts.len() == 1);
+        let has_network = !is_one_node || parts.len() == 1;
+        let out = |network: Option<Link>| {
+            let network = network.filter(|_| has_network);
+            network.into_iter().chain(beside).reduce(Link::slower).unwrap_or(FleetNode::ALONE)
+        };
+        let (outside, transfer) = (out(node.network), out(node.network_of_one_transfer()));
         // Those that may not be used count too: a further node like this one has them.
         let all = node.devices.iter().filter(|device| device.kind == part.kind);
         let whole = all.filter(|device| cluster.usable(device) == part.capacity).count() as u32;
@@ -226,7 +232,8 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<Pl
             devices: part.devices.len() as u32,
             whole,
             inside,
-            outside: network.into_iter().chain(beside).reduce(Link::slower).unwrap_or(FleetNode::ALONE),
+            outside,
+            one_transfer: (transfer != outside).then_some(transfer),
             domains,
             unlike,
         });
@@ -263,7 +270,9 @@ fn tiers(cluster: &Cluster, nodes: &mut [FleetNode]) -> Vec<Option<Link>> {
     };
     for node in nodes {
         node.domains.clear();
-        node.outside = first.map_or(node.outside, |link| node.outside.slower(link));
+        let slower = |own: Link| first.map_or(own, |link| own.slower(link));
+        node.outside = slower(node.outside);
+        node.one_transfer = node.one_transfer.map(slower).filter(|own| *own != node.outside);
     }
     Vec::new()
 }

@@ -44,6 +44,40 @@ fn domains_stand_together_and_shares_are_a_kind_of_their_own() {
     assert!(last.uuid.ends_with("0003") && planned.device(80).is_none());
 }
 
+/// Of a network of four links an edge between two devices has one, and a ring over several nodes all; a tier bounds both.
+#[test]
+fn an_edge_has_one_link_of_a_network_and_a_ring_all_of_them() {
+    let fleet_of = |network: &str, tiers: &str| {
+        let text = format!(
+            "format: loadmaster.cluster/1\nkinds: [{{name: NVIDIA GH200 480GB, memory: 96GB}}]\nnodes:\n  - {{name: \"n[1-3]\", \
+             kind: NVIDIA GH200 480GB, devices: 4, network: {network}}}\n{tiers}"
+        );
+        let cluster = import(ClusterFormat::Loadmaster, &text, &ImportOptions::default()).unwrap();
+        fleet(&cluster, &Selection::default()).unwrap().fleet
+    };
+    let speeds = |fleet: &Fleet| {
+        [fleet.between(0, 2), fleet.edge_between(0, 2)].map(|link| link.unwrap().bytes_per_second / 1e9)
+    };
+    let four = fleet_of("{bandwidth: 800Gb/s, links: 4}", "");
+    assert_eq!(speeds(&four), [100.0, 25.0]);
+    assert_eq!(speeds(&fleet_of("{bandwidth: 800Gb/s}", "")), [100.0, 100.0]);
+    let of_tiers = |tier: &str| {
+        fleet_of("{bandwidth: 800Gb/s, links: 4}", &format!("tiers: [{{level: leaf, bandwidth: {tier}}}]\n"))
+    };
+    assert_eq!(speeds(&of_tiers("400Gb/s")), [50.0, 25.0]);
+    assert_eq!(speeds(&of_tiers("80Gb/s")), [10.0, 10.0]);
+    // The places of a search: the second stage gets its input over one link, and its replicas' ring has all of them.
+    let places = crate::search::Places::along(&four, &[4, 8]);
+    let step = places.steps(4)[0];
+    let speed = |link| places.link(link).unwrap().bytes_per_second / 1e9;
+    assert_eq!((speed(step.entry), speed(step.data_link())), (25.0, 100.0));
+    let stages = [((0..4).collect(), 4), ((4..12).collect(), 4)];
+    let given = crate::search::Places::given(&four, &stages).unwrap();
+    let step = given.steps(1)[0];
+    let speed = |link| given.link(link).unwrap().bytes_per_second / 1e9;
+    assert_eq!((speed(step.entry), speed(step.data_link()), given.data_rings(&step, 4)), (25.0, 100.0, 4));
+}
+
 /// A further node like one whose devices are used in part has all of them.
 #[test]
 fn a_node_is_whole_with_the_devices_that_may_not_be_used() {

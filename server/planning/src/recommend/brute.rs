@@ -288,7 +288,12 @@ impl<M: Market> Enumeration<'_, M> {
             .windows(2)
             .map(|pair| {
                 let (from, to) = (*pair[0].nodes.last().unwrap(), pair[1].nodes[0]);
-                id(self.between(from, to))
+                // A transfer between two devices has one of the links of which a ring has all.
+                id(if from == to {
+                    self.between(from, to)
+                } else {
+                    self.fleet.edge_between(from, to).unwrap()
+                })
             })
             .collect();
         let costs = self.market.costs(self.schedule, self.batch, &choices, &links);

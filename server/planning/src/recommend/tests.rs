@@ -283,6 +283,7 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
                         let devices = devices.min(left);
                         left -= devices;
                         let outside = if is_one_node { link(3) } else { link(speed) };
+                        let has_several_links = !is_one_node && speed > 1 && seed.is_multiple_of(2);
                         (devices > 0).then(|| FleetNode {
                             name: format!("node{index}"),
                             kind,
@@ -290,6 +291,7 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
                             whole: if is_one_node { devices } else { devices + excluded },
                             inside: link(3),
                             outside,
+                            one_transfer: has_several_links.then(|| link(1)),
                             domains: Vec::new(),
                             unlike: None,
                         })
@@ -670,6 +672,7 @@ fn simple(objective: Objective, shape: PlanShape, capacity: u64) -> Case {
             whole: 4,
             inside: link(3),
             outside: link(3),
+            one_transfer: None,
             domains: Vec::new(),
             unlike: None,
         }],

@@ -92,6 +92,7 @@ impl Scene {
                 whole: devices,
                 inside: link(self.slowest(index)),
                 outside: link(outside),
+                one_transfer: None,
                 domains: Vec::new(),
                 unlike: UnlikeLinks::of(devices, |a, b| link(self.speed(first + a, first + b))),
             }

@@ -67,8 +67,12 @@ pub struct FleetNode {
     pub whole: u32,
     /// Slowest link between two of its devices: what rings over them go over.
     pub inside: Link,
-    /// Its link to the outside: a pair of nodes is no faster than the slower of the two.
+    /// Its link to the outside, all of it: rings over several nodes share it. A pair of nodes is no faster than the slower of
+    /// the two.
     pub outside: Link,
+    /// Its link to the outside as one transfer between two devices has it, where the node has several links and a transfer
+    /// uses one of them; none where a transfer has all of `outside`.
+    pub one_transfer: Option<Link>,
     /// Which domain of each tier it is in, nearest tier first (leaf switch, then spine, …).
     pub domains: Vec<u32>,
     /// The links between its devices where they are unlike.
@@ -172,10 +176,19 @@ impl Fleet {
 
     /// The link between two different nodes, by index. Without a common domain the last tier counts.
     pub fn between(&self, one: usize, other: usize) -> Option<Link> {
+        self.over_tiers(one, other, |node| node.outside)
+    }
+
+    /// The same as one transfer between two devices has it: an edge between stages.
+    pub fn edge_between(&self, one: usize, other: usize) -> Option<Link> {
+        self.over_tiers(one, other, FleetNode::transfer)
+    }
+
+    fn over_tiers(&self, one: usize, other: usize, own: impl Fn(&FleetNode) -> Link) -> Option<Link> {
         let (one, other) = (self.nodes.get(one)?, self.nodes.get(other)?);
         let mut common = one.domains.iter().zip(&other.domains).map(|(a, b)| a == b);
         let tier = common.position(|same| same).unwrap_or_else(|| self.tiers.len().saturating_sub(1));
-        let own = one.outside.slower(other.outside);
+        let own = own(one).slower(own(other));
         Some(self.tiers.get(tier).copied().flatten().map_or(own, |link| own.slower(link)))
     }
 
@@ -194,10 +207,16 @@ impl FleetNode {
         origin: LinkOrigin::Measured,
     };
 
+    /// Its link to the outside as one transfer between two devices has it.
+    pub fn transfer(&self) -> Link {
+        self.one_transfer.unwrap_or(self.outside)
+    }
+
     /// Whether nothing but its name and place tells it from another.
     pub fn is_like(&self, other: &Self) -> bool {
         (self.kind, self.devices, self.whole, self.inside, self.outside)
             == (other.kind, other.devices, other.whole, other.inside, other.outside)
+            && self.one_transfer == other.one_transfer
             && self.unlike == other.unlike
     }
 }

@@ -307,6 +307,7 @@ mod tests {
             whole: devices,
             inside: link(2),
             outside: link(1),
+            one_transfer: None,
             domains: Vec::new(),
             unlike,
         }

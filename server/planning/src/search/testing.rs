@@ -202,6 +202,7 @@ fn fleets(unit: u32, most: u32) -> impl Strategy<Value = Fleet> {
                 whole: units * unit + if index == 0 { odd } else { 0 },
                 inside: link(inside + 1),
                 outside: link(outside),
+                one_transfer: None,
                 domains: vec![domain, 0],
                 unlike: None,
             })
@@ -401,6 +402,7 @@ mod tests {
             whole: 3,
             inside: link,
             outside: link,
+            one_transfer: None,
             domains: Vec::new(),
             unlike: None,
         };

@@ -31,6 +31,7 @@ fn wide(schedule: Schedule, stages: RangeInclusive<usize>, capacity: u64) -> Ins
         whole: 4,
         inside: link(2.0),
         outside: link(1.0),
+        one_transfer: None,
         domains: Vec::new(),
         unlike: None,
     };

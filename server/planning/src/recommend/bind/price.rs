@@ -209,7 +209,16 @@ impl<M: Market> Price for Pricer<'_, M> {
             let (inside, outside) =
                 if has_equal_seats { (alike.reduce(Link::faster)?, across) } else { (any, any) };
             let devices = seat.taken();
-            Some(FleetNode { devices, inside, outside, domains: Vec::new(), unlike: None, ..node.clone() })
+            let (one_transfer, unlike) = (None, None);
+            Some(FleetNode {
+                devices,
+                inside,
+                outside,
+                one_transfer,
+                domains: Vec::new(),
+                unlike,
+                ..node.clone()
+            })
         };
         let nodes: Option<Vec<FleetNode>> = way.iter().map(ideal).collect();
         // On one machine nothing is shared with others.

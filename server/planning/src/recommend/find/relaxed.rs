@@ -35,8 +35,9 @@ impl<'a> BestNodes<'a> {
             let largest = own().max_by_key(|node| node.devices)?;
             let inside = own().flat_map(|node| [node.fastest(), node.outside]).reduce(Link::faster)?;
             // Nobody asks what it is called, and there may be thousands like it.
-            let unlike = None;
-            Some(FleetNode { name: String::new(), inside, outside: inside, unlike, ..largest.clone() })
+            let (one_transfer, unlike) = (None, None);
+            let name = String::new();
+            Some(FleetNode { name, inside, outside: inside, one_transfer, unlike, ..largest.clone() })
         };
         Self { fleet, of_kind: (0..fleet.kinds.len()).map(best).collect() }
     }
@@ -154,6 +155,7 @@ mod tests {
             whole: devices,
             inside: link(inside),
             outside: link(outside),
+            one_transfer: None,
             domains: Vec::new(),
             unlike: None,
         };

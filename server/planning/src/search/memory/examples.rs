@@ -61,6 +61,7 @@ fn fleet(nodes: &[(u32, u64)]) -> Fleet {
         whole: devices,
         inside: link,
         outside: link,
+        one_transfer: None,
         domains: Vec::new(),
         unlike: None,
     });

@@ -173,7 +173,8 @@ impl<'a> Classes<'a> {
         let has_tiers = fleet.tiers.iter().any(Option::is_some);
         let are_linked_alike = |one: usize, other: usize| {
             let (one, other) = (&fleet.nodes[one], &fleet.nodes[other]);
-            one.outside == other.outside && (!has_tiers || one.domains == other.domains)
+            (one.outside, one.one_transfer) == (other.outside, other.one_transfer)
+                && (!has_tiers || one.domains == other.domains)
         };
         let are_alike = |one: usize, other: usize| {
             let is_like = fleet.nodes[one].is_like(&fleet.nodes[other]) && are_linked_alike(one, other);
@@ -240,7 +241,7 @@ impl<'a> Classes<'a> {
         let first = *nodes.first()?;
         match (state.begun, state.last) {
             (Some(_), _) => Some(self.fleet.nodes[first].edge()),
-            (None, Some(last)) => self.fleet.between(last, first),
+            (None, Some(last)) => self.fleet.edge_between(last, first),
             (None, None) => None,
         }
     }

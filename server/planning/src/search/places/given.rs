@@ -18,9 +18,14 @@ impl Places {
             .enumerate()
             .flat_map(|(index, node)| std::iter::repeat_n(index, node.devices as usize))
             .collect();
+        let nodes = |one: u32, other: u32| Some((*node_of.get(one as usize)?, *node_of.get(other as usize)?));
         let link = |one: u32, other: u32| -> Option<Link> {
-            let (one, other) = (*node_of.get(one as usize)?, *node_of.get(other as usize)?);
+            let (one, other) = nodes(one, other)?;
             if one == other { Some(fleet.nodes.get(one)?.inside) } else { fleet.between(one, other) }
+        };
+        let edge = |one: u32, other: u32| -> Option<Link> {
+            let (one, other) = nodes(one, other)?;
+            if one == other { Some(fleet.nodes.get(one)?.inside) } else { fleet.edge_between(one, other) }
         };
         let unlike = UnlikeNodes::of_all(fleet);
         let mut places = Self::default();
@@ -43,7 +48,7 @@ impl Places {
             // Each rank gets its input from its counterpart.
             let entry = before.and_then(|before: &[u32]| {
                 let slowest = || {
-                    let links = counterparts(before, devices).filter_map(|(from, to)| link(from, to));
+                    let links = counterparts(before, devices).filter_map(|(from, to)| edge(from, to));
                     links.reduce(Link::slower)
                 };
                 unlike.entry(before, devices).or_else(slowest)
@@ -129,6 +134,7 @@ mod tests {
             whole: 2,
             inside: link(100.0),
             outside: link(10.0),
+            one_transfer: None,
             domains: Vec::new(),
             unlike: None,
         };

@@ -133,7 +133,7 @@ impl<'a> Sequence<'a> {
         let before = from.checked_sub(1).and_then(|device| self.slots.get(device as usize));
         let entry = match before {
             Some(slot) if slot.node == first => Some(node(first)?.edge()),
-            Some(slot) => Some(self.fleet.between(*self.order.get(slot.node)?, taken[0])?),
+            Some(slot) => Some(self.fleet.edge_between(*self.order.get(slot.node)?, taken[0])?),
             None => None,
         };
         step(places, self.fleet, &taken, on_each, is_whole, entry, to)
@@ -217,6 +217,7 @@ mod tests {
             whole: devices,
             inside: link(100 + speed),
             outside: link(speed),
+            one_transfer: None,
             domains: Vec::new(),
             unlike: None,
         };

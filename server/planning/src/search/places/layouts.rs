@@ -176,6 +176,7 @@ fn relaxed(fleet: &Fleet) -> Fleet {
             whole: fleet.devices(),
             inside,
             outside: inside,
+            one_transfer: None,
             domains: Vec::new(),
             unlike: None,
         }],
@@ -207,6 +208,7 @@ mod tests {
             whole: 2,
             inside: link(100),
             outside: link(number),
+            one_transfer: None,
             domains: Vec::new(),
             unlike: None,
         };

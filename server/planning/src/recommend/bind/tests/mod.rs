@@ -116,6 +116,7 @@ fn fleet(nodes: &[DrawnNode], tiers: &[u32], spines: Option<&[u32]>) -> Fleet {
         whole: devices,
         inside: link(inside + 1),
         outside: link(outside),
+        one_transfer: None,
         // All below one top: only so a spine is another link than what is beyond it.
         domains: [domain, spine(index, domain), 0][..tiers.len()].to_vec(),
         unlike: None,

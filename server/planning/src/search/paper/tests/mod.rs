@@ -70,6 +70,7 @@ fn pipeline() -> Instance {
         whole: 4,
         inside: link,
         outside: link,
+        one_transfer: None,
         domains: Vec::new(),
         unlike: None,
     };

@@ -79,9 +79,9 @@ impl PlanQuestion {
     /// # Errors
     /// What is wrong with the request, or why there is no plan.
     pub fn answer(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
-        self.found(stop).map_err(|error| match error {
-            QuestionError::Recommend(error) => among(error, self.fleet.island.clone()).into(),
-            other => other,
+        self.found(stop).map_err(|error| match (error, &self.fleet.island) {
+            (QuestionError::Recommend(error), Some(island)) => error.with_note(island).into(),
+            (other, _) => other,
         })
     }
 

@@ -13,8 +13,6 @@ mod contradictions;
 mod scene;
 mod subject;
 
-use std::sync::Arc;
-use std::time::Duration;
 
 use loadmaster_planning::predict::forecast::devices;
 use loadmaster_proto::chunks::stage::ChunkedStage;

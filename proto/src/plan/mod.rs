@@ -23,6 +23,7 @@ mod wire;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bytes::Bytes;
 use crate::chunks::stage::ChunkedStage;
 use crate::error::Invalid;
 use crate::ledger::Ledger;
@@ -35,6 +36,7 @@ use crate::plan::findings::Findings;
 use crate::plan::goal::Goal;
 use crate::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use crate::plan::saved::SavedBytes;
+use crate::plan::verdict::Verdict;
 use crate::training::actions::StageActions;
 use crate::training::stage::{Partitioning, StageConfig};
 use crate::training::{RecomputePolicy, TrainingSpec, notation};
@@ -216,6 +218,15 @@ impl Plan {
     /// Predicted peak of the fullest device, bytes of the plan's ledger.
     pub fn peak(&self) -> u64 {
         self.stages.iter().map(|stage| stage.predicted_peak).max().unwrap_or(0)
+    }
+
+    /// Returns the verdict of its predicted bytes, whichever framework trains it: that of its worst stage.
+    pub fn verdict(&self) -> Verdict {
+        let of_stage = |stage: &PlanStage| {
+            let capacity = Some(Bytes(stage.capacity)).filter(|capacity| capacity.0 > 0);
+            Verdict::of(Bytes(stage.predicted_peak), stage.interval, capacity)
+        };
+        self.stages.iter().map(of_stage).max().unwrap_or(Verdict::NotAsked)
     }
 
     /// Predicted seconds of one iteration; none where the profile has no times.

@@ -11,8 +11,10 @@ pub enum Verdict {
     NotAsked,
     /// With the margin.
     Fits,
-    /// The predicted bytes do; the upper end of their interval does not, or is not known.
+    /// Uncertain: the predicted bytes do, the upper end of their interval does not.
     FitsWithoutMargin,
+    /// Uncertain: the predicted bytes do, and they have no interval.
+    Uncertain,
     /// Not even the predicted bytes do.
     DoesNotFit,
 }
@@ -30,6 +32,7 @@ impl Verdict {
     /// let interval = Some(Interval::around(bytes, 0.1));
     /// assert_eq!(Verdict::of(bytes, interval, Some(Bytes(110))), Verdict::Fits);
     /// assert_eq!(Verdict::of(bytes, interval, Some(Bytes(109))), Verdict::FitsWithoutMargin);
+    /// assert_eq!(Verdict::of(bytes, None, Some(Bytes(100))), Verdict::Uncertain);
     /// assert_eq!(Verdict::of(bytes, interval, Some(Bytes(99))), Verdict::DoesNotFit);
     /// assert_eq!(Verdict::of(bytes, interval, None), Verdict::NotAsked);
     /// ```
@@ -40,7 +43,8 @@ impl Verdict {
         }
         match interval {
             Some(interval) if interval.high <= capacity => Self::Fits,
-            Some(_) | None => Self::FitsWithoutMargin,
+            Some(_) => Self::FitsWithoutMargin,
+            None => Self::Uncertain,
         }
     }
 }
@@ -51,6 +55,7 @@ impl From<Verdict> for v1::Verdict {
             Verdict::NotAsked => Self::Unspecified,
             Verdict::Fits => Self::Fits,
             Verdict::FitsWithoutMargin => Self::FitsWithoutMargin,
+            Verdict::Uncertain => Self::Uncertain,
             Verdict::DoesNotFit => Self::DoesNotFit,
         }
     }

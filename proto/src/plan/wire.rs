@@ -53,6 +53,7 @@ impl From<&Plan> for v1::Plan {
             virtual_stages: if plan.is_interleaved() { plan.virtual_stages.to_wire() } else { 0 },
             partition: plan.partition(),
             device_count: plan.device_count().to_wire(),
+            verdict: v1::Verdict::from(plan.verdict()).into(),
             ..Self::default()
         }
     }

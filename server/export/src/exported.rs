@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::choice;
-use loadmaster_proto::plan::PlacedDevice;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::plan::verdict::Verdict;
+use loadmaster_proto::plan::{PlacedDevice, Plan};
 use loadmaster_proto::wire::v1;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Allocation;
-use crate::memory::StageMemory;
+use crate::memory::{self, StageMemory};
 use crate::target::{Target, Version};
 
 /// A plan as a launcher runs it.
@@ -37,15 +37,21 @@ pub struct Export {
     /// Whose code that was, at which version; none where nothing was proved.
     pub proof: Option<Proof>,
     /// What each stage holds under the launcher, or each device with all stages that it has in turn, in the order of the first of
-    /// them; none where nobody knows, which a warning says.
+    /// them; none where nobody knows, which a warning says: then it is uncertain whether the plan fits.
     pub memory: Option<Vec<StageMemory>>,
 }
 
 impl Export {
-    /// Whether the plan fits under the launcher: the worst of its stages.
+    /// Returns the verdict of the plan under the launcher: that of its worst stage, and `Uncertain` where the launcher's
+    /// memory is not known.
     pub fn verdict(&self) -> Verdict {
-        let stages = self.memory.iter().flatten();
-        stages.map(StageMemory::verdict).max().unwrap_or(Verdict::NotAsked)
+        let Some(stages) = &self.memory else { return Verdict::Uncertain };
+        stages.iter().map(StageMemory::verdict).max().unwrap_or(Verdict::NotAsked)
+    }
+
+    /// Returns the warnings that go with [`Self::verdict`]: one for each stage that does not fit, or is not certain to.
+    pub fn memory_warnings(&self, plan: &Plan) -> Vec<String> {
+        memory::warnings(plan, self.memory.as_deref(), self.target.launcher)
     }
 }
 

@@ -16,7 +16,8 @@ Exit codes:
     1  the planner or the work failed        6  profile missing or incomplete
     2  command line or a value is wrong         (PROFILE_LACKS, PROFILE_INCOMPLETE)
     3  not found                             7  out of time
-    4  not allowed                         130  interrupted with Ctrl-C; slow work goes on
+    4  not allowed                           8  whether it fits is uncertain
+                                           130  interrupted with Ctrl-C; slow work goes on
 
 Environment:
   LOADMASTER_ADDRESS, LOADMASTER_TIMEOUT   defaults of --address and --timeout

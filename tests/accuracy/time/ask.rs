@@ -136,7 +136,8 @@ impl Service {
     fn json(&self, arguments: &[&str]) -> Result<Value> {
         let all: Vec<&str> = arguments.iter().copied().chain(["-o", "json"]).collect();
         let output = cli(&self.planner, &all);
-        ensure!(output.code == 0, "loadmaster {}: {}", all.join(" "), output.stderr.trim());
+        // Of chains that are known by name alone nobody knows what DeepSpeed adds, so plans for it are uncertain to fit: exit code 8.
+        ensure!(matches!(output.code, 0 | 8), "loadmaster {}: {}", all.join(" "), output.stderr.trim());
         serde_json::from_str(&output.stdout).with_context(|| output.stdout.clone())
     }
 }

@@ -298,9 +298,8 @@ class Prediction:
 
     @property
     def fits(self) -> bool | None:
-        """Whether all stages fit with their margins; None where no capacity was given."""
-        verdict = self.message.verdict
-        return None if verdict == memory_pb2.VERDICT_UNSPECIFIED else verdict == memory_pb2.VERDICT_FITS
+        """Whether all stages fit with their margins; None where that is uncertain, or no capacity was given."""
+        return {memory_pb2.VERDICT_FITS: True, memory_pb2.VERDICT_DOES_NOT_FIT: False}.get(self.message.verdict)
 
     @property
     def stages(self) -> list[Stage]:

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use loadmaster_proto::reason::{Reason, code_name};
+use loadmaster_proto::wire::v1;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -33,6 +34,8 @@ pub enum Exit {
     ProfileMissing = 6,
     /// Out of time.
     Timeout = 7,
+    /// Whether something fits is uncertain.
+    Uncertain = 8,
     /// Interrupted with Ctrl-C.
     Interrupted = 130,
 }
@@ -77,6 +80,19 @@ impl Exit {
             | Code::DataLoss => Self::ServerError,
         }
     }
+}
+
+/// Checks that something fits, or that no capacity was given: all else ends a verb that has printed its answer.
+///
+/// # Errors
+/// It does not fit, or is not certain to; `message` follows from the verdict.
+pub(crate) fn check_fits(verdict: v1::Verdict, message: impl FnOnce() -> String) -> Result<(), Failure> {
+    let exit = match verdict {
+        v1::Verdict::Unspecified | v1::Verdict::Fits => return Ok(()),
+        v1::Verdict::FitsWithoutMargin | v1::Verdict::Uncertain => Exit::Uncertain,
+        v1::Verdict::DoesNotFit => Exit::NoFeasiblePlan,
+    };
+    Err(Failure::Outcome { exit, message: message() })
 }
 
 /// What ended a verb before it was done.

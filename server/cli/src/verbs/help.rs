@@ -95,7 +95,8 @@ pub(crate) const PLAN_PREDICT: &str = "\
 Nothing is run: the answer comes from a profile. A device must hold the upper end of the interval,
 so that what fits by prediction fits when it runs; --margin 0 asks for the bare prediction. The
 margin of seconds comes from stages that the profile timed besides; where it is not known, +-?
-stands there. With --capacity or --devices, exit code 5 says that it does not fit.
+stands there. With --capacity or --devices, exit code 5 says that it does not fit, and exit code 8
+that it is uncertain.
 
 A partitioning is the layers of each stage, joined by dashes; d or t with a degree shares a stage
 among that many devices by data or tensor parallelism: 8-8d2-7t4-7 takes 1 + 2 + 4 + 1 devices.
@@ -123,7 +124,8 @@ pub(crate) const PLAN_RECOMMEND: &str = "\
 The answer comes from a profile: nothing is run. It says what proves the plan, what came next,
 what was rejected and why, what well-known rules need, and what shape and launcher cost. The same
 request always gives the same plan. Where nothing fits (exit code 5) it says which device lacks
-how many bytes, and which options were tried and help.
+how many bytes, and which options were tried and help. A plan that does not fit with the bytes that
+--launcher adds ends with exit code 5, one that is not certain to with 8; it is stored all the same.
 
 The micro-batch of a stage is shared by its replicas: with 2 replicas and --micro-batch-size 8
 each takes 4. Where seconds decide, no device is given fewer samples than were profiled, unless
@@ -240,7 +242,7 @@ pub(crate) const PLAN_EXPORT: &str = "\
 Nothing is rounded: a plan that a launcher cannot express is refused, stage by stage. What was
 proved of an export with the launcher's own code is said with it, and with which version that was:
 a note tells where you name another. What does not fit with the bytes that the launcher adds at most
-is written too, and exit code 5 says so.
+is written too, and exit code 5 says so; exit code 8 says that it is uncertain.
 
 Examples:
   loadmaster plan export --list

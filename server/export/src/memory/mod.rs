@@ -138,27 +138,43 @@ fn of_stage(stage: &PlanStage, added: Vec<Added>) -> StageMemory {
     }
 }
 
-/// What people must know of it: which stages do not fit, or that nobody knows.
+/// Returns the warnings that go with the verdict under a launcher: which stages do not fit or are not certain to, or that the
+/// launcher's memory is not known.
 pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, launcher: Launcher) -> Vec<String> {
     let Some(stages) = stages else {
         let why = format!(
-            "what {launcher} holds besides the plan's bytes is not known here: whether the plan fits is not said again"
+            "what {launcher} holds besides the plan's bytes is not known here: whether the plan fits is uncertain"
         );
         return vec![why];
     };
-    let lack = |(index, stage): (usize, &StageMemory)| {
-        let capacity = stage.capacity.filter(|_| stage.verdict() == Verdict::DoesNotFit)?;
+    let of_stage = |(index, stage): (usize, &StageMemory)| {
+        let capacity = stage.capacity?;
         let beside = match in_turn(plan, index).get(1..) {
             None | Some([]) => String::new(),
             Some(others) => format!(", which takes turns with {},", listed(others)),
         };
-        Some(format!(
-            "stage {index}{beside} does not fit under {launcher}: {} predicted and {} that it adds are {} more than the {capacity} of its \
-             device; recommend a plan for devices of less capacity than they have, or export to another launcher",
-            stage.predicted,
-            stage.added_bytes(),
-            Bytes(stage.total().0.saturating_sub(capacity.0)),
-        ))
+        let lack = |needed: Bytes| Bytes(needed.0.saturating_sub(capacity.0));
+        match stage.verdict() {
+            Verdict::NotAsked | Verdict::Fits => None,
+            Verdict::FitsWithoutMargin => Some(format!(
+                "stage {index}{beside} is not certain to fit under {launcher}: {} predicted and {} that it adds are within the \
+                 {capacity} of its device; with the margin they are {} more",
+                stage.predicted,
+                stage.added_bytes(),
+                lack(stage.most().unwrap_or(stage.total())),
+            )),
+            Verdict::Uncertain => Some(format!(
+                "stage {index}{beside} is not certain to fit under {launcher}: its predicted {} have no interval",
+                stage.predicted,
+            )),
+            Verdict::DoesNotFit => Some(format!(
+                "stage {index}{beside} does not fit under {launcher}: {} predicted and {} that it adds are {} more than the {capacity} of its \
+                 device; recommend a plan for devices of less capacity than they have, or export to another launcher",
+                stage.predicted,
+                stage.added_bytes(),
+                lack(stage.total()),
+            )),
+        }
     };
-    stages.iter().enumerate().filter_map(lack).collect()
+    stages.iter().enumerate().filter_map(of_stage).collect()
 }

@@ -234,6 +234,12 @@ impl Margin {
         }
     }
 
+    /// Returns the interval of a prediction that `predictor` made: none around a part of the bytes, whose upper end would promise
+    /// what is not known.
+    pub fn interval_of(self, predictor: &(impl Predictor + ?Sized), prediction: &Prediction) -> Option<Interval> {
+        if predictor.unknown().is_some() { None } else { self.interval(prediction) }
+    }
+
     /// The bytes that a capacity must hold.
     pub fn needed(self, prediction: &Prediction) -> Bytes {
         self.needed_for(prediction.bytes, prediction.margin)

@@ -31,8 +31,9 @@ pub mod worker;
 
 use std::collections::{BTreeMap, HashMap};
 
-use loadmaster_proto::wire::v1::{Ledger, MemoryFigure, Verdict};
+use loadmaster_proto::wire::v1::{Launcher, Ledger, MemoryFigure, Verdict};
 
+use crate::choice::Choice as _;
 use crate::text::{bytes, word};
 
 /// `text`, or nothing to see.
@@ -67,7 +68,31 @@ fn fits(verdict: Verdict, look: crate::text::terminal_abilities::Look) -> String
         Verdict::Unspecified => look.none().to_owned(),
         Verdict::Fits => "yes".to_owned(),
         Verdict::FitsWithoutMargin => "no margin".to_owned(),
+        Verdict::Uncertain => "uncertain".to_owned(),
         Verdict::DoesNotFit => "no".to_owned(),
+    }
+}
+
+/// Whether a plan fits, as the rest of a sentence about it: under a launcher, where it names one.
+pub fn fit_under(verdict: Verdict, launcher: Launcher) -> String {
+    let under = match launcher {
+        Launcher::Unspecified => String::new(),
+        known => format!(" under {}", known.word()),
+    };
+    match verdict {
+        Verdict::Unspecified => format!("has no capacity to fit{under}"),
+        Verdict::Fits => format!("fits{under}, with the margin"),
+        Verdict::FitsWithoutMargin => {
+            format!(
+                "is not certain to fit{under}: it fits as predicted, not with the margin; a warning names the stage"
+            )
+        }
+        Verdict::Uncertain => {
+            format!(
+                "is not certain to fit{under}: its predicted bytes have no interval; a warning gives the reason"
+            )
+        }
+        Verdict::DoesNotFit => format!("does not fit{under}: a warning names the stage"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use loadmaster_export::{
     Added, Allocation, AskedDevices, Envelope, EnvelopeSettings, Export, ExportQuestion, Exporter, NodeGroup,
-    Proof, RankPlace, StageMemory, Target, Variant, Verified, Version, Wrapping, envelopes, export,
+    Proof, RankPlace, Refusal, StageMemory, Target, Variant, Verified, Version, Wrapping, envelopes, export,
     exporters, variants, wrap,
 };
 use loadmaster_filter::{Field, Query, Value};
@@ -81,19 +81,46 @@ impl Plans {
         name: &PlanName,
         plan: &Plan,
     ) -> Result<Option<String>, ApiError> {
-        let Some(launcher) = plan.asked.launcher else { return Ok(None) };
-        let target = known(launcher, &plan.asked.launcher_version).or_else(|_| known(launcher, ""));
-        let Ok((target, named)) = target else { return Ok(None) };
+        if plan.asked.launcher.is_none() {
+            return Ok(None);
+        }
         let model = match self.store.get_subject(&plan.model).await {
             Ok(Subject::Known(model)) => model,
             // Of a profile that came with the request nothing may be stored.
             Ok(Subject::Opaque(_)) | Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let variant = Variant::default();
-        let question = ExportQuestion { name, plan, model: Some(&model), target, named, variant };
-        Ok(export(&question).err().map(|refusal| refusal.to_string()))
+        let made = own_export(name, plan, Some(&model));
+        Ok(made.and_then(Result::err).map(|refusal| refusal.to_string()))
     }
+
+    /// Sets a plan's verdict to that of its own export, with the export's warnings about memory. A plan that names no launcher,
+    /// or that its launcher cannot run, keeps the verdict of its predicted bytes.
+    pub(super) async fn judged(&self, plan: v1::Plan, record: &PlanRecord) -> Result<v1::Plan, ApiError> {
+        let PlanRecord { name, content, .. } = record;
+        if content.asked.launcher.is_none() {
+            return Ok(plan);
+        }
+        let subject = self.store.get_subject(&content.model).await?;
+        let model = match &subject {
+            Subject::Known(model) => Some(model),
+            Subject::Opaque(_) => None,
+        };
+        let Some(Ok(made)) = own_export(name, content, model) else { return Ok(plan) };
+        let verdict = v1::Verdict::from(made.verdict()).into();
+        let warnings = plan.warnings.into_iter().chain(made.memory_warnings(content)).collect();
+        Ok(v1::Plan { verdict, warnings, ..plan })
+    }
+}
+
+/// Exports a plan for the launcher that it was recommended for, or says why that cannot run it; none where it names no launcher
+/// that exports are made for.
+fn own_export(name: &PlanName, plan: &Plan, model: Option<&Model>) -> Option<Result<Export, Box<Refusal>>> {
+    let launcher = plan.asked.launcher?;
+    let target = known(launcher, &plan.asked.launcher_version).or_else(|_| known(launcher, ""));
+    let (target, named) = target.ok()?;
+    let variant = Variant::default();
+    Some(export(&ExportQuestion { name, plan, model, target, named, variant }))
 }
 
 /// Puts a plan on the devices of a binding.

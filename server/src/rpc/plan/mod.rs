@@ -68,7 +68,8 @@ impl Plans {
             .collect();
         let layer_names = self.store.get_subject(&record.content.model).await?.layer_names();
         let observations = self.newest_observations(&record.name).await?;
-        let mut plan = v1::Plan { observations, ..message::plan(record, &layer_names, &trials) };
+        let mut plan = self.judged(message::plan(record, &layer_names, &trials), record).await?;
+        plan.observations = observations;
         message::put_reported_peaks(&mut plan, &record.content);
         Ok(plan)
     }

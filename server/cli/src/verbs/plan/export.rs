@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use loadmaster_proto::wire::v1;
 
-use crate::failure::{Exit, Failure, options};
+use crate::failure::{Failure, check_fits, options};
 use crate::input::choice::choice;
 use crate::input::parse;
 use crate::session::address;
@@ -17,6 +17,7 @@ use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::export;
 use loadmaster_show::choice::Choice;
+use loadmaster_show::table::fit_under;
 
 /// See [`super::PlanVerb::Export`].
 #[derive(Debug, Args)]
@@ -151,9 +152,8 @@ impl ExportPlan {
         let asked = request.clone();
         let export = export::export(context, request).await?;
         let page = page(&asked, export.launcher());
-        let fits = export.verdict() != v1::Verdict::DoesNotFit;
-        let why =
-            format!("{} does not fit under {}: the notes say where", export.plan, export.launcher().word());
+        let verdict = export.verdict();
+        let why = format!("{} {}", export.plan, fit_under(verdict, export.launcher()));
         if let Some(folder) = &self.to {
             write(folder, &export.files, self.overwrite)?;
             let count = export.files.len();
@@ -170,7 +170,7 @@ impl ExportPlan {
         }
         context.link(&page);
         // It is written all the same: what a launcher adds is counted at most.
-        if fits { Ok(()) } else { Err(Failure::Outcome { exit: Exit::NoFeasiblePlan, message: why }) }
+        check_fits(verdict, || why)
     }
 }
 

@@ -8,7 +8,7 @@ use loadmaster_proto::wire::v1::predict_memory_request::Subject;
 
 use super::chunk_options::ChunkOptions;
 use super::chunks;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Failure, check_fits};
 use crate::input::actions::{Actions, copy_pace};
 use crate::input::choice::choice;
 use crate::input::parse::{self, Devices};
@@ -155,12 +155,7 @@ impl Predict {
             context.link(&about);
         }
         // On standard output the whole answer, in the exit code what a script wants to know.
-        match answer.verdict() {
-            v1::Verdict::DoesNotFit => {
-                Err(Failure::Outcome { exit: Exit::NoFeasiblePlan, message: verdict(&answer) })
-            }
-            v1::Verdict::Unspecified | v1::Verdict::Fits | v1::Verdict::FitsWithoutMargin => Ok(()),
-        }
+        check_fits(answer.verdict(), || verdict(&answer))
     }
 
     /// As a message, but for what is in files.

@@ -155,8 +155,7 @@ pub(crate) fn of_predictions(
         stages.push(StageForecast {
             setting,
             prediction,
-            // An interval around a part of the bytes would promise an upper end that nobody knows.
-            interval: predictor.unknown().map_or_else(|| margin.interval(&prediction), |_| None),
+            interval: margin.interval_of(predictor, &prediction),
             first_device,
             smallest: smallest.map(|(index, &capacity)| SmallestDevice { index, capacity }),
         });

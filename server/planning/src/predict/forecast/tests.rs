@@ -1,11 +1,16 @@
 //! Promises of a forecast.
 
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::stage::StageConfig;
 
+use proptest::prelude::*;
+use serde_json::json;
+
 use super::*;
 use crate::predict::Origin;
+use crate::predict::layer_table::TablePredictor;
 use crate::testing::training;
 
 /// Every layer needs 100 bytes on one device, less on several; known to 10 % on one device alone.
@@ -101,7 +106,7 @@ fn an_unknown_margin_is_told_and_never_fits() {
     stages[0].stage = StageConfig { data_degree: 2, ..stages[0].stage };
     let plenty = [Bytes(1 << 40); 2];
     let known = forecast(&Hundreds, &stages, &plenty, Margin::Known).unwrap();
-    assert_eq!(known.verdict(), Verdict::FitsWithoutMargin);
+    assert_eq!(known.verdict(), Verdict::Uncertain);
     assert!(known.warnings.iter().any(|warning| warning.contains("no margin is known")), "{known:?}");
     let chosen = forecast(&Hundreds, &stages, &plenty, Margin::Share(0.2)).unwrap();
     assert_eq!(chosen.verdict(), Verdict::Fits);
@@ -140,5 +145,68 @@ fn what_is_excluded_depends_on_ledger_device_and_communication() {
     assert_eq!(names(Ledger::Device, gpu, true), ["other processes on the device"]);
     for Excluded { typical, .. } in excluded(Ledger::Allocated, gpu, true) {
         assert!(typical.is_none_or(|(low, high)| low <= high));
+    }
+}
+
+/// A table of six equal layers in a ledger, with its constant and its margin where it states them.
+fn table(ledger: &str, overhead: Option<u64>, margin: Option<f64>) -> TablePredictor {
+    let layers: Vec<_> = (0..6).map(|layer| json!({"name": format!("layer {layer}")})).collect();
+    let row = json!({"micro_batch_size": 1, "tensor_degree": 1, "parameter_bytes": 400, "activation_bytes": 40,
+                     "transient_bytes": 40, "input_bytes": 4, "output_bytes": 4});
+    let mut rows = json!({"layers": [{"first_layer": 0, "last_layer": 5, "bytes": [row]}]});
+    overhead.into_iter().for_each(|bytes| rows["overhead_bytes"] = json!(bytes));
+    margin.into_iter().for_each(|share| rows["margin"] = json!(share));
+    let document = json!({
+        "format": "loadmaster.profile/1",
+        "provenance": {"source": "a test", "tool": "hand", "device_kind": "gpu", "ledger": ledger},
+        "model": {"opaque": {"name": "chain", "layers": layers}},
+        "layer_table": rows
+    });
+    TablePredictor::new(&ProfileDocument::parse(&document.to_string()).unwrap()).unwrap()
+}
+
+proptest! {
+    /// Whatever predicts, in whatever ledger and with whatever margin: what is said to fit has the upper end of its interval within
+    /// the device, what has no interval is uncertain and says why, and nothing else says that nothing fits.
+    #[test]
+    fn verdict_interval_and_warnings_agree(
+        ledger in prop::sample::select(vec!["allocated", "reserved", "device"]),
+        overhead in prop::option::of(0_u64..1_000),
+        stated in prop::option::of(0.0..0.5_f64),
+        asked in prop::option::of(0.0..0.5_f64),
+        room in 0.5..2.5_f64,
+        replicas in 1_u32..=2,
+        is_table in any::<bool>(),
+    ) {
+        let margin = asked.map_or(Margin::Known, Margin::Share);
+        let table = table(ledger, overhead, stated);
+        let predictor: &dyn Predictor = if is_table { &table } else { &Hundreds };
+        let replicas = if is_table { 1 } else { replicas };
+        let mut stages = settings(&training(Schedule::Gpipe, 2, 4), &Partitioning::from_sizes(&[3, 3]).unwrap());
+        stages.iter_mut().for_each(|setting| setting.stage.data_degree = replicas);
+        let bare = forecast(predictor, &stages, &[], margin).unwrap();
+        prop_assert_eq!(bare.verdict(), Verdict::NotAsked);
+        let bytes = bare.stages[0].prediction.bytes.0;
+        let capacity = Bytes((bytes as f64 * room) as u64);
+        let found = forecast(predictor, &stages, &vec![capacity; devices(&stages)], margin).unwrap();
+        let has_constant = !is_table || ledger != "device" || overhead.is_some();
+        // `Hundreds` has no margin of replicas; a table has one in any case.
+        let share = asked.or(match (is_table, replicas) {
+            (true, _) => Some(stated.unwrap_or(0.1)),
+            (false, 1) => Some(0.1),
+            (false, _) => None,
+        });
+        let largest = found.stages.iter().map(|stage| stage.prediction.bytes.0).max().unwrap();
+        let high = share.filter(|_| has_constant).map(|share| largest + (largest as f64 * share).ceil() as u64);
+        let expected = match high {
+            _ if largest > capacity.0 => Verdict::DoesNotFit,
+            None => Verdict::Uncertain,
+            Some(high) if high > capacity.0 => Verdict::FitsWithoutMargin,
+            Some(_) => Verdict::Fits,
+        };
+        prop_assert_eq!(found.verdict(), expected);
+        prop_assert!(found.stages.iter().all(|stage| stage.interval.is_some() == high.is_some()));
+        let is_warned = found.warnings.iter().any(|warning| warning.contains("nothing is said to fit"));
+        prop_assert_eq!(is_warned, high.is_none());
     }
 }

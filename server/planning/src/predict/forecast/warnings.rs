@@ -24,7 +24,7 @@ pub fn warnings(
         warnings.push(match margin {
             Margin::Known => format!(
                 "no margin is known: the profile has no stage that was held out of {}, so nothing is kept \
-                 free",
+                 free, and nothing is said to fit",
                 predictor.name()
             ),
             Margin::Share(share) => format!(

@@ -208,7 +208,7 @@ fn nothing_fits_while_the_device_constant_is_not_known() {
     bare["layer_table"].as_object_mut().unwrap().remove("overhead_bytes");
     for margin in [Margin::Known, Margin::Share(0.5)] {
         let (verdict, is_bounded, warning) = verdict(&bare, margin);
-        assert_eq!((verdict, is_bounded), (Verdict::FitsWithoutMargin, false));
+        assert_eq!((verdict, is_bounded), (Verdict::Uncertain, false));
         assert!(warning.contains("layer_table.overhead_bytes"), "{warning}");
     }
     let small = forecast(&table(&bare), &[inner], &[Bytes(10)], Margin::Known).unwrap();

@@ -1,6 +1,7 @@
 //! A plan in chunks as it is told and kept.
 
 use loadmaster_proto::amounts::Seconds;
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
@@ -13,7 +14,8 @@ use loadmaster_proto::training::actions::{Step, Steps};
 use super::objectives::Best;
 use super::{SOLVER, Scene, Trained};
 use crate::chunks::{ChunkPlan, Held, NoRoom, interval, larger};
-use crate::predict::forecast::on_top;
+use crate::predict::Prediction;
+use crate::predict::forecast::{on_top, warnings as told};
 use crate::recommend::answer::{LackingStep, QuestionError};
 
 impl Scene<'_> {
@@ -39,8 +41,19 @@ impl Scene<'_> {
         let seconds = stage_seconds(plan, &chunks, &trained)?;
         let passes = (seconds.forward + seconds.backward) * f64::from(training.micro_batches);
         let certificate_note = self.bound_is(plan);
-        let mut warnings: Vec<String> = on_top(predictor.ledger()).map(str::to_owned).into_iter().collect();
-        warnings.extend(predictor.warnings(&setting));
+        let expected = interval(peak, plan.peak().0);
+        let prediction = Prediction {
+            bytes: Bytes(peak),
+            breakdown: Some(breakdown),
+            seconds: None,
+            margin: moments.margin.map(|_| expected.margin),
+            seconds_margin: None,
+            predictor: predictor.name(),
+            origin: moments.origin,
+        };
+        let mut warnings = told(predictor, &[setting], &[prediction], writer.margin);
+        let place = usize::from(predictor.unknown().is_some());
+        warnings.splice(place..place, on_top(predictor.ledger()).map(str::to_owned));
         warnings.extend(predictor.besides_chunks().map(str::to_owned));
         warnings.extend(writer.notes.iter().cloned());
         warnings.extend(larger(&stage, &chunks));
@@ -63,7 +76,7 @@ impl Scene<'_> {
                 capacity: self.devices.placed.iter().map(|placed| placed.capacity).min().unwrap_or(0),
                 predicted_peak: peak,
                 breakdown: Some(breakdown),
-                interval: Some(interval(peak, plan.peak().0)),
+                interval: writer.margin.interval_of(predictor, &prediction).map(|_| expected),
                 seconds: Some(seconds),
                 seconds_margin: None,
                 origin: moments.origin,

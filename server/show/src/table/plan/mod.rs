@@ -6,13 +6,13 @@ pub mod list;
 pub mod recommendation;
 pub mod trial;
 
-use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation, TrainingSpec};
+use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation, TrainingSpec, Verdict};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
 use super::{
-    actions, chunked, common_ledger, disturbed, figure, hosts, id, labels, ledger, observation, or_none,
+    actions, chunked, common_ledger, disturbed, figure, fit_under, hosts, id, labels, ledger, observation, or_none,
     parts, saved, shared, training,
 };
 use crate::devices::{self, devices_of_stages};
@@ -85,6 +85,9 @@ fn one(plan: &Plan, look: Look) -> String {
         ));
     }
     text.push_str(&peak(plan, look));
+    if plan.verdict() != Verdict::Unspecified {
+        text.push_str(&format!("plan {}\n", fit_under(plan.verdict(), plan.launcher())));
+    }
     text.push_str(&recommendation::found(plan, look));
     text.push_str(&observation::of_plan(&plan.observations, look));
     text

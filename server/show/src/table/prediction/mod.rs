@@ -106,8 +106,12 @@ pub fn verdict(answer: &PredictMemoryResponse) -> String {
             "no capacity given: --capacity or --devices ask whether it fits".to_owned()
         }
         (Verdict::Fits, _) => "fits, with the margin".to_owned(),
-        (Verdict::FitsWithoutMargin, "") => "fits as predicted; no margin is known".to_owned(),
-        (Verdict::FitsWithoutMargin, lacks) => format!("fits as predicted, not with the margin: {lacks}"),
+        (Verdict::FitsWithoutMargin, lacks) => {
+            format!("uncertain: fits as predicted, not with the margin: {lacks}")
+        }
+        (Verdict::Uncertain, _) => {
+            "uncertain: the predicted bytes have no interval, and a warning gives the reason".to_owned()
+        }
         (Verdict::DoesNotFit, "") => format!("does not fit: device {device} is too small"),
         (Verdict::DoesNotFit, lacks) => format!("does not fit: {lacks}"),
     }

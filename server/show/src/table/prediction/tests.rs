@@ -83,10 +83,10 @@ fn verdicts_say_what_they_promise() {
         verdict(&answer)
     };
     assert_eq!(with(Verdict::Fits, 5), "fits, with the margin");
-    assert_eq!(with(Verdict::FitsWithoutMargin, 5), "fits as predicted; no margin is known");
+    assert!(with(Verdict::Uncertain, 5).starts_with("uncertain: the predicted bytes have no interval"));
     assert_eq!(
         with(Verdict::FitsWithoutMargin, -MIB),
-        "fits as predicted, not with the margin: device 1 (layers 0 to 7) lacks 1.00 MiB"
+        "uncertain: fits as predicted, not with the margin: device 1 (layers 0 to 7) lacks 1.00 MiB"
     );
     assert!(with(Verdict::Unspecified, 0).contains("--capacity"));
 }

@@ -69,7 +69,7 @@ impl Plans {
     /// A plan that nobody trained, which is kept.
     async fn untrained(&self, record: &PlanRecord) -> Result<v1::Plan, ApiError> {
         let layer_names = self.layer_names(&record.content.model).await?;
-        let plan = message::plan(record, &layer_names, &[]);
+        let plan = self.judged(message::plan(record, &layer_names, &[]), record).await?;
         let weight = IN_MEMORY.saturating_mul(plan.encoded_len());
         self.memory.0.plans.put(record.name.id().to_owned(), Arc::new(plan.clone()), weight);
         Ok(plan)

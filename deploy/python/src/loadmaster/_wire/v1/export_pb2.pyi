@@ -332,8 +332,8 @@ class ExportPlanResponse(google.protobuf.message.Message):
     binding: builtins.str
     """The binding that says the devices: `bindings/{binding}`; empty where the plan does."""
     verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType
-    """Whether the plan fits under this launcher: the worst of `memory`; unset where that is empty. A plan that no longer fits is
-    exported all the same, and `warnings` names each stage that lacks bytes.
+    """Whether the plan fits under this launcher: the worst of `memory`, and VERDICT_UNCERTAIN where that is empty. A plan that no
+    longer fits is exported all the same, and `warnings` names each stage that does not fit or is not certain to.
     """
     command_once: builtins.bool
     """Whether `command` is run once rather than on each node: with an envelope, and where the launcher reaches the other nodes by

@@ -86,11 +86,14 @@ class _VerdictEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     VERDICT_FITS: _Verdict.ValueType  # 1
     """Yes, with the margin."""
     VERDICT_FITS_WITHOUT_MARGIN: _Verdict.ValueType  # 2
-    """The predicted bytes do, the upper end of their interval does not or is not known: of a profile in the device
-    ledger that does not say what a device holds besides tensors, say, whatever margin is asked for.
-    """
+    """Uncertain: the predicted bytes do, the upper end of their interval does not."""
     VERDICT_DOES_NOT_FIT: _Verdict.ValueType  # 3
     """No."""
+    VERDICT_UNCERTAIN: _Verdict.ValueType  # 4
+    """Uncertain: the predicted bytes do, and they have no interval. Either no margin of the predictor is known, or the
+    figures are not all that a device holds, whatever margin the request names: a profile in the device ledger states no
+    `overhead_bytes`, or the memory that the launcher adds is not known. `warnings` give the reason.
+    """
 
 class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
     """Whether predicted bytes stay within a capacity."""
@@ -100,11 +103,14 @@ VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
 VERDICT_FITS: Verdict.ValueType  # 1
 """Yes, with the margin."""
 VERDICT_FITS_WITHOUT_MARGIN: Verdict.ValueType  # 2
-"""The predicted bytes do, the upper end of their interval does not or is not known: of a profile in the device
-ledger that does not say what a device holds besides tensors, say, whatever margin is asked for.
-"""
+"""Uncertain: the predicted bytes do, the upper end of their interval does not."""
 VERDICT_DOES_NOT_FIT: Verdict.ValueType  # 3
 """No."""
+VERDICT_UNCERTAIN: Verdict.ValueType  # 4
+"""Uncertain: the predicted bytes do, and they have no interval. Either no margin of the predictor is known, or the
+figures are not all that a device holds, whatever margin the request names: a profile in the device ledger states no
+`overhead_bytes`, or the memory that the launcher adds is not known. `warnings` give the reason.
+"""
 global___Verdict = Verdict
 
 class _PredictionOrigin:

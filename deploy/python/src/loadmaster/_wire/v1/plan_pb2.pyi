@@ -159,6 +159,7 @@ class Plan(google.protobuf.message.Message):
     LABELS_FIELD_NUMBER: builtins.int
     OTHER_PROFILES_FIELD_NUMBER: builtins.int
     VIRTUAL_STAGES_FIELD_NUMBER: builtins.int
+    VERDICT_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`plans/{plan}`, derived from profile, request and solver version."""
     profile: builtins.str
@@ -192,6 +193,11 @@ class Plan(google.protobuf.message.Message):
     devices of stage k modulo (stages / virtual_stages), and the peak of each is that of its device, which holds all of them. 0
     where each device has one. Such plans are not trained, bound or predicted anew; Megatron, Megatron-Bridge and programs of one's
     own are exported to.
+    """
+    verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType
+    """Whether its predicted bytes stay within the capacities: the worst of its stages. Of a plan for a launcher with the
+    memory that the launcher adds, as ExportPlan reports it; `warnings` name each stage that does not fit or is not certain
+    to. Unset in lists, and in plans of planners before there was this field.
     """
     @property
     def training(self) -> loadmaster._wire.v1.training_pb2.TrainingSpec:
@@ -309,9 +315,10 @@ class Plan(google.protobuf.message.Message):
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         other_profiles: collections.abc.Iterable[builtins.str] | None = ...,
         virtual_stages: builtins.int = ...,
+        verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "certificate", b"certificate", "constraints", b"constraints", "create_time", b"create_time", "hourly_price", b"hourly_price", "iteration", b"iteration", "predicted_peak", b"predicted_peak", "restriction_cost", b"restriction_cost", "training", b"training", "trainings", b"trainings"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "alternatives", b"alternatives", "baselines", b"baselines", "certificate", b"certificate", "cluster", b"cluster", "constraints", b"constraints", "corrections", b"corrections", "create_time", b"create_time", "device_count", b"device_count", "devices", b"devices", "front", b"front", "hourly_price", b"hourly_price", "iteration", b"iteration", "labels", b"labels", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory_unit", b"memory_unit", "model", b"model", "name", b"name", "objective", b"objective", "observations", b"observations", "other_profiles", b"other_profiles", "partition", b"partition", "predicted_peak", b"predicted_peak", "profile", b"profile", "restriction_cost", b"restriction_cost", "shape", b"shape", "solver", b"solver", "stages", b"stages", "training", b"training", "trainings", b"trainings", "validations", b"validations", "virtual_stages", b"virtual_stages", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "alternatives", b"alternatives", "baselines", b"baselines", "certificate", b"certificate", "cluster", b"cluster", "constraints", b"constraints", "corrections", b"corrections", "create_time", b"create_time", "device_count", b"device_count", "devices", b"devices", "front", b"front", "hourly_price", b"hourly_price", "iteration", b"iteration", "labels", b"labels", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory_unit", b"memory_unit", "model", b"model", "name", b"name", "objective", b"objective", "observations", b"observations", "other_profiles", b"other_profiles", "partition", b"partition", "predicted_peak", b"predicted_peak", "profile", b"profile", "restriction_cost", b"restriction_cost", "shape", b"shape", "solver", b"solver", "stages", b"stages", "training", b"training", "trainings", b"trainings", "validations", b"validations", "verdict", b"verdict", "virtual_stages", b"virtual_stages", "warnings", b"warnings"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_hourly_price", b"_hourly_price"]) -> typing.Literal["hourly_price"] | None: ...
 
 global___Plan = Plan

@@ -7,13 +7,14 @@ mod request;
 use clap::Args;
 use loadmaster_proto::wire::v1;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, check_fits};
 use crate::input::actions::{Actions, copy_pace};
 use crate::input::choice::choice;
 use crate::input::parse;
 use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
+use loadmaster_show::table::fit_under;
 use memory::Memory;
 use options::{Batch, Goal, Limits, On, Search};
 
@@ -98,6 +99,6 @@ impl Recommend {
         if !dry_run {
             context.link(&plan.name);
         }
-        Ok(())
+        check_fits(plan.verdict(), || format!("{} {}", plan.name, fit_under(plan.verdict(), plan.launcher())))
     }
 }

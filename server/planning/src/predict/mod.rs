@@ -137,10 +137,11 @@ pub trait Predictor {
         None
     }
 
-    /// Bytes of every parameter that its figures count besides what precision and optimizer make: copies that the
-    /// profile's launcher keeps.
-    fn copies_bytes_per_parameter(&self) -> u32 {
-        0
+    /// Returns the bytes of every parameter that its figures count besides what precision and optimizer make: copies that the
+    /// profile's launcher keeps. None where the profile counts parameters and does not state them; 0, the default, where
+    /// bytes were measured.
+    fn copies_bytes_per_parameter(&self) -> Option<u32> {
+        Some(0)
     }
 
     /// The least and the largest tensor degree that the profile has figures of; none, the default, where the
@@ -236,7 +237,11 @@ impl Margin {
 
     /// Returns the interval of a prediction that `predictor` made: none around a part of the bytes, whose upper end would promise
     /// what is not known.
-    pub fn interval_of(self, predictor: &(impl Predictor + ?Sized), prediction: &Prediction) -> Option<Interval> {
+    pub fn interval_of(
+        self,
+        predictor: &(impl Predictor + ?Sized),
+        prediction: &Prediction,
+    ) -> Option<Interval> {
         if predictor.unknown().is_some() { None } else { self.interval(prediction) }
     }
 

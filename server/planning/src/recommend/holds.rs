@@ -14,6 +14,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{Optimizer, Precision, StaticBytes, TrainingSpec};
 
+use super::ask::{ProfiledChain, launcher_of};
 use crate::predict::{Breakdown, Prediction, StageSetting};
 
 /// One way in which a launcher trains.
@@ -221,9 +222,43 @@ pub fn assumed(training: &TrainingSpec, copies: u32) -> u64 {
     training.static_bytes(1).total() + u64::from(copies)
 }
 
+/// Returns the warnings about bytes per parameter of predictions by a profile: for the launcher that is to train them, and of the
+/// framework that the profile was made with.
+pub fn notes(
+    chain: &ProfiledChain,
+    launcher: Option<Launcher>,
+    settings: &[StageSetting],
+    predictions: &[Prediction],
+) -> Vec<String> {
+    let stated = chain.predictor.copies_bytes_per_parameter();
+    let of_launcher =
+        launcher.and_then(|launcher| note(launcher, settings, predictions, stated.unwrap_or(0)));
+    let training = settings.first().map(|setting| &setting.training);
+    let of_framework =
+        training.filter(|_| stated.is_none()).and_then(|training| unstated(&chain.framework, training));
+    of_launcher.into_iter().chain(of_framework).collect()
+}
+
+/// Returns the warning about a layer table that states no copies, of a framework that keeps some; none of other frameworks.
+fn unstated(framework: &str, training: &TrainingSpec) -> Option<String> {
+    let launcher = launcher_of(framework)?;
+    let counted = assumed(training, 0);
+    let bytes = |way: &&TrainingWay| way.bytes(&training.optimizer, 1);
+    let most = ways(launcher, training.precision).iter().max_by(|one, other| bytes(one).total_cmp(&bytes(other)))?;
+    let more = bytes(&most) - counted as f64;
+    (more > 0.0).then(|| {
+        format!(
+            "layer_table.copies_bytes_per_parameter is missing, and the profile is of {framework}: these figures count {counted} \
+             bytes per parameter, and {launcher} holds up to {} more: {}. State the bytes that it keeps besides, or 0",
+            rounded(more),
+            most.text(&training.optimizer, 1)
+        )
+    })
+}
+
 /// What to say of predictions for a launcher: its bytes per parameter, those that were counted, and what that makes
 /// on the fullest stage. Nothing where they agree, and where nobody knows what it holds.
-pub fn note(
+fn note(
     launcher: Launcher,
     settings: &[StageSetting],
     predictions: &[Prediction],
@@ -336,6 +371,21 @@ mod tests {
         }
         let shared = told(Launcher::Deepspeed, Precision::Bf16, 4, 0).unwrap();
         assert!(shared.contains("that is 3.50 GiB less on stage 1"), "{shared}");
+    }
+
+    /// A table of DeepSpeed counts 16 bytes of a parameter in fp32, and DeepSpeed with ZeRO 1 holds 24.
+    #[test]
+    fn copies_of_a_framework_that_no_table_states_are_warned_of() {
+        for framework in ["deepspeed", "Megatron-DeepSpeed"] {
+            let told = unstated(framework, &adam(Precision::Fp32)).unwrap();
+            assert!(told.starts_with("layer_table.copies_bytes_per_parameter is missing"), "{told}");
+            assert!(told.contains("count 16 bytes") && told.contains("deepspeed holds up to 8 more"), "{told}");
+        }
+        for (framework, precision) in
+            [("Megatron-LM", Precision::Fp32), ("", Precision::Bf16), ("a script", Precision::Fp32)]
+        {
+            assert_eq!(unstated(framework, &adam(precision)), None, "{framework}");
+        }
     }
 
     /// Where a profile or a training counts what the launcher holds, there is nothing to say.

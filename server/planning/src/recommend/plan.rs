@@ -108,10 +108,7 @@ impl Writer<'_> {
         told.extend(
             predictor.across_nodes().filter(|_| stages.iter().any(PlanStage::spans_nodes)).map(str::to_owned),
         );
-        let copies = predictor.copies_bytes_per_parameter();
-        told.extend(
-            self.goal.launcher.and_then(|launcher| holds::note(launcher, &settings, &predictions, copies)),
-        );
+        told.extend(holds::notes(self.chain, self.goal.launcher, &settings, &predictions));
         told.extend(self.notes.iter().cloned());
         Ok(Plan {
             profile: self.chain.profile.clone(),

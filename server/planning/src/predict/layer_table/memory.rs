@@ -87,7 +87,7 @@ impl Layers {
         let StaticBytes { parameters, gradients, optimizer, .. } = training.static_bytes(scalars);
         let older = u64::from(training.schedule.weight_versions(in_flight) - 1)
             .saturating_mul(scalars.saturating_mul(training.precision.scalar_bytes()));
-        let copies = scalars.saturating_mul(u64::from(table.copies_bytes_per_parameter()));
+        let copies = scalars.saturating_mul(u64::from(table.copies_bytes_per_parameter().unwrap_or(0)));
         let in_flight = u64::from(in_flight);
         let activations = match training.recompute {
             RecomputePolicy::None => in_flight.saturating_mul(self.retained),

@@ -219,8 +219,8 @@ impl Predictor for TablePredictor {
         (self.ledger == Ledger::Device && self.rows.overhead_bytes.is_none()).then_some(warnings::NO_CONSTANT)
     }
 
-    fn copies_bytes_per_parameter(&self) -> u32 {
-        self.rows.copies_bytes_per_parameter.unwrap_or(0)
+    fn copies_bytes_per_parameter(&self) -> Option<u32> {
+        self.rows.copies_bytes_per_parameter
     }
 
     fn tensor_degrees(&self) -> Option<(u32, u32)> {

@@ -25,6 +25,7 @@ pub use launcher::{CutUnit, InChunks, Rules};
 pub(super) use reach::Reach;
 pub(super) use recomputing::{Choices, Runs};
 pub use recomputing::{Counted, Recomputing};
+pub(super) use transfers::launcher_of;
 pub use transfers::{Transfers, transfers};
 pub(super) use variant::variants_of_any_size;
 pub use variant::{Variant, divisors, variants};

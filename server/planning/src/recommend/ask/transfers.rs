@@ -136,12 +136,22 @@ pub fn transfers(
         let (overlap, why) = engine.does(virtual_stages);
         return Transfers::because(overlap, why);
     }
-    let named = framework.to_lowercase();
-    if let Some(engine) = ENGINES.iter().find(|engine| named.contains(engine.framework)) {
+    if let Some(engine) = engine_of(framework) {
         let (overlap, why) = engine.does(virtual_stages);
         return Transfers::because(overlap, &format!("profiled with {framework}; {why}"));
     }
     of_kinds(kinds)
+}
+
+/// The engine that a profile's framework trains with; none where it is not known.
+fn engine_of(framework: &str) -> Option<&'static PipelineEngine> {
+    let named = framework.to_lowercase();
+    ENGINES.iter().find(|engine| named.contains(engine.framework))
+}
+
+/// Returns the launcher of a profile's framework, as documents name it; none where it is not known.
+pub(in crate::recommend) fn launcher_of(framework: &str) -> Option<Launcher> {
+    engine_of(framework).map(|engine| engine.launcher)
 }
 
 /// What fits runs that were measured on a kind of device better. Where devices of one kind wait, those of the

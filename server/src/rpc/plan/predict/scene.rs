@@ -70,9 +70,7 @@ impl Scene {
             }
         }
         let predictions: Vec<Prediction> = found.stages.iter().map(|stage| stage.prediction).collect();
-        let copies = predictor.copies_bytes_per_parameter();
-        let held = self.launcher.and_then(|launcher| holds::note(launcher, stages, &predictions, copies));
-        found.warnings.extend(held);
+        found.warnings.extend(holds::notes(chain, self.launcher, stages, &predictions));
         let communicates = stages.iter().any(|of| of.stage_count > 1 || of.stage.devices() > 1);
         let excluded = excluded(predictor.ledger(), device_kind, communicates);
         let mut answer = self.headed(message::forecast(

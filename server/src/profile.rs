@@ -9,6 +9,7 @@ use loadmaster_planning::campaign::{CampaignError, KeyedRun, Purpose};
 use loadmaster_planning::chunks::ChunkCheck;
 use loadmaster_planning::predict::capture::metrics::Metrics;
 use loadmaster_planning::predict::lacks::{self, PredictorLacks};
+use loadmaster_proto::measure::disturbance::Disturbance;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
@@ -75,7 +76,7 @@ impl StoredProfile {
 
     /// What made the seconds of its measurements longer than those of devices of their own.
     pub fn disturbance(&self) -> Disturbance {
-        Disturbance::of(&self.measurements)
+        disturbance(&self.measurements)
     }
 
     /// Isolated and added memory of the layers, and what is missing.
@@ -133,28 +134,9 @@ impl StoredProfile {
     }
 }
 
-/// What made the seconds of measurements too long. Their bytes are what they are.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Disturbance {
-    /// Measurements while others used the devices.
-    pub contended: u32,
-    /// The largest share of a worker's cores that others used during a run.
-    pub others_share: f64,
-    /// Measurements whose ranks had fewer cores than threads.
-    pub oversubscribed: u32,
-}
-
-impl Disturbance {
-    /// Of these measurements together.
-    pub fn of(measurements: &[MeasurementRecord]) -> Self {
-        let mut all = Self::default();
-        for environment in measurements.iter().map(|record| &record.measurement.environment) {
-            all.contended += u32::from(environment.contended);
-            all.oversubscribed += u32::from(environment.oversubscribed);
-            all.others_share = all.others_share.max(environment.others_share.unwrap_or_default());
-        }
-        all
-    }
+/// What made the seconds of these measurements longer than those of devices of their own.
+pub fn disturbance(measurements: &[MeasurementRecord]) -> Disturbance {
+    Disturbance::of(measurements.iter().map(|record| &record.measurement.environment))
 }
 
 /// What becomes of the runs that a profile needs.

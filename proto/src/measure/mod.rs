@@ -2,6 +2,7 @@
 
 pub mod chunked;
 pub mod collectives;
+pub mod disturbance;
 pub mod environment;
 pub mod failure;
 pub mod host;

@@ -38,6 +38,9 @@ pub struct SecondsInterval {
     pub margin: f64,
 }
 
+/// Predicted seconds whose interval is wider than this share of them are shown as unusable.
+pub const UNUSABLE_MARGIN: f64 = 0.5;
+
 impl SecondsInterval {
     /// `seconds · (1 ± margin)`, never below 0; `margin` is 0 or more.
     pub fn around(seconds: f64, margin: f64) -> Self {

@@ -94,8 +94,8 @@ Examples:
 pub(crate) const PLAN_PREDICT: &str = "\
 Nothing is run: the answer comes from a profile. A device must hold the upper end of the interval,
 so that what fits by prediction fits when it runs; --margin 0 asks for the bare prediction. The
-margin of seconds comes from stages that the profile timed besides; where it is not known, +-?
-stands there. With --capacity or --devices, exit code 5 says that it does not fit, and exit code 8
+margin of seconds comes from stages that the profile timed besides; it is \"unknown\" where there
+are none, and seconds whose margin is above 50 % are shown as \"unusable\". With --capacity or --devices, exit code 5 says that it does not fit, and exit code 8
 that it is uncertain.
 
 A partitioning is the layers of each stage, joined by dashes; d or t with a degree shares a stage
@@ -132,7 +132,8 @@ each takes 4. Where seconds decide, no device is given fewer samples than were p
 the request names its micro-batches.
 
 Seconds carry a margin (3.44 s +-12.0 %), learnt from stages that the profile timed besides and
-learnt nothing from; +-? where it has none. \"proven by these predictions\" means that no other
+learnt nothing from; \"interval unknown\" stands where it has none, and \"unusable\" where it is above
+50 %. \"proven by these predictions\" means that no other
 plan that was asked for is predicted to be better: it is no promise that none trains faster.
 
 Examples:

@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{MemoryBreakdown, StageSeconds};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use crate::text::terminal_abilities::Look;
-use crate::text::{margin, maybe_bytes, seconds};
+use crate::text::{maybe_bytes, seconds, seconds_margin};
 
 /// The parts of a breakdown in the order of bars, with their letters.
 pub fn parts(breakdown: &MemoryBreakdown) -> [(char, &'static str, i64); 8] {
@@ -64,7 +64,7 @@ pub(super) fn times_of(stages: &[Times<'_>], look: Look) -> String {
             time(of.map(|of| of.forward_seconds)),
             time(of.map(|of| of.backward_seconds)),
             time(of.map(|of| of.step_seconds)),
-            of.map_or_else(|| look.none().to_owned(), |_| margin(*share, look)),
+            of.map_or_else(|| look.none().to_owned(), |_| seconds_margin(*share, look)),
             in_flight.to_string(),
         ]);
     }

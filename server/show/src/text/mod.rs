@@ -8,6 +8,8 @@ use loadmaster_proto::amounts::Seconds;
 pub use loadmaster_proto::amounts::{count, plural};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::is_invisible;
+use loadmaster_proto::plan::prediction::UNUSABLE_MARGIN;
+use loadmaster_proto::wire::v1::MemoryInterval;
 
 use terminal_abilities::Look;
 
@@ -65,6 +67,38 @@ pub fn percent(value: f64) -> String {
 pub fn margin(share: Option<f64>, look: Look) -> String {
     let sign = if look.unicode { "±" } else { "+-" };
     share.map_or_else(|| format!("{sign}?"), |share| format!("{sign}{}", percent(share)))
+}
+
+/// Returns predicted seconds with half their interval: `1.30 s ±12.0 %`, `1.30 s (interval unknown)`, and beyond
+/// [`UNUSABLE_MARGIN`] `unusable (1.30 s ±122.0 %)`.
+pub fn predicted_seconds(value: f64, share: Option<f64>, look: Look) -> String {
+    match share {
+        None => format!("{} (interval unknown)", seconds(value)),
+        Some(wide) if wide > UNUSABLE_MARGIN => {
+            format!("unusable ({} {})", seconds(value), margin(share, look))
+        }
+        Some(_) => format!("{} {}", seconds(value), margin(share, look)),
+    }
+}
+
+/// Returns half the interval of predicted seconds in a column of its own: `±12.0 %`, `unknown`, `unusable ±122.0 %`.
+pub fn seconds_margin(share: Option<f64>, look: Look) -> String {
+    match share {
+        None => "unknown".to_owned(),
+        Some(wide) if wide > UNUSABLE_MARGIN => format!("unusable {}", margin(share, look)),
+        Some(_) => margin(share, look),
+    }
+}
+
+/// Returns half the interval of predicted bytes: `±12.0 %`, in bytes where it is wider than they are (`±3.20 GiB`), and `±?` where
+/// no interval is known.
+pub fn bytes_margin(interval: Option<&MemoryInterval>, predicted: i64, look: Look) -> String {
+    let sign = if look.unicode { "±" } else { "+-" };
+    match interval {
+        Some(of) if of.margin > 1.0 => format!("{sign}{}", bytes(of.high_bytes.saturating_sub(predicted))),
+        Some(of) => margin(Some(of.margin), look),
+        None => margin(None, look),
+    }
 }
 
 /// A point in time, UTC.

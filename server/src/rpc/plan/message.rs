@@ -10,7 +10,7 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::observation::Peak;
 use loadmaster_proto::wire::v1;
 
-use crate::profile::Disturbance;
+use crate::profile::disturbance;
 use crate::rpc::messages::time;
 use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
 
@@ -140,7 +140,7 @@ fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> 
     let iteration_seconds =
         trial.measurements.iter().map(|of| of.measurement.iteration_seconds).fold(0.0, f64::max);
     let losses = trial.measurements.last().map(|last| last.measurement.losses.clone()).unwrap_or_default();
-    let disturbance = Disturbance::of(&trial.measurements);
+    let disturbance = disturbance(&trial.measurements);
     Some(v1::PlanValidation {
         contended: disturbance.contended > 0,
         oversubscribed: disturbance.oversubscribed > 0,

@@ -6,10 +6,11 @@ use loadmaster_planning::campaign::CampaignError;
 use loadmaster_planning::predict::capture::metrics::LayerMetrics;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::disturbance::Disturbance;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::wire::{ToWire, v1};
 
-use crate::profile::{Disturbance, StoredProfile};
+use crate::profile::StoredProfile;
 use crate::rpc::limits::MAX_LISTED_MISSING;
 use crate::rpc::messages::{count, run_counts, time};
 use crate::store::records::{ProfileRecord, ProfileSettings, ProfileState, RunCounts};

@@ -1,5 +1,6 @@
 //! Predictors from the measurements of a stored profile.
 
+use loadmaster_proto::measure::disturbance::Disturbance;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::training::TrainingSpec;
@@ -53,7 +54,8 @@ pub fn component(profiled: Profiled<'_>) -> Result<Component, NoPredictor> {
         .filter(|of| of.held_out)
         .map(|of| (checked.with_micro_batch_size(of.measurement.micro_batch_size), &of.measurement))
         .collect();
-    Ok(learnt(profiled)?.with_checks(&checks))
+    let environments = profiled.evidence.iter().map(|of| &of.measurement.environment);
+    Ok(learnt(profiled)?.with_checks(&checks).disturbed_by(Disturbance::of(environments)))
 }
 
 fn learnt(profiled: Profiled<'_>) -> Result<Component, NoPredictor> {

@@ -79,6 +79,7 @@ use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::Chunks;
+use loadmaster_proto::measure::disturbance::Disturbance;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{Event, LayerContent, LayerTape, Passage};
 use loadmaster_proto::model::{Model, ModelInput};
@@ -89,8 +90,8 @@ use loadmaster_proto::training::{Optimizer, TrainingSpec};
 
 use crate::predict::memo::Memo;
 use crate::predict::{
-    Acted, Breakdown, LayerCost, MOST_BYTES, Moments, PeakCurve, Prediction, PredictionError, Predictor,
-    Share, StageSeconds, StageSetting, margin_up_to,
+    Acted, Breakdown, Interval, LayerCost, MOST_BYTES, Moments, PeakCurve, Prediction, PredictionError,
+    Predictor, Share, StageSeconds, StageSetting, margin_up_to,
 };
 use equal_stages::Runs;
 use library::{Gap, Library, Tape};
@@ -117,6 +118,11 @@ pub struct Component {
     largest_error: Option<f64>,
     /// The same, of seconds.
     largest_error_in_seconds: Option<f64>,
+    /// What made the profile's seconds longer than those of devices of their own.
+    disturbance: Disturbance,
+    /// Of each measurement in the order of `names`: the share of its seconds by which quiet ones may differ from them, and its
+    /// seconds.
+    disturbed: Vec<(f64, f64)>,
     /// With how many threads layers were recorded whose bytes depend on it: fewest and most.
     threads: Option<[u32; 2]>,
     /// About how much a tape takes.
@@ -141,11 +147,14 @@ impl Component {
     ) -> Result<Self, PredictionError> {
         let mut library = Library::default();
         let mut names = Vec::new();
+        let mut disturbed = Vec::new();
         let mut threads = None;
         let mut tape_bytes = 0;
         for (name, measurement) in measurements {
             library.add(names.len(), measurement, training.precision);
             names.push(name.to_owned());
+            let seconds = measurement.iteration_seconds.max(f64::MIN_POSITIVE);
+            disturbed.push((measurement.environment.disturbed_share(), seconds));
             if let Some(tape) = &measurement.tape {
                 tape_bytes = tape_bytes.max(about_bytes(tape));
                 threads = scratch::threads(threads, training.precision, &measurement.environment);
@@ -166,6 +175,8 @@ impl Component {
             names,
             largest_error: None,
             largest_error_in_seconds: None,
+            disturbance: Disturbance::default(),
+            disturbed,
             threads,
             tape_bytes,
             read: Memo::default(),
@@ -187,6 +198,8 @@ impl Component {
             names: self.names.clone(),
             largest_error: self.largest_error,
             largest_error_in_seconds: self.largest_error_in_seconds,
+            disturbance: self.disturbance,
+            disturbed: self.disturbed.clone(),
             threads: self.threads,
             tape_bytes: self.tape_bytes,
             read: Memo::default(),
@@ -215,6 +228,12 @@ impl Component {
         self.largest_error_in_seconds =
             seconds.into_iter().reduce(f64::max).or(self.largest_error_in_seconds);
         self
+    }
+
+    /// Has it warn of what disturbed the profile's measurements.
+    #[must_use]
+    pub fn disturbed_by(self, disturbance: Disturbance) -> Self {
+        Self { disturbance, ..self }
     }
 
     /// Whether every layer can be predicted at this micro-batch size of a device, on one device or in
@@ -282,7 +301,18 @@ impl Component {
             size: Share::of(setting).micro_batch_size,
             smallest: self.smallest_share,
         };
-        pace::margin(reading, self.largest_error_in_seconds)
+        pace::margin(reading, self.largest_error_in_seconds, self.disturbed_share(played))
+    }
+
+    /// The share of a stage's seconds by which quiet ones may differ from them: the mean of its recordings, weighed by their seconds.
+    fn disturbed_share(&self, played: &Played) -> f64 {
+        if self.disturbed.iter().all(|&(share, _)| share == 0.0) {
+            return 0.0;
+        }
+        let own = played.sources.iter().filter_map(|&source| self.disturbed.get(source));
+        let (doubted, all) = own
+            .fold((0.0, 0.0), |(doubted, all), (share, seconds)| (doubted + share * seconds, all + seconds));
+        if all > 0.0 { doubted / all } else { 0.0 }
     }
 
     fn played(&self, setting: &StageSetting) -> Result<Arc<Played>, PredictionError> {
@@ -338,6 +368,15 @@ fn about_bytes(tape: &LayerTape) -> usize {
         size_of_val(passage) + size_of::<u64>() * passage.blocks.len() + size_of::<Event>() * events
     };
     passages.map(of).sum()
+}
+
+/// A margin as people read it: a share of the bytes, in bytes where it is more than they are.
+fn margin_of(bytes: Bytes, share: f64) -> String {
+    if share > 1.0 {
+        Bytes(Interval::around(bytes, share).high.0 - bytes.0).to_string()
+    } else {
+        format!("{:.1} %", 100.0 * share)
+    }
 }
 
 /// Whether two optimizers allocate the same: numbers such as the learning rate do not matter, but
@@ -490,17 +529,20 @@ impl Predictor for Component {
         let Ok(played) = self.played(setting) else { return Vec::new() };
         let unaligned = self.unaligned(setting, &played);
         let margin = margin::margin(played.origin, played.is_aligned, self.largest_error);
-        let wider = self.stage(setting).ok().and_then(|said| said.margin).filter(|&wider| wider > margin);
-        let scratch = wider.map(|wider| {
+        let said = self.stage(setting).ok();
+        let wider =
+            said.and_then(|said| Some((said.bytes, said.margin?))).filter(|&(_, wider)| wider > margin);
+        let scratch = wider.map(|(bytes, wider)| {
             format!(
                 "kernels choose their scratch memory by size, and layers were not recorded at this one: the \
-                 margin is {:.1} % instead of {:.1} % so that it covers what they may take: profile at the \
+                 margin is {} instead of {:.1} % so that it covers what they may take: profile at the \
                  micro-batch size that is asked for",
-                wider * 100.0,
+                margin_of(bytes, wider),
                 margin * 100.0
             )
         });
-        unaligned.into_iter().chain(scratch).chain(self.other_threads()).collect()
+        let disturbed = self.disturbance.warnings();
+        unaligned.into_iter().chain(scratch).chain(self.other_threads()).chain(disturbed).collect()
     }
 }
 

@@ -7,6 +7,7 @@
 //! after the recordings. Without checks no margin is known.
 
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::plan::prediction::UNUSABLE_MARGIN;
 use loadmaster_proto::training::TrainingSpec;
 
 use crate::predict::{Origin, StageSeconds};
@@ -35,8 +36,12 @@ pub(super) struct SecondsOrigin {
     pub(super) smallest: Option<u32>,
 }
 
-/// The margin of predicted seconds; `largest_error` is that of the checks.
-pub(super) fn margin(of: SecondsOrigin, largest_error: Option<f64>) -> Option<f64> {
+/// The margin of predicted seconds; `largest_error` is that of the checks, `disturbed` the share of recorded seconds by which quiet
+/// ones may differ from them. Checks that were as disturbed as the recordings agree with them and show nothing of that.
+pub(super) fn margin(of: SecondsOrigin, largest_error: Option<f64>, disturbed: f64) -> Option<f64> {
+    let Some(largest_error) = largest_error else {
+        return (disturbed > UNUSABLE_MARGIN).then_some(disturbed);
+    };
     let base = match of.origin {
         Origin::Profiled | Origin::Imported => PROFILED,
         Origin::Interpolated => INTERPOLATED,
@@ -45,7 +50,7 @@ pub(super) fn margin(of: SecondsOrigin, largest_error: Option<f64>) -> Option<f6
     let replicated = if of.data_degree > 1 { REPLICATED } else { 0.0 };
     // What the smallest recorded size takes was read; fewer samples take that share of it at least.
     let below = of.smallest.map_or(0.0, |smallest| 1.0 - f64::from(of.size) / f64::from(smallest.max(1)));
-    Some(base.max(replicated).max(below).max(ALLOWANCE * largest_error?))
+    Some(base.max(replicated).max(below).max(ALLOWANCE * largest_error).max(disturbed))
 }
 
 /// By what part of the prediction a check's iterations took longer or shorter; none where they were not timed, or no
@@ -67,19 +72,27 @@ mod tests {
     /// No check, no margin; else never less than what checks cannot show.
     #[test]
     fn a_margin_is_learnt_and_has_a_floor() {
-        assert_eq!(margin(RECORDED, None), None);
-        let known = |of: SecondsOrigin| margin(of, Some(0.02)).unwrap();
+        assert_eq!(margin(RECORDED, None, 0.0), None);
+        let known = |of: SecondsOrigin| margin(of, Some(0.02), 0.0).unwrap();
         assert_eq!(known(RECORDED), PROFILED);
         assert_eq!(known(SecondsOrigin { data_degree: 2, ..RECORDED }), REPLICATED);
         assert_eq!(known(SecondsOrigin { origin: Origin::Interpolated, size: 6, ..RECORDED }), INTERPOLATED);
         assert_eq!(known(SecondsOrigin { origin: Origin::Extrapolated, size: 16, ..RECORDED }), EXTRAPOLATED);
-        assert_eq!(margin(RECORDED, Some(0.4)), Some(0.4 * ALLOWANCE));
+        assert_eq!(margin(RECORDED, Some(0.4), 0.0), Some(0.4 * ALLOWANCE));
+    }
+
+    /// What others took of the cores while layers were recorded is in no check's error.
+    #[test]
+    fn disturbed_recordings_have_as_wide_an_interval_as_they_were_disturbed() {
+        assert_eq!(margin(RECORDED, Some(0.02), 0.25), Some(0.25));
+        assert_eq!(margin(RECORDED, Some(0.4), 0.25), Some(0.4 * ALLOWANCE));
+        assert_eq!((margin(RECORDED, None, 0.25), margin(RECORDED, None, 1.5)), (None, Some(1.5)));
     }
 
     /// One of four samples may take a quarter of the seconds that four take.
     #[test]
     fn below_the_smallest_size_the_interval_reaches_down_to_its_share() {
         let one = SecondsOrigin { origin: Origin::Extrapolated, size: 1, ..RECORDED };
-        assert_eq!(margin(one, Some(0.02)), Some(0.75));
+        assert_eq!(margin(one, Some(0.02), 0.0), Some(0.75));
     }
 }

@@ -9,7 +9,7 @@ use crate::table::plan::recommendation::{BY_PREDICTIONS, FETCHES_FEWEST, STAGES_
 use crate::table::{chunked, common_ledger, ledger, training};
 use crate::text::label::{id, safe};
 use crate::text::terminal_abilities::Look;
-use crate::text::{bytes, count, margin, percent, plural, ratio, seconds, word};
+use crate::text::{bytes, count, percent, plural, predicted_seconds, ratio, seconds, word};
 
 /// Name of a fact and how to tell it; nothing where a plan has none.
 type Fact = (&'static str, fn(&Plan, Option<&Timeline>, Look) -> Option<String>);
@@ -73,7 +73,7 @@ const FACTS: [Fact; 25] = [
         let estimated = plan.iteration.as_ref().map(|of| of.iteration_seconds);
         let simulated = timeline.map(|timeline| timeline.iteration_seconds);
         let share = plan.iteration.as_ref().and_then(|of| of.interval.as_ref()).map(|of| of.margin);
-        let of = |value: f64| format!("{} {} predicted (simulated)", seconds(value), margin(share, look));
+        let of = |value: f64| format!("{} predicted (simulated)", predicted_seconds(value, share, look));
         estimated.or(simulated).map(of)
     }),
     ("measured iteration", |plan, _, _| {

@@ -3,7 +3,7 @@
 use loadmaster_proto::wire::v1::{DeviceGroup, MemoryFigure, Observation, Plan, PlanStage};
 
 use crate::text::terminal_abilities::Look;
-use crate::text::{bytes, margin, plain, seconds};
+use crate::text::{bytes, bytes_margin, plain, predicted_seconds, seconds};
 
 /// How far from a predicted figure a measured one may be where no interval is known, as a share of it.
 const UNKNOWN: f64 = 0.1;
@@ -51,10 +51,9 @@ fn iteration(plan: &Plan, training: &Training<'_>, look: Look) -> Option<String>
     let share = estimate.interval.as_ref().map(|interval| interval.margin);
     (measured > 0.0 && is_outside(predicted, measured, share)).then(|| {
         format!(
-            "measured {} against {} {} predicted: an iteration took {:.2} times as long, in {}",
+            "measured {} against {} predicted: an iteration took {:.2} times as long, in {}",
             seconds(measured),
-            seconds(predicted),
-            margin(share, look),
+            predicted_seconds(predicted, share, look),
             measured / predicted,
             plain(training.name)
         )
@@ -67,18 +66,18 @@ fn peak(plan: &Plan, training: &Training<'_>, look: Look) -> Option<String> {
         let predicted = stage.predicted_peak.as_ref().filter(|of| of.ledger == measured.ledger)?.bytes;
         let share = stage.interval.as_ref().map(|interval| interval.margin);
         let measured = measured.bytes;
-        is_outside(predicted as f64, measured as f64, share).then_some((index, predicted, measured, share))
+        is_outside(predicted as f64, measured as f64, share).then_some((index, predicted, measured))
     };
     let all = plan.stages.iter().zip(training.peaks).enumerate().filter_map(outside);
-    let off = |&(_, predicted, measured, _): &(usize, i64, i64, Option<f64>)| measured.abs_diff(predicted);
-    let (index, predicted, measured, share) = all.max_by_key(off)?;
+    let off = |&(_, predicted, measured): &(usize, i64, i64)| measured.abs_diff(predicted);
+    let (index, predicted, measured) = all.max_by_key(off)?;
     let difference = bytes(measured.saturating_sub(predicted).saturating_abs());
     let direction = if measured > predicted { "more" } else { "less" };
     Some(format!(
         "measured {} against {} {} predicted: stage {index} held {difference} {direction}, in {}",
         bytes(measured),
         bytes(predicted),
-        margin(share, look),
+        bytes_margin(plan.stages.get(index)?.interval.as_ref(), predicted, look),
         plain(training.name)
     ))
 }
@@ -150,7 +149,7 @@ mod tests {
         plan.iteration.as_mut().unwrap().interval = None;
         assert!(told(&plan).is_empty());
         plan.validations[0].iteration_seconds = 1.7;
-        assert!(told(&plan)[0].contains("1.49 s +-? predicted"), "{:?}", told(&plan));
+        assert!(told(&plan)[0].contains("1.49 s (interval unknown) predicted"), "{:?}", told(&plan));
         plan.validations[0].iteration_seconds = 0.0;
         plan.stages[0].interval = Some(MemoryInterval::default());
         plan.validations[0].measured_peaks[0].bytes = (100 << 20) + 512;

@@ -1,6 +1,7 @@
 //! Plans in a list: a row each, with what tells them apart.
 
-use loadmaster_proto::wire::v1::{Launcher, Plan, PlanTrainings};
+use loadmaster_proto::plan::prediction::UNUSABLE_MARGIN;
+use loadmaster_proto::wire::v1::{IterationEstimate, Launcher, Plan, PlanTrainings};
 
 use super::recommendation;
 use crate::show::show;
@@ -74,11 +75,7 @@ fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {
             Box::new(move |plan| measured(plan).map(|peak| figure(&peak, common))),
         ),
         column("peak error", Right, Box::new(|plan| trainings(plan).peak_error_ratio.map(ratio))),
-        column(
-            "iteration",
-            Right,
-            Box::new(|plan| plan.iteration.as_ref().map(|of| seconds(of.iteration_seconds))),
-        ),
+        column("iteration", Right, Box::new(|plan| plan.iteration.as_ref().map(iteration))),
         column("trials", Right, Box::new(trials)),
         column("measured seconds", Right, Box::new(measured_seconds)),
         column("seconds error", Right, Box::new(|plan| trainings(plan).iteration_error_ratio.map(ratio))),
@@ -104,6 +101,12 @@ fn trials(plan: &Plan) -> Option<String> {
             Some(format!("{} of {}", count(succeeded.into()), count(trials.into())))
         }
     }
+}
+
+/// Predicted seconds, as far as they are of use.
+fn iteration(of: &IterationEstimate) -> String {
+    let is_wide = of.interval.as_ref().is_some_and(|interval| interval.margin > UNUSABLE_MARGIN);
+    if is_wide { "unusable".to_owned() } else { seconds(of.iteration_seconds) }
 }
 
 /// Those of the newest trial that measured something, which is what filters call `measured_seconds`.
@@ -145,7 +148,7 @@ fn launcher(plan: &Plan) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::wire::v1::{FigureSource, IterationEstimate, Ledger, MemoryFigure, Objective};
+    use loadmaster_proto::wire::v1::{FigureSource, Ledger, MemoryFigure, Objective};
 
     use super::*;
 

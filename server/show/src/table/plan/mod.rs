@@ -12,8 +12,8 @@ use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
 use super::{
-    actions, chunked, common_ledger, disturbed, figure, fit_under, hosts, id, labels, ledger, observation, or_none,
-    parts, saved, shared, training,
+    actions, chunked, common_ledger, disturbed, figure, fit_under, hosts, id, labels, ledger, observation,
+    or_none, parts, saved, shared, training,
 };
 use crate::devices::{self, devices_of_stages};
 use crate::show::show;
@@ -130,8 +130,9 @@ fn stages(plan: &Plan, look: Look) -> String {
 
 /// Half the interval of the prediction, where one is known: ` ±2.0 %`.
 fn margin(stage: &PlanStage, look: Look) -> String {
-    let known = stage.interval.as_ref().map(|interval| interval.margin);
-    known.map_or_else(String::new, |share| format!(" {}", text::margin(Some(share), look)))
+    let predicted = stage.predicted_peak.as_ref().map_or(0, |peak| peak.bytes);
+    let known = |interval| format!(" {}", text::bytes_margin(Some(interval), predicted, look));
+    stage.interval.as_ref().map_or_else(String::new, known)
 }
 
 fn use_of_capacity(stage: &PlanStage, name_capacity: bool, look: Look) -> String {

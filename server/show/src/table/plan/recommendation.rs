@@ -9,7 +9,7 @@ use crate::table::grid::Grid;
 use crate::table::grid::Side::{Left, Right};
 use crate::table::id;
 use crate::text::terminal_abilities::Look;
-use crate::text::{bytes, margin, percent, plain, plural, seconds};
+use crate::text::{bytes, percent, plain, plural, predicted_seconds, seconds};
 
 /// Most points of a front that a table lists; pictures show all.
 const SHOWN_POINTS: usize = 12;
@@ -40,13 +40,12 @@ pub fn found(plan: &Plan, look: Look) -> String {
     text
 }
 
-/// `iteration  1.20 s ±5.0 % simulated · 1.18 s by the closed form · 12.0 % bubble · 26.7 samples/s · links assumed`.
+/// `iteration  predicted 1.20 s ±5.0 % simulated · 1.18 s by the closed form · 12.0 % bubble · 26.7 samples/s · links assumed`.
 fn estimate(of: &IterationEstimate, look: Look) -> String {
     let dot = look.dot();
     let mut text = format!(
-        "iteration  predicted {} {} simulated {dot} {} by the closed form {dot} {} bubble {dot} {:.1} samples/s",
-        seconds(of.iteration_seconds),
-        margin(of.interval.as_ref().map(|interval| interval.margin), look),
+        "iteration  predicted {} simulated {dot} {} by the closed form {dot} {} bubble {dot} {:.1} samples/s",
+        predicted_seconds(of.iteration_seconds, of.interval.as_ref().map(|interval| interval.margin), look),
         seconds(of.closed_form_seconds),
         percent(of.bubble_ratio),
         of.samples_per_second
@@ -339,15 +338,25 @@ mod tests {
         assert!(found(&plan, Look::PLAIN).contains(told));
     }
 
-    /// An interval that nobody knows is shown as that.
+    /// The headline says which seconds have no interval, and which have one that is wider than half of them.
     #[test]
-    fn unknown_intervals_of_seconds_are_told() {
-        let mut plan = plan();
-        if let Some(iteration) = &mut plan.iteration {
-            iteration.interval = None;
+    fn intervals_that_are_unknown_or_too_wide_are_in_the_headline() {
+        let headline = |interval: Option<f64>| {
+            let mut plan = plan();
+            let of = |margin| v1::SecondsInterval { margin, ..v1::SecondsInterval::default() };
+            if let Some(iteration) = &mut plan.iteration {
+                iteration.interval = interval.map(of);
+            }
+            found(&plan, Look::PLAIN)
+        };
+        for (interval, shown) in [
+            (None, "predicted 1.30 s (interval unknown) simulated"),
+            (Some(0.5), "predicted 1.30 s +-50.0 % simulated"),
+            (Some(1.22), "predicted unusable (1.30 s +-122.0 %) simulated"),
+        ] {
+            let text = headline(interval);
+            assert!(text.contains(shown), "{text}");
         }
-        let text = found(&plan, Look::PLAIN);
-        assert!(text.contains("predicted 1.30 s +-? simulated"), "{text}");
     }
 
     /// A plan whose user named its stages has nothing to prove.

@@ -129,7 +129,7 @@ fn margins_parts_and_times_are_shown_where_they_are_known() {
     let text = one(&plan, Look::PLAIN);
     assert!(text.contains("812.00 MiB +-2.0 %"), "{text}");
     assert!(text.contains("\nstage   weights\n0      1.00 MiB\n1             -\n"), "{text}");
-    assert!(text.contains("0          0 s       0 s  2.00 s     +-?          4\n"), "{text}");
+    assert!(text.contains("0          0 s       0 s  2.00 s  unknown          4\n"), "{text}");
     plan.stages[0].seconds_margin = Some(0.12);
     let text = one(&plan, Look::PLAIN);
     assert!(text.contains("0          0 s       0 s  2.00 s  +-12.0 %          4\n"), "{text}");

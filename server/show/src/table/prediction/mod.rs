@@ -187,14 +187,14 @@ fn devices(stage: &StagePrediction, look: Look) -> String {
     }
 }
 
-/// Half the interval, and how far the figure is from the profile: `±2.0 % profiled`.
+/// Half the interval, in bytes where it is wider than the figure, and how far that is from the profile: `±2.0 % profiled`.
 fn margin(stage: &StagePrediction, look: Look) -> String {
     let origin = match stage.origin() {
         PredictionOrigin::Unspecified => "",
         origin => &word(origin.as_str_name(), "PREDICTION_ORIGIN_"),
     };
-    let share = stage.interval.as_ref().map(|interval| interval.margin);
-    format!("{} {origin}", text::margin(share, look))
+    let predicted = stage.peak.as_ref().map_or(0, |peak| peak.bytes);
+    format!("{} {origin}", text::bytes_margin(stage.interval.as_ref(), predicted, look))
 }
 
 fn excluded(excluded: &[ExcludedMemory], look: Look) -> String {

@@ -108,3 +108,48 @@ fn the_margin_of_seconds_is_learnt_from_checks() {
     let untimed = component(&model).with_checks(&[(at_four, &untimed)]);
     assert_eq!(ask(&untimed, 4, 1).seconds_margin, None, "a check that was not timed tells no seconds");
 }
+
+/// Others that used a share of the cores while layers were recorded, and while stages were checked, are in no error of a check: the
+/// interval is as wide as they may have made the seconds, of the layers alone that were disturbed.
+#[test]
+fn disturbed_recordings_widen_the_interval_that_quiet_checks_give() {
+    let model = model();
+    let made = |share: Option<f64>, layers: &[usize]| {
+        let runs = (0..model.layers().len()).flat_map(|layer| {
+            let sizes = [(4, (2.0, 4.2)), (8, (2.6, 7.6))];
+            sizes.map(|(size, passes)| {
+                let mut run = run(&model, (layer, layer), size, passes, 10.0);
+                run.environment.contended = layers.contains(&layer);
+                run.environment.others_share = share.filter(|_| layers.contains(&layer));
+                run
+            })
+        });
+        let runs: Vec<Measurement> = runs.collect();
+        let component = Component::new(
+            &model,
+            &training(Schedule::Gpipe, 8, 4),
+            runs.iter().map(|run| ("runs/1/measurements/0-0", run)),
+        );
+        let environments = runs.iter().map(|run| &run.environment);
+        component.unwrap().disturbed_by(Disturbance::of(environments))
+    };
+    let training = training(Schedule::Gpipe, 4, 4);
+    let first = StageSetting { stage: StageConfig::single(0, 1), stage_index: 0, stage_count: 3, training };
+    let margin = |component: &Component| {
+        let check = run(&model, (0, 1), 4, (2.0, 4.2), 4.0 * 2.0 * (2.0 + 4.2) + 1.0);
+        let checked = component.of_model(&model).with_checks(&[(training, &check)]);
+        checked.stage(&first).unwrap().seconds_margin.unwrap()
+    };
+    let warned = |component: &Component| {
+        component.warnings(&first).iter().any(|warning| warning.contains("of the cores during"))
+    };
+    let quiet = made(None, &[]);
+    assert_eq!((margin(&quiet), warned(&quiet)), (pace::PROFILED, false));
+    let both = made(Some(0.5), &[0, 1]);
+    assert_eq!((margin(&both), warned(&both)), (1.0, true));
+    // One of the two layers that the stage is read from, of as many seconds as the other.
+    let one = made(Some(0.5), &[1]);
+    assert_eq!((margin(&one), warned(&one)), (0.5, true));
+    let elsewhere = made(Some(0.5), &[3]);
+    assert_eq!((margin(&elsewhere), warned(&elsewhere)), (pace::PROFILED, true));
+}

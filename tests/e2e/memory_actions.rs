@@ -69,6 +69,8 @@ fn given_actions_are_predicted_and_trained() {
     let untouched = json(&planner, &GIVEN);
     let plan = json(&planner, &[&GIVEN[..], &actions].concat());
     bound_again_it_takes_as_long(&planner, &plan);
+    let limited = json(&planner, &[&GIVEN[..], &actions, &["--host-memory", "1GiB"]].concat());
+    assert_eq!(limited["name"], plan["name"], "a host that has what given actions take changes nothing");
     let peak = |plan: &Value, stage: usize| number(&plan["stages"][stage]["predictedPeak"]["bytes"]);
     assert!(peak(&plan, 0) < peak(&untouched, 0) && peak(&plan, 1) < peak(&untouched, 1), "{plan}");
     assert_eq!(plan["stages"][1]["actions"]["hosted"][0]["stage"], 0);
@@ -478,7 +480,10 @@ fn impossible_actions_are_named() {
             &["--actions", "host", "--action", "0/1=recompute"],
             "--action: are given, and `--actions` has others chosen: leave out one of the two",
         ),
-        (&["--host-memory", "1GiB", "--action", "0/1=recompute"], "and `--host-memory` has others chosen"),
+        (
+            &["--host-memory", "1KiB", "--action", "0/1=activations:host"],
+            "--host-memory: is 1.00 KiB, and the given actions take",
+        ),
         (&["--host-memory", "1GiB", "--objective", "min-devices"], "--objective"),
         (&["--search-mode", "mpress", "--objective", "min-cost"], "objective"),
         (&["--actions", "host", "--recompute", "layer"], "recompute"),

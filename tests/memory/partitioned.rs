@@ -181,6 +181,7 @@ pub(crate) fn question(layers: usize, devices: u32) -> Option<PlanQuestion> {
         correct: false,
         merge_layers_to: None,
         partitioning: None,
+        host_memory: None,
         stage_actions: Vec::new(),
         allowed: Some(Allowed { host_memory: Bytes(1 << 40), ..Allowed::default() }),
         chunks: None,

@@ -1,5 +1,6 @@
 //! What a request for a recommendation asks, checked.
 
+use crate::bytes::Bytes;
 use crate::measure::offload::CopyPace;
 use crate::plan::chunked::AskedChunks;
 use crate::plan::goal::Goal;
@@ -35,6 +36,8 @@ pub struct PlanRequest {
     pub partitioning: Option<Partitioning>,
     /// What each of its stages does so that it holds less; empty where none does anything.
     pub stage_actions: Vec<StageActions>,
+    /// Bytes of each host that these actions may take; none where the request does not limit them.
+    pub host_memory: Option<Bytes>,
     /// Which actions may be chosen; none where none are to be.
     pub allowed: Option<Allowed>,
     /// What is asked of a training in chunks; none where none is to be.

@@ -15,7 +15,7 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, Launched};
+use super::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, Launched, most_at_a_host};
 use super::answer::{Fit, QuestionError, RecommendError, fit, recommend};
 use super::ask::{
     CutUnit, ProfiledChain, Reach, Recomputing, Rules, Transfers, Wish, batches, least_share, left_out,
@@ -240,7 +240,9 @@ impl PlanQuestion {
                 }
                 let untouched = untouched(prices, job, &wish, partitioning)?;
                 goes_on()?;
-                writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?
+                let plan = writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?;
+                self.check_host_memory(&plan)?;
+                plan
             };
             goes_on()?;
             writer.tell_saved(&mut plan)?;
@@ -297,10 +299,26 @@ impl PlanQuestion {
             prices,
             stop,
         };
-        question.answer().map_err(|error| match (error, &left_out) {
+        let found = question.answer().map_err(|error| match (error, &left_out) {
             (QuestionError::Recommend(error), Some(left_out)) => error.with_note(left_out).into(),
             (other, _) => other,
-        })
+        })?;
+        self.check_host_memory(&found.0)?;
+        Ok(found)
+    }
+
+    /// Checks that the given actions of a plan take no more of a host than the request says.
+    fn check_host_memory(&self, plan: &Plan) -> Result<(), Invalid> {
+        let (most, taken) = (self.request.host_memory, most_at_a_host(plan));
+        match most.filter(|most| *most < taken) {
+            None => Ok(()),
+            Some(most) => Err(Invalid::field(
+                "host_memory_bytes",
+                format!(
+                    "is {most}, and the given actions take {taken} of a host: name as much, or actions that take less"
+                ),
+            )),
+        }
     }
 
     /// What may be chosen, of no more of a host's memory than there is.

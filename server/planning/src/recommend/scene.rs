@@ -223,6 +223,7 @@ impl Scene {
             correct: false,
             merge_layers_to: None,
             partitioning: None,
+            host_memory: None,
             stage_actions: Vec::new(),
             allowed: Some(allowed),
             chunks: None,

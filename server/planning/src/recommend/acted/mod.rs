@@ -52,6 +52,7 @@ pub(super) use choose::{Choice, Chooser};
 pub(super) use endless::endless_of;
 pub(super) use launched::Launched;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
+pub(super) use nodes::most_at_a_host;
 pub(super) use objectives::{
     ActionsQuestion, KnownAlone, Point, Progress, by_halves, fill, kept, nothing_found, seconds_note,
 };

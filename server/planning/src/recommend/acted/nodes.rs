@@ -133,7 +133,7 @@ pub(super) fn most_taken(devices: &[&[PlacedDevice]], pools: impl Iterator<Item 
 }
 
 /// The most that a plan takes of the memory of one host: pools, of which no more than needed may be full.
-pub(super) fn most_at_a_host(plan: &Plan) -> Bytes {
+pub(in crate::recommend) fn most_at_a_host(plan: &Plan) -> Bytes {
     let pools = plan.stages.iter().map(|of| of.offload.as_ref().map_or(0, |_| of.actions.host_pool.0));
     Bytes(most_taken(&devices_of(plan), pools))
 }

@@ -51,8 +51,11 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     let partitioning = request.partitioning.clone().map(Partitioning::try_from).transpose();
     let mode = field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default();
     let chunks = super::chunks::asked(request)?;
-    // With chunks it is they that take memory of the host.
+    // With chunks it is they that take memory of the host, and actions that are given are limited by it.
+    let are_given = chunks.is_none() && !request.stage_actions.is_empty();
     let allowed = if chunks.is_none() { allowed(request, mode, rules)? } else { None };
+    let host_memory = allowed.as_ref().filter(|_| are_given).map(|allowed| allowed.host_memory);
+    let allowed = allowed.filter(|_| !are_given || chooses(request).is_some());
     // Where actions are to be chosen and no objective is named, the fastest plan is asked for, whatever that leaves open.
     let usual = if allowed.is_some() { Objective::MinIterationTime } else { Objective::default() };
     let asked = PlanRequest {
@@ -76,6 +79,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         merge_layers_to: merge_layers_to(request.merge_layers_to)?,
         partitioning: partitioning.map_err(|invalid| invalid.under("partitioning"))?,
         stage_actions: field("stage_actions", request.stage_actions.clone())?,
+        host_memory: host_memory.filter(|most| most.0 > 0),
         allowed,
         chunks,
         host_memory_alone: request.host_memory_bytes != 0
@@ -100,13 +104,14 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         let why = format!(
             "makes models, of each of which `{}` has actions searched for, which takes all the time that there is: name \
              `candidate_profiles` instead, or leave out one of the two",
-            chooses(request)
+            chooses(request).unwrap_or("host_memory_bytes")
         );
         return Err(Invalid::field("grow", why).into());
     }
-    if asked.allowed.is_some() && !asked.stage_actions.is_empty() {
-        let why =
-            format!("are given, and `{}` has others chosen: leave out one of the two", chooses(request));
+    if let Some(field) =
+        chooses(request).filter(|_| asked.allowed.is_some() && !asked.stage_actions.is_empty())
+    {
+        let why = format!("are given, and `{field}` has others chosen: leave out one of the two");
         return Err(Invalid::field("stage_actions", why).into());
     }
     Ok(asked)
@@ -163,15 +168,16 @@ fn check_ways(named: &Allowed) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The first field with which a request has memory actions chosen.
-fn chooses(request: &v1::RecommendPlanRequest) -> &'static str {
+/// Returns the first field with which a request has memory actions chosen; none where at most `host_memory_bytes` does, which
+/// limits actions that are given.
+fn chooses(request: &v1::RecommendPlanRequest) -> Option<&'static str> {
     let named = [
         ("memory_ways", !request.memory_ways.is_empty()),
         ("memory_blocks", !request.memory_blocks.is_empty()),
-        ("host_memory_bytes", request.host_memory_bytes != 0),
         ("smallest_block_bytes", request.smallest_block_bytes != 0),
+        ("search_mode", request.search_mode() == v1::SearchMode::Mpress),
     ];
-    named.into_iter().find(|(_, is_named)| *is_named).map_or("search_mode", |(field, _)| field)
+    named.into_iter().find(|(_, is_named)| *is_named).map(|(field, _)| field)
 }
 
 /// Checks that a launcher can do what a request names for its actions, as exports say it.

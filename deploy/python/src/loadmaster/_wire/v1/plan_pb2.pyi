@@ -1062,7 +1062,8 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     """Leave baselines and the cost of restrictions out of the answer."""
     host_memory_bytes: builtins.int
     """The same: memory of each host that blocks may take, bytes; 0 for none. With `memory_mode`, that chunks
-    may take, of which ranks on one host have equal parts.
+    may take, of which ranks on one host have equal parts. With `stage_actions` nothing is chosen: it is the most that these may
+    take, and 0 is no limit.
     """
     smallest_block_bytes: builtins.int
     """The same: blocks smaller than this stay on their devices, bytes of one block (of one layer, and of one micro-batch where

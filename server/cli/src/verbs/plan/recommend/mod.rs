@@ -69,7 +69,7 @@ pub(crate) struct Recommend {
     memory: Memory,
 
     /// Memory of each host that may be taken: by blocks, or with --memory by chunks, in equal parts by its devices
-    /// [default: none].
+    /// [default: none]. Beside --action it is the most that the given actions may take [default: any].
     #[arg(long, value_name = "BYTES", value_parser = parse::bytes, help_heading = "Memory")]
     host_memory: Option<i64>,
 

@@ -8,7 +8,7 @@
 //! DeepSpeed's `BF16_Optimizer` (fp32 gradients of the whole stage, main weights and states of a d-th) and
 //! `DeepSpeedZeroOptimizer` of stage 1, which in fp32 holds a copy of its part of the weights, and of its
 //! gradients in the step; torchtitan, whose FSDP keeps gathered weights and fp32 gradients of a stage through its
-//! micro-batches, and gives up the latter layer by layer as it shares them out.
+//! micro-batches, and gives up the latter layer by layer as it shares them out, among as many data shards as exports say.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::objective::Launcher;
@@ -103,9 +103,21 @@ const DEEPSPEED_FP32: [TrainingWay; 2] = [
     },
 ];
 
-const TORCHTITAN_BF16: [TrainingWay; 2] = [
+/// As exported: 0.3 shards nothing among replicas (`data_parallel_shard_degree=1`), 0.2 shards among the replicas of stages and of
+/// tensor shards, which it trains in no other way.
+const TORCHTITAN_BF16: [TrainingWay; 3] = [
     TrainingWay {
-        setting: "with FSDP, which 0.3 always has",
+        setting: "by 0.3, with a data shard degree of 1",
+        parts: &[
+            ("cast weights", 2.0, false),
+            ("gradients of all micro-batches", 4.0, false),
+            ("weights", 4.0, false),
+        ],
+        shares_state: false,
+        besides: "",
+    },
+    TrainingWay {
+        setting: "by 0.2 with replicas of stages or shards, which FSDP shards",
         parts: &[
             ("gathered weights", 2.0, false),
             ("gradients of all micro-batches", 4.0, false),
@@ -118,19 +130,19 @@ const TORCHTITAN_BF16: [TrainingWay; 2] = [
         setting: "by 0.2 with replicas alone",
         parts: &[("weights", 4.0, false), ("gradients", 4.0, false)],
         shares_state: false,
-        besides: "; stages and shards without FSDP are trained by 0.2 in bf16 alone, which is less",
+        besides: "; stages and shards of one replica are trained by 0.2 in bf16 alone, which is less",
     },
 ];
 
 const TORCHTITAN_FP32: [TrainingWay; 2] = [
     TrainingWay {
-        setting: "without FSDP",
+        setting: "by 0.3, with a data shard degree of 1, and by 0.2 without replicas of stages or shards",
         parts: &[("weights", 4.0, false), ("gradients", 4.0, false)],
         shares_state: false,
         besides: "",
     },
     TrainingWay {
-        setting: "with FSDP, which 0.3 always has",
+        setting: "by 0.2 with replicas of stages or shards, which FSDP shards",
         parts: &[
             ("gathered weights", 4.0, false),
             ("gradients of all micro-batches", 4.0, false),
@@ -244,7 +256,8 @@ fn unstated(framework: &str, training: &TrainingSpec) -> Option<String> {
     let launcher = launcher_of(framework)?;
     let counted = assumed(training, 0);
     let bytes = |way: &&TrainingWay| way.bytes(&training.optimizer, 1);
-    let most = ways(launcher, training.precision).iter().max_by(|one, other| bytes(one).total_cmp(&bytes(other)))?;
+    let most =
+        ways(launcher, training.precision).iter().max_by(|one, other| bytes(one).total_cmp(&bytes(other)))?;
     let more = bytes(&most) - counted as f64;
     (more > 0.0).then(|| {
         format!(
@@ -326,7 +339,8 @@ mod tests {
         assert_eq!(bytes(Launcher::Megatron, Precision::Fp32, 2), [16.0, 12.0]);
         assert_eq!(bytes(Launcher::Deepspeed, Precision::Fp32, 1), [16.0, 24.0]);
         assert_eq!(bytes(Launcher::Deepspeed, Precision::Bf16, 2), [12.0]);
-        assert_eq!(bytes(Launcher::Torchtitan, Precision::Bf16, 4), [6.0 + 12.0 / 4.0, 16.0]);
+        assert_eq!(bytes(Launcher::Torchtitan, Precision::Bf16, 4), [18.0, 6.0 + 12.0 / 4.0, 16.0]);
+        assert_eq!(bytes(Launcher::Torchtitan, Precision::Fp32, 4), [16.0, 8.0 + 12.0 / 4.0]);
         for same in [Launcher::MegatronBridge, Launcher::Accelerate] {
             assert_eq!(ways(same, added_up), ways(Launcher::Megatron, added_up));
         }
@@ -379,7 +393,10 @@ mod tests {
         for framework in ["deepspeed", "Megatron-DeepSpeed"] {
             let told = unstated(framework, &adam(Precision::Fp32)).unwrap();
             assert!(told.starts_with("layer_table.copies_bytes_per_parameter is missing"), "{told}");
-            assert!(told.contains("count 16 bytes") && told.contains("deepspeed holds up to 8 more"), "{told}");
+            assert!(
+                told.contains("count 16 bytes") && told.contains("deepspeed holds up to 8 more"),
+                "{told}"
+            );
         }
         for (framework, precision) in
             [("Megatron-LM", Precision::Fp32), ("", Precision::Bf16), ("a script", Precision::Fp32)]

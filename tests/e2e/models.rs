@@ -124,7 +124,8 @@ fn unknown_keys_are_refused_by_file_and_key_or_ignored() {
     assert!(imported["notes"].to_string().contains("time_step_limit"), "{imported}");
     let shown = json(&planner, &["model", "show", imported["name"].as_str().unwrap()]);
     assert_eq!(shown["notes"], imported["notes"]);
-    let chunks = ["model", "chunks", "--model-file", path, "--sequence-length", "16", "--ignore-unknown-keys"];
+    let chunks =
+        ["model", "chunks", "--model-file", path, "--sequence-length", "16", "--ignore-unknown-keys"];
     assert_eq!(cli(&planner, &chunks).code, 0);
 }
 

@@ -171,7 +171,7 @@ impl Setup {
     }
 
     fn layouts(&self, grid: Grid) -> Layouts {
-        Layouts::of(&self.fleet, &[grid.data * grid.tensor], Spanning::WholeNodes, &[], 10_000)
+        Layouts::of(&self.fleet, &[grid.data * grid.tensor], Spanning::WholeNodes, (&[], false), 10_000)
     }
 
     /// The best plan of all grids, assignments and orders of nodes: seconds, and states weighed.

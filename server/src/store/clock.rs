@@ -105,7 +105,8 @@ impl Store {
         }
         if let Some((ahead, else_now)) = clock.forward(&next) {
             retry(|| async {
-                let forward = sqlx::query(FORWARD).bind(lease).bind(tolerance).bind(ahead).bind(Time(else_now));
+                let forward =
+                    sqlx::query(FORWARD).bind(lease).bind(tolerance).bind(ahead).bind(Time(else_now));
                 Ok(forward.execute(&self.pool).await.map(drop)?)
             })
             .await?;

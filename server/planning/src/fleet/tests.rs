@@ -202,9 +202,8 @@ fn a_fleet_is_of_one_island_and_says_which() {
         ..ImportOptions::default()
     };
     let islands = import(ClusterFormat::SlurmConf, text, &options).unwrap();
-    let nodes = |planned: &PlannedFleet| {
-        planned.fleet.nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>()
-    };
+    let nodes =
+        |planned: &PlannedFleet| planned.fleet.nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>();
     let largest = fleet(&islands, &Selection::default()).unwrap();
     assert_eq!(nodes(&largest), ["n3", "n4", "n5"]);
     let note = largest.island.as_deref().unwrap();
@@ -218,7 +217,8 @@ fn a_fleet_is_of_one_island_and_says_which() {
     assert_eq!(nodes(&fleet(&islands, &exclude(&["n3", "n4", "n5"])).unwrap()), ["n6", "n7", "n8"]);
     let last = fleet(&islands, &exclude(&["n3", "n4", "n5", "n6", "n7", "n8"])).unwrap();
     assert_eq!((nodes(&last), last.island), (vec!["n1".to_owned(), "n2".to_owned()], None));
-    let joined = import(ClusterFormat::SlurmConf, &format!("{text}SwitchName=d Switches=a,b,c\n"), &options).unwrap();
+    let joined =
+        import(ClusterFormat::SlurmConf, &format!("{text}SwitchName=d Switches=a,b,c\n"), &options).unwrap();
     let whole = fleet(&joined, &Selection::default()).unwrap();
     assert_eq!((whole.devices().len(), whole.island), (16, None));
 }

@@ -86,7 +86,8 @@ impl Parameters {
                 continue;
             }
             let Some((name, keys)) = ROTARY_SCALINGS.iter().find(|(name, _)| *name == own) else {
-                let names = ROTARY_SCALINGS.iter().map(|(name, _)| *name).chain([FIRST_LONGROPE, SEVERAL_AXES.0]);
+                let names =
+                    ROTARY_SCALINGS.iter().map(|(name, _)| *name).chain([FIRST_LONGROPE, SEVERAL_AXES.0]);
                 return Err(Invalid::field(
                     key,
                     format!(
@@ -98,7 +99,9 @@ impl Parameters {
             };
             let mut of_kind = RotaryScaling { kind: (*name).to_owned(), ..RotaryScaling::default() };
             for &key in *keys {
-                of_kind.parameters.extend(scaling_value(parameters, key)?.map(|value| (key.to_owned(), value)));
+                of_kind
+                    .parameters
+                    .extend(scaling_value(parameters, key)?.map(|value| (key.to_owned(), value)));
             }
             known.extend(*keys);
             if *name == "longrope" {

@@ -424,7 +424,10 @@ mod tests {
         for memory_mode in [v1::MemoryMode::Plain, v1::MemoryMode::Chunks, v1::MemoryMode::Best] {
             assert!(!is_alone(v1::RecommendPlanRequest { memory_mode: memory_mode.into(), ..some() }));
         }
-        assert!(!is_alone(v1::RecommendPlanRequest { memory_ways: vec![v1::MemoryWay::Host.into()], ..some() }));
+        assert!(!is_alone(v1::RecommendPlanRequest {
+            memory_ways: vec![v1::MemoryWay::Host.into()],
+            ..some()
+        }));
         let memory_blocks = vec![v1::MemoryBlock::Activations.into()];
         assert!(!is_alone(v1::RecommendPlanRequest { memory_blocks, ..some() }));
     }

@@ -186,7 +186,7 @@ mod tests {
             ..failed(time, worker, BROKEN)
         };
         let together = |worker: &str, host: &str, start, time| -> Vec<FailureRecord> {
-            (0..8).map(|rank| killed(worker, host, start, time - rank / 4)).collect()
+            (0..8_i64).map(|rank| killed(worker, host, start, time - rank / 4)).collect()
         };
         assert!(hopeless(&failures(together("w", "h", 0, 100))).is_none());
         assert!(hopeless(&failures(together("w", "", 0, 100))).is_none());

@@ -199,6 +199,7 @@ fn cluster(nodes: usize) -> Cluster {
         link_class: None,
         links: Vec::new(),
         network: Some(link),
+        network_links: None,
         copies: None,
         updates: Vec::new(),
     };

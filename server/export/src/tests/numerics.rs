@@ -33,8 +33,11 @@ fn llama(besides: serde_json::Value, stages: Vec<usize>) -> (Plan, Model) {
     for (key, value) in besides.as_object().unwrap() {
         config[key] = value.clone();
     }
-    let source =
-        ModelSource::HuggingFace(HuggingFaceConfig { config: config.to_string(), sequence_length: None });
+    let source = ModelSource::HuggingFace(HuggingFaceConfig {
+        config: config.to_string(),
+        sequence_length: None,
+        ignore_unknown_keys: false,
+    });
     (case.plan(), source.build().unwrap())
 }
 

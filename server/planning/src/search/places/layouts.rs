@@ -234,6 +234,7 @@ mod tests {
             whole: devices,
             inside: link,
             outside: link,
+            one_transfer: None,
             domains: Vec::new(),
             unlike: None,
         };

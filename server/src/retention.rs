@@ -170,7 +170,7 @@ mod tests {
     /// A filter that a collection does not know leaves it out; one that none knows is a mistake.
     #[test]
     fn a_filter_says_what_it_is_about() {
-        assert_eq!(of("", &[]).unwrap(), ["plans", "profiles", "runs", "operations", "models"]);
+        assert_eq!(of("", &[]).unwrap(), ["plans", "profiles", "workers", "runs", "operations", "models"]);
         assert_eq!(of("NOT labels:keep", &[]).unwrap(), ["plans", "profiles"]);
         assert_eq!(of("solver = given", &[]).unwrap(), ["plans"]);
         assert_eq!(of("state = parked", &[]).unwrap(), ["runs"]);

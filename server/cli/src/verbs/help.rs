@@ -95,8 +95,8 @@ pub(crate) const PLAN_PREDICT: &str = "\
 Nothing is run: the answer comes from a profile. A device must hold the upper end of the interval,
 so that what fits by prediction fits when it runs; --margin 0 asks for the bare prediction. The
 margin of seconds comes from stages that the profile timed besides; it is \"unknown\" where there
-are none, and seconds whose margin is above 50 % are shown as \"unusable\". With --capacity or --devices, exit code 5 says that it does not fit, and exit code 8
-that it is uncertain.
+are none, and seconds whose margin is above 50 % are shown as \"unusable\". With --capacity or
+--devices, exit code 5 reports that it does not fit, and exit code 8 that it is uncertain.
 
 A partitioning is the layers of each stage, joined by dashes; d or t with a degree shares a stage
 among that many devices by data or tensor parallelism: 8-8d2-7t4-7 takes 1 + 2 + 4 + 1 devices.

@@ -61,7 +61,7 @@ fn megatron_gets_the_scaling_of_rotary_positions() {
     let megatron = exporters().iter().find(|of| of.target.launcher.to_string() == "megatron").unwrap();
     let (text, warnings) = exported(megatron, &plan, &model).unwrap();
     assert!(text.contains("--use-rope-scaling --rope-scaling-factor 8"), "{text}");
-    assert!(!warnings.iter().any(|told| told.contains("rotary positions")), "{warnings:?}");
+    assert!(!warnings.iter().any(|told| told.contains("rotary positions are scaled")), "{warnings:?}");
     let linear = serde_json::json!({"rope_scaling": {"type": "linear", "factor": 2.0}});
     let (plan, model) = llama(linear, vec![2, 2]);
     assert!(exported(megatron, &plan, &model).unwrap().0.contains("--rotary-seq-len-interpolation-factor 2"));
@@ -76,26 +76,26 @@ fn every_export_sets_or_names_what_changes_values() {
             serde_json::json!({"rope_scaling": {"rope_type": "llama3", "factor": 3.0, "low_freq_factor": 1.0,
             "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}}),
             "3",
-            "rotary positions",
+            "rotary positions are scaled",
         ),
         (
             serde_json::json!({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
             "high_freq_factor": 4.0, "original_max_position_embeddings": 777}}),
             "777",
-            "rotary positions",
+            "rotary positions are scaled",
         ),
-        (serde_json::json!({"rope_scaling": {"type": "linear", "factor": 7.0}}), "7", "rotary positions"),
-        (serde_json::json!({"rope_scaling": {"type": "linear", "factor": 2.5}}), "2.5", "rotary positions"),
-        (serde_json::json!({"rope_scaling": {"type": "dynamic", "factor": 5.0}}), "5", "rotary positions"),
+        (serde_json::json!({"rope_scaling": {"type": "linear", "factor": 7.0}}), "7", "rotary positions are scaled"),
+        (serde_json::json!({"rope_scaling": {"type": "linear", "factor": 2.5}}), "2.5", "rotary positions are scaled"),
+        (serde_json::json!({"rope_scaling": {"type": "dynamic", "factor": 5.0}}), "5", "rotary positions are scaled"),
         (
             serde_json::json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 33}}),
             "33",
-            "rotary positions",
+            "rotary positions are scaled",
         ),
         (
             serde_json::json!({"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}}),
             "longrope",
-            "rotary positions",
+            "rotary positions are scaled",
         ),
         (serde_json::json!({"initializer_range": 0.0625}), "0.0625", "standard deviation"),
     ];

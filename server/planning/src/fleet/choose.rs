@@ -56,7 +56,7 @@ pub(super) fn keep_one_island(cluster: &Cluster, parts: &mut Vec<NodePart<'_>>) 
         return None;
     }
     let count = |parts: &[NodePart<'_>]| parts.iter().map(|part| part.devices.len()).sum::<usize>();
-    let all = count(parts);
+    let all = count(parts.as_slice());
     parts.retain(|part| cluster.island_of(part.node) == Some(largest));
     let name = |island: usize| cluster.domains().get(island).map_or("", |domain| domain.name.as_str());
     let names: Vec<&str> = islands.iter().map(|&(island, _)| name(island)).collect();
@@ -65,7 +65,7 @@ pub(super) fn keep_one_island(cluster: &Cluster, parts: &mut Vec<NodePart<'_>>) 
          {all} devices. Exclude its nodes to plan on another island.",
         named(&names),
         name(largest),
-        count(parts)
+        count(parts.as_slice())
     ))
 }
 

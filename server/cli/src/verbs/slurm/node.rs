@@ -137,6 +137,7 @@ mod tests {
             let variables = [
                 ("SLURMD_NODENAME", name),
                 ("SLURM_TOPOLOGY_ADDR", address),
+                ("SLURM_NODEID", "0"),
                 ("SLURM_STEP_TASKS_PER_NODE", "1(x4)"),
             ];
             let node = SlurmNode::of(&variables.into(), "").unwrap();

@@ -185,7 +185,7 @@ impl Script<'_> {
 {lines}# Written by Loadmaster for {plan} and {launcher}.
 set -euo pipefail
 
-export LOADMASTER_ADDRESS="${{LOADMASTER_ADDRESS:-{address}}}"
+export LOADMASTER_ADDRESS=${{LOADMASTER_ADDRESS:-{address}}}
 # Files of the plan, and who is which rank in this job: where every node reads them.
 folder=$SLURM_SUBMIT_DIR/loadmaster-{id}
 export LOADMASTER_BINDING=$folder/binding-$SLURM_JOB_ID.json
@@ -199,7 +199,7 @@ srun{components}{tasks} --kill-on-bad-exit=1 loadmaster slurm exec{per} -- {comm
             plan = quoted(self.plan),
             launcher = quoted(self.launcher),
             id = quoted(id),
-            address = in_default(self.address),
+            address = quoted(self.address),
             command = command.join(" "),
         )
     }
@@ -220,12 +220,6 @@ fn quoted(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-/// A text as a shell reads it back between the `:-` and the `}` of a variable in double quotes.
-fn in_default(text: &str) -> String {
-    let escaped = |c: char| if r#"\"`$}"#.contains(c) { format!("\\{c}") } else { c.to_string() };
-    text.chars().map(escaped).collect()
 }
 
 #[cfg(test)]

@@ -279,7 +279,7 @@ fn a_tape_must_be_of_the_layer_and_leave_no_more_than_was_there() {
     let huge = |tape: &mut LayerTape| tape.later.blocks[0] = CAPACITY + 1;
     assert_eq!(field(&huge), "measurements[0].tape.later");
     let leaks = |tape: &mut LayerTape| {
-        tape.later.blocks[0] = 1 << 20;
+        tape.later.blocks[0] = 128 << 20;
         tape.later.slots[4].clear();
     };
     assert_eq!(field(&leaks), "measurements[0].tape.first");

@@ -412,7 +412,7 @@ mod tests {
         let largest = sizes(v1::RecommendPlanRequest { objective, ..some() });
         assert_eq!((largest.first(), largest.last()), (Some(&(1, 6)), Some(&(4_096, 6))));
         assert!(largest.len() <= MAX_BATCHES && largest.is_sorted());
-        assert_eq!(sizes(v1::RecommendPlanRequest { objective, micro_batch_size: 2, ..some() }), [(2, 6)]);
+        assert_eq!(sizes(v1::RecommendPlanRequest { objective, micro_batch_size: 4, ..some() }), [(4, 6)]);
     }
 
     /// Memory of a host may be for memory actions or for chunks: a request that says which is told apart from one that does not.

@@ -161,7 +161,7 @@ pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, launcher: La
                  {capacity} of its device; with the margin they are {} more",
                 stage.predicted,
                 stage.added_bytes(),
-                lack(stage.most().unwrap_or(stage.total())),
+                lack(stage.most().unwrap_or_else(|| stage.total())),
             )),
             Verdict::Uncertain => Some(format!(
                 "stage {index}{beside} is not certain to fit under {launcher}: its predicted {} have no interval",

@@ -84,9 +84,21 @@ fn every_export_sets_or_names_what_changes_values() {
             "777",
             "rotary positions are scaled",
         ),
-        (serde_json::json!({"rope_scaling": {"type": "linear", "factor": 7.0}}), "7", "rotary positions are scaled"),
-        (serde_json::json!({"rope_scaling": {"type": "linear", "factor": 2.5}}), "2.5", "rotary positions are scaled"),
-        (serde_json::json!({"rope_scaling": {"type": "dynamic", "factor": 5.0}}), "5", "rotary positions are scaled"),
+        (
+            serde_json::json!({"rope_scaling": {"type": "linear", "factor": 7.0}}),
+            "7",
+            "rotary positions are scaled",
+        ),
+        (
+            serde_json::json!({"rope_scaling": {"type": "linear", "factor": 2.5}}),
+            "2.5",
+            "rotary positions are scaled",
+        ),
+        (
+            serde_json::json!({"rope_scaling": {"type": "dynamic", "factor": 5.0}}),
+            "5",
+            "rotary positions are scaled",
+        ),
         (
             serde_json::json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 33}}),
             "33",

@@ -892,7 +892,8 @@ fn devices_that_cannot_all_be_taken_are_explained() {
 fn a_launcher_that_needs_equal_nodes_says_so() {
     let mut case = simple(Objective::MinPeakMemory, PlanShape::UniformGrid, 1 << 40);
     let mut smaller = case.fleet.nodes[0].clone();
-    smaller.devices = 2;
+    // Parts of one name are one machine.
+    (smaller.name, smaller.devices, smaller.whole) = ("smaller".to_owned(), 2, 2);
     case.fleet.nodes.push(smaller);
     case.devices = (0..6).map(|device| format!("d{device}")).collect();
     case.wish.rules = Some(Rules::of(Launcher::Torchtitan));

@@ -80,6 +80,15 @@ impl<'t> Job<'t> {
         }
     }
 
+    /// Seconds until it ends, at its speed of now. A copy that stands still has no end: what it has left differs all the same,
+    /// and counts by the seconds of its way alone.
+    pub(super) fn seconds_left(&self, ways: &[WayTable], now: f64) -> f64 {
+        if self.end < f64::INFINITY {
+            return self.end - now;
+        }
+        self.left / ways[self.way as usize].bytes_per_second
+    }
+
     pub(super) fn is_copy(&self) -> bool {
         matches!(self.work, Work::Copy(_))
     }

@@ -57,7 +57,8 @@
 //! no block stays away from one iteration to the next one, each is like the first, and one is simulated. Otherwise
 //! they are simulated one after another until one leaves to the next what the one before left, or [`MOST_ITERATIONS`]
 //! times: then the mean of the last half is what is said. What is left is looked at once all has happened that does before
-//! the end, also what nobody waited for: a copy that was asked for later ends later.
+//! the end, also what nobody waited for: a copy that was asked for later ends later. Of a copy that stands still for
+//! activations at that moment, what it has left is compared.
 
 mod check;
 mod cut;

@@ -212,18 +212,19 @@ impl<'t> Walk<'t> {
         taken
     }
 
-    /// What is at work, how far it is, and how many seconds it takes at its speed of now until that is over.
+    /// What is at work, its phase, and its [`Job::seconds_left`].
     pub(super) fn at_work(&mut self, now: f64) -> impl Iterator<Item = ((Phase, What), f64)> + '_ {
         self.share_all();
+        let ways = &self.tables.ways;
         let jobs = self.components.iter().flat_map(|component| &component.jobs);
-        jobs.map(move |job| (job.phase(), (job.end - now).min(f64::MAX)))
+        jobs.map(move |job| (job.phase(), job.seconds_left(ways, now)))
     }
 
-    /// What has been asked for and has not happened, in the order in which it will.
-    pub(super) fn pending(&self) -> impl Iterator<Item = What> {
+    /// What has been asked for and has not happened, in the order in which it will, and when it will.
+    pub(super) fn pending(&self) -> impl Iterator<Item = (What, f64)> {
         let mut pending: Vec<&Event> = self.events.iter().collect();
         pending.sort_unstable_by(|one, other| other.cmp(one));
-        pending.into_iter().map(|event| event.what)
+        pending.into_iter().map(|event| (event.what, event.at()))
     }
 
     /// What is at work on a component is not what it was: copies that share rates, or what has no part in these.

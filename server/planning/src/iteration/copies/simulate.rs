@@ -84,7 +84,8 @@ fn simulated(
 /// What an iteration leaves to the next one.
 #[derive(Debug)]
 struct Left {
-    /// From its end: when devices ended; until when ways are taken, trips under way, and copies at work.
+    /// When devices ended, from its start. From its end: until when ways are taken and trips under way, what copies at work
+    /// have left, and when what is pending happens.
     seconds: Vec<f64>,
     /// What has been asked for and is not over, and how far it is.
     ongoing: Vec<(Phase, What)>,
@@ -110,7 +111,10 @@ impl Walk<'_> {
         seconds.extend(until_done);
         let queued = self.lanes.iter().flat_map(|lane| &lane.queue);
         ongoing.extend(queued.map(|&copy| (Phase::Queued, What::asks(copy))));
-        ongoing.extend(self.pending().map(|what| (Phase::Pending, what)));
+        for (what, at) in self.pending() {
+            ongoing.push((Phase::Pending, what));
+            seconds.push(at - end);
+        }
         Left { seconds, ongoing }
     }
 

@@ -259,6 +259,31 @@ fn an_iteration_is_not_repeated_while_what_nobody_waited_for_leaves_later() {
     }
 }
 
+/// A copy for which activations leave nothing at the end of an iteration goes on in the next one: the seconds of an iteration
+/// are those after what it has left repeats, not those while it is as long because of the other device.
+#[test]
+fn an_iteration_is_not_repeated_while_a_copy_that_stands_still_has_more_left() {
+    let handed = Handed { edge: 0, is_backward: true, micro_batch: 0 };
+    let mut first = device(&[3.0, 0.0], vec![trip(1, 1, 1, 2, &[(Place::Host, 700)])]);
+    first.steps[1].takes = Some(handed);
+    let mut second = device(&[8.0], Vec::new());
+    second.steps[0].gives = Some(handed);
+    // 1 second out, 7 back unless the gradient is on its way, from 8 to 9.
+    let route = Route { edge: 0, is_backward: true, bytes_per_second: 100.0, ways: vec![Way::FromHost(0)] };
+    let links = Links { routes: vec![route], ..Links::default().host(0, rate(700.0), rate(100.0)) };
+    let stepped = Stepped {
+        devices: &[first, second],
+        edges: &[Edge { forward: 0.0, backward: 1.0 }],
+        overlap: Overlap::Computing,
+        links: &links,
+    };
+    let copied = simulate(&stepped, Keep::default()).unwrap();
+    // 9 seconds twice, of which the copy stands still for the last and has 3 and 6 seconds left; then 10, and 11: back for 7
+    // seconds, the step, and the copy out.
+    assert!(copied.is_steady && (copied.iteration_seconds - 11.0).abs() < 1e-9, "{copied:?}");
+    assert_eq!(copied.iterations, 5);
+}
+
 /// What makes no simulation is refused with the number that is wrong.
 #[test]
 fn wrong_numbers_are_named() {

@@ -109,7 +109,10 @@ fn published_configurations_are_imported_or_refused_by_their_type() {
                 assert!(!MODEL_TYPES.contains(model_type), "{file}: {invalid}");
                 // One file names the quantization of more than 20,000 layers one by one.
                 let why = invalid.to_string();
-                assert!(why.contains("model_type") || why.contains("has more than 20000 keys"), "{file}: {why}");
+                assert!(
+                    why.contains("model_type") || why.contains("has more than 20000 keys"),
+                    "{file}: {why}"
+                );
             }
         }
     }

@@ -268,9 +268,9 @@ fn tiers(cluster: &Cluster, nodes: &mut [FleetNode]) -> Vec<Option<Link>> {
     let Some(&first) = tiers.first().filter(|first| tiers.iter().all(|tier| tier == *first)) else {
         return tiers;
     };
+    let slower = |own: Link| first.map_or(own, |link| own.slower(link));
     for node in nodes {
         node.domains.clear();
-        let slower = |own: Link| first.map_or(own, |link| own.slower(link));
         node.outside = slower(node.outside);
         node.one_transfer = node.one_transfer.map(slower).filter(|own| *own != node.outside);
     }

@@ -68,15 +68,15 @@ async fn costly_lists_of_one_caller_leave_the_database_to_others() {
             .expect("plans are stored");
     }
     let called = Called { plan: Some(plan.to_string()), ..Called::default() };
-    let others = Others::calling(&scene.planner, called.clone());
+    let others = Others::calling(&scene.planner, called);
     let mut costly = attack(&scene, 8).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     others.were_served("8 connections look for lists with 64 comparisons").await;
     assert!(costly.try_join_next().is_none(), "the attack goes on");
     costly.shutdown().await;
 
-    // The same where no list ends by itself: all wait for a lock.
-    let others = Others::calling(&scene.planner, called);
+    // The same where no list ends by itself: all wait for a lock, and so does every call that reads a plan.
+    let others = Others::of(&scene.planner);
     let mut lock = PgConnection::connect(&scene.database_url()).await.unwrap();
     sqlx::raw_sql("BEGIN; LOCK TABLE plan_facts IN ACCESS EXCLUSIVE MODE").execute(&mut lock).await.unwrap();
     let mut endless = attack(&scene, 8).await;

@@ -457,7 +457,8 @@ proptest! {
 #[test]
 fn no_file_and_no_message_names_a_node_that_is_no_host() {
     let json = |name: &str| serde_json::to_string(name).unwrap();
-    let of_files: [(ClusterFormat, fn(&str) -> String); 4] = [
+    type Writes = fn(&str) -> String;
+    let of_files: [(ClusterFormat, Writes); 4] = [
         (ClusterFormat::Loadmaster, |name| {
             format!(
                 "format: loadmaster.cluster/1\nkinds: [{{name: x, memory: 80GiB}}]\nnodes: [{{name: {name}, kind: x, devices: 1}}]"

@@ -314,7 +314,7 @@ fn every_key_that_transformers_writes_is_accepted() {
             Some(heads) => with(&only_type.to_string(), serde_json::json!({"num_key_value_heads": heads})),
             None => only_type.to_string(),
         };
-        assert_eq!(imported(&Value::from(keys.clone()).to_string()), imported(&bare), "{family}");
+        assert_eq!(imported(&keys.to_string()), imported(&bare), "{family}");
     }
 }
 

@@ -290,20 +290,25 @@ class HuggingFaceConfig(google.protobuf.message.Message):
 
     CONFIG_FIELD_NUMBER: builtins.int
     SEQUENCE_LENGTH_FIELD_NUMBER: builtins.int
+    IGNORE_UNKNOWN_KEYS_FIELD_NUMBER: builtins.int
     config: builtins.str
-    """The text of a `config.json`, at most 4 MiB. Its `model_type` must be gpt2, bert, llama, mistral, qwen2
-    or qwen3. What Loadmaster cannot compute is refused by its key; what changes neither memory nor time, such as
-    the scaling of rotary positions, is kept in the model's `numerics` or named in its `notes`.
+    """The text of a `config.json`, at most 4 MiB, also with Python's `Infinity` and `NaN`. Its `model_type` must be gpt2,
+    bert, llama, mistral, qwen2 or qwen3. What Loadmaster cannot compute is refused by its key; what changes neither
+    memory nor time, such as the scaling of rotary positions, is kept in the model's `numerics` or named in its
+    `notes`. Of a quantized checkpoint the unquantized model is planned, with a note.
     """
     sequence_length: builtins.int
     """Tokens per sample, at least 1. Default: the configuration's longest, but at most 4,096."""
+    ignore_unknown_keys: builtins.bool
+    """Ignore keys of unknown meaning, and name them in the model's `notes`. Default: refuse them."""
     def __init__(
         self,
         *,
         config: builtins.str = ...,
         sequence_length: builtins.int = ...,
+        ignore_unknown_keys: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["config", b"config", "sequence_length", b"sequence_length"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["config", b"config", "ignore_unknown_keys", b"ignore_unknown_keys", "sequence_length", b"sequence_length"]) -> None: ...
 
 global___HuggingFaceConfig = HuggingFaceConfig
 

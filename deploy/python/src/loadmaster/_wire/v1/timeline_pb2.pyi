@@ -351,7 +351,9 @@ class CopyLane(google.protobuf.message.Message):
     to_stage: builtins.int
     """The stage whose device receives; none where the host does."""
     copy_count: builtins.int
-    """How many copies begin in an iteration, those that are not listed included."""
+    """How many copies an iteration requests, those that are not listed included. Chunks, rows of an embedding table in CPU
+    memory and activations are counted alike; ChunkRun.fetches counts chunks alone.
+    """
     bytes: builtins.int
     """Their bytes."""
     busy_seconds: builtins.float
@@ -415,7 +417,7 @@ class CopySpan(google.protobuf.message.Message):
     end_seconds: builtins.float
     """See start_seconds."""
     parameter_chunk: builtins.int
-    """Which chunk, where that is what is copied."""
+    """Which chunk, where that is what is copied. Rows of an embedding table in CPU memory have the chunk of their table."""
     unfinished: builtins.bool
     """Whether gradients that are copied are not all of their chunk's: others are still to be added."""
     def __init__(

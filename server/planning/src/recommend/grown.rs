@@ -379,8 +379,8 @@ mod tests {
             for blocks in [1, 4, 7] {
                 let least = alone(devices, 1 << 40, blocks).unwrap();
                 for capacity in [least - 1, least] {
-                    let all = (first..=last).filter(|&blocks| alone(devices, capacity, blocks).is_ok());
-                    let largest = all.last().map(|blocks| family.at("blocks", blocks).unwrap().1);
+                    let mut all = (first..=last).filter(|&blocks| alone(devices, capacity, blocks).is_ok());
+                    let largest = all.next_back().map(|blocks| family.at("blocks", blocks).unwrap().1);
                     let found = question(devices, capacity).largest_of(&family, &grown, &Stop::default());
                     let found = found.ok().map(|found| found.model);
                     assert_eq!(found, largest, "{devices} devices with {capacity} bytes");

@@ -387,7 +387,7 @@ mod tests {
         assert!(shared.contains("that is 3.50 GiB less on stage 1"), "{shared}");
     }
 
-    /// A table of DeepSpeed counts 16 bytes of a parameter in fp32, and DeepSpeed with ZeRO 1 holds 24.
+    /// A table of DeepSpeed counts 16 bytes of a parameter in fp32, and DeepSpeed with `ZeRO` 1 holds 24.
     #[test]
     fn copies_of_a_framework_that_no_table_states_are_warned_of() {
         for framework in ["deepspeed", "Megatron-DeepSpeed"] {

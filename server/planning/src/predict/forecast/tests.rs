@@ -191,7 +191,7 @@ proptest! {
         let found = forecast(predictor, &stages, &vec![capacity; devices(&stages)], margin).unwrap();
         let has_constant = !is_table || ledger != "device" || overhead.is_some();
         // `Hundreds` has no margin of replicas; a table has one in any case.
-        let share = asked.or(match (is_table, replicas) {
+        let share = asked.or_else(|| match (is_table, replicas) {
             (true, _) => Some(stated.unwrap_or(0.1)),
             (false, 1) => Some(0.1),
             (false, _) => None,

@@ -187,8 +187,20 @@ fn messages_of_before_mean_what_they_meant() {
         let Some(read) = (record.kind.of_wire)(&bytes(sent)) else { continue };
         let json = record.line("json").unwrap();
         let what = differences(json, &read);
-        assert!(read == json, "{}: {}\n{what}", record.kind.name, record.title);
+        // A cluster of before may be doubted by what is known of devices today.
+        let is_same = match record.kind.name {
+            "Cluster" => undoubted(&read) == undoubted(json),
+            _ => read == json,
+        };
+        assert!(is_same, "{}: {}\n{what}", record.kind.name, record.title);
     }
+}
+
+/// A cluster without its warnings.
+fn undoubted(json: &str) -> serde_json::Value {
+    let mut cluster: serde_json::Value = serde_json::from_str(json).unwrap();
+    cluster.as_object_mut().unwrap().remove("warnings");
+    cluster
 }
 
 #[test]

@@ -349,9 +349,10 @@ Examples:
   loadmaster model create --model amoebanet_d --cells 36 --filters 544";
 
 pub(crate) const MODEL_IMPORT: &str = "\
-A Hugging Face configuration may be of the type gpt2, bert, llama, mistral, qwen2 or qwen3. Keys that
-cannot be computed, and unknown ones, are refused by name. --ignore-unknown-keys plans without unknown
-keys. Of a quantized checkpoint the unquantized model is planned. A list of layers looks like this:
+A Hugging Face configuration may be of the type gpt2, bert, llama, mistral, qwen2 or qwen3. Keys
+that cannot be computed, and unknown ones, are refused by name. --ignore-unknown-keys plans without
+unknown keys. Of a quantized checkpoint the unquantized model is planned. A list of layers looks
+like this:
   family: mine
   input: {kind: image, channels: 3, height: 32, width: 32}
   layers:

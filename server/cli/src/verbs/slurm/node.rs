@@ -47,7 +47,11 @@ impl SlurmNode {
         let name = variables.needed("SLURMD_NODENAME")?.to_owned();
         let address = variables.get("SLURM_TOPOLOGY_ADDR").unwrap_or_default();
         // A node's name may have dots itself.
-        let above = address.strip_suffix(name.as_str()).and_then(|above| above.strip_suffix('.'));
+        let above = match address.strip_suffix(name.as_str()) {
+            // Nothing is above the node.
+            Some("") => Some(""),
+            above => above.and_then(|above| above.strip_suffix('.')),
+        };
         let above = above.or_else(|| address.rsplit_once('.').map(|(above, _)| above));
         let switches = above.unwrap_or_default().to_owned();
         let given = variables.list("SLURM_STEP_GPUS");

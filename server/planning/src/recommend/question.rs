@@ -79,10 +79,7 @@ impl PlanQuestion {
     /// # Errors
     /// What is wrong with the request, or why there is no plan.
     pub fn answer(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
-        self.found(stop).map_err(|error| match (error, &self.fleet.island) {
-            (QuestionError::Recommend(error), Some(island)) => error.with_note(island).into(),
-            (other, _) => other,
-        })
+        self.found(stop).map_err(|error| error.with_note(self.fleet.island.as_deref()))
     }
 
     fn found(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
@@ -251,11 +248,9 @@ impl PlanQuestion {
         let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());
         writer.notes.extend(reach);
         writer.notes.extend(left_out.clone());
-        let found = recommend(prices, job, &wish, stop).map_err(|error| match &left_out {
-            // What was left out of the plans that were looked at.
-            Some(left_out) => error.with_note(left_out),
-            None => error,
-        })?;
+        // What was left out of the plans that were looked at.
+        let found = recommend(prices, job, &wish, stop)
+            .map_err(|error| QuestionError::from(error).with_note(left_out.as_deref()))?;
         writer.recommendation(&found)
     }
 
@@ -299,10 +294,7 @@ impl PlanQuestion {
             prices,
             stop,
         };
-        let found = question.answer().map_err(|error| match (error, &left_out) {
-            (QuestionError::Recommend(error), Some(left_out)) => error.with_note(left_out).into(),
-            (other, _) => other,
-        })?;
+        let found = question.answer().map_err(|error| error.with_note(left_out.as_deref()))?;
         self.check_host_memory(&found.0)?;
         Ok(found)
     }
@@ -362,10 +354,7 @@ impl PlanQuestion {
         let known = KnownAlone::default();
         let question =
             ActionsQuestion { writer: &writer, job, wish: &wish, given, choice, stop, known: &known };
-        let (mut plan, others) = question.answer().map_err(|error| match (error, &chunks) {
-            (QuestionError::Recommend(error), Some(chunks)) => error.with_note(chunks).into(),
-            (error, _) => error,
-        })?;
+        let (mut plan, others) = question.answer().map_err(|error| error.with_note(chunks.as_deref()))?;
         plan.found.restriction = question.restriction(&plan, &any);
         writer.tell_saved(&mut plan)?;
         Ok((plan, others))

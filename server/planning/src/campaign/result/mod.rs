@@ -213,14 +213,14 @@ fn adds_up(measured: &Measurement, actions: &StageActions) -> Result<(), Invalid
     let staying = offload::staying(actions, measured.static_bytes);
     let parts = [staying.parameters, staying.optimizer, staying.buffers];
     let least = parts.into_iter().fold(0, u64::saturating_add);
-    if measured.peak_allocated.0 >= least {
-        return Ok(());
-    }
-    let why = format!(
-        "is {}: the parameters, optimizer state and buffers that are reported with it are {least} bytes",
-        measured.peak_allocated.0
-    );
-    Err(Invalid::field("peak_allocated_bytes", why))
+    peaks_at(measured, least, "the parameters, optimizer state and buffers that are reported with it")
+}
+
+/// Checks that a peak is no less than parts that are on the device at one moment, so many bytes of what `parts` names.
+fn peaks_at(measured: &Measurement, least: u64, parts: &str) -> Result<(), Invalid> {
+    let peak = measured.peak_allocated.0;
+    let why = || Invalid::field("peak_allocated_bytes", format!("is {peak}: {parts} are {least} bytes"));
+    if peak < least { Err(why()) } else { Ok(()) }
 }
 
 /// What follows from the run where Loadmaster's own rank did it.
@@ -244,11 +244,11 @@ fn own_rank(
     let staying = offload::staying(&actions, expected);
     let (in_chunks, inputs) = (chunks::least(measured), waiting_inputs(spec, rank, &actions));
     let least = staying.total().saturating_add(in_chunks).saturating_add(inputs);
-    if measured.peak_allocated.0 < least {
-        let what = if laid.is_some() { "chunks" } else { "parameters, gradients, optimizer state, inputs" };
-        let why = format!("is {}: {what} and buffers are {least} bytes", measured.peak_allocated.0);
-        return Err(Invalid::field("peak_allocated_bytes", why));
-    }
+    let parts = match laid {
+        Some(_) => "chunks and buffers",
+        None => "parameters, gradients, optimizer state, inputs and buffers",
+    };
+    peaks_at(measured, least, parts)?;
     same("peak_reserved_bytes", &measured.peak_reserved.is_some(), &(device.backend == Backend::Cuda))?;
     let losses = measured.losses.len();
     if losses > spec.iterations as usize {

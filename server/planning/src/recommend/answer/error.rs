@@ -29,6 +29,17 @@ pub enum QuestionError {
     Recommend(#[from] RecommendError),
 }
 
+impl QuestionError {
+    /// [`RecommendError::with_note`], where there is a note and no plan can be recommended.
+    #[must_use]
+    pub(in crate::recommend) fn with_note(self, note: Option<&str>) -> Self {
+        match (self, note) {
+            (Self::Recommend(error), Some(note)) => error.with_note(note).into(),
+            (other, _) => other,
+        }
+    }
+}
+
 /// Why nothing is recommended.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RecommendError {

@@ -74,15 +74,14 @@ pub fn batches(
     let one = |micro_batch_size| Batch { micro_batch_size, micro_batches: count };
     let is_largest = request.objective() == Objective::MaxBatch;
     let named = request.goal.constraints.micro_batch_sizes.as_slice();
+    // The number of micro-batches is fixed, and the samples of an iteration follow from their size.
+    let is_count_alone = request.named.micro_batches && request.global_batch_size == 0;
     match named {
         [] => {}
-        [only] if request.named.micro_batches && request.global_batch_size == 0 => {
-            return Ok(vec![one(*only)]);
-        }
-        _ if request.named.micro_batches && request.global_batch_size == 0 && is_largest => {
+        _ if is_count_alone && (is_largest || named.len() == 1) => {
             return Ok(named.iter().copied().map(one).collect());
         }
-        _ if request.named.micro_batches && request.global_batch_size == 0 => {
+        _ if is_count_alone => {
             let why = format!(
                 "are several sizes, and {count} micro-batches (micro_batches) of each make iterations of different \
                  numbers of samples, which cannot be compared. Specify one size, or global_batch_size instead of \

@@ -93,24 +93,20 @@ impl Plans {
         let made = own_export(name, plan, Some(&model));
         Ok(made.and_then(Result::err).map(|refusal| refusal.to_string()))
     }
+}
 
-    /// Sets a plan's verdict to that of its own export, with the export's warnings about memory. A plan that names no launcher,
-    /// or that its launcher cannot run, keeps the verdict of its predicted bytes.
-    pub(super) async fn judged(&self, plan: v1::Plan, record: &PlanRecord) -> Result<v1::Plan, ApiError> {
-        let PlanRecord { name, content, .. } = record;
-        if content.asked.launcher.is_none() {
-            return Ok(plan);
-        }
-        let subject = self.store.get_subject(&content.model).await?;
-        let model = match &subject {
-            Subject::Known(model) => Some(model),
-            Subject::Opaque(_) => None,
-        };
-        let Some(Ok(made)) = own_export(name, content, model) else { return Ok(plan) };
-        let verdict = v1::Verdict::from(made.verdict()).into();
-        let warnings = plan.warnings.into_iter().chain(made.memory_warnings(content)).collect();
-        Ok(v1::Plan { verdict, warnings, ..plan })
-    }
+/// Sets a plan's verdict to that of its own export, with the export's warnings about memory. A plan that names no launcher, or
+/// that its launcher cannot run, keeps the verdict of its predicted bytes.
+pub(super) fn judged(plan: v1::Plan, record: &PlanRecord, subject: &Subject) -> v1::Plan {
+    let PlanRecord { name, content, .. } = record;
+    let model = match subject {
+        Subject::Known(model) => Some(model),
+        Subject::Opaque(_) => None,
+    };
+    let Some(Ok(made)) = own_export(name, content, model) else { return plan };
+    let verdict = v1::Verdict::from(made.verdict()).into();
+    let warnings = plan.warnings.into_iter().chain(made.memory_warnings(content)).collect();
+    v1::Plan { verdict, warnings, ..plan }
 }
 
 /// Exports a plan for the launcher that it was recommended for, or says why that cannot run it; none where it names no launcher

@@ -66,9 +66,10 @@ impl Plans {
                 Trial { run, measurements }
             })
             .collect();
-        let layer_names = self.store.get_subject(&record.content.model).await?.layer_names();
+        let subject = self.store.get_subject(&record.content.model).await?;
         let observations = self.newest_observations(&record.name).await?;
-        let mut plan = self.judged(message::plan(record, &layer_names, &trials), record).await?;
+        let plan = message::plan(record, &subject.layer_names(), &trials);
+        let mut plan = export::judged(plan, record, &subject);
         plan.observations = observations;
         message::put_reported_peaks(&mut plan, &record.content);
         Ok(plan)

@@ -9,6 +9,7 @@ use prost::Message as _;
 
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
+use crate::rpc::plan::export::judged;
 use crate::rpc::plan::{Plans, message};
 use crate::store::records::PlanRecord;
 use crate::store::{PlanGlance, StoreError};
@@ -69,7 +70,11 @@ impl Plans {
     /// A plan that nobody trained, which is kept.
     async fn untrained(&self, record: &PlanRecord) -> Result<v1::Plan, ApiError> {
         let layer_names = self.layer_names(&record.content.model).await?;
-        let plan = self.judged(message::plan(record, &layer_names, &[]), record).await?;
+        let plan = message::plan(record, &layer_names, &[]);
+        let plan = match record.content.asked.launcher {
+            Some(_) => judged(plan, record, &self.store.get_subject(&record.content.model).await?),
+            None => plan,
+        };
         let weight = IN_MEMORY.saturating_mul(plan.encoded_len());
         self.memory.0.plans.put(record.name.id().to_owned(), Arc::new(plan.clone()), weight);
         Ok(plan)

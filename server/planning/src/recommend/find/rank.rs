@@ -277,9 +277,9 @@ impl<'a, M: Market> Search<'a, M> {
         // Of plans beyond the limit nobody wants to know.
         let open = if all.open_seconds > at_most { f64::INFINITY } else { all.open_seconds };
         let best = ranking.candidates.iter().filter(within).filter_map(|plan| plan.simulated);
-        ranking.bound = Some(best.fold(open, f64::min));
-        if open >= ranking.bound.unwrap_or(0.0) && !ranking.is_stopped && wish.objective != Objective::Pareto
-        {
+        let best = best.fold(f64::INFINITY, f64::min);
+        ranking.bound = Some(best.min(open));
+        if open >= best * (1.0 - SAME) && !ranking.is_stopped && wish.objective != Objective::Pareto {
             // What was left out is no better.
             ranking.is_bounded = false;
         }

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, bytes, cli, json};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, bytes, cli, json, uncertain};
 use serde_json::{Value, json as document};
 use tempfile::TempDir;
 
@@ -69,7 +69,8 @@ fn a_command_is_profiled_predicted_and_validated() {
     }
 
     // The plan is validated by the command that measured the profile, and the script's bytes add up.
-    let plan = json(&planner, &["plan", "recommend", "--profile", "scripted", "--devices", "3x64MiB"]);
+    // Nobody knows what the command's processes hold besides.
+    let plan = uncertain(&planner, &["plan", "recommend", "--profile", "scripted", "--devices", "3x64MiB"]);
     let validated = json(&planner, &["plan", "validate", plan["name"].as_str().expect("a plan has a name")]);
     for stage in validated["stages"].as_array().expect("a plan has stages") {
         let error = stage["errorRatio"].as_f64().expect("a validated stage has an error");
@@ -86,9 +87,9 @@ fn a_command_is_profiled_predicted_and_validated() {
     let copy = json(&planner, &["profile", "import", file, "--id", "copy"]);
     assert_eq!(copy["name"], "profiles/copy");
     assert_eq!(copy["layers"], json(&planner, &["profile", "show", "scripted"])["layers"]);
-    let planned = json(&planner, &["plan", "recommend", "--profile", "copy", "--devices", "3x64MiB"]);
+    let planned = uncertain(&planner, &["plan", "recommend", "--profile", "copy", "--devices", "3x64MiB"]);
     assert_eq!(predicted(&planned), predicted(&plan));
-    let adopted = json(&planner, &["plan", "recommend", "--profile", file, "--devices", "3x64MiB"]);
+    let adopted = uncertain(&planner, &["plan", "recommend", "--profile", file, "--devices", "3x64MiB"]);
     assert_eq!(predicted(&adopted), predicted(&plan));
 }
 

@@ -132,10 +132,21 @@ pub fn cli(planner: &Planner, arguments: &[&str]) -> Output {
 /// # Panics
 /// When it fails.
 pub fn json(planner: &Planner, arguments: &[&str]) -> Value {
-    let mut all = arguments.to_vec();
-    all.extend(["-o", "json"]);
+    json_of(planner, arguments, 0)
+}
+
+/// The same of a plan that is not certain to fit: exit code 8.
+///
+/// # Panics
+/// When it is certain, or fails.
+pub fn uncertain(planner: &Planner, arguments: &[&str]) -> Value {
+    json_of(planner, arguments, 8)
+}
+
+fn json_of(planner: &Planner, arguments: &[&str], code: i32) -> Value {
+    let all = [arguments, &["-o", "json"]].concat();
     let output = cli(planner, &all);
-    assert_eq!(output.code, 0, "{all:?} failed:\n{}", output.stderr);
+    assert_eq!(output.code, code, "{all:?}:\n{}", output.stderr);
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}:\n{}", output.stdout))
 }
 

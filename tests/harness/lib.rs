@@ -21,7 +21,7 @@ mod worker;
 
 pub use answer::{bytes, warnings, whole};
 pub use caller::{Caller, NO_PLAN, Refused};
-pub use cli::{Output, SMALL_GPT2, TINY_GPT2, cli, json, profile};
+pub use cli::{Output, SMALL_GPT2, TINY_GPT2, cli, json, profile, uncertain};
 pub use cluster::prepare_cluster;
 pub use document::chain;
 pub use interruption::{Interruption, interrupt, is_interrupted, until_interrupted};

@@ -1,5 +1,6 @@
 //! Connections that are there and do nothing.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -9,7 +10,7 @@ use tokio::net::TcpStream;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::meter::Others;
+use super::meter::{Called, Others};
 use super::raw::{Peer, socket};
 
 async fn silent(planner: &Planner) -> TcpStream {
@@ -54,7 +55,9 @@ async fn idle_connections_are_closed_and_open_streams_are_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_of_an_address_make_room_for_new_ones() {
     let planner = Planner::start_with(&["--max-connections-per-peer", "20"]);
-    let others = Others::of(&planner);
+    // Of one address the caller's own connection is idle for longest when twenty others begin between two of its calls.
+    let from = Some(Ipv4Addr::new(127, 0, 0, 2).into());
+    let others = Others::calling(&planner, Called { from, ..Called::default() });
     let peers = join_all((0..60).map(|_| Peer::connect(planner.address()))).await;
     others.were_served("60 connections are idle where 20 may be").await;
     wait_until("most of them are closed", || {

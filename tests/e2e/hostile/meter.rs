@@ -1,6 +1,7 @@
 //! What others notice meanwhile.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -27,6 +28,8 @@ pub(crate) struct Called {
     pub(crate) search: Option<v1::RecommendPlanRequest>,
     /// A stored plan.
     pub(crate) plan: Option<String>,
+    /// Their own address, where what each address may have is attacked.
+    pub(crate) from: Option<IpAddr>,
 }
 
 /// Another caller, with a connection and a thread of its own, who calls for health and for something small again and
@@ -52,6 +55,7 @@ impl Others {
             runtime.expect("a runtime").block_on(async {
                 let channel = Endpoint::from_shared(address)
                     .expect("an address")
+                    .local_address(called.from)
                     .connect()
                     .await
                     .expect("a connection");

@@ -42,21 +42,22 @@ fn devices(groups: usize, each: i32) -> Vec<v1::DeviceGroup> {
         .collect()
 }
 
-/// A caller of a planner that has the profile `long` of so many layers.
-async fn with_profile(planner: &Planner, layers: usize) -> PlanServiceClient<Channel> {
+/// A caller of a planner that has the profile `long` of so many layers, and `short` of a few.
+async fn with_profiles(planner: &Planner, layers: usize) -> PlanServiceClient<Channel> {
     let channel = planner.channel().await;
     let mut profiles = ProfileServiceClient::new(channel.clone());
-    let document = document(layers);
-    let profile_id = "long".to_owned();
-    let request = v1::ImportProfileRequest { document, profile_id, ..Default::default() };
-    profiles.import_profile(request).await.expect("the document is valid");
+    for (profile_id, layers) in [("long", layers), ("short", 12)] {
+        let (profile_id, document) = (profile_id.to_owned(), document(layers));
+        let request = v1::ImportProfileRequest { document, profile_id, ..Default::default() };
+        profiles.import_profile(request).await.expect("the document is valid");
+    }
     PlanServiceClient::new(channel)
 }
 
 /// What everybody may search for at any time.
 fn small() -> v1::RecommendPlanRequest {
     v1::RecommendPlanRequest {
-        profile: "profiles/long".to_owned(),
+        profile: "profiles/short".to_owned(),
         devices: devices(1, 2),
         shape: v1::PlanShape::SinglePipeline.into(),
         ..Default::default()
@@ -114,7 +115,7 @@ fn heavy() -> Vec<v1::RecommendPlanRequest> {
 async fn searches_that_nobody_waits_for_give_their_cores_back() {
     let mut planner = Planner::start();
     let pid = planner.program().pid();
-    let plans = with_profile(&planner, LAYERS).await;
+    let plans = with_profiles(&planner, LAYERS).await;
     let before = resident_bytes(pid);
     let others = Others::of(&planner);
     for heavy in heavy() {
@@ -157,7 +158,7 @@ async fn searches_that_nobody_waits_for_give_their_cores_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn long_searches_of_one_caller_keep_no_small_search_out() {
     let planner = Planner::start();
-    let plans = with_profile(&planner, LAYERS).await;
+    let plans = with_profiles(&planner, LAYERS).await;
     let others = Others::calling(&planner, Called { search: Some(small()), ..Called::default() });
     let endless = v1::RecommendPlanRequest {
         profile: "profiles/long".to_owned(),
@@ -188,8 +189,8 @@ async fn long_searches_of_one_caller_keep_no_small_search_out() {
     attack.abort_all();
 }
 
-/// A pipeline of a stage per layer, with as many micro-batches as were simulated at most once.
-fn many_stages(layers: usize, schedule: v1::Schedule) -> v1::RecommendPlanRequest {
+/// A pipeline of a stage per layer.
+fn many_stages(layers: usize, micro_batches: i32, schedule: v1::Schedule) -> v1::RecommendPlanRequest {
     let stage = |layer: usize| v1::StageConfig {
         first_layer: layer as i32,
         last_layer: layer as i32,
@@ -198,9 +199,14 @@ fn many_stages(layers: usize, schedule: v1::Schedule) -> v1::RecommendPlanReques
     };
     v1::RecommendPlanRequest {
         profile: "profiles/long".to_owned(),
-        devices: devices(1, layers as i32),
+        // Where everything fits that is in flight.
+        devices: vec![v1::DeviceGroup {
+            count: layers as i32,
+            capacity_bytes: 1 << 40,
+            ..Default::default()
+        }],
         partitioning: Some(v1::Partitioning { stages: (0..layers).map(stage).collect() }),
-        micro_batches: 1_024,
+        micro_batches,
         micro_batch_size: 1,
         schedule: schedule.into(),
         ..Default::default()
@@ -214,7 +220,7 @@ async fn plans_of_thousands_of_stages_take_little_and_nothing_stays() {
     let limited = ["sh", "-c", "ulimit -v 8388608; exec \"$@\"", "sh"];
     let mut planner = Planner::start_under(&limited, &[]);
     let pid = planner.program().pid();
-    let plans = with_profile(&planner, STAGES).await;
+    let plans = with_profiles(&planner, STAGES).await;
     plans.clone().recommend_plan(small()).await.expect("a small plan");
     let others = Others::calling(&planner, Called { search: Some(small()), ..Called::default() });
     let before = resident_bytes(pid);
@@ -222,7 +228,8 @@ async fn plans_of_thousands_of_stages_take_little_and_nothing_stays() {
     let mut most = before;
     for round in 0..3 {
         let asked = (0..6).map(|number| {
-            let request = many_stages(STAGES, schedules[(round + number) % 3]);
+            // As many passes as are simulated at most, and more.
+            let request = many_stages(STAGES, [128, 1_024][number % 2], schedules[(round + number) % 3]);
             let (mut plans, mut request) = (plans.clone(), Request::new(request));
             request.set_timeout(Duration::from_millis(if number == 0 { 60_000 } else { 300 }));
             async move { plans.recommend_plan(request).await }

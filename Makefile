@@ -25,7 +25,7 @@ test-deploy: setup ## Install the packages in a fresh Debian that boots, and use
 	@tests/slurm/root.sh || echo "SKIPPED: slurm::segments: there is no Slurm that knows blocks of nodes"
 	$(CARGO) test --workspace --locked --test e2e -- slurm::segments --nocapture
 
-.PHONY: help setup binaries build demo demo-slurm test accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python test-deploy quality train-memory fmt lint doc clean
+.PHONY: help setup binaries build demo demo-slurm test test-slow accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python test-deploy quality train-memory fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -71,6 +71,11 @@ test: lint binaries ## Run formatting and lint checks, then every test
 	@deploy/python/tests/check.sh --target $(target)/debug
 	@tests/deploy/manifests/install.sh || true
 	@tests/deploy/manifests/check.sh
+
+# What `make test` draws a few of, and more of what it trains: as many as these say.
+test-slow: binaries ## Run the tests that draw their cases with many more of them (hours)
+	PROPTEST_CASES=$${PROPTEST_CASES:-1000} RANDOM_ACTIONS=$${RANDOM_ACTIONS:-100} $(CARGO) nextest run --workspace --locked \
+		--profile slow -E 'package(loadmaster-planning) + package(loadmaster-proto) + package(loadmaster-rank)'
 
 # Both keep what they measured in $(target)/accuracy. More: $(target)/debug/accuracy --help
 accuracy: binaries ## Compare predictions with measured stages: a sample (10 to 15 minutes)

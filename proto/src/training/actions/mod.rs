@@ -27,7 +27,7 @@
 //!
 //! 1. copies of what leaves there begin, into pools;
 //! 2. copies of what is gone from there on are waited for, and its memory is given back;
-//! 3. what is fetched there gets memory, and its copy back begins;
+//! 3. what is fetched there gets memory, and its copy back begins: first that of what is needed first;
 //! 4. what the next step needs is waited for, and its place in the pool is given back.
 //!
 //! So a block is in its pool at the boundaries `leaves..=needed`, and missing from its device during the steps

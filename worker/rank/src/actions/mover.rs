@@ -98,6 +98,9 @@ impl Mover {
             due[absence.fetched % count].fetched.push(index);
             due[absence.needed % count].needed.push(index);
         }
+        // What is needed first comes first.
+        let until_needed = |&index: &usize| absences[index].needed - absences[index].fetched;
+        due.iter_mut().for_each(|due| due.fetched.sort_by_key(until_needed));
         let leave = |absence: &&Absence| matches!(absence.block, Block::Activations | Block::Inputs);
         let watched = absences.iter().filter(leave).flat_map(|absence| [absence.layer, absence.layer + 1]);
         let watched = watched.collect();

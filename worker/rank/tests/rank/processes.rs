@@ -151,8 +151,7 @@ pub(crate) fn solo_ranks(
 /// `loadmaster-rank train`, not yet started.
 pub(crate) fn rank() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loadmaster-rank"));
-    // Otherwise MKL's last bits depend on where memory lies, on processors whose instructions it does not choose by name.
-    command.arg("train").env("MKL_CBWR", "COMPATIBLE");
+    command.arg("train");
     command
 }
 

@@ -57,6 +57,15 @@ impl DeviceTable {
             due[next[at] as usize] = of;
             next[at] += 1;
         });
+        // What is needed first comes first.
+        let until_needed = |of: &Due| {
+            let trip = steps.trips.get((of.trip - first_trip) as usize);
+            trip.map_or(0, |trip| trip.needed.saturating_sub(trip.fetched))
+        };
+        for boundary in 0..count {
+            let at = 4 * boundary + Act::Fetch as usize;
+            due[begins[at] as usize..begins[at + 1] as usize].sort_by_key(until_needed);
+        }
         Self { first_trip, begins, due, node: None, slots: 0.0 }
     }
 

@@ -27,7 +27,8 @@
 //! The rules are those of [`loadmaster_proto::training::actions`]: a device does its steps in a fixed order, and acts at
 //! boundaries between them alone. It has a lane for computing, one for each direction of its host link, and one for each
 //! ordered pair of peers. A lane carries one copy at a time, in the order in which boundaries ask; those of one boundary
-//! in the order of the trips, those of one moment in the order of the devices. A copy takes `latency + bytes / rate`; the
+//! in the order of the trips, of those back what is needed first before all others; those of one moment in the order of the
+//! devices. A copy takes `latency + bytes / rate`; the
 //! stripes of a block go side by side, and it has arrived with the slowest.
 //!
 //! Ways that share an uplink, or both directions of one that is not full duplex, share its rate max-min fairly

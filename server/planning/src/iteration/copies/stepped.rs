@@ -26,7 +26,8 @@ pub struct Stepped<'a> {
 pub struct DeviceSteps {
     /// Its steps in order. Boundary b lies before step b.
     pub steps: Vec<TimedStep>,
-    /// Its blocks that are away meanwhile; what one boundary asks for is copied in this order.
+    /// Its blocks that are away meanwhile; what leaves at one boundary is copied in this order, and so is what is fetched there for
+    /// the same step.
     pub trips: Vec<Trip>,
 }
 

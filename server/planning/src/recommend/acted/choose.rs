@@ -154,8 +154,9 @@ impl Writer<'_> {
         let mut pursued = 0;
         let most = if is_several { MOST_OF_SEVERAL } else { MOST_PURSUED };
         for (is_mapped, asked, of) in begun {
-            // Actions only add to what its stages do.
-            let least = asked.candidate.simulated.unwrap_or(0.0);
+            // Actions only add to what its stages do, which on cores that are shared may be over sooner nevertheless.
+            let has_own_cores = asked.node.cores.is_none();
+            let least = asked.candidate.simulated.filter(|_| has_own_cores).unwrap_or(0.0);
             let is_slower = best.as_ref().is_some_and(|best| least >= seconds(&best.plan));
             // On other devices stages are a question of their own: nothing was found there soon that says how they compare.
             let is_enough = pursued >= most && !is_mapped;
@@ -194,15 +195,20 @@ impl Writer<'_> {
         if choice.chooser != Chooser::Fastest || choice.launched.is_some() || !has_others {
             return best;
         }
-        for (_, chooser, allowed) in fewer_ways(choice) {
+        let fewer = fewer_ways(choice).map(|(_, chooser, allowed)| (chooser, allowed));
+        // Whoever asks for one way alone has the plans of MPress's planner with that way, too.
+        let of_mpress = |way: &Way| (Chooser::Mpress, Allowed { ways: vec![*way], ..choice.allowed.clone() });
+        for (chooser, allowed) in fewer.chain(choice.allowed.ways.iter().map(of_mpress)) {
             let is_as_asked = chooser == choice.chooser && allowed.ways == choice.allowed.ways;
             if is_as_asked || stop.is_requested() {
                 continue;
             }
             let of = Choice { chooser, allowed: &allowed, ..choice };
-            // Actions only add to what stages do.
+            // Actions only add to what stages do, unless they share cores.
+            let has_own_cores = best.asked.node.cores.is_none();
             let least = seconds(&best.plan) * (1.0 - NEAR);
-            let may_be_faster = |of: &Candidate| of.simulated.is_none_or(|untouched| untouched < least);
+            let untouched = |of: &Candidate| of.simulated.filter(|_| has_own_cores);
+            let may_be_faster = |of: &Candidate| untouched(of).is_none_or(|untouched| untouched < least);
             let found = self.fastest_of(stages, of, stop, &may_be_faster);
             let Ok(Fastest { asked, plan, recipes }) = found else { continue };
             if seconds(&plan) >= seconds(&best.plan) {

@@ -8,6 +8,7 @@
 //! | `choose` | which actions are chosen, and what does each way come to alone? |
 //! | `told` | how good are they? |
 //! | `replayed` | which actions does a replay find to fit? |
+//! | `again` | which runs are computed again at least, by a replay of every set of them? |
 //! | `launched` | which of those fit that a launcher can say? |
 //! | `from_plans` | which are the fastest of what never flushes? |
 //! | `extreme` | which plain ones fit where none of those do? |
@@ -20,6 +21,7 @@
 //! | `objectives` | which plan with chosen actions is best at what is asked? |
 //! | `endless` | how long if it never flushes? |
 
+mod again;
 mod asked;
 mod blocks;
 mod choose;

@@ -35,7 +35,7 @@ struct Fitting {
 /// Actions that fit.
 pub(super) struct Pursued {
     pub(super) actions: Vec<StageActions>,
-    /// The same in short, where anybody knows.
+    /// Where a search for others may begin.
     pub(super) recipes: Recipes,
 }
 
@@ -62,6 +62,17 @@ impl Begun {
 }
 
 impl Fitting {
+    /// Of stages that fit as they are.
+    fn untouched(asked: &Asked<'_>) -> Self {
+        let stages = asked.stages.len();
+        Self {
+            actions: vec![StageActions::default(); stages],
+            seconds: asked.untouched.iteration_seconds().unwrap_or(f64::INFINITY),
+            recipes: Recipes::default(),
+            besides: vec![0; stages],
+        }
+    }
+
     /// What must be left free where this was found with so much of it: a plan that leaves nothing free needs as much besides as
     /// this one, most likely.
     fn likely(&self, reserve: &[u64]) -> Vec<u64> {
@@ -96,6 +107,9 @@ impl Writer<'_> {
         stop: &Stop,
     ) -> Result<Begun, QuestionError> {
         let mut reserve = vec![0_u64; asked.stages.len()];
+        if choice.chooser == Chooser::Fastest && choice.launched.is_none() && self.fits_untouched(asked)? {
+            return Ok(Begun { fitting: Some(Fitting::untouched(asked)), reserve });
+        }
         if let Some(launched) = choice.launched {
             let Sayable { actions, seconds } = self.sayable(asked, choice, launched, stop)?;
             let (recipes, besides) = (Recipes::default(), reserve.clone());
@@ -117,6 +131,35 @@ impl Writer<'_> {
 
     /// The fastest actions that are found, after those that were found soon.
     pub(super) fn pursued(
+        &self,
+        asked: &Asked<'_>,
+        begun: Begun,
+        choice: Choice<'_>,
+        recipes: &Recipes,
+        stop: &Stop,
+    ) -> Result<Pursued, QuestionError> {
+        // No actions make stages faster that fit as they are, unless they share cores.
+        if let Some(found) = &begun.fitting
+            && found.actions.iter().all(StageActions::is_empty)
+            && asked.node.cores.is_none()
+        {
+            return Ok(Pursued { actions: found.actions.clone(), recipes: Recipes::default() });
+        }
+        match self.searched(asked, begun, choice, recipes, stop) {
+            Ok(found) => {
+                let actions = self.or_again(asked, Some(&found.actions), choice, stop)?;
+                Ok(Pursued { actions: actions.unwrap_or(found.actions), recipes: found.recipes })
+            }
+            Err(error @ QuestionError::Recommend(RecommendError::NoPlan { .. })) => {
+                let actions = self.or_again(asked, None, choice, stop)?.ok_or(error)?;
+                Ok(Pursued { actions, recipes: Recipes::default() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same by whoever adds blocks up.
+    fn searched(
         &self,
         asked: &Asked<'_>,
         begun: Begun,

@@ -188,7 +188,9 @@ fn deeds(device: &DeviceSteps, of: &Stepped<'_>, has_before: bool) -> Vec<Deed> 
         };
         deeds.extend(at(|trip| trip.leaves).into_iter().map(|trip| Deed::Ask(trip, false)));
         deeds.extend(at(|trip| trip.freed).into_iter().map(|trip| Deed::Wait(trip, false)));
-        deeds.extend(at(|trip| trip.fetched).into_iter().map(|trip| Deed::Ask(trip, true)));
+        let mut back = at(|trip| trip.fetched);
+        back.sort_by_key(|&trip| device.trips[trip].needed - device.trips[trip].fetched);
+        deeds.extend(back.into_iter().map(|trip| Deed::Ask(trip, true)));
         deeds.extend(at(|trip| trip.needed).into_iter().map(|trip| Deed::Wait(trip, true)));
         let blocks = of.overlap == Overlap::Nothing;
         if let Some(handed) = step.takes {

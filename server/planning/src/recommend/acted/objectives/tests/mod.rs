@@ -1,5 +1,6 @@
 //! What is promised of plans with chosen actions, held against asking again, and against actions drawn by lot.
 
+mod again;
 mod bound;
 mod launched;
 mod mapped;
@@ -98,7 +99,8 @@ fn fewer_ways_find_nothing_faster() {
                 compared += 1;
                 assert!(
                     seconds(&plan) <= seconds(&other),
-                    "{capacity} of {devices}, {host:?}, {pace}: {} as {}, {} as {} by {}",
+                    "{capacity} of {devices}, {host:?}, {pace}, {:?}: {} as {}, {} as {} by {}",
+                    fewer.request.allowed.as_ref().unwrap().ways,
                     seconds(&plan),
                     plan.partition(),
                     seconds(&other),
@@ -191,7 +193,8 @@ fn no_peak_is_below_the_bound() {
 fn seconds_of_the_lowest_peak_are_its_own() {
     let mut told = 0;
     for capacity in PEAKS.into_iter().chain([1 << 20, 1 << 30]) {
-        for stages in 1..=3 {
+        // Of three stages there are many more to look at.
+        for stages in 1..=if capacity == PEAKS[1] { 3 } else { 2 } {
             let asked = Scene::new(Objective::MinPeakMemory, stages, capacity);
             let Ok(((_, plan), _)) = asked.answer() else { continue };
             let note = plan.warnings.iter().find(|warning| warning.contains("for an iteration")).unwrap();

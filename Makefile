@@ -72,8 +72,10 @@ test: lint binaries ## Run formatting and lint checks, then every test
 	@tests/deploy/manifests/install.sh || true
 	@tests/deploy/manifests/check.sh
 
-# What `make test` draws a few of, and more of what it trains: as many as these say.
-test-slow: binaries ## Run the tests that draw their cases with many more of them (hours)
+# Many more of what `make test` draws, and what takes too long for it.
+test-slow: binaries ## Run the slow tests, and those that draw their cases with many more of them (hours)
+	$(CARGO) nextest run --workspace --locked --profile slow --run-ignored only \
+		-E 'package(loadmaster-planning) + package(loadmaster-rank) + package(loadmaster-tests)'
 	PROPTEST_CASES=$${PROPTEST_CASES:-1000} RANDOM_ACTIONS=$${RANDOM_ACTIONS:-100} $(CARGO) nextest run --workspace --locked \
 		--profile slow -E 'package(loadmaster-planning) + package(loadmaster-proto) + package(loadmaster-rank)'
 

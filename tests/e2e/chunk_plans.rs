@@ -224,6 +224,7 @@ fn activations_go_to_the_host_where_nothing_else_has_room() {
 /// Two devices share chunks: each has half of the state on its host and half of every micro-batch, and both are trained as
 /// predicted. Where devices may stay idle one alone is looked at, too.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn devices_that_share_chunks_are_trained_as_predicted() {
     let (planner, _worker) = scene();
     let two = devices(&planner, 2, 40);
@@ -407,7 +408,7 @@ fn the_largest_model_of_a_family_is_found_and_trained() {
         let links = ["--copy-rates", "host=1GB/s", "-o", "json"];
         cli(&planner, &[&host[..], &links, &options, more].concat())
     };
-    let found = ask("1..400", &[]);
+    let found = ask("1..100", &[]);
     assert_eq!(found.code, 0, "{}", found.stderr);
     let plan: Value = serde_json::from_str(&found.stdout).unwrap();
     let blocks = plan["warnings"].as_array().unwrap().iter().filter_map(Value::as_str).find_map(|warning| {
@@ -428,7 +429,7 @@ fn the_largest_model_of_a_family_is_found_and_trained() {
 
     let one_more = ask(&format!("{0}..{0}", blocks + 1), &[]);
     assert_eq!(one_more.code, 5, "{}", one_more.stdout);
-    let wrong = ask("1..400", &["--grow", "heads=1..4"]);
+    let wrong = ask("1..100", &["--grow", "heads=1..4"]);
     assert_ne!(wrong.code, 0);
 }
 
@@ -638,6 +639,7 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
 /// Replicas of shards: where the profile knows layers at a tensor degree, two slots may be a replica of two shards, each with chunks
 /// of its own tensors, and four two replicas of two. They are trained as predicted.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn shards_in_chunks_are_planned_and_trained_as_predicted() {
     let (planner, _worker) = linked("4x256MiB", "1GiB");
     let options = [

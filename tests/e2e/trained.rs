@@ -28,6 +28,7 @@ fn assert_as_predicted(trial: &Value) {
 
 /// The largest models of all rules, their seconds, PipeDream and hidden copies; each table is kept.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn tiny_models_go_all_the_way() {
     let folder = tempfile::tempdir().unwrap();
     let output = Output::of(&mut arguments(folder.path()));

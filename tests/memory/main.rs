@@ -101,6 +101,7 @@ mod tests {
     /// cells but the two that are shown alone, the six decisions, mapping and striping, the number of mappings, and proofs.
     /// How long they take is for `make bench-memory`, on a machine that does nothing else.
     #[test]
+    #[ignore = "slow: make test-slow"]
     fn the_papers_figures_are_met() {
         let mut who_trains_what = 0;
         for (name, cells) in sections(true) {

@@ -192,6 +192,7 @@ fn assert_solo_exact(model: &Model, component: &Component, training: TrainingSpe
 }
 
 #[test]
+#[ignore = "slow: make test-slow"]
 fn acted_stages_of_vgg_are_predicted_to_the_byte() {
     let (model, training) = (vgg(), training());
     let component = profile(&model, training, &[4], &[WHOLE]);

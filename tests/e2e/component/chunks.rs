@@ -270,6 +270,7 @@ fn every_step_of_ranks_that_share_chunks_needs_what_was_predicted() {
 
 /// Shards in chunks need besides them what the recordings of shards say, whether replicas share the chunks or not.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn every_step_of_shards_in_chunks_needs_what_was_predicted() {
     let mut dice = Sampler::new(23);
     for (zoo, precision) in

@@ -244,6 +244,7 @@ fn gpt2(untied_head: bool) -> Model {
 /// Every kind of layer of an image model, in first, middle and last stages, to the byte; and at a
 /// micro-batch between and beyond those that were recorded.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn stages_of_vgg_are_predicted_to_the_byte() {
     let (model, training) = (vgg(), training());
     let component = profile(&model, training, &[2, 4], &[WHOLE]);

@@ -63,6 +63,7 @@ fn assert_acted_exact(
 }
 
 #[test]
+#[ignore = "slow: make test-slow"]
 fn acted_stages_under_pipedream_are_predicted_to_the_byte() {
     let (model, training) = (gpt2(true), TrainingSpec { optimizer: ADAM, ..training() });
     let component = profile(&model, training, &[4], &[WHOLE]);

@@ -70,6 +70,7 @@ fn recompute(first_layer: usize, last_layer: usize, slots: &[u32]) -> Action {
 /// Runs that are computed again for some of the micro-batches in flight, of any length, beside kept ones, change
 /// nothing but what is held.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn any_mix_of_kept_and_recomputed_runs_trains_the_same() {
     let mut random = Random::new(12);
     for model in

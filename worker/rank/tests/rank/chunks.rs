@@ -70,6 +70,7 @@ fn run(spec: &RankSpec, chunks: Option<ChunkedStage>) -> (Trained, Measurement) 
 /// and rule of paging, with and without recomputation, in both formats; tied weights are in one chunk here, where sums are
 /// of two.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn models_become_the_same_in_chunks() {
     let model = small_gpt(true);
     for (precision, recompute) in [

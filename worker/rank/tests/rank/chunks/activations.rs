@@ -27,6 +27,7 @@ pub(super) fn with(spec: &RankSpec, actions: StageActions) -> RankSpec {
 /// or paged: the same bits. Chunks move what they would without; what leaves comes back; and a device holds at most what a step
 /// needs, less what is away, and the chunks that are there.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn models_become_the_same_with_activations_on_the_host() {
     let mut random = Random::new(31);
     let recomputes = [RecomputePolicy::None, RecomputePolicy::Layer].into_iter().cycle();

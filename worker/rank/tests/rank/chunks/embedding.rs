@@ -175,6 +175,7 @@ fn assert_rows_of_own_samples(replicas: &Replicas, measured: &Measurement, what:
 /// Replicas that share a table on the host train what replicas train that hold all, to the bit: each adds up what its own samples
 /// find, and the sums of all are added up in the order of plain training.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn ranks_that_share_a_table_on_the_host_train_the_same() {
     let mut random = Random::new(23);
     for (model, ranks) in [

@@ -55,6 +55,7 @@ fn ranks_that_share_chunks_train_the_same() {
 /// Losses, gradients and weights of five iterations are those of plain replicas, of two and of four ranks, in either order, with
 /// every rule of paging, and evicted at every boundary, for some fetched before the iteration that needs them.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn ranks_that_share_chunks_train_the_same_by_every_rule() {
     let mut random = Random::new(61);
     for (ranks, precision, optimizer) in [(2, Precision::Bf16, ADAM), (4, Precision::Fp32, SGD)] {

@@ -60,10 +60,11 @@ fn remedies_help_whoever_asks_again() {
 
 /// Where the stages of a pipeline fit that somebody names, a search finds one that fits, too, for every objective.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn what_fits_as_named_is_found_by_a_search() {
     let mut named = 0;
     for ways in [&[Way::Recompute][..], &[Way::Host], &[Way::Peer], &Way::ALL] {
-        for capacity in (38_000..100_000).step_by(12_000) {
+        for capacity in (38_000..100_000).step_by(7_000) {
             let asked = Scene::new(Objective::MinIterationTime, 2, capacity)
                 .with(|scene| scene.request.allowed.as_mut().unwrap().ways = ways.to_vec());
             let fits = (1..LAYERS).find(|first| {
@@ -78,5 +79,5 @@ fn what_fits_as_named_is_found_by_a_search() {
             }
         }
     }
-    assert!(named > 8, "{named}");
+    assert!(named > 15, "{named}");
 }

@@ -187,7 +187,7 @@ def test_old_history_is_pruned_and_what_is_needed_says_why(client: Client, plann
         with pytest.raises((ValueError, TypeError, loadmaster.InvalidField), match=words):
             client.prune_history(wrong, **rule)  # type: ignore[arg-type]
     with pytest.raises(loadmaster.InvalidField) as unknown:
-        client.prune_history("90d", collections=["workers"])
+        client.prune_history("90d", collections=["ghosts"])
     assert unknown.value.fields[0].field == "collections[0]"
 
 

@@ -56,7 +56,7 @@ demo-slurm: binaries ## Train a plan as a job of a real Slurm on four nodes of t
 	@deploy/setup/packages.sh slurm || true
 	@$(target)/debug/demo-slurm
 
-test: lint binaries ## Run formatting and lint checks, then every test
+test: lint binaries ## Run formatting and lint checks, then all but the slowest tests
 	@deploy/setup/packages.sh slurm || echo "SKIPPED: slurm::hooks, slurm::jobs, slurm::requests: no plan becomes a job of a real Slurm"
 	@deploy/setup/packages.sh browser && tests/e2e/pages/axe.sh >/dev/null || echo "SKIPPED: pages::browser: no browser looks at the pages, or nobody judges who can read them"
 	@deploy/setup/packages.sh shells || echo "SKIPPED: completion::shells: nobody presses Tab in zsh or fish"

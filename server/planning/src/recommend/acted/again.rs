@@ -1,10 +1,12 @@
-//! Runs of layers that are computed again, each set of them held to a replay.
+//! Sets of runs that a stage recomputes, each held to a replay.
 //!
-//! Whoever chooses actions adds blocks up ([`fastest`](crate::actions::fastest)). A replay sees less than the sum where layers share
-//! tensors, or where blocks are gone by the time of the peak: what fits with nothing to spare would be missed, and stages that fit
-//! as they are would be acted on. So every stage is replayed as it is, and one that does not fit, if it has few layers, with every set
-//! of runs. What a stage computes again changes no other stage. For each, the set that computes least again and fits is found by
-//! looking at all of them; then mixtures of two sets, each for some of the micro-batches in flight.
+//! The search for actions adds blocks up ([`fastest`](crate::actions::fastest)). A replay sees less than that sum where layers share
+//! tensors, and where blocks are gone by the time of the peak. The search therefore misses what fits with nothing to spare, and acts
+//! on stages that fit untouched.
+//!
+//! Here every stage is replayed untouched. One of few layers that does not fit is replayed with every set of runs. What a stage
+//! recomputes changes no other stage, so each is decided alone: it takes the set that recomputes least of those that fit. Then
+//! mixtures of two sets are tried, each for some of the micro-batches in flight.
 
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::RecomputePolicy;
@@ -54,8 +56,8 @@ impl Writer<'_> {
         Ok(true)
     }
 
-    /// Of actions that were found, if any, and those with which a replay of every set of runs finds all stages to fit: the
-    /// fastest, and their plan's seconds.
+    /// The fastest of the actions that were found, if any, and of those with which a replay of every set of runs finds all stages
+    /// to fit.
     ///
     /// # Errors
     /// What the profile lacks.
@@ -95,7 +97,8 @@ impl Writer<'_> {
         Ok(plans.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, actions)| actions))
     }
 
-    /// What each stage does; none where one does not fit as it is that has too many layers or that nothing makes fit, or when stopped.
+    /// What each stage does. None where a stage does not fit untouched and has too many layers, where no set makes it fit, or when
+    /// stopped.
     fn by_stage(
         &self,
         asked: &Asked<'_>,

@@ -158,7 +158,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The same by whoever adds blocks up.
+    /// The same by the search that adds blocks up.
     fn searched(
         &self,
         asked: &Asked<'_>,

@@ -57,8 +57,8 @@ fn every_plan(asked: &Scene, sizes: &[usize]) -> Vec<Plan> {
     combinations.into_iter().map(given).collect()
 }
 
-/// Of named stages that may compute again, and no more, none is refused where some set of runs fits, and no set of runs that fits is
-/// faster than what is found: with the least memory with which any fits, with that of the untouched stages, and with a little more.
+/// Named stages that may recompute, and no more, are not refused where some set of runs fits. No set of runs that fits is faster
+/// than the plan. Capacities are the least with which any set fits, the untouched peak, and a little more than each.
 #[test]
 fn no_set_of_runs_that_fits_is_faster() {
     let mut asked_of = 0;

@@ -115,7 +115,7 @@ pub fn choose_until(
         }
     }
     let Some(mut best) = search.best else {
-        return Err(match no_room(question, passes)? {
+        return Err(match no_room(question, passes, is_over)? {
             Some(lack) => NoChunks::NoRoom(Box::new(lack)),
             None => NoChunks::Invalid(Invalid::field(
                 "most_simulated",

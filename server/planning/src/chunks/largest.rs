@@ -18,7 +18,8 @@ pub fn largest<P: Passes>(
     let mut found = None;
     while low <= high {
         let middle = low + (high - low) / 2;
-        let has_room = question(middle).map(|(question, passes)| fits(&question, &passes)).transpose()?;
+        let has_room =
+            question(middle).map(|(question, passes)| fits(&question, &passes, &|| false)).transpose()?;
         if has_room.unwrap_or(false) {
             found = Some(middle);
             let Some(above) = middle.checked_add(1) else { break };

@@ -26,6 +26,9 @@ pub enum NoChunks {
     /// There is no room for it.
     #[error(transparent)]
     NoRoom(Box<NoRoom>),
+    /// Nothing was found in time.
+    #[error("the search was stopped before it found whether there is room")]
+    Stopped,
 }
 
 /// What lacks for the choice that lacks least.

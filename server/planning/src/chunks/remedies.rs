@@ -91,11 +91,15 @@ impl ChunkRemedy {
     }
 }
 
-/// The choice that lacks least, with remedies; none where there is room for one.
+/// The choice that lacks least of those that are looked at before this is over, with remedies; none where there is room for one.
 ///
 /// # Errors
 /// The question makes no sense, or what steps cost is not known.
-pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<Option<NoRoom>, NoChunks> {
+pub(super) fn no_room(
+    question: &ChunkQuestion,
+    passes: &impl Passes,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Option<NoRoom>, NoChunks> {
     let grounds = Ground::all(question, passes, &question.places(), &mut Courses::default())?;
     let layouts = layouts(question, &question.embeddings())?;
     let mut least: Option<NoRoom> = None;
@@ -104,6 +108,9 @@ pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<
         *known = Some(known.map_or(bytes, |known| known.min(bytes)));
     };
     for tried in &layouts {
+        if least.is_some() && is_over() {
+            break;
+        }
         let TriedLayout { how, places, .. } = tried;
         for laid in Laid::all(question, tried.of(&grounds), *how, places)? {
             for &copy in &question.choices.host_copies {
@@ -144,7 +151,7 @@ pub(super) fn no_room(question: &ChunkQuestion, passes: &impl Passes) -> Result<
         let device = least.device.map_or(none, |(_, bytes)| bytes);
         tried.push(ChunkRemedy::Memory { device, host: least.host.unwrap_or(none) });
     }
-    tried.retain(|remedy| fits(&remedy.applied(question), passes).unwrap_or(false));
+    tried.retain(|remedy| fits(&remedy.applied(question), passes, is_over).unwrap_or(false));
     least.remedies = tried;
     Ok(Some(least))
 }

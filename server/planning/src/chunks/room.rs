@@ -58,8 +58,12 @@ pub(super) fn layouts(
 /// Whether there is room for any choice.
 ///
 /// # Errors
-/// The question makes no sense, or what steps cost is not known.
-pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoChunks> {
+/// The question makes no sense, what steps cost is not known, or this was over before any was found.
+pub fn fits(
+    question: &ChunkQuestion,
+    passes: &impl Passes,
+    is_over: &dyn Fn() -> bool,
+) -> Result<bool, NoChunks> {
     question.check()?;
     let (sequence, mut courses) = (question.sequence(), Courses::default());
     let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
@@ -71,9 +75,13 @@ pub fn fits(question: &ChunkQuestion, passes: &impl Passes) -> Result<bool, NoCh
         if is_any && !may_hold {
             break;
         }
-        match fits_with(question, passes, (place, &sequence, lists), &mut courses) {
+        if is_over() {
+            return Err(NoChunks::Stopped);
+        }
+        match fits_with(question, passes, (place, &sequence, lists), &mut courses, is_over) {
             Ok(true) => return Ok(true),
             Ok(false) => is_any = true,
+            Err(NoChunks::Stopped) => return Err(NoChunks::Stopped),
             Err(why) => refused = Some(why),
         }
     }
@@ -89,6 +97,7 @@ fn fits_with(
     passes: &impl Passes,
     (place, sequence, lists): (ActivationPlace, &Sequence, Lists),
     courses: &mut Courses,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<bool, NoChunks> {
     let mut grounds = Ground::all(question, passes, &[place], courses)?;
     let capacity = question.capacity.0;
@@ -106,6 +115,9 @@ fn fits_with(
             is_any = true;
             // Smaller chunks are more likely to; none is laid out before it is asked for.
             for places in places.rev() {
+                if is_over() {
+                    return Err(NoChunks::Stopped);
+                }
                 let tried = TriedLayout { how, embedding, places: places? };
                 if tried.fits(question, &grounds)? {
                     return Ok(true);

@@ -27,6 +27,19 @@ fn with(case: &Case, device: i64, host: i64) -> Case {
 proptest! {
     #![proptest_config(crate::search::testing::cases(300))]
 
+    /// Whenever time is up, either nobody knows whether there is room, or what is said is right.
+    #[test]
+    fn who_is_stopped_says_nothing_false(case in cases(), looks in 0_usize..40) {
+        let left = std::cell::Cell::new(looks);
+        let is_over = || left.replace(left.get().saturating_sub(1)) == 0;
+        match fits(&case.question, &case.costs, &is_over) {
+            Ok(has_room) => prop_assert_eq!(has_room, any_fits(&case)),
+            Err(NoChunks::Stopped) => prop_assert_eq!(left.get(), 0),
+            Err(why) => prop_assert!(!has_sizes(&case), "{}", why),
+        }
+        prop_assert!(looks > 0 || fits(&case.question, &case.costs, &|| true).is_err());
+    }
+
     #[test]
     fn what_lacks_is_what_lacks(mut case in cases(), less in 1_u64..4) {
         case.question.host_memory.0 /= less;
@@ -35,7 +48,7 @@ proptest! {
             prop_assert!(matches!(choose(&case.question, &case.costs), Err(NoChunks::Invalid(_))));
             return Ok(());
         }
-        prop_assert_eq!(fits(&case.question, &case.costs).unwrap(), any);
+        prop_assert_eq!(fits(&case.question, &case.costs, &|| false).unwrap(), any);
         let lack = match choose(&case.question, &case.costs) {
             Ok(_) => {
                 prop_assert!(any);
@@ -139,7 +152,7 @@ fn a_static_partition_needs_no_room_for_a_table_on_the_host() {
             rates: RATES,
             choices: choices.clone(),
         };
-        let has_room = fits(&question, &costs).unwrap();
+        let has_room = fits(&question, &costs, &|| false).unwrap();
         match choose(&question, &costs) {
             Ok(_) => below += usize::from(capacity < whole),
             Err(NoChunks::NoRoom(lack)) => {

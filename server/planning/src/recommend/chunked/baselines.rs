@@ -51,7 +51,7 @@ impl Scene<'_> {
                     }
                     Err(NoChunks::Unknown(error)) => return Err(error.into()),
                     Err(NoChunks::NoRoom(lack)) => note = lack.lacks(),
-                    Err(NoChunks::Invalid(why)) => note = why.to_string(),
+                    Err(why @ (NoChunks::Invalid(_) | NoChunks::Stopped)) => note = why.to_string(),
                 }
             }
             let found = fastest.map(|found| (found.peak().0, Some(found.lanes.iteration_seconds)));

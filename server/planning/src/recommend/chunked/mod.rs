@@ -224,6 +224,7 @@ impl Scene<'_> {
         match error {
             NoChunks::Invalid(invalid) => self.by_request(&invalid).into(),
             NoChunks::Unknown(error) => error.into(),
+            NoChunks::Stopped => RecommendError::Stopped.into(),
             NoChunks::NoRoom(mut lack) => {
                 let host = self.question.host_of(self.devices.node);
                 let share = host.map(|host| host.0 / u64::from(self.devices.ranks().max(1)));

@@ -58,7 +58,7 @@ impl Scene<'_> {
 
     pub(super) fn has_room(&self, batch: Batch, capacity: Bytes) -> Result<bool, NoChunks> {
         let Trained { question, passes } = self.trained(batch, capacity);
-        fits(&question, &passes)
+        fits(&question, &passes, &|| self.question.stop.is_over())
     }
 
     /// The shortest iteration of all batches, which have equally many samples.
@@ -111,7 +111,7 @@ impl Scene<'_> {
             let passes = Remembered::new(passes);
             let keeps = |capacity: u64| -> Result<Option<Kept>, NoChunks> {
                 let question = ChunkQuestion { capacity: Bytes(capacity), ..question.clone() };
-                if !fits(&question, &passes)? {
+                if !fits(&question, &passes, &|| self.question.stop.is_over())? {
                     return Ok(None);
                 }
                 let kept = Kept { batch, capacity: Bytes(capacity), plan: None };
@@ -125,14 +125,21 @@ impl Scene<'_> {
             let besides = self.least_besides(batch, Margin::Share(0.0))?;
             bound = Some(bound.map_or(besides, |bound| bound.min(besides)));
             let most = least.as_ref().map_or(self.devices.capacity, |least| least.capacity);
-            let Some(mut kept) = keeps(most.0).map_err(refuse)? else { continue };
+            let mut kept = match keeps(most.0) {
+                Ok(Some(kept)) => kept,
+                Ok(None) => continue,
+                Err(NoChunks::Stopped) if least.is_some() => break,
+                Err(error) => return Err(refuse(error)),
+            };
             // More memory never hinders.
             let mut not = 0;
             while not + 1 < kept.capacity.0 && !self.question.stop.is_over() {
                 let middle = not + (kept.capacity.0 - not) / 2;
-                match keeps(middle).map_err(refuse)? {
-                    Some(less) => kept = less,
-                    None => not = middle,
+                match keeps(middle) {
+                    Ok(Some(less)) => kept = less,
+                    Ok(None) => not = middle,
+                    Err(NoChunks::Stopped) => break,
+                    Err(error) => return Err(refuse(error)),
                 }
             }
             least = Some(kept);
@@ -216,7 +223,7 @@ impl Scene<'_> {
 fn closer(one: Option<NoChunks>, other: NoChunks) -> Option<NoChunks> {
     let missing = |of: &NoChunks| match of {
         NoChunks::NoRoom(lack) => lack.missing(),
-        NoChunks::Invalid(_) | NoChunks::Unknown(_) => 0,
+        NoChunks::Invalid(_) | NoChunks::Unknown(_) | NoChunks::Stopped => 0,
     };
     Some(match one {
         Some(one) if missing(&one) <= missing(&other) => one,

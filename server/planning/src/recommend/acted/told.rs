@@ -115,3 +115,13 @@ pub(in crate::recommend) fn baseline(
         note,
     })
 }
+
+/// The same plans beside another best one.
+pub(super) fn rebased(mut baselines: Vec<Baseline>, (before, best): (&Plan, &Plan)) -> Vec<Baseline> {
+    for baseline in &mut baselines {
+        let peaks = before.peak() as f64 / best.peak() as f64;
+        baseline.peak_ratio = baseline.peak_ratio.map(|ratio| ratio * peaks);
+        baseline.time_ratio = baseline.time_ratio.map(|ratio| ratio * seconds(before) / seconds(best));
+    }
+    baselines
+}

@@ -16,7 +16,15 @@ impl ActionsQuestion<'_> {
     /// The most predicted bytes that a plan may need on a device of this capacity.
     pub(super) fn most_bytes(&self, room: &Room, capacity: Bytes) -> u64 {
         let peak = room.most.map_or(u64::MAX, |most| self.wish.unit.most_bytes(most, capacity));
-        peak.min(self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX)).min(capacity.0)
+        let most = peak.min(self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX)).min(capacity.0);
+        let Some((parts, of)) = room.beyond else { return most };
+        u64::try_from(u128::from(most) * u128::from(parts) / u128::from(of.max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// The highest peak that a room allows, in the wish's unit; none without devices.
+    pub(super) fn highest(&self, room: &Room) -> Option<u64> {
+        let kinds = room.subset.fleet.kinds.iter();
+        kinds.map(|kind| self.wish.unit.of(self.most_bytes(room, kind.capacity), kind.capacity)).max()
     }
 
     /// What the request allows on every device, where that is less than one of them has.
@@ -38,7 +46,7 @@ impl ActionsQuestion<'_> {
             return Bytes(most);
         }
         let needed = u128::from(most) * u128::from(peak.needed) / u128::from(peak.bytes);
-        Bytes(u64::try_from(needed).unwrap_or(u64::MAX).clamp(most, own.0))
+        Bytes(u64::try_from(needed).unwrap_or(u64::MAX).clamp(most, own.0.max(most)))
     }
 
     /// Checks the limit on the seconds of an iteration.

@@ -95,7 +95,7 @@ impl ActionsQuestion<'_> {
     ) -> Result<(Found, u32), QuestionError> {
         let mut best = first;
         if let Some(plain) =
-            self.plain(room, &best).filter(|plain| self.peak(&plain.plan) < self.peak(&best.plan))
+            self.plain(room, Some(&best)).filter(|plain| self.peak(&plain.plan) < self.peak(&best.plan))
         {
             best = plain;
         }
@@ -106,12 +106,12 @@ impl ActionsQuestion<'_> {
 
     /// The fastest plan within a peak.
     pub(super) fn point(&self, room: &Room, cap: u64) -> Result<Point<Found>, QuestionError> {
-        let found = self.fastest(&room.within(cap))?;
+        let found = self.ask(&room.within(cap), false)?;
         Ok(Point { cap, peak: self.peak(&found.plan), found })
     }
 
-    /// The lowest peak that plain ways reach, within the limit on time: where to begin.
-    fn plain(&self, room: &Room, first: &Found) -> Option<Found> {
+    /// The lowest peak that plain ways reach, within the limit on time: where to begin, and what is left where nothing else fits.
+    pub(super) fn plain(&self, room: &Room, first: Option<&Found>) -> Option<Found> {
         let ActionsQuestion { writer, choice, .. } = *self;
         if choice.chooser == Chooser::Mpress {
             return None;
@@ -120,7 +120,14 @@ impl ActionsQuestion<'_> {
         if self.given.is_some() || !self.wish.cuts.pins().is_empty() {
             candidates.clear();
         }
-        candidates.push(first.candidate.clone());
+        match first {
+            Some(first) => candidates.push(first.candidate.clone()),
+            None => candidates.extend(self.stages(room).ok()?.candidates),
+        }
+        // What the fastest of all does not get below, these do not.
+        let known = first.map(|first| &first.certificate);
+        let bound = known.and_then(|of| of.bound);
+        let (stopped, states) = known.map_or((false, 0), |of| (of.stopped, of.states));
         let solver = choice.chooser.solver();
         let found = candidates.into_iter().filter_map(|candidate| {
             if self.stop.is_requested() {
@@ -133,8 +140,6 @@ impl ActionsQuestion<'_> {
             };
             let plan = writer.acted(&candidate, &actions, choice.pace, solver).ok()?;
             drop(asked);
-            // What the fastest of all does not get below, this one does not.
-            let Certificate { bound, stopped, states, .. } = first.certificate;
             let certificate = at_least(&plan, bound, (stopped, states));
             Some(Found { plan, candidate, certificate, bound_is: String::new() })
         });

@@ -19,6 +19,35 @@ pub(in crate::recommend) struct Point<T> {
     pub(in crate::recommend) found: T,
 }
 
+/// Peaks that are asked for between others are *rungs*: whatever devices have, multiples of the power of two that is between a
+/// thirty-second and a sixteenth of them.
+const RUNGS: u64 = 16;
+
+fn step(peak: u64) -> u64 {
+    1 << (peak / RUNGS).max(1).ilog2()
+}
+
+/// The rungs around a peak, from so many parts of it less to as many more, the next ones first.
+pub(super) fn rungs_around(peak: u64, parts: [f64; 2]) -> Vec<u64> {
+    let part = |part: f64| (peak as f64 * part) as u64;
+    let (step, range) =
+        (step(peak), peak.saturating_sub(part(parts[0]))..=peak.saturating_add(part(parts[1])));
+    let first = range.start().checked_next_multiple_of(step);
+    let next = move |of: &u64| of.checked_add(step);
+    let rungs = std::iter::successors(first, next).take_while(|rung| range.contains(rung));
+    let mut rungs: Vec<u64> = rungs.filter(|&rung| rung > 0 && rung != peak).collect();
+    rungs.sort_by_key(|rung| rung.abs_diff(peak));
+    rungs
+}
+
+/// A rung about halfway between two peaks, if there is any.
+fn rung_between(low: u64, high: u64) -> Option<u64> {
+    let middle = low + high.saturating_sub(low) / 2;
+    let below = middle - middle % step(middle);
+    let above = below.checked_add(step(middle))?;
+    [above, below].into_iter().find(|rung| (low + 1..high).contains(rung))
+}
+
 /// From what was found on, what has the lowest peak above a floor that is found with at most so many asks, by halves; and the asks
 /// that it took.
 ///
@@ -69,7 +98,10 @@ pub(in crate::recommend) fn fill<T>(
         let widest =
             gaps.filter(|gap| !empty.contains(gap)).max_by_key(|(low, high)| high.saturating_sub(*low));
         let Some((low, high)) = widest.filter(|(low, high)| high.saturating_sub(*low) > near) else { break };
-        let cap = low + (high - low) / 2;
+        let Some(cap) = rung_between(low, high) else {
+            empty.push((low, high));
+            continue;
+        };
         asked += 1;
         match ask(cap) {
             Ok(found) => {

@@ -131,7 +131,7 @@ impl Tried {
         let mut wish = question.wish.clone();
         wish.constraints.max_iteration_seconds = None;
         let other = ActionsQuestion { wish: &wish, ..*question };
-        if let Ok(Found { plan, candidate, .. }) = other.fastest(room)
+        if let Ok(Found { plan, candidate, .. }) = other.ask(room, false)
             && let Some(seconds) = plan.iteration_seconds()
         {
             let seconds = format!("{:.0}ms", (seconds * 1_000.0).ceil());
@@ -145,7 +145,7 @@ impl Tried {
         if other.stop.is_requested() {
             return false;
         }
-        let found = other.fastest(room);
+        let found = other.ask(room, false);
         let helps = found.is_ok();
         if let Ok(Found { plan, candidate, .. }) = found {
             let host = Bytes(most_at_a_host(&plan).0.div_ceil(STEP).saturating_mul(STEP));

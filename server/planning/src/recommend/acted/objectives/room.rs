@@ -1,15 +1,17 @@
 //! The fastest plan within some room: the one question that all objectives ask.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::{Plan, PlanStage};
 
 use super::ActionsQuestion;
+use super::peaks::rungs_around;
 use crate::cost::Batch;
 use crate::fleet::Subset;
-use crate::recommend::acted::Stages;
-use crate::recommend::acted::choose::{Chosen, Fastest};
+use crate::recommend::acted::choose::{Chooser, Chosen, Fastest};
+use crate::recommend::acted::told::{EQUAL, rebased, seconds};
+use crate::recommend::acted::{Stages, fits};
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::ask::Wish;
 use crate::recommend::find::{Candidate, Job};
@@ -19,6 +21,13 @@ use crate::recommend::named_stages::untouched;
 const MOST_TRIED: usize = 32;
 const AT_ONCE: usize = 4;
 
+/// What parts of a room less and more are asked for: a search gets lost with more, and a plan often needs less than it may take.
+const PARTS: [f64; 2] = [0.125, 0.25];
+
+/// What lacks no more than this part of a room is little. Where little lacks, so many times half as much as before is asked for more.
+const LITTLE: u64 = 8;
+const NEAR: u32 = 8;
+
 /// What a plan may take.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
@@ -27,6 +36,9 @@ pub(super) struct Room {
     pub(super) batches: Vec<Batch>,
     /// The highest peak in the wish's unit; none besides the devices' memory and the wish's limit.
     pub(super) most: Option<u64>,
+    /// By how much more than that, and than devices have, a plan may take, as so many of so many parts; whoever asks looks whether
+    /// it keeps to all of it nevertheless.
+    pub(super) beyond: Option<(u64, u64)>,
     pub(super) may_idle: bool,
 }
 
@@ -51,13 +63,14 @@ impl Room {
             subset: Subset::whole(job.fleet),
             batches: wish.batches.clone(),
             most: None,
+            beyond: None,
             may_idle: wish.constraints.allow_idle_devices,
         }
     }
 
     /// All of these devices, with these micro-batches.
     pub(super) fn of(devices: &Subset, batches: &[Batch]) -> Self {
-        Self { subset: devices.clone(), batches: batches.to_vec(), most: None, may_idle: false }
+        Self { subset: devices.clone(), batches: batches.to_vec(), most: None, beyond: None, may_idle: false }
     }
 
     /// The same within a peak.
@@ -66,13 +79,41 @@ impl Room {
     }
 }
 
+impl Found {
+    /// The same with what is told of a slower plan for the same room.
+    fn told_as(mut self, slower: Option<Self>) -> Self {
+        match slower {
+            Some(Self { plan, certificate, bound_is, .. }) => {
+                self.plan.found.baselines = rebased(plan.found.baselines.clone(), (&plan, &self.plan));
+                self.certificate =
+                    at_least(&self.plan, certificate.bound, (certificate.stopped, certificate.states));
+                self.bound_is = bound_is;
+            }
+            None => "the bound is of stages untouched: no memory action makes them faster"
+                .clone_into(&mut self.bound_is),
+        }
+        self
+    }
+}
+
+/// What lacks, where that is known.
+fn missing(error: &QuestionError) -> Option<u64> {
+    let QuestionError::Recommend(RecommendError::NoPlan { why_not, .. }) = error else { return None };
+    why_not.missing().map(|missing| missing.0)
+}
+
+/// Whether a bound says that nothing is faster.
+fn is_best(certificate: &Certificate) -> bool {
+    certificate.gap.is_some_and(|gap| gap <= EQUAL)
+}
+
 impl ActionsQuestion<'_> {
     /// The fastest plan within a room, alone.
     ///
     /// # Errors
     /// Nothing was found that fits and keeps to the limits.
     pub(super) fn fastest(&self, room: &Room) -> Result<Found, QuestionError> {
-        self.ask(room, false)
+        self.or_within_more(room, self.ask(room, false))
     }
 
     /// The same with what it is compared with, and with the bound of its seconds.
@@ -80,19 +121,72 @@ impl ActionsQuestion<'_> {
     /// # Errors
     /// As there.
     pub(super) fn told(&self, room: &Room) -> Result<Found, QuestionError> {
-        self.ask(room, true)
+        self.or_within_more(room, self.ask(room, true))
     }
 
-    fn ask(&self, room: &Room, is_told: bool) -> Result<Found, QuestionError> {
+    /// What was found, or a faster plan that is found where there is a little more room and that keeps to this room
+    /// nevertheless.
+    ///
+    /// Fronts ask for the same peaks. What they find is found by whoever asks for the fastest plan within the peak of one of their
+    /// points, too.
+    fn or_within_more(
+        &self,
+        room: &Room,
+        mut found: Result<Found, QuestionError>,
+    ) -> Result<Found, QuestionError> {
+        // MPress's planner finds what it finds.
+        let is_open = self.choice.chooser == Chooser::Fastest
+            && match &found {
+                Ok(found) => !is_best(&found.certificate),
+                Err(QuestionError::Recommend(RecommendError::Stopped)) => false,
+                Err(QuestionError::Recommend(error)) => !error.is_proof(),
+                Err(_) => false,
+            };
+        let Some(peak) = self.highest(room).filter(|_| is_open) else { return found };
+        let lacks_little =
+            found.as_ref().is_err_and(|error| missing(error).is_some_and(|of| of <= peak / LITTLE));
+        let halves = if lacks_little { NEAR } else { 0 };
+        let near = (0..halves).rev().map(|times| peak + (peak / LITTLE >> times));
+        let mut better: Option<Found> = None;
+        for other in near.chain(rungs_around(peak, PARTS)) {
+            let known = better.as_ref().or(found.as_ref().ok());
+            if self.stop.is_requested() || known.is_some_and(|known| is_best(&known.certificate)) {
+                break;
+            }
+            let Ok(other) = self.ask(&Room { beyond: Some((other, peak)), ..room.clone() }, false) else {
+                continue;
+            };
+            let is_faster = known.is_none_or(|known| seconds(&other.plan) < seconds(&known.plan));
+            if is_faster && self.keeps(room, &other.plan) {
+                better = Some(other);
+            }
+        }
+        if found.is_err() && better.is_none() {
+            better = self.plain(room, None).filter(|plain| self.keeps(room, &plain.plan));
+        }
+        if let Some(better) = better {
+            found = Ok(better.told_as(found.ok()));
+        }
+        if let Ok(found) = &mut found {
+            found.certificate.stopped |= self.stop.is_requested();
+        }
+        found
+    }
+
+    /// Whether a plan fits within a room.
+    fn keeps(&self, room: &Room, plan: &Plan) -> bool {
+        plan.stages
+            .iter()
+            .all(|stage| fits(stage) && stage.predicted_peak <= self.most_bytes(room, Bytes(stage.capacity)))
+    }
+
+    pub(super) fn ask(&self, room: &Room, is_told: bool) -> Result<Found, QuestionError> {
         if let Some(hopeless) = self.lacks_room(room) {
             return Err(hopeless.into());
         }
         let found = self.ask_within(room, is_told, false)?;
-        let keeps = found
-            .plan
-            .stages
-            .iter()
-            .all(|stage| stage.predicted_peak <= self.most_bytes(room, Bytes(stage.capacity)));
+        let most = |stage: &PlanStage| self.most_bytes(room, Bytes(stage.capacity));
+        let keeps = found.plan.stages.iter().all(|stage| stage.predicted_peak <= most(stage));
         // What is kept free besides a peak is as much as without actions, or a little more.
         let found = if keeps { found } else { self.ask_within(room, is_told, true)? };
         match self.check_seconds(&found) {
@@ -183,7 +277,7 @@ impl ActionsQuestion<'_> {
     }
 
     /// The stages that actions are chosen for: those that are named, or those of fast pipelines.
-    fn stages(&self, room: &Room) -> Result<Stages, RecommendError> {
+    pub(super) fn stages(&self, room: &Room) -> Result<Stages, RecommendError> {
         let market = self.writer.prices;
         let mut fleet = room.subset.fleet.clone();
         for kind in &mut fleet.kinds {

@@ -150,7 +150,9 @@ fn way_out(what: &str, by: &[Dependent]) -> String {
     if let Some(operation) = first(&["OPERATION"]) {
         steps.push(format!("end what is running with `loadmaster operation cancel {operation}`"));
     }
-    if let Some(plan) = first(&["PLAN"]) {
+    if first(&["PLAN"]).is_some() && what.starts_with("profiles/") {
+        steps.push(format!("delete its plans with it, with `loadmaster profile delete {what} --with-plans`"));
+    } else if let Some(plan) = first(&["PLAN"]) {
         steps.push(format!("delete plans first, with `loadmaster plan delete {plan}`"));
     }
     if first(&["TRIAL", "OBSERVATION"]).is_some() {

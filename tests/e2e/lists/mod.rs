@@ -16,6 +16,7 @@ use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{ClusterName, PlanName, WorkerName};
+use loadmaster_proto::plan::compared::FrontPoint;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::observation::{Measured, Observation};
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
@@ -567,7 +568,8 @@ async fn what_nothing_rests_on_is_deleted() {
     let command = "loadmaster plan delete plans/used --with-trials";
     assert!(refused.message().contains(command), "it says how it goes: {refused}");
     let refused = cli(planner, &["profile", "delete", "first"]);
-    assert!(refused.stderr.contains("`loadmaster plan delete plans/used`"), "{refused:?}");
+    let command = "`loadmaster profile delete profiles/first --with-plans`";
+    assert!(refused.stderr.contains(command), "{refused:?}");
     let wrong = cli(planner, &["plan", "delete", "plans/used/observations/Not_An_Id"]);
     assert_eq!(wrong.code, 2, "{wrong:?}");
     for arguments in [["plan", "delete", observation], ["plan", "delete", "used"]] {
@@ -588,8 +590,22 @@ async fn what_nothing_rests_on_is_deleted() {
     let deleted = cli(planner, &["plan", "delete", "tried", "--with-trials"]);
     assert_eq!(deleted.code, 0, "{deleted:?}");
     assert!(cli(planner, &["plan", "list"]).stdout.contains("no plans"));
-    let deleted = cli(planner, &["profile", "delete", "first"]);
-    assert_eq!(deleted.code, 0, "{deleted:?}");
+    // More plans than an error names, each but the first of which names the one before.
+    for number in 0..15 {
+        let mut plan = content(&profile, &model, "cpu", &[10, 20]);
+        let named = (number > 0).then(|| PlanName::from_id(&format!("named{:02}", number - 1)).unwrap());
+        plan.found.front.extend(named.map(|name| FrontPoint {
+            plan: Some(name),
+            summary: plan.outline().unwrap(),
+            recompute: Vec::new(),
+        }));
+        scene.plan(&format!("named{number:02}"), &plan).await;
+    }
+    json(planner, &["plan", "report", "named07", "--iteration", "1s"]);
+    assert_ne!(cli(planner, &["profile", "delete", "first"]).code, 0);
+    let deleted = cli(planner, &["profile", "delete", "first", "--with-plans"]);
+    assert!(deleted.code == 0 && deleted.stderr.contains("15 plans"), "{deleted:?}");
+    assert!(cli(planner, &["plan", "list"]).stdout.contains("no plans"));
     assert!(cli(planner, &["profile", "list"]).stdout.contains("no profiles"));
 }
 

@@ -57,7 +57,9 @@ What its runs measured stays, for the profiles that reuse it and for those to co
 plans were made from it or while it is being measured; the answer names them.
 
 Examples:
-  loadmaster profile delete vgg11-1a2b";
+  loadmaster profile delete vgg11-1a2b
+  With all plans that were made from it, and what was reported of them:
+    loadmaster profile delete vgg11-1a2b --with-plans";
 
 pub(crate) const PROFILE_EXPORT: &str = "\
 Examples:

@@ -1,6 +1,7 @@
 //! `loadmaster profile`.
 
 mod campaign;
+mod delete;
 mod document;
 
 use clap::{Args, Subcommand};
@@ -22,6 +23,7 @@ use crate::session::list::{Asked, ListArgs};
 use crate::session::page::{self, Limit};
 use crate::session::watch;
 use campaign::CampaignArgs;
+use delete::DeleteProfile;
 use document::{ExportProfile, ImportProfile};
 use loadmaster_show::text::{about, count, plain, plural};
 
@@ -65,13 +67,9 @@ pub(crate) enum ProfileVerb {
         #[arg(required = true, value_name = "CHANGE", value_parser = labels::change)]
         changes: Vec<LabelChange>,
     },
-    /// Delete a profile that no plan rests on; what it measured serves other profiles on.
+    /// Delete a profile that no plan rests on, or its plans with it; what it measured serves other profiles on.
     #[command(after_help = help::PROFILE_DELETE)]
-    Delete {
-        /// The profile: `profiles/ID` or the id alone.
-        #[arg(value_parser = parse::profile)]
-        name: String,
-    },
+    Delete(DeleteProfile),
     /// A complete profile as a JSON document: for another planner, or to look at.
     #[command(after_help = help::PROFILE_EXPORT)]
     Export(ExportProfile),
@@ -125,7 +123,7 @@ impl ProfileVerb {
             Self::Resume { .. } => options::PROFILE_RESUME,
             Self::List(_) => options::LIST,
             Self::Label { .. } => options::PROFILE_LABEL,
-            Self::Show { .. } | Self::Export(_) | Self::Delete { .. } => options::NAME,
+            Self::Show { .. } | Self::Export(_) | Self::Delete(_) => options::NAME,
             Self::Import(_) => options::PROFILE_IMPORT,
             Self::Measurements { .. } => options::PROFILE_MEASUREMENTS,
         }
@@ -188,15 +186,7 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
                 .await?;
             print(context, &profile)
         }
-        ProfileVerb::Delete { name } => {
-            let request = v1::DeleteProfileRequest { name: name.clone() };
-            context
-                .client
-                .call(request, async |channel, q| profiles(channel).delete_profile(q).await)
-                .await?;
-            context.remark(&format!("{name} is deleted"));
-            Ok(())
-        }
+        ProfileVerb::Delete(delete) => delete.run(context).await,
         ProfileVerb::Export(export) => document::export(context, export).await,
         ProfileVerb::Import(import) => document::import(context, import).await,
         ProfileVerb::Measurements { name, filter, order_by, limit } => {

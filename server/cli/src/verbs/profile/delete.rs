@@ -1,0 +1,94 @@
+//! `loadmaster profile delete`.
+
+use clap::Args;
+use loadmaster_proto::reason::Reason;
+use loadmaster_proto::wire::v1;
+use tonic_types::StatusExt as _;
+
+use crate::failure::Failure;
+use crate::input::parse;
+use crate::session::client::{plans, profiles};
+use crate::session::context::Context;
+
+/// Most plans that name each other in a row, each of which is deleted before the one that it names.
+const MOST_NAMING: usize = 64;
+
+/// See [`ProfileVerb::Delete`](super::ProfileVerb::Delete).
+#[derive(Debug, Args)]
+pub(crate) struct DeleteProfile {
+    /// The profile: `profiles/ID` or the id alone.
+    #[arg(value_parser = parse::profile)]
+    name: String,
+
+    /// Also where plans were made from it: all of them go with it, and what was reported of them; their trials stay in the list of
+    /// runs.
+    #[arg(long)]
+    with_plans: bool,
+}
+
+impl DeleteProfile {
+    pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
+        let Self { name, with_plans } = self;
+        let mut deleted = 0_u64;
+        loop {
+            let request = v1::DeleteProfileRequest { name: name.clone() };
+            let refused = context
+                .client
+                .call(request, async |channel, q| profiles(channel).delete_profile(q).await)
+                .await;
+            let Err(failure) = refused else { break };
+            // A planner names some of many: it is asked again once these are gone.
+            let plans = if with_plans { resting_plans(&failure) } else { Vec::new() };
+            if plans.is_empty() {
+                return Err(failure);
+            }
+            for plan in plans {
+                deleted += delete_plan(context, plan).await?;
+            }
+            context.remark(&format!("{deleted} plans deleted so far; they stay so if this is stopped"));
+        }
+        context.remark(&format!("{name} is deleted"));
+        Ok(())
+    }
+}
+
+/// Deletes a plan, and before it those that name it; how many these are.
+async fn delete_plan(context: &Context, plan: String) -> Result<u64, Failure> {
+    let (mut waiting, mut deleted) = (vec![plan], 0);
+    while let Some(plan) = waiting.last() {
+        let request = v1::DeletePlanRequest { name: plan.clone(), with_trials: true };
+        let answer =
+            context.client.call(request, async |channel, q| plans(channel).delete_plan(q).await).await;
+        match answer {
+            Ok(_) => deleted += 1,
+            // Another one has deleted it, or it was named by two.
+            Err(Failure::Refused(status)) if status.code() == tonic::Code::NotFound => {}
+            Err(failure) => {
+                let naming = resting_plans(&failure).into_iter().next();
+                let Some(naming) =
+                    naming.filter(|naming| waiting.len() < MOST_NAMING && !waiting.contains(naming))
+                else {
+                    return Err(failure);
+                };
+                waiting.push(naming);
+                continue;
+            }
+        }
+        waiting.pop();
+    }
+    Ok(deleted)
+}
+
+/// The plans that something is refused for, as far as they are named.
+fn resting_plans(failure: &Failure) -> Vec<String> {
+    let Failure::Refused(status) = failure else { return Vec::new() };
+    let is_in_use =
+        status.get_details_error_info().is_some_and(|info| info.reason == Reason::ResourceInUse.as_str());
+    let all = status.get_details_precondition_failure().filter(|_| is_in_use);
+    let all = all.map(|details| details.violations).unwrap_or_default();
+    // What is running is ended by whoever wants that.
+    if all.iter().any(|of| of.r#type == "OPERATION") {
+        return Vec::new();
+    }
+    all.into_iter().filter(|of| of.r#type == "PLAN").map(|of| of.subject).collect()
+}

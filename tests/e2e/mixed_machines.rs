@@ -89,10 +89,8 @@ fn nodes(plan: &Value) -> Vec<String> {
     ranges.flat_map(of_range).collect()
 }
 
-/// The fastest plan for each framework that starts equally many ranks on each node is exported for it; stages that are named in
-/// another order are refused at once, with the framework's name.
-#[test]
-fn a_recommended_plan_can_be_started() {
+/// A planner that knows tables of these names, kinds of devices and FLOP/s, and this cluster as `mixed`.
+fn planner(tables: [(&str, &str, f64); 2], cluster: &str) -> Planner {
     let planner = Planner::start();
     let folder = TempDir::new().expect("a folder can be made");
     let write = |name: &str, text: &str| {
@@ -104,11 +102,43 @@ fn a_recommended_plan_can_be_started() {
     let model = imported["name"].as_str().expect("it has a name");
     let layers = cli(&planner, &["model", "show", model, "-o", "layers"]);
     let layers: Value = serde_json::from_str(&layers.stdout).expect("a list of layers");
-    for (id, kind, peak) in [("l3080", "RTX 3080", 59e12), ("l4090", "RTX 4090", 165e12)] {
+    for (id, kind, peak) in tables {
         let file = write("table.json", &table(&layers, kind, peak).to_string());
         json(&planner, &["profile", "import", &file, "--id", id]);
     }
-    json(&planner, &["cluster", "import", &write("cluster.yaml", MACHINES), "--id", "mixed"]);
+    json(&planner, &["cluster", "import", &write("cluster.yaml", cluster), "--id", "mixed"]);
+    planner
+}
+
+/// Devices that cost the same are no tie: the faster one is taken, in whatever order kinds are listed.
+#[test]
+fn of_devices_that_cost_the_same_the_faster_one_is_taken() {
+    let planner = planner(
+        [("slow", "slow", 59e12), ("fast", "fast", 165e12)],
+        "format: loadmaster.cluster/1
+kinds: [{name: slow, memory: 512GiB}, {name: fast, memory: 512GiB}]
+nodes:
+  - {name: one, kind: slow, devices: 1, network: {bandwidth: 10Gb/s}}
+  - {name: two, kind: fast, devices: 1, network: {bandwidth: 10Gb/s}}
+",
+    );
+    for (profile, other) in [("slow", "fast"), ("fast", "slow")] {
+        for (objective, prices) in
+            [("min-cost", &["--price", "slow=2", "--price", "fast=2"][..]), ("min-devices", &[])]
+        {
+            let line =
+                ["plan", "recommend", "--profile", profile, "--other-profiles", other, "--cluster", "mixed"];
+            let plan = json(&planner, &[&line[..], &["--objective", objective, "--brief"], prices].concat());
+            assert_eq!(nodes(&plan), ["two"], "{objective} of {profile}: {plan}");
+        }
+    }
+}
+
+/// The fastest plan for each framework that starts equally many ranks on each node is exported for it; stages that are named in
+/// another order are refused at once, with the framework's name.
+#[test]
+fn a_recommended_plan_can_be_started() {
+    let planner = planner([("l3080", "RTX 3080", 59e12), ("l4090", "RTX 4090", 165e12)], MACHINES);
     let asked = |options: &[&str]| {
         let usual = [
             "plan",

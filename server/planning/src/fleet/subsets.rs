@@ -114,7 +114,7 @@ impl<'a> Subsets<'a> {
         let total = self.fleet.devices();
         let (mut subsets, mut is_complete) = (Vec::new(), true);
         let mut by_size: Vec<KindCounts> = Vec::new();
-        let mut sizes = self.sizes(|counts| f64::from(counts.iter().sum::<u32>()));
+        let mut sizes = self.sizes(Vec::new(), |counts| f64::from(counts.iter().sum::<u32>()));
         while let Some((_, counts)) = sizes.next_size() {
             by_size.push(counts);
             if by_size.len() > self.most {
@@ -147,14 +147,18 @@ impl<'a> Subsets<'a> {
     }
 
     /// Numbers of devices of each kind in the order of what they are worth, the least first; of equals those with the
-    /// fewest devices.
-    pub(crate) fn sizes(&self, worth: impl Fn(&KindCounts) -> f64) -> Sizes<impl Fn(&KindCounts) -> f64> {
+    /// fewest devices, and of these those that are fastest together, where a speed is known of each kind.
+    pub(crate) fn sizes(
+        &self,
+        speeds: Vec<f64>,
+        worth: impl Fn(&KindCounts) -> f64,
+    ) -> Sizes<impl Fn(&KindCounts) -> f64> {
         let totals = self.totals();
         let mut least = vec![0; totals.len()];
         for class in &self.classes {
             least[class.kind] += class.least * class.nodes.len() as u32;
         }
-        let mut sizes = Sizes { worth, totals, waiting: BinaryHeap::new(), known: HashSet::new() };
+        let mut sizes = Sizes { worth, speeds, totals, waiting: BinaryHeap::new(), known: HashSet::new() };
         sizes.push(least);
         sizes
     }
@@ -187,6 +191,7 @@ impl<'a> Subsets<'a> {
 #[derive(Debug)]
 pub(crate) struct Sizes<F> {
     worth: F,
+    speeds: Vec<f64>,
     totals: KindCounts,
     waiting: BinaryHeap<Size>,
     known: HashSet<KindCounts>,
@@ -196,6 +201,7 @@ pub(crate) struct Sizes<F> {
 #[derive(Debug, PartialEq)]
 struct Size {
     worth: f64,
+    speed: f64,
     counts: KindCounts,
 }
 
@@ -207,26 +213,29 @@ impl PartialOrd for Size {
     }
 }
 
-/// The least worth is the greatest, for a heap; then the fewest devices.
+/// The least worth is the greatest, for a heap; then the fewest devices, and the fastest of these.
 impl Ord for Size {
     fn cmp(&self, other: &Self) -> Ordering {
         let devices = |size: &Self| size.counts.iter().sum::<u32>();
         let worth = other.worth.total_cmp(&self.worth).then(devices(other).cmp(&devices(self)));
-        worth.then_with(|| self.counts.cmp(&other.counts))
+        let speed = worth.then(self.speed.total_cmp(&other.speed));
+        speed.then_with(|| self.counts.cmp(&other.counts))
     }
 }
 
 impl<F: Fn(&KindCounts) -> f64> Sizes<F> {
     fn push(&mut self, counts: KindCounts) {
         if self.known.insert(counts.clone()) {
-            self.waiting.push(Size { worth: (self.worth)(&counts), counts });
+            let speed =
+                counts.iter().zip(&self.speeds).map(|(&devices, speed)| f64::from(devices) * speed).sum();
+            self.waiting.push(Size { worth: (self.worth)(&counts), speed, counts });
         }
     }
 
     /// The next one with what it is worth; never no devices at all.
     pub(crate) fn next_size(&mut self) -> Option<(f64, KindCounts)> {
         loop {
-            let Size { worth, counts } = self.waiting.pop()?;
+            let Size { worth, counts, .. } = self.waiting.pop()?;
             for kind in 0..counts.len() {
                 if counts[kind] < self.totals[kind] {
                     let mut more = counts.clone();
@@ -395,10 +404,21 @@ mod tests {
         let nodes: Vec<(usize, u32)> = (0..3_000).map(|node| (node % 2, 8)).collect();
         let (fleet, cuts) = (fleet(&nodes), Cuts::anywhere(1));
         let subsets = Subsets::of(&fleet, &cuts, false, false);
-        let mut sizes = subsets.sizes(|counts| 2.0 * f64::from(counts[0]) + 3.0 * f64::from(counts[1]));
+        let mut sizes =
+            subsets.sizes(Vec::new(), |counts| 2.0 * f64::from(counts[0]) + 3.0 * f64::from(counts[1]));
         let first: Vec<(f64, KindCounts)> = std::iter::from_fn(|| sizes.next_size()).take(5).collect();
         let worth: Vec<f64> = first.iter().map(|(worth, _)| *worth).collect();
         assert_eq!(worth, [2.0, 3.0, 4.0, 5.0, 6.0]);
+        // Of as many devices that cost the same the fastest come first, whichever kind that is.
+        for speeds in [[1.0, 2.0], [2.0, 1.0]] {
+            let mut sizes = subsets.sizes(speeds.to_vec(), |counts| f64::from(counts.iter().sum::<u32>()));
+            let faster = usize::from(speeds[1] > speeds[0]);
+            for devices in 1..4_u32 {
+                let own: Vec<KindCounts> = (0..=devices).map(|_| sizes.next_size().unwrap().1).collect();
+                let of_faster: Vec<u32> = own.iter().map(|counts| counts[faster]).collect();
+                assert_eq!(of_faster, (0..=devices).rev().collect::<Vec<_>>());
+            }
+        }
         let (two, is_complete) = subsets.with(&vec![2, 0], 10);
         assert!(is_complete);
         assert_eq!(two.iter().map(taken).collect::<Vec<_>>(), [vec![(0, 2)], vec![(0, 1), (0, 1)]]);

@@ -47,7 +47,8 @@ pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
         && wish.rules.is_none()
         && inquiry.cuts.pins().is_empty();
     let nodes = BestNodes::of(fleet);
-    let mut sizes = subsets.sizes(|counts| device_worth.of(counts));
+    let mut sizes =
+        subsets.sizes(device_worth.speeds(inquiry.market, wish), |counts| device_worth.of(counts));
     while let Some((worth, counts)) = sizes.next_size() {
         let devices: u32 = counts.iter().sum();
         if devices < fewest {

@@ -3,8 +3,10 @@
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
 
+use crate::cost::Market;
 use crate::recommend::answer::RecommendError;
-use crate::search::Fleet;
+use crate::recommend::ask::Wish;
+use crate::search::{Choice, Fleet, KindSet, StageAt, StageCosts as _};
 
 /// Devices of a fleet, by how many they are, or by their price of an hour.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +38,16 @@ impl DeviceWorth<'_> {
         let each = counts.iter().enumerate().filter(|(_, devices)| **devices > 0);
         let one = |kind| if self.is_price() { self.price(kind).unwrap_or(f64::INFINITY) } else { 1.0 };
         each.map(|(kind, &devices)| f64::from(devices) * one(kind)).sum()
+    }
+
+    /// What part of the chain a device of each kind computes in a second: ties go to the faster one. 0 where nobody knows.
+    pub(in crate::recommend) fn speeds<M: Market>(&self, market: &M, wish: &Wish) -> Vec<f64> {
+        let kinds = 0..self.fleet.kinds.len();
+        let asked = (wish.schedules.first(), wish.batches.first(), market.layers().checked_sub(1));
+        let (Some(&schedule), Some(&batch), Some(last)) = asked else { return vec![0.0; kinds.len()] };
+        let costs = market.costs(schedule, batch, &[Choice::SINGLE], &[]);
+        let seconds = |kind| Some(costs.seconds(&StageAt::anywhere(0, last, KindSet::one(kind)))?.passes());
+        kinds.map(|kind| seconds(kind).filter(|&seconds| seconds > 0.0).map_or(0.0, f64::recip)).collect()
     }
 
     /// That of a plan's devices.

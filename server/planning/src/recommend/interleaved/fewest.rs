@@ -28,7 +28,8 @@ impl InterleavedQuestion<'_> {
         let spare = self.spare();
         let known = KnownAlone::default();
         let subsets = Subsets::of(fleet, self.cuts, wish.starts_evenly(), wish.keeps_order);
-        let mut sizes = subsets.sizes(|counts| device_worth.of(counts));
+        let mut sizes =
+            subsets.sizes(device_worth.speeds(self.prices, wish), |counts| device_worth.of(counts));
         let (mut tried, mut last, mut asked) = (Progress::default(), None, 0);
         while let Some((worth, counts)) = sizes.next_size() {
             let devices: u32 = counts.iter().sum();

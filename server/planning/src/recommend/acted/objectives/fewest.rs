@@ -31,7 +31,8 @@ impl ActionsQuestion<'_> {
         // What is left where the search is stopped.
         let spare = self.spare();
         let subsets = Subsets::of(fleet, &wish.cuts, wish.starts_evenly(), wish.keeps_order);
-        let mut sizes = subsets.sizes(|counts| device_worth.of(counts));
+        let mut sizes =
+            subsets.sizes(device_worth.speeds(self.writer.prices, wish), |counts| device_worth.of(counts));
         let (mut tried, mut last, mut asked) = (Progress::default(), None, 0);
         while let Some((worth, counts)) = sizes.next_size() {
             let devices: u32 = counts.iter().sum();

@@ -8,7 +8,6 @@ use super::certificate::certificate;
 use super::error::RecommendError;
 use super::no_plan::no_plan;
 use super::restriction::restriction;
-use super::runners_up::pool;
 use super::{baselines, runners_up};
 use crate::cost::Market;
 use crate::fleet::Subset;
@@ -64,7 +63,14 @@ pub fn recommend<M: Market>(
     let inquiry =
         Inquiry { market, job, subset: &whole, wish, cuts: &cuts, effort: &effort, orders: &orders };
     let found = attempt(inquiry);
-    let pool = pool(inquiry, &found);
+    let mut pool = runners_up::pool(inquiry, &found);
+    if wish.efforts > 1 && wish.objective == Objective::MinIterationTime && !stop.is_requested() {
+        // More time begins elsewhere to look for what comes next, and what less time comes to is found there alone.
+        let usual = Effort::usual(stop);
+        let inquiry = inquiry.within(&usual);
+        pool.extend(runners_up::pool(inquiry, &attempt(inquiry)));
+        pool = runners_up::best_first(wish, pool);
+    }
     let Some(best) = pool.first().cloned() else {
         return Err(if found.is_stopped { RecommendError::Stopped } else { no_plan(inquiry, &found) });
     };

@@ -44,6 +44,11 @@ pub(super) fn pool<M: Market>(inquiry: Inquiry<'_, M>, found: &Found) -> Vec<Can
     if is_timed {
         simulate_best(&mut pool);
     }
+    best_first(wish, pool)
+}
+
+/// These plans, the best first, and each once.
+pub(super) fn best_first(wish: &Wish, mut pool: Vec<Candidate>) -> Vec<Candidate> {
     pool.sort_by(|a, b| order(wish, a, b));
     let mut distinct: Vec<Candidate> = Vec::with_capacity(pool.len());
     for plan in pool {

@@ -10,7 +10,7 @@ use super::peaks::rungs_around;
 use crate::cost::Batch;
 use crate::fleet::Subset;
 use crate::recommend::acted::choose::{Chooser, Chosen, Fastest};
-use crate::recommend::acted::told::{EQUAL, rebased, seconds};
+use crate::recommend::acted::told::{rebased, seconds};
 use crate::recommend::acted::{Stages, fits};
 use crate::recommend::answer::{QuestionError, RecommendError};
 use crate::recommend::ask::Wish;
@@ -23,6 +23,9 @@ const AT_ONCE: usize = 4;
 
 /// What parts of a room less and more are asked for: a search gets lost with more, and a plan often needs less than it may take.
 const PARTS: [f64; 2] = [0.125, 0.25];
+
+/// What may be gained at most where nothing else is asked for, as a share of a plan's seconds.
+const LITTLE_TO_GAIN: f64 = 1e-3;
 
 /// What lacks no more than this part of a room is little. Where little lacks, so many times half as much as before is asked for more.
 const LITTLE: u64 = 8;
@@ -102,9 +105,9 @@ fn missing(error: &QuestionError) -> Option<u64> {
     why_not.missing().map(|missing| missing.0)
 }
 
-/// Whether a bound says that nothing is faster.
+/// Whether a bound says that nothing is much faster.
 fn is_best(certificate: &Certificate) -> bool {
-    certificate.gap.is_some_and(|gap| gap <= EQUAL)
+    certificate.gap.is_some_and(|gap| gap <= LITTLE_TO_GAIN)
 }
 
 impl ActionsQuestion<'_> {

@@ -167,15 +167,16 @@ async fn stages_in_turn_are_exported_to_megatron() {
 async fn actions_are_chosen_for_stages_that_take_turns() {
     let (planner, _worker) = scene();
     let channel = planner.channel().await;
-    let free = asked(&planner, "2x512MiB", &["--objective", "min-iteration-time", "--micro-batch-size", "4"]);
-    let peak: i64 = free["predictedPeak"]["bytes"].as_str().unwrap().parse().unwrap();
-    let devices = format!("2x{}B", peak * 4 / 5);
+    // Less than any cut needs untouched.
+    let lowest = asked(&planner, "2x512MiB", &["--objective", "min-peak-memory", "--micro-batch-size", "4"]);
+    let peak: i64 = lowest["predictedPeak"]["bytes"].as_str().unwrap().parse().unwrap();
+    let capacity = peak * 9 / 10;
+    let devices = format!("2x{capacity}B");
     let rates = ["--copy-rates", "host=200MB/s,peer=300MB/s"];
     let actions = ["--actions", "recompute,host", "--host-memory", "64MiB", "--micro-batch-size", "4"];
     let found = asked(&planner, &devices, &[&actions[..], &rates].concat());
     let name = found["name"].as_str().unwrap();
     let stored = plan(&channel, name).await;
-    let capacity = peak * 4 / 5;
     assert!(stored.predicted_peak.as_ref().is_some_and(|of| of.bytes <= capacity), "{stored:?}");
     assert!(stored.stages.iter().any(|stage| stage.actions.is_some()), "{stored:?}");
     let certificate = stored.certificate.as_ref().unwrap();

@@ -593,7 +593,7 @@ async fn what_nothing_rests_on_is_deleted() {
     // More plans than an error names, each but the first of which names the one before.
     for number in 0..15 {
         let mut plan = content(&profile, &model, "cpu", &[10, 20]);
-        let named = (number > 0).then(|| PlanName::from_id(&format!("named{:02}", number - 1)).unwrap());
+        let named = (number > 0).then(|| PlanName::from_id(format!("named{:02}", number - 1)).unwrap());
         plan.found.front.extend(named.map(|name| FrontPoint {
             plan: Some(name),
             summary: plan.outline().unwrap(),

@@ -149,10 +149,10 @@ impl ActionsQuestion<'_> {
         let lacks_little =
             found.as_ref().is_err_and(|error| missing(error).is_some_and(|of| of <= peak / LITTLE));
         let halves = if lacks_little { NEAR } else { 0 };
-        let near = (0..halves).rev().map(|times| peak + (peak / LITTLE >> times));
+        let near = (0..halves).rev().map(|times| peak + ((peak / LITTLE) >> times));
         let mut better: Option<Found> = None;
         for other in near.chain(rungs_around(peak, PARTS)) {
-            let known = better.as_ref().or(found.as_ref().ok());
+            let known = better.as_ref().or_else(|| found.as_ref().ok());
             if self.stop.is_requested() || known.is_some_and(|known| is_best(&known.certificate)) {
                 break;
             }

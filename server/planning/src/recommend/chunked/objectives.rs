@@ -128,7 +128,8 @@ impl Scene<'_> {
             let mut kept = match keeps(most.0) {
                 Ok(Some(kept)) => kept,
                 Ok(None) => continue,
-                Err(NoChunks::Stopped) if least.is_some() => break,
+                // The bound is of the other batches, too.
+                Err(NoChunks::Stopped) if least.is_some() => continue,
                 Err(error) => return Err(refuse(error)),
             };
             // More memory never hinders.

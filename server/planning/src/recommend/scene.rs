@@ -450,10 +450,19 @@ pub(in crate::recommend) fn compositions(layers: usize, stages: usize) -> Vec<Ve
         .collect()
 }
 
-struct Draws(u64);
+/// Draws the same of one seed.
+pub(in crate::recommend) struct Draws(u64);
 
 impl Draws {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(in crate::recommend) fn of_seed(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    pub(in crate::recommend) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+
+    pub(in crate::recommend) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }

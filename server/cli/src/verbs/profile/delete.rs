@@ -42,8 +42,12 @@ impl DeleteProfile {
             if plans.is_empty() {
                 return Err(failure);
             }
+            let before = deleted;
             for plan in plans {
                 deleted += delete_plan(context, plan).await?;
+            }
+            if deleted == before {
+                return Err(failure);
             }
             context.remark(&format!("{deleted} plans deleted so far; they stay so if this is stopped"));
         }
@@ -79,14 +83,14 @@ async fn delete_plan(context: &Context, plan: String) -> Result<u64, Failure> {
     Ok(deleted)
 }
 
-/// The plans that something is refused for, as far as they are named.
+/// The plans for which a deletion is refused, as far as the error names them.
 fn resting_plans(failure: &Failure) -> Vec<String> {
     let Failure::Refused(status) = failure else { return Vec::new() };
     let is_in_use =
         status.get_details_error_info().is_some_and(|info| info.reason == Reason::ResourceInUse.as_str());
     let all = status.get_details_precondition_failure().filter(|_| is_in_use);
     let all = all.map(|details| details.violations).unwrap_or_default();
-    // What is running is ended by whoever wants that.
+    // Runs that are under way are not ended.
     if all.iter().any(|of| of.r#type == "OPERATION") {
         return Vec::new();
     }

@@ -27,7 +27,7 @@ fn with(case: &Case, device: i64, host: i64) -> Case {
 proptest! {
     #![proptest_config(crate::search::testing::cases(300))]
 
-    /// Whenever time is up, either nobody knows whether there is room, or what is said is right.
+    /// Whenever time is up, an answer is right or missing.
     #[test]
     fn who_is_stopped_says_nothing_false(case in cases(), looks in 0_usize..40) {
         let left = std::cell::Cell::new(looks);

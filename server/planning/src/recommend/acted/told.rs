@@ -105,7 +105,6 @@ pub(in crate::recommend) fn baseline(
     best: &Plan,
     note: String,
 ) -> Result<Baseline, Invalid> {
-    let ratio = |own: f64, of: f64| (of > 0.0).then_some(own / of);
     Ok(Baseline {
         name: name.to_owned(),
         fits: plan.is_some_and(|plan| plan.stages.iter().all(super::fits)),
@@ -116,12 +115,15 @@ pub(in crate::recommend) fn baseline(
     })
 }
 
-/// The same plans beside another best one.
-pub(super) fn rebased(mut baselines: Vec<Baseline>, (before, best): (&Plan, &Plan)) -> Vec<Baseline> {
-    for baseline in &mut baselines {
-        let peaks = before.peak() as f64 / best.peak() as f64;
-        baseline.peak_ratio = baseline.peak_ratio.map(|ratio| ratio * peaks);
-        baseline.time_ratio = baseline.time_ratio.map(|ratio| ratio * seconds(before) / seconds(best));
+/// Baselines beside another best plan.
+pub(super) fn rebased(mut baselines: Vec<Baseline>, best: &Plan) -> Vec<Baseline> {
+    for Baseline { plan, peak_ratio, time_ratio, .. } in &mut baselines {
+        *peak_ratio = plan.as_ref().and_then(|plan| ratio(plan.peak as f64, best.peak() as f64));
+        *time_ratio = plan.as_ref().and_then(|plan| ratio(plan.seconds?, best.iteration_seconds()?));
     }
     baselines
+}
+
+fn ratio(own: f64, of: f64) -> Option<f64> {
+    (of > 0.0).then_some(own / of)
 }

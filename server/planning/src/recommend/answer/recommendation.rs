@@ -64,8 +64,9 @@ pub fn recommend<M: Market>(
         Inquiry { market, job, subset: &whole, wish, cuts: &cuts, effort: &effort, orders: &orders };
     let found = attempt(inquiry);
     let mut pool = runners_up::pool(inquiry, &found);
-    if wish.efforts > 1 && wish.objective == Objective::MinIterationTime && !stop.is_requested() {
-        // More time begins elsewhere to look for what comes next, and what less time comes to is found there alone.
+    let is_timed = wish.objective == Objective::MinIterationTime;
+    if found.is_bounded && is_timed && wish.efforts > 1 && !stop.is_requested() {
+        // Alternatives are looked for around the best plan, which is another one with less effort.
         let usual = Effort::usual(stop);
         let inquiry = inquiry.within(&usual);
         pool.extend(runners_up::pool(inquiry, &attempt(inquiry)));

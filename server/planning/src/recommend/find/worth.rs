@@ -40,7 +40,7 @@ impl DeviceWorth<'_> {
         each.map(|(kind, &devices)| f64::from(devices) * one(kind)).sum()
     }
 
-    /// What part of the chain a device of each kind computes in a second: ties go to the faster one. 0 where nobody knows.
+    /// What part of the chain a device of each kind computes in a second: ties go to the faster one. 0 where the profile has no times.
     pub(in crate::recommend) fn speeds<M: Market>(&self, market: &M, wish: &Wish) -> Vec<f64> {
         let kinds = 0..self.fleet.kinds.len();
         let asked = (wish.schedules.first(), wish.batches.first(), market.layers().checked_sub(1));

@@ -1,9 +1,9 @@
 //! The fastest plan within some room: the one question that all objectives ask.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::constraints::Constraints;
-use loadmaster_proto::plan::{Plan, PlanStage};
 
 use super::ActionsQuestion;
 use super::peaks::rungs_around;
@@ -39,8 +39,8 @@ pub(super) struct Room {
     pub(super) batches: Vec<Batch>,
     /// The highest peak in the wish's unit; none besides the devices' memory and the wish's limit.
     pub(super) most: Option<u64>,
-    /// By how much more than that, and than devices have, a plan may take, as so many of so many parts; whoever asks looks whether
-    /// it keeps to all of it nevertheless.
+    /// Another share of that, and of what devices have, which a search may take, as so many of so many parts. The caller then
+    /// checks that the plan keeps to the room itself.
     pub(super) beyond: Option<(u64, u64)>,
     pub(super) may_idle: bool,
 }
@@ -83,11 +83,11 @@ impl Room {
 }
 
 impl Found {
-    /// The same with what is told of a slower plan for the same room.
+    /// The same with the comparisons and the bound of a slower plan for the same room.
     fn told_as(mut self, slower: Option<Self>) -> Self {
         match slower {
             Some(Self { plan, certificate, bound_is, .. }) => {
-                self.plan.found.baselines = rebased(plan.found.baselines.clone(), (&plan, &self.plan));
+                self.plan.found.baselines = rebased(plan.found.baselines, &self.plan);
                 self.certificate =
                     at_least(&self.plan, certificate.bound, (certificate.stopped, certificate.states));
                 self.bound_is = bound_is;
@@ -130,8 +130,8 @@ impl ActionsQuestion<'_> {
     /// What was found, or a faster plan that is found where there is a little more room and that keeps to this room
     /// nevertheless.
     ///
-    /// Fronts ask for the same peaks. What they find is found by whoever asks for the fastest plan within the peak of one of their
-    /// points, too.
+    /// Fronts ask for the same peaks. The fastest plan within the peak of one of their points is therefore no slower than that
+    /// point.
     fn or_within_more(
         &self,
         room: &Room,
@@ -176,22 +176,28 @@ impl ActionsQuestion<'_> {
         found
     }
 
-    /// Whether a plan fits within a room.
+    /// Whether a plan fits its devices and keeps to a room.
     fn keeps(&self, room: &Room, plan: &Plan) -> bool {
-        plan.stages
-            .iter()
-            .all(|stage| fits(stage) && stage.predicted_peak <= self.most_bytes(room, Bytes(stage.capacity)))
+        plan.stages.iter().all(fits) && self.is_within(room, plan)
     }
 
+    /// Whether no predicted peak exceeds a room.
+    fn is_within(&self, room: &Room, plan: &Plan) -> bool {
+        plan.stages.iter().all(|stage| stage.predicted_peak <= self.most_bytes(room, Bytes(stage.capacity)))
+    }
+
+    /// The fastest plan that a search within exactly this room finds.
+    ///
+    /// # Errors
+    /// As [`Self::fastest`].
     pub(super) fn ask(&self, room: &Room, is_told: bool) -> Result<Found, QuestionError> {
         if let Some(hopeless) = self.lacks_room(room) {
             return Err(hopeless.into());
         }
         let found = self.ask_within(room, is_told, false)?;
-        let most = |stage: &PlanStage| self.most_bytes(room, Bytes(stage.capacity));
-        let keeps = found.plan.stages.iter().all(|stage| stage.predicted_peak <= most(stage));
         // What is kept free besides a peak is as much as without actions, or a little more.
-        let found = if keeps { found } else { self.ask_within(room, is_told, true)? };
+        let found =
+            if self.is_within(room, &found.plan) { found } else { self.ask_within(room, is_told, true)? };
         match self.check_seconds(&found) {
             Ok(()) => Ok(found),
             Err(error) if !error.is_proof() && self.is_impossible(room) => Err(error.proven().into()),

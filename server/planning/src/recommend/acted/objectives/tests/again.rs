@@ -83,7 +83,7 @@ impl Sets {
 fn beaten(seeds: std::ops::Range<u64>) -> (u32, Vec<String>) {
     let (mut asked_of, mut beaten) = (0, Vec::new());
     for seed in seeds {
-        let mut lot = Lot::new(seed);
+        let mut lot = Draws::of_seed(seed);
         let sizes: Vec<usize> = (0..=lot.below(4)).map(|_| 1 + lot.below(6) as usize).collect();
         let schedule = lot.one_of(&[Schedule::OneFOneB, Schedule::Gpipe]);
         let named = named(&sizes, schedule, 1 + lot.below(8) as u32);

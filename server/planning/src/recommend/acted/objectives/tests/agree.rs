@@ -4,7 +4,7 @@ use loadmaster_proto::training::actions::Way;
 
 use super::*;
 
-/// By how much an answer may be beaten. Fronts and lowest peaks are also looked for within peaks that nobody else asks for: of 2,591
+/// By how much an answer may be beaten. Fronts and lowest peaks are also looked for within peaks of their own: of 2,591
 /// answers to a hundred questions 5 are beaten, by at most 0.43 % (2026-11-29).
 const NEAR: f64 = 5e-3;
 
@@ -19,7 +19,7 @@ fn question(seed: u64) -> Scene {
         &[Way::Recompute, Way::Peer],
         &Way::ALL,
     ];
-    let mut lot = Lot::new(seed);
+    let mut lot = Draws::of_seed(seed);
     let layers = 4 + lot.below(4) as usize;
     let devices = 1 + lot.below(4) as usize;
     let capacity = 40_000 + lot.below(140_000);
@@ -95,14 +95,14 @@ fn hold(questions: impl Iterator<Item = u64>) -> u32 {
 }
 
 #[test]
-fn no_objective_is_beaten_by_another_soon() {
+fn no_objective_is_beaten_by_half_a_percent() {
     let compared = hold([1, 7, 12].into_iter());
     assert!(compared > 40, "{compared}");
 }
 
 #[test]
 #[ignore = "slow: make test-slow"]
-fn no_objective_is_beaten_by_another_by_half_a_percent() {
+fn no_objective_is_beaten_by_half_a_percent_in_a_hundred_questions() {
     let compared = hold(100..200);
     assert!(compared > 1_000, "{compared}");
 }

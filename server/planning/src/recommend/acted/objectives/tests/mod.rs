@@ -19,30 +19,12 @@ use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Allowed, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
-use crate::recommend::scene::{LAYERS, Scene};
+use crate::recommend::scene::{Draws, LAYERS, Scene};
 use crate::recommend::{QuestionError, RecommendError, largest_model};
 use crate::search::Stop;
 
 const PEAKS: [u64; 4] = [60_000, 85_000, 120_000, 180_000];
 const NOTHING: u64 = 8_000;
-
-/// Draws the same of one seed.
-struct Lot(u64);
-
-impl Lot {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
 
 fn seconds(plan: &Plan) -> f64 {
     plan.iteration_seconds().unwrap()

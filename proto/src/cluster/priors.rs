@@ -38,8 +38,9 @@ pub fn pcie(generation: u32, lanes: u32) -> f64 {
 
 /// Bytes per second between the sockets of a machine, where nothing is known of them: NCCL's Skylake.
 const SOCKETS: f64 = 10.0e9;
-/// Between CPU slots: a copy through the host's memory, of which a socket carries one each way.
-const HOST_MEMORY: f64 = 5.0e9;
+/// Between CPU slots, which add up gradients through sockets and the host's memory: 1.5 to 1.6 GB/s as a ring between two, as
+/// `loadmaster cluster measure` printed on 2026-11-29 (version 0.1.0, two cores of an EPYC). One way it was 2.8 to 3.0 GB/s.
+const HOST_MEMORY: f64 = 1.5e9;
 /// A network card of 100 Gbit/s.
 const NETWORK: f64 = 12.0e9;
 

@@ -29,6 +29,10 @@ pub(super) struct Host {
     lines: Vec<Line>,
     /// Exchanges so far.
     sequence: u64,
+    /// The bytes of a reduction, own and another device's. They are kept: memory that a process has not touched yet costs
+    /// as much as the exchange.
+    own_bytes: Vec<u8>,
+    their_bytes: Vec<u8>,
 }
 
 impl Host {
@@ -42,7 +46,8 @@ impl Host {
             return Err(RankError::Other(format!("{} devices were met, not {expected}", peers.len())));
         }
         let lines = peers.into_iter().map(|(peer, stream)| Line::new(stream, peer));
-        Ok(Self { own, lines: lines.collect::<Result<_, _>>()?, sequence: 0 })
+        let lines = lines.collect::<Result<_, _>>()?;
+        Ok(Self { own, lines, sequence: 0, own_bytes: Vec::new(), their_bytes: Vec::new() })
     }
 
     /// On how many devices this is so.
@@ -87,7 +92,7 @@ impl Host {
             return Ok(());
         }
         self.lines.iter_mut().try_for_each(|line| line.expect_header(header))?;
-        let mut theirs = vec![0; bytes.len().min(CHUNK)];
+        let theirs = at_least(&mut self.their_bytes, bytes.len().min(CHUNK));
         for chunk in bytes.chunks_mut(CHUNK) {
             let theirs = theirs.get_mut(..chunk.len()).unwrap_or_default();
             for line in &mut self.lines {
@@ -157,11 +162,24 @@ impl Host {
     }
 }
 
+/// The first bytes of memory that grows where it is too small.
+fn at_least(kept: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    if kept.len() < length {
+        kept.resize(length, 0);
+    }
+    kept.get_mut(..length).unwrap_or_default()
+}
+
 impl Collective for Host {
     fn all_reduce(&mut self, tensor: &Tensor, reduction: Reduction) -> Result<(), RankError> {
-        let mut bytes = to_host(tensor)?;
-        self.reduce(&mut bytes, tensor.f_kind()?, reduction)?;
-        Ok(ffi::fill(tensor, &bytes)?)
+        let kind = tensor.f_kind()?;
+        let mut kept = std::mem::take(&mut self.own_bytes);
+        let bytes = at_least(&mut kept, tensor.numel() * kind.elt_size_in_bytes());
+        tensor.f_copy_data_u8(bytes, tensor.numel())?;
+        self.reduce(bytes, kind, reduction)?;
+        ffi::fill(tensor, bytes)?;
+        self.own_bytes = kept;
+        Ok(())
     }
 
     fn reduce_scatter(&mut self, parts: &[Tensor]) -> Result<(), RankError> {

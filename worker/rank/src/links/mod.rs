@@ -26,6 +26,7 @@ use crate::median::median;
 use crate::memory::Memory;
 use crate::progress;
 use crate::tensor::Form;
+use caches::Cooling;
 use mesh::Mesh;
 
 /// Exchanges with other ranks as one of them.
@@ -112,11 +113,14 @@ impl Rank<'_> {
     /// The groups, as the first rank sees them; on others nothing, whatever they took part in.
     fn groups(&self, spec: &LinkSpec) -> Result<Vec<GroupLink>, RankError> {
         let mut groups = Vec::new();
+        let mut cooling = Cooling::new(self.work.devices, self.memory.gpu().is_some());
         for size in self.work.groups() {
             self.mesh.wait_for_all()?;
             if let Some(group) = self.mesh.group(size, spec.collectives)? {
                 let together = Tensor::f_zeros([1], (tch::Kind::Float, self.memory.device()))?;
                 let points = self.points(|tensor| {
+                    // Gradients were last touched long before they are summed.
+                    cooling.cool();
                     // So that nobody's lateness is taken for the link's.
                     group.all_reduce(&together, Reduction::Sum)?;
                     let start = self.clock.now()?;

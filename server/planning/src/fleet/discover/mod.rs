@@ -13,7 +13,7 @@ use loadmaster_proto::cluster::{
     Node, doubts, priors,
 };
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measure::links::LinkMeasurement;
+use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement};
 
 use self::copied::{copies, updates};
 
@@ -203,8 +203,13 @@ fn measured(one: &Slot<'_>, other: &Slot<'_>) -> Option<Link> {
     let place =
         |id: &str| measured.device_ids.iter().position(|of| of == id).and_then(|at| u32::try_from(at).ok());
     let (a, b) = (place(&one.device.id)?, place(&other.device.id)?);
-    let pair = measured.pairs.iter().find(|pair| (pair.first, pair.second) == (a.min(b), a.max(b)));
-    pair.map(|pair| pair.link)
+    let pair = measured.pairs.iter().find(|pair| (pair.first, pair.second) == (a.min(b), a.max(b)))?;
+    // What slots add up goes through the host's memory several times; the link between two says nothing of that.
+    let groups =
+        measured.groups.iter().filter(|group| [a, b].iter().all(|place| group.devices.contains(place)));
+    let ring = groups.min_by_key(|group| group.devices.len()).filter(|_| !are_gpus(one, other));
+    let slower = |ring: &GroupLink| ring.link.bytes_per_second.min(pair.link.bytes_per_second);
+    Some(Link { bytes_per_second: ring.map_or(pair.link.bytes_per_second, slower), ..pair.link })
 }
 
 /// Kinds that the catalog does not have, of devices between which nothing but their kind says what the link is.

@@ -100,7 +100,7 @@ fn points(
         for _ in 0..spec.work.repeats {
             // A pace is slower than any memory.
             if pace.is_none() {
-                scene.cool();
+                scene.cooling.cool();
             }
             seconds.push(copy(scene, payload_bytes)?);
             progress::tick();

@@ -9,7 +9,7 @@ use loadmaster_proto::measure::rank::LinkSpec;
 use tch::Tensor;
 
 use super::super::Rank;
-use super::super::caches::beyond_caches;
+use super::super::caches::Cooling;
 use crate::actions::lane::Lane;
 use crate::clock::Clock;
 use crate::error::RankError;
@@ -34,9 +34,8 @@ pub(super) struct Scene {
     clock: Clock,
     /// What others copy into.
     _shared: SharedPools,
-    /// Written over so that what is copied comes from memory, not from a cache, as it does behind a step; empty where no
-    /// cache is as large as what is copied.
-    cooling: Vec<u64>,
+    /// What is copied comes from memory, not from a cache, as it does behind a step.
+    pub(super) cooling: Cooling,
 }
 
 impl Scene {
@@ -69,17 +68,8 @@ impl Scene {
             peers: lanes("peers", spec.pace.peer)?,
             _shared: shared,
             clock: rank.clock,
-            cooling: vec![
-                0;
-                if gpu.is_some() { 0 } else { beyond_caches(spec.work.devices) / size_of::<u64>() }
-            ],
+            cooling: Cooling::new(spec.work.devices, gpu.is_some()),
         })
-    }
-
-    /// Leaves nothing of what is copied next in a cache.
-    pub(super) fn cool(&mut self) {
-        self.cooling.iter_mut().for_each(|word| *word = word.wrapping_add(1));
-        std::hint::black_box(&self.cooling);
     }
 
     /// Seconds of a copy each of these ways, all at once.

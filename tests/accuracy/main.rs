@@ -2,7 +2,7 @@
 //!
 //! Each study profiles a model with real ranks, measures stages that were held out, and compares them with
 //! what every predictor says. Published measurements of other frameworks are compared with what an
-//! imported table predicts, and plans with memory actions are trained. Everything is printed as tables, and written as CSV and as a picture.
+//! imported table predicts, and plans with and without memory actions are trained. Everything is printed as tables, and written as CSV and as a picture.
 
 mod actions;
 mod cost;
@@ -15,6 +15,7 @@ mod options;
 mod plans;
 mod predictors;
 mod progress;
+mod quiet;
 mod report;
 mod row;
 mod stats;
@@ -35,7 +36,7 @@ use options::Options;
 use study::{Composed, Findings, Study};
 
 /// Studies whose numbers do not come from stages that were held out.
-const PLANNED: [&str; 3] = [gh200::STUDY, time::STUDY, actions::STUDY];
+const PLANNED: [&str; 4] = [gh200::STUDY, time::STUDY, actions::STUDY, quiet::STUDY];
 /// Exit code of `--strict` when a goal is missed.
 const MISSED: u8 = 2;
 /// Exit code after an interruption, as shells have it.
@@ -79,13 +80,13 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let names: Vec<&str> = names.iter().map(String::as_str).chain(PLANNED).collect();
     let selected = options.selected(&names);
     studies.retain(|study| selected.contains(&study.name.as_str()));
-    let [with_gh200, with_time, with_actions] = PLANNED.map(|study| selected.contains(&study));
+    let [with_gh200, with_time, with_actions, with_quiet] = PLANNED.map(|study| selected.contains(&study));
     if options.list {
         list(&studies, &selected, options)?;
         return Ok(ExitCode::SUCCESS);
     }
     anyhow::ensure!(
-        with_gh200 || with_time || with_actions || !studies.is_empty(),
+        with_gh200 || with_time || with_actions || with_quiet || !studies.is_empty(),
         "no study's name contains {:?}: --list shows them",
         options.only.as_deref().unwrap_or_default()
     );
@@ -96,6 +97,9 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         let scope = options.scope();
         // Beside this thread, which hears signals.
         asked.extend(tokio::task::spawn_blocking(move || actions::goals(scope)).await??);
+    }
+    if with_quiet {
+        asked.extend(tokio::task::spawn_blocking(quiet::goals).await??);
     }
     let measured = measure_all(&studies, options).await?;
     let mut extras = Extras::default();
@@ -174,6 +178,9 @@ fn list(studies: &[Study], selected: &[&str], options: &Options) -> anyhow::Resu
     }
     if selected.contains(&actions::STUDY) {
         println!("{:34} {:4} plans trained", actions::STUDY, actions::count(options.scope()));
+    }
+    if selected.contains(&quiet::STUDY) {
+        println!("{:34} {:4} plans trained", quiet::STUDY, quiet::count());
     }
     for study in studies {
         let held_out = study.held_out.len();

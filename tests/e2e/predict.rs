@@ -14,7 +14,7 @@ fn recorded(planner: &Planner) {
 fn assert_explained(answer: &Value) {
     for stage in answer["stages"].as_array().expect("stages") {
         let peak = bytes(&stage["peak"]["bytes"]);
-        assert_eq!(stage["peak"]["origin"], "component/3");
+        assert_eq!(stage["peak"]["origin"], "component/4");
         let parts = stage["breakdown"].as_object().expect("a breakdown");
         let sum: u64 = parts.iter().filter(|(name, _)| *name != "ledger").map(|(_, part)| bytes(part)).sum();
         assert_eq!(sum, peak, "{stage}");

@@ -118,7 +118,7 @@ mod tests {
     fn holds(filter: &str, error: Option<f64>) -> bool {
         let condition = Query::parse(FIELDS, filter, "").unwrap().condition.unwrap();
         condition.holds(&|field, key| match (field.name, key) {
-            ("predictor", _) => Some(Value::Text("component/3".to_owned())),
+            ("predictor", _) => Some(Value::Text("component/4".to_owned())),
             ("error", _) => error.map(Value::Real),
             ("nodes", _) => Some(Value::Text("n1,n17".to_owned())),
             (_, Some("team")) => Some(Value::Text("vision".to_owned())),

@@ -8,7 +8,8 @@
 //! ```text
 //! forward   Σ layers + what the shards sum and the profile's seconds do not contain
 //! backward  the same, and the forward pass again where it is recomputed
-//! step      Σ updates + ring all-reduce of the shard's gradients over the replicas (AMP, 3.3)
+//! step      Σ updates + what replicas wait for the slowest of them
+//!           + ring all-reduce of the shard's gradients over the replicas (AMP, 3.3)
 //!           + exchange of the tied weight's gradient, where its ends are in different stages
 //! cut       activations to the receiving replica and their gradients back, over its link
 //! ```
@@ -31,7 +32,7 @@ use std::sync::Arc;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::gradient_buckets::BUCKET_BYTES;
-use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::known::KnownPrices;
 use super::rows::{self, Asked, Predicted, Rows};
@@ -112,6 +113,8 @@ struct ChoicePrices {
     sums: Arc<Sums>,
     rows: Arc<Rows>,
     asked: Asked,
+    /// See [`Predictor::waiting_share`].
+    waiting_share: f64,
 }
 
 impl fmt::Debug for KindPrices<'_> {
@@ -135,6 +138,7 @@ impl<'a> Pricing<'a> {
                     sums: known.sums(*predictor, share(choice, training.micro_batch_size), layers),
                     rows: known.rows(&training, choice, layers),
                     asked: Asked::default(),
+                    waiting_share: predictor.waiting_share(choice.data),
                 })
             });
             KindPrices { predictor: *predictor, ways: ways.collect() }
@@ -224,6 +228,14 @@ impl<'a> Pricing<'a> {
         Some(Link { bytes_per_second: link.bytes_per_second / f64::from(groups.max(1)), ..link })
     }
 
+    /// Micro-batches between two steps.
+    fn passes_before_a_step(&self) -> f64 {
+        match self.training.schedule {
+            Schedule::Gpipe | Schedule::OneFOneB => f64::from(self.training.micro_batches),
+            Schedule::PipeDream => 1.0,
+        }
+    }
+
     /// Gradient synchronisation of a stage, once per iteration.
     fn synchronisation(&self, stage: &StageAt, choice: Choice, sums: &Sums) -> f64 {
         let (starts, ends) = (stage.first == 0, stage.last + 1 == self.layers);
@@ -264,7 +276,7 @@ impl StageCosts for Pricing<'_> {
         let choice = *self.choices.get(stage.choice)?;
         let mut slowest: Option<Seconds> = None;
         for way in self.ways(stage.kinds, stage.choice) {
-            let sums = &way?.sums;
+            let ChoicePrices { sums, waiting_share, .. } = way?;
             let mut own = sums.seconds(stage.first, stage.last)?;
             let exchange = sums.exchange(stage.first, stage.last);
             if exchange.count > 0
@@ -279,7 +291,9 @@ impl StageCosts for Pricing<'_> {
             if choice.recompute != RecomputePolicy::None {
                 own.backward += own.forward;
             }
-            own.step += self.synchronisation(stage, choice, sums);
+            // Replicas wait for each other where they meet: before the step.
+            let waited = waiting_share * self.passes_before_a_step() * (own.forward + own.backward);
+            own.step += waited + self.synchronisation(stage, choice, sums);
             slowest = Some(slowest.map_or(own, |other| Seconds {
                 forward: own.forward.max(other.forward),
                 backward: own.backward.max(other.backward),

@@ -223,6 +223,21 @@ fn collectives_of_shards_are_counted_once() {
     assert_eq!(seconds(&rows, 1), Some(Seconds::default()));
 }
 
+/// Replicas wait before each step for a share of the passes since the last one: all of an iteration, or one where every
+/// micro-batch is followed by a step.
+#[test]
+fn replicas_wait_for_each_other_before_a_step() {
+    let asked = Asked { bytes: 10, seconds: Some(1.0) };
+    let choices = [Choice::SINGLE, Choice { data: 2, ..Choice::SINGLE }];
+    let step = |schedule, choice| {
+        let terms = terms(adam(schedule, 2, 4), &choices, &[]);
+        Pricing::new(&[KindOfDevice::new(&asked)], terms).seconds(&at(0, 1, choice)).unwrap().step
+    };
+    // Two layers of a second each.
+    assert_eq!([0, 1].map(|choice| step(Schedule::Gpipe, choice)), [0.0, 4.0 * 2.0 * 0.25]);
+    assert_eq!([0, 1].map(|choice| step(Schedule::PipeDream, choice)), [0.0, 2.0 * 0.25]);
+}
+
 /// A predictor of fixed bytes that has to be asked for every place, with a margin.
 struct Asked {
     bytes: u64,
@@ -259,6 +274,10 @@ impl Predictor for Asked {
 
     fn sources(&self, _: &StageSetting) -> Vec<String> {
         Vec::new()
+    }
+
+    fn waiting_share(&self, replicas: u32) -> f64 {
+        if replicas > 1 { 0.25 } else { 0.0 }
     }
 
     fn layer_costs(&self, _: Share) -> Vec<Option<LayerCost>> {

@@ -181,6 +181,12 @@ pub trait Predictor {
         0
     }
 
+    /// The share of its passes' seconds that a replica waits for the slowest of so many before gradients are summed; 0, the
+    /// default, where nothing is known of it.
+    fn waiting_share(&self, _replicas: u32) -> f64 {
+        0.0
+    }
+
     /// Bytes of the gradient that both ends of a tied weight exchange, on each shard of this degree; 0 where
     /// nothing is tied.
     fn tied_bytes(&self, _tensor_degree: u32) -> u64 {

@@ -157,7 +157,7 @@ impl Plans {
     ) -> Result<(Vec<Arc<ProfiledChain>>, Option<String>), ApiError> {
         let is_named = !named.is_empty();
         let others = if is_named { named } else { plan.other_profiles.clone() };
-        // `component/3` is what the kind `component` made.
+        // `component/4` is what the kind `component` made.
         let kind = plan.predictor.split('/').next().and_then(|kind| kind.parse::<PredictorKind>().ok());
         let mut names = vec![plan.profile.clone()];
         names.extend(others);

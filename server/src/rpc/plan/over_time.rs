@@ -37,7 +37,7 @@ impl Plans {
             return AskedMemory::No;
         }
         let name = record.content.profile.clone();
-        // `component/3` is what the kind `component` made.
+        // `component/4` is what the kind `component` made.
         let kind = record.content.predictor.split('/').next();
         let kind = kind.and_then(|kind| kind.parse::<PredictorKind>().ok());
         let read = async {

@@ -12,26 +12,42 @@ pub(super) struct LayerSeconds {
     pub(super) step: f64,
 }
 
-/// Reads seconds on a straight line over the samples, and below the smaller size at that size: what a pass costs
-/// whatever its samples (launching kernels, starting threads) is not on the line through two larger ones.
-pub(super) fn over_size(recorded: [u32; 2], target: u32) -> impl Fn(f64, f64) -> f64 {
+/// Reads seconds between two recorded sizes on a straight line over the samples, and below the smaller one at that: what a
+/// pass costs whatever its samples (launching kernels, starting threads) is not on the line through two larger ones.
+/// Beyond the larger one, each sample takes what it takes there: a line through two recordings that are a few percent off
+/// is several times as far off where it goes on. The end of an iteration does not depend on the samples, so that both
+/// recordings are of the same.
+pub(super) fn over_size(
+    recorded: [u32; 2],
+    target: u32,
+) -> impl Fn(LayerSeconds, LayerSeconds) -> LayerSeconds {
     let [n, m] = recorded.map(f64::from);
     let target = f64::from(target);
-    move |at_low: f64, at_high: f64| {
+    let pass = move |at_low: f64, at_high: f64| {
         if target < n {
             return at_low;
         }
-        // Times are noisy: a larger micro-batch never takes less than a smaller one took.
-        let least = if target > m { at_low.max(at_high) } else { 0.0 };
-        (at_low + (at_high - at_low) * (target - n) / (m - n)).max(least)
+        if target > m {
+            // Times are noisy: a larger micro-batch never takes less than a smaller one took.
+            return at_low.max(at_high * target / m);
+        }
+        at_low + (at_high - at_low) * (target - n) / (m - n)
+    };
+    move |low, high| LayerSeconds {
+        forward: pass(low.forward, high.forward),
+        backward: pass(low.backward, high.backward),
+        step: (low.step + high.step) / 2.0,
     }
 }
 
 /// Reads seconds on A + B/n over the shards.
-pub(super) fn over_degree(recorded: [u32; 2], target: u32) -> impl Fn(f64, f64) -> f64 {
+pub(super) fn over_degree(
+    recorded: [u32; 2],
+    target: u32,
+) -> impl Fn(LayerSeconds, LayerSeconds) -> LayerSeconds {
     let [n, m] = recorded.map(f64::from);
     let target = f64::from(target);
-    move |low: f64, high: f64| {
+    let read = move |low: f64, high: f64| {
         let shrinking = (low - high) * n * m / (m - n);
         // Times are noisy: more shards never save more than their share of the work, and fewer save none.
         let least = match target {
@@ -40,6 +56,11 @@ pub(super) fn over_degree(recorded: [u32; 2], target: u32) -> impl Fn(f64, f64) 
             _ => 0.0,
         };
         (low - shrinking / n + shrinking / target).max(least)
+    };
+    move |low, high| LayerSeconds {
+        forward: read(low.forward, high.forward),
+        backward: read(low.backward, high.backward),
+        step: read(low.step, high.step),
     }
 }
 
@@ -49,22 +70,15 @@ pub(super) fn origin(recorded: [u32; 2], target: u32) -> Origin {
     if between { Origin::Interpolated } else { Origin::Extrapolated }
 }
 
-impl LayerSeconds {
-    /// This one and a larger one, read in between or beyond.
-    pub(super) fn and(&self, other: &Self, read: impl Fn(f64, f64) -> f64) -> Self {
-        Self {
-            forward: read(self.forward, other.forward),
-            backward: read(self.backward, other.backward),
-            step: read(self.step, other.step),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn all(seconds: f64) -> LayerSeconds {
+        LayerSeconds { forward: seconds, backward: seconds, step: seconds }
+    }
 
     proptest! {
         /// However noisy two recordings are: below both a pass takes what the smaller one took, beyond both no less
@@ -74,11 +88,17 @@ mod tests {
             (low, high) in (1e-6..1.0_f64, 1e-6..1.0_f64), size in 2_u32..64, more in 1_u32..64, target in 1_u32..256,
         ) {
             let recorded = [size, size + more];
-            let read = over_size(recorded, target)(low, high);
+            let [at_low, at_high] = [low, high].map(all);
+            let LayerSeconds { forward: read, backward, step } = over_size(recorded, target)(at_low, at_high);
+            prop_assert_eq!((backward, step), (read, (low + high) / 2.0));
             let (least, most) = (low.min(high), low.max(high));
             match target {
                 below if below < recorded[0] => prop_assert_eq!(read, low),
-                beyond if beyond > recorded[1] => prop_assert!(read >= most),
+                beyond if beyond > recorded[1] => {
+                    prop_assert!(read >= most);
+                    let each = read / f64::from(beyond);
+                    prop_assert!(low > high || (each * f64::from(recorded[1]) / high - 1.0).abs() < 1e-9);
+                }
                 _ => prop_assert!((least * 0.999_999..=most * 1.000_001).contains(&read), "{read}"),
             }
         }
@@ -89,7 +109,7 @@ mod tests {
             (low, high) in (1e-6..1.0_f64, 1e-6..1.0_f64), power in 1_u32..5, target in 1_u32..6,
         ) {
             let (recorded, target) = ([1 << power, 1 << (power + 1)], 1_u32 << target);
-            let read = over_degree(recorded, target)(low, high);
+            let read = over_degree(recorded, target)(all(low), all(high)).step;
             let share = f64::from(recorded[1]) / f64::from(target.max(recorded[1]));
             prop_assert!(read >= low.min(high) * share * 0.999_999, "{read}");
         }
@@ -103,8 +123,8 @@ mod tests {
             LayerSeconds { forward: 2.0, backward: 4.2, step: 1.0 },
             LayerSeconds { forward: 2.6, backward: 7.6, step: 1.1 },
         );
-        let one = four.and(&eight, over_size([4, 8], 1));
-        assert_eq!(one, four);
+        let one = over_size([4, 8], 1)(four, eight);
+        assert_eq!((one.forward, one.backward), (four.forward, four.backward));
         assert!(one.backward > 2.0 * one.forward);
     }
 }

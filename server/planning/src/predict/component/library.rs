@@ -179,7 +179,7 @@ impl Library {
         let [low, high] = recorded.map(|recorded| seconds_at(degrees.get(&recorded)?, size));
         let ((low, low_origin), (high, high_origin)) = (low?, high?);
         let read = origin(recorded, degree).max(low_origin).max(high_origin);
-        Some((low.and(&high, over_degree(recorded, degree)), read))
+        Some((over_degree(recorded, degree)(low, high), read))
     }
 }
 
@@ -209,7 +209,7 @@ fn seconds_at(sizes: &BTreeMap<u32, Tape>, target: u32) -> Option<(LayerSeconds,
     }
     let recorded = around(&sizes.keys().copied().collect::<Vec<u32>>(), target)?;
     let [low, high] = recorded.map(|size| sizes.get(&size));
-    Some((low?.seconds.and(&high?.seconds, over_size(recorded, target)), origin(recorded, target)))
+    Some((over_size(recorded, target)(low?.seconds, high?.seconds), origin(recorded, target)))
 }
 
 /// The two recorded values, in order, that a target is read from: those around it, else the nearest two.
@@ -227,7 +227,7 @@ impl Tape {
         shards: u32,
         rule: &impl BlendRule,
         origin: Origin,
-        read: impl Fn(f64, f64) -> f64,
+        read: impl Fn(LayerSeconds, LayerSeconds) -> LayerSeconds,
     ) -> Self {
         let is_steady = self.is_steady && other.is_steady;
         let mut is_aligned = self.is_aligned && other.is_aligned;
@@ -251,7 +251,7 @@ impl Tape {
         sources.dedup();
         let mut tape = Self {
             shards: blended,
-            seconds: self.seconds.and(&other.seconds, read),
+            seconds: read(self.seconds, other.seconds),
             origin,
             is_aligned: true,
             is_steady,

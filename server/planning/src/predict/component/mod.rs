@@ -1,4 +1,4 @@
-//! The `component` predictor, `component/3`: replays a stage's allocations from the tapes of its layers.
+//! The `component` predictor, `component/4`: replays a stage's allocations from the tapes of its layers.
 //!
 //! Every distinct layer was trained alone once and its allocations and frees recorded
 //! ([`loadmaster_proto::measure::tape`]). The peak of a stage that nobody ran is found by playing the tapes of its
@@ -45,7 +45,8 @@
 //!   Where kernels choose another algorithm at another size, the two recordings differ in their events;
 //!   then scratch blocks are scaled, and [`warnings`](Predictor::warnings) and the margin say so.
 //! * Seconds are sums of the layers' own; gradient synchronisation over replicas is not in them. Below the smallest
-//!   recorded micro-batch size they are those of that size, which is the most that they can be.
+//!   recorded micro-batch size they are those of that size, which is the most that they can be; above the largest, samples
+//!   take as long as there.
 //! * What kernels take for themselves in bf16, and on GPUs, follows no line. At sizes that were not recorded the
 //!   stage is played a second time with as much as they are held to, and the margin reaches that peak.
 //! * Shards that hold unequal parts are played one by one, and each kind of pass counts on the shard where it
@@ -79,6 +80,7 @@ use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::Chunks;
+use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::measure::disturbance::Disturbance;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{Event, LayerContent, LayerTape, Passage};
@@ -100,7 +102,7 @@ use replay::{Played, PlayedKey};
 use schedule::{Place, StageBytes};
 
 /// Name and version in predictions.
-pub const NAME: &str = "component/3";
+pub const NAME: &str = "component/4";
 
 /// The component predictor of one profile.
 #[derive(Debug)]
@@ -125,6 +127,8 @@ pub struct Component {
     disturbed: Vec<(f64, f64)>,
     /// With how many threads layers were recorded whose bytes depend on it: fewest and most.
     threads: Option<[u32; 2]>,
+    /// Whether all of it was measured on CPU slots.
+    on_slots: bool,
     /// About how much a tape takes.
     tape_bytes: usize,
     /// Tapes that were read before: equal layers have equal ones.
@@ -149,12 +153,14 @@ impl Component {
         let mut names = Vec::new();
         let mut disturbed = Vec::new();
         let mut threads = None;
+        let mut on_slots = true;
         let mut tape_bytes = 0;
         for (name, measurement) in measurements {
             library.add(names.len(), measurement, training.precision);
             names.push(name.to_owned());
             let seconds = measurement.iteration_seconds.max(f64::MIN_POSITIVE);
             disturbed.push((measurement.environment.disturbed_share(), seconds));
+            on_slots &= measurement.environment.device_kind == CPU_KIND;
             if let Some(tape) = &measurement.tape {
                 tape_bytes = tape_bytes.max(about_bytes(tape));
                 threads = scratch::threads(threads, training.precision, &measurement.environment);
@@ -178,6 +184,7 @@ impl Component {
             disturbance: Disturbance::default(),
             disturbed,
             threads,
+            on_slots,
             tape_bytes,
             read: Memo::default(),
             played: Memo::default(),
@@ -201,6 +208,7 @@ impl Component {
             disturbance: self.disturbance,
             disturbed: self.disturbed.clone(),
             threads: self.threads,
+            on_slots: self.on_slots,
             tape_bytes: self.tape_bytes,
             read: Memo::default(),
             played: Memo::default(),
@@ -222,11 +230,10 @@ impl Component {
             let Ok(predicted) = self.stage(&setting) else { continue };
             let peak = predicted.bytes.0;
             bytes.push(peak.abs_diff(measurement.peak_allocated.0) as f64 / peak.max(1) as f64);
-            seconds.extend(predicted.seconds.and_then(|of| pace::error(of, &training, measurement)));
+            seconds.extend(predicted.seconds.and_then(|of| pace::checked(of, &training, measurement)));
         }
         self.largest_error = bytes.into_iter().reduce(f64::max).or(self.largest_error);
-        self.largest_error_in_seconds =
-            seconds.into_iter().reduce(f64::max).or(self.largest_error_in_seconds);
+        self.largest_error_in_seconds = pace::largest_error(&seconds).or(self.largest_error_in_seconds);
         self
     }
 
@@ -523,6 +530,10 @@ impl Predictor for Component {
 
     fn tied_bytes(&self, tensor_degree: u32) -> u64 {
         self.tied(tensor_degree)
+    }
+
+    fn waiting_share(&self, replicas: u32) -> f64 {
+        if self.on_slots { pace::waiting(replicas) } else { 0.0 }
     }
 
     fn warnings(&self, setting: &StageSetting) -> Vec<String> {

@@ -33,7 +33,7 @@ fn plan(seconds: f64, peak: u64, size: u32) -> Plan {
             "config": {"first_layer": 0, "last_layer": 3, "data_degree": 1, "tensor_degree": 1},
             "capacity": 4096, "predicted_peak": peak, "origin": "profiled", "in_flight": 2,
         }],
-        "predictor": "component/3", "ledger": "allocated", "solver": "s/1", "warnings": [],
+        "predictor": "component/4", "ledger": "allocated", "solver": "s/1", "warnings": [],
         "found": {"iteration": {
             "seconds": seconds, "closed_form": seconds, "bubble": 0.0, "step": 0.0, "origin": "profiled", "links": "",
         }},

@@ -114,6 +114,12 @@ fn three_plans_are_ranked_by_measurement(planner: &Planner, plan: &Value) -> (Ve
     for (trial, alternative) in trials[1..].iter().zip(plan["alternatives"].as_array().unwrap()) {
         assert_eq!(trial["plan"], alternative["plan"]);
     }
+    // A list tells which of the plans that one request stored is its answer.
+    let listed = json(planner, &["plan", "list"])["plans"].as_array().unwrap().clone();
+    for listed in listed.iter().filter(|listed| trials.iter().any(|trial| trial["plan"] == listed["name"])) {
+        let of = if listed["name"] == name { "" } else { name };
+        assert_eq!(listed["alternativeOf"], of, "{listed}");
+    }
     for trial in trials {
         assert_eq!(trial["state"], "SUCCEEDED", "{trial}");
         let error = trial["peakErrorRatio"].as_f64().expect("the two peaks are of one ledger");

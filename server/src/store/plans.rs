@@ -23,7 +23,7 @@ use super::trials::figures_of_run;
 /// of all of its stages.
 /// `contended` and `oversubscribed` are false where nothing was measured.
 const LIST: ListSql = ListSql {
-    select: "SELECT page.*, plans.profile_id, plans.model_id, plans.summary, trials.*, observed.*, runs.id AS run_id, figures.*
+    select: "SELECT page.*, plans.profile_id, plans.model_id, plans.summary, naming.*, trials.*, observed.*, runs.id AS run_id, figures.*
      FROM (SELECT id, labels, create_time, reported_seconds, reported_kind",
     from: "FROM plan_facts",
     id: "id",
@@ -35,6 +35,9 @@ const LIST: ListSql = ListSql {
          FROM runs AS of_plan WHERE of_plan.plan_id = page.id AND NOT of_plan.work ? 'solo') AS trials
      CROSS JOIN LATERAL (
          SELECT count(*) AS observations FROM observations AS of_plan WHERE of_plan.plan_id = page.id) AS observed
+     CROSS JOIN LATERAL (
+         SELECT (SELECT of_plan.id FROM plans AS of_plan WHERE of_plan.names @> ARRAY[page.id]
+                 ORDER BY of_plan.create_time DESC, of_plan.id DESC LIMIT 1) AS alternative_of) AS naming
      CROSS JOIN LATERAL (
          SELECT (SELECT of_plan.id FROM runs AS of_plan WHERE of_plan.plan_id = page.id AND state = 'succeeded'
                    AND NOT of_plan.work ? 'solo'
@@ -61,6 +64,7 @@ struct SummaryRow {
     ended: i64,
     succeeded: i64,
     observations: i64,
+    alternative_of: Option<String>,
     reported_seconds: Option<f64>,
     reported_kind: Option<String>,
     run_id: Option<String>,
@@ -93,6 +97,7 @@ impl TryFrom<SummaryRow> for PlanRow {
                 newest,
                 reported: reported.map(|(seconds, device_kind)| NewestReport { seconds, device_kind }),
             },
+            alternative_of: row.alternative_of.map(|id| name(PlanName::from_id(id))).transpose()?,
             create_time: row.create_time.0,
         })
     }

@@ -107,6 +107,10 @@ async fn a_plan_that_another_one_names_stays() {
     let content = Plan { found, ..store.get_plan(&point).await.unwrap().content };
     let best = plan_name("best");
     store.put_plan(&best, &content).await.unwrap();
+    let listed = store.list_plans(&Query::default(), &FIRST_PAGE).await.unwrap().rows;
+    let named_by =
+        |name: &PlanName| listed.iter().find(|row| row.name == *name).unwrap().alternative_of.clone();
+    assert_eq!([&alternative, &point, &best].map(named_by), [Some(best.clone()), Some(best.clone()), None]);
     for name in [&alternative, &point] {
         assert_eq!(only(store.delete_plan(name).await), named("PLAN", &best));
     }

@@ -42,6 +42,7 @@ pub(super) fn plan(row: &PlanRow) -> v1::Plan {
         device_count: number(devices),
         trainings: Some(trainings(row)),
         labels: row.labels.clone().into_iter().collect(),
+        alternative_of: row.alternative_of.as_ref().map(ToString::to_string).unwrap_or_default(),
         ..v1::Plan::default()
     }
 }

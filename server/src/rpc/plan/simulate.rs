@@ -146,7 +146,8 @@ fn timeline(
     };
     let of_chunks = match asked {
         AskedOrder::Own if plan.is_interleaved() && overlap.is_none() => Some(plan.virtual_stages),
-        AskedOrder::Interleaved { chunks } => Some(chunks),
+        // Copies are told of the plan's own transfers alone.
+        AskedOrder::Interleaved { chunks } if overlap.is_none() => Some(chunks),
         _ => None,
     };
     if let Some(chunks) = of_chunks {

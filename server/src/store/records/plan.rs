@@ -36,6 +36,8 @@ pub struct PlanRow {
     pub labels: BTreeMap<String, String>,
     /// What its trainings showed.
     pub trained: TrainedSummary,
+    /// The newest plan that names it among its alternatives or on its front.
+    pub alternative_of: Option<PlanName>,
     /// When it was first stored.
     pub create_time: Timestamp,
 }

@@ -54,6 +54,7 @@ fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {
     let named = |text: &str| (!text.is_empty()).then(|| id(text));
     vec![
         column("plan", Left, Box::new(move |plan| Some(id(&plan.name)))),
+        column("alternative of", Left, Box::new(move |plan| named(&plan.alternative_of))),
         column("profile", Left, Box::new(move |plan| Some(or_none(&id(&plan.profile), look)))),
         column("partition", Left, Box::new(move |plan| partition(&plan.partition, look))),
         column(
@@ -218,6 +219,16 @@ mod tests {
     fn given_stages_are_no_unspecified_objective() {
         let text = list(&[Plan { objective: Objective::Unspecified.into(), ..plan() }], Look::PLAIN);
         assert!(text.contains("  stages given  ") && !text.contains("unspecified"), "{text}");
+    }
+
+    /// Plans that were stored because another one names them say so.
+    #[test]
+    fn alternatives_name_the_plan_that_they_are_alternatives_of() {
+        let other = Plan { name: "plans/b".to_owned(), alternative_of: "plans/a".to_owned(), ..plan() };
+        let text = list(&[plan(), other.clone()], Look::PLAIN);
+        let cells = |line: usize| split(text.lines().nth(line).unwrap());
+        assert_eq!((cells(0)[1], cells(1)[1], cells(2)[1]), ("alternative of", "-", "a"), "{text}");
+        assert!(!list(&[plan()], Look::PLAIN).contains("alternative of"));
     }
 
     /// How often a plan was trained stands beside what that took, each with its unit and how far off the prediction was.

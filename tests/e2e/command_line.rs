@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use loadmaster_tests::{Output, Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, json};
+use serde_json::Value;
 
 fn run(planner: &Planner, line: &str) -> Output {
     cli(planner, &line.split_whitespace().collect::<Vec<_>>())
@@ -53,10 +54,19 @@ fn a_dry_run_says_what_it_costs_and_a_profile_what_comes_next() {
     let other: Vec<&str> = dry_run.iter().map(|word| if *word == "p" { "q" } else { word }).collect();
     let other: Vec<&str> = other.into_iter().chain(["--fresh"]).collect();
     let after = cli(&planner, &other);
-    assert!(after.stderr.contains("device-seconds: as long as the"), "{}", after.stderr);
+    assert!(after.stderr.contains("device-seconds: at the pace of the"), "{}", after.stderr);
     assert!(after.stderr.contains("newest runs of this model"), "{}", after.stderr);
     let profile = json(&planner, &other)["response"].clone();
     assert!(profile["estimatedSeconds"].as_f64().unwrap() > 0.0, "{profile}");
+    // Blocks of another model that have 10,000 times the weights take more than what runs of this one took.
+    let larger = ["--model", "gpt2", "--blocks", "2", "--hidden-size", "3200", "--heads", "4"];
+    let larger =
+        [&["profile", "run", "--micro-batch-size", "2", "--micro-batches", "2", "--dry-run"], &larger[..]]
+            .concat();
+    let larger = json(&planner, &larger)["response"].clone();
+    assert!(larger["estimateOrigin"].as_str().unwrap().contains("runs of other models"), "{larger}");
+    let seconds = |profile: &Value| profile["estimatedDeviceSeconds"].as_f64().unwrap();
+    assert!(seconds(&larger) > 10.0 * seconds(&profile), "{larger} {profile}");
     assert!(profile["estimatedDeviceSeconds"].as_f64() >= profile["estimatedSeconds"].as_f64(), "{profile}");
 }
 

@@ -3,9 +3,8 @@
 use loadmaster_proto::name::{ModelName, ProfileName};
 
 use super::Store;
-use super::columns::unsigned;
 use super::error::Result;
-use super::records::{AttemptRecord, MeasuredRun, Pace, Software};
+use super::records::{AttemptRecord, EndedRun, MeasuredRun, Software};
 
 /// Of several one that nobody disturbed, and of those the newest, as the one whose environment is nearest to
 /// today's. Whoever disturbed a run made its seconds longer and left its bytes as they are, but for those of
@@ -35,15 +34,18 @@ CROSS JOIN LATERAL (
 WHERE runs.state = 'succeeded' AND runs.device_kind = $3 AND measured.serves AND is_sound(runs)
 ORDER BY runs.work_key, runs.micro_batch_size, measured.contended, runs.end_time DESC, runs.id";
 
-/// Of the newest runs on a kind of device those of a model, and all of them. Failed attempts count: they hold
-/// devices too.
-const PACE: &str = "
-SELECT count(*) FILTER (WHERE model_id = $2), coalesce(avg(seconds) FILTER (WHERE model_id = $2), 0),
-       count(*), coalesce(avg(seconds), 0)
-FROM (
-    SELECT model_id, device_seconds / device_count AS seconds FROM runs
+/// The newest runs on a kind of device, those of a model where there are any. Failed attempts count: they hold devices too.
+const ENDED: &str = "
+WITH newest AS (
+    SELECT * FROM runs
     WHERE state = 'succeeded' AND device_kind = $1 AND model_id IS NOT NULL
-    ORDER BY end_time DESC LIMIT 1000) AS newest";
+    ORDER BY end_time DESC LIMIT 1000)
+SELECT model_id, training, work, iterations, device_seconds / device_count AS held_seconds,
+       (SELECT coalesce(max((measurement ->> 'iteration_seconds')::float8), 0) FROM measurements
+        WHERE measurements.run_id = newest.id) AS iteration_seconds
+FROM newest
+WHERE model_id = $2 OR NOT EXISTS (SELECT FROM newest WHERE model_id = $2)
+ORDER BY end_time DESC LIMIT 200";
 
 impl Store {
     /// Of the wanted pairs of work key and micro-batch size, the runs that measured them on this kind of
@@ -99,21 +101,11 @@ impl Store {
         Ok(attempts)
     }
 
-    /// How long runs took on this kind of device: those of the model where there are any, else all of them.
+    /// The newest runs that ended on this kind of device: those of the model where there are any, else of any model.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn pace(&self, device_kind: &str, model: &ModelName) -> Result<Option<Pace>> {
-        let (own, own_seconds, all, all_seconds): (i64, f64, i64, f64) =
-            sqlx::query_as(PACE).bind(device_kind).bind(model.id()).fetch_one(&self.pool).await?;
-        let pace = |runs: i64, seconds, same_model| {
-            let runs = unsigned(i32::try_from(runs).unwrap_or(i32::MAX))?;
-            Ok(Pace { runs, seconds, same_model })
-        };
-        match (own, all) {
-            (0, 0) => Ok(None),
-            (0, all) => pace(all, all_seconds, false).map(Some),
-            (own, _) => pace(own, own_seconds, true).map(Some),
-        }
+    pub async fn ended_runs(&self, device_kind: &str, model: &ModelName) -> Result<Vec<EndedRun>> {
+        Ok(sqlx::query_as(ENDED).bind(device_kind).bind(model.id()).fetch_all(&self.pool).await?)
     }
 }

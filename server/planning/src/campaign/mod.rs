@@ -17,8 +17,10 @@
 //! | [`planned`] | what does a run measure, told apart from all others? | |
 //! | [`remaining`](mod@remaining) | what is left to do of a campaign that was begun before? | |
 //! | [`follow_up`](mod@follow_up) | which runs are needed besides, because some did not fit? | III-A1 |
+//! | [`effort`] | how long will runs take, as others did? | |
 //! | [`result`] | is what a worker measured what its run asked for? | |
 
+pub mod effort;
 mod error;
 pub mod follow_up;
 pub mod in_chunks;

@@ -1,10 +1,15 @@
 //! `RunProfile`: from a checked request to a campaign, or to what it would cost.
 
+use std::collections::BTreeMap;
+
+use loadmaster_planning::campaign::effort::{Ended, Pace, multiplications};
 use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::{ModelName, ProfileName, checked_kind};
 use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::wire::longrunning::{Operation, operation};
 use loadmaster_proto::wire::v1;
 use uuid::Uuid;
@@ -17,7 +22,9 @@ use crate::rpc::error::ApiError;
 use crate::rpc::messages::{count, pack};
 use crate::rpc::request_key::request_key;
 use crate::store::StoreError;
-use crate::store::records::{AttemptRecord, NewRun, Pace, RunCounts, Software, WorkerRecord, WorkerState};
+use crate::store::records::{
+    AttemptRecord, EndedRun, NewRun, RunCounts, Software, WorkerRecord, WorkerState,
+};
 
 impl Profiles {
     pub(super) async fn run(&self, mut request: v1::RunProfileRequest) -> Result<Operation, ApiError> {
@@ -51,7 +58,7 @@ impl Profiles {
         let software = software::of_workers(&workers, &settings.device_kind)?;
         let prepared = self.prepare(&settings, model.clone(), Vec::new(), software).await?;
         if request.validate_only {
-            return self.checked(&settings, &prepared, &workers).await;
+            return self.checked(&settings, model, &prepared, &workers).await;
         }
         if let Some(source) = source {
             self.store.put_model(&model, &source).await?;
@@ -80,6 +87,7 @@ impl Profiles {
     async fn checked(
         &self,
         profile: &ProfileSettings,
+        model: Model,
         prepared: &Prepared,
         workers: &[WorkerRecord],
     ) -> Result<Operation, ApiError> {
@@ -92,14 +100,20 @@ impl Profiles {
         let queued = RunCounts { queued: runs, ..RunCounts::default() };
         let alive = workers.iter().filter(|worker| worker.state == WorkerState::Alive);
         let at_once = alive.map(|worker| worker.runs_at_once(&profile.device_kind));
-        let pace = self.store.pace(&profile.device_kind, &profile.model).await?;
-        let mut profile = v1::Profile {
+        let ended = self.store.ended_runs(&profile.device_kind, &profile.model).await?;
+        let mut models = BTreeMap::from([(profile.model.clone(), model)]);
+        for run in &ended {
+            if !models.contains_key(&run.model) {
+                models.insert(run.model.clone(), self.store.get_model(&run.model).await?.model);
+            }
+        }
+        let mut told = v1::Profile {
             runs_at_once: count(at_once.fold(0, u32::saturating_add)),
             reused_runs: i32::try_from(prepared.reused.len()).unwrap_or(i32::MAX),
             ..message::new(profile, queued)
         };
-        write_estimate(&mut profile, &prepared.runs, pace);
-        let response = operation::Result::Response(pack(&profile));
+        write_estimate(&mut told, (&profile.model, &prepared.runs), &ended, &models);
+        let response = operation::Result::Response(pack(&told));
         Ok(Operation { done: true, result: Some(response), ..Operation::default() })
     }
 
@@ -148,27 +162,47 @@ fn device_kind(asked: &str, workers: &[WorkerRecord]) -> Result<String, ApiError
     })
 }
 
-/// Writes the estimate of `runs` into the profile that they would make.
-fn write_estimate(profile: &mut v1::Profile, runs: &[NewRun], pace: Option<Pace>) {
+/// Writes the estimate of `runs` of a model into the profile that they would make, from runs that ended. `models` has those of
+/// all.
+fn write_estimate(
+    profile: &mut v1::Profile,
+    (model, runs): (&ModelName, &[NewRun]),
+    ended: &[EndedRun],
+    models: &BTreeMap<ModelName, Model>,
+) {
     let kind = &profile.device_kind;
-    let Some(pace) = pace else {
+    let work = |model: &ModelName, training: &TrainingSpec, work: &Work| {
+        models.get(model).map_or(0.0, |model| multiplications(model, training, work))
+    };
+    let of_ended = |run: &EndedRun| Ended {
+        multiplications: work(&run.model, &run.training, &run.work),
+        iterations: run.iterations,
+        iteration_seconds: run.iteration_seconds,
+        held_seconds: run.held_seconds,
+    };
+    let Some(pace) = Pace::of(&ended.iter().map(of_ended).collect::<Vec<_>>()) else {
         profile.estimate_origin = match runs {
             [] => String::new(),
             _ => format!("no run has ended on {kind} devices yet, so nobody knows how long one takes"),
         };
         return;
     };
-    let devices: f64 = runs.iter().map(|run| f64::from(run.device_count)).sum();
-    let device_seconds = devices * pace.seconds;
+    let held = runs.iter().map(|run| {
+        let multiplications = work(model, &run.training, &run.work);
+        (f64::from(run.device_count), pace.held_seconds(multiplications, run.iterations))
+    });
+    let (device_seconds, longest) = held
+        .fold((0.0, 0.0_f64), |(all, longest), (devices, each)| (all + devices * each, longest.max(each)));
     profile.estimated_device_seconds = Some(device_seconds);
     // Shorter than its longest run nothing gets, however many devices there are.
-    let least = if runs.is_empty() { 0.0 } else { pace.seconds };
     profile.estimated_seconds =
-        (profile.runs_at_once > 0).then(|| (device_seconds / f64::from(profile.runs_at_once)).max(least));
-    let what = if pace.same_model { "of this model" } else { "of other models" };
+        (profile.runs_at_once > 0).then(|| (device_seconds / f64::from(profile.runs_at_once)).max(longest));
+    let is_same = ended.iter().any(|run| run.model == *model);
+    let what = if is_same { "of this model" } else { "of other models" };
+    let runs = match ended.len() {
+        1 => format!("the only run {what}"),
+        several => format!("the {several} newest runs {what}"),
+    };
     profile.estimate_origin =
-        format!("as long as the {} newest runs {what} held {kind} devices on average", pace.runs);
-    if pace.runs == 1 {
-        profile.estimate_origin = format!("as long as the only run {what} held {kind} devices");
-    }
+        format!("at the pace of {runs} on {kind} devices, by the size of layers and batches");
 }

@@ -23,7 +23,7 @@ pub use plan::{
     DeviceGroupRecord, NewestReport, NewestTrial, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
 };
 pub use profile::{Campaign, ModelRecord, ProfileRecord, ProfileSettings, ProfileState};
-pub use reuse::{AttemptRecord, MeasuredRun, Pace, ReusedRun, Software};
+pub use reuse::{AttemptRecord, EndedRun, MeasuredRun, ReusedRun, Software};
 pub use run::{
     FailureRecord, Failures, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState, RunWork, TrainedWork,
 };

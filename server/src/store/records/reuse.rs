@@ -1,6 +1,8 @@
 //! What was measured before, and what may be reused of it.
 
-use loadmaster_proto::name::RunName;
+use loadmaster_proto::measure::run::Work;
+use loadmaster_proto::name::{ModelName, RunName};
+use loadmaster_proto::training::TrainingSpec;
 use sqlx::FromRow;
 
 use super::RunState;
@@ -63,13 +65,20 @@ pub struct MeasuredRun {
     pub first_layer: usize,
 }
 
-/// How long runs took: the mean of some earlier ones.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pace {
-    /// How many they were.
-    pub runs: u32,
-    /// How long each of them held each of its devices, seconds.
-    pub seconds: f64,
-    /// They were of the model that was asked about.
-    pub same_model: bool,
+/// What a run trained, and how long that took.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct EndedRun {
+    #[sqlx(rename = "model_id", try_from = "Stored<String>")]
+    pub model: ModelName,
+    #[sqlx(json)]
+    pub training: TrainingSpec,
+    #[sqlx(json)]
+    pub work: Work,
+    /// Measured iterations.
+    #[sqlx(try_from = "i32")]
+    pub iterations: u32,
+    /// How long it held each of its devices, seconds.
+    pub held_seconds: f64,
+    /// Seconds of an iteration; 0 where it was not timed.
+    pub iteration_seconds: f64,
 }

@@ -119,10 +119,10 @@ class StageActions(google.protobuf.message.Message):
     HOST_POOL_BYTES_FIELD_NUMBER: builtins.int
     HOSTED_FIELD_NUMBER: builtins.int
     host_pool_bytes: builtins.int
-    """Host memory that each of its devices takes before the first iteration, for what is there at once."""
+    """Host memory that each of its devices takes before the first iteration, for what is there at once. At most 2^48 bytes."""
     @property
     def actions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___MemoryAction]:
-        """What is done. No block is subject to two of them."""
+        """What is done, at most 16,384 actions. No block is subject to two of them."""
 
     @property
     def hosted(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HostedPool]:
@@ -150,8 +150,8 @@ class HostedPool(google.protobuf.message.Message):
     stage: builtins.int
     """The other stage."""
     bytes: builtins.int
-    """What each of its devices may put there at once, bytes: the device that hosts several of them sets as much aside for
-    each.
+    """What each of its devices may put there at once, at most 2^48 bytes: the device that hosts several of them sets as much
+    aside for each.
     """
     def __init__(
         self,
@@ -235,12 +235,14 @@ class MemorySwap(google.protobuf.message.Message):
     to: global___MemoryPlace.ValueType
     """Where they are meanwhile. Required."""
     release_after: builtins.int
-    """A block that step p leaves behind is gone at the end of step p + release_after: its copy is waited for there."""
+    """A block that step p leaves behind is gone at the end of step p + release_after: its copy is waited for there. 0 to 65,536
+    steps.
+    """
     fetch_before: builtins.int
-    """A block that step u needs is fetched at the start of step u - fetch_before."""
+    """A block that step u needs is fetched at the start of step u - fetch_before. 0 to 65,536 steps."""
     @property
     def peers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___MemoryStripe]:
-        """The parts of each block, side by side, where they go to peers."""
+        """The parts of each block, side by side, where they go to peers. 1 to 63, each stage once."""
 
     def __init__(
         self,
@@ -266,8 +268,9 @@ class MemoryStripe(google.protobuf.message.Message):
     stage: builtins.int
     """The other stage. Device n of a stage sends to device n mod (devices) of that one."""
     share: builtins.int
-    """How much of each block, in ten-thousandths; those of a block add up to 10,000. Every stripe but the last ends at the next
-    multiple of 64 bytes, as allocations do, so a stripe may have up to 63 bytes more or less than its share; the last has the rest.
+    """How much of each block, in ten-thousandths, each 1 to 10,000; those of a block add up to 10,000. Every stripe but the last
+    ends at the next multiple of 64 bytes, as allocations do, so a stripe may have up to 63 bytes more or less than its share;
+    the last has the rest.
     """
     def __init__(
         self,
@@ -288,9 +291,9 @@ class CopyPace(google.protobuf.message.Message):
     HOST_BYTES_PER_SECOND_FIELD_NUMBER: builtins.int
     PEER_BYTES_PER_SECOND_FIELD_NUMBER: builtins.int
     host_bytes_per_second: builtins.float
-    """To and from the host, each way; unset where nothing is said."""
+    """To and from the host, each way, 1,000 to 1e15; unset where nothing is said."""
     peer_bytes_per_second: builtins.float
-    """To and from each peer, each way; unset where nothing is said."""
+    """To and from each peer, each way, 1,000 to 1e15; unset where nothing is said."""
     def __init__(
         self,
         *,

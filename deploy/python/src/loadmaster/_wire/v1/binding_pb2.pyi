@@ -146,15 +146,17 @@ class GivenNode(google.protobuf.message.Message):
     switches: builtins.str
     """The same: the switches above it, farthest first, with dots between, as Slurm's SLURM_TOPOLOGY_ADDR has them: `spine.leaf0`;
     empty between two dots where the node has no switch of a level.
-    Nodes of one switch are kept together.
+    Nodes of one switch are kept together. At most 16 levels, names up to 253 bytes.
     """
     @property
     def device_indices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Indices of the devices that were given, as the driver counts. Default: all that its cluster says it has."""
+        """Indices of the devices that were given, as the driver counts, at most 128. Default: all that its cluster says it has; where
+        no cluster describes the node, these or UUIDs are required.
+        """
 
     @property
     def device_uuids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Their UUIDs in the same order; in place of indices where the cluster has UUIDs."""
+        """Their UUIDs in the same order; in place of indices where the cluster has UUIDs. At most 128."""
 
     def __init__(
         self,
@@ -185,9 +187,9 @@ class BindPlanRequest(google.protobuf.message.Message):
     plan: builtins.str
     """`plans/{plan}`."""
     node_list: builtins.str
-    """In place of `nodes`, with all of their devices: a hostlist, for example `gpu[001-004]`."""
+    """In place of `nodes`, with all of their devices: a hostlist, for example `gpu[001-004]`. 1 to 4,096 nodes."""
     cluster: builtins.str
-    """The cluster that describes them: `clusters/{cluster}`. Default: the plan's."""
+    """The cluster that describes them: `clusters/{cluster}`. Default: the plan's, or none where a node names its `device_kind`."""
     validate_only: builtins.bool
     """Answer without storing the binding."""
     @property
@@ -197,7 +199,7 @@ class BindPlanRequest(google.protobuf.message.Message):
     @property
     def other_profiles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Profiles of the plan's model on its other kinds of devices, for plans of several kinds: `profiles/{profile}`. Default: those
-        that the plan was made from.
+        that the plan was made from. At most 32.
         """
 
     def __init__(
@@ -246,7 +248,7 @@ class ListBindingsRequest(google.protobuf.message.Message):
     plan: builtins.str
     """Only those of this plan: `plans/{plan}`."""
     page_size: builtins.int
-    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB."""
+    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB, unless its only row is longer."""
     page_token: builtins.str
     """From the previous answer; empty for the first page."""
     filter: builtins.str

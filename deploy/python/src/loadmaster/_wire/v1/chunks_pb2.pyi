@@ -407,9 +407,9 @@ class ChunkSpec(google.protobuf.message.Message):
     chunk_elements: builtins.int
     """This one: elements of a chunk, 1 to 2^40. What is aligned is rounded up to it."""
     chunk_bytes: builtins.int
-    """This one: bytes of a chunk of parameters, a multiple of a parameter's."""
+    """This one: bytes of a chunk of parameters, a multiple of a parameter's, for 1 to 2^40 elements."""
     max_chunk_elements: builtins.int
-    """The largest size that is tried, elements. Default 512 times 2^20. Not with a size of one's own."""
+    """The largest size that is tried, 1 to 2^40 elements. Default 512 times 2^20. Not with a size of one's own."""
     ranks: builtins.int
     """Ranks that share the chunks, 1 to 65,536. Default 1."""
     group_chunks: builtins.int
@@ -597,7 +597,7 @@ class ChunkedStage(google.protobuf.message.Message):
     layout: global___ChunkLayout.ValueType
     """How tensors lie in chunks. Required."""
     chunk_elements: builtins.int
-    """The chunk size, elements."""
+    """The chunk size, 1 to 2^40 elements."""
     order: global___ChunkOrder.ValueType
     """In which order micro-batches pass. Required."""
     host_copy: global___HostCopy.ValueType
@@ -884,20 +884,25 @@ class ChunkChoices(google.protobuf.message.Message):
 
     @property
     def chunk_elements(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Chunk sizes, elements, at most 64. Default: those of `sizes`."""
+        """Chunk sizes, at most 64, each 1 to 2^40 elements. Default: those of `sizes`."""
 
     @property
     def orders(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___ChunkOrder.ValueType]:
-        """In which order micro-batches pass. Default: both."""
+        """In which order micro-batches pass. Default: both; with LAUNCHER_DEEPSPEED and LAUNCHER_COLOSSAL_AI only
+        CHUNK_ORDER_MICRO_BATCH may be named.
+        """
 
     @property
     def host_copies(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___HostCopy.ValueType]:
-        """What the host holds of the parameters. Default: both."""
+        """What the host holds of the parameters. Default: both; with LAUNCHER_DEEPSPEED and LAUNCHER_COLOSSAL_AI only HOST_COPY_KEPT
+        may be named.
+        """
 
     @property
     def embeddings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___EmbeddingPlace.ValueType]:
         """Where the table of tokens is when the embedding computes. On the host only where a model begins with such a table that no
-        shards compute, in the layout CHUNK_LAYOUT_ALIGNED where replicas share it. Default: both.
+        shards compute, in the layout CHUNK_LAYOUT_ALIGNED where replicas share it. Default: both; with LAUNCHER_DEEPSPEED and
+        LAUNCHER_COLOSSAL_AI only EMBEDDING_PLACE_CHUNK may be named.
         """
 
     @property

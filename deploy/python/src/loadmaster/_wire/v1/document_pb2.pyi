@@ -135,7 +135,7 @@ class ImportProfileRequest(google.protobuf.message.Message):
     text, because it is a file format with a version of its own.
     """
     profile_id: builtins.str
-    """Id of the profile: 1 to 63 of a-z, 0-9, '-'. Default: derived from the content, so that the same
+    """Id of the profile: 1 to 63 of a-z, 0-9, '-', not '-' at the ends. Default: derived from the content, so that the same
     document is the same profile.
     """
     validate_only: builtins.bool

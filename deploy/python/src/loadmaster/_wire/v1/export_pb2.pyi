@@ -203,21 +203,29 @@ class EnvelopeOptions(google.protobuf.message.Message):
     PREFERRED_TOPOLOGY_FIELD_NUMBER: builtins.int
     STAGE_TOPOLOGY_FIELD_NUMBER: builtins.int
     image: builtins.str
-    """The image of every pod, with the launcher and the program in its working folder. A TrainJob's runtime has one, the others need it."""
+    """The image of every pod, with the launcher and the program in its working folder. A TrainJob's runtime has one, the others
+    need it. 1 to 500 ASCII characters without spaces.
+    """
     namespace: builtins.str
-    """The namespace of all objects. Default: that of whoever applies them."""
+    """The namespace of all objects. Default: that of whoever applies them. 1 to 63 characters."""
     name: builtins.str
-    """What the objects are called: 1 to 40 of `a-z`, `0-9` and `-`, a letter first. Default: `plan-` and the plan's id."""
+    """What the objects are called: 1 to 40 of `a-z`, `0-9` and `-`, a letter first and no `-` at the end. Default: `plan-` and
+    the plan's id, where these have at most 40 characters together.
+    """
     queue: builtins.str
-    """The queue of Kueue that admits them."""
+    """The queue of Kueue that admits them. 1 to 63 characters."""
     required_topology: builtins.str
-    """All pods are within one domain of this level of Kueue's topology, or none is admitted. The key of a label of nodes. Not with a
-    binding.
+    """All pods are within one domain of this level of Kueue's topology, or none is admitted. The key of a label of nodes: a name
+    of up to 63 characters, perhaps behind a domain of up to 253. Not with a binding.
     """
     preferred_topology: builtins.str
-    """All pods are within one domain of this level, or of as few as possible. Not with required_topology or a binding."""
+    """All pods are within one domain of this level, or of as few as possible. Written as required_topology is. Not with
+    required_topology or a binding.
+    """
     stage_topology: builtins.str
-    """The pods of each stage are within one domain of this level. Stages must be whole nodes, as many each. Not with a binding."""
+    """The pods of each stage are within one domain of this level, written as required_topology is. Stages must be whole nodes, as
+    many each. Not with a binding.
+    """
     def __init__(
         self,
         *,

@@ -46,8 +46,9 @@ class PruneHistoryRequest(google.protobuf.message.Message):
     """From the previous answer: looks at what follows. Empty for the first page."""
     @property
     def older_than(self) -> google.protobuf.duration_pb2.Duration:
-        """At least a day. Plans are as old as the last question that they were the answer to, to the hour; profiles, runs and operations
-        as their end; models as their first mention; workers that are lost or gone as what was heard of them last.
+        """At least a day, at most 1,000 years. Plans are as old as the last question that they were the answer to, to the hour;
+        profiles, runs and operations as their end; models as their first mention; workers that are lost or gone as what was heard
+        of them last.
         """
 
     @property

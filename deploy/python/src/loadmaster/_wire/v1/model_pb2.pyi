@@ -298,7 +298,7 @@ class HuggingFaceConfig(google.protobuf.message.Message):
     `notes`. Of a quantized checkpoint the unquantized model is planned, with a note.
     """
     sequence_length: builtins.int
-    """Tokens per sample, at least 1. Default: the configuration's longest, but at most 4,096."""
+    """Tokens per sample, 1 to the configuration's longest. Default: the longest, but at most 4,096."""
     ignore_unknown_keys: builtins.bool
     """Ignore keys of unknown meaning, and name them in the model's `notes`. Default: refuse them."""
     def __init__(
@@ -510,7 +510,7 @@ class LlamaOptions(google.protobuf.message.Message):
     hidden_size: builtins.int
     """Hidden size, 1 to 65,536, a multiple of `heads`. Default 4,096."""
     heads: builtins.int
-    """Attention heads, 1 to 1,024. Default: the hidden size / 128, at least 1."""
+    """Attention heads, 1 to 1,024. Default: the hidden size / 128, at least 1. The hidden size / heads must be even."""
     key_value_heads: builtins.int
     """Heads of keys and values; divides `heads`. Default: `heads`."""
     feed_forward_size: builtins.int
@@ -1445,7 +1445,7 @@ class ListModelsRequest(google.protobuf.message.Message):
     FILTER_FIELD_NUMBER: builtins.int
     ORDER_BY_FIELD_NUMBER: builtins.int
     page_size: builtins.int
-    """At most this many; 0 means 50, more than 200 means 200. A page ends before 1 MiB."""
+    """At most this many; 0 means 50, more than 200 means 200. A page ends before 1 MiB, unless its only row is longer."""
     page_token: builtins.str
     """From the previous answer; empty for the first page."""
     filter: builtins.str

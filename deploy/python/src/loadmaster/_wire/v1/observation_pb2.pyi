@@ -83,17 +83,17 @@ class Observation(google.protobuf.message.Message):
     iteration_seconds: builtins.float
     """Mean seconds of one iteration, 0.000001 to 86,400; 0 where it was not measured."""
     iterations: builtins.int
-    """Iterations that the numbers are of, 1 or more."""
+    """Iterations that the numbers are of, 1 to 1e12."""
     device_kind: builtins.str
     """Kind of the devices. Default: the plan's; what was measured on another kind is kept, but says nothing
-    about the plan's predictions.
+    about the plan's predictions. At most 100 bytes.
     """
     source: builtins.str
     """Launcher and version, job, anything that tells where the numbers are from; at most 1,000 characters."""
     @property
     def stage_peaks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.memory_pb2.MemoryFigure]:
         """Peak of each stage's fullest device, in order; empty where they were not measured. The source is set by
-        the planner.
+        the planner. Each at least 1 byte, and not of LEDGER_HOST.
         """
 
     @property

@@ -160,6 +160,7 @@ class Plan(google.protobuf.message.Message):
     OTHER_PROFILES_FIELD_NUMBER: builtins.int
     VIRTUAL_STAGES_FIELD_NUMBER: builtins.int
     VERDICT_FIELD_NUMBER: builtins.int
+    ALTERNATIVE_OF_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`plans/{plan}`, derived from profile, request and solver version."""
     profile: builtins.str
@@ -199,6 +200,10 @@ class Plan(google.protobuf.message.Message):
     memory that the launcher adds, as ExportPlan reports it; `warnings` name each stage that does not fit or is not certain
     to. Unset in lists, and in plans of planners before there was this field.
     """
+    alternative_of: builtins.str
+    """The newest stored plan that names it among its alternatives or on its front: `plans/{plan}`; empty where none does. Set in
+    lists alone.
+    """
     @property
     def training(self) -> loadmaster._wire.v1.training_pb2.TrainingSpec:
         """Training settings that the plan is for."""
@@ -225,7 +230,7 @@ class Plan(google.protobuf.message.Message):
 
     @property
     def validations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PlanValidation]:
-        """Real trial runs of this plan, newest first. Empty in lists, which have `trainings`."""
+        """Real trial runs of this plan, newest first, of its newest 10 runs. Empty in lists, which have `trainings`."""
 
     @property
     def constraints(self) -> loadmaster._wire.v1.recommend_pb2.Constraints:
@@ -316,9 +321,10 @@ class Plan(google.protobuf.message.Message):
         other_profiles: collections.abc.Iterable[builtins.str] | None = ...,
         virtual_stages: builtins.int = ...,
         verdict: loadmaster._wire.v1.memory_pb2.Verdict.ValueType = ...,
+        alternative_of: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "certificate", b"certificate", "constraints", b"constraints", "create_time", b"create_time", "hourly_price", b"hourly_price", "iteration", b"iteration", "predicted_peak", b"predicted_peak", "restriction_cost", b"restriction_cost", "training", b"training", "trainings", b"trainings"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "alternatives", b"alternatives", "baselines", b"baselines", "certificate", b"certificate", "cluster", b"cluster", "constraints", b"constraints", "corrections", b"corrections", "create_time", b"create_time", "device_count", b"device_count", "devices", b"devices", "front", b"front", "hourly_price", b"hourly_price", "iteration", b"iteration", "labels", b"labels", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory_unit", b"memory_unit", "model", b"model", "name", b"name", "objective", b"objective", "observations", b"observations", "other_profiles", b"other_profiles", "partition", b"partition", "predicted_peak", b"predicted_peak", "profile", b"profile", "restriction_cost", b"restriction_cost", "shape", b"shape", "solver", b"solver", "stages", b"stages", "training", b"training", "trainings", b"trainings", "validations", b"validations", "verdict", b"verdict", "virtual_stages", b"virtual_stages", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_hourly_price", b"_hourly_price", "alternative_of", b"alternative_of", "alternatives", b"alternatives", "baselines", b"baselines", "certificate", b"certificate", "cluster", b"cluster", "constraints", b"constraints", "corrections", b"corrections", "create_time", b"create_time", "device_count", b"device_count", "devices", b"devices", "front", b"front", "hourly_price", b"hourly_price", "iteration", b"iteration", "labels", b"labels", "launcher", b"launcher", "launcher_version", b"launcher_version", "memory_unit", b"memory_unit", "model", b"model", "name", b"name", "objective", b"objective", "observations", b"observations", "other_profiles", b"other_profiles", "partition", b"partition", "predicted_peak", b"predicted_peak", "profile", b"profile", "restriction_cost", b"restriction_cost", "shape", b"shape", "solver", b"solver", "stages", b"stages", "training", b"training", "trainings", b"trainings", "validations", b"validations", "verdict", b"verdict", "virtual_stages", b"virtual_stages", "warnings", b"warnings"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_hourly_price", b"_hourly_price"]) -> typing.Literal["hourly_price"] | None: ...
 
 global___Plan = Plan
@@ -759,9 +765,9 @@ class PredictMemoryRequest(google.protobuf.message.Message):
     plan: builtins.str
     """A stored plan: `plans/{plan}`, with its training and its devices unless this request names others."""
     micro_batch_size: builtins.int
-    """Samples per pass of the whole stage. Default: the profile's target."""
+    """Samples per pass of the whole stage, 1 to 1,000,000. Default: the profile's target."""
     micro_batches: builtins.int
-    """Stage passes per iteration. Default: the profile's target."""
+    """Stage passes per iteration, 1 to 10,000. Default: the profile's target."""
     schedule: loadmaster._wire.v1.training_pb2.Schedule.ValueType
     """Order of the passes. Default: the profile's."""
     recompute: loadmaster._wire.v1.training_pb2.RecomputePolicy.ValueType
@@ -773,7 +779,7 @@ class PredictMemoryRequest(google.protobuf.message.Message):
     margin: builtins.float
     """Share of the predicted bytes that must stay free, 0 to 1. Default: the predictor's own margin."""
     profile_document: builtins.str
-    """A profile in Loadmaster's JSON form in place of `profile`; it is stored if it is new."""
+    """A profile in Loadmaster's JSON form in place of `profile`; it is stored if it is new. At most 15 MiB."""
     launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType
     """The launcher that is to train this: what it holds of every parameter is told beside what the figures count.
     Default: the plan's, if one is named.
@@ -789,17 +795,17 @@ class PredictMemoryRequest(google.protobuf.message.Message):
     """Memory of each host that chunks may take, with `memory_mode`, bytes; ranks on one host have equal parts."""
     host_update_rate: builtins.float
     """Parameters that the host updates in a second for one device alone, with `memory_mode`. Default: as the profile's run in
-    chunks measured it.
+    chunks measured it. Above 0, at most 1e15; 0 is the default.
     """
     @property
     def partitioning(self) -> loadmaster._wire.v1.stage_pb2.Partitioning:
-        """All stages of a pipeline, in order."""
+        """All stages of a pipeline, in order. At most 65,536 devices in all."""
 
     @property
     def stage(self) -> loadmaster._wire.v1.run_pb2.SoloStage:
         """One stage. Without `stage_count` it is taken to be in the middle of three stages, or at the end of
-        two where the model ends there; under 1F1B and PipeDream, where its position decides, `stage_count` is
-        required.
+        two where the model ends there; under PipeDream, and under 1F1B with several micro-batches, its position decides, and
+        `stage_count` is required.
         """
 
     @property
@@ -810,8 +816,8 @@ class PredictMemoryRequest(google.protobuf.message.Message):
 
     @property
     def stage_actions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.actions_pb2.StageActions]:
-        """Memory actions of the stages, in their order; those beyond do nothing. Pools that are left out are chosen, as large as
-        the actions need. Default: those of the plan, if one is named.
+        """Memory actions of the stages, in their order, at most one entry for each; stages without one do nothing. Pools that are
+        left out are chosen, as large as the actions need. Default: those of the plan, if one is named.
         """
 
     @property
@@ -1004,14 +1010,17 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     profile: builtins.str
     """`profiles/{profile}`, COMPLETE. Empty for OBJECTIVE_MAX_MODEL."""
     micro_batch_size: builtins.int
-    """Samples of one pass of a whole stage; a device of a stage with d replicas takes a d-th of them. Default: the
-    profile's target; objectives in time choose it, unless it is named here or in the constraints. What they choose
-    leaves each device at least as many samples as were profiled; so do the replicas of a plan that keeps a limit on
-    time.
+    """Samples of one pass of a whole stage, 1 to 1,000,000; a device of a stage with d replicas takes a d-th of them. Default:
+    the profile's target. OBJECTIVE_MIN_ITERATION_TIME, OBJECTIVE_PARETO, OBJECTIVE_MIN_DEVICES and OBJECTIVE_MIN_COST, unless
+    `partitioning` is named, and OBJECTIVE_MAX_BATCH choose it, unless it is named here or in the constraints. Where neither it
+    nor `micro_batches` is named and seconds decide (the first two objectives, or `max_iteration_seconds`), sizes and replicas
+    leave each device at least as many samples as were profiled.
     """
     micro_batches: builtins.int
-    """Number of micro-batches per iteration. Default: the profile's target; objectives in time choose it, unless it is named here.
-    Named without `micro_batch_size` and `global_batch_size`, so many micro-batches of the profile's target size make an iteration.
+    """Number of micro-batches per iteration, 1 to 10,000. Default: the samples of an iteration, `global_batch_size` or else the
+    profile's, divided by `micro_batch_size`; the profile's target where that alone is named, and for OBJECTIVE_MAX_BATCH where
+    neither `global_batch_size` nor sizes in the constraints are. Named without any size and without `global_batch_size`, so
+    many micro-batches of the profile's target size make an iteration, but for OBJECTIVE_MAX_BATCH, which chooses the size.
     """
     shape: global___PlanShape.ValueType
     """Default: what the launcher runs, if one is named; else PLAN_SHAPE_SINGLE_PIPELINE."""
@@ -1028,17 +1037,17 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     where it knows none.
     """
     merge_layers_to: builtins.int
-    """Cut only between groups of layers that CAPTURE's merger leaves, this many of them; 0 does not merge.
-    For models too long to search layer by layer.
+    """Cut only between groups of layers that CAPTURE's merger leaves, this many of them, at most 10,000; 0 does not merge. For
+    models too long to search layer by layer.
     """
     profile_document: builtins.str
-    """A profile in Loadmaster's JSON form in place of `profile`; it is stored if it is new."""
+    """A profile in Loadmaster's JSON form in place of `profile`; it is stored if it is new. At most 15 MiB."""
     objective: loadmaster._wire.v1.recommend_pb2.Objective.ValueType
     """What the plan should be best at."""
     launcher: loadmaster._wire.v1.recommend_pb2.Launcher.ValueType
     """The launcher that is to run it."""
     launcher_version: builtins.str
-    """Version of the launcher, or empty for the newest known."""
+    """Version of the launcher, or empty for the newest known. At most 100 bytes, without slashes."""
     cluster: builtins.str
     """The devices: `clusters/{cluster}`."""
     memory_unit: loadmaster._wire.v1.recommend_pb2.MemoryUnit.ValueType
@@ -1055,7 +1064,7 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     search_seed: builtins.int
     """Seed of search modes that draw lots, 0 or more."""
     global_batch_size: builtins.int
-    """Samples per iteration. Default: micro_batch_size × micro_batches."""
+    """Samples per iteration, at most 10,000,000,000. Default: micro_batch_size × micro_batches."""
     correct: builtins.bool
     """Correct predictions by what earlier trials and observations on the same kind of device showed."""
     brief: builtins.bool
@@ -1078,6 +1087,7 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     host_update_rate: builtins.float
     """Parameters that the host updates in a second for one device alone. Default: as the profile's run in chunks measured it, or
     else as the cluster says. Where the host updates for several at once, the cluster says how much slower that is, if anybody.
+    Above 0, at most 1e15; 0 is the default.
     """
     virtual_stages: builtins.int
     """Stages that each device has, interleaved under SCHEDULE_ONE_F_ONE_B, which is then the default (Megatron-LM's virtual
@@ -1091,11 +1101,13 @@ class RecommendPlanRequest(google.protobuf.message.Message):
     """
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.recommend_pb2.DeviceGroup]:
-        """Devices in pipeline order, all on one node. Exactly one of `devices` and `cluster` must be given."""
+        """Devices in pipeline order, all on one node. Exactly one of `devices` and `cluster` must be given. At most 32 different
+        pairs of kind and capacity.
+        """
 
     @property
     def partitioning(self) -> loadmaster._wire.v1.stage_pb2.Partitioning:
-        """Make a plan of these stages on all devices in order instead of searching."""
+        """Make a plan of these stages on all devices in order instead of searching. At most 65,536 devices in all."""
 
     @property
     def constraints(self) -> loadmaster._wire.v1.recommend_pb2.Constraints:
@@ -1103,16 +1115,16 @@ class RecommendPlanRequest(google.protobuf.message.Message):
 
     @property
     def other_profiles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Profiles of the same model on other kinds of devices, for clusters that have several: `profiles/{profile}`."""
+        """Profiles of the same model on other kinds of devices, for clusters that have several: `profiles/{profile}`. At most 32."""
 
     @property
     def candidate_profiles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """OBJECTIVE_MAX_MODEL: profiles of the models to choose from, one for each: `profiles/{profile}`."""
+        """OBJECTIVE_MAX_MODEL: 1 to 32 profiles of the models to choose from, one for each: `profiles/{profile}`."""
 
     @property
     def stage_actions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.actions_pb2.StageActions]:
-        """Memory actions of the stages of `partitioning`, in their order; those beyond do nothing. Pools that are left out are
-        chosen, as large as the actions need.
+        """Memory actions of the stages of `partitioning`, in their order, at most one entry for each; stages without one do nothing.
+        Pools that are left out are chosen, as large as the actions need.
         """
 
     @property
@@ -1129,7 +1141,9 @@ class RecommendPlanRequest(google.protobuf.message.Message):
 
     @property
     def hourly_prices(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
-        """What a device costs for an hour, by kind, in any one currency; in place of the cluster's prices."""
+        """What a device costs for an hour, by kind, in any one currency; in place of the cluster's prices. At most 32 kinds, each
+        price 0 to 1e9.
+        """
 
     @property
     def chunks(self) -> loadmaster._wire.v1.chunks_pb2.ChunkChoices:
@@ -1235,13 +1249,16 @@ class SimulatePlanRequest(google.protobuf.message.Message):
     schedule: loadmaster._wire.v1.timeline_pb2.SimulatedSchedule.ValueType
     """Another order of the passes than the plan's."""
     virtual_stages: builtins.int
-    """Chunks of layers per device, for SIMULATED_SCHEDULE_INTERLEAVED; 0 means 2."""
+    """Chunks of layers per device, at most 64, with SIMULATED_SCHEDULE_INTERLEAVED alone; 0 means the plan's `virtual_stages`, or
+    2 where it has none.
+    """
     max_passes: builtins.int
     """Most passes that the answer lists; 0 means 10,000, at most 100,000. The totals count all."""
     with_memory: builtins.bool
     """Also what memory actions copy, who waits for that, and what devices hold step by step, of chunks also what hosts update:
-    under the plan's own schedule and transfers alone. Where that cannot be told, a warning says why. At most as many copies,
-    waits, updates and points are listed as passes, and 10,000 of each.
+    under the plan's own schedule and transfers alone. Of interleaved stages, also under SIMULATED_SCHEDULE_INTERLEAVED, copies
+    and waits are told, and no points. Where that cannot be told, a warning says why. At most as many copies, waits, updates
+    and points are listed as passes, and 10,000 of each.
     """
     transfers: loadmaster._wire.v1.recommend_pb2.Transfers.ValueType
     """Whether transfers between stages overlap computing. Default: as the plan was predicted."""
@@ -1298,7 +1315,7 @@ class ComparePlansResponse(google.protobuf.message.Message):
 
     @property
     def timelines(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[loadmaster._wire.v1.timeline_pb2.Timeline]:
-        """Their iterations, where times are known."""
+        """Their iterations, where times are known, at most 2,000 passes each."""
 
     @property
     def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -1373,7 +1390,7 @@ class UpdatePlanRequest(google.protobuf.message.Message):
     @property
     def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
         """What changes (AIP-134): `labels`, or `*`, for all of them; `labels.KEY` for one, which is removed where `plan` does not have
-        it. Default: those that `plan` has; others stay.
+        it. Default: those that `plan` has; others stay. At most 64 paths.
         """
 
     def __init__(
@@ -1398,23 +1415,24 @@ class ListPlansRequest(google.protobuf.message.Message):
     FILTER_FIELD_NUMBER: builtins.int
     ORDER_BY_FIELD_NUMBER: builtins.int
     page_size: builtins.int
-    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB."""
+    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB, unless its only row is longer."""
     page_token: builtins.str
     """From the previous answer; empty for the first page."""
     filter: builtins.str
     """Which of them, as in AIP-160: `profile = vgg AND predicted_seconds < 1.5s`. Comparisons are = != < <= > >= and : (has);
     AND, OR (which binds closer), NOT and parentheses are between them; a star at the end of a text stands for any end. What
-    is not set equals nothing, and differs from everything. A text without a field is refused. Fields: name, profile, model,
-    cluster, device_kind, device_count, objective, launcher, shape, partition, solver, predictor, precision, optimizer, schedule,
-    recompute, micro_batch_size, micro_batches, global_batch_size, predicted_peak (bytes), predicted_seconds, hourly_price,
-    create_time; of the newest trial that measured something measured_peak, measured_seconds, peak_error and seconds_error
-    (predicted / measured − 1); of the newest report that tells seconds reported_seconds and report_error, which is of the
-    plan's own kind of device alone; labels (`labels.KEY = x`, `labels:KEY`).
+    is not set equals nothing, and differs from everything. A text without a field is refused. At most 4,096 characters, 64
+    comparisons and 16 parentheses around one another. Fields: name, profile, model, cluster, device_kind, device_count,
+    objective, launcher, shape, partition, solver, predictor, precision, optimizer, schedule, recompute, micro_batch_size,
+    micro_batches, global_batch_size, predicted_peak (bytes), predicted_seconds, hourly_price, create_time; of the newest trial
+    that measured something measured_peak, measured_seconds, peak_error and seconds_error (predicted / measured − 1); of the
+    newest report that tells seconds reported_seconds and report_error, which is of the plan's own kind of device alone; labels
+    (`labels.KEY = x`, `labels:KEY`).
     """
     order_by: builtins.str
     """What they are ordered by, as in AIP-132: fields, each with `asc` or `desc` behind it: `predicted_seconds desc, create_time`.
     What is not set comes last. Those that are equal are in the order of their creation, the way that the last field goes.
-    Default: newest first.
+    Default: newest first. At most 8 fields and 4,096 characters; texts are ordered by their first 128 characters.
     """
     def __init__(
         self,
@@ -1478,9 +1496,9 @@ class ValidatePlanRequest(google.protobuf.message.Message):
     """
     @property
     def stages(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Only these stages, by their places from 0: each is trained alone, with neighbours made up, in a run of its own, so
-        that also of a plan that no single worker could hold what each of its devices needs can be measured. Not with
-        `candidates`, and not of plans with memory actions.
+        """Only these stages, by their places from 0, at most 20, each once: each is trained alone, with neighbours made up, in a run
+        of its own, so that also of a plan that no single worker could hold what each of its devices needs can be measured. Not
+        with `candidates`, and not of plans with memory actions or in chunks.
         """
 
     def __init__(
@@ -1540,7 +1558,7 @@ class ListObservationsRequest(google.protobuf.message.Message):
     plan: builtins.str
     """`plans/{plan}`, or `plans/-` for all."""
     page_size: builtins.int
-    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB."""
+    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB, unless its only row is longer."""
     page_token: builtins.str
     """From the previous answer; empty for the first page."""
     filter: builtins.str

@@ -502,22 +502,23 @@ class RunProfileRequest(google.protobuf.message.Message):
     campaign: global___Campaign.ValueType
     """Default CAMPAIGN_MINIMAL."""
     devices: builtins.int
-    """Devices of the pipelines that plans will be made for. CAMPAIGN_PAPER and CAMPAIGN_STAGES need it, as
-    the stages that they measure follow from it: 1 to the number of layers, times the largest degree
-    under CAMPAIGN_PAPER. 0 for CAMPAIGN_MINIMAL, which serves any number.
+    """Devices of the pipelines that plans will be made for, 1 to the number of layers. CAMPAIGN_PAPER and CAMPAIGN_STAGES need
+    it, as the stages that they measure follow from it. Under CAMPAIGN_PAPER it is at least 3, or the number of layers, and
+    where `parallelisms` are named also a multiple of each of the `degrees`, at least 3 times as many. CAMPAIGN_MINIMAL, which
+    serves any number, ignores it.
     """
     iterations: builtins.int
     """Measured iterations per run, 1 to 1,000; one warm-up iteration comes before them. Seconds are
     medians over these; bytes are the same in each. Default 3.
     """
     device_kind: builtins.str
-    """Kind of device to measure on, as `loadmaster worker list` shows it. Default: the kind of the
-    first connected device.
+    """Kind of device to measure on, as `loadmaster worker list` shows it, at most 128 bytes. Default: that of the first device of
+    the newest worker that takes runs.
     """
     min_capacity_bytes: builtins.int
     """Least capacity of a device that may take a run, bytes. Default 0: any."""
     profile_id: builtins.str
-    """Id of the new profile: 1 to 63 of a-z, 0-9, '-'. Default: derived from the model."""
+    """Id of the new profile: 1 to 63 of a-z, 0-9, '-', not '-' at the ends. Default: derived from the model."""
     request_id: builtins.str
     """UUID that makes a retried call return the first call's operation."""
     validate_only: builtins.bool
@@ -540,7 +541,8 @@ class RunProfileRequest(google.protobuf.message.Message):
     """
     host_memory_bytes: builtins.int
     """CAMPAIGN_MINIMAL: train the whole model on one device in chunks, too, which may take so many bytes of the host: how fast
-    that updates, and what is there besides chunks, are what plans in chunks are made from. 0 trains nothing in chunks.
+    that updates, and what is there besides chunks, are what plans in chunks are made from. 0 trains nothing in chunks. At most
+    1 PiB.
     """
     @property
     def source(self) -> loadmaster._wire.v1.model_pb2.ModelSource:
@@ -552,14 +554,15 @@ class RunProfileRequest(google.protobuf.message.Message):
 
     @property
     def micro_batch_sizes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Micro-batch sizes to profile, one or two different ones, each at least 1. Default: the
-        target's and half of it for CAMPAIGN_MINIMAL, half and a quarter of it for the others.
+        """Micro-batch sizes to profile, one or two different ones, each 1 to 1,000,000. Default: the target's and half of it for
+        CAMPAIGN_MINIMAL, half and a quarter of it for the others, rounded down, the half at least 2 and the quarter at least 1;
+        for a target of 2 they are 1 and 2, for 1 only 1.
         """
 
     @property
     def parallelisms(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[loadmaster._wire.v1.stage_pb2.Parallelism.ValueType]:
         """How stages are shared among devices besides single ones. Default: all that the devices allow under
-        CAMPAIGN_PAPER, none otherwise. CAMPAIGN_MINIMAL makes no runs for data parallelism: it follows.
+        CAMPAIGN_PAPER, none otherwise. CAMPAIGN_MINIMAL makes no runs for data parallelism: it follows. At most 16 entries.
         """
 
     @property
@@ -731,7 +734,7 @@ class UpdateProfileRequest(google.protobuf.message.Message):
     @property
     def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
         """What changes (AIP-134): `labels`, or `*`, for all of them; `labels.KEY` for one, which is removed where `profile` does not have
-        it. Default: those that `profile` has; others stay.
+        it. Default: those that `profile` has; others stay. At most 64 paths.
         """
 
     def __init__(
@@ -756,7 +759,7 @@ class ListProfilesRequest(google.protobuf.message.Message):
     FILTER_FIELD_NUMBER: builtins.int
     ORDER_BY_FIELD_NUMBER: builtins.int
     page_size: builtins.int
-    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB."""
+    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB, unless its only row is longer."""
     page_token: builtins.str
     """From the previous answer; empty for the first page."""
     filter: builtins.str
@@ -815,7 +818,7 @@ class ListMeasurementsRequest(google.protobuf.message.Message):
     parent: builtins.str
     """`profiles/{profile}`."""
     page_size: builtins.int
-    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB."""
+    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB, unless its only row is longer."""
     page_token: builtins.str
     """From the previous answer; empty for the first page."""
     filter: builtins.str
@@ -893,7 +896,7 @@ class ListRunsRequest(google.protobuf.message.Message):
     FILTER_FIELD_NUMBER: builtins.int
     ORDER_BY_FIELD_NUMBER: builtins.int
     page_size: builtins.int
-    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB."""
+    """At most this many; 0 means 50, more than 1,000 means 1,000. A page ends before 1 MiB, unless its only row is longer."""
     page_token: builtins.str
     """From the previous answer; empty for the first page."""
     operation: builtins.str

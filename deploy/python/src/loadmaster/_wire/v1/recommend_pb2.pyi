@@ -297,9 +297,9 @@ class Constraints(google.protobuf.message.Message):
     recompute_per_stage: builtins.bool
     """Each stage may choose its own policy out of `recompute`; otherwise all stages have the same."""
     min_stages: builtins.int
-    """Fewest stages; 0 means 1."""
+    """Fewest stages; 0 means 1. At most the number of layers."""
     max_stages: builtins.int
-    """Most stages; 0 means as many as there are layers."""
+    """Most stages; 0 means as many as there are layers. At least `min_stages`, at most 10,000."""
     spanning: global___NodeSpanning.ValueType
     """Whether a stage may take devices of several nodes."""
     max_iteration_seconds: builtins.float
@@ -312,18 +312,21 @@ class Constraints(google.protobuf.message.Message):
     """
     @property
     def data_degrees(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Data degrees that a stage may have."""
+        """Data degrees that a stage may have, 1 to 16,384. At most 1,000 entries."""
 
     @property
     def tensor_degrees(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Tensor degrees that a stage may have, powers of two."""
+        """Tensor degrees that a stage may have, powers of two from 1 to 64. At most 1,000 entries."""
 
     @property
     def micro_batch_sizes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Samples of one pass of a whole stage; each must divide the global batch. Default: the request's; for
-        OBJECTIVE_MIN_ITERATION_TIME, OBJECTIVE_PARETO, OBJECTIVE_MIN_DEVICES and OBJECTIVE_MIN_COST, where the request names none, all that divide the global
-        batch and leave a device at least as many samples as were profiled; for OBJECTIVE_MAX_BATCH the same if a global batch is named, else, with the request's micro-batches,
-        all up to 64, multiples of 8 up to 512 and of 64 up to 4,096.
+        """Samples of one pass of a whole stage, 1 to 1,000,000, at most 1,000 entries; each must divide the global batch. With the
+        request's `micro_batches` and no `global_batch_size` the global batch follows from the size, and only one may be named,
+        except for OBJECTIVE_MAX_BATCH. Default: the request's; for OBJECTIVE_MIN_ITERATION_TIME, OBJECTIVE_PARETO,
+        OBJECTIVE_MIN_DEVICES and OBJECTIVE_MIN_COST, where the request names none, all that divide the global batch; for
+        OBJECTIVE_MAX_BATCH the same if a global batch is named, else, with the request's micro-batches, all up to 64, multiples of
+        8 up to 512 and of 64 up to 4,096. For OBJECTIVE_MIN_ITERATION_TIME and OBJECTIVE_PARETO, and for others where
+        `max_iteration_seconds` is set, what is chosen leaves a device at least as many samples as were profiled.
         """
 
     @property
@@ -336,19 +339,19 @@ class Constraints(google.protobuf.message.Message):
 
     @property
     def pins(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LayerPin]:
-        """Layers that have to be on a device."""
+        """Layers that have to be on a device. At most 1,000 entries."""
 
     @property
     def keep_together(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LayerRange]:
-        """Layers that stay together: never cut within one of these ranges."""
+        """Layers that stay together: never cut within one of these ranges. At most 1,000 entries."""
 
     @property
     def cut_after(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Layers after which the chain must be cut."""
+        """Layers after which the chain must be cut, not the last layer. At most 1,000 entries."""
 
     @property
     def excluded_devices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Devices that no plan may use: `node` or `node/index`."""
+        """Devices that no plan may use: `node` or `node/index`. At most 1,000 entries."""
 
     def __init__(
         self,

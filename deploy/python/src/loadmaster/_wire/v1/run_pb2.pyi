@@ -143,7 +143,7 @@ class SoloStage(google.protobuf.message.Message):
     STAGE_COUNT_FIELD_NUMBER: builtins.int
     STAGE_INDEX_FIELD_NUMBER: builtins.int
     stage_count: builtins.int
-    """Stages in the imagined pipeline."""
+    """Stages in the imagined pipeline. At most the number of layers."""
     stage_index: builtins.int
     """Position of this stage, from 0. Schedule and micro-batches in flight follow from it."""
     @property

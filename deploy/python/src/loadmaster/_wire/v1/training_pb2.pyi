@@ -169,8 +169,8 @@ class TrainingSpec(google.protobuf.message.Message):
     micro_batch_size: builtins.int
     """Samples of one stage pass, 1 to 1,000,000."""
     micro_batches: builtins.int
-    """Stage passes per iteration, 1 to 10,000. Global batch = micro_batch_size × micro_batches ×
-    data degree. Required unless `global_batch_size` is given.
+    """Stage passes per iteration, 1 to 10,000. Global batch = micro_batch_size × micro_batches: the replicas of a stage share
+    each micro-batch. Required unless `global_batch_size` is given.
     """
     recompute: global___RecomputePolicy.ValueType
     """What is computed again in the backward pass. Default RECOMPUTE_POLICY_NONE."""
@@ -183,7 +183,7 @@ class TrainingSpec(google.protobuf.message.Message):
     gradient_precision: global___Precision.ValueType
     """Number format in which gradients are accumulated and held until the step. Default: that of `precision`.
     PRECISION_FP32 beside PRECISION_BF16: what a backward pass computes of a parameter is added to an fp32
-    gradient and freed, as Megatron does by default. Other combinations are refused.
+    gradient and freed, as Megatron does by default. Only PRECISION_BF16 gradients beside PRECISION_FP32 are refused.
     """
     @property
     def optimizer(self) -> global___Optimizer:

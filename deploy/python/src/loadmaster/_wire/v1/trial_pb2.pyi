@@ -44,7 +44,7 @@ class PlanTrial(google.protobuf.message.Message):
     failure: builtins.str
     """Why it has no measurements, for people; empty when it succeeded or has not ended."""
     predicted_rank: builtins.int
-    """Its place by prediction, from 1: the plan itself, then its alternatives, best first."""
+    """Its place by prediction, from 1: the plan itself, then its alternatives, best first. 0 for a stage that was trained alone."""
     measured_rank: builtins.int
     """Its place by measurement, from 1, among those that succeeded so far; equal values share a place. 0 where
     nothing was measured.
@@ -123,7 +123,7 @@ class Trials(google.protobuf.message.Message):
     """What the measured places go by, for people: `seconds of an iteration`, `peak bytes`, …"""
     @property
     def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PlanTrial]:
-        """One per plan."""
+        """One per plan, or per stage that was asked for."""
 
     def __init__(
         self,

@@ -1,5 +1,7 @@
 //! Promises of the recommendation as a whole, held against every plan that there is.
 
+use std::collections::BTreeSet;
+
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Launcher, NodeSpanning, Objective, PlanShape, SearchMode};
@@ -453,7 +455,8 @@ fn check_remedies(case: &Case, remedies: &[Remedy]) -> Result<(), TestCaseError>
                 // Whoever excludes devices of a node does not exclude those of another one.
                 last.devices = last.whole;
                 let more: usize = count.parse().unwrap();
-                other.fleet.nodes.extend(std::iter::repeat_n(last, more));
+                let another = |index| FleetNode { name: format!("another {index}"), ..last.clone() };
+                other.fleet.nodes.extend((0..more).map(another));
             }
             other => prop_assert!(false, "unknown option {other:?}"),
         }
@@ -870,6 +873,38 @@ fn further_nodes_help_where_they_are_taken_and_their_links_are_known() {
     assert!(!helps(&|case| (timed(case), alone(case)).0));
     // What the request's choice of devices would not take helps nobody.
     assert!(!helps(&|case| case.fleet.may_grow = false));
+}
+
+/// What a launcher has no words for, or starts no processes for, helps nobody who named it.
+#[test]
+fn remedies_keep_to_the_launcher() {
+    let remedies = |launcher: Option<Launcher>, shape: PlanShape, has_smaller_node: bool| {
+        let options = (10..90).flat_map(|capacity| {
+            let mut case = simple(Objective::MinPeakMemory, shape, capacity);
+            if has_smaller_node {
+                let mut smaller = case.fleet.nodes[0].clone();
+                (smaller.name, smaller.devices, smaller.whole) = ("smaller".to_owned(), 1, 1);
+                (case.fleet.nodes[0].devices, case.fleet.nodes[0].whole) = (2, 2);
+                case.fleet.nodes.push(smaller);
+                case.devices = (0..3).map(|device| format!("d{device}")).collect();
+            }
+            case.wish.rules = launcher.map(Rules::of);
+            match case.recommend() {
+                Err(RecommendError::NoPlan { remedies, .. } | RecommendError::Limits { remedies, .. }) => {
+                    remedies
+                }
+                _ => Vec::new(),
+            }
+        });
+        options.map(|remedy| remedy.option).collect::<BTreeSet<String>>()
+    };
+    let by_stage = |launcher| remedies(launcher, PlanShape::UniformGrid, false).contains("--recompute stage");
+    assert_eq!([None, Some(Launcher::Other), Some(Launcher::Torchtitan)].map(by_stage), [true, true, false]);
+    let by_node = |launcher| {
+        let options = remedies(launcher, PlanShape::UniformGrid, true);
+        options.iter().any(|option| option.ends_with(" in the cluster"))
+    };
+    assert_eq!([None, Some(Launcher::Torchtitan)].map(by_node), [true, false]);
 }
 
 /// More stages than layers is no riddle: the answer says what to allow.

@@ -74,6 +74,9 @@ impl<'a, M: Market> Trial<'a, M> {
             self.subsets_left = self.subsets_left.checked_sub(1).filter(|_| !effort.is_blind())?;
             let cuts = subset.cuts(&cuts)?;
             let inquiry = inquiry.on(subset, &cuts);
+            if !inquiry.may_start() {
+                return None;
+            }
             if limits.max_iteration_seconds.is_some() && wish.mode == SearchMode::Exact {
                 return rank(inquiry.with(&timed)).candidates.into_iter().next();
             }
@@ -147,7 +150,10 @@ fn other_training<M: Market>(trial: &mut Trial<'_, M>, wish: &Wish) {
         trial.check("1F1B instead of GPipe".to_owned(), "--schedule 1f1b".to_owned(), &other, fleet);
     }
     for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
-        if !wish.recompute.contains(&policy) {
+        let is_said = wish.rules.is_none_or(|rules| {
+            rules.check_policies(("recompute", &[policy]), trial.inquiry.job.model, None).is_ok()
+        });
+        if is_said && !wish.recompute.contains(&policy) {
             let name = policy.as_str();
             let other = Wish { recompute: vec![policy], ..wish.clone() };
             trial.check(format!("recompute each {name}"), format!("--recompute {name}"), &other, fleet);
@@ -284,5 +290,8 @@ fn grow(fleet: &mut Fleet, more: u32) {
         last.devices = last.whole;
         last.unlike = None;
     }
-    fleet.nodes.extend((0..more).map(|_| last.clone()));
+    // Parts of one name are one machine, and these are others.
+    let named =
+        |further: u32| FleetNode { name: format!("{}, {further} further", last.name), ..last.clone() };
+    fleet.nodes.extend((1..=more).map(named));
 }

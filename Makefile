@@ -149,7 +149,7 @@ fmt: ## Format the code
 lint: setup ## Check formatting, clippy and the shell scripts
 	$(CARGO) fmt --all -- --check
 	@if command -v shellcheck >/dev/null; then \
-		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/tests/*.sh tests/deploy/manifests/*.sh tests/slurm/*.sh; \
+		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/*/*.sh tests/deploy/manifests/*.sh tests/slurm/*.sh; \
 	fi
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 

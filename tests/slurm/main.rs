@@ -37,6 +37,11 @@ fn main() -> ExitCode {
         Ok(python) => python,
         Err(why) => return skipped(&format!("{why:#}")),
     };
+    let generate = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/python/tools/generate.sh");
+    let generated = Output::of(&mut Command::new(generate));
+    if generated.code != 0 {
+        return skipped(&format!("the Python package has no messages: {}", generated.stderr.trim()));
+    }
     let planner = Planner::start_with(&["--lease", "3", "--heartbeat", "0.5", "--web", "127.0.0.1:0"]);
     let mut slurm = match SlurmCluster::start(planner.address()) {
         Ok(slurm) => slurm,

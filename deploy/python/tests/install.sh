@@ -5,8 +5,8 @@
 #   deploy/python/tests/install.sh            install it, unless it is there (half a minute)
 #   deploy/python/tests/install.sh --path     print where it is, and change nothing
 #
-# Exit status 3 says that no Python was found that could be used: 3.12 writes the generated files, too; 3.10, 3.11 and 3.13
-# only run the package. PYTHON=/path names one that is not on the PATH or in ~/.pyenv.
+# Exit status 3 says that no Python was found that could be used: 3.10 to 3.12 generate the messages, too; 3.13 only
+# runs the package. PYTHON=/path names one that is not on the PATH or in ~/.pyenv.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -10,12 +10,16 @@ if [[ ${1:-} == --target ]]; then programs=$(cd "$2" && pwd); fi
 pythons=(3.10 3.11 3.12 3.13)
 protobufs=(4.25.8 5.29.5 6.33.5 7.36.2)
 
+"$here/../tools/generate.sh" || {
+    (($? == 3)) && echo "SKIPPED: the Python package: no Python from 3.10 to 3.12 to generate its messages with" && exit
+    exit 1
+}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$here/.."
-# pip writes beside what it builds.
+# pip writes beside what it builds. As in a source distribution, the messages are there already.
 mkdir "$folder/source"
-cp -r pyproject.toml README.md src "$folder/source"
+cp -r pyproject.toml README.md setup.py src "$folder/source"
 failed=0
 for version in "${pythons[@]}"; do
     python=

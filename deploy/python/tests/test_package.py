@@ -1,4 +1,4 @@
-"""What is shipped: generated files, types, the wheel, the examples."""
+"""What is shipped: types, the wheel with what is generated, the examples."""
 
 from __future__ import annotations
 
@@ -25,20 +25,8 @@ def has(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def files(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.py*") if "__pycache__" not in path.parts
-    }
-
-
-@pytest.mark.skipif(
-    not has("grpc_tools"), reason="grpcio-tools 1.62.3 has no wheel for this Python: 3.12 generates the messages"
-)
-def test_generated_files_are_those_of_the_protocol(tmp_path: Path) -> None:
-    generate = [sys.executable, str(PACKAGE / "tools" / "generate.py"), str(tmp_path / "wire")]
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    subprocess.run(generate, check=True, env={**os.environ, "PATH": path, "PYTHONPATH": ""}, capture_output=True)
-    assert files(PACKAGE / "src" / "loadmaster" / "_wire") == files(tmp_path / "wire"), "run tools/generate.py"
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*.py*") if "__pycache__" not in path.parts}
 
 
 @pytest.mark.skipif(not has("mypy"), reason="mypy is not installed")
@@ -57,29 +45,26 @@ def test_the_version_is_that_of_the_planner() -> None:
 
 @pytest.mark.skipif(not has("setuptools"), reason="setuptools is not installed")
 def test_a_wheel_has_the_package_alone(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
-    wheel = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "-w",
-        str(tmp_path),
-        str(source),
-    ]
-    subprocess.run(wheel, check=True, capture_output=True)
+    # A checkout, whose source distribution makes the wheel. Where they cannot be generated, the messages are copied.
+    source = tmp_path / "deploy" / "python"
+    without = ("__pycache__", "*.egg-info", "build", *(["_wire"] if has("grpc_tools") else []))
+    shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns(*without))
+    (tmp_path / "proto").symlink_to(REPOSITORY / "proto")
+    (tmp_path / "deploy" / "errors.md").symlink_to(REPOSITORY / "deploy" / "errors.md")
+    asked = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    sdist = [sys.executable, "-c", f"from setuptools.build_meta import build_sdist; build_sdist({str(tmp_path)!r})"]
+    subprocess.run(sdist, cwd=source, env=asked, check=True, capture_output=True)
+    [distribution] = tmp_path.glob("*.tar.gz")
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*wheel, "-w", str(tmp_path), str(distribution)], check=True, capture_output=True)
     [made] = tmp_path.glob("*.whl")
     assert made.name == f"loadmaster-{loadmaster.__version__}-py3-none-any.whl"
     names = zipfile.ZipFile(made).namelist()
     assert {name.split("/")[0] for name in names} == {"loadmaster", f"loadmaster-{loadmaster.__version__}.dist-info"}
     shipped = {name.removeprefix("loadmaster/") for name in names if name.startswith("loadmaster/")}
-    assert {"py.typed", "_wire/v1/plan_pb2.pyi", "torch/__init__.py"} <= shipped
-    assert shipped - {"py.typed"} == set(files(PACKAGE / "src" / "loadmaster")) - {"py.typed"}
+    assert {f"_wire/{name}" for name in ("v1/plan_pb2.py", "v1/plan_pb2.pyi", "options.py", "remedies.py")} <= shipped
+    assert {"py.typed", "torch/__init__.py"} <= shipped
+    assert shipped - {"py.typed"} == files(PACKAGE / "src" / "loadmaster") - {"py.typed"}
 
 
 def test_words_are_those_of_the_command_line() -> None:

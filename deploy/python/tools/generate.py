@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Writes what the package generates: messages, options and remedies.
-
-    python tools/generate.py [FOLDER]     default: src/loadmaster/_wire
+"""Writes messages, options and remedies into src/loadmaster/_wire, unless these are of today's sources. The build of the package
+runs it, and tools/generate.sh does for the tests.
 
 Needs grpcio-tools 1.62.3 and mypy-protobuf 3.6.0 on purpose: newer ones write code that demands the protobuf of their own
 year, this one's runs with 4.25 to 7. Their wheels end at Python 3.12.
@@ -9,37 +8,60 @@ year, this one's runs with 4.25 to 7. Their wheels end at Python 3.12.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import re
 import shutil
 import sys
 from pathlib import Path
 
-import grpc_tools
-from grpc_tools import protoc
-from options import options_module
-
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]
 PROTOS = REPOSITORY / "proto"
+ERRORS = REPOSITORY / "deploy" / "errors.md"
+FOLDER = HERE.parent / "src" / "loadmaster" / "_wire"
 PACKAGE = "loadmaster._wire.v1"
 #: What the package calls; the files that these import come with them.
 ROOTS = ["loadmaster/v1/history.proto", "loadmaster/v1/plan.proto", "loadmaster/v1/profile.proto"]
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "src" / "loadmaster" / "_wire"
-    described = messages(folder)
-    (folder / "options.py").write_text(options_module(described), encoding="utf-8")
-    (folder / "remedies.py").write_text(remedies_module(), encoding="utf-8")
-    for package, says in ((folder, "What is generated: see tools/generate.py."), (folder / "v1", "Messages of the protocol.")):
-        (package / "__init__.py").write_text(f'"""{says}"""\n', encoding="utf-8")
+    complete = FOLDER / "__init__.py"
+    says = f'"""What is generated: see tools/generate.py. Hash of the sources: {sources()}."""\n'
+    if complete.exists() and complete.read_text(encoding="utf-8") == says:
+        return
+    if importlib.util.find_spec("grpc_tools") is None:
+        print(
+            "The messages of loadmaster are generated with grpcio-tools 1.62.3, which is not installed here and has no wheel "
+            "for Python 3.13: build the wheel of loadmaster with Python 3.10 to 3.12; the wheel itself runs on 3.10 to 3.13.",
+            file=sys.stderr,
+        )
+        raise SystemExit(3)
+    from options import options_module
+
+    shutil.rmtree(FOLDER, ignore_errors=True)  # of other sources, or of an attempt that failed
+    described = messages(FOLDER)
+    (FOLDER / "options.py").write_text(options_module(described), encoding="utf-8")
+    (FOLDER / "remedies.py").write_text(remedies_module(), encoding="utf-8")
+    (FOLDER / "v1" / "__init__.py").write_text('"""Messages of the protocol."""\n', encoding="utf-8")
+    complete.write_text(says, encoding="utf-8")
+
+
+def sources() -> str:
+    """A hash of all that is read and run to generate."""
+    found = hashlib.sha256()
+    for path in sorted([*PROTOS.rglob("*.proto"), *HERE.glob("*.py"), ERRORS, FOLDER.parent / "_words.py"]):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def messages(folder: Path) -> bytes:
     """Writes the messages of all files that the roots need, importable as parts of the package alone; returns these files as a
     FileDescriptorSet."""
+    import grpc_tools
+    from grpc_tools import protoc
+
     out = folder / "raw"
-    shutil.rmtree(out, ignore_errors=True)  # of an attempt that failed
     out.mkdir(parents=True)
     known = Path(grpc_tools.__file__).parent / "_proto"  # google.protobuf; the rest of Google's is beside our own
     described = folder / "described"
@@ -85,9 +107,7 @@ def private(file: Path, text: str) -> str:
 
 def remedies_module() -> str:
     """What helps, by reason, as the table of the errors says."""
-    rows = re.findall(
-        r"^\| `([A-Z_]+)` \|.*\| ([^|]+) \|$", (REPOSITORY / "deploy" / "errors.md").read_text(encoding="utf-8"), re.M
-    )
+    rows = re.findall(r"^\| `([A-Z_]+)` \|.*\| ([^|]+) \|$", ERRORS.read_text(encoding="utf-8"), re.M)
     if not rows:
         raise SystemExit("deploy/errors.md has no table of reasons")
     lines = "".join(f"    {reason!r}: {helps.strip()!r},\n" for reason, helps in rows)

@@ -1,1 +1,0 @@
-"""What is generated: see tools/generate.py."""

@@ -92,20 +92,3 @@ pub struct AppliedCorrection {
     /// How it came about.
     pub explanation: String,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Plans that were stored before anybody could choose were simulated with transfers that overlap.
-    #[test]
-    fn transfers_of_older_plans_overlap() {
-        let stored = r#"{"seconds": 1.5, "closed_form": 1.25, "bubble": 0.5, "step": 0.25, "origin": "profiled",
-                         "links": "assumed"}"#;
-        let older: IterationEstimate = serde_json::from_str(stored).unwrap();
-        assert_eq!((older.overlap, older.overlap_reason.as_str()), (Overlap::Computing, ""));
-        let newer = IterationEstimate { overlap: Overlap::Nothing, ..older };
-        let read: IterationEstimate = serde_json::from_value(serde_json::to_value(&newer).unwrap()).unwrap();
-        assert_eq!(read, newer);
-    }
-}

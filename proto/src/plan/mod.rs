@@ -290,29 +290,3 @@ impl PlanStage {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::findings::IterationEstimate;
-
-    /// Plans that were stored before seconds had intervals are read as plans whose intervals nobody knows, and written
-    /// without any.
-    #[test]
-    fn older_plans_have_no_intervals_of_seconds() {
-        let stage = r#"{"config":{"first_layer":0,"last_layer":3,"data_degree":1,"tensor_degree":1},"capacity":9,
-            "predicted_peak":5,"seconds":{"forward":1.0,"backward":2.0,"step":0.5},"origin":"profiled","in_flight":2,
-            "recompute":"none","devices":[]}"#;
-        let stage: PlanStage = serde_json::from_str(stage).unwrap();
-        assert_eq!(stage.seconds_margin, None);
-        assert!(serde_json::to_value(&stage).unwrap().get("seconds_margin").is_none());
-        let iteration =
-            r#"{"seconds":3.0,"closed_form":2.5,"bubble":0.1,"step":0.5,"origin":"profiled","links":""}"#;
-        let iteration: IterationEstimate = serde_json::from_str(iteration).unwrap();
-        assert_eq!(iteration.margin, None);
-        assert!(serde_json::to_value(&iteration).unwrap().get("margin").is_none());
-        let found: Findings = serde_json::from_str("{}").unwrap();
-        assert_eq!(found.host, None);
-        assert!(serde_json::to_value(&found).unwrap().get("host").is_none());
-    }
-}

@@ -5,8 +5,7 @@ use crate::wire::v1;
 impl v1::PlanStage {
     /// Its devices in the order of its ranks. A message may say that there are billions: take as many as are needed.
     pub fn placed(&self) -> impl Iterator<Item = v1::PlacedDevice> + '_ {
-        // Planners of earlier releases named devices one by one.
-        self.devices.iter().cloned().chain(self.device_ranges.iter().flat_map(v1::DeviceRange::placed))
+        self.device_ranges.iter().flat_map(v1::DeviceRange::placed)
     }
 }
 
@@ -85,7 +84,7 @@ mod tests {
         }
     }
 
-    /// A thousand devices of a node are one range, and a plan of an earlier release is read as it was sent.
+    /// A thousand devices of a node are one range.
     #[test]
     fn like_devices_are_one_range() {
         let device = |index| v1::PlacedDevice {
@@ -96,8 +95,6 @@ mod tests {
         };
         let ranges = v1::DeviceRange::of((8..1_032).map(device));
         assert_eq!((ranges.len(), ranges[0].first_index, ranges[0].count), (1, 8, 1_024));
-        let older = v1::PlanStage { devices: vec![device(3)], ..v1::PlanStage::default() };
-        assert_eq!(older.placed().collect::<Vec<_>>(), older.devices);
     }
 
     /// A message that says what cannot be yields no endless list and no overflow.

@@ -49,12 +49,7 @@ impl Listing {
         (filter, order_by): (&str, &str),
     ) -> Result<Self, Invalid> {
         let query = Query::parse(fields, filter, order_by)?;
-        // Tokens of earlier releases have neither: they are good where nothing is asked.
-        let of = match (filter, order_by) {
-            ("", "") => fingerprint(&(method, arguments)),
-            _ => fingerprint(&(method, arguments, filter, order_by)),
-        };
-        Ok(Self { of, query })
+        Ok(Self { of: fingerprint(&(method, arguments, filter, order_by)), query })
     }
 
     /// What is asked of the list.

@@ -13,7 +13,7 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 /// What [`Store::migrate`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationReport {
-    /// Migrations applied by this call, for people: `2 queue`.
+    /// Migrations applied by this call, for people: `1 schema`.
     pub applied: Vec<String>,
     /// The tables' version now.
     pub version: i64,

@@ -31,7 +31,7 @@ CROSS JOIN LATERAL (
                (measurement #>> '{environment,contended}')::boolean AS contended,
                (measurement #>> '{environment,oversubscribed}')::boolean AS oversubscribed) AS of_rank
     WHERE measurements.run_id = runs.id) AS measured
-WHERE runs.state = 'succeeded' AND runs.device_kind = $3 AND measured.serves AND is_sound(runs)
+WHERE runs.state = 'succeeded' AND runs.device_kind = $3 AND measured.serves
 ORDER BY runs.work_key, runs.micro_batch_size, measured.contended, runs.end_time DESC, runs.id";
 
 /// The newest runs on a kind of device, those of a model where there are any. Failed attempts count: they hold devices too.
@@ -82,16 +82,13 @@ impl Store {
         Ok(measured)
     }
 
-    /// What became of the runs that a profile is made of, reused ones included, in order of the queue. A result
-    /// that contradicts its run is none: the run counts as given up.
+    /// What became of the runs that a profile is made of, reused ones included, in order of the queue.
     ///
     /// # Errors
     /// When the database fails.
     pub async fn profile_attempts(&self, profile: &ProfileName) -> Result<Vec<AttemptRecord>> {
         let attempts = sqlx::query_as(
-            "SELECT runs.work_key, runs.micro_batch_size,
-                    CASE WHEN runs.state = 'succeeded' AND NOT is_sound(runs) THEN 'parked' ELSE runs.state END AS state,
-                    runs.failures <> '[]'::jsonb AS failed
+            "SELECT runs.work_key, runs.micro_batch_size, runs.state, runs.failures <> '[]'::jsonb AS failed
              FROM profile_runs JOIN runs ON runs.id = profile_runs.run_id
              WHERE profile_runs.profile_id = $1 AND runs.work_key IS NOT NULL ORDER BY runs.position",
         )

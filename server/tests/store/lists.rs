@@ -114,27 +114,6 @@ async fn a_row_of_the_list_says_what_the_plan_says() {
     assert_eq!(row.trained, TrainedSummary::default());
 }
 
-/// Plans of the first releases have neither devices nor what they were asked for.
-#[tokio::test]
-async fn plans_of_earlier_releases_are_listed() {
-    let store = store().await;
-    let (name, content) = plan(&store).await;
-    store.put_plan(&name, &content).await.unwrap();
-    execute(
-        &store,
-        "UPDATE plans SET content = jsonb_set(content - 'asked' - 'found', '{stages,0}',
-             (content #> '{stages,0}') - 'devices' - 'seconds' - 'breakdown')",
-    )
-    .await;
-    let rows = listed(&store).await;
-    let of = &rows[0].summary;
-    assert_eq!((of.partition.as_str(), of.peak, of.iteration_seconds), ("30", 1 << 40, None));
-    assert_eq!((of.asked.objective, of.asked.launcher), (None, None));
-    let devices = DeviceGroupRecord { count: 1, kind: "cpu".to_owned(), capacity: u64::MAX };
-    assert_eq!(of.devices, [devices]);
-    assert_eq!(store.get_plan(&name).await.unwrap().content.found, Findings::default());
-}
-
 /// Trials and reports are counted, and the newest trial that measured something is told.
 #[tokio::test]
 async fn a_row_says_what_trainings_showed() {

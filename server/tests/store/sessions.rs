@@ -325,53 +325,6 @@ async fn a_result_that_contradicts_its_run_is_refused_by_its_field() {
     assert_eq!(stored, 0);
 }
 
-/// What an earlier release stored although it contradicts its run serves no other profile, and does not count
-/// as an answer of its own.
-#[tokio::test]
-async fn a_stored_result_that_contradicts_its_run_is_never_reused() {
-    let store = store().await;
-    let planner = planner(&store, LEASE / 3).await;
-    let (name, _) = profile(&store, "a", 1).await;
-    let mut worker = Worker::connect(&planner, Vec::new()).await;
-    let lease = worker.lease().await;
-    worker.measured(&lease).await;
-    let software = Software {
-        libtorch_version: "2.11.0".to_owned(),
-        cuda_version: String::new(),
-        driver_version: String::new(),
-        threads: None,
-        cores: None,
-    };
-    let wanted = [("work".to_owned(), 4)];
-    let found = async || store.find_measured(&wanted, "cpu", &software, false).await.unwrap().len();
-    let state = async || store.profile_attempts(&name).await.unwrap()[0].state;
-    assert_eq!((found().await, state().await), (1, RunState::Succeeded));
-    for (path, wrong, right) in [
-        ("{stage,last_layer}", "7", "3"),
-        ("{micro_batch_size}", "8", "4"),
-        ("{iteration_seconds}", "0", "0.25"),
-        ("{peak_allocated}", "99999999999", "123456789"),
-        ("{layers}", "[]", "[{}, {}, {}, {}]"),
-    ] {
-        let set = async |value: &str| {
-            sqlx::query(
-                "UPDATE measurements SET measurement = jsonb_set(measurement, $1::text[], $2::jsonb)",
-            )
-            .bind(path)
-            .bind(value)
-            .execute(store.pool())
-            .await
-            .unwrap();
-        };
-        set(wrong).await;
-        assert_eq!((found().await, state().await), (0, RunState::Parked), "{path}");
-        set(right).await;
-        assert_eq!(found().await, 1, "{path}");
-    }
-    execute(&store, "DELETE FROM measurements").await;
-    assert_eq!(found().await, 0, "a rank was never measured");
-}
-
 /// The first keeps name and leases, the second is refused until the first has gone; both are told.
 #[tokio::test]
 async fn of_two_workers_of_one_name_the_second_is_refused_and_both_are_told() {

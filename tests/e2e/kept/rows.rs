@@ -6,18 +6,15 @@ use std::path::Path;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, query, query_scalar};
 
-/// Puts the rows in that are wanted, whatever refers to what.
-pub(crate) async fn put(database: &mut PgConnection, is_put: impl Fn(&str, &Value) -> bool) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/kept/data/rows.jsonl");
+/// Puts the rows in, whatever refers to what.
+pub(crate) async fn put(database: &mut PgConnection) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/kept/data/given.jsonl");
     let text = std::fs::read_to_string(file).unwrap();
     query("SET session_replication_role = replica").execute(&mut *database).await.unwrap();
     let mut columns: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in text.lines() {
         let (table, row) = line.split_once(' ').unwrap();
         let fields: Value = serde_json::from_str(row).unwrap();
-        if !is_put(table, &fields) {
-            continue;
-        }
         if !columns.contains_key(table) {
             columns.insert(table.to_owned(), stored_columns(database, table).await);
         }
@@ -41,10 +38,4 @@ async fn stored_columns(database: &mut PgConnection, table: &str) -> Vec<String>
                WHERE table_schema = 'public' AND table_name = $1 AND is_generated = 'NEVER'
                ORDER BY ordinal_position";
     query_scalar(sql).bind(table).fetch_all(database).await.unwrap()
-}
-
-/// The ids of a table, in order.
-pub(crate) async fn ids(database: &mut PgConnection, table: &str) -> Vec<String> {
-    let sql = format!("SELECT id FROM {table} ORDER BY id COLLATE \"C\"");
-    query_scalar(AssertSqlSafe(sql)).fetch_all(database).await.unwrap()
 }

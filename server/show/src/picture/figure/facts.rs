@@ -183,8 +183,6 @@ fn certificate(plan: &Plan, look: Look) -> Option<String> {
     let of = plan.certificate.as_ref()?;
     let value = match of.unit.as_str() {
         "bytes" => bytes(of.value as i64),
-        // Older plans were proven by AMP's closed form.
-        "seconds" if of.solver.starts_with("time/") => format!("{} (closed form)", seconds(of.value)),
         "seconds" => format!("{} (simulated)", seconds(of.value)),
         "share" => percent(of.value),
         unit => format!("{} {}", of.value, safe(unit)),

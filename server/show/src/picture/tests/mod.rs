@@ -88,7 +88,7 @@ fn contradictions_come_first() {
 #[test]
 fn devices_without_a_cluster_are_numbered_through() {
     let mut plan = plan();
-    plan.stages.iter_mut().for_each(|stage| stage.devices.clear());
+    plan.stages.iter_mut().for_each(|stage| stage.device_ranges.clear());
     let drawn = text(&plan, None, only(|which| which.devices = true), 80, Look::PLAIN);
     assert!(drawn.contains("+- in pipeline order - H200 -+\n| 0    1 t0 1 t1 2 r0 2 r1   |\n"), "{drawn}");
     assert!(drawn.contains("tensor 2    device 1-2\n"), "{drawn}");
@@ -187,7 +187,7 @@ fn plans_are_compared_on_common_scales() {
     let mut other = plan();
     other.name = "plans/b".to_owned();
     other.stages.iter_mut().for_each(|stage| stage.capacity_bytes = 2048 * MIB);
-    other.stages.iter_mut().for_each(|stage| stage.devices.clear());
+    other.stages.iter_mut().for_each(|stage| stage.device_ranges.clear());
     let mut slower = timeline(3, 8);
     slower.plan = other.name.clone();
     let answer = ComparePlansResponse {
@@ -296,9 +296,9 @@ fn hostile_names_are_text() {
         stage.first_layer_name = evil.to_owned();
         stage.predicted_peak.as_mut().unwrap().origin = evil.to_owned();
         stage
-            .devices
+            .device_ranges
             .iter_mut()
-            .for_each(|device| (device.node, device.kind) = (evil.to_owned(), evil.to_owned()));
+            .for_each(|range| (range.node, range.kind) = (evil.to_owned(), evil.to_owned()));
     }
     plan.front[0].plan = evil.to_owned();
     let mut timeline = timeline(3, 4);

@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
     ChunkLayout, ChunkRun, ChunkVisit, ChunkVisits, ChunkedStage, CopyLane, CopySpan, DeviceGroup,
     FigureSource, FrontPoint, Lane, Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval, Partitioning,
-    PassSpan, PlacedDevice, Plan, PlanStage, SimulatedSchedule, StageConfig, Timeline, TrainingSpec,
+    PassSpan, DeviceRange, PlacedDevice, Plan, PlanStage, SimulatedSchedule, StageConfig, Timeline, TrainingSpec,
     pass_span,
 };
 
@@ -52,9 +52,9 @@ pub(crate) fn plan() -> Plan {
         capacity_bytes: 1024 * MIB,
         ..PlacedDevice::default()
     };
-    stages[0].devices = vec![device("node0", 0)];
-    stages[1].devices = vec![device("node0", 1), device("node0", 2)];
-    stages[2].devices = vec![device("node1", 0), device("node1", 1)];
+    stages[0].device_ranges = DeviceRange::of([device("node0", 0)]);
+    stages[1].device_ranges = DeviceRange::of([device("node0", 1), device("node0", 2)]);
+    stages[2].device_ranges = DeviceRange::of([device("node1", 0), device("node1", 1)]);
     Plan {
         name: "plans/7f3c".to_owned(),
         profile: "profiles/gpt2".to_owned(),

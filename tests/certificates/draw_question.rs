@@ -311,14 +311,6 @@ fn modes(lots: &mut Lots, question: &mut Question) {
 
 fn launcher(lots: &mut Lots, scene: &Scene, question: &mut Question) {
     let mut launcher = lots.one(Launcher::ALL);
-    // Of nodes that differ, "a node's devices" are not one number.
-    let is_plain = match &scene.fleet {
-        Fleet::Groups(groups) => groups.len() == 1,
-        Fleet::Cluster(cluster) => cluster.nodes.windows(2).all(|pair| pair[0].devices == pair[1].devices),
-    };
-    if launcher == Launcher::Alpa && (!is_plain || question.may_idle || !question.excluded.is_empty()) {
-        launcher = Launcher::Nnscaler;
-    }
     let policies = Rules::of(launcher, &scene.training).policies;
     question.policies.retain(|policy| policies.contains(policy));
     let policy = question.recompute.unwrap_or(scene.training.recompute);

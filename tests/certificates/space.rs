@@ -176,7 +176,6 @@ impl Space<'_> {
     pub(crate) fn ways(&self, batch: Batch) -> Vec<Way> {
         let Self { scene, question, asked, places, .. } = self;
         let total: usize = places.nodes.iter().map(crate::places::Node::devices).sum();
-        let largest = places.nodes.iter().map(crate::places::Node::devices).max().unwrap_or(0);
         let is_listed = |list: &[u32], degree: u32| list.is_empty() || list.contains(&degree);
         let mut ways = Vec::new();
         for data in (1..=batch.size.min(total as u32)).filter(|data| batch.size.is_multiple_of(*data)) {
@@ -187,15 +186,8 @@ impl Space<'_> {
                     Shape::PerStageReplicas => tensor == 1,
                     Shape::UniformGrid | Shape::EqualDevices | Shape::PerStageMesh => true,
                 };
-                let is_run = !asked.rules.is_some_and(|rules| rules.powers_of_two)
-                    || if devices <= largest {
-                        devices.is_power_of_two()
-                    } else {
-                        devices.is_multiple_of(largest)
-                    };
                 if devices <= total
                     && is_of_shape
-                    && is_run
                     && is_listed(&question.data_degrees, data)
                     && is_listed(&question.tensor_degrees, tensor)
                 {

@@ -64,8 +64,8 @@ words!(
 words!(
     /// The program that is to run a plan.
     Launcher as Launcher {
-        Megatron, MegatronBridge, Torchtitan, TorchPipelining, Deepspeed, ColossalAi, Accelerate, Galvatron, Alpa,
-        Nnscaler, Pipedream, Torchgpipe, Trainer, Other,
+        Megatron, MegatronBridge, Torchtitan, TorchPipelining, Deepspeed, ColossalAi, Accelerate, Galvatron,
+        Torchgpipe, Trainer, Other,
     }
 );
 

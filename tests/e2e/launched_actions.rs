@@ -70,7 +70,7 @@ fn what_is_chosen_for_a_launcher_is_what_it_runs() {
     assert!(script.contains(&format!("--recompute-method {method}\n")), "{script}");
     assert!(script.contains(&format!("--recompute-num-layers {number}\n")), "{script}");
     // Another launcher that counts otherwise refuses it, stage by stage.
-    let refused = cli(&planner, &["plan", "export", name, "--launcher", "alpa", "--to", "x"]);
+    let refused = cli(&planner, &["plan", "export", name, "--launcher", "accelerate", "--to", "x"]);
     assert!(refused.code != 0 && refused.stderr.contains("memory actions"), "{}", refused.stderr);
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
         let case = drawn(target.launcher, Variant::Usual, &mut lots);
         let (mut plan, model) = (case.plan(), case.model());
         // Others start as many processes on every node.
-        let is_free = matches!(target.launcher, Launcher::Other | Launcher::Pipedream);
+        let is_free = target.launcher == Launcher::Other;
         let node_ranks = on_nodes(&mut plan, is_free, &mut lots);
         let settings = settings(envelope, &mut lots);
         let is_placed = [&settings.required_topology, &settings.preferred_topology, &settings.stage_topology]

@@ -124,12 +124,6 @@ pub enum Launcher {
     Accelerate,
     /// Hetu-Galvatron.
     Galvatron,
-    /// Alpa.
-    Alpa,
-    /// nnScaler.
-    Nnscaler,
-    /// PipeDream's runtime.
-    Pipedream,
     /// torchgpipe.
     Torchgpipe,
     /// Trainer of transformers: replicas of the whole model.
@@ -148,9 +142,6 @@ choice! {
         ColossalAi = "colossal-ai",
         Accelerate = "accelerate",
         Galvatron = "galvatron",
-        Alpa = "alpa",
-        Nnscaler = "nnscaler",
-        Pipedream = "pipedream",
         Torchgpipe = "torchgpipe",
         Trainer = "trainer",
         Other = "other",

@@ -44,7 +44,7 @@ pub(crate) fn placed_by_binding(warnings: &[String]) -> Vec<String> {
 }
 
 /// An export that is started by hand: where each node's ranks are on the same devices, its environment and its script have these in
-/// sight, in the order of the ranks. DeepSpeed overwrites that, Alpa's processes are started earlier than its program, and an
+/// sight, in the order of the ranks. DeepSpeed overwrites that, and an
 /// environment is that of all nodes: others are left with the warning.
 pub(crate) fn in_sight(mut export: Export) -> Export {
     let Some(at) = export.warnings.iter().position(|warning| warning.starts_with(BEGIN)) else {

@@ -222,7 +222,7 @@ Examples:
     loadmaster plan list --since 7d --filter 'measured_peak>20GiB'
   For one of two launchers, at a price:
     loadmaster plan list --order-by 'hourly_price, predicted_seconds desc' \\
-      --filter 'launcher=megatron OR launcher=alpa AND hourly_price:*'";
+      --filter 'launcher=megatron OR launcher=galvatron AND hourly_price:*'";
 
 pub(crate) const PLAN_LABEL: &str = "\
 Examples:

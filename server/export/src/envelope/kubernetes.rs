@@ -91,7 +91,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     let (annotations, warning) = annotations(wrapping.settings(), &pods, &sets)?;
     let workload = Workload { wrapping, export: &export, pods, annotations };
     let mut files = export.files.clone();
-    files.push(start::file(&workload, &(kind.rendezvous)(&workload), kind.ends)?);
+    files.push(start::file(&workload, &(kind.rendezvous)(&workload), kind.ends));
     let bytes: usize = files.iter().map(|file| file.name.len() + file.contents.len()).sum();
     if bytes > MAX_FILES {
         let why = format!(

@@ -23,7 +23,7 @@ const FILE: &str = "loadmaster_ray.py";
 
 /// Whether actors can run a launcher's program.
 pub(super) fn is_started(launcher: Launcher) -> bool {
-    !matches!(launcher, Launcher::Accelerate | Launcher::Alpa | Launcher::Torchgpipe)
+    !matches!(launcher, Launcher::Accelerate | Launcher::Torchgpipe)
 }
 
 /// Adds the program to an export.
@@ -37,7 +37,6 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
             Launcher::Torchgpipe => {
                 "is one process with all devices: start it yourself, or name the envelope job"
             }
-            Launcher::Alpa => "is driven by one program, which finds the cluster of Ray itself: start that",
             _ => {
                 "has settings that reach processes through accelerate's launcher alone: name another envelope"
             }

@@ -5,24 +5,10 @@ use loadmaster_proto::plan::objective::Launcher;
 use super::kubernetes::Workload;
 use super::manifest::{FILES, START};
 use crate::exported::{Export, ExportedFile};
-use crate::question::Refused;
-use crate::refusal::StageRefusal;
-
-/// Whether pods can start a launcher's processes.
-pub(super) fn is_started(launcher: Launcher) -> bool {
-    launcher != Launcher::Alpa
-}
 
 /// The script.
-///
-/// # Errors
-/// The launcher starts no processes in pods.
-pub(super) fn file(workload: &Workload<'_>, rendezvous: &str, ends: bool) -> Result<ExportedFile, Refused> {
+pub(super) fn file(workload: &Workload<'_>, rendezvous: &str, ends: bool) -> ExportedFile {
     let Workload { wrapping, export, pods, .. } = workload;
-    if !is_started(export.target.launcher) {
-        let why = "is driven by one program on a cluster of Ray, which Alpa's workers join: start Ray in the pods, and the program there";
-        return Err(vec![StageRefusal::of_plan(why)]);
-    }
     let last = export.ranks.len().saturating_sub(1);
     let body = format!(
         "#!/usr/bin/env bash\n\
@@ -45,7 +31,7 @@ pub(super) fn file(workload: &Workload<'_>, rendezvous: &str, ends: bool) -> Res
             )
         },
     );
-    Ok(ExportedFile::new(START, body))
+    ExportedFile::new(START, body)
 }
 
 /// The command of a pod, with the container's arguments behind the plan's.
@@ -66,12 +52,6 @@ fn start(workload: &Workload<'_>) -> String {
             "accelerate launch --machine_rank=\"$PET_NODE_RANK\" \\\n    \
              --main_process_ip=\"$PET_MASTER_ADDR\" --main_process_port=\"$PET_MASTER_PORT\" \\\n    {} \"$@\"",
             words[2..].join(" ")
-        ),
-        // A process for each rank, which is told its own numbers.
-        Launcher::Pipedream => format!(
-            "{} --no-python bash -c \\\n    'exec {} \"$@\"' pipedream \"$@\"",
-            torchrun(workload),
-            export.command.iter().map(|word| expanded(word)).collect::<Vec<_>>().join(" ")
         ),
         _ if words.is_empty() => format!("{} train.py \"$@\"", torchrun(workload)),
         _ => format!("{} \"$@\"", words.join(" ")),
@@ -101,9 +81,8 @@ pub(super) fn program(export: &Export) -> Option<Vec<String>> {
         Some(rest.cloned().collect())
     };
     match export.target.launcher {
-        Launcher::Accelerate | Launcher::Alpa | Launcher::Torchgpipe => None,
+        Launcher::Accelerate | Launcher::Torchgpipe => None,
         Launcher::Deepspeed => skipped(&["--hostfile=", "--num_nodes=", "--num_gpus="]),
-        Launcher::Pipedream => skipped(&[]),
         _ if export.command.is_empty() => Some(vec!["train.py".to_owned()]),
         _ => skipped(&["--nnodes=", "--nproc-per-node=", "--standalone"]),
     }
@@ -117,9 +96,4 @@ fn quoted(word: &str) -> String {
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
     }
-}
-
-/// A word within a command that is quoted itself, whose variables the process has.
-fn expanded(word: &str) -> String {
-    if word.starts_with('$') { format!("\"{word}\"") } else { word.to_owned() }
 }

@@ -1,15 +1,12 @@
 //! Every launcher of every version that exports are made for, a file each.
 
 mod accelerate;
-mod alpa;
 mod bridge;
 mod colossal_ai;
 mod deepspeed;
 mod galvatron;
 mod megatron;
-mod nnscaler;
 mod other;
-mod pipedream;
 mod torch_pipelining;
 mod torchgpipe;
 mod torchtitan;
@@ -75,9 +72,6 @@ const EXPORTERS: &[Exporter] = &[
     accelerate::EXPORTER,
     bridge::EXPORTER,
     trainer::EXPORTER,
-    pipedream::EXPORTER,
-    alpa::EXPORTER,
-    nnscaler::EXPORTER,
     other::EXPORTER,
 ];
 

@@ -48,46 +48,6 @@ fn a_program_of_ones_own_reads_the_whole_plan() {
     assert_eq!(json!(places), json!([[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 1, 0], [1, 2, 0]]));
 }
 
-#[test]
-fn pipedream_is_told_stages_of_layers_and_ranks_of_stages() {
-    let case = case(vec![1, 2], 1.into(), Degrees::Each(vec![3, 1]));
-    let made = exported(Launcher::Pipedream, &case.plan(), &case.model());
-    // Embedding, a block; two blocks, norm, head; and the loss.
-    assert_eq!(read(&made)["module_to_stage_map"], json!([0, 0, 1, 1, 1, 1, 1]));
-    assert_eq!(read(&made)["stage_to_rank_map"], json!({ "0": [0, 1, 2], "1": [3] }));
-    assert_eq!(made.verified, Verified::None);
-}
-
-#[test]
-fn alpa_is_told_layers_and_meshes() {
-    let case = case(vec![1, 2], Degrees::Each(vec![2, 1]), Degrees::Each(vec![2, 4]));
-    let made = exported(Launcher::Alpa, &case.plan(), &case.model());
-    let file = made.files[0].contents.split_whitespace().collect::<Vec<_>>().join(" ");
-    for said in [
-        "forward_stage_layer_ids=[ [0, 1], [2, 3, 4, 5], ]",
-        "submesh_physical_shapes=[ (1, 4), (1, 4), ]",
-        "submesh_logical_shapes=[ (2, 2), (4, 1), ]",
-        "num_micro_batches=4,",
-    ] {
-        assert!(file.contains(said), "{said} is not in {file}");
-    }
-    assert_eq!(made.verified, Verified::None);
-}
-
-#[test]
-fn nnscaler_is_told_where_to_cut() {
-    let case = case(vec![1, 2], 1.into(), 2.into());
-    let (plan, model) = (case.plan(), case.model());
-    let made = exported(Launcher::Nnscaler, &plan, &model);
-    assert_eq!(read(&made)["pipeline_pivots"], json!(model.layers()[2].name));
-    assert_eq!(read(&made)["pipeline_nstages"], 2);
-    assert!(
-        made.warnings
-            .iter()
-            .any(|warning| warning.contains("2 replicas of 1 shards, 2 replicas of 1 shards"))
-    );
-}
-
 /// The README's example is what is written; `KEPT=write` puts it there.
 #[test]
 fn the_readme_shows_a_plan() {

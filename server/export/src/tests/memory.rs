@@ -224,8 +224,6 @@ fn unknown_memory_of_a_launcher_is_uncertain() {
         assert_eq!((made.verdict(), &made.memory), (Verdict::Uncertain, &None));
         assert!(made.warnings.iter().any(|why| why.contains("is not known here")), "{:?}", made.warnings);
     };
-    unknown(Launcher::Alpa, Some(&model));
-    unknown(Launcher::Nnscaler, Some(&model));
     unknown(Launcher::Deepspeed, None);
     // A program of one's own holds what the plan says, whatever the model is.
     let target = Target::of(Launcher::Other, "").unwrap();
@@ -322,7 +320,7 @@ proptest! {
                 let is_last = index + 1 == memory.len();
                 let keeps = matches!(
                     target.launcher,
-                    Launcher::Deepspeed | Launcher::ColossalAi | Launcher::Galvatron | Launcher::Pipedream
+                    Launcher::Deepspeed | Launcher::ColossalAi | Launcher::Galvatron
                 );
                 if keeps && !is_last && memory.len() > 1 {
                     let config = stage.config;

@@ -77,22 +77,6 @@ fn what_a_launcher_cannot_say_is_refused_with_the_reason() {
             Some(0),
             "recommend `layer` or `none`",
         ),
-        (Launcher::Pipedream, &whole, same(), Some(1), "has 2 shards"),
-        (
-            Launcher::Pipedream,
-            &three,
-            Box::new(|plan| plan.training.micro_batch_size = 8),
-            None,
-            "micro-batches of 8 samples for 3 replicas",
-        ),
-        (Launcher::Alpa, &three, same(), Some(0), "has 3 devices"),
-        (
-            Launcher::Nnscaler,
-            &whole,
-            Box::new(all_recompute(RecomputePolicy::Layer)),
-            None,
-            "recommend `none`",
-        ),
     ];
     for (launcher, case, bend, stage, why) in table {
         let refusal = exported(launcher, case, bend).unwrap_err();

@@ -356,7 +356,7 @@ fn the_hybrid_model_says_whole_blocks_alone() {
     assert_eq!(refused.stages.iter().filter_map(|of| of.stage).collect::<Vec<_>>(), [0, 1]);
 }
 
-/// A policy beside actions, memory that is set aside, and launchers that say nothing of the kind.
+/// A policy beside actions, and memory that is set aside.
 #[test]
 fn what_else_stages_do_is_refused_by_stage() {
     let case = cut(Launcher::Megatron, vec![2, 4], false, false);
@@ -374,10 +374,4 @@ fn what_else_stages_do_is_refused_by_stage() {
     hosting.stages[0].actions.hosted = vec![Hosted { stage: 1, bytes: loadmaster_proto::bytes::Bytes(1) }];
     let why = refused(Launcher::Megatron, &hosting);
     assert!(why.len() == 1 && why[0].0 == Some(0) && why[0].1.contains("sets memory aside"), "{why:?}");
-    for launcher in [Launcher::Alpa, Launcher::Nnscaler, Launcher::Pipedream] {
-        let why = refused(launcher, &some());
-        let named: Vec<Option<usize>> = why.iter().map(|(stage, _)| *stage).collect();
-        assert_eq!(named, [Some(0), Some(1)], "{launcher}: {why:?}");
-        assert!(why.iter().all(|(_, why)| why.contains("memory actions")), "{launcher}: {why:?}");
-    }
 }

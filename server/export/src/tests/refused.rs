@@ -241,14 +241,6 @@ fn torchgpipe_is_told_a_cpu_by_its_name() {
 }
 
 #[test]
-fn nnscaler_is_told_in_words_what_its_file_lacks() {
-    let case = case(2, "1F1B");
-    let made = ask(Launcher::Nnscaler, "", &case.plan(), Some(&case.model())).unwrap();
-    let batches = format!("8 micro-batches of {} samples", case.plan().training.micro_batch_size);
-    assert!(made.warnings.iter().any(|warning| warning.contains(&batches)), "{:?}", made.warnings);
-}
-
-#[test]
 fn galvatron_is_told_the_dropout_of_the_embedding() {
     let mut case = case(1, "1F1B");
     case.model = super::case(vec![2, 3, 2, 1], 1.into(), 1.into()).model;

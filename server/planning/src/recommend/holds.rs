@@ -168,9 +168,6 @@ pub fn ways(launcher: Launcher, precision: Precision) -> &'static [TrainingWay] 
         Launcher::TorchPipelining
         | Launcher::ColossalAi
         | Launcher::Galvatron
-        | Launcher::Alpa
-        | Launcher::Nnscaler
-        | Launcher::Pipedream
         | Launcher::Torchgpipe
         | Launcher::Trainer
         | Launcher::Other => &[],
@@ -345,7 +342,7 @@ mod tests {
             assert_eq!(ways(same, added_up), ways(Launcher::Megatron, added_up));
         }
         assert_eq!(bytes(Launcher::MegatronBridge, Precision::Bf16, 1), [18.0, 18.0]);
-        assert!(ways(Launcher::Alpa, Precision::Bf16).is_empty());
+        assert!(ways(Launcher::Galvatron, Precision::Bf16).is_empty());
     }
 
     fn told(launcher: Launcher, precision: Precision, data_degree: u32, copies: u32) -> Option<String> {
@@ -410,7 +407,7 @@ mod tests {
     fn what_agrees_is_not_told() {
         assert_eq!(told(Launcher::Megatron, Precision::Fp32, 1, 0), None);
         assert_eq!(told(Launcher::Megatron, Precision::Bf16Fp32Gradients, 1, 0), None);
-        assert_eq!(told(Launcher::Alpa, Precision::Bf16, 1, 0), None, "nobody knows");
+        assert_eq!(told(Launcher::Galvatron, Precision::Bf16, 1, 0), None, "nobody knows");
         let copies = told(Launcher::Deepspeed, Precision::Fp32, 1, 8).unwrap();
         assert!(copies.contains("24 bytes") && copies.contains("count 24"), "{copies}");
     }

@@ -113,11 +113,8 @@ impl WriteScript {
     }
 }
 
-/// What an exported command has behind its program. Commands of which no training is made have none.
+/// What an exported command has behind its program.
 fn plan_options(export: &v1::ExportPlanResponse) -> Vec<PlanOption> {
-    if matches!(export.launcher(), v1::Launcher::Pipedream | v1::Launcher::Nnscaler | v1::Launcher::Alpa) {
-        return Vec::new();
-    }
     let words = &export.command;
     let module = words.iter().position(|word| word == "-m").map(|at| at + 1);
     let program = module.or_else(|| words.iter().position(|word| word.ends_with(".py")));
@@ -144,9 +141,6 @@ fn check_is_started(launcher: v1::Launcher, per: Per, command: &[String]) -> Res
              it out, and name your program as the command, which finds its rank in the environment"
         }
         (v1::Launcher::Accelerate, Per::Node) if starts_with(&["accelerate", "launch"]) => return Ok(()),
-        (v1::Launcher::Alpa, _) => {
-            "--launcher: alpa is one program that drives all devices: start it yourself, beside a cluster of Ray"
-        }
         (v1::Launcher::Torchgpipe, Per::Rank) => {
             "--launcher: torchgpipe is one process with all devices: name `--per node`"
         }
@@ -296,10 +290,6 @@ mod tests {
         assert_eq!(
             told(v1::Launcher::Galvatron, &galvatron, &["galvatron_config.json"]),
             "python 'my train.py' --galvatron_config_path=\"$folder\"/galvatron_config.json"
-        );
-        assert_eq!(
-            told(v1::Launcher::Pipedream, &["python", "tool.py", "-n", "4"], &[]),
-            "python 'my train.py'"
         );
         assert_eq!(told(v1::Launcher::ColossalAi, &with(&["train.py"]), &[]), "python 'my train.py'");
     }

@@ -60,8 +60,6 @@ pub struct Rules {
     pub schedules: &'static [Schedule],
     /// torchrun starts equally many processes on every node.
     pub even_nodes: bool,
-    /// A stage takes a power of two of a node's devices, or whole nodes.
-    pub power_of_two_meshes: bool,
     /// What it computes again where that is chosen layer by layer.
     pub recomputing: Recomputing,
     /// Blocks that it has away in the host's memory, exactly as a plan says.
@@ -84,7 +82,6 @@ const FLUSHED: &[Schedule] = &[Schedule::OneFOneB];
 const ANY: &[RecomputePolicy] = &[RecomputePolicy::None, RecomputePolicy::Layer, RecomputePolicy::Stage];
 const LAYERS: &[RecomputePolicy] = &[RecomputePolicy::None, RecomputePolicy::Layer];
 const STAGES: &[RecomputePolicy] = &[RecomputePolicy::None, RecomputePolicy::Stage];
-const NOTHING: &[RecomputePolicy] = &[RecomputePolicy::None];
 
 /// Megatron's rules, which several launchers share.
 const MEGATRON: Rules = Rules {
@@ -95,7 +92,6 @@ const MEGATRON: Rules = Rules {
     recompute_per_stage: false,
     schedules: FLUSHED,
     even_nodes: true,
-    power_of_two_meshes: false,
     recomputing: Recomputing::Alike(&[Counted::FirstBlocks, Counted::BlocksAtOnce]),
     offloads: &[],
     shared_weights: true,
@@ -169,42 +165,6 @@ const TABLE: [Rules; 14] = [
         cut: CutUnit::BetweenBlocks,
         schedules: BOTH,
         recompute_per_stage: true,
-        note: "",
-        ..MEGATRON
-    },
-    Rules {
-        launcher: Launcher::Alpa,
-        takes_turns: false,
-        recomputing: Recomputing::Alike(&[]),
-        policies: LAYERS,
-        shape: PlanShape::PerStageMesh,
-        cut: CutUnit::Layer,
-        schedules: BOTH,
-        recompute_per_stage: true,
-        even_nodes: false,
-        power_of_two_meshes: true,
-        note: "",
-        ..MEGATRON
-    },
-    Rules {
-        launcher: Launcher::Nnscaler,
-        takes_turns: false,
-        recomputing: Recomputing::Alike(&[]),
-        policies: NOTHING,
-        shape: PlanShape::PerStageMesh,
-        cut: CutUnit::Layer,
-        note: "",
-        ..MEGATRON
-    },
-    Rules {
-        launcher: Launcher::Pipedream,
-        takes_turns: false,
-        recomputing: Recomputing::Alike(&[]),
-        policies: NOTHING,
-        schedules: &[Schedule::OneFOneB, Schedule::PipeDream],
-        shape: PlanShape::PerStageReplicas,
-        cut: CutUnit::Layer,
-        even_nodes: false,
         note: "",
         ..MEGATRON
     },
@@ -320,9 +280,8 @@ impl Rules {
 
     /// Ways to hold less that it has.
     pub fn ways(&self) -> Vec<Way> {
-        let again = (self.recomputing != Recomputing::Alike(&[])).then_some(Way::Recompute);
         let away = (!self.offloads.is_empty()).then_some(Way::Host);
-        again.into_iter().chain(away).collect()
+        std::iter::once(Way::Recompute).chain(away).collect()
     }
 
     /// What may be chosen for it of what a request allows.
@@ -386,16 +345,6 @@ impl Rules {
         }
         cuts.keep_together(last + 1..=count - 1);
         Ok(())
-    }
-
-    /// Whether a stage may take this many devices, `per_node` of which make a node.
-    pub fn allows_mesh(&self, devices: u32, per_node: u32) -> bool {
-        !self.power_of_two_meshes
-            || if devices <= per_node {
-                devices.is_power_of_two()
-            } else {
-                per_node > 0 && devices.is_multiple_of(per_node)
-            }
     }
 }
 
@@ -467,14 +416,5 @@ mod tests {
         let tied = Zoo::Gpt2(Gpt2::default()).build().unwrap();
         let refusal = Rules::of(Launcher::Torchgpipe).restrict(&mut Cuts::anywhere(15), Some(&tied));
         assert!(refusal.unwrap_err().contains("share a weight"));
-    }
-
-    /// Alpa's sub-meshes: a power of two within a host, whole hosts beyond.
-    #[test]
-    fn alpa_takes_powers_of_two_or_whole_hosts() {
-        let alpa = Rules::of(Launcher::Alpa);
-        let allowed: Vec<u32> = (1..=24).filter(|&devices| alpa.allows_mesh(devices, 8)).collect();
-        assert_eq!(allowed, [1, 2, 4, 8, 16, 24]);
-        assert!((1..=24).all(|devices| Rules::of(Launcher::Galvatron).allows_mesh(devices, 8)));
     }
 }

@@ -90,24 +90,6 @@ const ENGINES: [PipelineEngine; 13] = [
         "Colossal-AI waits for sends and receives before the next pass",
     ),
     engine(
-        Launcher::Alpa,
-        "alpa",
-        Overlap::Nothing,
-        "Alpa runs sends and receives in the order of its instructions, unless its overlapping is turned on",
-    ),
-    engine(
-        Launcher::Nnscaler,
-        "nnscaler",
-        Overlap::Nothing,
-        "nnScaler's adapters wait for what they move, unless asynchronous communication is turned on",
-    ),
-    engine(
-        Launcher::Pipedream,
-        "pipedream",
-        Overlap::Computing,
-        "PipeDream sends and receives in threads of their own",
-    ),
-    engine(
         Launcher::Torchgpipe,
         "torchgpipe",
         Overlap::Computing,

@@ -145,7 +145,6 @@ fn pairs(wish: &Wish, subset: &Subset, batch: Batch) -> Vec<(u32, u32)> {
     let constraints = &wish.constraints;
     let is_listed = |list: &[u32], degree: u32| list.is_empty() || list.contains(&degree);
     let largest = subset.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
-    let per_node = subset.fleet.largest_node();
     let most = match wish.spanning_on(&subset.fleet) {
         Spanning::Never => largest,
         Spanning::WholeNodes | Spanning::Anywhere => subset.devices(),
@@ -164,8 +163,7 @@ fn pairs(wish: &Wish, subset: &Subset, batch: Batch) -> Vec<(u32, u32)> {
         }
         for &tensor in &tensors {
             let size = data.saturating_mul(tensor);
-            let is_run = wish.rules.is_none_or(|rules| rules.allows_mesh(size, per_node));
-            if size <= most && is_run {
+            if size <= most {
                 pairs.push((data, tensor));
             }
         }

@@ -76,6 +76,10 @@ CREATE FUNCTION plan_summary(content jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
     ), devices AS (
         SELECT position, 1 AS count, device -> 'kind' AS kind, device -> 'capacity' AS capacity
         FROM first_stages CROSS JOIN jsonb_array_elements(stage -> 'devices') AS device
+        UNION ALL
+        -- Stages that name no devices have as many as their degrees say.
+        SELECT position, data_degree * tensor_degree, content -> 'device_kind', stage -> 'capacity'
+        FROM first_stages WHERE coalesce(jsonb_array_length(stage -> 'devices'), 0) = 0
     ), groups AS (
         SELECT min(position) AS position, sum(count) AS count, kind, capacity FROM devices GROUP BY kind, capacity
     )

@@ -154,26 +154,6 @@ impl<'a> ExportQuestion<'a> {
         self.model.ok_or_else(|| vec![StageRefusal::of_plan(unknown)])
     }
 
-    /// Refuses what leaves devices' memory, or is computed again in parts, which no file of the launcher says.
-    ///
-    /// # Errors
-    /// Each stage that does so.
-    pub(crate) fn check_nothing_leaves(&self) -> Result<(), Refused> {
-        let stages = self.plan.stages.iter().enumerate();
-        let refused = stages.filter_map(|(index, stage)| {
-            let what = if stage.chunks.is_some() {
-                "trains in chunks"
-            } else if !stage.actions.is_empty() {
-                "has memory actions"
-            } else {
-                return None;
-            };
-            let why = format!("{what}, which this export cannot say: recommend a plan without");
-            Some(StageRefusal::of_stage(index, why))
-        });
-        all_or(refused.collect())
-    }
-
     /// Refuses orders of passes other than these.
     ///
     /// # Errors

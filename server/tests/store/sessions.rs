@@ -5,7 +5,7 @@ use std::time::Duration;
 use loadmaster::dispatch::{Dispatcher, LeaseTerms};
 use loadmaster::rpc::{Limits, Services};
 use loadmaster::store::Store;
-use loadmaster::store::records::{NewRun, OperationState, ProfileState, RunState, Software, WorkerState};
+use loadmaster::store::records::{NewRun, OperationState, ProfileState, RunState, WorkerState};
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::failure::FailureKind;

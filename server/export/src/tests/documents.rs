@@ -9,7 +9,7 @@ use loadmaster_proto::plan::objective::Launcher;
 use serde_json::{Value, json};
 
 use super::case;
-use crate::{Export, ExportQuestion, Target, Variant, Verified, export};
+use crate::{Export, ExportQuestion, Target, Variant, export};
 use loadmaster_samples::Degrees;
 
 fn exported(launcher: Launcher, plan: &Plan, model: &Model) -> Export {

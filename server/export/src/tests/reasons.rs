@@ -25,7 +25,6 @@ fn what_a_launcher_cannot_say_is_refused_with_the_reason() {
     let whole = case(vec![2, 3], 2.into(), 2.into());
     let bare = case(vec![3, 0], 1.into(), 1.into());
     let unlike = case(vec![2, 3], Degrees::Each(vec![2, 1]), Degrees::Each(vec![2, 2]));
-    let three = case(vec![2, 3], 1.into(), 3.into());
     let replicas = case(vec![5], 1.into(), 3.into());
     let recompute = |policy: RecomputePolicy| move |plan: &mut Plan| plan.stages[1].recompute = policy;
     let all_recompute = |policy: RecomputePolicy| {

@@ -331,8 +331,8 @@ mod tests {
         assert_eq!(asked("NOT launcher = torchtitan", "").unwrap().len(), every.len() - found.len());
         let newest = asked("launcher = torchtitan", "launcher_version desc").unwrap();
         assert!(newest.is_sorted_by(|one, next| one.1 > next.1), "{newest:?}");
-        let in_pods = asked("envelopes:jobset", "launcher").unwrap();
-        assert!(!in_pods.is_empty() && in_pods.len() < every.len(), "{in_pods:?}");
+        let by_ray = asked("envelopes:ray", "launcher").unwrap();
+        assert!(!by_ray.is_empty() && by_ray.len() < every.len(), "{by_ray:?}");
         let proved = asked("verified = trained OR verified = built", "").unwrap();
         assert!(!proved.is_empty() && proved.len() < every.len(), "{proved:?}");
         assert!(!asked("variants:hybrid", "").unwrap().is_empty());

@@ -103,7 +103,7 @@ const MEGATRON: Rules = Rules {
 };
 
 /// The table, a row per launcher.
-const TABLE: [Rules; 14] = [
+const TABLE: [Rules; 11] = [
     MEGATRON,
     Rules { launcher: Launcher::MegatronBridge, passes_fp32: false, ..MEGATRON },
     Rules {

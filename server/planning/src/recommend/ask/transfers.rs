@@ -70,7 +70,7 @@ impl PipelineEngine {
 
 /// The table, a row per launcher that is known. Of frameworks the first row counts that names one: Megatron-DeepSpeed trains
 /// with DeepSpeed's engine.
-const ENGINES: [PipelineEngine; 13] = [
+const ENGINES: [PipelineEngine; 10] = [
     engine(
         Launcher::Deepspeed,
         "deepspeed",

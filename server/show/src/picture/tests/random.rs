@@ -3,8 +3,8 @@
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
     ChunkRun, ChunkVisit, ChunkVisits, ChunkedStage, ComparePlansResponse, CopyLane, CopySpan, DeviceGroup,
-    FrontPoint, Lane, MemoryBreakdown, MemoryCurve, MemoryFigure, MemoryInterval, MemoryPoint, Partitioning,
-    PassSpan, PlacedDevice, Plan, PlanStage, StageConfig, Timeline, UpdateSpan, WaitSpan,
+    DeviceRange, FrontPoint, Lane, MemoryBreakdown, MemoryCurve, MemoryFigure, MemoryInterval, MemoryPoint,
+    Partitioning, PassSpan, PlacedDevice, Plan, PlanStage, StageConfig, Timeline, UpdateSpan, WaitSpan,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -90,7 +90,7 @@ fn stage() -> impl Strategy<Value = PlanStage> {
                 measured_peak: measured,
                 breakdown,
                 interval: high.map(|high_bytes| MemoryInterval { high_bytes, ..MemoryInterval::default() }),
-                devices,
+                device_ranges: DeviceRange::of(devices),
                 ..PlanStage::default()
             }
         },

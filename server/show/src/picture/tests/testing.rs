@@ -3,9 +3,9 @@
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
     ChunkLayout, ChunkRun, ChunkVisit, ChunkVisits, ChunkedStage, CopyLane, CopySpan, DeviceGroup,
-    FigureSource, FrontPoint, Lane, Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval, Partitioning,
-    PassSpan, DeviceRange, PlacedDevice, Plan, PlanStage, SimulatedSchedule, StageConfig, Timeline, TrainingSpec,
-    pass_span,
+    DeviceRange, FigureSource, FrontPoint, Lane, Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval,
+    Partitioning, PassSpan, PlacedDevice, Plan, PlanStage, SimulatedSchedule, StageConfig, Timeline,
+    TrainingSpec, pass_span,
 };
 
 pub(crate) const MIB: i64 = 1 << 20;

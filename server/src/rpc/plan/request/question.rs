@@ -497,7 +497,56 @@ mod tests {
         let small = v1::RecommendPlanRequest { smallest_block_bytes: 1, ..again() };
         assert_eq!(field(small), "smallest_block_bytes");
         for bytes in [-1, i64::MIN] {
-            // A program of one's own does all that is on its devices and at their host.
+            let none = v1::RecommendPlanRequest { smallest_block_bytes: bytes, ..ways(v1::MemoryWay::Peer) };
+            assert_eq!(field(none), "smallest_block_bytes");
+        }
+        // Only activations are computed again, and nobody needs to say so.
+        for block in Block::ALL {
+            let blocks = v1::RecommendPlanRequest {
+                memory_blocks: vec![v1::MemoryBlock::from(block).into()],
+                ..again()
+            };
+            assert_eq!(field(blocks), "memory_blocks", "{block}");
+        }
+        asked(v1::RecommendPlanRequest { memory_blocks, ..ways(v1::MemoryWay::Peer) });
+        // Stages may have several devices where the shape says so.
+        let shape = v1::PlanShape::PerStageMesh.into();
+        asked(v1::RecommendPlanRequest { constraints: shards, shape, ..some() });
+    }
+
+    /// What a launcher cannot say of memory actions is refused where it is named, and left out where it is not.
+    #[test]
+    fn launchers_are_asked_for_what_exports_say() {
+        let launched = |launcher: v1::Launcher| v1::RecommendPlanRequest {
+            launcher: launcher.into(),
+            ..Default::default()
+        };
+        let megatron = || launched(v1::Launcher::Megatron);
+        let field = |request: v1::RecommendPlanRequest| match question(&request).unwrap_err() {
+            ApiError::Invalid(invalid) => invalid.violations()[0].field.clone(),
+            other => panic!("{other}"),
+        };
+        let ways = |way: v1::MemoryWay| vec![way.into()];
+        let recompute =
+            v1::RecommendPlanRequest { memory_ways: ways(v1::MemoryWay::Recompute), ..megatron() };
+        assert_eq!(asked(recompute).allowed.unwrap().ways, [Way::Recompute]);
+        for way in [v1::MemoryWay::Host, v1::MemoryWay::Peer] {
+            assert_eq!(
+                field(v1::RecommendPlanRequest { memory_ways: ways(way), ..megatron() }),
+                "memory_ways"
+            );
+        }
+        let memory_blocks = vec![v1::MemoryBlock::Activations.into()];
+        assert_eq!(field(v1::RecommendPlanRequest { memory_blocks, ..megatron() }), "memory_blocks");
+        assert_eq!(
+            field(v1::RecommendPlanRequest { host_memory_bytes: 1, ..megatron() }),
+            "host_memory_bytes"
+        );
+        let smallest = v1::RecommendPlanRequest { smallest_block_bytes: 1, ..megatron() };
+        assert_eq!(field(smallest), "smallest_block_bytes");
+        let search_mode = v1::SearchMode::Mpress.into();
+        assert_eq!(field(v1::RecommendPlanRequest { search_mode, ..megatron() }), "search_mode");
+        // A program of one's own does all that is on its devices and at their host.
         let mut other = launched(v1::Launcher::Other);
         (other.host_memory_bytes, other.search_mode) = (1, search_mode);
         assert!(asked(other).allowed.is_some());

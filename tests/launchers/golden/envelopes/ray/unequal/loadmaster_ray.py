@@ -13,7 +13,7 @@ NODES = [5, 3]
 RESOURCE = "GPU"
 # Where the plan is bound: the name or address of each of these nodes, and the GPUs of its ranks in order, as CUDA names them.
 BINDING = []
-PROGRAM = ["main_with_runtime.py", "--config_path", "hybrid_conf.json", "--module", "MODULE", "--rank", "$RANK", "--local_rank", "$LOCAL_RANK", "--master_addr", "$MASTER_ADDR", "-b", "1"]
+PROGRAM = ["train.py"]
 ENVIRONMENT = {}
 
 import os

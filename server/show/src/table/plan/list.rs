@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn alternatives_name_the_plan_that_they_are_alternatives_of() {
         let other = Plan { name: "plans/b".to_owned(), alternative_of: "plans/a".to_owned(), ..plan() };
-        let text = list(&[plan(), other.clone()], Look::PLAIN);
+        let text = list(&[plan(), other], Look::PLAIN);
         let cells = |line: usize| split(text.lines().nth(line).unwrap());
         assert_eq!((cells(0)[1], cells(1)[1], cells(2)[1]), ("alternative of", "-", "a"), "{text}");
         assert!(!list(&[plan()], Look::PLAIN).contains("alternative of"));

@@ -70,8 +70,12 @@ fn what_is_chosen_for_a_launcher_is_what_it_runs() {
     assert!(script.contains(&format!("--recompute-method {method}\n")), "{script}");
     assert!(script.contains(&format!("--recompute-num-layers {number}\n")), "{script}");
     // Another launcher that counts otherwise refuses it, stage by stage.
-    let refused = cli(&planner, &["plan", "export", name, "--launcher", "accelerate", "--to", "x"]);
-    assert!(refused.code != 0 && refused.stderr.contains("memory actions"), "{}", refused.stderr);
+    let refused = cli(&planner, &["plan", "export", name, "--launcher", "deepspeed", "--to", "x"]);
+    assert!(
+        refused.code != 0 && refused.stderr.contains("of every stage on as many at once"),
+        "{}",
+        refused.stderr
+    );
 }
 
 /// What no export says is refused by the option that names it.

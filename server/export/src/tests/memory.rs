@@ -216,29 +216,16 @@ fn unknown_memory_of_a_launcher_is_uncertain() {
     let case = case(vec![1, 1], 1.into(), 1.into());
     let plan = case.plan();
     let name = PlanName::from_id("some").unwrap();
-    let target = Target::of(Launcher::Deepspeed, "").unwrap();
-    let question = ExportQuestion {
-        name: &name,
-        plan: &plan,
-        model: None,
-        target,
-        named: None,
-        variant: Variant::Usual,
+    let made = |launcher: Launcher| {
+        let target = Target::of(launcher, "").unwrap();
+        let (model, named, variant) = (None, None, Variant::Usual);
+        export(&ExportQuestion { name: &name, plan: &plan, model, target, named, variant }).unwrap()
     };
-    let made = export(&question).unwrap();
-    assert_eq!((made.verdict(), &made.memory), (Verdict::Uncertain, &None));
-    assert!(made.warnings.iter().any(|why| why.contains("is not known here")), "{:?}", made.warnings);
+    let unknown = made(Launcher::Deepspeed);
+    assert_eq!((unknown.verdict(), &unknown.memory), (Verdict::Uncertain, &None));
+    assert!(unknown.warnings.iter().any(|why| why.contains("is not known here")), "{:?}", unknown.warnings);
     // A program of one's own holds what the plan says, whatever the model is.
-    let target = Target::of(Launcher::Other, "").unwrap();
-    let question = ExportQuestion {
-        name: &name,
-        plan: &plan,
-        model: None,
-        target,
-        named: None,
-        variant: Variant::Usual,
-    };
-    assert_eq!(export(&question).unwrap().verdict(), Verdict::Uncertain);
+    assert_eq!(made(Launcher::Other).verdict(), Verdict::Uncertain);
 }
 
 /// A plan that a launcher makes too large is exported all the same, says which stage lacks how much, and under which verdict.

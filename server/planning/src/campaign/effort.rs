@@ -17,7 +17,7 @@ const OTHER_ITERATIONS: u32 = 2;
 /// A run that ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ended {
-    /// Of each of its devices in an iteration: [`multiplications`].
+    /// Of each of its devices in an iteration: [`LayerWork::multiplications`].
     pub multiplications: f64,
     /// Measured iterations.
     pub iterations: u32,
@@ -61,16 +61,37 @@ fn iterations(measured: u32) -> f64 {
     f64::from(measured.saturating_add(OTHER_ITERATIONS))
 }
 
-/// Multiplications of the forward passes of an iteration, on each device of a run.
-pub fn multiplications(model: &Model, training: &TrainingSpec, work: &Work) -> f64 {
-    let (mut all, mut devices) = (0.0, 0);
-    for position in work.positions() {
-        let stage = position.stage;
-        all += (stage.first_layer..=stage.last_layer).map(|layer| of_sample(model, layer)).sum::<f64>();
-        devices += stage.devices();
+/// Multiplications of the forward pass of one sample, by layer: a campaign of a long model has as many runs as layers, and each
+/// asks for those of its stages.
+#[derive(Debug)]
+pub struct LayerWork {
+    /// Of all layers before each, and of all: one entry more than layers.
+    before: Vec<f64>,
+}
+
+impl LayerWork {
+    /// Those of a model.
+    pub fn of(model: &Model) -> Self {
+        let mut before = vec![0.0];
+        let mut sum = 0.0;
+        before.extend((0..model.layers().len()).map(|layer| {
+            sum += of_sample(model, layer);
+            sum
+        }));
+        Self { before }
     }
-    let samples = f64::from(training.micro_batch_size) * f64::from(training.micro_batches);
-    all * samples / f64::from(devices.max(1))
+
+    /// Multiplications of the forward passes of an iteration, on each device of a run.
+    pub fn multiplications(&self, training: &TrainingSpec, work: &Work) -> f64 {
+        let before = |layer: usize| self.before.get(layer).copied().unwrap_or_default();
+        let (mut all, mut devices) = (0.0, 0);
+        for stage in work.positions().into_iter().map(|position| position.stage) {
+            all += (before(stage.last_layer + 1) - before(stage.first_layer)).max(0.0);
+            devices += stage.devices();
+        }
+        let samples = f64::from(training.micro_batch_size) * f64::from(training.micro_batches);
+        all * samples / f64::from(devices.max(1))
+    }
 }
 
 /// Of one sample in one layer.
@@ -114,11 +135,14 @@ mod tests {
     #[test]
     fn work_grows_with_the_model_and_the_batch() {
         let training = training(Schedule::Gpipe, 4, 2);
-        let of = |hidden, data_degree| multiplications(&gpt2(hidden), &training, &alone(1, data_degree));
+        let of = |hidden, data_degree| {
+            LayerWork::of(&gpt2(hidden)).multiplications(&training, &alone(1, data_degree))
+        };
         let ratio = of(3_072, 1) / of(1_536, 1);
         assert!((3.9..4.0).contains(&ratio), "{ratio}");
         assert_eq!(of(1_536, 1), 2.0 * of(1_536, 2));
-        let twice = multiplications(&gpt2(1_536), &training.with_micro_batch_size(8), &alone(1, 1));
+        let twice =
+            LayerWork::of(&gpt2(1_536)).multiplications(&training.with_micro_batch_size(8), &alone(1, 1));
         assert_eq!(twice, 2.0 * of(1_536, 1));
         // A block of 768: 12 · 768² weights and some, at each of 1,024 tokens, for 8 samples.
         let block = 8.0 * 1_024.0 * 12.0 * 768.0 * 768.0;

@@ -111,12 +111,6 @@ impl Fleet {
         Self { kinds: kinds.clone(), nodes, tiers: tiers.clone(), is_one_node, may_grow }
     }
 
-    /// Most devices of one machine.
-    pub fn largest_node(&self) -> u32 {
-        let whole = self.nodes.iter().map(|node| node.whole);
-        if self.is_one_node { whole.sum() } else { whole.max().unwrap_or(0) }
-    }
-
     /// Index of the first device of each node.
     pub fn begins(&self) -> Vec<u32> {
         let begin = |next: &mut u32, node: &FleetNode| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_planning::campaign::effort::{Ended, Pace, multiplications};
+use loadmaster_planning::campaign::effort::{Ended, LayerWork, Pace};
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::model::Model;
@@ -58,7 +58,7 @@ impl Profiles {
         let software = software::of_workers(&workers, &settings.device_kind)?;
         let prepared = self.prepare(&settings, model.clone(), Vec::new(), software).await?;
         if request.validate_only {
-            return self.checked(&settings, model, &prepared, &workers).await;
+            return self.checked(&settings, &model, &prepared, &workers).await;
         }
         if let Some(source) = source {
             self.store.put_model(&model, &source).await?;
@@ -87,7 +87,7 @@ impl Profiles {
     async fn checked(
         &self,
         profile: &ProfileSettings,
-        model: Model,
+        model: &Model,
         prepared: &Prepared,
         workers: &[WorkerRecord],
     ) -> Result<Operation, ApiError> {
@@ -101,10 +101,11 @@ impl Profiles {
         let alive = workers.iter().filter(|worker| worker.state == WorkerState::Alive);
         let at_once = alive.map(|worker| worker.runs_at_once(&profile.device_kind));
         let ended = self.store.ended_runs(&profile.device_kind, &profile.model).await?;
-        let mut models = BTreeMap::from([(profile.model.clone(), model)]);
+        let mut layers = BTreeMap::from([(profile.model.clone(), LayerWork::of(model))]);
         for run in &ended {
-            if !models.contains_key(&run.model) {
-                models.insert(run.model.clone(), self.store.get_model(&run.model).await?.model);
+            if !layers.contains_key(&run.model) {
+                let stored = self.store.get_model(&run.model).await?;
+                layers.insert(run.model.clone(), LayerWork::of(&stored.model));
             }
         }
         let mut told = v1::Profile {
@@ -112,7 +113,7 @@ impl Profiles {
             reused_runs: i32::try_from(prepared.reused.len()).unwrap_or(i32::MAX),
             ..message::new(profile, queued)
         };
-        write_estimate(&mut told, (&profile.model, &prepared.runs), &ended, &models);
+        write_estimate(&mut told, (&profile.model, &prepared.runs), &ended, &layers);
         let response = operation::Result::Response(pack(&told));
         Ok(Operation { done: true, result: Some(response), ..Operation::default() })
     }
@@ -162,17 +163,17 @@ fn device_kind(asked: &str, workers: &[WorkerRecord]) -> Result<String, ApiError
     })
 }
 
-/// Writes the estimate of `runs` of a model into the profile that they would make, from runs that ended. `models` has those of
-/// all.
+/// Writes the estimate of `runs` of a model into the profile that they would make, from runs that ended. `layers` has the
+/// models of all.
 fn write_estimate(
     profile: &mut v1::Profile,
     (model, runs): (&ModelName, &[NewRun]),
     ended: &[EndedRun],
-    models: &BTreeMap<ModelName, Model>,
+    layers: &BTreeMap<ModelName, LayerWork>,
 ) {
     let kind = &profile.device_kind;
     let work = |model: &ModelName, training: &TrainingSpec, work: &Work| {
-        models.get(model).map_or(0.0, |model| multiplications(model, training, work))
+        layers.get(model).map_or(0.0, |layers| layers.multiplications(training, work))
     };
     let of_ended = |run: &EndedRun| Ended {
         multiplications: work(&run.model, &run.training, &run.work),

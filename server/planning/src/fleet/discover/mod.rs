@@ -13,7 +13,7 @@ use loadmaster_proto::cluster::{
     Node, doubts, priors,
 };
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement};
+use loadmaster_proto::measure::links::LinkMeasurement;
 
 use self::copied::{copies, updates};
 
@@ -208,8 +208,8 @@ fn measured(one: &Slot<'_>, other: &Slot<'_>) -> Option<Link> {
     let groups =
         measured.groups.iter().filter(|group| [a, b].iter().all(|place| group.devices.contains(place)));
     let ring = groups.min_by_key(|group| group.devices.len()).filter(|_| !are_gpus(one, other));
-    let slower = |ring: &GroupLink| ring.link.bytes_per_second.min(pair.link.bytes_per_second);
-    Some(Link { bytes_per_second: ring.map_or(pair.link.bytes_per_second, slower), ..pair.link })
+    let most = ring.map_or(f64::INFINITY, |ring| ring.link.bytes_per_second);
+    Some(Link { bytes_per_second: pair.link.bytes_per_second.min(most), ..pair.link })
 }
 
 /// Kinds that the catalog does not have, of devices between which nothing but their kind says what the link is.

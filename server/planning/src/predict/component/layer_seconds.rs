@@ -12,8 +12,8 @@ pub(super) struct LayerSeconds {
     pub(super) step: f64,
 }
 
-/// Reads seconds between two recorded sizes on a straight line over the samples, and below the smaller one at that: what a
-/// pass costs whatever its samples (launching kernels, starting threads) is not on the line through two larger ones.
+/// Reads seconds between two recorded sizes on a straight line over the samples. Below the smaller size they are those of that:
+/// what a pass costs whatever its samples (launching kernels, starting threads) is not on the line through two larger ones.
 /// Beyond the larger one, each sample takes what it takes there: a line through two recordings that are a few percent off
 /// is several times as far off where it goes on. The end of an iteration does not depend on the samples, so that both
 /// recordings are of the same.

@@ -1,7 +1,7 @@
 //! `make bench-chunks`: models larger than their device, trained.
 //!
 //! On a CPU slot with a paced link, or on a part of a GPU, each rule (all of it on the device, ZeRO-Offload's static partition,
-//! PatrickStar with LRU and with Belady, ours) trains the largest GPT-2 that it can; then those that can train one common model
+//! PatrickStar, ours) trains the largest GPT-2 that it can; then those that can train one common model
 //! are compared, predicted and measured, and ours on several slots that share its chunks. Layers are recorded alone by real
 //! ranks first, and nothing else is known of the models.
 

@@ -8,12 +8,7 @@ use loadmaster_planning::predict::component::Component;
 use loadmaster_planning::predict::{Margin, PredictionError, Predictor, StageSetting};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::on_host;
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::groups::ChunkOwners;
-use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::packing::ChunkLayout;
-use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -21,7 +16,6 @@ use loadmaster_proto::measure::tape::LayerContent;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::actions::{StageActions, Step, Steps};
-use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::step_kind::StepKind;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
@@ -38,25 +32,6 @@ pub(crate) struct Profile {
     device_update: f64,
     /// Bytes of its memory that the host goes over in a second, where a GPU's copies take theirs beside updates.
     host_memory: Option<f64>,
-}
-
-/// Chunks in which nothing lacks room.
-fn roomy(host_memory: Bytes) -> ChunkedStage {
-    ChunkedStage {
-        layout: ChunkLayout::Aligned,
-        chunk_elements: 1 << 20,
-        owners: ChunkOwners::Parts,
-        order: ChunkOrder::Layer,
-        host_copy: HostCopy::Made,
-        staging: 4,
-        moves: ChunkMoves::Dropped,
-        update: UpdateTime::OnArrival,
-        kernel: StepKernel::OnePass,
-        embedding: EmbeddingPlace::Chunk,
-        on_device: Vec::new(),
-        residency: ChunkResidency::Paged(Paging::AT_NEED),
-        host_memory,
-    }
 }
 
 impl Profile {
@@ -92,7 +67,7 @@ impl Profile {
             &model,
             training,
             whole,
-            Some((&roomy(plenty), &StageActions::default())),
+            Some((&ChunkedStage::on_demand(1 << 20, plenty), &StageActions::default())),
             plenty,
         )? {
             Ended::Trained(measurement) => {
@@ -159,7 +134,7 @@ impl Profile {
         of: PassChoice,
     ) -> Result<StepCosts, PredictionError> {
         let PassChoice { order, recompute, embedding, activations } = of;
-        let stage = ChunkedStage { order, embedding, ..roomy(Bytes(u64::MAX)) };
+        let stage = ChunkedStage { order, embedding, ..ChunkedStage::on_demand(1 << 20, Bytes(u64::MAX)) };
         let chunks = stage.lay_out(model, &training).map_err(|why| {
             PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}"))
         })?;

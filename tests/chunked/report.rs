@@ -103,7 +103,7 @@ pub(crate) fn ratios(all: &[Largest]) -> String {
         "\nlargest of ours: {:.2} × plain (goal 15), {:.2} × static (goal 2.3), {:.2} × PatrickStar mode (goal 1.1)\n",
         ratio(Rule::Plain),
         ratio(Rule::Static),
-        ratio(Rule::Belady)
+        ratio(Rule::Patrickstar)
     )
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
             plan.recompute,
         );
     }
-    for (rule, goal) in [(Rule::Belady, 2.0), (Rule::Static, 1.3)] {
+    for (rule, goal) in [(Rule::Patrickstar, 2.0), (Rule::Static, 1.3)] {
         if let Some((own, ours)) = seconds(rule).zip(seconds(Rule::Ours)) {
             let _ = writeln!(text, "as fast as {}: {:.2} times (goal {goal})", rule.name(), own / ours);
         }

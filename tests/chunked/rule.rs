@@ -4,11 +4,10 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use loadmaster_planning::chunks::{
-    Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, PatrickStar, choose, fits,
+    Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, choose, fits,
 };
 use loadmaster_planning::predict::Predictor;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
@@ -29,10 +28,8 @@ pub(crate) enum Rule {
     Plain,
     /// ZeRO-Offload.
     Static,
-    /// PatrickStar's mode, least recently used first.
-    Lru,
-    /// PatrickStar's mode as published.
-    Belady,
+    /// PatrickStar as published.
+    Patrickstar,
     Ours,
 }
 
@@ -64,14 +61,13 @@ pub(crate) struct Attempt {
 }
 
 impl Rule {
-    pub(crate) const ALL: [Self; 5] = [Self::Plain, Self::Static, Self::Lru, Self::Belady, Self::Ours];
+    pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Static, Self::Patrickstar, Self::Ours];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
             Self::Static => "static (ZeRO-Offload)",
-            Self::Lru => "PatrickStar mode, LRU",
-            Self::Belady => "PatrickStar mode, Belady",
+            Self::Patrickstar => "PatrickStar",
             Self::Ours => "ours",
         }
     }
@@ -112,9 +108,8 @@ fn plan(
     let question = question(machine, profile, model.clone(), micro_batches);
     let found = match rule {
         Rule::Ours | Rule::Plain => choose(&question, &costs),
-        Rule::Static => both(&question, Baseline::Static(ChunkOrder::Layer), &costs),
-        Rule::Lru => both(&question, patrickstar(Eviction::Lru), &costs),
-        Rule::Belady => both(&question, patrickstar(Eviction::Belady), &costs),
+        Rule::Static => Baseline::Static(ChunkOrder::Layer).fastest(&question, &costs),
+        Rule::Patrickstar => Baseline::PATRICKSTAR.fastest(&question, &costs),
     };
     Ok(match found {
         Ok(plan) => {
@@ -124,27 +119,6 @@ fn plan(
         Err(why @ NoChunks::NoRoom(_)) => Err(why.to_string()),
         Err(why) => return Err(why.into()),
     })
-}
-
-fn patrickstar(eviction: Eviction) -> Baseline {
-    Baseline::PatrickStar(PatrickStar { eviction, ..PatrickStar::default() })
-}
-
-/// The faster of both recomputations.
-fn both(
-    question: &ChunkQuestion,
-    baseline: Baseline,
-    costs: &impl loadmaster_planning::chunks::Passes,
-) -> Result<ChunkPlan, NoChunks> {
-    let [first, second] = RECOMPUTES.map(|recompute| baseline.plan(question, costs, recompute));
-    match (first, second) {
-        (Ok(one), Ok(other)) => {
-            let is_faster = one.lanes.iteration_seconds <= other.lanes.iteration_seconds;
-            Ok(if is_faster { one } else { other })
-        }
-        (Ok(plan), Err(_)) | (Err(_), Ok(plan)) => Ok(plan),
-        (Err(_), Err(why)) => Err(why),
-    }
 }
 
 /// Whether a rule has a plan, or why not. Of ours nothing is simulated for that.

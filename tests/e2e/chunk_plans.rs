@@ -122,7 +122,7 @@ fn chosen_chunks_are_trained_as_predicted() {
     assert!(certificate["value"].as_f64() >= certificate["bound"].as_f64(), "{certificate}");
     let baselines = free["baselines"].as_array().unwrap();
     let names: Vec<&str> = baselines.iter().filter_map(|of| of["name"].as_str()).collect();
-    assert_eq!(names, ["plain", "zero-offload", "patrickstar-belady", "patrickstar-lru", "patrickstar-fifo"]);
+    assert_eq!(names, ["plain", "zero-offload", "patrickstar"]);
     for baseline in baselines.iter().skip(1) {
         let ratio = baseline["timeRatio"].as_f64().unwrap_or(f64::INFINITY);
         assert!(ratio > 0.99, "none of them is faster: {baseline}");
@@ -154,9 +154,8 @@ fn chosen_chunks_are_trained_as_predicted() {
         ["--chunk-activations", "host", "--recompute", "none"],
         ["--chunk-activations", "host", "--recompute", "layer"],
         ["--chunk-activations", "device", "--chunk-order", "layer"],
-        ["--chunk-residency", "lru", "--chunk-order", "micro-batch"],
-        ["--chunk-residency", "fifo", "--chunk-sizes", "breakpoints"],
-        ["--chunk-residency", "static", "--recompute", "layer"],
+        ["--chunk-policy", "patrickstar", "--recompute", "none,layer"],
+        ["--chunk-policy", "static", "--recompute", "layer"],
         ["--launcher", "deepspeed", "--recompute", "layer"],
     ] {
         let plan = ask(&planner, &devices, &[&["--memory", "chunks", "--brief"], &fixed[..]].concat());
@@ -498,8 +497,11 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         (&["--objective", "min-cost", "--price", "cpu=1"], "--objective: is min-cost"),
         (&["--recompute", "stage"], "choose none or layer"),
         (&["--schedule", "pipedream"], "choose 1f1b"),
-        (&["--chunk-layout", "patrickstar", "--chunk-size", "64"], "--chunk-size"),
-        (&["--chunk-sizes", "grid-a"], "try other chunk sizes"),
+        (
+            &["--chunk-policy", "patrickstar", "--chunk-size", "64"],
+            "--chunk-size: is decided by the policy patrickstar",
+        ),
+        (&["--chunk-policy", "patrickstar", "--objective", "max-batch"], "--chunk-policy: is patrickstar"),
         (
             &["--launcher", "deepspeed", "--chunk-order", "layer"],
             "--chunk-order: are layer, and deepspeed has micro-batch alone",
@@ -539,11 +541,6 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
             "2x512MiB",
             &["--chunk-embedding", "host", "--tensor-degrees", "2"],
             ["--chunk-embedding: is host, but each of 2 shards has its own rows", "`--tensor-degrees` 1"],
-        ),
-        (
-            "2x512MiB",
-            &["--chunk-embedding", "host", "--chunk-layout", "patrickstar", "--tensor-degrees", "1"],
-            ["--chunk-embedding", "choose chunk, or the layout aligned"],
         ),
         ("2x512MiB", &["--partition", "4-3"], ["--partition", "one stage"]),
     ] {
@@ -684,9 +681,9 @@ fn shards_in_chunks_are_planned_and_trained_as_predicted() {
     let two = ask("2x256MiB", &["--tensor-degrees", "2"]);
     assert_eq!(degrees(&two), (1, 2), "{two}");
     train_as_predicted(&planner, &two);
-    let four = ask("4x256MiB", &["--tensor-degrees", "2", "--chunk-layout", "patrickstar"]);
+    let four = ask("4x256MiB", &["--tensor-degrees", "2", "--chunk-policy", "patrickstar"]);
     assert_eq!(degrees(&four), (2, 2), "{four}");
-    assert_eq!(four["stages"][0]["chunks"]["owners"], "CHUNK_OWNERS_WHOLE", "{four}");
+    assert_eq!(four["stages"][0]["chunks"]["layout"], "CHUNK_LAYOUT_PATRICKSTAR", "{four}");
     train_as_predicted(&planner, &four);
     // Left open, whatever is faster; named, nothing else.
     let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();

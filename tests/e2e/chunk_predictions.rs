@@ -135,7 +135,7 @@ fn the_best_mode_is_plain_where_that_fits() {
     let tight = predict(
         "7",
         &devices,
-        &["--memory", "chunks", "--chunk-layout", "patrickstar", "--chunk-size", "64"],
+        &["--memory", "chunks", "--chunk-policy", "patrickstar", "--chunk-size", "64"],
     );
     let refused = cli(&planner, &tight);
     assert!(refused.code != 0 && refused.stderr.contains("--chunk-size"), "{}", refused.stderr);

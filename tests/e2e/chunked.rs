@@ -18,10 +18,10 @@ fn every_rule_trains_what_it_said() {
         assert!(line.contains("(to the byte)"), "{line}");
         line[rule.len() + 2..].split(' ').next().unwrap().parse().unwrap()
     };
-    let others = ["plain", "static (ZeRO-Offload)", "PatrickStar mode, LRU", "PatrickStar mode, Belady"];
+    let others = ["plain", "static (ZeRO-Offload)", "PatrickStar"];
     let largest = others.map(blocks).into_iter().max().unwrap();
     assert!(blocks("ours") > largest, "{text}");
-    assert_eq!(text.matches("one block more has no plan: ").count(), 5, "{text}");
+    assert_eq!(text.matches("one block more has no plan: ").count(), 4, "{text}");
     // How much of both caps chunks take is what their bytes come to, as they are printed, and what was planned.
     assert!(text.contains("used: ") && !text.contains("NOT as planned"), "{text}");
     let used = |rule: &str| -> f64 {
@@ -45,7 +45,7 @@ fn every_rule_trains_what_it_said() {
     assert!(used("ours") >= 96.0, "{text}");
     assert!(others[1..].iter().all(|rule| used(rule) <= 100.0), "{text}");
     // A line of each among the largest and those that are compared; static and ours also at the slower pace.
-    for (rule, lines) in [(others[1], 3), (others[2], 2), (others[3], 2), ("ours", 3)] {
+    for (rule, lines) in [(others[1], 3), (others[2], 2), ("ours", 3)] {
         assert_eq!(text.lines().filter(|line| line.starts_with(rule)).count(), lines, "{rule}: {text}");
     }
 }

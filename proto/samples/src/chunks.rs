@@ -1,33 +1,13 @@
 //! Stages in chunks.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::groups::ChunkOwners;
-use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::Payload;
-use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
-use loadmaster_proto::training::chunk_order::ChunkOrder;
+use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 
 /// Small chunks that come when they are needed, in so much memory of the host.
 pub fn chunked(host_memory: u64) -> ChunkedStage {
-    ChunkedStage {
-        layout: ChunkLayout::Aligned,
-        chunk_elements: 1 << 20,
-        owners: ChunkOwners::Parts,
-        order: ChunkOrder::Layer,
-        host_copy: HostCopy::Made,
-        staging: 2,
-        moves: ChunkMoves::Dropped,
-        update: UpdateTime::OnArrival,
-        kernel: StepKernel::OnePass,
-        embedding: EmbeddingPlace::Chunk,
-        on_device: Vec::new(),
-        residency: ChunkResidency::Paged(Paging::AT_NEED),
-        host_memory: Bytes(host_memory),
-    }
+    ChunkedStage { staging: 2, ..ChunkedStage::on_demand(1 << 20, Bytes(host_memory)) }
 }
 
 /// The same in so many visits, of whatever chunks.

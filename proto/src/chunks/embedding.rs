@@ -26,9 +26,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::groups::{ChunkOwners, Sharing};
+use super::groups::Sharing;
 use super::layout::{Chunk, Layout};
-use super::packing::ChunkLayout;
 use crate::choice;
 use crate::error::Invalid;
 use crate::model::layer::{LayerKind, TokenEmbedding};
@@ -152,23 +151,6 @@ impl HostTable {
             ));
         }
         Ok(Some((kind, sequence_length)))
-    }
-
-    /// Whether ranks may own such parts of chunks with a table there.
-    ///
-    /// # Errors
-    /// They own whole chunks, in which a group has other tensors besides the table.
-    pub fn check_owners(place: EmbeddingPlace, owners: ChunkOwners, ranks: u32) -> Result<(), Invalid> {
-        if place == EmbeddingPlace::Chunk || owners == ChunkOwners::Parts || ranks == 1 {
-            return Ok(());
-        }
-        let why = format!(
-            "is {place}, but of {ranks} ranks each owns whole chunks, and the table is none that they could share: choose {}, or \
-             the layout {}, in which they own parts",
-            EmbeddingPlace::Chunk,
-            ChunkLayout::Aligned
-        );
-        Err(Invalid::field("embedding", why))
     }
 
     /// Elements of what a micro-batch takes.

@@ -5,14 +5,10 @@
 
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
-
 use super::layout::{Chunk, Layout};
 use super::lists::{List, Lists};
 use super::packing::ChunkLayout;
-use crate::choice;
 use crate::error::{Invalid, in_range};
-use crate::wire::v1;
 
 /// Most ranks that share chunks, and most chunks of a group.
 const MOST: u32 = 1 << 16;
@@ -98,47 +94,11 @@ impl Groups {
     }
 }
 
-/// What each of several ranks owns of what is gathered and reduced at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChunkOwners {
-    /// Of each chunk every rank owns a part.
-    #[default]
-    Parts,
-    /// Every rank owns whole chunks, of W ranks each W-th one: so many are a group, which visits the device as one, and the last
-    /// group is filled up with dummies. As PatrickStar has it.
-    Whole,
-}
-
-choice! {
-    ChunkOwners = v1::ChunkOwners {
-        Parts = "parts",
-        Whole = "whole",
-    }
-}
-
-impl ChunkOwners {
-    /// Whether it is as if nothing were said.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// As plans have them whose chunks lie so: in the paper's layout as the paper shares them.
-    pub fn of_layout(layout: ChunkLayout) -> Self {
-        match layout {
-            ChunkLayout::Patrickstar => Self::Whole,
-            ChunkLayout::Aligned => Self::Parts,
-        }
-    }
-}
-
-/// How ranks that train in chunks share each of them: a chunk is a group, and a rank owns a part of its elements. Where ranks
-/// own whole chunks, the chunks of a group are one here ([`Layout::in_groups`]), and that part is one of them.
+/// How ranks that train in chunks share each of them: every rank owns an equal part of a chunk's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sharing {
     ranks: u32,
     alignment: u64,
-    owners: ChunkOwners,
 }
 
 impl Sharing {
@@ -146,13 +106,13 @@ impl Sharing {
     ///
     /// # Errors
     /// No or too many ranks (`ranks`).
-    pub fn new(ranks: u32, alignment: u64, owners: ChunkOwners) -> Result<Self, Invalid> {
-        Ok(Self { ranks: in_range("ranks", ranks, 1..=MOST)?, alignment: alignment.max(1), owners })
+    pub fn new(ranks: u32, alignment: u64) -> Result<Self, Invalid> {
+        Ok(Self { ranks: in_range("ranks", ranks, 1..=MOST)?, alignment: alignment.max(1) })
     }
 
     /// Of one rank, which owns all.
     pub const fn alone() -> Self {
-        Self { ranks: 1, alignment: 1, owners: ChunkOwners::Parts }
+        Self { ranks: 1, alignment: 1 }
     }
 
     /// How many ranks there are.
@@ -160,18 +120,10 @@ impl Sharing {
         self.ranks
     }
 
-    /// What each of them owns.
-    pub fn owners(&self) -> ChunkOwners {
-        self.owners
-    }
-
     /// Elements of a chunk that each rank owns: all of its capacity where there is one.
     pub fn part(&self, chunk: &Chunk) -> u64 {
         if self.ranks == 1 {
             return chunk.capacity;
-        }
-        if self.owners == ChunkOwners::Whole {
-            return chunk.capacity / u64::from(self.ranks);
         }
         // Far below the largest number: see `MAX_ELEMENTS`.
         chunk.extent.div_ceil(self.ranks.into()).next_multiple_of(self.alignment)

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::embedding::{EmbeddingPlace, HostTable};
-use super::groups::{ChunkOwners, Sharing};
+use super::groups::Sharing;
 use super::host::{HostCopy, HostDemand, HostMemory, may_leave_unfinished};
 use super::layout::{Chunk, Layout};
 use super::lists::{List, Lists};
@@ -32,9 +32,6 @@ pub struct ChunkedStage {
     pub layout: ChunkLayout,
     /// The chunk size, elements.
     pub chunk_elements: u64,
-    /// What each of several ranks owns. Where they own whole chunks, what follows counts groups of these, not chunks.
-    #[serde(default, skip_serializing_if = "ChunkOwners::is_default")]
-    pub owners: ChunkOwners,
     /// In which order micro-batches pass.
     pub order: ChunkOrder,
     /// What the host holds of the parameters.
@@ -46,7 +43,8 @@ pub struct ChunkedStage {
     pub moves: ChunkMoves,
     /// When chunks are updated.
     pub update: UpdateTime,
-    /// What updates them.
+    /// What updates them: plans always have the default.
+    #[serde(default, skip_serializing_if = "StepKernel::is_one_pass")]
     pub kernel: StepKernel,
     /// Where the table of tokens is when the embedding computes.
     #[serde(default, skip_serializing_if = "EmbeddingPlace::is_default")]
@@ -106,14 +104,14 @@ pub enum StepKernel {
     /// One pass over a chunk's lists.
     #[default]
     OnePass,
-    /// Libtorch's operations, tensor by tensor, as in plain training: the same bits, several times as long.
+    /// Libtorch's operations, tensor by tensor, as in plain training: the same bits, several times as long. The rank's tests compare
+    /// training in chunks with plain training by it.
     TensorWise,
 }
 
-choice! {
-    StepKernel = v1::StepKernel {
-        OnePass = "one-pass",
-        TensorWise = "tensor-wise",
+impl StepKernel {
+    fn is_one_pass(&self) -> bool {
+        *self == Self::OnePass
     }
 }
 
@@ -123,8 +121,8 @@ choice! {
 pub enum ChunkResidency {
     /// In these visits of every iteration.
     Planned(Vec<Visit>),
-    /// As a rule has it with the room that a first iteration has found.
-    Paged(Paging),
+    /// As steps need them, with the room that a first iteration has found ([`Paging::AT_NEED`]).
+    Paged,
 }
 
 /// All that follows from how a rank is to train in chunks.
@@ -149,6 +147,24 @@ pub struct Chunks {
 impl ChunkedStage {
     /// Most buffers that gradients pass through.
     pub const MAX_STAGING: usize = 64;
+
+    /// Chunks of so many elements that come as steps need them: none stays on the device, and the CPU updates all.
+    pub const fn on_demand(chunk_elements: u64, host_memory: Bytes) -> Self {
+        Self {
+            layout: ChunkLayout::Aligned,
+            chunk_elements,
+            order: ChunkOrder::Layer,
+            host_copy: HostCopy::Made,
+            staging: 4,
+            moves: ChunkMoves::Dropped,
+            update: UpdateTime::OnArrival,
+            kernel: StepKernel::OnePass,
+            embedding: EmbeddingPlace::Chunk,
+            on_device: Vec::new(),
+            residency: ChunkResidency::Paged,
+            host_memory,
+        }
+    }
 
     /// Lays out a model that is trained whole on one device, and checks visits that were planned.
     ///
@@ -209,14 +225,9 @@ impl ChunkedStage {
         let sequence = Sequence::of_stage(model, stage, 0);
         let steps = Steps::of_chunks(training, model.layers().len(), self.order);
         let table = HostTable::of(self.embedding, model, training, stage, &steps)?;
-        HostTable::check_owners(self.embedding, self.owners, ranks)?;
         let packing = Packing::new(&sequence, self.layout, lists)?;
         let packing = if table.is_some() { packing.with_table_apart() } else { packing };
         let layout = packing.lay_out(self.chunk_elements).map_err(|of| of.under("chunk_elements"))?;
-        let layout = match self.owners {
-            ChunkOwners::Whole if ranks > 1 => layout.in_groups(ranks)?,
-            ChunkOwners::Whole | ChunkOwners::Parts => layout,
-        };
         let exist = self.on_device.last().is_none_or(|&last| last < layout.chunks().len());
         if !exist || !self.on_device.is_sorted_by(|one, next| one < next) {
             let why = format!("must be ascending and below {}, the number of chunks", layout.chunks().len());
@@ -230,7 +241,7 @@ impl ChunkedStage {
             );
             return Err(Invalid::field("on_device", why));
         }
-        let sharing = Sharing::new(ranks, lists.alignment_elements(), self.owners)?;
+        let sharing = Sharing::new(ranks, lists.alignment_elements())?;
         let uses = Uses::of(model, &layout, &steps, self.embedding).with_on_device(&self.on_device, &sharing);
         let host = HostMemory::new(&HostDemand {
             layout: &layout,
@@ -315,7 +326,7 @@ impl ChunkedStage {
     pub fn visits(&self, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
         match &self.residency {
             ChunkResidency::Planned(visits) => self.squeezed(visits, chunks, room),
-            ChunkResidency::Paged(paging) => self.paged(*paging, chunks, room),
+            ChunkResidency::Paged => self.paged(Paging::AT_NEED, chunks, room),
         }
     }
 

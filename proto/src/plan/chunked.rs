@@ -7,11 +7,6 @@ use crate::choice;
 use crate::chunks::activations::ActivationPlace;
 use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::host::HostCopy;
-use crate::chunks::packing::ChunkLayout;
-use crate::chunks::residency::paged::Paging;
-use crate::chunks::residency::rule::ResidencyRule;
-use crate::chunks::sizes::ChunkSizes;
-use crate::chunks::stage::{ChunkedStage, StepKernel};
 use crate::error::{Invalid, in_range};
 use crate::message;
 use crate::model::layer::MAX_ELEMENTS;
@@ -40,6 +35,26 @@ choice! {
     }
 }
 
+/// Which chunks are on the device in which step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ChunkPolicy {
+    /// The fastest plan that the planner finds.
+    #[default]
+    Ours,
+    /// Baseline: PatrickStar as published (Fang et al., 2022).
+    Patrickstar,
+    /// Baseline: all parameters stay on the device for the whole iteration (ZeRO-Offload).
+    Static,
+}
+
+choice! {
+    ChunkPolicy = v1::ChunkPolicy {
+        Ours = "ours",
+        Patrickstar = "patrickstar",
+        Static = "static",
+    }
+}
+
 /// A question for a training in chunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AskedChunks {
@@ -55,15 +70,13 @@ pub struct AskedChunks {
     pub host_update: Option<f64>,
 }
 
-/// What a request fixes of a training in chunks: what is empty, or none, is free.
+/// Which plans in chunks are searched: an empty list, and a number that is none, allow all values.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FixedChunks {
-    /// How tensors may lie in chunks.
-    pub layouts: Vec<ChunkLayout>,
+    /// Which chunks are on the device in which step; none is the default.
+    pub policy: Option<ChunkPolicy>,
     /// Chunk sizes, elements.
     pub sizes: Vec<u64>,
-    /// Of which sizes the best are tried, where none are named.
-    pub grid: Option<ChunkSizes>,
     /// In which order micro-batches may pass.
     pub orders: Vec<ChunkOrder>,
     /// What the host may hold of the parameters.
@@ -72,18 +85,8 @@ pub struct FixedChunks {
     pub embeddings: Vec<EmbeddingPlace>,
     /// Where what layers keep of a micro-batch may be between its passes.
     pub activations: Vec<ActivationPlace>,
-    /// By which rules parameters may come and leave.
-    pub residencies: Vec<ResidencyRule>,
     /// How many chunks have their state on the device, or all where there are fewer.
     pub on_device: Option<usize>,
-    /// How many payloads are on their way before they are needed.
-    pub ahead: Option<usize>,
-    /// How many steps a complete payload has to leave in.
-    pub behind: Option<usize>,
-    /// Buffers that gradients pass through where they have no place on the host.
-    pub staging: Option<usize>,
-    /// What updates chunks.
-    pub kernel: Option<StepKernel>,
 }
 
 impl FixedChunks {
@@ -93,19 +96,13 @@ impl FixedChunks {
 
 message! {
     FixedChunks <= v1::ChunkChoices {
-        layouts,
+        policy,
         sizes = chunk_elements,
-        grid = sizes,
         orders,
         host_copies,
         embeddings,
         activations,
-        residencies,
         on_device,
-        ahead,
-        behind,
-        staging,
-        kernel,
     } check checked
 }
 
@@ -114,11 +111,20 @@ fn checked(fixed: FixedChunks) -> Result<FixedChunks, Invalid> {
     for (index, &size) in fixed.sizes.iter().enumerate() {
         in_range(&format!("chunk_elements[{index}]"), size, 1..=MAX_ELEMENTS)?;
     }
-    if fixed.grid.is_some() && !fixed.sizes.is_empty() {
-        let why = "chooses sizes, and `chunk_elements` names them: leave out one of the two";
-        return Err(Invalid::field("sizes", why));
+    if fixed.policy == Some(ChunkPolicy::Patrickstar) {
+        let chosen = [
+            ("chunk_elements", !fixed.sizes.is_empty()),
+            ("orders", !fixed.orders.is_empty()),
+            ("host_copies", !fixed.host_copies.is_empty()),
+            ("embeddings", !fixed.embeddings.is_empty()),
+            ("activations", !fixed.activations.is_empty()),
+            ("on_device", fixed.on_device.is_some()),
+        ];
+        if let Some((field, _)) = chosen.into_iter().find(|(_, is_chosen)| *is_chosen) {
+            let why =
+                format!("is decided by the policy {}: leave it out, or the policy", ChunkPolicy::Patrickstar);
+            return Err(Invalid::field(field, why));
+        }
     }
-    Paging::check_early(fixed.ahead.unwrap_or(0), fixed.behind.unwrap_or(0))?;
-    in_range("staging", fixed.staging.unwrap_or(1), 1..=ChunkedStage::MAX_STAGING)?;
     Ok(fixed)
 }

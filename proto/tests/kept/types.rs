@@ -3,7 +3,6 @@
 use std::fmt::Display;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
 use loadmaster_proto::cluster::import::ClusterFormat;
@@ -238,7 +237,6 @@ pub(crate) fn words() -> Vec<String> {
         lines::<Activation>("Activation", |value| vec![sent!(Activation, value)]),
         lines::<Backend>("Backend", |_| Vec::new()),
         lines::<Campaign>("Campaign", |_| Vec::new()),
-        lines::<ChunkOwners>("ChunkOwners", |value| vec![shown(value), sent!(ChunkOwners, value)]),
         lines::<ClusterFormat>("ClusterFormat", |value| vec![sent!(ClusterFormat, value)]),
         lines::<ClusterSource>("ClusterSource", |value| vec![sent!(ClusterSource, value)]),
         lines::<Collectives>("Collectives", |_| Vec::new()),

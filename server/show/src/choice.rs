@@ -100,11 +100,10 @@ choices! {
         Device: "On the device",
         Host: "On the host, from soon after a layer's forward pass to shortly before its backward pass",
     }
-    v1::ResidencyRule {
-        Belady: "The one whose next use is farthest",
-        Lru: "The one whose last use is longest ago",
-        Fifo: "The one that came first",
-        Static: "None: all parameters are there from the first step to the last (ZeRO-Offload)",
+    v1::ChunkPolicy {
+        Ours: "The fastest plan that the planner finds",
+        Patrickstar: "Baseline: PatrickStar as published, with its chunk sizes, layout and margin",
+        Static: "Baseline: all parameters stay on the device for the whole iteration (ZeRO-Offload)",
     }
     v1::ExportVariant {
         Usual: "The usual one",
@@ -118,10 +117,6 @@ choices! {
         Leaderworkerset: "A LeaderWorkerSet of one group",
         Job: "An indexed Job with a headless service",
         Ray: "A placement group of Ray with an actor for each rank",
-    }
-    v1::StepKernel {
-        OnePass: "One pass over all that belongs to a chunk",
-        TensorWise: "Libtorch's operations, tensor by tensor: the bits of plain training, several times as long",
     }
     v1::Campaign {
         Minimal: "Each distinct layer alone: a few runs of one device, for every schedule and number of devices",
@@ -264,10 +259,9 @@ mod tests {
         is_whole::<v1::HostCopy>();
         is_whole::<v1::EmbeddingPlace>();
         is_whole::<v1::ActivationPlace>();
-        is_whole::<v1::ResidencyRule>();
+        is_whole::<v1::ChunkPolicy>();
         is_whole::<v1::ExportVariant>();
         is_whole::<v1::Envelope>();
-        is_whole::<v1::StepKernel>();
         // Nobody runs what another program measured.
         is_whole_but(&[v1::Campaign::Imported]);
         is_whole::<v1::Parallelism>();

@@ -1,13 +1,10 @@
 //! Models trained in chunks by real ranks: what each step needs besides chunks, and the device's peak, to the byte.
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::packing::ChunkLayout;
-use loadmaster_proto::chunks::paging::Eviction;
-use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_tests::Sampler;
@@ -33,25 +30,11 @@ fn gpt(untied_head: bool) -> Zoo {
 
 /// Small chunks of any kind.
 fn chunked(dice: &mut Sampler) -> ChunkedStage {
-    let paging = Paging {
-        eviction: pick(dice, &[Eviction::Belady, Eviction::Lru, Eviction::Fifo]),
-        ahead: dice.below(4),
-        behind: dice.below(3),
-    };
     ChunkedStage {
-        layout: ChunkLayout::Aligned,
-        chunk_elements: 500 << dice.below(6),
-        owners: ChunkOwners::Parts,
         order: pick(dice, &ChunkOrder::ALL),
         host_copy: pick(dice, &HostCopy::ALL),
         staging: 1 + dice.below(3),
-        moves: ChunkMoves::Dropped,
-        update: UpdateTime::OnArrival,
-        kernel: StepKernel::OnePass,
-        embedding: EmbeddingPlace::Chunk,
-        on_device: Vec::new(),
-        residency: ChunkResidency::Paged(paging),
-        host_memory: Bytes(16 << 30),
+        ..ChunkedStage::on_demand(500 << dice.below(6), Bytes(16 << 30))
     }
 }
 
@@ -124,7 +107,7 @@ fn assert_as_predicted(
     }
     if ranks > 1 && stage.embedding == EmbeddingPlace::Chunk && dice.below(2) == 0 {
         // As PatrickStar shares them.
-        (stage.layout, stage.owners) = (ChunkLayout::Patrickstar, ChunkOwners::Whole);
+        stage.layout = ChunkLayout::Patrickstar;
         let largest =
             Sequence::of_stage(model, &config, 0).atoms().map(|atom| atom.iter().sum()).max().unwrap();
         stage.chunk_elements = stage.chunk_elements.max(largest);

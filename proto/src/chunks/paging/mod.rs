@@ -9,14 +9,9 @@
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
-use crate::choice;
 use crate::error::Invalid;
-use crate::wire::v1;
-
-/// Iterations after which a residency should repeat itself. Known rules do after a few.
-const MOST_ITERATIONS: u64 = 1_000;
 
 /// The accesses of an iteration, and the room at each.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,26 +43,6 @@ pub struct Shortage {
     pub missing: u64,
 }
 
-/// Who leaves when there is no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Eviction {
-    /// Whose next access is farthest: of equal chunks no rule fetches less.
-    Belady,
-    /// Whose last access is longest ago.
-    Lru,
-    /// Who was fetched first.
-    Fifo,
-}
-
-choice! {
-    Eviction = v1::Eviction {
-        Belady = "belady",
-        Lru = "lru",
-        Fifo = "fifo",
-    }
-}
-
 /// What an access does before it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moment {
@@ -75,15 +50,6 @@ pub struct Moment {
     pub evicted: Vec<usize>,
     /// The accessed chunks that come.
     pub fetched: Vec<usize>,
-}
-
-/// Fetches once residency repeats itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Steady {
-    /// In so many iterations.
-    pub fetches: u64,
-    /// After which all is as before.
-    pub iterations: u64,
 }
 
 impl AccessCycle {
@@ -139,32 +105,16 @@ impl AccessCycle {
     }
 
     /// Begins without a chunk on the device.
-    pub fn residency(&self, eviction: Eviction) -> Residency<'_> {
+    pub fn residency(&self) -> Residency<'_> {
         let most = self.accesses.iter().flat_map(|access| &access.used).max().map_or(0, |most| most + 1);
         Residency {
             cycle: self,
-            eviction,
             now: 0,
             held: 0,
             keys: vec![None; most],
             there: 0,
             leaving: BinaryHeap::new(),
         }
-    }
-
-    /// Fetches per iteration in the long run; none where residency does not repeat itself within a thousand
-    /// iterations.
-    pub fn steady(&self, eviction: Eviction) -> Option<Steady> {
-        let mut residency = self.residency(eviction);
-        let mut fetches = 0;
-        let mut seen = HashMap::from([(Vec::new(), (0, 0))]);
-        for iteration in 1..=MOST_ITERATIONS {
-            fetches += residency.iteration();
-            if let Some((before, fetched)) = seen.insert(residency.order(), (iteration, fetches)) {
-                return Some(Steady { fetches: fetches - fetched, iterations: iteration - before });
-            }
-        }
-        None
     }
 }
 
@@ -194,7 +144,6 @@ fn until_next(accesses: &[Access]) -> Vec<Vec<u64>> {
 #[derive(Debug, Clone)]
 pub struct Residency<'a> {
     cycle: &'a AccessCycle,
-    eviction: Eviction,
     /// Accesses so far.
     now: u64,
     /// Bytes that are there.
@@ -215,7 +164,7 @@ impl Residency<'_> {
 
     /// Goes to the next access.
     pub fn access(&mut self) -> Moment {
-        let Self { cycle, eviction, now, .. } = *self;
+        let Self { cycle, now, .. } = *self;
         if cycle.is_empty() {
             return Moment { evicted: Vec::new(), fetched: Vec::new() };
         }
@@ -234,11 +183,7 @@ impl Residency<'_> {
         }
         let mut fetched = Vec::new();
         for ((&chunk, before), &until_next) in used.iter().zip(before).zip(&cycle.until_next[position]) {
-            let key = match (eviction, before) {
-                (Eviction::Belady, _) => u64::MAX - now.saturating_add(until_next),
-                (Eviction::Fifo, Some(fetched)) => fetched,
-                (Eviction::Lru, _) | (Eviction::Fifo, None) => now,
-            };
+            let key = u64::MAX - now.saturating_add(until_next);
             if before.is_none() {
                 fetched.push(chunk);
             }
@@ -275,14 +220,5 @@ impl Residency<'_> {
         self.there -= 1;
         self.held = self.held.saturating_sub(of(&self.cycle.bytes, chunk));
         Some(key)
-    }
-
-    /// The chunks that are there, who leaves first first: all that what comes next depends on, at the end of an
-    /// iteration.
-    fn order(&self) -> Vec<usize> {
-        let there = self.keys.iter().enumerate().filter_map(|(chunk, key)| key.map(|key| (key, chunk)));
-        let mut there: Vec<(u64, usize)> = there.collect();
-        there.sort_unstable();
-        there.into_iter().map(|(_, chunk)| chunk).collect()
     }
 }

@@ -12,7 +12,6 @@
 //! | [`uses`] | which payloads does a step need, and where do gradients go? |
 //! | [`visits`] | from when to when is each of them there, and how much is moved? |
 //! | [`paged`] | what does a rule make of the room that there is? |
-//! | [`rule`] | which rules may a request name? |
 //! | [`squeezed`] | what is left of planned visits where there is less room? |
 //! | [`grouped`] | which things are of which step, boundary or payload? |
 //!
@@ -28,7 +27,6 @@
 
 pub mod grouped;
 pub mod paged;
-pub mod rule;
 pub mod squeezed;
 pub mod tensors;
 pub mod uses;

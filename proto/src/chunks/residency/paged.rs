@@ -4,35 +4,16 @@ use std::ops::Range;
 
 use super::uses::{PayloadUses, Uses};
 use super::visits::Visit;
-use crate::chunks::paging::{Access, AccessCycle, Eviction, Shortage};
-use crate::error::{Invalid, in_range};
+use crate::chunks::paging::{Access, AccessCycle, Shortage};
 
-/// By what payloads come and leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+/// How payloads come and leave: where there is no room, the payload with the farthest next use leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Paging {
-    /// Who leaves when there is no room.
-    pub eviction: Eviction,
     /// So many payloads are on their way before they are needed: one is fetched where the one so many places before it in the
     /// order of needs is needed, if there is room.
     pub ahead: usize,
     /// So many steps pass before a complete payload must be gone that is copied to the host, if there is room.
     pub behind: usize,
-}
-
-impl Paging {
-    /// Most payloads on their way, and most steps to leave in.
-    pub const MAX_EARLY: usize = 16;
-
-    /// Checks how many payloads are on their way, and in how many steps one leaves.
-    ///
-    /// # Errors
-    /// Names `ahead` or `behind`, of which there are more.
-    pub(crate) fn check_early(ahead: usize, behind: usize) -> Result<(), Invalid> {
-        for (field, steps) in [("ahead", ahead), ("behind", behind)] {
-            in_range(field, steps, 0..=Self::MAX_EARLY)?;
-        }
-        Ok(())
-    }
 }
 
 /// Steps between two uses of a payload, in which it may be away.
@@ -74,7 +55,7 @@ pub fn gaps(uses: &Uses, spills: impl Fn(&PayloadUses) -> bool) -> Vec<Gap> {
 
 impl Paging {
     /// Nothing is there but what a step needs.
-    pub const AT_NEED: Self = Self { eviction: Eviction::Belady, ahead: 0, behind: 0 };
+    pub const AT_NEED: Self = Self { ahead: 0, behind: 0 };
 
     /// The visits of an iteration with this much room for payloads in each step, where a chunk's payload takes `bytes`.
     /// `spills` says of a payload whether the host has a place for it before its gradients are complete.
@@ -125,7 +106,7 @@ impl Paging {
         let accesses = held.into_iter().zip(ending.iter().cloned());
         let accesses = accesses.map(|(used, let_go)| Access { used, let_go }).collect();
         let cycle = AccessCycle::of_bytes(accesses, room.to_vec(), bytes)?;
-        Ok(told(uses, &cycle, self.eviction, ending))
+        Ok(told(uses, &cycle, ending))
     }
 }
 
@@ -222,8 +203,8 @@ pub(super) fn needed(of: &PayloadUses, stays: Option<(usize, usize)>) -> Vec<usi
 }
 
 /// The visits that a rule tells of, access by access, where these payloads are let go behind each.
-fn told(uses: &Uses, cycle: &AccessCycle, eviction: Eviction, ending: Vec<Vec<usize>>) -> Vec<Visit> {
-    let mut residency = cycle.residency(eviction);
+fn told(uses: &Uses, cycle: &AccessCycle, ending: Vec<Vec<usize>>) -> Vec<Visit> {
+    let mut residency = cycle.residency();
     let mut fetched: Vec<Option<usize>> = vec![None; uses.payloads().len()];
     let mut visits = Vec::new();
     let mut end = |payload: usize, came: usize, freed: usize| {

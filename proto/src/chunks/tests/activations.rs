@@ -4,12 +4,7 @@ use proptest::prelude::*;
 
 use crate::bytes::Bytes;
 use crate::chunks::activations::{ActivationPlace, ActivationPoints, check, on_host, place_of};
-use crate::chunks::embedding::EmbeddingPlace;
-use crate::chunks::groups::ChunkOwners;
-use crate::chunks::host::HostCopy;
-use crate::chunks::packing::ChunkLayout;
-use crate::chunks::residency::paged::Paging;
-use crate::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
+use crate::chunks::stage::ChunkedStage;
 use crate::measure::run::{RunSpec, SoloStage, Work};
 use crate::model::Model;
 use crate::model::zoo::{Gpt2, Zoo};
@@ -141,21 +136,7 @@ fn other_actions_are_refused_by_field() {
 /// A run in chunks may have them, and takes the memory of both on the host, of each of its ranks.
 #[test]
 fn a_run_takes_chunks_and_pools() {
-    let chunks = ChunkedStage {
-        layout: ChunkLayout::Aligned,
-        chunk_elements: 1 << 20,
-        owners: ChunkOwners::Parts,
-        order: ChunkOrder::Layer,
-        host_copy: HostCopy::Made,
-        staging: 1,
-        moves: ChunkMoves::Dropped,
-        update: UpdateTime::OnArrival,
-        kernel: StepKernel::OnePass,
-        embedding: EmbeddingPlace::Chunk,
-        on_device: Vec::new(),
-        residency: ChunkResidency::Paged(Paging::AT_NEED),
-        host_memory: Bytes(1 << 30),
-    };
+    let chunks = ChunkedStage { staging: 1, ..ChunkedStage::on_demand(1 << 20, Bytes(1 << 30)) };
     let stage = StageConfig { data_degree: 3, ..StageConfig::single(0, 4) };
     let actions = StageActions { host_pool: Bytes(100), ..on_host(5, RecomputePolicy::None, points(1, 1)) };
     let spec = RunSpec {

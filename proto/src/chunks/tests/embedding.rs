@@ -4,13 +4,11 @@ use proptest::prelude::*;
 
 use crate::bytes::Bytes;
 use crate::chunks::embedding::EmbeddingPlace;
-use crate::chunks::groups::ChunkOwners;
 use crate::chunks::host::{HostCopy, HostPart};
 use crate::chunks::lists::Lists;
 use crate::chunks::packing::{ChunkLayout, Packing};
-use crate::chunks::residency::paged::Paging;
 use crate::chunks::sequence::Sequence;
-use crate::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
+use crate::chunks::stage::ChunkedStage;
 use crate::model::Model;
 use crate::model::zoo::{Gpt2, Vgg, Zoo};
 use crate::training::chunk_order::ChunkOrder;
@@ -45,21 +43,7 @@ fn training(recompute: RecomputePolicy) -> TrainingSpec {
 }
 
 fn stage(embedding: EmbeddingPlace, order: ChunkOrder) -> ChunkedStage {
-    ChunkedStage {
-        layout: ChunkLayout::Aligned,
-        chunk_elements: 1 << 20,
-        owners: ChunkOwners::Parts,
-        order,
-        host_copy: HostCopy::Made,
-        staging: 2,
-        moves: ChunkMoves::Dropped,
-        update: UpdateTime::OnArrival,
-        kernel: StepKernel::OnePass,
-        embedding,
-        on_device: Vec::new(),
-        residency: ChunkResidency::Paged(Paging::AT_NEED),
-        host_memory: Bytes(1 << 30),
-    }
+    ChunkedStage { order, staging: 2, embedding, ..ChunkedStage::on_demand(1 << 20, Bytes(1 << 30)) }
 }
 
 /// Rows of three samples of eight tokens come for each forward pass, and leave for each backward pass; the table itself comes to

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::golden::ADAM;
-use crate::chunks::groups::{ChunkOwners, Groups, Sharing};
+use crate::chunks::groups::Groups;
 use crate::chunks::lists::{List, Lists};
 use crate::chunks::packing::{ChunkLayout, Packing};
 use crate::chunks::sequence::Sequence;
@@ -156,39 +156,6 @@ proptest! {
             prop_assert_eq!(footprint.chunks + footprint.dummies, padded as u64);
             prop_assert_eq!(footprint.sharded_bytes().0, 14 * padded as u64 * footprint.chunk_elements);
         }
-    }
-
-    /// A group of whole chunks is one range: the i-th chunk's tensors are in the part of rank i mod W, where they were in their
-    /// chunk, and each rank has as much as the published footprint says, dummies included.
-    #[test]
-    fn whole_chunks_are_parts_of_groups(
-        atoms in atoms(200), size in 600_u64..900, ranks in 2_u32..6, precision in precision()
-    ) {
-        let sequence = Sequence::of_atoms(atoms).unwrap();
-        let lists = Lists::new(precision, &ADAM).unwrap();
-        let packing = Packing::new(&sequence, ChunkLayout::Patrickstar, lists).unwrap();
-        let chunks = packing.lay_out(size).unwrap();
-        let groups = chunks.clone().in_groups(ranks).unwrap();
-        let sharing = Sharing::new(ranks, lists.alignment_elements(), ChunkOwners::Whole).unwrap();
-        prop_assert_eq!(groups.chunk_elements(), size);
-        prop_assert_eq!(groups.chunks().len(), chunks.chunks().len().div_ceil(ranks as usize));
-        for (own, grouped) in chunks.tensors().iter().zip(groups.tensors()) {
-            let owner = own.chunk as u32 % ranks;
-            let group = &groups.chunks()[grouped.chunk];
-            prop_assert_eq!((grouped.chunk, grouped.elements), (own.chunk / ranks as usize, own.elements));
-            prop_assert_eq!(sharing.owned(group, owner).start + own.offset, grouped.offset);
-            prop_assert!(grouped.range().end <= sharing.owned(group, owner).end.min(group.extent));
-        }
-        for (index, group) in groups.chunks().iter().enumerate() {
-            let own: Vec<usize> = (0..groups.tensors().len()).filter(|&of| groups.tensors()[of].chunk == index).collect();
-            prop_assert_eq!(group.tensors.clone().collect::<Vec<usize>>(), own);
-            prop_assert_eq!(group.extent, groups.tensors()[group.tensors.end - 1].range().end);
-            prop_assert_eq!(sharing.payload(group), u64::from(ranks) * size);
-        }
-        let published = packing.footprint(size, &Groups::new(ChunkLayout::Patrickstar, ranks, None).unwrap()).unwrap();
-        let each: u64 = groups.chunks().iter().map(|group| sharing.part(group) * lists.parameter_bytes()).sum();
-        prop_assert_eq!(published.rank_bytes().0, each);
-        prop_assert_eq!(published.sharded_bytes().0, each * u64::from(ranks));
     }
 
     /// Of every element of every chunk that has a tensor in it one rank is the owner, and only one; and where ranks own

@@ -1,11 +1,9 @@
 //! How a stage trains in chunks, as a message.
 
 use crate::chunks::embedding::EmbeddingPlace;
-use crate::chunks::groups::ChunkOwners;
 use crate::chunks::residency::Payload;
-use crate::chunks::residency::paged::Paging;
 use crate::chunks::residency::visits::Visit;
-use crate::chunks::stage::{ChunkResidency, ChunkedStage};
+use crate::chunks::stage::{ChunkResidency, ChunkedStage, StepKernel};
 use crate::error::{Invalid, in_range, required};
 use crate::message;
 use crate::wire::v1::chunked_stage::Residency;
@@ -19,19 +17,16 @@ impl From<&ChunkedStage> for v1::ChunkedStage {
             ChunkResidency::Planned(visits) => {
                 Residency::Planned(v1::ChunkVisits { visits: visits.to_wire() })
             }
-            ChunkResidency::Paged(paging) => Residency::Paged(paging.to_wire()),
+            ChunkResidency::Paged => Residency::Paged(v1::ChunkPaging {}),
         };
         Self {
             layout: stage.layout.to_wire(),
             chunk_elements: stage.chunk_elements.to_wire(),
-            owners: (!stage.owners.is_default()).then_some(stage.owners).to_wire(),
             order: stage.order.to_wire(),
             host_copy: stage.host_copy.to_wire(),
             staging: stage.staging.to_wire(),
             moves: stage.moves.to_wire(),
             update: stage.update.to_wire(),
-            kernel: stage.kernel.to_wire(),
-            // Stages that say nothing of it are as they were.
             embedding: (!stage.embedding.is_default()).then_some(stage.embedding).to_wire(),
             on_device: stage.on_device.to_wire(),
             host_memory_bytes: stage.host_memory.to_wire(),
@@ -50,18 +45,17 @@ impl TryFrom<v1::ChunkedStage> for ChunkedStage {
                 let visits = field("visits", visits).map_err(|invalid: Invalid| invalid.under("planned"))?;
                 ChunkResidency::Planned(visits)
             }
-            Residency::Paged(paging) => ChunkResidency::Paged(field("paged", paging)?),
+            Residency::Paged(v1::ChunkPaging {}) => ChunkResidency::Paged,
         };
         Ok(Self {
             layout: field("layout", wire.layout)?,
             chunk_elements: field("chunk_elements", wire.chunk_elements)?,
-            owners: field::<Option<ChunkOwners>, _>("owners", wire.owners)?.unwrap_or_default(),
             order: field("order", wire.order)?,
             host_copy: field("host_copy", wire.host_copy)?,
             staging: field("staging", wire.staging)?,
             moves: field("moves", wire.moves)?,
             update: field("update", wire.update)?,
-            kernel: field("kernel", wire.kernel)?,
+            kernel: StepKernel::OnePass,
             embedding: field::<Option<EmbeddingPlace>, _>("embedding", wire.embedding)?.unwrap_or_default(),
             on_device: field("on_device", wire.on_device)?,
             residency,
@@ -98,10 +92,4 @@ impl TryFrom<v1::ChunkVisit> for Visit {
             freed: field("freed", wire.freed)?,
         })
     }
-}
-
-message! { Paging <=> v1::ChunkPaging { eviction, ahead, behind } check few_on_their_way }
-
-fn few_on_their_way(paging: Paging) -> Result<Paging, Invalid> {
-    Paging::check_early(paging.ahead, paging.behind).map(|()| paging)
 }

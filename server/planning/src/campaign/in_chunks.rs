@@ -6,19 +6,14 @@
 //! Predictors learn nothing from it, for its peak is no plain stage's.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::groups::ChunkOwners;
-use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::Lists;
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
-use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
-use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
@@ -27,8 +22,6 @@ use super::planned::{PlannedRun, Purpose};
 
 /// Chunks of the model, where its largest atom is in one of them.
 const PARTS: u64 = 16;
-/// Buffers that gradients pass through, and parameters on their way to a GPU.
-const STAGING: usize = 4;
 
 /// The run of these settings; none where they name no memory of the host.
 ///
@@ -43,22 +36,8 @@ pub fn in_chunks(settings: &ProfileSettings, model: &Model) -> Result<Option<Pla
         ..settings.training
     };
     let lists = Lists::new(training.precision, &training.optimizer).map_err(|of| of.under("training"))?;
-    let chunks = ChunkedStage {
-        layout: ChunkLayout::Aligned,
-        chunk_elements: chunk_elements(model, lists).map_err(named)?,
-        owners: ChunkOwners::Parts,
-        order: ChunkOrder::Layer,
-        host_copy: HostCopy::Made,
-        staging: STAGING,
-        moves: ChunkMoves::Dropped,
-        update: UpdateTime::OnArrival,
-        kernel: StepKernel::OnePass,
-        embedding: EmbeddingPlace::Chunk,
-        on_device: Vec::new(),
-        residency: ChunkResidency::Paged(Paging::AT_NEED),
-        // All that there is: what it takes of that is known when its chunks are laid out.
-        host_memory: Bytes(u64::MAX),
-    };
+    // All of the host that there is: what it takes of that is known when its chunks are laid out.
+    let chunks = ChunkedStage::on_demand(chunk_elements(model, lists).map_err(named)?, Bytes(u64::MAX));
     let stage = StageConfig::single(0, model.layers().len().saturating_sub(1));
     let laid = chunks.lay_out_stage(model, &training, (&stage, 1))?;
     if laid.host.bytes > host_memory.0 {

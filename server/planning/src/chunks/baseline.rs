@@ -3,7 +3,7 @@
 //! | who | what is on the device | when is the host's part updated? |
 //! |---|---|---|
 //! | ZeRO-Offload | all parameters, always; their gradients leave when they are complete | when the backward pass is over |
-//! | PatrickStar | what its margin has room for of the state; parameters as a paging rule has it | the same |
+//! | PatrickStar | what its margin has room for of the state; of parameters the chunk with the farthest next use leaves | the same |
 //!
 //! Both keep a low-precision copy of the parameters on the host.
 
@@ -11,11 +11,10 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::groups::{ChunkOwners, Groups, Sharing};
+use loadmaster_proto::chunks::groups::Groups;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
-use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
 use loadmaster_proto::chunks::residency::visits::Visit;
@@ -50,8 +49,6 @@ pub enum Baseline {
 /// PatrickStar's settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PatrickStar {
-    /// Who leaves when there is no room.
-    pub eviction: Eviction,
     /// What share of the device it uses (`overall_gpu_mem_ratio`).
     pub overall_ratio: f64,
     /// What share of that chunks may take in its first iteration, which finds out what else there is
@@ -62,12 +59,35 @@ pub struct PatrickStar {
 impl Default for PatrickStar {
     /// As published, but that it may use all of the device, as others do, and in its first iteration, too.
     fn default() -> Self {
-        Self { eviction: Eviction::Belady, overall_ratio: 1.0, warmup_ratio: 1.0 }
+        Self::PUBLISHED
     }
 }
 
+impl PatrickStar {
+    const PUBLISHED: Self = Self { overall_ratio: 1.0, warmup_ratio: 1.0 };
+}
+
 impl Baseline {
-    /// Its iteration. Of the question's choices none matter but staging and kernel.
+    /// PatrickStar as published, but that it may use all of the device, as others do, and in its first iteration, too.
+    pub const PATRICKSTAR: Self = Self::PatrickStar(PatrickStar::PUBLISHED);
+
+    /// Its fastest iteration, whichever of the question's recomputation policies that takes.
+    ///
+    /// # Errors
+    /// As [`Self::plan`], of the last policy.
+    pub fn fastest(&self, question: &ChunkQuestion, passes: &impl Passes) -> Result<ChunkPlan, NoChunks> {
+        let mut fastest: Result<ChunkPlan, NoChunks> = Err(NoChunks::Stopped);
+        for &recompute in &question.choices.recomputes {
+            match (self.plan(question, passes, recompute), &fastest) {
+                (Ok(plan), Ok(known)) if plan.lanes.iteration_seconds >= known.lanes.iteration_seconds => {}
+                (Err(_), Ok(_)) => {}
+                (found, _) => fastest = found,
+            }
+        }
+        fastest
+    }
+
+    /// Its iteration. Of the question's choices none matter but staging.
     ///
     /// # Errors
     /// There is no room for it, what steps cost is not known, or the question makes no sense.
@@ -91,8 +111,7 @@ impl Baseline {
         let places = packing.lay_out(published_size(&packing, layout)?)?;
         // PatrickStar with memory-saving communication, which gives each other one chunk at a time: in parts these are as many
         // bytes of each device, and as many between ranks.
-        let sharing = Sharing::new(question.ranks, lists.alignment_elements(), ChunkOwners::Parts)?;
-        let placed = Placed { sharing, ..Placed::new(question, &ground, (layout, lists), &places)? };
+        let placed = Placed::new(question, &ground, (layout, lists), &places)?;
         let laid = Laid::new(&ground, Rc::new(placed));
         match self {
             Self::Static(_) => {
@@ -121,7 +140,6 @@ impl PatrickStar {
         let overall = (laid.question.capacity.0 as f64 * self.overall_ratio) as u64;
         let room: Vec<u64> =
             laid.ground.costs.needed.iter().map(|needed| overall.saturating_sub(*needed)).collect();
-        let paging = Paging { eviction: self.eviction, ahead: 0, behind: 0 };
         self.check_first(laid, overall, &room)?;
         let mut count = Margin::of(laid, overall).on_device();
         loop {
@@ -130,7 +148,7 @@ impl PatrickStar {
             let uses = laid.placed.uses.clone().with_on_device(&on_device, &laid.placed.sharing);
             let chunks = laid.chunks_of(uses, HostCopy::Kept)?;
             let stage = ChunkedStage { moves: ChunkMoves::Exclusive, ..published_stage(laid, on_device) };
-            match (stage.paged(paging, &chunks, &room), count) {
+            match (stage.paged(Paging::AT_NEED, &chunks, &room), count) {
                 (Ok(visits), _) => return finish(laid, overall, stage, (&chunks, visits)),
                 (Err(why), 0) => {
                     let least = laid.placed.least_chunk_bytes(0);

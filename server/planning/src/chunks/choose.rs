@@ -16,12 +16,13 @@
 
 use std::cmp::Ordering;
 
-use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::chunked::ChunkPolicy;
 
+use super::baseline::Baseline;
 use super::course::Courses;
 use super::ground::Ground;
 use super::group::ChoiceGroup;
@@ -79,6 +80,9 @@ pub fn choose_until(
     is_over: &dyn Fn() -> bool,
 ) -> Result<ChunkPlan, NoChunks> {
     question.check()?;
+    if question.choices.policy == ChunkPolicy::Patrickstar {
+        return Baseline::PATRICKSTAR.fastest(question, passes);
+    }
     let mut search = Search { question, best: None, simulated: 0, besides: 0, left: f64::INFINITY, is_over };
     let (mut choices, mut any_visits_seconds) = (0, f64::INFINITY);
     let mut pass_seconds = f64::INFINITY;
@@ -140,21 +144,20 @@ pub(super) fn all_laid<'a>(
     grounds: &[&'a Ground],
 ) -> Result<Vec<Laid<'a>>, Invalid> {
     let mut all = Vec::new();
-    for TriedLayout { how, places, .. } in layouts {
-        all.extend(Laid::all(question, grounds.iter().copied(), *how, places)?);
+    for TriedLayout { lists, places, .. } in layouts {
+        all.extend(Laid::all(question, grounds.iter().copied(), *lists, places)?);
     }
     Ok(all)
 }
 
-/// The rules for visits, those that fetch and leave earliest first; none where all parameters are to be there all the time.
+/// How visits are planned, those that fetch and leave earliest first; none where all parameters are to be there all the time.
 pub(super) fn pagings(question: &ChunkQuestion) -> impl Iterator<Item = Paging> {
     let ChunkChoices { ahead, behind, .. } = &question.choices;
-    question.choices.evictions().flat_map(move |eviction| {
-        ahead
-            .clone()
-            .rev()
-            .flat_map(move |ahead| behind.clone().rev().map(move |behind| Paging { eviction, ahead, behind }))
-    })
+    let all = ahead
+        .clone()
+        .rev()
+        .flat_map(|ahead| behind.clone().rev().map(move |behind| Paging { ahead, behind }));
+    all.filter(|_| question.choices.is_paged())
 }
 
 struct Search<'a> {
@@ -231,9 +234,6 @@ impl Search<'_> {
 
     /// Looks at parameters that are there all the time, if there is room for them, and that are renewed in more and less haste.
     fn look_renewed(&mut self, (laid, stage, chunks): (&Laid<'_>, &ChunkedStage, &Chunks)) {
-        if !self.question.choices.may_be_static() {
-            return;
-        }
         let Some(visits) = laid.all_there(stage, chunks) else { return };
         let early = Early::new(chunks, stage.update);
         let with = |haste: Haste| early.renewed(&visits, haste);
@@ -364,9 +364,7 @@ impl Search<'_> {
             before.push(visits);
         }
         if let Some((found, paging, mut visits)) = least.filter(|_| !self.is_done_with(bound)) {
-            let is_farthest = paging.eviction == Eviction::Belady;
-            let fewer = || Outliers::of(&stage, &chunks, &room).fewer(paging, &visits);
-            if let Some(fewer) = is_farthest.then(fewer).flatten() {
+            if let Some(fewer) = Outliers::of(&stage, &chunks, &room).fewer(paging, &visits) {
                 self.besides += 1;
                 let tried = early.over_end(&fewer, &room, Haste::USUAL);
                 if self.simulate(tried, (laid, &stage, &chunks)).is_some_and(|seconds| seconds < found) {

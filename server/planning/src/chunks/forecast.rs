@@ -4,6 +4,7 @@ use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations;
 use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::chunked::ChunkRun;
@@ -64,13 +65,13 @@ pub fn in_chunks(
     let needed = moments.needed(margin);
     let visits = match (&stage.residency, capacities) {
         (ChunkResidency::Planned(visits), _) => visits.clone(),
-        (ChunkResidency::Paged(_), []) => {
-            let why = "are there by a rule that fills what the device leaves: name its capacity";
+        (ChunkResidency::Paged, []) => {
+            let why = "stay where the device has room: name its capacity";
             return Err(Invalid::field("chunks.paged", why).into());
         }
-        (ChunkResidency::Paged(paging), [capacity, ..]) => {
+        (ChunkResidency::Paged, [capacity, ..]) => {
             let room: Vec<u64> = needed.iter().map(|needed| capacity.0.saturating_sub(*needed)).collect();
-            match stage.paged(*paging, &chunks, &room) {
+            match stage.paged(Paging::AT_NEED, &chunks, &room) {
                 Ok(visits) => visits,
                 Err(_) => stage.bare_visits(&chunks).map_err(|invalid| invalid.under("chunks"))?,
             }

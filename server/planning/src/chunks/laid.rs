@@ -4,17 +4,15 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
-use loadmaster_proto::chunks::groups::ChunkOwners;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::{HostCopy, HostMemory};
 use loadmaster_proto::chunks::layout::Layout;
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
-use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::Uses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, Chunks};
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 
 use super::baseline::static_visits;
@@ -47,7 +45,7 @@ impl<'a> Laid<'a> {
     pub(super) fn all(
         question: &'a ChunkQuestion,
         grounds: impl IntoIterator<Item = &'a Ground>,
-        how: (ChunkLayout, Lists),
+        lists: Lists,
         places: &'a Layout,
     ) -> Result<Vec<Self>, Invalid> {
         let mut all: Vec<Self> = Vec::new();
@@ -55,34 +53,27 @@ impl<'a> Laid<'a> {
             let like = all.iter().find(|of| of.ground.is_like(ground)).map(|of| Rc::clone(&of.placed));
             let placed = match like {
                 Some(placed) => placed,
-                None => Rc::new(Placed::new(question, ground, how, places)?),
+                None => Rc::new(Placed::new(question, ground, (ChunkLayout::Aligned, lists), places)?),
             };
             all.push(Self::new(ground, placed));
         }
         Ok(all)
     }
 
-    /// Layouts of every size that is tried, the largest first.
+    /// Aligned layouts of every size that is tried, the largest first.
     pub(super) fn lay_out(
         question: &ChunkQuestion,
         sequence: &Sequence,
-        (layout, lists): (ChunkLayout, Lists),
+        lists: Lists,
         embedding: EmbeddingPlace,
     ) -> Result<impl DoubleEndedIterator<Item = Result<Layout, Invalid>>, Invalid> {
-        HostTable::check_owners(embedding, ChunkOwners::of_layout(layout), question.ranks)?;
-        let packing = Packing::new(sequence, layout, lists)?;
+        let packing = Packing::new(sequence, ChunkLayout::Aligned, lists)?;
         let packing = match embedding {
             EmbeddingPlace::Chunk => packing,
             EmbeddingPlace::Host => packing.with_table_apart(),
         };
         let sizes = question.choices.sizes.of(&packing)?;
-        let ranks = question.ranks;
-        let is_whole = ranks > 1 && ChunkOwners::of_layout(layout) == ChunkOwners::Whole;
-        let lay_out = move |size| {
-            let places = packing.lay_out(size)?;
-            if is_whole { places.in_groups(ranks) } else { Ok(places) }
-        };
-        Ok(sizes.into_iter().map(lay_out))
+        Ok(sizes.into_iter().map(move |size| packing.lay_out(size)))
     }
 
     /// The step that lacks most on the device, and the bytes that lack: none where it suffices.
@@ -134,18 +125,13 @@ impl<'a> Laid<'a> {
     pub(super) fn stage(&self, host_copy: HostCopy, on_device: usize) -> ChunkedStage {
         ChunkedStage {
             layout: self.placed.layout,
-            chunk_elements: self.placed.places.chunk_elements(),
-            owners: self.placed.sharing.owners(),
             order: self.ground.course.order,
             host_copy,
             staging: self.question.choices.staging,
-            moves: ChunkMoves::Dropped,
             update: self.question.choices.update,
-            kernel: self.question.choices.kernel,
             embedding: self.ground.course.embedding,
             on_device: self.placed.on_device(on_device),
-            residency: ChunkResidency::Paged(Paging::AT_NEED),
-            host_memory: self.question.host_memory,
+            ..ChunkedStage::on_demand(self.placed.places.chunk_elements(), self.question.host_memory)
         }
     }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use loadmaster_proto::chunks::embedding::HostTable;
-use loadmaster_proto::chunks::groups::{ChunkOwners, Sharing};
+use loadmaster_proto::chunks::groups::Sharing;
 use loadmaster_proto::chunks::host::{HostCopy, HostDemand, may_leave_unfinished};
 use loadmaster_proto::chunks::layout::{Chunk, Layout};
 use loadmaster_proto::chunks::lists::{List, Lists};
@@ -45,8 +45,7 @@ impl<'a> Placed<'a> {
         (layout, lists): (ChunkLayout, Lists),
         places: &'a Layout,
     ) -> Result<Self, Invalid> {
-        let owners = ChunkOwners::of_layout(layout);
-        let sharing = Sharing::new(question.ranks, lists.alignment_elements(), owners)?;
+        let sharing = Sharing::new(question.ranks, lists.alignment_elements())?;
         let (table, uses) = (ground.course.table, ground.course.tensors.in_chunks(places));
         let first = if table.is_some() { HostTable::CHUNK + 1 } else { 0 };
         let mut ranked: Vec<usize> = (first..places.chunks().len()).collect();

@@ -3,13 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::on_host;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::groups::ChunkOwners;
-use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::packing::ChunkLayout;
-use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::stage::{
-    ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
-};
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::{StageActions, Step, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
@@ -141,22 +135,8 @@ fn any_chunks(
     model: &Model,
     training: &TrainingSpec,
 ) -> Result<Chunks, PredictionError> {
-    let stage = ChunkedStage {
-        layout: ChunkLayout::Aligned,
-        chunk_elements: ANY_SIZE,
-        owners: ChunkOwners::Parts,
-        order,
-        host_copy: HostCopy::Made,
-        staging: 1,
-        moves: ChunkMoves::Dropped,
-        update: UpdateTime::OnArrival,
-        kernel: StepKernel::OnePass,
-        embedding,
-        on_device: Vec::new(),
-        residency: ChunkResidency::Paged(Paging::AT_NEED),
-        host_memory: Bytes(u64::MAX),
-    };
-    stage
+    let every = ChunkedStage::on_demand(ANY_SIZE, Bytes(u64::MAX));
+    ChunkedStage { order, embedding, ..every }
         .lay_out(model, training)
         .map_err(|why| PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}")))
 }

@@ -5,17 +5,14 @@ use std::ops::RangeInclusive;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints};
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
-use loadmaster_proto::chunks::groups::{ChunkOwners, Sharing};
+use loadmaster_proto::chunks::groups::Sharing;
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::packing::ChunkLayout;
-use loadmaster_proto::chunks::paging::Eviction;
-use loadmaster_proto::chunks::residency::rule::ResidencyRule;
 use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::sizes::ChunkSizes;
-use loadmaster_proto::chunks::stage::{ChunkedStage, StepKernel, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkedStage, UpdateTime};
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::Model;
+use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
@@ -30,8 +27,7 @@ pub struct ChunkQuestion {
     pub model: Model,
     /// How it is trained, but for what is computed again, which is chosen. Its micro-batch is that of all ranks.
     pub training: TrainingSpec,
-    /// Replicas of the model, each on a device of its own with its share of every micro-batch: each owns a part of every chunk, or
-    /// in the paper's layout whole chunks of groups.
+    /// Replicas of the model, each on a device of its own with its share of every micro-batch: each owns a part of every chunk.
     pub ranks: u32,
     /// Shards of each replica, each on a device of its own: each has chunks of its own tensors, which it shares with the same
     /// shard of the other replicas.
@@ -49,8 +45,8 @@ pub struct ChunkQuestion {
 /// What may be chosen: what has one value is fixed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChunkChoices {
-    /// How tensors lie in chunks.
-    pub layouts: Vec<ChunkLayout>,
+    /// Which chunks are on the device in which step.
+    pub policy: ChunkPolicy,
     /// Chunk sizes.
     pub sizes: TriedSizes,
     /// In which order micro-batches pass.
@@ -63,8 +59,6 @@ pub struct ChunkChoices {
     pub embeddings: Vec<EmbeddingPlace>,
     /// Where what layers keep of a micro-batch is between its passes.
     pub activations: Vec<ActivationPlace>,
-    /// By which rules parameters come and leave.
-    pub residencies: Vec<ResidencyRule>,
     /// Where those leave and come that are on the host.
     pub points: Vec<ActivationPoints>,
     /// How many payloads are on their way before they are needed.
@@ -75,9 +69,7 @@ pub struct ChunkChoices {
     pub on_device: Option<usize>,
     /// Buffers that gradients pass through where they have no place on the host.
     pub staging: usize,
-    /// What updates chunks.
-    pub kernel: StepKernel,
-    /// When it does.
+    /// When chunks are updated.
     pub update: UpdateTime,
     /// What is faster by less than this share is not looked for.
     pub tolerance: f64,
@@ -90,8 +82,6 @@ pub struct ChunkChoices {
 pub enum TriedSizes {
     /// These, elements.
     Named(Vec<u64>),
-    /// Those of these that waste least.
-    Best(ChunkSizes),
     /// Two of each octave from a 1024th of the model to all of it: sums of atoms, as PatrickStar's are not.
     Spread,
 }
@@ -100,14 +90,13 @@ impl Default for ChunkChoices {
     /// All that is trained.
     fn default() -> Self {
         Self {
-            layouts: vec![ChunkLayout::Aligned],
+            policy: ChunkPolicy::Ours,
             sizes: TriedSizes::Spread,
             orders: vec![ChunkOrder::Layer, ChunkOrder::MicroBatch],
             recomputes: vec![RecomputePolicy::None, RecomputePolicy::Layer],
             host_copies: vec![HostCopy::Kept, HostCopy::Made],
             embeddings: vec![EmbeddingPlace::Chunk, EmbeddingPlace::Host],
             activations: vec![ActivationPlace::Device, ActivationPlace::Host],
-            residencies: vec![ResidencyRule::Belady, ResidencyRule::Static],
             // With no step to hide a copy least is on the device; more of them hide those of layers unlike their neighbours.
             points: [1, 3, 0]
                 .map(|steps| ActivationPoints { release_after: steps, fetch_before: steps })
@@ -116,7 +105,6 @@ impl Default for ChunkChoices {
             behind: 0..=2,
             on_device: None,
             staging: 2,
-            kernel: StepKernel::OnePass,
             update: UpdateTime::OnArrival,
             tolerance: 1e-3,
             most_simulated: 8_192,
@@ -131,19 +119,9 @@ impl ChunkChoices {
         if kind == CPU_KIND { usual } else { Self { staging: 2 * usual.staging, ..usual } }
     }
 
-    /// Who may leave when there is no room.
-    pub(super) fn evictions(&self) -> impl Iterator<Item = Eviction> {
-        self.residencies.iter().filter_map(|rule| rule.eviction())
-    }
-
-    /// Whether chunks may leave; otherwise all parameters are to be there all the time.
+    /// Whether chunks may leave; otherwise all parameters stay on the device for the whole iteration.
     pub(super) fn is_paged(&self) -> bool {
-        self.evictions().next().is_some()
-    }
-
-    /// Whether all parameters may be there all the time.
-    pub(super) fn may_be_static(&self) -> bool {
-        self.residencies.contains(&ResidencyRule::Static)
+        self.policy != ChunkPolicy::Static
     }
 }
 
@@ -255,14 +233,12 @@ impl ChunkQuestion {
     /// Names a choice that allows nothing, a training that cannot be in chunks, or a rate that is none.
     pub(super) fn check(&self) -> Result<(), Invalid> {
         let ChunkChoices {
-            layouts,
             sizes,
             orders,
             recomputes,
             host_copies,
             embeddings,
             activations,
-            residencies,
             points,
             ahead,
             behind,
@@ -270,14 +246,12 @@ impl ChunkQuestion {
             ..
         } = &self.choices;
         let is_empty = [
-            ("layouts", layouts.is_empty()),
             ("sizes", matches!(sizes, TriedSizes::Named(sizes) if sizes.is_empty())),
             ("orders", orders.is_empty()),
             ("recomputes", recomputes.is_empty()),
             ("host_copies", host_copies.is_empty()),
             ("embeddings", embeddings.is_empty()),
             ("activations", activations.is_empty()),
-            ("residencies", residencies.is_empty()),
             ("points", points.is_empty()),
             ("ahead", ahead.is_empty()),
             ("behind", behind.is_empty()),
@@ -297,7 +271,7 @@ impl ChunkQuestion {
         for &recompute in recomputes {
             ChunkedStage::check_training(&self.training(recompute))?;
         }
-        Sharing::new(self.ranks, 1, ChunkOwners::Parts)?;
+        Sharing::new(self.ranks, 1)?;
         in_range("shards", self.shards, 1..=StageConfig::MAX_TENSOR_DEGREE)?;
         let LaneRates {
             up,

@@ -6,7 +6,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::residency::rule::ResidencyRule;
+use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
@@ -53,7 +53,7 @@ impl fmt::Display for ChunkRemedy {
             Self::MadeCopies => write!(f, "choose {} copies", HostCopy::Made),
             Self::HostEmbedding => write!(f, "choose the embedding on the {}", EmbeddingPlace::Host),
             Self::HostActivations => write!(f, "choose activations on the {}", ActivationPlace::Host),
-            Self::Paged => write!(f, "let chunks leave the device ({})", ResidencyRule::Belady),
+            Self::Paged => write!(f, "let chunks leave the device (policy {})", ChunkPolicy::Ours),
             Self::OtherSizes => f.write_str("try other chunk sizes"),
             Self::ChosenOnDevice => {
                 f.write_str("leave it open how many chunks have their state on the device")
@@ -79,7 +79,7 @@ impl ChunkRemedy {
             Self::MadeCopies => choices.host_copies = vec![HostCopy::Made],
             Self::HostEmbedding => choices.embeddings = vec![EmbeddingPlace::Host],
             Self::HostActivations => choices.activations = vec![ActivationPlace::Host],
-            Self::Paged => choices.residencies = vec![ResidencyRule::Belady],
+            Self::Paged => choices.policy = ChunkPolicy::Ours,
             Self::OtherSizes => choices.sizes = TriedSizes::Spread,
             Self::ChosenOnDevice => choices.on_device = None,
             Self::Memory { device, host } => {
@@ -111,8 +111,8 @@ pub(super) fn no_room(
         if least.is_some() && is_over() {
             break;
         }
-        let TriedLayout { how, places, .. } = tried;
-        for laid in Laid::all(question, tried.of(&grounds), *how, places)? {
+        let TriedLayout { lists, places, .. } = tried;
+        for laid in Laid::all(question, tried.of(&grounds), *lists, places)? {
             for &copy in &question.choices.host_copies {
                 let Some(lack) = laid.lack(copy) else { return Ok(None) };
                 let [device, host] = &mut more;

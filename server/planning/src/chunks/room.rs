@@ -6,9 +6,10 @@ use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::{Chunk, Layout};
 use loadmaster_proto::chunks::lists::{List, Lists};
-use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::sequence::Sequence;
+use loadmaster_proto::plan::chunked::ChunkPolicy;
 
+use super::baseline::Baseline;
 use super::course::Courses;
 use super::first::first_where;
 use super::ground::Ground;
@@ -19,7 +20,7 @@ use super::refusal::{ChunkChoice, NoChunks, NoRoom};
 /// A layout that is tried.
 #[derive(Debug, Clone)]
 pub(super) struct TriedLayout {
-    pub(super) how: (ChunkLayout, Lists),
+    pub(super) lists: Lists,
     /// Whether the table of tokens is apart.
     pub(super) embedding: EmbeddingPlace,
     pub(super) places: Layout,
@@ -38,15 +39,11 @@ pub(super) fn layouts(
     let mut refused = None;
     let mut all = Vec::new();
     for &embedding in embeddings {
-        for how in question.choices.layouts.iter().map(|&layout| (layout, lists)) {
-            let places = Laid::lay_out(question, &sequence, how, embedding).and_then(Iterator::collect);
-            match places {
-                Ok(places) => {
-                    let places: Vec<Layout> = places;
-                    all.extend(places.into_iter().map(|places| TriedLayout { how, embedding, places }));
-                }
-                Err(why) => refused = Some(why),
+        match Laid::lay_out(question, &sequence, lists, embedding).and_then(Iterator::collect) {
+            Ok::<Vec<_>, _>(places) => {
+                all.extend(places.into_iter().map(|places| TriedLayout { lists, embedding, places }));
             }
+            Err(why) => refused = Some(why),
         }
     }
     match refused {
@@ -65,6 +62,13 @@ pub fn fits(
     is_over: &dyn Fn() -> bool,
 ) -> Result<bool, NoChunks> {
     question.check()?;
+    if question.choices.policy == ChunkPolicy::Patrickstar {
+        return match Baseline::PATRICKSTAR.fastest(question, passes) {
+            Ok(_) => Ok(true),
+            Err(NoChunks::NoRoom(_)) => Ok(false),
+            Err(why) => Err(why),
+        };
+    }
     let (sequence, mut courses) = (question.sequence(), Courses::default());
     let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
     let rooms = (question.capacity.0, question.host_memory.0);
@@ -104,24 +108,22 @@ fn fits_with(
     grounds.retain(|ground| ground.most_needed() <= capacity);
     let (mut refused, mut is_any) = (None, false);
     for embedding in question.embeddings() {
-        for how in question.choices.layouts.iter().map(|&layout| (layout, lists)) {
-            let places = match Laid::lay_out(question, sequence, how, embedding) {
-                Ok(places) => places,
-                Err(why) => {
-                    refused = Some(why);
-                    continue;
-                }
-            };
-            is_any = true;
-            // Smaller chunks are more likely to; none is laid out before it is asked for.
-            for places in places.rev() {
-                if is_over() {
-                    return Err(NoChunks::Stopped);
-                }
-                let tried = TriedLayout { how, embedding, places: places? };
-                if tried.fits(question, &grounds)? {
-                    return Ok(true);
-                }
+        let places = match Laid::lay_out(question, sequence, lists, embedding) {
+            Ok(places) => places,
+            Err(why) => {
+                refused = Some(why);
+                continue;
+            }
+        };
+        is_any = true;
+        // Smaller chunks are more likely to; none is laid out before it is asked for.
+        for places in places.rev() {
+            if is_over() {
+                return Err(NoChunks::Stopped);
+            }
+            let tried = TriedLayout { lists, embedding, places: places? };
+            if tried.fits(question, &grounds)? {
+                return Ok(true);
             }
         }
     }
@@ -140,9 +142,9 @@ impl TriedLayout {
 
     /// Whether there is room for any choice of this layout.
     fn fits(&self, question: &ChunkQuestion, grounds: &[Ground]) -> Result<bool, NoChunks> {
-        let Self { how, places, .. } = self;
-        let able = self.of(grounds).filter(|ground| may_fit(question, ground, how.1, places));
-        let laid = Laid::all(question, able, *how, places)?;
+        let Self { lists, places, .. } = self;
+        let able = self.of(grounds).filter(|ground| may_fit(question, ground, *lists, places));
+        let laid = Laid::all(question, able, *lists, places)?;
         Ok(laid.iter().any(Laid::has_room))
     }
 }

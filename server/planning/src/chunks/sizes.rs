@@ -1,10 +1,7 @@
 //! Which chunk sizes are tried.
 
-use loadmaster_proto::chunks::groups::Groups;
-use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
-use loadmaster_proto::chunks::sizes::{ChunkSizes, LARGEST};
+use loadmaster_proto::chunks::packing::Packing;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::plan::chunked::FixedChunks;
 
 use super::question::TriedSizes;
 
@@ -17,7 +14,7 @@ impl TriedSizes {
     /// The sizes that are tried of a packing, largest first. Named ones that cannot be are left out.
     ///
     /// # Errors
-    /// Why the last that was named cannot be, or none of a grid.
+    /// Why the last that was named cannot be.
     pub(super) fn of(&self, packing: &Packing<'_>) -> Result<Vec<u64>, Invalid> {
         let mut refused = None;
         let mut sizes = Vec::new();
@@ -27,7 +24,6 @@ impl TriedSizes {
         };
         match self {
             Self::Named(named) => named.iter().for_each(|&size| add(size)),
-            Self::Best(grid) => best(packing, *grid)?.into_iter().for_each(&mut add),
             Self::Spread => spread(packing).into_iter().for_each(&mut add),
         }
         sizes.sort_unstable_by(|one, other| other.cmp(one));
@@ -37,24 +33,6 @@ impl TriedSizes {
             _ => Ok(sizes),
         }
     }
-}
-
-/// Of a grid the sizes that waste least, of chunks that nobody shares.
-fn best(packing: &Packing<'_>, grid: ChunkSizes) -> Result<Vec<u64>, Invalid> {
-    let alone = Groups::new(ChunkLayout::Aligned, 1, None)?;
-    let tried = packing.choose(grid, LARGEST, &alone, FixedChunks::MAX_SIZES).map_err(|why| {
-        let told = why.violations().first();
-        let (what, rest) = told.map_or(("which", ""), |told| {
-            (if told.field == "sizes" { "which" } else { "whose largest size" }, told.description.as_str())
-        });
-        // Its remedies are of fields that there are not here.
-        let rest = rest.split_once(": ").map_or(rest, |(rest, _)| rest);
-        Invalid::field(
-            "grid",
-            format!("is {grid}, {what} {rest}: name `chunk_elements`, or leave `sizes` out"),
-        )
-    })?;
-    Ok(tried.footprints.iter().map(|of| of.chunk_elements).collect())
 }
 
 /// All of it in one chunk, and of each octave below that what the fullest chunk of its power of two holds, and of some sizes

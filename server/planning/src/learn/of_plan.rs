@@ -100,7 +100,7 @@ fn has_planned_room(stage: &PlanStage, copied: &CopiedStage) -> bool {
     let Some((chunked, measured)) = stage.chunks.as_ref().zip(copied.chunks.as_ref()) else { return true };
     match chunked.residency {
         ChunkResidency::Planned(_) => !measured.is_replanned,
-        ChunkResidency::Paged(_) => {
+        ChunkResidency::Paged => {
             stage.chunk_run.as_ref().is_some_and(|planned| planned.other_bytes == measured.other_bytes)
         }
     }
@@ -109,7 +109,7 @@ fn has_planned_room(stage: &PlanStage, copied: &CopiedStage) -> bool {
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::chunks::residency::paged::Paging;
+
     use loadmaster_proto::chunks::stage::ChunkedStage;
     use loadmaster_proto::ledger::Ledger;
     use loadmaster_proto::measure::chunked::ChunkRun;
@@ -260,7 +260,7 @@ mod tests {
             ChunkRun { host_bytes: Bytes(3), up_bytes: 4, other_bytes: vec![5, 6], ..ChunkRun::default() };
         plan.stages[0].chunk_run = Some(Box::new(run.clone()));
         let chunked = loadmaster_samples::chunked(1 << 20);
-        let paged = ChunkResidency::Paged(Paging::AT_NEED);
+        let paged = ChunkResidency::Paged;
         let all = vec![AT_HOST, COPIED, COPIED, WAITED];
         let replanned = ChunkRun { is_replanned: true, up_bytes: 9, ..run.clone() };
         let more = ChunkRun { other_bytes: vec![5, 7], up_bytes: 9, ..run.clone() };

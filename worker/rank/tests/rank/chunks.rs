@@ -7,11 +7,9 @@ mod shared;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
-use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::Payload;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
@@ -38,21 +36,8 @@ use crate::processes::{connected, cpu, positions, small_gpt, small_vgg, solo, tr
 
 /// Chunks of a few layers, in the order that a test names, with the step of plain training.
 fn in_chunks(chunk_elements: u64, order: ChunkOrder) -> ChunkedStage {
-    ChunkedStage {
-        layout: ChunkLayout::Aligned,
-        chunk_elements,
-        owners: ChunkOwners::Parts,
-        order,
-        host_copy: HostCopy::Made,
-        staging: 2,
-        moves: ChunkMoves::Dropped,
-        update: UpdateTime::OnArrival,
-        kernel: StepKernel::TensorWise,
-        embedding: EmbeddingPlace::Chunk,
-        on_device: Vec::new(),
-        residency: ChunkResidency::Paged(Paging::AT_NEED),
-        host_memory: Bytes(4 << 30),
-    }
+    let every = ChunkedStage::on_demand(chunk_elements, Bytes(4 << 30));
+    ChunkedStage { order, staging: 2, kernel: StepKernel::TensorWise, ..every }
 }
 
 fn whole(model: &Model, training: TrainingSpec) -> RankSpec {
@@ -66,8 +51,8 @@ fn run(spec: &RankSpec, chunks: Option<ChunkedStage>) -> (Trained, Measurement) 
     (trained, measured.remove(0))
 }
 
-/// Losses, gradients and weights of five iterations are those of plain training, for every order, copy, moment of updating
-/// and rule of paging, with and without recomputation, in both formats; tied weights are in one chunk here, where sums are
+/// Losses, gradients and weights of five iterations are those of plain training, for every order, copy and moment of updating, with
+/// and without recomputation, in both formats; tied weights are in one chunk here, where sums are
 /// of two.
 #[test]
 #[ignore = "slow: make test-slow"]
@@ -83,22 +68,20 @@ fn models_become_the_same_in_chunks() {
         let (plain, _) = run(&spec, None);
         for order in ChunkOrder::ALL {
             for host_copy in HostCopy::ALL {
-                for (eviction, ahead) in [(Eviction::Belady, 0), (Eviction::Lru, 2), (Eviction::Fifo, 1)] {
-                    let paging = Paging { eviction, ahead, behind: ahead };
+                // The state of some chunks is on the device.
+                for on_device in [vec![], vec![0, 3], vec![1]] {
                     let chunks = ChunkedStage {
                         host_copy,
-                        residency: ChunkResidency::Paged(paging),
-                        // The state of some chunks is on the device.
-                        on_device: [vec![], vec![0, 3], vec![1]][ahead].clone(),
-                        update: if ahead == 1 && host_copy == HostCopy::Kept {
+                        update: if on_device == [1] && host_copy == HostCopy::Kept {
                             UpdateTime::AfterBackward
                         } else {
                             UpdateTime::OnArrival
                         },
+                        on_device,
                         ..in_chunks(1200, order)
                     };
+                    let what = format!("{precision} {recompute} {order} {host_copy} {:?}", chunks.on_device);
                     let (chunked, _) = run(&spec, Some(chunks));
-                    let what = format!("{precision} {recompute} {order} {host_copy} {eviction:?}");
                     assert_same_bits(&chunked, &plain, &what);
                 }
             }
@@ -234,8 +217,7 @@ fn least_capacity(chunks: &Chunks, other: &[u64]) -> u64 {
     other.iter().zip(needed).map(|(other, needed)| other + needed).max().unwrap()
 }
 
-/// A rank never has more on the device than it may: with the least that its steps need it trains the same, whatever rule
-/// evicts, and with a byte less it says where room lacks.
+/// A rank never has more on the device than it may: with the least that its steps need it trains the same, and with a byte less it says where room lacks.
 #[test]
 fn the_least_capacity_is_enough_and_a_byte_less_is_not() {
     let model = small_gpt(true);
@@ -243,31 +225,27 @@ fn the_least_capacity_is_enough_and_a_byte_less_is_not() {
     let spec = whole(&model, training);
     let (plain, _) = run(&spec, None);
     for order in ChunkOrder::ALL {
-        for eviction in [Eviction::Belady, Eviction::Lru, Eviction::Fifo] {
-            let paging = Paging { eviction, ahead: 2, behind: 1 };
-            let chunks = ChunkedStage { residency: ChunkResidency::Paged(paging), ..in_chunks(1200, order) };
-            let (_, roomy) = run(&spec, Some(chunks.clone()));
-            let other = roomy.chunks.unwrap().other_bytes;
-            let all = chunks.lay_out(&model, &training).unwrap();
-            let least = least_capacity(&all, &other);
-            let with = |capacity| RankSpec { device: cpu(capacity), ..spec.clone() };
-            let (tight, measured) = run(&with(least), Some(chunks.clone()));
-            let what = format!("{order} {eviction:?}");
-            assert_same_bits(&tight, &plain, &what);
-            assert_eq!(measured.peak_allocated.0, least, "{what}");
-            assert_eq!(
-                measured.chunks.unwrap().other_bytes,
-                other,
-                "{what}: what a step needs besides is its own"
-            );
+        let chunks = in_chunks(1200, order);
+        let (_, roomy) = run(&spec, Some(chunks.clone()));
+        let other = roomy.chunks.unwrap().other_bytes;
+        let all = chunks.lay_out(&model, &training).unwrap();
+        let least = least_capacity(&all, &other);
+        let with = |capacity| RankSpec { device: cpu(capacity), ..spec.clone() };
+        let (tight, measured) = run(&with(least), Some(chunks.clone()));
+        let what = format!("{order}");
+        assert_same_bits(&tight, &plain, &what);
+        assert_eq!(measured.peak_allocated.0, least, "{what}");
+        assert_eq!(
+            measured.chunks.unwrap().other_bytes,
+            other,
+            "{what}: what a step needs besides is its own"
+        );
 
-            let short = RankSpec { chunks: Some(Box::new(chunks)), ..with(least - 1) };
-            let ended = crate::processes::run(&short);
-            assert_ne!(ended.code, Some(0), "{what}");
-            let out_of_memory =
-                ended.events.iter().any(|event| matches!(event, RankEvent::OutOfMemory { .. }));
-            assert!(out_of_memory, "{what}: {:?}", ended.events);
-        }
+        let short = RankSpec { chunks: Some(Box::new(chunks)), ..with(least - 1) };
+        let ended = crate::processes::run(&short);
+        assert_ne!(ended.code, Some(0), "{what}");
+        let out_of_memory = ended.events.iter().any(|event| matches!(event, RankEvent::OutOfMemory { .. }));
+        assert!(out_of_memory, "{what}: {:?}", ended.events);
     }
 }
 
@@ -286,7 +264,7 @@ fn visits_that_lack_room_give_up_what_is_in_the_way_and_that_is_told() {
         let bare = in_chunks(1200, order);
         let all = bare.lay_out(&model, &training).unwrap();
         let plenty = vec![1 << 40; all.uses.steps()];
-        let visits = bare.paged(Paging { ahead: 2, behind: 1, ..Paging::AT_NEED }, &all, &plenty).unwrap();
+        let visits = bare.paged(Paging { ahead: 2, behind: 1 }, &all, &plenty).unwrap();
         let visits = begun_before(&bare, visits, &all, &mut random);
         let planned = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
         let (_, roomy) = run(&spec, Some(planned.clone()));
@@ -353,7 +331,11 @@ fn sums_in_another_order_and_steps_in_one_pass_are_nearly_the_same() {
             let (plain, _) = run(&spec, None);
             for order in ChunkOrder::ALL {
                 let (chunked, _) = run(&spec, Some(ChunkedStage { kernel, ..in_chunks(1200, order) }));
-                assert_nearly_same(&chunked, &plain, &format!("{untied_head} {kernel} {recompute} {order}"));
+                assert_nearly_same(
+                    &chunked,
+                    &plain,
+                    &format!("{untied_head} {kernel:?} {recompute} {order}"),
+                );
             }
         }
     }

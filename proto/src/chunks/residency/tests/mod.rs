@@ -9,34 +9,16 @@ mod squeezed;
 mod states;
 mod visits;
 
-use super::paged::Paging;
 use super::visits::Visits;
 use crate::bytes::Bytes;
-use crate::chunks::embedding::EmbeddingPlace;
-use crate::chunks::groups::ChunkOwners;
 use crate::chunks::host::HostCopy;
-use crate::chunks::packing::ChunkLayout;
-use crate::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime};
+use crate::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use crate::model::Model;
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 fn stage(chunk_elements: u64, order: ChunkOrder, host_copy: HostCopy) -> ChunkedStage {
-    ChunkedStage {
-        layout: ChunkLayout::Aligned,
-        chunk_elements,
-        owners: ChunkOwners::Parts,
-        order,
-        host_copy,
-        staging: 2,
-        moves: ChunkMoves::Dropped,
-        update: UpdateTime::OnArrival,
-        kernel: StepKernel::OnePass,
-        embedding: EmbeddingPlace::Chunk,
-        on_device: Vec::new(),
-        residency: ChunkResidency::Paged(Paging::AT_NEED),
-        host_memory: Bytes(1 << 40),
-    }
+    ChunkedStage { order, host_copy, staging: 2, ..ChunkedStage::on_demand(chunk_elements, Bytes(1 << 40)) }
 }
 
 fn training(passes: (Schedule, u32), recompute: RecomputePolicy, precision: Precision) -> TrainingSpec {

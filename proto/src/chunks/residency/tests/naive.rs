@@ -7,7 +7,6 @@ use proptest::prelude::*;
 
 use super::{stage, training};
 use crate::chunks::embedding::EmbeddingPlace;
-use crate::chunks::groups::ChunkOwners;
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::residency::Payload;
@@ -84,26 +83,22 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
     let precisions = prop_oneof![Just(Precision::Fp32), Just(Precision::Bf16)];
     let trained = (orders, copies, recompute, schedules, precisions, 1_u32..5);
     let layouts = prop_oneof![
-        3 => Just((ChunkLayout::Aligned, ChunkOwners::Parts)),
-        1 => Just((ChunkLayout::Patrickstar, ChunkOwners::Parts)),
-        1 => Just((ChunkLayout::Patrickstar, ChunkOwners::Whole)),
+        3 => Just(ChunkLayout::Aligned),
+        2 => Just(ChunkLayout::Patrickstar),
     ];
     let on_device = proptest::option::weighted(0.3, proptest::collection::vec(any::<bool>(), 1..8));
     let ranks = prop_oneof![Just(1_u32), 2_u32..5];
     let held = (0_usize..4, on_device, ranks, any::<bool>());
     (models(), (0_u64..=60, layouts), held, trained).prop_map(
-        |(model, (share, (layout, owners)), (staging, on_device, ranks, is_on_host), trained)| {
+        |(model, (share, layout), (staging, on_device, ranks, is_on_host), trained)| {
             let (order, copy, recompute, schedule, precision, micro_batches) = trained;
             let atoms = Sequence::of_model(&model);
             let largest = atoms.atoms().map(|atom| atom.iter().sum()).max().unwrap();
             let least = if layout == ChunkLayout::Aligned { 1 } else { largest };
             let chunk_elements = (model.parameter_count() * share / 100).max(least);
             let mut stage =
-                ChunkedStage { layout, owners, staging: staging + 1, ..stage(chunk_elements, order, copy) };
-            if is_on_host
-                && (ranks == 1 || owners == ChunkOwners::Parts)
-                && matches!(model.input(), ModelInput::Tokens { .. })
-            {
+                ChunkedStage { layout, staging: staging + 1, ..stage(chunk_elements, order, copy) };
+            if is_on_host && matches!(model.input(), ModelInput::Tokens { .. }) {
                 stage.embedding = EmbeddingPlace::Host;
             }
             let lay_out = |stage: &ChunkedStage| {
@@ -217,9 +212,6 @@ impl Case {
     }
 
     pub(super) fn bytes(&self, payload: Payload) -> u64 {
-        if self.ranks > 1 && self.stage.owners == ChunkOwners::Whole {
-            return self.stage.chunk_elements * u64::from(self.ranks) * self.scalar();
-        }
         let capacity = self.chunks.layout.chunks()[payload.chunk].capacity;
         capacity.max(self.part(payload.chunk) * u64::from(self.ranks)) * self.scalar()
     }
@@ -229,11 +221,8 @@ impl Case {
         self.is_on_device(chunk) && self.ranks > 1
     }
 
-    /// Elements of a chunk that a rank owns: whole lines of 64 bytes, or one chunk of a group.
+    /// Elements of a chunk that a rank owns: whole lines of 64 bytes.
     pub(super) fn part(&self, chunk: usize) -> u64 {
-        if self.ranks > 1 && self.stage.owners == ChunkOwners::Whole {
-            return self.stage.chunk_elements;
-        }
         let (of, line) = (&self.chunks.layout.chunks()[chunk], 64 / self.scalar());
         let (ranks, extent) = (u64::from(self.ranks), of.extent);
         if ranks == 1 { of.capacity } else { extent.div_ceil(ranks).div_ceil(line) * line }

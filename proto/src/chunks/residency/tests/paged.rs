@@ -4,15 +4,11 @@ use proptest::prelude::*;
 
 use super::naive::{Case, Need, cases};
 use crate::chunks::host::{HostCopy, may_leave_unfinished, spills};
-use crate::chunks::paging::{Eviction, Shortage};
+use crate::chunks::paging::Shortage;
 use crate::chunks::residency::Payload;
 use crate::chunks::residency::paged::{Decided, Gap, Paging, gaps};
 use crate::chunks::residency::uses::PayloadUses;
 use crate::chunks::residency::visits::{Visit, Visits};
-
-pub(super) fn evictions() -> impl Strategy<Value = Eviction> {
-    prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)]
-}
 
 /// Room for what each step needs, and more: as little as nothing, as much as all payloads; in some, a step lacks a byte.
 pub(super) fn rooms() -> impl Strategy<Value = (Case, Vec<u64>)> {
@@ -54,9 +50,9 @@ proptest! {
     /// room is named otherwise, and how much.
     #[test]
     fn visits_cover_every_use_within_the_room(
-        (case, room) in rooms(), eviction in evictions(), ahead in 0_usize..5, behind in 0_usize..4
+        (case, room) in rooms(), ahead in 0_usize..5, behind in 0_usize..4
     ) {
-        let (uses, paging) = (&case.chunks.uses, Paging { eviction, ahead, behind });
+        let (uses, paging) = (&case.chunks.uses, Paging { ahead, behind });
         let spills = |of: &_| may_leave(&case, of);
         let found = paging.visits(uses, |chunk| case.chunks.payload_bytes(chunk), &room, spills);
         let needed = case.needed();
@@ -92,9 +88,9 @@ proptest! {
     /// What is decided of gaps between uses is so, within the room, and the rule decides of the rest.
     #[test]
     fn payloads_stay_and_leave_as_decided(
-        (case, room) in rooms(), eviction in evictions(), ways in proptest::collection::vec(0_u8..3, 1..9),
+        (case, room) in rooms(), ways in proptest::collection::vec(0_u8..3, 1..9),
     ) {
-        let (uses, paging) = (&case.chunks.uses, Paging { eviction, ..Paging::AT_NEED });
+        let (uses, paging) = (&case.chunks.uses, Paging::AT_NEED);
         let spills = |of: &_| may_leave(&case, of);
         let all = gaps(uses, spills);
         let of = |way: u8| {
@@ -141,7 +137,7 @@ proptest! {
         let needed = case.needed();
         let named = needed.len() * share / 100;
         let lacks = (named..needed.len()).find(|&step| needed[step] > 0);
-        let found = Paging { ahead: 2, behind: 2, ..Paging::AT_NEED }.visits(
+        let found = Paging { ahead: 2, behind: 2 }.visits(
             &case.chunks.uses, |chunk| case.chunks.payload_bytes(chunk), &needed[..named], |of| may_leave(&case, of),
         );
         prop_assert_eq!(found.err().map(|lack| lack.access), lacks);
@@ -204,21 +200,14 @@ fn fewest(needs: &[(Payload, Need)], room: &[u64]) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Where payloads are alike and nothing has to leave unfinished, no choice fetches less than the farthest next use, and the
-    /// rules that look back none less than that.
+    /// Where payloads are alike and nothing has to leave unfinished, no choice fetches less than the farthest next use.
     #[test]
     fn nothing_fetches_less_than_the_farthest_next_use((case, room) in countable()) {
         let uses = &case.chunks.uses;
-        let fetches = |eviction| {
-            let paging = Paging { eviction, ..Paging::AT_NEED };
-            let visits = paging.visits(uses, |_| 1, &room, |of| spills(case.stage.host_copy, of)).unwrap();
-            Visits::new(uses, &visits, |of| spills(case.stage.host_copy, of)).unwrap().moved(|_, _| 1, |_| true)
-        };
-        let belady = fetches(Eviction::Belady);
+        let visits = Paging::AT_NEED.visits(uses, |_| 1, &room, |of| spills(case.stage.host_copy, of)).unwrap();
+        let belady = Visits::new(uses, &visits, |of| spills(case.stage.host_copy, of)).unwrap();
+        let belady = belady.moved(|_, _| 1, |_| true);
         prop_assert_eq!(belady.fetches, fewest(&case.needs(), &room));
         prop_assert_eq!(belady.up, belady.fetches);
-        for other in [Eviction::Lru, Eviction::Fifo] {
-            prop_assert!(fetches(other).fetches >= belady.fetches, "{other:?}");
-        }
     }
 }

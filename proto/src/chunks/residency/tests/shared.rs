@@ -5,10 +5,7 @@ use proptest::prelude::*;
 use super::naive::{Case, Need, cases, gpt};
 use super::{stage, training};
 use crate::chunks::embedding::EmbeddingPlace;
-use crate::chunks::groups::ChunkOwners;
 use crate::chunks::host::HostCopy;
-use crate::chunks::packing::ChunkLayout;
-use crate::chunks::paging::Eviction;
 use crate::chunks::residency::Payload;
 use crate::chunks::residency::paged::Paging;
 use crate::chunks::residency::visits::{Moved, Visit};
@@ -70,7 +67,7 @@ proptest! {
     fn what_ranks_move_follows_from_their_visits(
         case in cases(), share in 0_u64..60, ahead in 0_usize..3, behind in 0_usize..3
     ) {
-        let paging = Paging { eviction: Eviction::Belady, ahead, behind };
+        let paging = Paging { ahead, behind };
         let (visits, needs) = (visits(&case, share, paging), case.needs());
         let mut sum = Moved::default();
         for visit in &visits {
@@ -169,8 +166,7 @@ fn every_shard_has_room_in_the_places_of_the_first() {
     }
 }
 
-/// A table on the host is of whole layers and no part of a group: shards have none, ranks that own whole chunks have none, and
-/// pipelines have no chunks.
+/// A table on the host is of whole layers: shards have none, and pipelines have no chunks.
 #[test]
 fn what_stages_cannot_have_in_chunks_is_named() {
     let (model, training) =
@@ -184,20 +180,8 @@ fn what_stages_cannot_have_in_chunks_is_named() {
     assert!(on_host.lay_out_stage(&model, &training, (&whole, 1)).is_ok());
     let of_two = StageConfig { data_degree: 2, ..whole };
     assert!(on_host.lay_out_stage(&model, &training, (&of_two, 1)).is_ok());
-    let paper = ChunkedStage {
-        layout: ChunkLayout::Patrickstar,
-        owners: ChunkOwners::Whole,
-        chunk_elements: 20_000,
-        ..on_host.clone()
-    };
-    assert!(paper.lay_out_stage(&model, &training, (&whole, 1)).is_ok());
-    for (stage, of) in [(&on_host, StageConfig { tensor_degree: 2, ..whole }), (&paper, of_two)] {
-        assert_eq!(field(stage, of, 1), "chunks.embedding");
-    }
+    assert_eq!(field(&on_host, StageConfig { tensor_degree: 2, ..whole }, 1), "chunks.embedding");
     let bare = stage(512, ChunkOrder::Layer, HostCopy::Kept);
     assert_eq!(field(&bare, whole, 2), "chunks");
     assert_eq!(field(&bare, StageConfig::single(0, 1), 1), "chunks");
-    // Whole chunks are of equal size.
-    let whole_chunks = ChunkedStage { owners: ChunkOwners::Whole, ..bare };
-    assert_eq!(field(&whole_chunks, of_two, 1), "chunks.owners");
 }

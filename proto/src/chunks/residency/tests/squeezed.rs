@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::naive::{Case, cases, gpt};
-use super::paged::{evictions, may_leave, rooms};
+use super::paged::{may_leave, rooms};
 use super::visits::{begun_before, numbers, split};
 use super::{chunks_of, stage};
 use crate::chunks::host::HostCopy;
@@ -29,8 +29,8 @@ fn planned(case: &Case, paging: Paging, numbers: &[usize]) -> Vec<Visit> {
 }
 
 fn plans() -> impl Strategy<Value = (Case, Vec<u64>, Vec<Visit>)> {
-    (rooms(), evictions(), 0_usize..4, numbers()).prop_map(|((case, room), eviction, ahead, numbers)| {
-        let visits = planned(&case, Paging { eviction, ahead, behind: ahead }, &numbers);
+    (rooms(), 0_usize..4, numbers()).prop_map(|((case, room), ahead, numbers)| {
+        let visits = planned(&case, Paging { ahead, behind: ahead }, &numbers);
         (case, room, visits)
     })
 }
@@ -111,7 +111,7 @@ proptest! {
     /// With as little room as steps need nothing else is there.
     #[test]
     fn without_room_to_spare_nothing_else_is_there(case in cases(), ahead in 0_usize..4, numbers in numbers()) {
-        let visits = planned(&case, Paging { ahead, behind: ahead, ..Paging::AT_NEED }, &numbers);
+        let visits = planned(&case, Paging { ahead, behind: ahead }, &numbers);
         let taken = case.chunks.on_device_bytes();
         let room: Vec<u64> = case.needed().iter().map(|needed| needed + taken).collect();
         let planned = ChunkedStage { residency: ChunkResidency::Planned(visits), ..case.stage.clone() };

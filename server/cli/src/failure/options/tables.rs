@@ -80,19 +80,13 @@ macro_rules! chunks {
             ("memory_mode", "--memory"),
             // What is wrong with all of it is wrong with training so.
             ($choices, "--memory"),
-            (concat!($choices, ".layouts"), "--chunk-layout*"),
+            (concat!($choices, ".policy"), "--chunk-policy"),
             (concat!($choices, ".chunk_elements"), "--chunk-size*"),
             (concat!($choices, ".orders"), "--chunk-order*"),
             (concat!($choices, ".host_copies"), "--host-copy*"),
             (concat!($choices, ".embeddings"), "--chunk-embedding*"),
             (concat!($choices, ".activations"), "--chunk-activations*"),
-            (concat!($choices, ".residencies"), "--chunk-residency*"),
-            (concat!($choices, ".sizes"), "--chunk-sizes"),
             (concat!($choices, ".on_device"), "--chunks-on-device"),
-            (concat!($choices, ".ahead"), "--fetch-ahead"),
-            (concat!($choices, ".behind"), "--leave-behind"),
-            (concat!($choices, ".staging"), "--chunk-staging"),
-            (concat!($choices, ".kernel"), "--step-kernel"),
             ("host_update_rate", "--host-update"),
         ]
     };

@@ -174,7 +174,7 @@ fn a_field_becomes_the_option_that_filled_it() {
     assert_eq!(told("cluster.kinds[0].memory_bytes", CLUSTER_CREATE), "--memory");
     assert_eq!(told("source.layer_list.document.layers[3].kernel", MODEL_IMPORT), "PATH: layers[3].kernel");
     assert_eq!(told("chunks.orders[0]", PLAN_RECOMMEND), "--chunk-order (value 1)");
-    assert_eq!(told("chunks.ahead", PLAN_RECOMMEND), "--fetch-ahead");
+    assert_eq!(told("chunks.on_device", PLAN_RECOMMEND), "--chunks-on-device");
     assert_eq!(told("grow.last", PLAN_RECOMMEND), "--grow");
     assert_eq!(told("chunks.planned.visits[3]", PLAN_PREDICT), "--chunks: planned.visits[3]");
     let of_stage = told("stage_actions[2].actions[0].swap.block", PLAN_PREDICT);

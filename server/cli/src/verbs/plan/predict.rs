@@ -241,13 +241,13 @@ mod tests {
     fn choices_of_chunks_become_the_request() {
         let asked = request(
             "--profile p --partition 7d2 --capacity 1GiB --memory best --host-memory 64GiB --copy-rates host=12GB/s \
-             --chunk-size 4M --chunk-order layer --fetch-ahead 2 --host-update 150M/s",
+             --chunk-size 4M --chunk-order layer --chunks-on-device 2 --host-update 150M/s",
         )
         .unwrap();
         let choices = asked.chunk_choices.clone().unwrap();
         assert_eq!((asked.memory_mode(), asked.host_memory_bytes), (v1::MemoryMode::Best, 64 << 30));
         assert!(asked.copy_pace.is_some() && asked.chunks.is_none());
-        assert_eq!((choices.chunk_elements.as_slice(), choices.ahead), (&[4 << 20][..], Some(2)));
+        assert_eq!((choices.chunk_elements.as_slice(), choices.on_device), (&[4 << 20][..], Some(2)));
         assert!(choices.orders().eq([v1::ChunkOrder::Layer]));
         assert_eq!(asked.host_update_rate, 150e6);
         let plain = request("--profile p --partition 7").unwrap();

@@ -1,26 +1,23 @@
 //! What others do, against their rules.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, UpdateTime};
+use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
 use super::draw::{Costs, RATES, cases, chain, training};
 use crate::chunks::baseline::{Baseline, Margin, PatrickStar};
-use crate::chunks::{ChunkChoices, ChunkQuestion, NoChunks};
+use crate::chunks::{ChunkChoices, ChunkQuestion, NoChunks, choose, fits};
 
 fn baselines() -> impl Strategy<Value = Baseline> {
-    let eviction = prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)];
     prop_oneof![
         prop_oneof![Just(ChunkOrder::Layer), Just(ChunkOrder::MicroBatch)].prop_map(Baseline::Static),
-        (eviction, 0.5..1.0_f64, prop_oneof![Just(1.0), 0.05..1.0_f64]).prop_map(
-            |(eviction, overall_ratio, warmup_ratio)| {
-                Baseline::PatrickStar(PatrickStar { eviction, overall_ratio, warmup_ratio })
-            }
-        ),
+        (0.5..1.0_f64, prop_oneof![Just(1.0), 0.05..1.0_f64]).prop_map(|(overall_ratio, warmup_ratio)| {
+            Baseline::PatrickStar(PatrickStar { overall_ratio, warmup_ratio })
+        }),
     ]
 }
 
@@ -67,7 +64,7 @@ proptest! {
                 let most = (question.capacity.0 as f64 * settings.overall_ratio) as u64;
                 prop_assert!(plan.peak().0 <= most);
                 // In its first iteration what a step uses has room in a share of the device; nobody counts state then.
-                let residency = ChunkResidency::Paged(Paging::AT_NEED);
+                let residency = ChunkResidency::Paged;
                 let stage = ChunkedStage { on_device: Vec::new(), host_memory: Bytes(u64::MAX), residency, ..plan.stage.clone() };
                 let chunks = stage.lay_out_split(&question.model, &training, &question.stage()).unwrap();
                 let share = (most as f64 * settings.warmup_ratio) as u64;
@@ -105,10 +102,10 @@ fn the_margin_is_that_of_the_paper() {
     assert_eq!(of(1.0, 10.0, (20, 1)).groups(), 0);
 }
 
-/// A string of 16 equal chunks forward and back with room for six: 20 fetches an iteration by every rule where six stay from
-/// one to the next. Here they are updated in between, so these come, too.
+/// A string of 16 equal chunks forward and back with room for six: 20 fetches an iteration where six stay from one to the next. Here
+/// they are updated in between, so these come, too.
 #[test]
-fn a_palindrome_is_fetched_alike_by_every_rule() {
+fn a_palindrome_is_fetched_but_for_what_has_room() {
     let model = chain(&[(8, false); 17]);
     let training = training(Precision::Fp32, 1);
     let costs = Costs { training, layers: 16, needed: vec![1000], seconds: vec![1.0], kept: vec![] };
@@ -123,12 +120,36 @@ fn a_palindrome_is_fetched_alike_by_every_rule() {
             rates: RATES,
             choices: ChunkChoices::default(),
         };
-        for eviction in [Eviction::Belady, Eviction::Lru, Eviction::Fifo] {
-            let baseline = Baseline::PatrickStar(PatrickStar { eviction, ..PatrickStar::default() });
-            let plan = baseline.plan(&question, &costs, RecomputePolicy::None).unwrap();
-            assert_eq!(plan.moved.fetches, 2 * (16 - room) + room, "{eviction:?} with room for {room}");
-        }
+        let plan = Baseline::PATRICKSTAR.plan(&question, &costs, RecomputePolicy::None).unwrap();
+        assert_eq!(plan.moved.fetches, 2 * (16 - room) + room, "with room for {room}");
     }
+}
+
+/// The policy is the baseline: a question with it has PatrickStar's plan, in the faster of both recomputations, and room where that
+/// has some.
+#[test]
+fn the_policy_is_the_baseline() {
+    let training = training(Precision::Fp32, 1);
+    let costs = Costs { training, layers: 16, needed: vec![1000], seconds: vec![1.0], kept: vec![] };
+    let mut question = ChunkQuestion {
+        model: chain(&[(8, false); 17]),
+        training,
+        ranks: 1,
+        shards: 1,
+        capacity: Bytes(1000 + 6 * 4 * 72),
+        host_memory: Bytes(1 << 20),
+        rates: RATES,
+        choices: ChunkChoices { policy: ChunkPolicy::Patrickstar, ..ChunkChoices::default() },
+    };
+    let plan = choose(&question, &costs).unwrap();
+    let both = [RecomputePolicy::None, RecomputePolicy::Layer]
+        .map(|recompute| Baseline::PATRICKSTAR.plan(&question, &costs, recompute).unwrap());
+    let least = both.iter().map(|plan| plan.lanes.iteration_seconds).fold(f64::INFINITY, f64::min);
+    assert_eq!((plan.lanes.iteration_seconds, plan.stage.moves), (least, ChunkMoves::Exclusive));
+    assert!(fits(&question, &costs, &|| false).unwrap());
+    question.capacity = Bytes(1000);
+    assert!(!fits(&question, &costs, &|| false).unwrap());
+    assert!(matches!(choose(&question, &costs), Err(NoChunks::NoRoom(_))));
 }
 
 /// ZeRO-Offload on one device, of each parameter: s bytes there in every step, s + 12 on the host, and s each way of the link.

@@ -2,7 +2,6 @@
 
 use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::model::layer::LayerKind;
@@ -203,7 +202,6 @@ proptest! {
     #[test]
     fn bounds_are_below_all_visits(
         case in cases(), (ahead, behind) in (0_usize..6, 0_usize..6), haste in hastes(),
-        eviction in prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)],
     ) {
         let question = &case.question;
         let Ok(grounds) = Ground::all(question, &case.costs, &question.choices.activations, &mut Courses::default()) else { return Ok(()) };
@@ -217,7 +215,7 @@ proptest! {
             let laid = group.laid;
             let chunks = laid.chunks(group.host_copy, group.on_device).unwrap();
             let stage = laid.stage(group.host_copy, group.on_device);
-            let visits = stage.paged(Paging { eviction, ahead, behind }, &chunks, &laid.room()).unwrap();
+            let visits = stage.paged(Paging { ahead, behind }, &chunks, &laid.room()).unwrap();
             let visits = begun_before(&case, (&stage, &chunks, &laid.ground.costs), &visits, haste);
             // What there is room for is told of chunks that nobody has placed.
             prop_assert_eq!(laid.placed.host_bytes(group.host_copy, group.on_device).unwrap(), chunks.host.bytes);

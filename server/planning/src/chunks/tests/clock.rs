@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::List;
-use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
@@ -280,7 +279,6 @@ proptest! {
     #[test]
     fn lanes_take_as_long_as_a_clock_says(
         case in cases(), which in any::<usize>(), after_backward in any::<bool>(),
-        eviction in prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)],
         (ahead, behind) in (0_usize..5, 0_usize..4), haste in hastes(),
     ) {
         let Some((mut stage, recompute, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
@@ -288,7 +286,7 @@ proptest! {
             stage.update = UpdateTime::AfterBackward;
         }
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-        let visits = stage.paged(Paging { eviction, ahead, behind }, &chunks, &room).unwrap();
+        let visits = stage.paged(Paging { ahead, behind }, &chunks, &room).unwrap();
         let visits = begun_before(&case, (&stage, &chunks, &costs), &visits, haste);
         // What the host's memory has to do with it takes as long as other things happen to be at the same time.
         let rates = LaneRates { host_memory: None, ..case.question.rates };
@@ -325,7 +323,7 @@ proptest! {
     ) {
         let Some((stage, _, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-        let visits = stage.paged(Paging { eviction: Eviction::Belady, ahead, behind: 1 }, &chunks, &room).unwrap();
+        let visits = stage.paged(Paging { ahead, behind: 1 }, &chunks, &room).unwrap();
         let visits = begun_before(&case, (&stage, &chunks, &costs), &visits, haste);
         let checked = stage.told(&chunks, &visits).unwrap();
         let after = |host_memory: Option<f64>| {
@@ -349,7 +347,7 @@ proptest! {
     ) {
         let Some((stage, _, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-        let paging = Paging { eviction: Eviction::Belady, ahead, behind: 1 };
+        let paging = Paging { ahead, behind: 1 };
         let visits = stage.paged(paging, &chunks, &room).unwrap();
         let visits = begun_before(&case, (&stage, &chunks, &costs), &visits, haste);
         let checked = stage.told(&chunks, &visits).unwrap();
@@ -375,7 +373,7 @@ proptest! {
     ) {
         let Some((stage, _, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-        let paging = Paging { eviction: Eviction::Belady, ahead, behind: 1 };
+        let paging = Paging { ahead, behind: 1 };
         let visits = stage.paged(paging, &chunks, &room).unwrap();
         let visits = begun_before(&case, (&stage, &chunks, &costs), &visits, haste);
         let checked = stage.told(&chunks, &visits).unwrap();

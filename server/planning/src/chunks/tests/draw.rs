@@ -3,22 +3,17 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints, on_host};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::groups::ChunkOwners;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::Chunk;
 use loadmaster_proto::chunks::lists::List;
-use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::residency::rule::ResidencyRule;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
-use loadmaster_proto::chunks::sequence::Sequence;
-use loadmaster_proto::chunks::stage::{
-    ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
-};
+use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Bert, Gpt2, Llama, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::actions::{Absence, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
@@ -93,12 +88,6 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Whether a table can be on the host.
-    pub(super) fn has_table(&self) -> bool {
-        self.question.ranks * self.question.shards == 1
-            && matches!(self.question.model.input(), ModelInput::Tokens { .. })
-    }
-
     /// What steps cost with activations wherever they may be.
     fn costs_of(&self, of: (ChunkOrder, RecomputePolicy, EmbeddingPlace)) -> Vec<StepCosts> {
         let (order, recompute, embedding) = of;
@@ -225,7 +214,6 @@ prop_compose! {
             of.dedup();
             of
         }),
-        layouts in prop_oneof![3 => Just(vec![ChunkLayout::Aligned]), 1 => some(&[ChunkLayout::Aligned, ChunkLayout::Patrickstar])],
         shares in proptest::collection::vec(1_u64..=110, 1..4),
         (ahead, behind) in (0_usize..=3, 0_usize..=2),
         on_device in prop_oneof![3 => Just(None), 1 => (0_usize..4).prop_map(Some)],
@@ -234,10 +222,8 @@ prop_compose! {
             2 => Just(vec![ActivationPlace::Device]), 1 => some(&[ActivationPlace::Device, ActivationPlace::Host]),
         ],
         points in proptest::collection::vec(points(), 1..3),
-        (residencies, update) in (
-            prop_oneof![
-                3 => Just(vec![ResidencyRule::Belady, ResidencyRule::Static]), 1 => Just(vec![ResidencyRule::Static]), 1 => some(&ResidencyRule::ALL),
-            ],
+        (policy, update) in (
+            prop_oneof![3 => Just(ChunkPolicy::Ours), 1 => Just(ChunkPolicy::Static)],
             prop_oneof![4 => Just(UpdateTime::OnArrival), 1 => Just(UpdateTime::AfterBackward)],
         ),
     ) -> ChunkChoices {
@@ -245,10 +231,9 @@ prop_compose! {
         let host_copies = if update == UpdateTime::AfterBackward { vec![HostCopy::Kept] } else { host_copies };
         let sizes = shares.iter().map(|share| (parameters * share / 100).max(1)).collect();
         ChunkChoices {
-            layouts, orders, recomputes, host_copies, embeddings, activations, residencies, points, on_device, staging, update,
+            policy, orders, recomputes, host_copies, embeddings, activations, points, on_device, staging, update,
             sizes: TriedSizes::Named(sizes),
             ahead: 0..=ahead, behind: 0..=behind,
-            kernel: StepKernel::OnePass,
             tolerance: 0.0,
             most_simulated: usize::MAX,
         }
@@ -280,12 +265,7 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
             let most = needed.iter().copied().max().unwrap();
             let costs = Costs { training, layers: model.layers().len(), needed, seconds, kept };
             let has_table = shards == 1 && matches!(model.input(), ModelInput::Tokens { .. });
-            choices(model.parameter_count(), has_table).prop_map(move |mut choices| {
-                // Ranks that own whole chunks have no table on the host, so it need not be.
-                if ranks > 1 && choices.layouts == [ChunkLayout::Patrickstar] {
-                    choices.embeddings.insert(0, EmbeddingPlace::Chunk);
-                    choices.embeddings.dedup();
-                }
+            choices(model.parameter_count(), has_table).prop_map(move |choices| {
                 let question = ChunkQuestion {
                     model: model.clone(),
                     training,
@@ -321,11 +301,6 @@ impl SharedChunk {
         if ranks == 1 {
             return Self { ranks, part: extent * scalar, whole: capacity * scalar, updated: extent };
         }
-        if chunks.sharing.owners() == ChunkOwners::Whole {
-            let part = chunks.layout.chunk_elements();
-            let whole = part * u64::from(ranks) * scalar;
-            return Self { ranks, part: part * scalar, whole, updated: part.min(extent) };
-        }
         let line = chunks.lists.alignment_elements();
         let mut part = line;
         while part * u64::from(ranks) < extent {
@@ -344,26 +319,13 @@ impl SharedChunk {
 /// A stage of a question, but for what is on the device when.
 fn stage(
     question: &ChunkQuestion,
-    of: (ChunkLayout, u64, ChunkOrder, HostCopy),
+    of: (u64, ChunkOrder, HostCopy),
     embedding: EmbeddingPlace,
 ) -> ChunkedStage {
-    let (layout, chunk_elements, order, host_copy) = of;
-    ChunkedStage {
-        layout,
-        chunk_elements,
-        // As the paper shares what lies as in the paper.
-        owners: if layout == ChunkLayout::Patrickstar { ChunkOwners::Whole } else { ChunkOwners::Parts },
-        order,
-        host_copy,
-        staging: question.choices.staging,
-        moves: ChunkMoves::Dropped,
-        update: question.choices.update,
-        kernel: question.choices.kernel,
-        embedding,
-        on_device: Vec::new(),
-        residency: ChunkResidency::Paged(Paging::AT_NEED),
-        host_memory: Bytes(u64::MAX),
-    }
+    let (chunk_elements, order, host_copy) = of;
+    let ChunkChoices { staging, update, .. } = question.choices;
+    let every = ChunkedStage::on_demand(chunk_elements, Bytes(u64::MAX));
+    ChunkedStage { order, host_copy, staging, update, embedding, ..every }
 }
 
 /// Chunks whose gradients are complete last first, and of those the ones that are needed first; a table on the host is none.
@@ -403,7 +365,7 @@ pub(super) fn all_there(chunks: &Chunks) -> Vec<Visit> {
 fn has_room(question: &ChunkQuestion, stage: &ChunkedStage, chunks: &Chunks, costs: &StepCosts) -> bool {
     let room: Option<Vec<u64>> =
         costs.needed.iter().map(|needed| question.capacity.0.checked_sub(*needed)).collect();
-    let is_static = question.choices.residencies == [ResidencyRule::Static];
+    let is_static = question.choices.policy == ChunkPolicy::Static;
     let fits = room.is_some_and(|room| {
         if is_static {
             let held = |step: usize| -> u64 {
@@ -431,20 +393,18 @@ pub(super) fn stages(
             let training = TrainingSpec { recompute, ..question.training };
             // Named sizes may be rounded to the same.
             let mut seen = Vec::new();
-            for (&layout, &size) in
-                choices.layouts.iter().flat_map(|layout| sizes.iter().map(move |size| (layout, size)))
-            {
+            for &size in sizes {
                 let places = choices.embeddings.iter();
                 let held =
                     choices.host_copies.iter().flat_map(|copy| places.clone().map(move |of| (copy, of)));
                 for (&copy, &embedding) in held {
                     let costs = case.costs_of((order, recompute, embedding));
-                    let stage = stage(question, (layout, size, order, copy), embedding);
+                    let stage = stage(question, (size, order, copy), embedding);
                     let lay_out = |stage: &ChunkedStage| {
                         stage.lay_out_split(&question.model, &training, &question.stage())
                     };
                     let Ok(chunks) = lay_out(&stage) else { continue };
-                    let rounded = (layout, chunks.layout.chunk_elements(), copy, embedding);
+                    let rounded = (chunks.layout.chunk_elements(), copy, embedding);
                     if seen.contains(&rounded) {
                         continue;
                     }
@@ -479,15 +439,4 @@ pub(super) fn simulate(
     let (update, rates) = (stage.update, question.rates);
     LaneScene { chunks, visits: &visits, update, away: &costs.away, seconds: &costs.seconds, rates }
         .simulate()
-}
-
-/// Whether a layout can have any of the named sizes.
-pub(super) fn has_sizes(case: &Case) -> bool {
-    let choices = &case.question.choices;
-    // A table on the host may be of any size.
-    let apart = usize::from(choices.embeddings.contains(&EmbeddingPlace::Host) && case.has_table());
-    let sequence = Sequence::of_stage(&case.question.model, &case.question.stage(), 0);
-    let largest = sequence.atoms().skip(apart).map(|atom| atom.iter().sum::<u64>()).max();
-    let TriedSizes::Named(sizes) = &choices.sizes else { return true };
-    choices.layouts.contains(&ChunkLayout::Aligned) || sizes.iter().copied().max() >= largest
 }

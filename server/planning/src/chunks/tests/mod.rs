@@ -6,7 +6,6 @@ mod clock;
 mod draw;
 mod outliers;
 mod room;
-mod sizes;
 mod slides;
 mod spans;
 mod tight;

@@ -4,7 +4,6 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::{HostCopy, may_leave_unfinished};
-use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
@@ -83,7 +82,7 @@ proptest! {
         stages(&case, |stage, _, chunks, costs, has_room| {
             if has_room && failed.is_ok() {
                 let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-                for paging in [Paging::AT_NEED, Paging { eviction: Eviction::Belady, ahead, behind }] {
+                for paging in [Paging::AT_NEED, Paging { ahead, behind }] {
                     failed = failed.clone().and_then(|()| holds((stage, chunks), &room, paging));
                 }
             }

@@ -3,11 +3,11 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::residency::rule::ResidencyRule;
+use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::training::Precision;
 use proptest::prelude::*;
 
-use super::draw::{Case, Costs, RATES, cases, gpt, has_sizes, llama, stages, training};
+use super::draw::{Case, Costs, RATES, cases, gpt, llama, stages, training};
 use crate::chunks::{ChunkChoices, ChunkQuestion, ChunkRemedy, NoChunks, choose, fits, largest};
 
 /// Whether any stage of a question has room.
@@ -35,7 +35,7 @@ proptest! {
         match fits(&case.question, &case.costs, &is_over) {
             Ok(has_room) => prop_assert_eq!(has_room, any_fits(&case)),
             Err(NoChunks::Stopped) => prop_assert_eq!(left.get(), 0),
-            Err(why) => prop_assert!(!has_sizes(&case), "{}", why),
+            Err(why) => return Err(TestCaseError::fail(why.to_string())),
         }
         prop_assert!(looks > 0 || fits(&case.question, &case.costs, &|| true).is_err());
     }
@@ -44,10 +44,6 @@ proptest! {
     fn what_lacks_is_what_lacks(mut case in cases(), less in 1_u64..4) {
         case.question.host_memory.0 /= less;
         let any = any_fits(&case);
-        if !has_sizes(&case) {
-            prop_assert!(matches!(choose(&case.question, &case.costs), Err(NoChunks::Invalid(_))));
-            return Ok(());
-        }
         prop_assert_eq!(fits(&case.question, &case.costs, &|| false).unwrap(), any);
         let lack = match choose(&case.question, &case.costs) {
             Ok(_) => {
@@ -65,7 +61,6 @@ proptest! {
         let choices = &mut named.question.choices;
         choices.orders = vec![lack.choice.order];
         choices.recomputes = vec![lack.choice.recompute];
-        choices.layouts = vec![lack.choice.layout];
         choices.sizes = crate::chunks::TriedSizes::Named(vec![lack.choice.chunk_elements]);
         choices.host_copies = vec![lack.choice.host_copy];
         choices.embeddings = vec![lack.choice.embedding];
@@ -135,7 +130,7 @@ fn a_static_partition_needs_no_room_for_a_table_on_the_host() {
     let costs = Costs { training, layers, needed: vec![0], seconds: vec![1.0], kept: vec![] };
     let choices = ChunkChoices {
         embeddings: vec![EmbeddingPlace::Host],
-        residencies: vec![ResidencyRule::Static],
+        policy: ChunkPolicy::Static,
         activations: vec![ActivationPlace::Device],
         on_device: Some(0),
         ..ChunkChoices::default()

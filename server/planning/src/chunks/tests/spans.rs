@@ -1,7 +1,6 @@
 //! What lanes are said to do, against the clock and against visits.
 
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
@@ -68,12 +67,7 @@ fn staged(
 }
 
 fn pagings() -> impl Strategy<Value = Paging> {
-    let eviction = prop_oneof![Just(Eviction::Belady), Just(Eviction::Lru), Just(Eviction::Fifo)];
-    (eviction, 0_usize..5, 0_usize..4).prop_map(|(eviction, ahead, behind)| Paging {
-        eviction,
-        ahead,
-        behind,
-    })
+    (0_usize..5, 0_usize..4).prop_map(|(ahead, behind)| Paging { ahead, behind })
 }
 
 /// All that is seen of as many iterations as the clock has.

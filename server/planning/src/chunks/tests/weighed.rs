@@ -2,12 +2,11 @@
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::may_leave_unfinished;
-use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::residency::paged::{Decided, Gap, Paging, gaps};
-use loadmaster_proto::chunks::residency::rule::ResidencyRule;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks, UpdateTime};
+use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::training::RecomputePolicy;
 use proptest::prelude::*;
 
@@ -120,9 +119,7 @@ pub(super) fn weighed_otherwise(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
 pub(super) fn weighed_outliers(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
     let hastes: Vec<_> = [HASTE].into_iter().chain(OTHER_HASTE).collect();
     weighed_with(case, &hastes, |stage, chunks, visits| {
-        let Some((paging, room)) = visits.filter(|(paging, _)| paging.eviction == Eviction::Belady) else {
-            return Vec::new();
-        };
+        let Some((paging, room)) = visits else { return Vec::new() };
         let spills = |of: &PayloadUses| {
             let is_on_device = stage.on_device.contains(&of.payload.chunk);
             may_leave_unfinished(stage.host_copy, &chunks.sharing, is_on_device, of)
@@ -148,18 +145,12 @@ pub(super) fn weighed_outliers(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
     })
 }
 
-/// Every rule for who leaves, with each number of steps ahead and behind; none where all parameters stay.
+/// Each number of steps ahead and behind; none where all parameters stay.
 fn pagings(choices: &ChunkChoices) -> Vec<Paging> {
     let mut all = Vec::new();
-    for rule in &choices.residencies {
-        let eviction = match rule {
-            ResidencyRule::Belady => Eviction::Belady,
-            ResidencyRule::Lru => Eviction::Lru,
-            ResidencyRule::Fifo => Eviction::Fifo,
-            ResidencyRule::Static => continue,
-        };
+    if choices.policy == ChunkPolicy::Ours {
         for ahead in choices.ahead.clone() {
-            all.extend(choices.behind.clone().map(|behind| Paging { eviction, ahead, behind }));
+            all.extend(choices.behind.clone().map(|behind| Paging { ahead, behind }));
         }
     }
     all
@@ -210,9 +201,6 @@ fn weighed_with(
 /// The same choices where all parameters are on the device from the first step to the last, if there is room.
 pub(super) fn weighed_all_there(case: &Case) -> Vec<Lanes> {
     let mut all = Vec::new();
-    if !case.question.choices.residencies.contains(&ResidencyRule::Static) {
-        return all;
-    }
     stages(case, |stage, _, chunks, costs, has_room| {
         if !has_room {
             return;

@@ -1,14 +1,13 @@
 //! What a request leaves to choose of a training in chunks, and what of it no such training can do.
 
 use std::fmt::Display;
-use std::ops::RangeInclusive;
 
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::stage::UpdateTime;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::plan::chunked::FixedChunks;
+use loadmaster_proto::plan::chunked::{ChunkPolicy, FixedChunks};
 use loadmaster_proto::plan::objective::{Launcher, Objective, SearchMode};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
@@ -21,15 +20,12 @@ use crate::search::Unit;
 /// Where a request names where the table of tokens may be.
 const EMBEDDINGS: &str = "chunks.embeddings";
 /// Where choices of a search are named in a request.
-const NAMES: [(&str, &str); 12] = [
+const NAMES: [(&str, &str); 9] = [
     ("sizes", "chunks.chunk_elements"),
-    ("grid", "chunks.sizes"),
-    ("layouts", "chunks.layouts"),
     ("orders", "chunks.orders"),
     ("host_copies", "chunks.host_copies"),
     ("embedding", EMBEDDINGS),
     ("activations", "chunks.activations"),
-    ("staging", "chunks.staging"),
     ("recomputes", "recompute"),
     ("update", "chunks.host_copies"),
     ("chunk_elements", "chunks.chunk_elements"),
@@ -118,8 +114,17 @@ impl ChunksQuestion<'_> {
     /// # Errors
     /// Names a choice that the launcher, which does as others published, does not have.
     fn check_published(&self) -> Result<(), Invalid> {
+        let FixedChunks { policy, orders, host_copies, embeddings, activations, .. } = &self.asked.fixed;
+        let is_published = *policy == Some(ChunkPolicy::Patrickstar);
+        if is_published && self.wish.objective != Objective::MinIterationTime {
+            let why = format!(
+                "is {}, which has one plan for each model: ask for the shortest iteration, or choose the policy {}",
+                ChunkPolicy::Patrickstar,
+                ChunkPolicy::Ours
+            );
+            return Err(Invalid::field("chunks.policy", why));
+        }
         let Some(launcher) = self.published_by() else { return Ok(()) };
-        let FixedChunks { orders, host_copies, embeddings, activations, .. } = &self.asked.fixed;
         let refuse = |field: &str, named: String, own: &dyn Display| {
             let why = format!(
                 "are {named}, and {launcher} has {own} alone: name that, leave it out, or leave out `launcher`"
@@ -167,41 +172,17 @@ impl ChunksQuestion<'_> {
             }
             None => usual,
         };
-        let FixedChunks {
-            layouts,
-            sizes,
-            grid,
-            orders,
-            host_copies,
-            embeddings,
-            activations,
-            residencies,
-            on_device,
-            ahead,
-            behind,
-            staging,
-            kernel,
-        } = self.asked.fixed.clone();
-        let or =
-            |named: Option<usize>, free: RangeInclusive<usize>| named.map_or(free, |named| named..=named);
+        let FixedChunks { policy, sizes, orders, host_copies, embeddings, activations, on_device } =
+            self.asked.fixed.clone();
         ChunkChoices {
-            layouts: or_all(layouts, default.layouts),
-            sizes: match grid {
-                _ if !sizes.is_empty() => TriedSizes::Named(sizes),
-                Some(grid) => TriedSizes::Best(grid),
-                None => default.sizes,
-            },
+            policy: policy.unwrap_or(default.policy),
+            sizes: if sizes.is_empty() { default.sizes } else { TriedSizes::Named(sizes) },
             orders: or_all(orders, default.orders),
             recomputes: or_all(self.asked.recomputes.clone(), default.recomputes),
             host_copies: or_all(host_copies, default.host_copies),
             embeddings: or_all(embeddings, default.embeddings),
             activations: or_all(activations, default.activations),
-            residencies: or_all(residencies, default.residencies),
-            ahead: or(ahead, default.ahead),
-            behind: or(behind, default.behind),
             on_device: on_device.or(default.on_device),
-            staging: staging.unwrap_or(default.staging),
-            kernel: kernel.unwrap_or(default.kernel),
             ..default
         }
     }

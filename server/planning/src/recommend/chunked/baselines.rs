@@ -1,25 +1,20 @@
 //! What others come to on the same devices, by the same steps, costs and lanes.
 
-use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::compared::{Baseline, Outline};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
 use super::{Scene, Trained};
-use crate::chunks::{self, ChunkPlan, NoChunks, PatrickStar};
+use crate::chunks::{self, ChunkPlan, NoChunks};
 use crate::cost::Batch;
 use crate::recommend::answer::QuestionError;
 
 /// Who is compared, by name.
-fn others() -> [(&'static str, Vec<chunks::Baseline>); 4] {
-    let patrickstar =
-        |eviction| vec![chunks::Baseline::PatrickStar(PatrickStar { eviction, ..PatrickStar::default() })];
+fn others() -> [(&'static str, Vec<chunks::Baseline>); 2] {
     [
         ("zero-offload", ChunkOrder::ALL.map(chunks::Baseline::Static).to_vec()),
-        ("patrickstar-belady", patrickstar(Eviction::Belady)),
-        ("patrickstar-lru", patrickstar(Eviction::Lru)),
-        ("patrickstar-fifo", patrickstar(Eviction::Fifo)),
+        ("patrickstar", vec![chunks::Baseline::PATRICKSTAR]),
     ]
 }
 
@@ -38,11 +33,8 @@ impl Scene<'_> {
             }
             let mut fastest: Option<ChunkPlan> = None;
             let mut note = String::new();
-            let recomputes = trained.question.choices.recomputes.iter();
-            for (rule, &recompute) in
-                rules.iter().flat_map(|rule| recomputes.clone().map(move |of| (rule, of)))
-            {
-                match rule.plan(&trained.question, &trained.passes, recompute) {
+            for rule in rules {
+                match rule.fastest(&trained.question, &trained.passes) {
                     Ok(found) => {
                         let seconds = found.lanes.iteration_seconds;
                         if fastest.as_ref().is_none_or(|known| seconds < known.lanes.iteration_seconds) {

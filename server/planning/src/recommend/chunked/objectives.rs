@@ -75,12 +75,15 @@ impl Scene<'_> {
             match self.fastest(batch, self.devices.capacity) {
                 Ok(plan) => {
                     let seconds = plan.lanes.iteration_seconds;
-                    if let Some(known) = plan.certificate {
-                        states += known.simulated as u64;
-                        // They are sums in another order.
-                        let least = known.any_visits_seconds.min(seconds);
-                        bound = bound.map(|bound| bound.min(least));
-                    }
+                    bound = match plan.certificate {
+                        Some(known) => {
+                            states += known.simulated as u64;
+                            // They are sums in another order.
+                            let least = known.any_visits_seconds.min(seconds);
+                            bound.map(|bound| bound.min(least))
+                        }
+                        None => None,
+                    };
                     if best.as_ref().is_none_or(|best| seconds < best.plan.lanes.iteration_seconds) {
                         best = Some(Best { batch, plan });
                     }

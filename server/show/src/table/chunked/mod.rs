@@ -4,7 +4,7 @@ use loadmaster_proto::chunks::mebi;
 use loadmaster_proto::training::Precision as Scalars;
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
-    ChunkMoves, ChunkOwners, ChunkRun, ChunkedStage, EmbeddingPlace, HostCopy, Precision, StageActions,
+    ChunkMoves, ChunkRun, ChunkedStage, EmbeddingPlace, HostCopy, Precision, StageActions,
 };
 
 use super::grid::Side::{Left, Right};
@@ -75,8 +75,7 @@ fn laid_out(chunks: &ChunkedStage, precision: Option<Precision>) -> String {
         scalar.and_then(|of| chunks.chunk_elements.checked_mul(i64::try_from(of.scalar_bytes()).ok()?));
     let size = size.map_or_else(String::new, |size| format!(" ({} of parameters)", bytes(size)));
     let layout = word(chunks.layout().as_str_name(), "CHUNK_LAYOUT_");
-    let whole = if chunks.owners() == ChunkOwners::Whole { ", each with one owner of all ranks" } else { "" };
-    format!("{number} of {} elements{size}, {layout}{whole}; M: 2^20 elements", elements(chunks))
+    format!("{number} of {} elements{size}, {layout}; M: 2^20 elements", elements(chunks))
 }
 
 /// How many chunks there are; none where no visits are planned: each that is not always there has one.
@@ -119,12 +118,7 @@ fn on_device(chunks: &ChunkedStage) -> String {
             let whose = if are_shared { "all" } else { "others" };
             format!("{whose} in {}", plural(planned.visits.len(), "planned visit"))
         }
-        Some(Residency::Paged(paging)) => format!(
-            "others as there is room, by {}: {} fetched ahead, {} to leave in",
-            word(paging.eviction().as_str_name(), "EVICTION_"),
-            plural(paging.ahead, "chunk"),
-            plural(paging.behind, "step")
-        ),
+        Some(Residency::Paged(_)) => "others as steps use them".to_owned(),
     };
     let unchanged = match chunks.moves() {
         ChunkMoves::Unspecified => "",
@@ -135,9 +129,7 @@ fn on_device(chunks: &ChunkedStage) -> String {
 }
 
 fn update(chunks: &ChunkedStage) -> String {
-    let kernel = word(chunks.kernel().as_str_name(), "STEP_KERNEL_").replace(' ', "-");
-    let when = word(chunks.update().as_str_name(), "CHUNK_UPDATE_");
-    format!("{when}, {kernel}")
+    word(chunks.update().as_str_name(), "CHUNK_UPDATE_")
 }
 
 /// Ascending numbers as ranges: `0-3, 7`.

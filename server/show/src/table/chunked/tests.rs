@@ -1,8 +1,7 @@
 //! Stages in chunks as they are printed.
 
 use loadmaster_proto::wire::v1::{
-    ChunkLayout, ChunkOrder, ChunkOwners, ChunkPaging, ChunkUpdate, ChunkVisit, ChunkVisits, Eviction,
-    StepKernel,
+    ChunkLayout, ChunkOrder, ChunkPaging, ChunkUpdate, ChunkVisit, ChunkVisits,
 };
 
 use super::*;
@@ -15,13 +14,11 @@ fn stage() -> ChunkedStage {
     ChunkedStage {
         layout: ChunkLayout::Aligned.into(),
         chunk_elements: 4 << 20,
-        owners: ChunkOwners::Parts.into(),
         order: ChunkOrder::MicroBatch.into(),
         host_copy: HostCopy::Made.into(),
         staging: 2,
         moves: ChunkMoves::Dropped.into(),
         update: ChunkUpdate::OnArrival.into(),
-        kernel: StepKernel::OnePass.into(),
         embedding: EmbeddingPlace::Chunk.into(),
         on_device: vec![0, 3],
         residency: Some(Residency::Planned(ChunkVisits {
@@ -102,14 +99,6 @@ fn measured_amounts_stand_beside_predicted_ones() {
     assert!(!text.contains("gradients to other ranks") && text.ends_with(REPLANNED), "{text}");
 }
 
-/// Whole chunks of one owner each are told where chunks are counted.
-#[test]
-fn owners_of_whole_chunks_are_told() {
-    let whole = ChunkedStage { owners: ChunkOwners::Whole.into(), ..stage() };
-    assert!(table(&whole, Some(&run()), None).contains("aligned, each with one owner of all ranks; M:"));
-    assert!(!table(&stage(), Some(&run()), None).contains("owner"));
-}
-
 /// What bytes move for is told where it is more than one thing.
 #[test]
 fn bytes_are_told_by_their_cause() {
@@ -169,15 +158,12 @@ fn activations_on_the_host_are_told_in_short() {
 /// Of chunks that a rule pages nobody knows how many they are; of a format that nobody names, how large.
 #[test]
 fn what_cannot_be_known_is_not_told() {
-    let paging = ChunkPaging { eviction: Eviction::Belady.into(), ahead: 2, behind: 1 };
+    let paging = ChunkPaging {};
     let paged = ChunkedStage { residency: Some(Residency::Paged(paging)), on_device: Vec::new(), ..stage() };
     let stage = OfStage { chunks: Some(&paged), predicted: None, measured: None, precision: None };
     let text = of_stages([stage], Look::PLAIN);
     assert!(text.starts_with("in chunks  chunks of 4M elements, aligned; M:"), "{text}");
-    assert!(
-        text.contains("others as there is room, by belady: 2 chunks fetched ahead, 1 step to leave in"),
-        "{text}"
-    );
+    assert!(text.contains("others as steps use them"), "{text}");
     assert!(!text.contains("predicted"), "{text}");
     assert_eq!(of_stages([OfStage { chunks: None, predicted: Some(&run()), ..stage }], Look::PLAIN), "");
 }

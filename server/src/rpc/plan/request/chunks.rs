@@ -68,35 +68,16 @@ fn of_none(request: &v1::RecommendPlanRequest) -> Result<(), Invalid> {
 
 /// The path of the first of these choices that fixes something, which are in a field of this name; that field where none does.
 pub(in crate::rpc::plan) fn first_choice(field: &str, choices: &v1::ChunkChoices) -> String {
-    let v1::ChunkChoices {
-        layouts,
-        chunk_elements,
-        orders,
-        host_copies,
-        embeddings,
-        activations,
-        residencies,
-        sizes,
-        on_device,
-        ahead,
-        behind,
-        staging,
-        kernel,
-    } = choices;
+    let v1::ChunkChoices { policy, chunk_elements, orders, host_copies, embeddings, activations, on_device } =
+        choices;
     let named = [
-        ("layouts", !layouts.is_empty()),
+        ("policy", *policy != 0),
         ("chunk_elements", !chunk_elements.is_empty()),
         ("orders", !orders.is_empty()),
         ("host_copies", !host_copies.is_empty()),
         ("embeddings", !embeddings.is_empty()),
         ("activations", !activations.is_empty()),
-        ("residencies", !residencies.is_empty()),
-        ("sizes", *sizes != 0),
         ("on_device", on_device.is_some()),
-        ("ahead", ahead.is_some()),
-        ("behind", behind.is_some()),
-        ("staging", *staging != 0),
-        ("kernel", *kernel != 0),
     ];
     let first = named.iter().find(|(_, is_named)| *is_named);
     first.map_or_else(|| field.to_owned(), |(name, _)| format!("{field}.{name}"))
@@ -138,8 +119,9 @@ mod tests {
         assert_eq!(asked(&v1::RecommendPlanRequest::default()), Ok(None));
         let chunks = Some(v1::ChunkChoices::default());
         assert_eq!(plain(v1::RecommendPlanRequest { chunks, ..some() }), "chunks");
-        let chunks = Some(v1::ChunkChoices { ahead: Some(0), staging: 2, ..v1::ChunkChoices::default() });
-        assert_eq!(plain(v1::RecommendPlanRequest { chunks, ..some() }), "chunks.ahead");
+        let chunks =
+            Some(v1::ChunkChoices { on_device: Some(0), orders: vec![1], ..v1::ChunkChoices::default() });
+        assert_eq!(plain(v1::RecommendPlanRequest { chunks, ..some() }), "chunks.orders");
         assert_eq!(plain(v1::RecommendPlanRequest { host_update_rate: 1e8, ..some() }), "host_update_rate");
         let ways = vec![v1::MemoryWay::Host.into()];
         assert_eq!(refused(&v1::RecommendPlanRequest { memory_ways: ways, ..some() }), "memory_ways");
@@ -157,15 +139,15 @@ mod tests {
             |chunks: v1::ChunkChoices| refused(&v1::RecommendPlanRequest { chunks: Some(chunks), ..some() });
         let none = v1::ChunkChoices::default;
         assert_eq!(of(v1::ChunkChoices { orders: vec![0], ..none() }), "chunks.orders[0]");
-        assert_eq!(of(v1::ChunkChoices { layouts: vec![7], ..none() }), "chunks.layouts[0]");
+        assert_eq!(of(v1::ChunkChoices { policy: 4, ..none() }), "chunks.policy");
         assert_eq!(of(v1::ChunkChoices { embeddings: vec![9], ..none() }), "chunks.embeddings[0]");
         assert_eq!(of(v1::ChunkChoices { chunk_elements: vec![8, 0], ..none() }), "chunks.chunk_elements[1]");
-        assert_eq!(of(v1::ChunkChoices { residencies: vec![5], ..none() }), "chunks.residencies[0]");
-        let sizes = v1::ChunkSizes::GridB.into();
-        assert_eq!(of(v1::ChunkChoices { chunk_elements: vec![8], sizes, ..none() }), "chunks.sizes");
-        assert_eq!(of(v1::ChunkChoices { ahead: Some(17), ..none() }), "chunks.ahead");
-        assert_eq!(of(v1::ChunkChoices { behind: Some(-1), ..none() }), "chunks.behind");
-        assert_eq!(of(v1::ChunkChoices { staging: 65, ..none() }), "chunks.staging");
+        let policy = v1::ChunkPolicy::Patrickstar.into();
+        assert_eq!(
+            of(v1::ChunkChoices { chunk_elements: vec![8], policy, ..none() }),
+            "chunks.chunk_elements"
+        );
+        assert_eq!(of(v1::ChunkChoices { on_device: Some(0), policy, ..none() }), "chunks.on_device");
         assert_eq!(of(v1::ChunkChoices { on_device: Some(-1), ..none() }), "chunks.on_device");
         for rate in [-1.0, f64::NAN, f64::INFINITY, 1e16] {
             let request = v1::RecommendPlanRequest { host_update_rate: rate, ..some() };

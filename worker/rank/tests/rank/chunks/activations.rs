@@ -49,7 +49,7 @@ fn models_become_the_same_with_activations_on_the_host() {
             };
             let residency = match random.below(2) {
                 0 => at_every_boundary(&spec, &bare, &mut random),
-                _ => ChunkResidency::Paged(Paging { eviction: Eviction::Belady, ahead: 2, behind: 1 }),
+                _ => ChunkResidency::Paged,
             };
             let chunks = ChunkedStage { residency, ..bare };
             let points = [random.below(4) as u32, random.below(4) as u32];

@@ -111,7 +111,7 @@ fn whatever_leaves_a_gpu_comes_back_the_same() {
                 let residency = match (host_copy, random.below(2)) {
                     (HostCopy::Kept, 0) => at_every_boundary(&spec, &bare, &mut random),
                     (HostCopy::Made, 0) => planned(bare.clone(), &spec).residency,
-                    _ => ChunkResidency::Paged(Paging { eviction: Eviction::Lru, ahead: 2, behind: 1 }),
+                    _ => ChunkResidency::Paged,
                 };
                 let chunks = ChunkedStage { residency, ..bare };
                 let what = format!("{} {:?} {chunks:?}", model.family(), spec.training);
@@ -239,13 +239,7 @@ fn a_share_of_a_gpu_trains_what_it_cannot_hold() {
         (HostCopy::Made, StepKernel::OnePass),
         (HostCopy::Made, StepKernel::TensorWise),
     ] {
-        let paging = Paging { eviction: Eviction::Belady, ahead: 2, behind: 1 };
-        let chunks = ChunkedStage {
-            host_copy,
-            kernel,
-            residency: ChunkResidency::Paged(paging),
-            ..in_chunks(1 << 20, ChunkOrder::Layer)
-        };
+        let chunks = ChunkedStage { host_copy, kernel, ..in_chunks(1 << 20, ChunkOrder::Layer) };
         let (chunked, measured) = run(&spec, Some(chunks));
         assert!(measured.peak_reserved.unwrap() <= device.capacity, "{:?}", measured.peak_reserved);
         assert!(measured.chunks.unwrap().up_bytes > 0);

@@ -104,7 +104,7 @@ fn a_tied_table_on_the_host_becomes_the_same_or_nearly() {
                     let residency = if is_kept {
                         at_every_boundary(&spec, &bare, &mut random)
                     } else {
-                        ChunkResidency::Paged(Paging { eviction: Eviction::Lru, ahead: 2, behind: 1 })
+                        ChunkResidency::Paged
                     };
                     let chunks = ChunkedStage { residency, ..bare };
                     let what = format!("{} {training:?} {order} {host_copy}", model.family());
@@ -153,7 +153,7 @@ fn shared_chunks(
     });
     let all = replicas.lay_out(&bare);
     let residency = match random.below(3) {
-        0 => ChunkResidency::Paged(Paging { eviction: Eviction::Lru, ahead: 1, behind: 1 }),
+        0 => ChunkResidency::Paged,
         _ => {
             let visits = bare.bare_visits(&all).unwrap();
             ChunkResidency::Planned(begun_before(&bare, visits, &all, random))
@@ -215,7 +215,7 @@ fn tables_of_any_size_are_shared() {
         plain.tensors.retain(|name, _| !name.contains("gradient of"));
         for (order, update) in ChunkOrder::ALL.into_iter().zip(UpdateTime::ALL) {
             let chunks = shared_chunks(&replicas, order, HostCopy::Kept, &mut random);
-            let residency = ChunkResidency::Paged(Paging::AT_NEED);
+            let residency = ChunkResidency::Paged;
             let chunks = ChunkedStage { residency, update, ..chunks };
             let (shared, measured) = replicas.train(Some(&chunks));
             let what = format!("{vocabulary_size} {ranks} {training:?} {chunks:?}");

@@ -34,10 +34,7 @@ fn ranks_that_share_chunks_train_the_same() {
                         let visits = begun_before(&bare, bare.bare_visits(&all).unwrap(), &all, &mut random);
                         ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare }
                     }
-                    _ => {
-                        let paging = Paging { eviction: Eviction::Lru, ahead: 1, behind: 1 };
-                        ChunkedStage { residency: ChunkResidency::Paged(paging), ..bare }
-                    }
+                    _ => bare,
                 };
                 let (shared, measured) = replicas.train(Some(&chunks));
                 let what = format!("{} {ranks} {training:?} {chunks:?}", replicas.model.family());
@@ -53,10 +50,10 @@ fn ranks_that_share_chunks_train_the_same() {
 }
 
 /// Losses, gradients and weights of five iterations are those of plain replicas, of two and of four ranks, in either order, with
-/// every rule of paging, and evicted at every boundary, for some fetched before the iteration that needs them.
+/// chunks on demand, and evicted at every boundary, for some fetched before the iteration that needs them.
 #[test]
 #[ignore = "slow: make test-slow"]
-fn ranks_that_share_chunks_train_the_same_by_every_rule() {
+fn two_and_four_ranks_that_share_chunks_train_the_same() {
     let mut random = Random::new(61);
     for (ranks, precision, optimizer) in [(2, Precision::Bf16, ADAM), (4, Precision::Fp32, SGD)] {
         let training =
@@ -67,67 +64,13 @@ fn ranks_that_share_chunks_train_the_same_by_every_rule() {
             let bare = ChunkedStage { host_copy: random.of(&HostCopy::ALL), ..in_chunks(1_300, order) };
             let all = replicas.lay_out(&bare);
             let at_every_boundary = begun_before(&bare, bare.bare_visits(&all).unwrap(), &all, &mut random);
-            let by_rule = [Eviction::Belady, Eviction::Lru, Eviction::Fifo].map(|eviction| {
-                let (ahead, behind) = (random.below(3), random.below(2));
-                ChunkResidency::Paged(Paging { eviction, ahead, behind })
-            });
-            for residency in by_rule.into_iter().chain([ChunkResidency::Planned(at_every_boundary)]) {
+            for residency in [ChunkResidency::Paged, ChunkResidency::Planned(at_every_boundary)] {
                 let chunks = ChunkedStage { residency, ..bare.clone() };
                 let (shared, measured) = replicas.train(Some(&chunks));
                 let what = format!("{ranks} {training:?} {chunks:?}");
                 assert_same_bits(&shared, &plain, &what);
                 for measured in &measured {
                     replicas.assert_counted(&chunks, measured, &what);
-                }
-            }
-        }
-    }
-}
-
-/// Ranks of which each owns whole chunks, as PatrickStar shares them: groups of as many as there are ranks, the last filled up with
-/// dummies, train what replicas train that hold all, to the bit, and each holds its chunk of every group, dummies too.
-#[test]
-fn ranks_that_own_whole_chunks_train_the_same() {
-    let mut random = Random::new(31);
-    for (number, (model, ranks)) in
-        [(small_gpt(true), 2), (small_llama(), 3), (small_bert(), 4)].into_iter().enumerate()
-    {
-        let training = of_several_ranks(&mut random);
-        let largest = largest_atom(&model, ChunkLayout::Patrickstar);
-        let replicas = Replicas::new(model, training, ranks);
-        let (plain, _) = replicas.train(None);
-        for order in ChunkOrder::ALL {
-            for on_device in OnDevice::under(order, number) {
-                let bare = ChunkedStage {
-                    layout: ChunkLayout::Patrickstar,
-                    owners: ChunkOwners::Whole,
-                    host_copy: random.of(&HostCopy::ALL),
-                    ..in_chunks(largest + random.below(700) as u64, order)
-                };
-                let groups = replicas.lay_out(&bare);
-                let elements = bare.chunk_elements;
-                assert!(
-                    groups.layout.chunks().iter().all(|group| group.capacity == elements * u64::from(ranks)),
-                    "dummies fill up the last"
-                );
-                let bare = ChunkedStage {
-                    on_device: on_device.of(groups.layout.chunks().len(), &mut random),
-                    ..bare
-                };
-                let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
-                let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
-                let (shared, measured) = replicas.train(Some(&chunks));
-                let what = format!("{} {ranks} {training:?} {chunks:?}", replicas.model.family());
-                assert_same_bits(&shared, &plain, &what);
-                let all = replicas.lay_out(&chunks);
-                for measured in measured {
-                    replicas.assert_counted(&chunks, &measured, &what);
-                    // One chunk of each group in all lists, on the host or on the device, and besides what gradients pass through.
-                    let lists = Lists::new(training.precision, &training.optimizer).unwrap();
-                    let scalar = lists.scalar_bytes(List::Parameters);
-                    let on_host = all.layout.chunks().len() - chunks.on_device.len();
-                    let state = on_host as u64 * elements * (lists.parameter_bytes() - scalar);
-                    assert!(measured.chunks.as_ref().unwrap().host_bytes.0 >= state, "{what}");
                 }
             }
         }
@@ -153,15 +96,15 @@ fn shards_in_chunks_train_what_shards_train() {
         let (plain, _) = split.train(None);
         for order in ChunkOrder::ALL {
             for on_device in OnDevice::under(order, number) {
-                let is_whole = on_device == OnDevice::Some;
+                let is_packed_bare = on_device == OnDevice::Some;
                 let mut bare = ChunkedStage {
                     host_copy: random.of(&HostCopy::ALL),
                     ..in_chunks(700 + 600 * random.below(3) as u64, order)
                 };
-                if is_whole {
+                if is_packed_bare {
                     let sequence = Sequence::of_stage(&split.model, &split.stage(), 0);
                     let largest = sequence.atoms().map(|atom| atom.iter().sum()).max().unwrap();
-                    (bare.layout, bare.owners) = (ChunkLayout::Patrickstar, ChunkOwners::Whole);
+                    bare.layout = ChunkLayout::Patrickstar;
                     bare.chunk_elements = bare.chunk_elements.max(largest);
                 }
                 let count = split.lay_out(&bare).layout.chunks().len();
@@ -189,12 +132,12 @@ fn ranks_with_unlike_room_move_alike() {
     let training = TrainingSpec { micro_batch_size: 4, micro_batches: 3, optimizer: ADAM, ..training() };
     let replicas = Replicas::new(small_gpt(true), training, 2);
     let (plain, _) = replicas.train(None);
-    let paging = Paging { eviction: Eviction::Lru, ahead: 2, behind: 1 };
+    let paging = Paging { ahead: 2, behind: 1 };
     for order in ChunkOrder::ALL {
         let bare = in_chunks(1_300, order);
         let all = replicas.lay_out(&bare);
         let visits = bare.paged(paging, &all, &vec![u64::MAX; all.uses.steps()]).unwrap();
-        for residency in [ChunkResidency::Paged(paging), ChunkResidency::Planned(visits)] {
+        for residency in [ChunkResidency::Paged, ChunkResidency::Planned(visits)] {
             let is_planned = matches!(residency, ChunkResidency::Planned(_));
             let what = format!("{order} {is_planned}");
             let chunks = ChunkedStage { residency, ..bare.clone() };

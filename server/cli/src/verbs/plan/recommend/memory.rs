@@ -62,23 +62,20 @@ mod tests {
     #[test]
     fn options_become_the_request() {
         let asked = request(
-            "--memory chunks --host-memory 64GiB --copy-rates host=12GB/s --chunk-size 4M,16M,65536 --chunk-layout aligned,patrickstar --chunk-order \
-             micro-batch,layer --host-copy kept,made --chunk-embedding host,chunk --chunk-activations host --chunk-residency lru,static --chunks-on-device 0 --fetch-ahead 2 \
-             --leave-behind 0 --chunk-staging 4 --step-kernel tensor-wise --host-update 150M/s --grow blocks=2..1000",
+            "--memory chunks --host-memory 64GiB --copy-rates host=12GB/s --chunk-size 4M,16M,65536 --chunk-order \
+             micro-batch,layer --host-copy kept,made --chunk-embedding host,chunk --chunk-activations host --chunk-policy static \
+             --chunks-on-device 0 --host-update 150M/s --grow blocks=2..1000",
         )
         .unwrap();
         let chunks = asked.chunks.clone().unwrap();
         assert_eq!((asked.memory_mode(), asked.host_memory_bytes), (v1::MemoryMode::Chunks, 64 << 30));
         assert!(asked.copy_pace.is_some());
         assert_eq!(chunks.chunk_elements, [4 << 20, 16 << 20, 65_536]);
-        assert!(chunks.layouts().eq([v1::ChunkLayout::Aligned, v1::ChunkLayout::Patrickstar]));
         assert!(chunks.orders().eq([v1::ChunkOrder::MicroBatch, v1::ChunkOrder::Layer]));
         assert!(chunks.host_copies().eq([v1::HostCopy::Kept, v1::HostCopy::Made]));
         assert!(chunks.embeddings().eq([v1::EmbeddingPlace::Host, v1::EmbeddingPlace::Chunk]));
         assert!(chunks.activations().eq([v1::ActivationPlace::Host]));
-        assert!(chunks.residencies().eq([v1::ResidencyRule::Lru, v1::ResidencyRule::Static]));
-        assert_eq!((chunks.on_device, chunks.ahead, chunks.behind), (Some(0), Some(2), Some(0)));
-        assert_eq!((chunks.staging, chunks.kernel()), (4, v1::StepKernel::TensorWise));
+        assert_eq!((chunks.on_device, chunks.policy()), (Some(0), v1::ChunkPolicy::Static));
         assert_eq!(asked.host_update_rate, 150e6);
         let grow = v1::GrownModel { parameter: "blocks".to_owned(), first: 2, last: 1000 };
         assert_eq!(asked.grow, Some(grow));
@@ -94,8 +91,6 @@ mod tests {
             (plain.memory_mode, plain.chunks, plain.host_update_rate, plain.grow),
             (0, None, 0.0, None)
         );
-        let grid = request("--memory chunks --chunk-sizes grid-b").unwrap().chunks.unwrap();
-        assert_eq!(grid.sizes(), v1::ChunkSizes::GridB);
         let from_one = request("--grow blocks=64").unwrap().grow.unwrap();
         assert_eq!((from_one.first, from_one.last), (1, 64));
     }
@@ -104,18 +99,13 @@ mod tests {
     fn what_cannot_be_meant_is_refused() {
         for wrong in [
             "--chunk-size 4M",
-            "--fetch-ahead 1",
             "--host-update 1M/s",
-            "--memory chunks --fetch-ahead 17",
-            "--memory chunks --leave-behind -1",
-            "--memory chunks --chunk-staging 0",
             "--memory chunks --chunk-size 8MiB",
             "--memory chunks --chunk-size 0",
             "--memory chunks --chunk-order both",
             "--memory chunks --chunk-embedding device",
             "--memory chunks --chunk-activations chunk",
-            "--memory chunks --chunk-residency random",
-            "--memory chunks --chunk-sizes breakpoints --chunk-size 4M",
+            "--memory chunks --chunk-policy lru",
             "--memory chunks --host-update fast",
             "--memory chunks --grow blocks",
             "--memory chunks --grow =1..2",

@@ -3,14 +3,7 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::groups::ChunkOwners;
-use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::packing::ChunkLayout;
-use loadmaster_proto::chunks::residency::paged::Paging;
-use loadmaster_proto::chunks::stage::{
-    ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
-};
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Slot};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
@@ -41,21 +34,7 @@ fn chain(layers: usize) -> Model {
 }
 
 fn chunks(model: &Model, training: &TrainingSpec, order: ChunkOrder) -> Chunks {
-    let stage = ChunkedStage {
-        layout: ChunkLayout::Aligned,
-        chunk_elements: 1,
-        owners: ChunkOwners::Parts,
-        order,
-        host_copy: HostCopy::Made,
-        staging: 1,
-        moves: ChunkMoves::Dropped,
-        update: UpdateTime::OnArrival,
-        kernel: StepKernel::OnePass,
-        embedding: EmbeddingPlace::Chunk,
-        on_device: Vec::new(),
-        residency: ChunkResidency::Paged(Paging::AT_NEED),
-        host_memory: Bytes(1 << 50),
-    };
+    let stage = ChunkedStage { order, staging: 1, ..ChunkedStage::on_demand(1, Bytes(1 << 50)) };
     stage.lay_out(model, training).unwrap()
 }
 

@@ -63,8 +63,7 @@ pub(super) fn check(parts: &mut ClusterParts, wanted: Wanted<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Checks what exports write of the nodes into scripts: their names and the UUIDs of their devices. Clusters that earlier releases
-/// stored are not held to this rule, so that they can be read; exports check it again.
+/// Checks what exports write of the nodes into scripts: their names and the UUIDs of their devices.
 ///
 /// # Errors
 /// Names the field.

@@ -274,15 +274,9 @@ impl Cluster {
     ///
     /// # Errors
     /// As there, or that it is not wanted any more.
-    pub fn new_while(parts: ClusterParts, wanted: Wanted<'_>) -> Result<Self, Invalid> {
-        let cluster = Self::as_stored(parts, wanted)?;
-        check::check_written(cluster.nodes(), wanted)?;
-        Ok(cluster)
-    }
-
-    /// [`Self::new_while`] of a cluster that may be of an earlier release, which accepted any name of a node.
-    fn as_stored(mut parts: ClusterParts, wanted: Wanted<'_>) -> Result<Self, Invalid> {
+    pub fn new_while(mut parts: ClusterParts, wanted: Wanted<'_>) -> Result<Self, Invalid> {
         check::check(&mut parts, wanted)?;
+        check::check_written(&parts.nodes, wanted)?;
         let membership = membership::of_nodes(&parts, wanted)?;
         Ok(Self { parts, membership })
     }
@@ -373,7 +367,7 @@ impl TryFrom<ClusterParts> for Cluster {
     type Error = Invalid;
 
     fn try_from(parts: ClusterParts) -> Result<Self, Invalid> {
-        Self::as_stored(parts, &always)
+        Self::new(parts)
     }
 }
 

@@ -37,24 +37,3 @@ pub struct Rejected {
     /// Why.
     pub reason: String,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A certificate as it was stored before anybody asked what visits fetch is read, and written, as it was.
-    #[test]
-    fn what_was_stored_before_is_read_and_written_as_it_was() {
-        let stored = serde_json::json!({
-            "value": 1.5, "bound": 1.25, "gap": 0.2, "unit": "seconds", "proven": false, "stopped": false, "states": 7,
-            "rejected": [],
-        });
-        let read: Certificate = serde_json::from_value(stored.clone()).unwrap();
-        assert!(!read.fetches_fewest);
-        assert_eq!(serde_json::to_value(&read).unwrap(), stored);
-        let known = Certificate { fetches_fewest: true, ..read };
-        let written = serde_json::to_value(&known).unwrap();
-        assert_eq!(written["fetches_fewest"], true);
-        assert_eq!(serde_json::from_value::<Certificate>(written).unwrap(), known);
-    }
-}

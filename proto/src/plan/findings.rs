@@ -37,11 +37,10 @@ pub struct Findings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
     /// How fast the copies of its memory actions are, and which cores its stages share; none where nothing is copied and nothing
-    /// shared, nobody knows the times, or the plan was stored before anybody wrote that down.
+    /// shared, or nobody knows the times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_rates: Option<CopyRates>,
-    /// How fast all else than the passes of a training in chunks is; none of other plans, and of those that were stored before
-    /// anybody wrote that down.
+    /// How fast all else than the passes of a training in chunks is; none of other plans.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lane_rates: Option<LaneRates>,
 }
@@ -61,11 +60,9 @@ pub struct IterationEstimate {
     pub origin: Origin,
     /// Where the bandwidths come from, for people.
     pub links: String,
-    /// Whether transfers overlap computing; they do in plans that were stored before anybody could choose.
-    #[serde(default)]
+    /// Whether transfers overlap computing.
     pub overlap: Overlap,
     /// Why, for people.
-    #[serde(default)]
     pub overlap_reason: String,
     /// The real seconds are expected within this share of those above; none where nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -70,7 +70,7 @@ fn coincide(later: &FailureRecord, other: &FailureRecord) -> bool {
         _ => later.worker.is_some() && later.worker == other.worker,
     };
     is_one_host
-        && later.start.is_some_and(|start| start <= other.time)
+        && later.start <= other.time
         && later.time.duration_since(other.time) <= MOMENT
 }
 
@@ -126,7 +126,7 @@ mod tests {
             worker: Some(WorkerName::from_id(worker).unwrap()),
             host: None,
             lease_token: 1,
-            start: None,
+            start: Timestamp::from_second(second).unwrap(),
             time: Timestamp::from_second(second).unwrap(),
         }
     }
@@ -182,7 +182,7 @@ mod tests {
     fn runs_that_are_killed_together_on_a_host_count_as_one() {
         let killed = |worker: &str, host: &str, start: i64, time: i64| FailureRecord {
             host: Some(host.to_owned()).filter(|host| !host.is_empty()),
-            start: Some(Timestamp::from_second(start).unwrap()),
+            start: Timestamp::from_second(start).unwrap(),
             ..failed(time, worker, BROKEN)
         };
         let together = |worker: &str, host: &str, start, time| -> Vec<FailureRecord> {

@@ -8,8 +8,7 @@ use super::records::{AttemptRecord, EndedRun, MeasuredRun, Software};
 
 /// Of several one that nobody disturbed, and of those the newest, as the one whose environment is nearest to
 /// today's. Whoever disturbed a run made its seconds longer and left its bytes as they are, but for those of
-/// the device ledger. Ranks that took each other's cores would do so again where there are as many. Results of
-/// earlier releases, which stored what contradicts its run, serve nobody.
+/// the device ledger. Ranks that took each other's cores would do so again where there are as many.
 const FIND_MEASURED: &str = "
 SELECT DISTINCT ON (runs.work_key, runs.micro_batch_size)
        runs.id, runs.work_key, runs.micro_batch_size,

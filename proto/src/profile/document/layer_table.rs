@@ -29,7 +29,7 @@ pub struct LayerTable {
     pub overhead_bytes: Option<u64>,
     /// Whether the times of shards are those of their kernels alone, without what the shards sum. Profilers
     /// that train with shards measure both together, so that it is usually false; a document with times of
-    /// shards has to say which. None in profiles that were stored before that was asked.
+    /// shards has to say which. None where there are no such times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times_without_collectives: Option<bool>,
     /// Share of the predicted bytes by which real peaks are expected to differ at most, 0 to 1: for those who

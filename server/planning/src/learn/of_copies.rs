@@ -60,7 +60,7 @@ impl Between {
 
 impl Counters<'_> {
     /// What is predicted here beside what was measured. Where only one side has copies the other one had none: that is 0, not
-    /// unknown. Nothing where one of them was not counted at all: by training commands, and in plans of earlier releases.
+    /// unknown. Nothing where one of them was not counted at all: by training commands.
     pub(super) fn beside(self, measured: Counters<'_>) -> Vec<Figure> {
         let is_counted = |of: Counters<'_>| (of.offload.is_some(), of.chunks.is_some());
         if is_counted(self) != is_counted(measured) {

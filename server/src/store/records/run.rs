@@ -224,14 +224,12 @@ pub struct FailureRecord {
     pub failure: RunFailure,
     /// The worker that held the run.
     pub worker: Option<WorkerName>,
-    /// Host of that worker; none where it reported none, or in failures that earlier releases stored.
-    #[serde(default)]
+    /// Host of that worker; none where it reported none.
     pub host: Option<String>,
     /// Which claim.
     pub lease_token: i64,
-    /// When that claim was made; none in failures that earlier releases stored.
-    #[serde(default)]
-    pub start: Option<Timestamp>,
+    /// When that claim was made.
+    pub start: Timestamp,
     /// When it was stored.
     pub time: Timestamp,
 }

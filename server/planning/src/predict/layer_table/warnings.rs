@@ -59,17 +59,6 @@ pub(super) fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<St
             100.0 * MARGIN
         ));
     }
-    let has_times = |rows: &LayerRows| rows.times.iter().any(|row| row.tensor_degree > 1);
-    if degree > 1
-        && table.rows.times_without_collectives.is_none()
-        && table.groups(setting.stage).any(has_times)
-    {
-        warnings.push(
-            "the layer table does not say times_without_collectives: its seconds are taken to contain what \
-             shards sum"
-                .to_owned(),
-        );
-    }
     warnings
 }
 

@@ -61,8 +61,8 @@ pub enum Untold {
     /// There are no seconds.
     #[error("its profile has no times of its layers")]
     NoTimes,
-    /// It was stored too early.
-    #[error("it was stored without the rates of its copies; recommended again it has them")]
+    /// Nobody knows how fast its copies are.
+    #[error("it has no rates of its copies: recommend it again")]
     NoRates,
     /// Its state is in chunks: [`ChunksOverTime`] tells of it.
     #[error("it trains in chunks")]

@@ -1,6 +1,6 @@
 //! What launchers can say, held against what they are asked and what is exported for them.
 
-use loadmaster_export::{ExportQuestion, Target, Variant, export};
+use loadmaster_launchers::{ExportQuestion, Target, Variant, export};
 use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::objective::Launcher;

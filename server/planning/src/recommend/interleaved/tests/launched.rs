@@ -1,6 +1,8 @@
 //! Plans with interleaved stages for launchers that take turns: what is recommended is exported.
 
-use loadmaster_export::{Export, ExportQuestion, Refusal, Target, Variant, export, exporters, takes_turns};
+use loadmaster_launchers::{
+    Export, ExportQuestion, Refusal, Target, Variant, export, exporters, takes_turns,
+};
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape};

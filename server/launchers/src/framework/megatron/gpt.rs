@@ -7,7 +7,7 @@ use crate::transformer::Transformer;
 
 /// How positions are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::launcher) enum Positions {
+pub(in crate::framework) enum Positions {
     None,
     /// How many are learned.
     Learned(i64),
@@ -17,7 +17,7 @@ pub(in crate::launcher) enum Positions {
 
 /// Which maps of a block have biases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::launcher) enum Biases {
+pub(in crate::framework) enum Biases {
     All,
     None,
     /// Those to queries, keys and values.
@@ -26,17 +26,17 @@ pub(in crate::launcher) enum Biases {
 
 /// What its GPT model asks besides sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::launcher) struct Gpt {
-    pub(in crate::launcher) positions: Positions,
-    pub(in crate::launcher) biases: Biases,
+pub(in crate::framework) struct Gpt {
+    pub(in crate::framework) positions: Positions,
+    pub(in crate::framework) biases: Biases,
     /// `SwiGLU`; else two layers with GELU.
-    pub(in crate::launcher) is_gated: bool,
+    pub(in crate::framework) is_gated: bool,
 }
 
 impl Gpt {
     /// # Errors
     /// What the GPT model cannot be.
-    pub(in crate::launcher) fn of(transformer: &Transformer) -> Result<Self, Vec<StageRefusal>> {
+    pub(in crate::framework) fn of(transformer: &Transformer) -> Result<Self, Vec<StageRefusal>> {
         Self::described(transformer).map_err(|what| {
             vec![StageRefusal::of_plan(format!("is of a model {what}, which Megatron's GPT model has not"))]
         })

@@ -5,11 +5,11 @@ use loadmaster_proto::training::{Precision, RecomputePolicy};
 
 use super::Asked;
 use crate::exported::{ExportedFile, Proof, Verified};
-use crate::launcher::{Exporter, Written, target};
+use crate::framework::{Exporter, Written, target};
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
 
-pub(in crate::launcher) const EXPORTER: Exporter = Exporter {
+pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Torchtitan, 0, 3),
     shape: PlanShape::UniformGrid,
     writes: "loadmaster_plan.py: the model and the plan as torchtitan's configuration, and train.sh",

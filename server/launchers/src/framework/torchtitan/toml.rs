@@ -5,12 +5,12 @@ use loadmaster_proto::training::{Precision, RecomputePolicy};
 
 use super::Asked;
 use crate::exported::{ExportedFile, Proof, Verified};
+use crate::framework::{Exporter, Written, target};
 use crate::grid::Grid;
-use crate::launcher::{Exporter, Written, target};
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
 
-pub(in crate::launcher) const EXPORTER: Exporter = Exporter {
+pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Torchtitan, 0, 2),
     shape: PlanShape::UniformGrid,
     writes: "plan.toml, loadmaster_model.py, which registers the model, and train.sh",

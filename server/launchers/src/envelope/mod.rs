@@ -21,7 +21,7 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::wire::v1;
 
 use crate::exported::Export;
-use crate::launcher::exporters;
+use crate::framework::exporters;
 use crate::local_order::in_sight;
 use crate::question::Refused;
 use crate::refusal::Refusal;

@@ -3,18 +3,18 @@
 use loadmaster_proto::training::Optimizer;
 
 /// An update rule; its step size is no part of a plan.
-pub(in crate::launcher) struct Rule {
+pub(in crate::framework) struct Rule {
     /// `sgd` or `adam`.
-    pub(in crate::launcher) name: &'static str,
+    pub(in crate::framework) name: &'static str,
     /// What it is told, as Megatron's configuration calls it.
-    pub(in crate::launcher) settings: Vec<(&'static str, f64)>,
+    pub(in crate::framework) settings: Vec<(&'static str, f64)>,
     /// Weights decay beside the update rather than through their gradients. Of SGD without momentum that is the same.
-    pub(in crate::launcher) decouples_decay: bool,
+    pub(in crate::framework) decouples_decay: bool,
 }
 
 impl Rule {
     /// That of a plan.
-    pub(in crate::launcher) fn of(optimizer: Optimizer) -> Self {
+    pub(in crate::framework) fn of(optimizer: Optimizer) -> Self {
         let decay = |weight_decay: f64| ("weight_decay", weight_decay);
         let adam = |beta1: f64, beta2: f64, epsilon: f64, weight_decay: f64| {
             vec![("adam_beta1", beta1), ("adam_beta2", beta2), ("adam_eps", epsilon), decay(weight_decay)]
@@ -37,7 +37,7 @@ impl Rule {
     }
 
     /// Whether it is what Megatron's flags say, whose Adam is `AdamW`: without decay both are one.
-    pub(in crate::launcher) fn is_said_by_flags(&self) -> bool {
+    pub(in crate::framework) fn is_said_by_flags(&self) -> bool {
         self.name == "sgd" || self.decouples_decay || self.settings.contains(&("weight_decay", 0.0))
     }
 }

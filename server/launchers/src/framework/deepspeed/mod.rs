@@ -2,7 +2,7 @@
 //!
 //! It has no argument for a cut, so the file that is written overrides the one method that decides it.
 
-pub(in crate::launcher) mod hosts;
+pub(in crate::framework) mod hosts;
 
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::actions::Form;

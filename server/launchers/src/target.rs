@@ -8,7 +8,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::wire::v1;
 
-use crate::launcher::exporters;
+use crate::framework::exporters;
 
 /// The leading numbers of a launcher's version: `0.19`. What an export looks like depends on these alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

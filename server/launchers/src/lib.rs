@@ -1,9 +1,9 @@
-//! Plans as what launchers run: files, flags, environment, and who is which rank.
+//! Plans as what frameworks run: files, flags, environment, and who is which rank.
 //!
 //! An export follows from a plan and its model, and nothing is rounded: a plan that a launcher cannot express is refused with
 //! what it is of each stage that cannot be ([`Refusal`]). Launchers build one grid of ranks, so the degrees of all stages are
 //! the same for most of them ([`Grid`]), and cut transformers between blocks ([`Cut`]). Each launcher is one file of
-//! [`launcher`]; what starts its processes is one file of [`envelope`]. Nothing here does I/O: what is written is the caller's
+//! [`framework`]; what starts its processes is one file of [`envelope`]. Nothing here does I/O: what is written is the caller's
 //! to place.
 
 mod allocation;
@@ -11,8 +11,8 @@ mod chain;
 mod cut;
 mod envelope;
 mod exported;
+mod framework;
 mod grid;
-mod launcher;
 mod local_order;
 mod memory;
 mod numerics;
@@ -31,8 +31,8 @@ pub use allocation::{Allocation, AskedDevices, Locality, NodeGroup, StageLocalit
 pub use cut::{Cut, StagePart};
 pub use envelope::{Envelope, EnvelopeSettings, Wrapping, envelopes, wrap};
 pub use exported::{Export, ExportedFile, Proof, RankPlace, Verified};
+pub use framework::{Exporter, exporters, takes_turns, variants};
 pub use grid::{AxisOrder, Grid};
-pub use launcher::{Exporter, exporters, takes_turns, variants};
 pub use memory::{Added, AddedCause, StageMemory};
 pub use question::{ExportQuestion, export};
 pub use refusal::{Refusal, StageRefusal};

@@ -1,6 +1,6 @@
 //! Every export in an envelope that its validation took is written so: `golden/envelopes/ENVELOPE/NAME`.
 //!
-//! `KEPT=write cargo nextest run -p loadmaster-export` writes them anew; then `tests/launchers/envelopes/check.py` must take them
+//! `KEPT=write cargo nextest run -p loadmaster-launchers` writes them anew; then `tests/launchers/envelopes/check.py` must take them
 //! again.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Every export that its launcher took is written so, and in `golden/unread` those that no launcher's code was asked about.
 //!
-//! `KEPT=write cargo nextest run -p loadmaster-export` writes them anew; then `tests/launchers/oracles/check_golden.py` must take
+//! `KEPT=write cargo nextest run -p loadmaster-launchers` writes them anew; then `tests/launchers/oracles/check_golden.py` must take
 //! them again.
 
 use std::collections::BTreeMap;

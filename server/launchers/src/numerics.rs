@@ -1,38 +1,16 @@
 //! Settings of a model that change values, and neither memory nor time: which of them an export sets, and a warning for each that
 //! it does not.
 
-use loadmaster_proto::model::Model;
 use loadmaster_proto::model::numerics::RotaryScaling;
 use loadmaster_proto::plan::objective::Launcher;
 
+use crate::framework::MegatronScaling;
 use crate::question::ExportQuestion;
 
 /// Positions of the original model where Megatron and torchtitan scale as Llama 3 does, and which frequencies they leave alone:
 /// Megatron has no words for others.
 const LLAMA3: [(&str, f64); 3] =
     [("low_freq_factor", 1.0), ("high_freq_factor", 4.0), ("original_max_position_embeddings", 8192.0)];
-
-/// How Megatron-Core's GPT model scales rotary positions.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum MegatronScaling {
-    /// As Llama 3: `--use-rope-scaling` with this factor.
-    Llama3(f64),
-    /// Positions divided by this number: `--rotary-seq-len-interpolation-factor`.
-    Interpolated(i64),
-}
-
-impl MegatronScaling {
-    /// What Megatron has words for; none where it has none, or nothing is scaled.
-    pub(crate) fn of(model: Option<&Model>) -> Option<Self> {
-        let scaling = model?.numerics().rotary_scaling.as_ref()?;
-        let factor = scaling.parameter("factor").filter(|&factor| factor > 0.0)?;
-        match scaling.kind.as_str() {
-            "llama3" => Some(Self::Llama3(factor)),
-            "linear" if factor.fract() == 0.0 && factor < 1e9 => Some(Self::Interpolated(factor as i64)),
-            _ => None,
-        }
-    }
-}
 
 /// The settings of a plan's model that its export does not set as they are, by name. Whether it describes the model in Megatron's
 /// words.

@@ -10,7 +10,7 @@ use crate::allocation::{self, Allocation};
 use crate::cut::Cut;
 use crate::envelope::Envelope;
 use crate::exported::Export;
-use crate::framework::{Exporter, Written, exporters, takes_turns, variants};
+use crate::framework::{Exporter, Written, exporters, rules, variants};
 use crate::grid::Grid;
 use crate::local_order;
 use crate::memory;
@@ -46,7 +46,8 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
         let none = StageRefusal::of_plan("has no export for this version: name another");
         return Err(refusal(question, PlanShape::PerStageMesh, vec![none]));
     };
-    let Exporter { target, shape, verified, proof, write, .. } = *exporter;
+    let Exporter { target, verified, proof, write, .. } = *exporter;
+    let shape = rules(target.launcher).shape;
     if question.variant != Variant::Usual && !variants(target.launcher).contains(&question.variant) {
         let none = StageRefusal::of_plan("is said in one way only by this launcher: name no variant");
         return Err(refusal(question, shape, vec![none]));
@@ -55,7 +56,7 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
     if !hostile.is_empty() {
         return Err(refusal(question, shape, hostile));
     }
-    if question.plan.is_interleaved() && !takes_turns(target.launcher) {
+    if question.plan.is_interleaved() && !rules(target.launcher).takes_turns {
         return Err(refusal(question, shape, vec![in_turn(question.plan)]));
     }
     let Written { files, command, runs_once, environment, ranks, mut warnings, held, sets_numerics } =

@@ -21,7 +21,7 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::wire::v1;
 
 use crate::exported::Export;
-use crate::framework::exporters;
+use crate::framework::rules;
 use crate::local_order::in_sight;
 use crate::question::Refused;
 use crate::refusal::Refusal;
@@ -93,8 +93,7 @@ pub fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Box<Refusal>>
         Envelope::Job => kubernetes::wrap(export, wrapping, &job::KIND),
     };
     wrapped.map_err(|stages: Refused| {
-        let shape = exporters().iter().find(|exporter| exporter.target == target);
-        let required_shape = shape.map_or_else(Default::default, |exporter| exporter.shape);
+        let required_shape = rules(target.launcher).shape;
         Box::new(Refusal { target, envelope: wrapping.envelope(), required_shape, is_for_it: false, stages })
     })
 }

@@ -8,25 +8,37 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use loadmaster_proto::model::layer::NormKind;
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
-use loadmaster_proto::training::{Precision, Schedule};
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::Precision;
 
-use super::megatron::gpt::{Biases, Gpt, Positions};
-use super::megatron::{self, Recomputation, is_said, layout};
+use super::megatron::memory::{held, step_gradients};
+use super::megatron::model::{Biases, Gpt, MegatronScaling, Positions};
+use super::megatron::{MEGATRON, Recomputation, WAITS, is_said, layout};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::nodes;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
-use crate::numerics::MegatronScaling;
 use crate::question::{ExportQuestion, Refused};
+use crate::rules::{Engine, Rules};
 use crate::transformer::Transformer;
 use crate::word;
 
+pub(super) const RULES: Rules = Rules {
+    launcher: Launcher::Accelerate,
+    takes_turns: false,
+    engine: Some(Engine::blocking("accelerate", WAITS)),
+    note: || {
+        "accelerate takes uneven stages only as `MegatronLMPlugin(other_megatron_args={\"pipeline_model_parallel_layout\": …})`, and turns \
+         context parallelism and recomputation on unless they are written down"
+            .to_owned()
+    },
+    ..MEGATRON
+};
+
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Accelerate, 1, 15),
-    shape: PlanShape::UniformGrid,
     writes: "accelerate.yaml, and loadmaster_plan.py, which makes the plugin or the accelerator",
     verified: Verified::Parsed,
     proof: Some(Proof::of("accelerate", "1.15.0")),
@@ -47,7 +59,7 @@ struct Asked<'a> {
 }
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_schedule(&[Schedule::OneFOneB])?;
+    question.check_schedule(RULES.schedules)?;
     let grid = question.grid()?;
     let (transformer, cut) = question.transformer()?;
     let recomputed = Recomputation::of(question, &cut)?;
@@ -227,8 +239,8 @@ def accelerator(**settings: Any) -> Accelerator:
     /// Megatron's, or of replicas nothing besides, unless they cast for computing: nobody counts what a cast leaves.
     fn held(&self) -> Option<Held> {
         if !self.is_replicated() {
-            let step_gradients = megatron::step_gradients(self.question.plan.training.precision);
-            return Some(Held { step_gradients, ..megatron::held(&self.transformer, &self.grid) });
+            let step_gradients = step_gradients(self.question.plan.training.precision);
+            return Some(Held { step_gradients, ..held(&self.transformer, &self.grid) });
         }
         (self.question.plan.training.precision == Precision::Fp32).then(Held::default)
     }

@@ -1,24 +1,42 @@
 //! Colossal-AI: the plugin of its booster, which cuts the models that it has policies for between blocks.
 
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
-use loadmaster_proto::training::actions::Form;
-use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::{Precision, RecomputePolicy};
 
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
-use crate::memory::{Held, MicroBatches, PaddedVocabulary};
+use crate::memory::{EdgeTensors, Held, MicroBatches, PaddedVocabulary, padding};
 use crate::question::{ExportQuestion, Refused, all_or};
-use crate::recomputed::{Runs, not_counted};
+use crate::recompute::{Recomputing, not_counted};
 use crate::refusal::StageRefusal;
+use crate::rules::{Engine, InChunks, LAYERS, Rules};
 use crate::transformer::Transformer;
 use crate::word::{self, listed};
 
+pub(super) const RULES: Rules = Rules {
+    launcher: Launcher::ColossalAi,
+    recomputing: Recomputing::FirstBlocksOfEach,
+    policies: LAYERS,
+    recompute_per_stage: true,
+    chunks: InChunks::AsPublished,
+    engine: Some(Engine::blocking(
+        "colossal",
+        "Colossal-AI waits for sends and receives before the next pass",
+    )),
+    note: || {
+        format!(
+            "Colossal-AI {}; its default rank order is not the plan's, set dp_outside=False",
+            padding(PADDED_TO)
+        )
+    },
+    ..Rules::USUAL
+};
+
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::ColossalAi, 0, 5),
-    shape: PlanShape::UniformGrid,
     writes: "loadmaster_plan.py: HybridParallelPlugin with the cut, the degrees and the blocks to recompute",
     verified: Verified::Parsed,
     proof: Some(Proof::of("colossalai", "0.5.0")),
@@ -29,7 +47,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
 const PADDED_TO: u64 = 64;
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_schedule(&[Schedule::OneFOneB])?;
+    question.check_schedule(RULES.schedules)?;
     let grid = question.grid()?;
     let (transformer, cut) = question.transformer()?;
     let again = recomputed(question, &transformer, &cut)?;
@@ -58,8 +76,9 @@ fn recomputed(
     cut: &Cut,
 ) -> Result<Vec<usize>, Refused> {
     let reads_numbers = reads_numbers(question, transformer);
-    if let Some(runs) = question.recomputed_runs()? {
-        return counted(question, reads_numbers, cut, &runs);
+    let can = if reads_numbers { "computes the first blocks of each stage again one by one" } else { ALL };
+    if let Some(recomputed) = question.recomputed(RULES.recomputing, can)? {
+        return Ok(recomputed.runs.iter().map(Vec::len).collect());
     }
     let stages = &question.plan.stages;
     let whole =
@@ -76,7 +95,7 @@ fn recomputed(
         .collect();
     if !reads_numbers && again.iter().any(|&blocks| blocks > 0) {
         let fewer = again.iter().zip(&blocks).enumerate().filter(|(_, (again, blocks))| again < blocks);
-        all_or(fewer.map(|(index, _)| not_counted(index, None, ALL)).collect())?;
+        all_or(fewer.map(|(index, _)| not_counted(index, &[], ALL)).collect())?;
     }
     Ok(again)
 }
@@ -88,27 +107,6 @@ const ALL: &str = "computes all blocks of such a plan again one by one, once it 
 /// in one stage the model's own pass runs, which is transformers'.
 fn reads_numbers(question: &ExportQuestion<'_>, transformer: &Transformer) -> bool {
     transformer.block.rotary_base.is_some() && question.plan.stages.len() > 1
-}
-
-/// The same where memory actions say so.
-fn counted(
-    question: &ExportQuestion<'_>,
-    reads_numbers: bool,
-    cut: &Cut,
-    runs: &[Runs],
-) -> Result<Vec<usize>, Refused> {
-    let model = question.model()?;
-    if !reads_numbers {
-        let all = [(Form::FirstBlocks(usize::MAX), cut.block_counts())];
-        return question.counted(model, runs, all, ALL);
-    }
-    let stages = question.plan.stages.iter().zip(runs).enumerate();
-    let others = stages.filter(|(_, (stage, runs))| {
-        Form::FirstBlocks(runs.len()).runs(model, stage.config.layers()) != **runs
-    });
-    let can = "computes the first blocks of each stage again one by one";
-    all_or(others.map(|(index, (_, runs))| not_counted(index, Some(runs), can)).collect())?;
-    Ok(runs.iter().map(Vec::len).collect())
 }
 
 fn plugin(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut, again: &[usize], command: &str) -> String {
@@ -178,8 +176,11 @@ def plugin(**settings: Any) -> HybridParallelPlugin:
 fn held(transformer: &Transformer, grid: &Grid) -> Held {
     let is_padded = grid.shards > 1 || transformer.has_tied_head;
     Held {
-        outputs: MicroBatches::InFlightAnd(0),
-        gradients: MicroBatches::Some(1),
+        tensors: EdgeTensors {
+            outputs: MicroBatches::InFlightAnd(0),
+            gradients: MicroBatches::Some(1),
+            ..EdgeTensors::NONE
+        },
         vocabulary: PaddedVocabulary::of(transformer, PADDED_TO * u64::from(grid.shards), grid.shards)
             .filter(|_| is_padded),
         ..Held::default()

@@ -1,7 +1,6 @@
-//! Every launcher of every version that exports are made for, a file each.
+//! Every framework: what it can run, what it writes, and what it holds in memory, a file or folder each.
 
 mod accelerate;
-mod bridge;
 mod colossal_ai;
 mod deepspeed;
 mod galvatron;
@@ -15,11 +14,13 @@ mod trainer;
 use std::collections::BTreeMap;
 
 pub(crate) use deepspeed::hosts::{FILE as HOSTFILE, WARNING as HOSTFILE_WARNING};
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::plan::objective::Launcher;
+pub(crate) use megatron::model::MegatronScaling;
 
 use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
+use crate::rules::Rules;
 use crate::target::{Target, Variant, Version};
 
 /// What makes exports for a launcher.
@@ -27,8 +28,6 @@ use crate::target::{Target, Variant, Version};
 pub struct Exporter {
     /// For whom: this version and those up to the next that is known.
     pub target: Target,
-    /// The most general shape that it runs.
-    pub shape: PlanShape,
     /// What it writes, in a few words.
     pub writes: &'static str,
     /// What was proved of its exports.
@@ -60,7 +59,7 @@ pub fn exporters() -> &'static [Exporter] {
 }
 
 const EXPORTERS: &[Exporter] = &[
-    megatron::EXPORTER,
+    megatron::write::EXPORTER,
     torchtitan::TOML,
     torchtitan::PYTHON,
     torch_pipelining::EXPORTER,
@@ -70,7 +69,7 @@ const EXPORTERS: &[Exporter] = &[
     torchgpipe::EXPORTER,
     galvatron::EXPORTER,
     accelerate::EXPORTER,
-    bridge::EXPORTER,
+    megatron::bridge::EXPORTER,
     trainer::EXPORTER,
     other::EXPORTER,
 ];
@@ -83,9 +82,42 @@ pub fn variants(launcher: Launcher) -> &'static [Variant] {
     }
 }
 
-/// Whether a launcher can say, in each of its ways, that devices have several stages in turn.
-pub fn takes_turns(launcher: Launcher) -> bool {
-    matches!(launcher, Launcher::Megatron | Launcher::MegatronBridge | Launcher::Other)
+/// Returns the rules of a framework.
+pub fn rules(launcher: Launcher) -> Rules {
+    match launcher {
+        Launcher::Megatron => megatron::MEGATRON,
+        Launcher::MegatronBridge => megatron::BRIDGE,
+        Launcher::Torchtitan => torchtitan::RULES,
+        Launcher::TorchPipelining => torch_pipelining::RULES,
+        Launcher::Deepspeed => deepspeed::RULES,
+        Launcher::ColossalAi => colossal_ai::RULES,
+        Launcher::Accelerate => accelerate::RULES,
+        Launcher::Galvatron => galvatron::RULES,
+        Launcher::Torchgpipe => torchgpipe::RULES,
+        Launcher::Trainer => trainer::RULES,
+        Launcher::Other => other::RULES,
+    }
+}
+
+/// Returns the framework that a profile names as the one that it was made with; none where it is not known. The first in this order
+/// counts: Megatron-DeepSpeed trains with DeepSpeed's engine.
+pub fn framework_named(name: &str) -> Option<Launcher> {
+    const ORDER: [Launcher; 10] = [
+        Launcher::Deepspeed,
+        Launcher::Galvatron,
+        Launcher::MegatronBridge,
+        Launcher::Accelerate,
+        Launcher::Megatron,
+        Launcher::Torchtitan,
+        Launcher::TorchPipelining,
+        Launcher::ColossalAi,
+        Launcher::Torchgpipe,
+        Launcher::Trainer,
+    ];
+    let named = name.to_lowercase();
+    let is_named =
+        |launcher: &Launcher| rules(*launcher).engine.is_some_and(|engine| named.contains(engine.framework));
+    ORDER.into_iter().find(is_named)
 }
 
 const fn target(launcher: Launcher, major: u32, minor: u32) -> Target {

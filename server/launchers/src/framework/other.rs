@@ -3,6 +3,8 @@
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::plan::{PlacedDevice, Plan};
+use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::actions::Block;
 use serde::Serialize;
 
 use super::{Exporter, Written, target};
@@ -10,10 +12,30 @@ use crate::exported::{ExportedFile, Verified};
 use crate::grid::places_in_order;
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
+use crate::rules::{CutUnit, InChunks, Rules};
+
+pub(super) const RULES: Rules = Rules {
+    launcher: Launcher::Other,
+    shape: PlanShape::PerStageMesh,
+    cut: CutUnit::Layer,
+    recompute_per_stage: true,
+    schedules: &[Schedule::OneFOneB, Schedule::Gpipe, Schedule::PipeDream],
+    even_nodes: false,
+    offloads: &[
+        Block::Activations,
+        Block::Inputs,
+        Block::Versions,
+        Block::Weights,
+        Block::Gradients,
+        Block::Optimizer,
+    ],
+    chunks: InChunks::Anything,
+    takes_turns: true,
+    ..Rules::USUAL
+};
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Other, 1, 0),
-    shape: PlanShape::PerStageMesh,
     writes: "plan.json: the whole plan with its model, for a program of your own (loadmaster.plan/1)",
     verified: Verified::None,
     proof: None,

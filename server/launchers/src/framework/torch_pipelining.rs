@@ -1,6 +1,6 @@
 //! torch.distributed.pipelining: the plan as JSON, and a module that makes stages and schedule of the user's layers.
 
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
@@ -9,14 +9,30 @@ use crate::chain::Chain;
 use crate::envelope::Torchrun;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
-use crate::memory::{Held, MicroBatches};
+use crate::memory::{EdgeTensors, Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused};
+use crate::recompute::{Counted, Recomputed, Recomputing};
+use crate::rules::{BOTH, CutUnit, Engine, Rules};
 use crate::word::{self, listed, torch_schedule};
+
+pub(super) const RULES: Rules = Rules {
+    launcher: Launcher::TorchPipelining,
+    recomputing: Recomputing::Alike(&[Counted::EveryLayer, Counted::WholeStages]),
+    cut: CutUnit::Layer,
+    schedules: BOTH,
+    recompute_per_stage: true,
+    engine: Some(Engine::blocking("torch.distributed.pipelining", WAITS)),
+    note: || HOLDING.note("torch.distributed.pipelining"),
+    ..Rules::USUAL
+};
+
+/// The reason why torch's transfers do not overlap computing.
+pub(super) const WAITS: &str =
+    "torch.distributed.pipelining waits for sends and receives before the next pass";
 
 /// From the first torch whose stages are made without samples of what they take in: 2.5 wants these, and before 2.4 there are none.
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::TorchPipelining, 2, 6),
-    shape: PlanShape::UniformGrid,
     writes: "plan.json, and loadmaster_pipeline.py, which makes stages and schedule of your layers",
     verified: Verified::Trained,
     proof: Some(Proof::of("torch", "2.15.0")),
@@ -28,7 +44,7 @@ pub(super) const RELEASING: Exporter =
     Exporter { target: target(Launcher::TorchPipelining, 2, 15), ..EXPORTER };
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    let schedule = torch_schedule(question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])?);
+    let schedule = torch_schedule(question.check_schedule(RULES.schedules)?);
     question.check_fills_torch_pipeline()?;
     let grid = question.grid()?;
     let recompute = recompute(question)?;
@@ -59,10 +75,17 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         ExportedFile::new("loadmaster_pipeline.py", pipeline(question, &grid, &command.join(" "))),
     ];
     let releases_outputs = question.target == RELEASING.target;
-    let held =
-        Held { last_outputs: MicroBatches::All, ..held(question.plan.training.schedule, releases_outputs) };
+    let tensors = held(question.plan.training.schedule, releases_outputs);
+    let tensors = EdgeTensors { last_outputs: MicroBatches::All, ..tensors };
     let warnings = warnings(question, &grid);
-    Ok(Written { files, command, ranks, warnings, held: Some(held), ..Written::default() })
+    Ok(Written {
+        files,
+        command,
+        ranks,
+        warnings,
+        held: Some(Held { tensors, ..Held::default() }),
+        ..Written::default()
+    })
 }
 
 /// What all stages compute again: each of their layers, or all of themselves.
@@ -70,31 +93,34 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
 /// # Errors
 /// Stages that do otherwise.
 fn recompute(question: &ExportQuestion<'_>) -> Result<RecomputePolicy, Refused> {
-    let Some(runs) = question.recomputed_runs()? else { return question.recompute() };
-    let forms = [
-        (Form::LayersAtOnce(1), RecomputePolicy::Layer),
-        (Form::LayersAtOnce(question.longest_stage()), RecomputePolicy::Stage),
-    ];
     let can = "computes all layers of every stage again, one by one or at once";
-    question.counted(question.model()?, &runs, forms, can)
+    match question.recomputed(RULES.recomputing, can)? {
+        None => question.recompute(),
+        Some(Recomputed { form: Some(Form::LayersAtOnce(1)), .. }) => Ok(RecomputePolicy::Layer),
+        Some(_) => Ok(RecomputePolicy::Stage),
+    }
 }
 
-/// What the stages of a pipeline of torch hold: torchtitan's are such, too.
+/// The tensors that stages of torch hold before 2.15: outputs up to their backward passes, and a buffer for each micro-batch of an
+/// iteration, of its input and of the gradient that comes back.
+const HOLDING: EdgeTensors = EdgeTensors {
+    outputs: MicroBatches::InFlightAnd(0),
+    gradients: MicroBatches::All,
+    inputs: MicroBatches::NotInFlight,
+    ..EdgeTensors::NONE
+};
+
+/// Returns the tensors that the stages of a pipeline of torch hold: torchtitan's are such, too. The outputs of the model are the
+/// caller's, unless it wants none.
 ///
 /// From 2.15 on they let go of an output once it is sent, the one before while the next is computed, or under GPipe behind the last,
-/// and receive into new memory. Before they hold outputs up to their backward passes, and have a buffer for each micro-batch of an
-/// iteration, of its input and of the gradient that comes back. The outputs of the model are the caller's, unless it wants none.
-pub(super) fn held(schedule: Schedule, releases_outputs: bool) -> Held {
+/// and receive into new memory.
+pub(super) fn held(schedule: Schedule, releases_outputs: bool) -> EdgeTensors {
     if !releases_outputs {
-        return Held {
-            outputs: MicroBatches::InFlightAnd(0),
-            gradients: MicroBatches::All,
-            inputs: MicroBatches::NotInFlight,
-            ..Held::default()
-        };
+        return HOLDING;
     }
     let outputs = if schedule == Schedule::Gpipe { MicroBatches::All } else { MicroBatches::Some(1) };
-    Held { outputs, gradients: MicroBatches::Some(1), ..Held::default() }
+    EdgeTensors { outputs, gradients: MicroBatches::Some(1), ..EdgeTensors::NONE }
 }
 
 fn pipeline(question: &ExportQuestion<'_>, grid: &Grid, command: &str) -> String {

@@ -4,21 +4,37 @@ use std::collections::BTreeSet;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
-use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
 use crate::chain::Chain;
 use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
 use crate::grid::AxisOrder;
-use crate::memory::{Held, MicroBatches};
+use crate::memory::{EdgeTensors, Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused, all_or};
+use crate::recompute::{Counted, Recomputing};
 use crate::refusal::StageRefusal;
+use crate::rules::{CutUnit, Engine, Rules};
 use crate::word::listed;
+
+pub(super) const RULES: Rules = Rules {
+    launcher: Launcher::Torchgpipe,
+    recomputing: Recomputing::Alike(&[Counted::WholeStages]),
+    policies: &[RecomputePolicy::None, RecomputePolicy::Stage],
+    shape: PlanShape::SinglePipeline,
+    cut: CutUnit::Layer,
+    schedules: &[Schedule::Gpipe],
+    even_nodes: false,
+    shared_weights: false,
+    engine: Some(Engine::overlapping(
+        "torchgpipe",
+        "torchgpipe copies between devices in streams of their own",
+    )),
+    ..Rules::USUAL
+};
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Torchgpipe, 0, 0),
-    shape: PlanShape::SinglePipeline,
     writes: "loadmaster_gpipe.py: balance, devices, chunks and checkpointing around your nn.Sequential",
     verified: Verified::Trained,
     proof: Some(Proof::of("torchgpipe", "0.0.7")),
@@ -26,7 +42,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
 };
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_schedule(&[Schedule::Gpipe])?;
+    question.check_schedule(RULES.schedules)?;
     check_is_single_pipeline(question)?;
     let checkpoint = checkpoint(question)?;
     let ranks = question.grid()?.places(question.plan, AxisOrder::StagesFirst);
@@ -42,13 +58,17 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         warnings.push(why.to_owned());
     }
     // The outputs of all micro-batches are put together into those of the batch, which have one loss.
-    let held = Held { last_outputs: MicroBatches::All, last_gradients: MicroBatches::All, ..Held::default() };
+    let tensors = EdgeTensors {
+        last_outputs: MicroBatches::All,
+        last_gradients: MicroBatches::All,
+        ..EdgeTensors::NONE
+    };
     Ok(Written {
         files: vec![ExportedFile::new("loadmaster_gpipe.py", text)],
         command: ["python", "train.py"].map(str::to_owned).to_vec(),
         ranks,
         warnings,
-        held: Some(held),
+        held: Some(Held { tensors, ..Held::default() }),
         ..Written::default()
     })
 }
@@ -58,9 +78,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
 /// # Errors
 /// Stages that do otherwise.
 fn checkpoint(question: &ExportQuestion<'_>) -> Result<&'static str, Refused> {
-    if let Some(runs) = question.recomputed_runs()? {
-        let whole = [(Form::LayersAtOnce(question.longest_stage()), "always")];
-        return question.counted(question.model()?, &runs, whole, "computes whole stages again");
+    if question.recomputed(RULES.recomputing, "computes whole stages again")?.is_some() {
+        return Ok("always");
     }
     match question.recompute()? {
         RecomputePolicy::None => Ok("never"),

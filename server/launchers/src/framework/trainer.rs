@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
-use loadmaster_proto::training::actions::Form;
-use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+use loadmaster_proto::training::Precision;
 
 use super::{Exporter, Written, target};
 use crate::envelope::{Flag, Torchrun};
@@ -12,11 +11,26 @@ use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::AxisOrder;
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
+use crate::recompute::{Counted, Recomputing};
 use crate::refusal::StageRefusal;
+use crate::rules::{BOTH, CutUnit, Engine, LAYERS, Rules};
+
+pub(super) const RULES: Rules = Rules {
+    launcher: Launcher::Trainer,
+    recomputing: Recomputing::Alike(&[Counted::AllBlocks]),
+    policies: LAYERS,
+    shape: PlanShape::PerStageReplicas,
+    cut: CutUnit::Nowhere,
+    engine: Some(Engine::blocking("trainer", "Trainer has no stages that would exchange anything")),
+    note: || {
+        "Trainer keeps weights and gradients in fp32 where it computes in bf16: up to 4 bytes of each parameter more than predicted"
+            .to_owned()
+    },
+    ..Rules::USUAL
+};
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Trainer, 5, 0),
-    shape: PlanShape::PerStageReplicas,
     writes: "train.sh: the arguments of Trainer for replicas of the whole model",
     verified: Verified::Parsed,
     proof: Some(Proof::of("transformers", "5.23.0")),
@@ -25,7 +39,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     check_is_replicated(question)?;
-    question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])?;
+    question.check_schedule(BOTH)?;
     let grid = question.grid()?;
     let training = question.plan.training;
     let mut plan: Vec<Flag> = vec![
@@ -36,7 +50,9 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     if casts {
         plan.push(vec!["--bf16".to_owned()]);
     }
-    if recomputes_layers(question)? {
+    let whole =
+        "computes itself again as a whole, and Trainer its layers one by one: recommend `layer` or `none`";
+    if question.recomputes_blocks(|| StageRefusal::of_stage(0, whole))? {
         plan.push(vec!["--gradient_checkpointing".to_owned()]);
     }
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
@@ -90,23 +106,4 @@ fn check_is_replicated(question: &ExportQuestion<'_>) -> Result<(), Refused> {
         why(index, stage.config.tensor_degree).map(|why| StageRefusal::of_stage(index, why))
     });
     crate::question::all_or(refused.collect())
-}
-
-/// Whether each block is computed again.
-///
-/// # Errors
-/// The whole stage is, or other layers are.
-fn recomputes_layers(question: &ExportQuestion<'_>) -> Result<bool, Refused> {
-    if let Some(runs) = question.recomputed_runs()? {
-        let all = [(Form::FirstBlocks(usize::MAX), true)];
-        return question.counted(question.model()?, &runs, all, "computes all blocks again one by one");
-    }
-    match question.recompute()? {
-        RecomputePolicy::None => Ok(false),
-        RecomputePolicy::Layer => Ok(true),
-        RecomputePolicy::Stage => {
-            let why = "computes itself again as a whole, and Trainer its layers one by one: recommend `layer` or `none`";
-            Err(vec![StageRefusal::of_stage(0, why)])
-        }
-    }
 }

@@ -1,9 +1,11 @@
-//! What a launcher holds besides what our ranks hold.
+//! The bytes that a framework holds besides those of our ranks.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::plan::Plan;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::model::layer::{LayerKind, elements};
+use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::training::shard::{Shard, ShardParameter, is_split};
 
-use super::edges::Edges;
 use super::vocabulary::PaddedVocabulary;
 use super::{Added, AddedCause};
 
@@ -23,9 +25,9 @@ pub(crate) enum MicroBatches {
     All,
 }
 
-/// What a launcher holds besides. With nothing said it holds what our ranks hold.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Held {
+/// The tensors at the edges of stages that a framework holds besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct EdgeTensors {
     /// Outputs of all stages but the last, when they have been sent.
     pub(crate) outputs: MicroBatches,
     /// Outputs of the last stage, when the loss has been computed of them.
@@ -38,7 +40,13 @@ pub(crate) struct Held {
     pub(crate) inputs: MicroBatches,
     /// Gradients of the same, when they have been sent.
     pub(crate) input_gradients: MicroBatches,
-    /// What the vocabulary is padded to.
+}
+
+/// The bytes that a framework holds besides.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Held {
+    pub(crate) tensors: EdgeTensors,
+    /// The rows that the vocabulary is padded to.
     pub(crate) vocabulary: Option<PaddedVocabulary>,
     /// Parameters that each stage has besides; of stages that are not here none.
     pub(crate) parameters: Vec<MoreParameters>,
@@ -72,8 +80,31 @@ impl MicroBatches {
     }
 }
 
+impl EdgeTensors {
+    /// None of them.
+    pub(crate) const NONE: Self = Self {
+        outputs: MicroBatches::None,
+        last_outputs: MicroBatches::None,
+        gradients: MicroBatches::None,
+        last_gradients: MicroBatches::None,
+        inputs: MicroBatches::None,
+        input_gradients: MicroBatches::None,
+    };
+
+    /// Returns the note on a framework of this name that keeps outputs up to their backward passes; empty for others.
+    pub(crate) fn note(self, name: &str) -> String {
+        match self.outputs {
+            MicroBatches::InFlightAnd(0) => format!(
+                "{name} keeps each stage's output until its backward pass: in flight × output bytes more than predicted on every stage but \
+                 the last"
+            ),
+            _ => String::new(),
+        }
+    }
+}
+
 impl Held {
-    /// Whether it holds what our ranks hold.
+    /// Returns whether it holds the bytes of our ranks and no others.
     pub(crate) fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
@@ -103,16 +134,16 @@ impl Held {
         };
         let mut added = vec![
             tensors(AddedCause::HeldOutputs, "outputs", &|stage| {
-                (of_outputs(stage, self.last_outputs, self.outputs), edges.output(stage))
+                (of_outputs(stage, self.tensors.last_outputs, self.tensors.outputs), edges.output(stage))
             }),
             tensors(AddedCause::HeldGradients, "gradients of outputs", &|stage| {
-                (of_outputs(stage, self.last_gradients, self.gradients), edges.output(stage))
+                (of_outputs(stage, self.tensors.last_gradients, self.tensors.gradients), edges.output(stage))
             }),
             tensors(AddedCause::HeldGradients, "gradients of inputs", &|stage| {
-                (behind_first(stage, self.input_gradients), edges.input(stage))
+                (behind_first(stage, self.tensors.input_gradients), edges.input(stage))
             }),
             tensors(AddedCause::HeldInputs, "inputs", &|stage| {
-                (behind_first(stage, self.inputs), edges.input(stage))
+                (behind_first(stage, self.tensors.inputs), edges.input(stage))
             }),
         ];
         let padded = |&stage: &usize| self.vocabulary.as_ref().and_then(|rows| rows.added(plan, stage));
@@ -150,4 +181,72 @@ impl Held {
             ),
         }
     }
+}
+
+/// Of the fullest device of each stage: bytes of a micro-batch at its edges, and scalars that it trains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Edges {
+    stages: Vec<StageEdges>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct StageEdges {
+    input: u64,
+    output: u64,
+    parameters: u64,
+}
+
+impl Edges {
+    pub(super) fn of(plan: &Plan, model: &Model) -> Self {
+        let of = |stage: &PlanStage| {
+            let config = stage.config;
+            let samples = u64::from(plan.training.micro_batch_size.div_ceil(config.data_degree.max(1)));
+            let each = samples.saturating_mul(plan.training.precision.scalar_bytes());
+            let at = |edge: usize| {
+                model.edge(edge).iter().fold(0, |sum: u64, shape| sum.saturating_add(elements(shape)))
+            };
+            let last = config.last_layer.saturating_add(1);
+            let output = if last == model.layers().len() {
+                logits(model, config.tensor_degree).unwrap_or_else(|| at(last))
+            } else {
+                at(last)
+            };
+            let parameters = model.rank_parameters(&config, 0);
+            StageEdges {
+                input: at(config.first_layer).saturating_mul(each),
+                output: output.saturating_mul(each),
+                parameters: parameters.iter().map(ShardParameter::elements).fold(0, u64::saturating_add),
+            }
+        };
+        Self { stages: plan.stages.iter().map(of).collect() }
+    }
+
+    /// Bytes that enter a stage with a micro-batch.
+    pub(super) fn input(&self, stage: usize) -> u64 {
+        self.stages.get(stage).map_or(0, |of| of.input)
+    }
+
+    /// Bytes that leave it.
+    pub(super) fn output(&self, stage: usize) -> u64 {
+        self.stages.get(stage).map_or(0, |of| of.output)
+    }
+
+    /// Scalars that it trains.
+    pub(super) fn parameters(&self, stage: usize) -> u64 {
+        self.stages.get(stage).map_or(0, |of| of.parameters)
+    }
+}
+
+/// Scalars of a sample that leave a head, whose shards have a part of the vocabulary each: of the fullest of them. None where the
+/// model ends otherwise.
+fn logits(model: &Model, shards: u32) -> Option<u64> {
+    let LayerKind::LanguageModelHead { vocabulary_size, .. } = model.layers().last()?.kind else {
+        return None;
+    };
+    let [shape] = model.edge(model.layers().len()) else { return None };
+    let (_, tokens) = shape.split_last()?;
+    let first = Shard { index: 0, degree: shards };
+    let own =
+        if is_split(vocabulary_size, shards) { first.range(vocabulary_size).end } else { vocabulary_size };
+    Some(elements(tokens).saturating_mul(u64::try_from(own).unwrap_or_default()))
 }

@@ -8,11 +8,9 @@
 //! | file | question |
 //! |---|---|
 //! | here | what does each stage, or device, hold under the launcher, and does it fit? |
-//! | `held` | what does a launcher hold besides? |
-//! | `edges` | how many bytes cross the edges of a stage? |
+//! | `held` | what does a launcher hold besides, and how many bytes cross the edges of a stage? |
 //! | `vocabulary` | how many rows does a padded vocabulary have, and what do they take? |
 
-mod edges;
 mod held;
 mod vocabulary;
 
@@ -26,9 +24,9 @@ use loadmaster_proto::wire::v1;
 
 use crate::question::ExportQuestion;
 use crate::word::listed;
-use edges::Edges;
-pub(crate) use held::{Held, MicroBatches, MoreParameters};
-pub(crate) use vocabulary::PaddedVocabulary;
+use held::Edges;
+pub(crate) use held::{EdgeTensors, Held, MicroBatches, MoreParameters};
+pub(crate) use vocabulary::{PaddedVocabulary, padding};
 
 /// What the fullest device of a stage holds under a launcher, with the other stages that it has in turn.
 #[derive(Debug, Clone, PartialEq)]

@@ -10,6 +10,11 @@ use crate::transformer::Transformer;
 /// Bytes of a logit's share in the softmax, which is computed in fp32.
 const SOFTMAX_BYTES: u64 = 4;
 
+/// Returns the statement that a framework pads the vocabulary to a multiple of so many rows for each shard.
+pub(crate) fn padding(rows: u64) -> String {
+    format!("pads the vocabulary to a multiple of {rows} times the tensor degree")
+}
+
 /// What a vocabulary is padded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PaddedVocabulary {

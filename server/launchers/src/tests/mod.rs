@@ -1,5 +1,6 @@
 //! Exports against files that were written by hand and taken by the launchers themselves, and random plans.
 
+mod choices;
 mod documents;
 mod enveloped;
 mod envelopes;

@@ -16,7 +16,7 @@ use crate::{Export, ExportQuestion, Refusal, Target, Variant, export};
 type Runs = Vec<RangeInclusive<usize>>;
 
 /// Those that say something of what is computed again.
-const SAYING: [Launcher; 10] = [
+pub(super) const SAYING: [Launcher; 10] = [
     Launcher::Megatron,
     Launcher::MegatronBridge,
     Launcher::Accelerate,
@@ -30,7 +30,12 @@ const SAYING: [Launcher; 10] = [
 ];
 
 /// A small Llama or GPT-2 that a launcher takes, cut so; Trainer has one stage.
-fn cut(launcher: Launcher, mut stages: Vec<usize>, is_llama: bool, is_tied: bool) -> CutTransformer {
+pub(super) fn cut(
+    launcher: Launcher,
+    mut stages: Vec<usize>,
+    is_llama: bool,
+    is_tied: bool,
+) -> CutTransformer {
     if launcher == Launcher::Trainer {
         stages.truncate(1);
     }

@@ -6,7 +6,7 @@ use loadmaster_proto::plan::objective::Launcher;
 use proptest::prelude::*;
 
 use super::case;
-use crate::{Export, ExportQuestion, Refusal, Target, Variant, export, exporters, takes_turns};
+use crate::{Export, ExportQuestion, Refusal, Target, Variant, export, exporters, rules};
 use loadmaster_samples::CutTransformer;
 
 /// Three places with two stages each.
@@ -38,7 +38,7 @@ fn launchers_that_cannot_take_turns_name_those_that_can() {
     for exporter in exporters() {
         let target = exporter.target;
         let made = ask(target, Variant::Usual, &case, &plan);
-        if takes_turns(target.launcher) {
+        if rules(target.launcher).takes_turns {
             made.unwrap_or_else(|refusal| panic!("{refusal}"));
             continue;
         }

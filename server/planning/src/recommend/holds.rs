@@ -10,11 +10,12 @@
 //! gradients in the step; torchtitan, whose FSDP keeps gathered weights and fp32 gradients of a stage through its
 //! micro-batches, and gives up the latter layer by layer as it shares them out, among as many data shards as exports say.
 
+use loadmaster_launchers::framework_named;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{Optimizer, Precision, StaticBytes, TrainingSpec};
 
-use super::ask::{ProfiledChain, launcher_of};
+use super::ask::ProfiledChain;
 use crate::predict::{Breakdown, Prediction, StageSetting};
 
 /// One way in which a launcher trains.
@@ -250,7 +251,7 @@ pub fn notes(
 
 /// Returns the warning about a layer table that states no copies, of a framework that keeps some; none of other frameworks.
 fn unstated(framework: &str, training: &TrainingSpec) -> Option<String> {
-    let launcher = launcher_of(framework)?;
+    let launcher = framework_named(framework)?;
     let counted = assumed(training, 0);
     let bytes = |way: &&TrainingWay| way.bytes(&training.optimizer, 1);
     let most =

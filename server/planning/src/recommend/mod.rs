@@ -41,8 +41,8 @@ pub use answer::{
     LackingStep, QuestionError, RecommendError, Recommendation, Remedy, Short, WhyNot, recommend,
 };
 pub use ask::{
-    Counted, CutUnit, InChunks, MAX_BATCHES, ProfiledChain, Recomputing, Rules, Transfers, Variant, Wish,
-    batches, divisors, least_share, left_out, recompute, schedules, transfers, variants,
+    MAX_BATCHES, ProfiledChain, Transfers, Variant, Wish, batches, divisors, least_share, left_out,
+    recompute, schedules, transfers, variants,
 };
 pub use bind::{BindError, BindQuestion, Bound, StageLack, usual_kinds};
 pub use find::{Candidate, CandidateStage, Job};

@@ -4,10 +4,10 @@
 
 pub(in crate::framework) mod hosts;
 
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
-use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+use loadmaster_proto::training::{Precision, RecomputePolicy};
 use serde::Serialize;
 
 use super::{Exporter, Written, target};
@@ -15,13 +15,27 @@ use crate::chain::Chain;
 use crate::envelope::nodes;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
-use crate::memory::{Held, MicroBatches, MoreParameters};
+use crate::memory::{EdgeTensors, Held, MicroBatches, MoreParameters};
 use crate::question::{ExportQuestion, Refused};
+use crate::recompute::{Counted, Recomputed, Recomputing};
+use crate::rules::{CutUnit, Engine, InChunks, Rules};
 use crate::word::listed;
+
+pub(super) const RULES: Rules = Rules {
+    launcher: Launcher::Deepspeed,
+    recomputing: Recomputing::Alike(&[Counted::TrainedAtOnce]),
+    cut: CutUnit::Layer,
+    chunks: InChunks::AsPublished,
+    engine: Some(Engine::blocking(
+        "deepspeed",
+        "DeepSpeed's pipeline engine sends and receives synchronously, between its passes",
+    )),
+    note: || PIPELINE.note("DeepSpeed"),
+    ..Rules::USUAL
+};
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Deepspeed, 0, 19),
-    shape: PlanShape::UniformGrid,
     writes: "ds_config.json, loadmaster_pipeline.py, which cuts your PipelineModule, and hostfile for several nodes",
     verified: Verified::Trained,
     proof: Some(Proof::of("deepspeed", "0.19.8")),
@@ -41,7 +55,7 @@ struct Config {
     gradient_clipping: f64,
     zero_optimization: Zero,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pipeline: Option<Recomputing>,
+    pipeline: Option<Checkpointing>,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,7 +69,7 @@ struct Zero {
 }
 
 #[derive(Debug, Serialize)]
-struct Recomputing {
+struct Checkpointing {
     /// Layers of a run that is computed again at once; runs begin anew on every stage.
     activation_checkpoint_interval: usize,
     /// With its default nothing leads back to an embedding, whose tokens have no gradient.
@@ -63,11 +77,11 @@ struct Recomputing {
 }
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_schedule(&[Schedule::OneFOneB])?;
+    question.check_schedule(RULES.schedules)?;
     let grid = question.grid()?;
     let interval = interval(question)?;
-    let recomputing =
-        interval.map(|layers| Recomputing { activation_checkpoint_interval: layers, use_reentrant: false });
+    let checkpointing =
+        interval.map(|layers| Checkpointing { activation_checkpoint_interval: layers, use_reentrant: false });
     let training = question.plan.training;
     let config = Config {
         train_batch_size: question.samples(),
@@ -76,7 +90,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         bf16: (training.precision != Precision::Fp32).then_some(Enabled { enabled: true }),
         gradient_clipping: 0.0,
         zero_optimization: Zero { stage: 0 },
-        pipeline: recomputing,
+        pipeline: checkpointing,
     };
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let (nodes, per_node) = nodes(&ranks)?;
@@ -118,29 +132,35 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
 /// # Errors
 /// Stages whose memory actions compute other layers again.
 fn interval(question: &ExportQuestion<'_>) -> Result<Option<usize>, Refused> {
-    if let Some(runs) = question.recomputed_runs()? {
-        let forms = (1..=question.longest_stage()).map(|length| (Form::TrainedAtOnce(length), length));
-        let can = "computes all layers with parameters of their own again, from the first of every stage on as many at once";
-        return question.counted(question.model()?, &runs, forms, can).map(Some);
+    let can = "computes all layers with parameters of their own again, from the first of every stage on as many at once";
+    if let Some(Recomputed { form: Some(Form::TrainedAtOnce(length)), .. }) =
+        question.recomputed(RULES.recomputing, can)?
+    {
+        return Ok(Some(length));
     }
+    let longest = question.plan.stages.iter().map(|stage| stage.config.layer_count()).max();
     Ok(match question.recompute()? {
         RecomputePolicy::None => None,
         RecomputePolicy::Layer => Some(1),
-        RecomputePolicy::Stage => Some(question.longest_stage()),
+        RecomputePolicy::Stage => longest,
     })
 }
 
-/// What its pipelines hold. A stage computes with a clone of each input that it has received into a buffer of its own, and the last
-/// one has the outputs of two micro-batches, for no stage has fewer buffers.
+/// The tensors that its pipelines hold. A stage computes with a clone of each input that it has received into a buffer of its own, and
+/// the last one has the outputs of two micro-batches, for no stage has fewer buffers.
+const PIPELINE: EdgeTensors = EdgeTensors {
+    outputs: MicroBatches::InFlightAnd(0),
+    last_outputs: MicroBatches::Some(2),
+    gradients: MicroBatches::Some(1),
+    inputs: MicroBatches::InFlightAnd(1),
+    ..EdgeTensors::NONE
+};
+
 fn held(question: &ExportQuestion<'_>, grid: &Grid) -> Held {
-    let training = question.plan.training;
     Held {
-        outputs: MicroBatches::InFlightAnd(0),
-        last_outputs: MicroBatches::Some(2),
-        gradients: MicroBatches::Some(1),
-        inputs: MicroBatches::InFlightAnd(1),
+        tensors: PIPELINE,
         parameters: copied_with_table(question, grid).into_iter().collect(),
-        wider_gradients: if training.precision == Precision::Bf16 { 2 } else { 0 },
+        wider_gradients: if question.plan.training.precision == Precision::Bf16 { 2 } else { 0 },
         ..Held::default()
     }
 }

@@ -6,7 +6,6 @@
 mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 
 use loadmaster_proto::plan::PlanStage;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
@@ -19,16 +18,28 @@ use crate::cut::Cut;
 use crate::envelope::{Flag, Torchrun};
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::places_in_order;
-use crate::memory::{Held, MicroBatches, MoreParameters};
+use crate::memory::{EdgeTensors, Held, MicroBatches, MoreParameters};
 use crate::question::{ExportQuestion, Refused, all_or};
-use crate::recomputed::not_counted;
+use crate::recompute::Recomputing;
 use crate::refusal::StageRefusal;
+use crate::rules::{BOTH, CutUnit, Engine, LAYERS, Rules};
 use crate::transformer::Transformer;
 use crate::word;
 
+pub(super) const RULES: Rules = Rules {
+    launcher: Launcher::Galvatron,
+    recomputing: Recomputing::AnyBlocks,
+    policies: LAYERS,
+    shape: PlanShape::EqualDevices,
+    cut: CutUnit::BetweenBlocks,
+    schedules: BOTH,
+    recompute_per_stage: true,
+    engine: Some(Engine::blocking("galvatron", "Galvatron's engine waits as Megatron's does")),
+    ..Rules::USUAL
+};
+
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Galvatron, 2, 4),
-    shape: PlanShape::EqualDevices,
     writes: "galvatron_config.json: the strategy of every block; model.json for its GPT or Llama, and train.sh",
     verified: Verified::Parsed,
     proof: Some(Proof::of("hetu-galvatron", "2.4.0")),
@@ -55,7 +66,7 @@ struct Strategy {
 }
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    let schedule = question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])?;
+    let schedule = question.check_schedule(RULES.schedules)?;
     let (transformer, cut) = question.transformer()?;
     check_stages(question, &transformer, &cut)?;
     let ends = shards_of_ends(question);
@@ -110,8 +121,11 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let held = Held {
         vocabulary: known.as_ref().and_then(|known| known.vocabulary),
         parameters: more,
-        outputs: MicroBatches::InFlightAnd(0),
-        gradients: MicroBatches::Some(1),
+        tensors: EdgeTensors {
+            outputs: MicroBatches::InFlightAnd(0),
+            gradients: MicroBatches::Some(1),
+            ..EdgeTensors::NONE
+        },
         ..Held::default()
     };
     match known {
@@ -184,18 +198,14 @@ fn shards_of_ends(question: &ExportQuestion<'_>) -> u32 {
 /// # Errors
 /// Stages whose memory actions compute other layers again, or several at once.
 fn again(question: &ExportQuestion<'_>, transformer: &Transformer, cut: &Cut) -> Result<Vec<bool>, Refused> {
-    let Some(runs) = question.recomputed_runs()? else {
+    let can = "computes any blocks again one by one";
+    let Some(recomputed) = question.recomputed(RULES.recomputing, can)? else {
         let of_stage =
             |(stage, &blocks): (&PlanStage, &usize)| vec![stage.recompute == RecomputePolicy::Layer; blocks];
         return Ok(question.plan.stages.iter().zip(&cut.block_counts()).flat_map(of_stage).collect());
     };
-    let blocks = transformer.blocks();
-    let is_block = |run: &RangeInclusive<usize>| run.start() == run.end() && blocks.contains(run.start());
-    let others = runs.iter().enumerate().filter(|(_, runs)| !runs.iter().all(is_block));
-    let can = "computes any blocks again one by one";
-    all_or(others.map(|(stage, runs)| not_counted(stage, Some(runs), can)).collect())?;
-    let again: BTreeSet<usize> = runs.iter().flatten().map(|run| *run.start()).collect();
-    Ok(blocks.map(|block| again.contains(&block)).collect())
+    let again: BTreeSet<usize> = recomputed.runs.iter().flatten().map(|run| *run.start()).collect();
+    Ok(transformer.blocks().map(|block| again.contains(&block)).collect())
 }
 
 fn strategy(

@@ -7,22 +7,34 @@ mod python;
 mod toml;
 
 use loadmaster_proto::model::layer::{Activation, NormKind, NormPosition, Perceptron};
-use loadmaster_proto::training::actions::Form;
-use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::Precision;
 
 use super::{Written, torch_pipelining};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
 use crate::exported::ExportedFile;
 use crate::grid::{AxisOrder, Grid};
-use crate::memory::Held;
+use crate::memory::{EdgeTensors, Held};
 use crate::question::{ExportQuestion, Refused};
+use crate::recompute::{Counted, Recomputing};
 use crate::refusal::StageRefusal;
+use crate::rules::{BOTH, CutUnit, Engine, LAYERS, Rules};
 use crate::transformer::Transformer;
 use crate::word::torch_schedule;
 
 pub(super) use python::EXPORTER as PYTHON;
 pub(super) use toml::EXPORTER as TOML;
+
+pub(super) const RULES: Rules = Rules {
+    launcher: Launcher::Torchtitan,
+    recomputing: Recomputing::Alike(&[Counted::AllBlocks]),
+    policies: LAYERS,
+    cut: CutUnit::Layer,
+    schedules: BOTH,
+    engine: Some(Engine::blocking("torchtitan", torch_pipelining::WAITS)),
+    ..Rules::USUAL
+};
 
 /// What both surfaces say.
 struct Asked<'a> {
@@ -31,39 +43,22 @@ struct Asked<'a> {
     cut: Cut,
     grid: Grid,
     schedule: &'static str,
-    recompute: RecomputePolicy,
-}
-
-/// What is computed again: every block, or none.
-///
-/// # Errors
-/// Stages that do otherwise.
-fn recompute(question: &ExportQuestion<'_>) -> Result<RecomputePolicy, Refused> {
-    if let Some(runs) = question.recomputed_runs()? {
-        let all = [(Form::FirstBlocks(usize::MAX), RecomputePolicy::Layer)];
-        return question.counted(question.model()?, &runs, all, "computes all blocks again one by one");
-    }
-    match question.recompute()? {
-        RecomputePolicy::Stage => {
-            let why =
-                "computes whole stages again, and torchtitan blocks one by one: recommend `layer` or `none`";
-            Err(vec![StageRefusal::of_plan(why)])
-        }
-        policy => Ok(policy),
-    }
+    recomputes_blocks: bool,
 }
 
 impl<'a> Asked<'a> {
     fn of(question: &'a ExportQuestion<'a>) -> Result<Self, Refused> {
-        let schedule = torch_schedule(question.check_schedule(&[Schedule::OneFOneB, Schedule::Gpipe])?);
+        let schedule = torch_schedule(question.check_schedule(RULES.schedules)?);
         question.check_fills_torch_pipeline()?;
         let grid = question.grid()?;
         let (transformer, cut) = question.transformer()?;
         check_is_llama(&transformer)
             .and_then(|()| check_shards(&transformer, grid.shards))
             .map_err(|why| vec![StageRefusal::of_plan(why)])?;
-        let recompute = recompute(question)?;
-        Ok(Self { question, transformer, cut, grid, schedule, recompute })
+        let why =
+            "computes whole stages again, and torchtitan blocks one by one: recommend `layer` or `none`";
+        let recomputes_blocks = question.recomputes_blocks(|| StageRefusal::of_plan(why))?;
+        Ok(Self { question, transformer, cut, grid, schedule, recomputes_blocks })
     }
 
     /// What it calls a local batch: samples of an iteration on each replica, which its pipeline parts into micro-batches.
@@ -124,12 +119,12 @@ impl<'a> Asked<'a> {
         let yours = "data, optimizer and how long to train are no part of a plan: say them behind ./train.sh. torchtitan clips \
                      gradients to a norm of 1 unless --training.max_norm says otherwise";
         let warnings = std::iter::once(yours).chain(differs).map(str::to_owned).collect();
-        let held = match self.grid.stages {
+        let tensors = match self.grid.stages {
             // Without a pipeline gradients are added up by its own loop.
-            1 => Held::default(),
+            1 => EdgeTensors::NONE,
             _ => torch_pipelining::held(self.question.plan.training.schedule, releases_outputs),
         };
-        let held = Held { wider_gradients, ..held };
+        let held = Held { tensors, wider_gradients, ..Held::default() };
         Ok(Written { files, command, ranks, warnings, held: Some(held), ..Written::default() })
     }
 }

@@ -1,7 +1,7 @@
 //! torchtitan from 0.3 on: a function that returns its configuration.
 
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
-use loadmaster_proto::training::{Precision, RecomputePolicy};
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::Precision;
 
 use super::Asked;
 use crate::exported::{ExportedFile, Proof, Verified};
@@ -11,7 +11,6 @@ use crate::refusal::StageRefusal;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Torchtitan, 0, 3),
-    shape: PlanShape::UniformGrid,
     writes: "loadmaster_plan.py: the model and the plan as torchtitan's configuration, and train.sh",
     verified: Verified::Built,
     proof: Some(Proof::of("torchtitan", "0.3.0")),
@@ -44,13 +43,9 @@ fn configuration(asked: &Asked<'_>) -> String {
     let Asked { question, transformer, grid, .. } = asked;
     let block = transformer.block;
     let (hidden, vocabulary) = (block.hidden_size, transformer.embedding.vocabulary_size);
-    let checkpoint = match asked.recompute {
-        RecomputePolicy::None => "None",
-        _ => "FullAC.Config()",
-    };
-    let checkpoint_import = match asked.recompute {
-        RecomputePolicy::None => "",
-        _ => "from torchtitan.distributed.activation_checkpoint import FullAC\n",
+    let (checkpoint_import, checkpoint) = match asked.recomputes_blocks {
+        false => ("", "None"),
+        true => ("from torchtitan.distributed.activation_checkpoint import FullAC\n", "FullAC.Config()"),
     };
     let mut parallelism = format!("            pipeline_parallel_degree={},\n", grid.stages);
     let mut graphs = "";

@@ -1,7 +1,7 @@
 //! torchtitan up to 0.2: a TOML file, and a module that registers the model.
 
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
-use loadmaster_proto::training::{Precision, RecomputePolicy};
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::Precision;
 
 use super::Asked;
 use crate::exported::{ExportedFile, Proof, Verified};
@@ -12,7 +12,6 @@ use crate::refusal::StageRefusal;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Torchtitan, 0, 2),
-    shape: PlanShape::UniformGrid,
     writes: "plan.toml, loadmaster_model.py, which registers the model, and train.sh",
     verified: Verified::Built,
     proof: Some(Proof::of("torchtitan", "0.2.2")),
@@ -108,10 +107,7 @@ fn plan(asked: &Asked<'_>, replicas: Replicas) -> String {
         }
         _ => format!("mixed_precision_param = \"{}\"", asked.dtype()),
     };
-    let recompute = match asked.recompute {
-        RecomputePolicy::None => "none",
-        _ => "full",
-    };
+    let recompute = if asked.recomputes_blocks { "full" } else { "none" };
     format!(
         r#"# {head}.
 # Blocks of the stages: {blocks}. Data, optimizer and output are yours: ./train.sh --training.steps 1000 …

@@ -1,6 +1,6 @@
 //! What a request for a recommendation asks, checked.
 
-use loadmaster_planning::recommend::{Recomputing, Rules};
+use loadmaster_launchers::{Recomputing, Rules};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::model::MAX_LAYERS;
@@ -36,7 +36,7 @@ const MAX_VERSION: usize = 100;
 pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Result<PlanRequest, ApiError> {
     let objective: Option<Objective> = field("objective", request.objective)?;
     let launcher: Option<Launcher> = field("launcher", request.launcher)?;
-    let rules = launcher.map(Rules::of);
+    let rules = launcher.map(loadmaster_launchers::rules);
     let named: Option<PlanShape> = field("shape", request.shape)?;
     let shape = named.or_else(|| rules.map(|rules| rules.shape)).unwrap_or_default();
     if let Some(rules) = rules.filter(|rules| !rules.shape.includes(shape)) {

@@ -1,6 +1,9 @@
-//! A transformer as Megatron-Core's GPT model, which its flags and Bridge's file both describe.
+//! A transformer as Megatron-Core's GPT model, and an optimizer in Megatron's words: its flags, Bridge's file and accelerate's plugin
+//! describe the same.
 
+use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::{Activation, NormPosition, Perceptron};
+use loadmaster_proto::training::Optimizer;
 
 use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
@@ -80,4 +83,66 @@ impl Gpt {
 fn whole(number: f64) -> Option<i64> {
     // Below 2^53 every whole number is one.
     (number.fract() == 0.0 && (0.0..9e15).contains(&number)).then_some(number as i64)
+}
+
+/// How Megatron-Core's GPT model scales rotary positions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum MegatronScaling {
+    /// As Llama 3: `--use-rope-scaling` with this factor.
+    Llama3(f64),
+    /// Positions divided by this number: `--rotary-seq-len-interpolation-factor`.
+    Interpolated(i64),
+}
+
+impl MegatronScaling {
+    /// What Megatron has words for; none where it has none, or nothing is scaled.
+    pub(crate) fn of(model: Option<&Model>) -> Option<Self> {
+        let scaling = model?.numerics().rotary_scaling.as_ref()?;
+        let factor = scaling.parameter("factor").filter(|&factor| factor > 0.0)?;
+        match scaling.kind.as_str() {
+            "llama3" => Some(Self::Llama3(factor)),
+            "linear" if factor.fract() == 0.0 && factor < 1e9 => Some(Self::Interpolated(factor as i64)),
+            _ => None,
+        }
+    }
+}
+
+/// An update rule; its step size is no part of a plan.
+pub(in crate::framework) struct Rule {
+    /// `sgd` or `adam`.
+    pub(in crate::framework) name: &'static str,
+    /// What it is told, as Megatron's configuration calls it.
+    pub(in crate::framework) settings: Vec<(&'static str, f64)>,
+    /// Weights decay beside the update rather than through their gradients. Of SGD without momentum that is the same.
+    pub(in crate::framework) decouples_decay: bool,
+}
+
+impl Rule {
+    /// That of a plan.
+    pub(in crate::framework) fn of(optimizer: Optimizer) -> Self {
+        let decay = |weight_decay: f64| ("weight_decay", weight_decay);
+        match optimizer {
+            Optimizer::Sgd { momentum, weight_decay, .. } => Self {
+                name: "sgd",
+                settings: vec![("sgd_momentum", momentum), decay(weight_decay)],
+                decouples_decay: false,
+            },
+            Optimizer::Adam { beta1, beta2, epsilon, weight_decay, .. }
+            | Optimizer::AdamW { beta1, beta2, epsilon, weight_decay, .. } => Self {
+                name: "adam",
+                settings: vec![
+                    ("adam_beta1", beta1),
+                    ("adam_beta2", beta2),
+                    ("adam_eps", epsilon),
+                    decay(weight_decay),
+                ],
+                decouples_decay: matches!(optimizer, Optimizer::AdamW { .. }),
+            },
+        }
+    }
+
+    /// Whether it is what Megatron's flags say, whose Adam is `AdamW`: without decay both are one.
+    pub(in crate::framework) fn is_said_by_flags(&self) -> bool {
+        self.name == "sgd" || self.decouples_decay || self.settings.contains(&("weight_decay", 0.0))
+    }
 }

@@ -1,13 +1,17 @@
-//! What launchers can say, held against what they are asked and what is exported for them.
+//! The recomputation that a framework may be asked for, against requests and against its export.
 
-use loadmaster_launchers::{ExportQuestion, Target, Variant, export};
+use std::ops::RangeInclusive;
+
+use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
-use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::objective::Launcher;
-use loadmaster_samples::{CutTransformer, DescribedTransformer};
+use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::actions::{StageActions, StagedAction};
+use loadmaster_samples::CutTransformer;
 
-use super::*;
-use crate::recommend::ask::launcher::CutUnit;
+use super::ask;
+use super::recomputed::{SAYING, cut};
+use crate::{Choices, CutUnit, Runs, rules};
 
 /// Embedding, five blocks, norm and head, on stages that have two and three blocks.
 const STAGES: [RangeInclusive<usize>; 2] = [0..=2, 3..=7];
@@ -20,11 +24,7 @@ fn actions(texts: [&[&str]; 2]) -> Vec<StageActions> {
     let of = |(stage, texts): (usize, &&[&str])| StageActions {
         actions: texts
             .iter()
-            .map(|text| {
-                format!("{stage}/{text}")
-                    .parse()
-                    .map(|of: loadmaster_proto::training::actions::StagedAction| of.action)
-            })
+            .map(|text| format!("{stage}/{text}").parse().map(|staged: StagedAction| staged.action))
             .collect::<Result<_, _>>()
             .unwrap(),
         ..StageActions::default()
@@ -34,13 +34,13 @@ fn actions(texts: [&[&str]; 2]) -> Vec<StageActions> {
 
 /// The field that is refused of these actions; none where the launcher can say them.
 fn refused(launcher: Launcher, model: &Model, texts: [&[&str]; 2]) -> Option<String> {
-    let checked = Rules::of(launcher).check_recomputed(Some(model), &STAGES, &actions(texts));
+    let checked = rules(launcher).check_recomputed(Some(model), &STAGES, &actions(texts));
     checked.err().map(|invalid| invalid.violations()[0].field.clone())
 }
 
 #[test]
 fn megatron_counts_alike_from_the_first_block_of_every_stage() {
-    let Some(Choices::Alike(all)) = Rules::of(Launcher::Megatron).recomputing.choices(Some(&gpt()), &STAGES)
+    let Some(Choices::Alike(all)) = rules(Launcher::Megatron).recomputing.choices(Some(&gpt()), &STAGES)
     else {
         panic!("all stages do the same");
     };
@@ -57,7 +57,7 @@ fn megatron_counts_alike_from_the_first_block_of_every_stage() {
         ],
         "no number but one divides two and three"
     );
-    let even = Rules::of(Launcher::Megatron).recomputing.choices(Some(&gpt()), &[0..=2, 3..=4]);
+    let even = rules(Launcher::Megatron).recomputing.choices(Some(&gpt()), &[0..=2, 3..=4]);
     let Some(Choices::Alike(all)) = even else { panic!("all stages do the same") };
     assert_eq!(all.last(), Some(&of(&[1..=2], &[3..=4])));
 }
@@ -103,70 +103,25 @@ fn what_a_launcher_cannot_say_is_refused_by_stage_or_action() {
 #[test]
 fn what_a_launcher_cannot_do_is_told_in_words() {
     let actions = actions([&["1=activations:host"], &["4=recompute"]]);
-    let told = Rules::of(Launcher::Megatron).broken_by(Some(&gpt()), &STAGES, &actions);
+    let told = rules(Launcher::Megatron).broken_by(Some(&gpt()), &STAGES, &actions);
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains("stage 0 (1=activations:host)") && told[1].contains("4=recompute"), "{told:?}");
-    assert!(Rules::of(Launcher::Other).broken_by(Some(&gpt()), &STAGES, &actions).is_empty());
-}
-
-/// A small transformer for a launcher, on stages of so many blocks.
-fn cut(launcher: Launcher, is_llama: bool, stages: Vec<usize>) -> CutTransformer {
-    let is_llama = is_llama || launcher == Launcher::Torchtitan;
-    let model = DescribedTransformer {
-        family: if is_llama { "llama" } else { "gpt2" }.to_owned(),
-        blocks: stages.iter().sum::<usize>() as i64,
-        hidden: 32,
-        heads: 4,
-        head_size: 0,
-        key_value_heads: if is_llama { 4 } else { 0 },
-        feed_forward: if is_llama { 96 } else { 0 },
-        sequence: 16,
-        positions: if is_llama { 0 } else { 16 },
-        vocabulary: 100,
-        rotary_base: if is_llama { 10_000 } else { 0 },
-        tied: launcher == Launcher::Deepspeed,
-        dropout: 0.0,
-    };
-    CutTransformer {
-        model,
-        devices_per_node: stages.len() as u32,
-        stages,
-        virtual_stages: 1,
-        tensor: 1.into(),
-        data: 1.into(),
-        nodes: 1,
-        micro_batch: 2,
-        micro_batches: 8,
-        schedule: if launcher == Launcher::Torchgpipe { "GPipe" } else { "1F1B" }.to_owned(),
-        precision: "bf16".to_owned(),
-        recompute: "none".to_owned(),
-    }
+    assert!(rules(Launcher::Other).broken_by(Some(&gpt()), &STAGES, &actions).is_empty());
 }
 
 /// Whatever may be chosen for a launcher is exported for it: what a search tries is what its files can say.
 #[test]
 fn every_choice_of_a_launcher_is_exported() {
     let mut exported = 0;
-    for launcher in [
-        Launcher::Megatron,
-        Launcher::MegatronBridge,
-        Launcher::Accelerate,
-        Launcher::Torchtitan,
-        Launcher::TorchPipelining,
-        Launcher::Deepspeed,
-        Launcher::ColossalAi,
-        Launcher::Galvatron,
-        Launcher::Torchgpipe,
-        Launcher::Trainer,
-    ] {
+    for launcher in SAYING {
         for (is_llama, stages) in
             [(false, vec![2, 3]), (true, vec![4, 2]), (true, vec![1, 5, 2]), (true, vec![6])]
         {
             let stages = if launcher == Launcher::Trainer { vec![stages.iter().sum()] } else { stages };
-            let case = cut(launcher, is_llama, stages);
+            let case = cut(launcher, stages, is_llama, launcher == Launcher::Deepspeed);
             let (plan, model) = (case.plan(), case.model());
             let layers: Vec<_> = plan.stages.iter().map(|stage| stage.config.layers()).collect();
-            let all = match Rules::of(launcher).recomputing.choices(Some(&model), &layers) {
+            let all = match rules(launcher).recomputing.choices(Some(&model), &layers) {
                 Some(Choices::Alike(all)) => all,
                 // The first stages do more than the last.
                 Some(Choices::Each(each)) => {
@@ -187,16 +142,8 @@ fn every_choice_of_a_launcher_is_exported() {
                 for (stage, runs) in plan.stages.iter_mut().zip(&runs) {
                     stage.actions = StageActions::recomputing(runs);
                 }
-                let (name, target) = (PlanName::from_id("some").unwrap(), Target::of(launcher, "").unwrap());
-                let question = ExportQuestion {
-                    name: &name,
-                    plan: &plan,
-                    model: Some(&model),
-                    target,
-                    named: None,
-                    variant: Variant::Usual,
-                };
-                export(&question).unwrap_or_else(|refusal| panic!("{launcher} {runs:?}: {refusal}"));
+                let made = ask(launcher, "", &plan, Some(&model));
+                made.unwrap_or_else(|refusal| panic!("{launcher} {runs:?}: {refusal}"));
                 exported += 1;
             }
         }
@@ -208,7 +155,7 @@ fn every_choice_of_a_launcher_is_exported() {
 #[test]
 fn policies_and_precisions_are_taken_where_they_are_exported() {
     let (mut exported, mut refused) = (0, 0);
-    for launcher in Launcher::ALL.into_iter().filter(|&launcher| launcher != Launcher::Other) {
+    for launcher in SAYING {
         for stages in [vec![2, 3], vec![3, 3], vec![5], vec![1, 1, 1]] {
             let stages = if launcher == Launcher::Trainer { vec![stages.iter().sum()] } else { stages };
             for (precision, policy) in ["fp32", "bf16"]
@@ -218,18 +165,15 @@ fn policies_and_precisions_are_taken_where_they_are_exported() {
                 let case = CutTransformer {
                     precision: precision.to_owned(),
                     recompute: policy.to_string(),
-                    ..cut(launcher, false, stages.clone())
+                    ..cut(launcher, stages.clone(), false, launcher == Launcher::Deepspeed)
                 };
                 let (plan, model) = (case.plan(), case.model());
                 let layers: Vec<_> = plan.stages.iter().map(|stage| stage.config.layers()).collect();
-                let rules = Rules::of(launcher).in_precision(plan.training.precision);
+                let rules = rules(launcher).in_precision(plan.training.precision);
                 let is_cut = layers.len() > 1;
                 let may = rules.check_policies(("recompute", &[policy]), Some(&model), Some(&layers));
                 let is_taken = may.is_ok() && !(is_cut && rules.cut == CutUnit::Nowhere);
-                let (name, target) = (PlanName::from_id("some").unwrap(), Target::of(launcher, "").unwrap());
-                let (model, variant) = (Some(&model), Variant::Usual);
-                let made =
-                    export(&ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant });
+                let made = ask(launcher, "", &plan, Some(&model));
                 let told = made.as_ref().err().map(ToString::to_string);
                 assert_eq!(
                     is_taken,
@@ -247,7 +191,7 @@ fn policies_and_precisions_are_taken_where_they_are_exported() {
 #[test]
 fn whole_stages_of_megatron_must_be_given() {
     const STAGE: (&str, &[RecomputePolicy]) = ("constraints.recompute", &[RecomputePolicy::Stage]);
-    let rules = Rules::of(Launcher::Megatron);
+    let rules = rules(Launcher::Megatron);
     assert!(rules.check_policies(STAGE, Some(&gpt()), Some(&[0..=7])).is_ok());
     assert!(rules.check_policies(STAGE, None, None).is_ok(), "its blocks are not known");
     let told = rules.check_policies(STAGE, Some(&gpt()), None).unwrap_err().to_string();

@@ -7,26 +7,24 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use loadmaster_proto::model::layer::NormKind;
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
-use loadmaster_proto::training::{Precision, Schedule};
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::Precision;
 
-use super::megatron::gpt::{Biases, Gpt, Positions};
-use super::megatron::rule::Rule;
-use super::megatron::{self, Recomputation, is_said, layout};
-use super::{Exporter, Written, target};
+use super::memory;
+use super::model::{Biases, Gpt, MegatronScaling, Positions, Rule};
+use super::{BRIDGE, Recomputation, check_turns, is_said, layout};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
 use crate::exported::{ExportedFile, Proof, Verified};
+use crate::framework::{Exporter, Written, target};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
-use crate::numerics::MegatronScaling;
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
 
-pub(super) const EXPORTER: Exporter = Exporter {
+pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::MegatronBridge, 0, 6),
-    shape: PlanShape::UniformGrid,
     writes: "plan.yaml: the model, the layout of the cut and the batches, over a recipe",
     verified: Verified::Built,
     proof: Some(Proof::beneath("megatron-core", "0.19.2")),
@@ -36,9 +34,9 @@ pub(super) const EXPORTER: Exporter = Exporter {
 const PROGRAM: [&str; 2] = ["pretrain.py", "--config-file=plan.yaml"];
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    question.check_schedule(&[Schedule::OneFOneB])?;
+    question.check_schedule(BRIDGE.schedules)?;
     let grid = question.grid()?;
-    megatron::check_turns(question, &grid)?;
+    check_turns(question, &grid)?;
     let (transformer, cut) = question.transformer()?;
     let gpt = Gpt::of(&transformer)?;
     if let Positions::Learned(positions) = gpt.positions
@@ -234,7 +232,7 @@ fn with_point(number: f64) -> String {
 /// As Megatron, but that its recipes in bf16 always add gradients up in fp32.
 fn held(question: &ExportQuestion<'_>, transformer: &Transformer, grid: &Grid) -> Held {
     let is_wider = question.plan.training.precision == Precision::Bf16;
-    Held { wider_gradients: if is_wider { 2 } else { 0 }, ..megatron::held(transformer, grid) }
+    Held { wider_gradients: if is_wider { 2 } else { 0 }, ..memory::held(transformer, grid) }
 }
 
 fn warnings(question: &ExportQuestion<'_>, gpt: Gpt, held: &Held) -> Vec<String> {

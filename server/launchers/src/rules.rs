@@ -14,6 +14,7 @@ use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, Destinat
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
+use crate::memory::TrainingWay;
 use crate::recompute::Recomputing;
 
 /// The places at which a framework can cut a model into stages.
@@ -109,6 +110,8 @@ pub struct Rules {
     pub(crate) note: fn() -> String,
     /// The note that a model in fp32 is one stage, as its stages exchange bf16 alone; none where stages exchange fp32, too.
     pub(crate) one_stage_in_fp32: Option<fn() -> String>,
+    /// Returns its ways to train in a precision, the one that exports start first; none where their bytes are not known.
+    pub(crate) ways: fn(Precision) -> &'static [TrainingWay],
 }
 
 pub(crate) const BOTH: &[Schedule] = &[Schedule::OneFOneB, Schedule::Gpipe];
@@ -132,6 +135,7 @@ impl Rules {
         engine: None,
         note: String::new,
         one_stage_in_fp32: None,
+        ways: |_| &[],
     };
 
     /// Returns the note for people who run a plan with the framework; empty where there is none.
@@ -193,7 +197,7 @@ impl Rules {
     }
 
     /// Returns the ways to hold less that it has.
-    pub fn ways(&self) -> Vec<Way> {
+    pub fn memory_ways(&self) -> Vec<Way> {
         let away = (!self.offloads.is_empty()).then_some(Way::Host);
         std::iter::once(Way::Recompute).chain(away).collect()
     }
@@ -203,7 +207,7 @@ impl Rules {
     /// # Errors
     /// It can do nothing of that; says what to do.
     pub fn allowed(&self, asked: &Allowed) -> Result<Allowed, Invalid> {
-        let own = self.ways();
+        let own = self.memory_ways();
         let ways: Vec<Way> = asked.ways.iter().copied().filter(|way| own.contains(way)).collect();
         if ways.is_empty() {
             let why = format!(

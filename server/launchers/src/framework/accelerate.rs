@@ -11,7 +11,7 @@ use loadmaster_proto::model::layer::NormKind;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::Precision;
 
-use super::megatron::memory::{held, step_gradients};
+use super::megatron::memory::held;
 use super::megatron::model::{Biases, Gpt, MegatronScaling, Positions};
 use super::megatron::{MEGATRON, Recomputation, WAITS, is_said, layout};
 use super::{Exporter, Written, target};
@@ -239,8 +239,7 @@ def accelerator(**settings: Any) -> Accelerator:
     /// Megatron's, or of replicas nothing besides, unless they cast for computing: nobody counts what a cast leaves.
     fn held(&self) -> Option<Held> {
         if !self.is_replicated() {
-            let step_gradients = step_gradients(self.question.plan.training.precision);
-            return Some(Held { step_gradients, ..held(&self.transformer, &self.grid) });
+            return Some(held(&RULES, self.question, &self.transformer, &self.grid));
         }
         (self.question.plan.training.precision == Precision::Fp32).then(Held::default)
     }

@@ -99,6 +99,15 @@ pub fn rules(launcher: Launcher) -> Rules {
     }
 }
 
+/// Returns the names of the frameworks with such rules in alphabetical order, without the user's own program.
+pub fn launchers_with(is_such: impl Fn(&Rules) -> bool) -> String {
+    let named = Launcher::ALL.into_iter().filter(|&launcher| launcher != Launcher::Other);
+    let mut names: Vec<&str> =
+        named.filter(|&launcher| is_such(&rules(launcher))).map(Launcher::as_str).collect();
+    names.sort_unstable();
+    names.join(", ")
+}
+
 /// Returns the framework that a profile names as the one that it was made with; none where it is not known. The first in this order
 /// counts: Megatron-DeepSpeed trains with DeepSpeed's engine.
 pub fn framework_named(name: &str) -> Option<Launcher> {

@@ -5,7 +5,7 @@ use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
-use crate::chain::Chain;
+use crate::cut::Chain;
 use crate::envelope::Torchrun;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};

@@ -7,7 +7,7 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
-use crate::chain::Chain;
+use crate::cut::Chain;
 use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
 use crate::grid::AxisOrder;
 use crate::memory::{EdgeTensors, Held, MicroBatches};

@@ -9,9 +9,11 @@
 //! |---|---|
 //! | here | what does each stage, or device, hold under the launcher, and does it fit? |
 //! | `held` | what does a launcher hold besides, and how many bytes cross the edges of a stage? |
+//! | `parameters` | how many bytes does a framework hold of every parameter? |
 //! | `vocabulary` | how many rows does a padded vocabulary have, and what do they take? |
 
 mod held;
+mod parameters;
 mod vocabulary;
 
 use loadmaster_proto::bytes::Bytes;
@@ -26,6 +28,8 @@ use crate::question::ExportQuestion;
 use crate::word::listed;
 use held::Edges;
 pub(crate) use held::{EdgeTensors, Held, MicroBatches, MoreParameters};
+pub(crate) use parameters::{MAIN_WEIGHTS, TrainingWay};
+pub use parameters::{PredictedStage, parameter_notes};
 pub(crate) use vocabulary::{PaddedVocabulary, padding};
 
 /// What the fullest device of a stage holds under a launcher, with the other stages that it has in turn.

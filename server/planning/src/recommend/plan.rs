@@ -14,7 +14,6 @@ use loadmaster_proto::training::actions::StageActions;
 use super::answer::{QuestionError, RecommendError, Recommendation};
 use super::ask::{ProfiledChain, Transfers};
 use super::find::{Candidate, CandidateStage};
-use super::holds;
 use crate::cost::{Factors, Prices};
 use crate::fleet::PlannedFleet;
 use crate::predict::forecast::{on_top, warnings};
@@ -109,7 +108,7 @@ impl Writer<'_> {
         told.extend(
             predictor.across_nodes().filter(|_| stages.iter().any(PlanStage::spans_nodes)).map(str::to_owned),
         );
-        told.extend(holds::notes(self.chain, self.goal.launcher, &settings, &predictions));
+        told.extend(self.chain.parameter_notes(self.goal.launcher, &settings, &predictions));
         told.extend(self.notes.iter().cloned());
         Ok(Plan {
             profile: self.chain.profile.clone(),

@@ -3,19 +3,19 @@
 //! It has no argument for a cut, so the file that is written overrides the one method that decides it.
 
 pub(in crate::framework) mod hosts;
+mod memory;
 
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::actions::Form;
-use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::{Precision, RecomputePolicy};
 use serde::Serialize;
 
 use super::{Exporter, Written, target};
-use crate::chain::Chain;
+use crate::cut::Chain;
 use crate::envelope::nodes;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
-use crate::memory::{EdgeTensors, Held, MicroBatches, MoreParameters};
+use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::recompute::{Counted, Recomputed, Recomputing};
 use crate::rules::{CutUnit, Engine, InChunks, Rules};
@@ -30,7 +30,8 @@ pub(super) const RULES: Rules = Rules {
         "deepspeed",
         "DeepSpeed's pipeline engine sends and receives synchronously, between its passes",
     )),
-    note: || PIPELINE.note("DeepSpeed"),
+    note: || memory::PIPELINE.note("DeepSpeed"),
+    ways: memory::ways,
     ..Rules::USUAL
 };
 
@@ -109,12 +110,12 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         let text = pipeline(question, &grid, &command.join(" "));
         files.push(ExportedFile::new("loadmaster_pipeline.py", text));
     }
-    let mut warnings = warnings(question, &grid, is_pipeline);
+    let held = if is_pipeline { memory::held(question, &grid) } else { Held::default() };
+    let mut warnings = warnings(question, &grid, is_pipeline, &held);
     if nodes > 1 {
         files.push(hosts::file(question, &ranks));
         warnings.push(hosts::WARNING.to_owned());
     }
-    let held = if is_pipeline { held(question, &grid) } else { Held::default() };
     Ok(Written {
         files,
         command,
@@ -143,40 +144,6 @@ fn interval(question: &ExportQuestion<'_>) -> Result<Option<usize>, Refused> {
         RecomputePolicy::None => None,
         RecomputePolicy::Layer => Some(1),
         RecomputePolicy::Stage => longest,
-    })
-}
-
-/// The tensors that its pipelines hold. A stage computes with a clone of each input that it has received into a buffer of its own, and
-/// the last one has the outputs of two micro-batches, for no stage has fewer buffers.
-const PIPELINE: EdgeTensors = EdgeTensors {
-    outputs: MicroBatches::InFlightAnd(0),
-    last_outputs: MicroBatches::Some(2),
-    gradients: MicroBatches::Some(1),
-    inputs: MicroBatches::InFlightAnd(1),
-    ..EdgeTensors::NONE
-};
-
-fn held(question: &ExportQuestion<'_>, grid: &Grid) -> Held {
-    Held {
-        tensors: PIPELINE,
-        parameters: copied_with_table(question, grid).into_iter().collect(),
-        wider_gradients: if question.plan.training.precision == Precision::Bf16 { 2 } else { 0 },
-        ..Held::default()
-    }
-}
-
-/// What a tied head brings to the last stage besides the table: the rest of the embedding.
-fn copied_with_table(question: &ExportQuestion<'_>, grid: &Grid) -> Option<MoreParameters> {
-    let model = question.model.filter(|model| grid.stages > 1 && model.has_tied_head())?;
-    let first = Shard { index: 0, degree: grid.shards };
-    let embedding = model.layers().first()?.kind.shard_parameters(first);
-    let table = model.layers().last()?.kind.shard_shared_parameter(first)?.elements();
-    let scalars: u64 = embedding.iter().map(ShardParameter::elements).sum();
-    let stage = question.plan.stages.len().checked_sub(1)?;
-    Some(MoreParameters {
-        stage,
-        scalars: scalars.saturating_sub(table),
-        what: "the embedding besides its table",
     })
 }
 
@@ -228,7 +195,7 @@ def cut(layers: Sequence[Any], **settings: Any) -> PlannedPipeline:
     )
 }
 
-fn warnings(question: &ExportQuestion<'_>, grid: &Grid, is_pipeline: bool) -> Vec<String> {
+fn warnings(question: &ExportQuestion<'_>, grid: &Grid, is_pipeline: bool, held: &Held) -> Vec<String> {
     let mut warnings = Vec::new();
     if is_pipeline {
         let why = "train.py is yours, and so are the layers that it hands over: see the head of loadmaster_pipeline.py";
@@ -252,16 +219,15 @@ fn warnings(question: &ExportQuestion<'_>, grid: &Grid, is_pipeline: bool) -> Ve
                    stage then has all parameters of that layer, learned positions too, which the plan does not count there";
         warnings.push(why.to_owned());
     }
-    match (question.plan.training.precision, is_pipeline) {
-        (Precision::Bf16, true) => warnings.push(
-            "DeepSpeed's pipelines add gradients up in fp32: they take 2 bytes per parameter more than the plan says"
-                .to_owned(),
-        ),
-        (Precision::Bf16Fp32Gradients, false) => warnings.push(
-            "without a pipeline DeepSpeed holds bf16 gradients in bf16: they take 2 bytes per parameter less than the plan says"
-                .to_owned(),
-        ),
-        _ => {}
+    if held.wider_gradients > 0 {
+        let bytes = held.wider_gradients;
+        warnings.push(format!(
+            "DeepSpeed's pipelines add gradients up in fp32: they take {bytes} bytes per parameter more than the plan says"
+        ));
+    }
+    if question.plan.training.precision == Precision::Bf16Fp32Gradients && !is_pipeline {
+        let why = "without a pipeline DeepSpeed holds bf16 gradients in bf16: they take 2 bytes per parameter less than the plan says";
+        warnings.push(why.to_owned());
     }
     if is_pipeline && question.plan.training.precision != Precision::Fp32 && grid.replicas > 1 {
         let why = "DeepSpeed's pipelines in bf16 share the optimizer's state and the fp32 weights out among the replicas: each \

@@ -10,7 +10,7 @@ use loadmaster_proto::model::layer::NormKind;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::Precision;
 
-use super::memory;
+use super::memory::held;
 use super::model::{Biases, Gpt, MegatronScaling, Positions, Rule};
 use super::{BRIDGE, Recomputation, check_turns, is_said, layout};
 use crate::cut::Cut;
@@ -63,7 +63,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         environment.insert("CUDA_DEVICE_MAX_CONNECTIONS".to_owned(), "1".to_owned());
         start.insert_str(0, "CUDA_DEVICE_MAX_CONNECTIONS=1 ");
     }
-    let held = held(question, &transformer, &grid);
+    let held = held(&BRIDGE, question, &transformer, &grid);
     let mut yaml = Yaml(String::new());
     describe(&mut yaml, question, &transformer, gpt);
     plan(&mut yaml, question, &grid, &cut, recomputed);
@@ -79,7 +79,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         command,
         environment,
         ranks,
-        warnings: warnings(question, gpt, &held),
+        warnings: warnings(gpt, &held),
         held: Some(held),
         sets_numerics: true,
         ..Written::default()
@@ -229,13 +229,7 @@ fn with_point(number: f64) -> String {
     }
 }
 
-/// As Megatron, but that its recipes in bf16 always add gradients up in fp32.
-fn held(question: &ExportQuestion<'_>, transformer: &Transformer, grid: &Grid) -> Held {
-    let is_wider = question.plan.training.precision == Precision::Bf16;
-    Held { wider_gradients: if is_wider { 2 } else { 0 }, ..memory::held(transformer, grid) }
-}
-
-fn warnings(question: &ExportQuestion<'_>, gpt: Gpt, held: &Held) -> Vec<String> {
+fn warnings(gpt: Gpt, held: &Held) -> Vec<String> {
     let activation = if gpt.is_gated { "SiLU (those of Llama)" } else { "GELU (those of GPT)" };
     let recipe = format!(
         "the activation is the recipe's, which a file cannot name: take one with {activation}; data, learning rate, how \
@@ -244,8 +238,10 @@ fn warnings(question: &ExportQuestion<'_>, gpt: Gpt, held: &Held) -> Vec<String>
     );
     let proved = "such files were read, and every rank built, by the classes of Megatron-Core that Megatron-Bridge's derive \
                   from, not by its own";
-    let gradients = (question.plan.training.precision == Precision::Bf16).then(|| {
-        "bf16_mixed adds gradients up in fp32: 2 bytes of each parameter more than the plan says".to_owned()
+    let gradients = Some(held.wider_gradients).filter(|&bytes| bytes > 0).map(|bytes| {
+        format!(
+            "bf16_mixed adds gradients up in fp32: {bytes} bytes of each parameter more than the plan says"
+        )
     });
     let padded = held.vocabulary.map(|vocabulary| vocabulary.warning("Megatron-Bridge"));
     [recipe, proved.to_owned()].into_iter().chain(gradients).chain(padded).collect()

@@ -36,6 +36,7 @@ pub(super) const MEGATRON: Rules = Rules {
     takes_turns: true,
     engine: Some(Engine::blocking("megatron", WAITS).with_interleaved(INTERLEAVED)),
     note: memory::note,
+    ways: memory::ways,
     ..Rules::USUAL
 };
 
@@ -43,6 +44,7 @@ pub(super) const BRIDGE: Rules = Rules {
     launcher: Launcher::MegatronBridge,
     engine: Some(Engine::blocking("nemo", WAITS).with_interleaved(INTERLEAVED)),
     one_stage_in_fp32: Some(memory::bridge_note),
+    ways: memory::bridge_ways,
     ..MEGATRON
 };
 

@@ -6,7 +6,7 @@ use loadmaster_proto::model::layer::NormKind;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::Precision;
 
-use super::memory::{held, step_gradients};
+use super::memory::held;
 use super::model::{Biases, Gpt, MegatronScaling, Positions, Rule};
 use super::{MEGATRON, Recomputation, check_turns, is_said, layout};
 use crate::cut::Cut;
@@ -14,7 +14,6 @@ use crate::envelope::{Flag, Torchrun, flag, switch};
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::grid::{AxisOrder, Grid};
-use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::target::Variant;
 use crate::transformer::Transformer;
@@ -56,8 +55,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let rule = Rule::of(question.plan.training.optimizer);
     plan.extend(rule_flags(&rule));
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
-    let step_gradients = step_gradients(question.plan.training.precision);
-    let held = Held { step_gradients, ..held(&transformer, &grid) };
+    let held = held(&MEGATRON, question, &transformer, &grid);
     let yours =
         "name the tokenizer, the data, the learning rate and how long to train: they are no part of a plan";
     let mut warnings = vec![yours.to_owned(), CLIPPING.to_owned()];
@@ -207,8 +205,7 @@ fn rule_flags(rule: &Rule) -> Vec<Flag> {
     [flag("optimizer", rule.name)].into_iter().chain(settings).collect()
 }
 
-/// Megatron adds gradients of bf16 up in fp32 unless it is told not to. Then its optimizer copies all of them to fp32 for each step
-/// (`_copy_model_grads_to_main_grads`), and lets go of the copies before the next iteration.
+/// Returns the flags of number formats: Megatron adds gradients of bf16 up in fp32 unless it is told not to.
 fn precision_flags(question: &ExportQuestion<'_>) -> Vec<Flag> {
     match question.plan.training.precision {
         Precision::Fp32 => Vec::new(),

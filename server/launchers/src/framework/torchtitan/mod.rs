@@ -3,6 +3,7 @@
 //! The cut is names of modules per stage. A name that is misspelt is dropped by torchtitan in silence, so they are made here
 //! from blocks alone.
 
+mod memory;
 mod python;
 mod toml;
 
@@ -15,7 +16,7 @@ use crate::cut::Cut;
 use crate::envelope::Torchrun;
 use crate::exported::ExportedFile;
 use crate::grid::{AxisOrder, Grid};
-use crate::memory::{EdgeTensors, Held};
+use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::recompute::{Counted, Recomputing};
 use crate::refusal::StageRefusal;
@@ -33,6 +34,7 @@ pub(super) const RULES: Rules = Rules {
     cut: CutUnit::Layer,
     schedules: BOTH,
     engine: Some(Engine::blocking("torchtitan", torch_pipelining::WAITS)),
+    ways: memory::ways,
     ..Rules::USUAL
 };
 
@@ -97,15 +99,13 @@ impl<'a> Asked<'a> {
         self.modules(head).iter().map(quoted).collect()
     }
 
-    /// The files with the script that starts them; what is otherwise than the plan says, bytes by which gradients are wider, and
-    /// whether torch's stages are those of 2.15.
+    /// Returns the files with the script that starts them; `differs` is a warning about what is otherwise than the plan says.
     fn written(
         &self,
         files: Vec<ExportedFile>,
         arguments: &[&str],
-        differs: Option<&str>,
-        wider_gradients: u64,
-        releases_outputs: bool,
+        differs: Option<String>,
+        held: Held,
     ) -> Result<Written, Refused> {
         let ranks = self.grid.places(self.question.plan, AxisOrder::StagesFirst);
         let torchrun = Torchrun::of(&ranks)?;
@@ -118,13 +118,7 @@ impl<'a> Asked<'a> {
         let files = files.into_iter().chain([ExportedFile::new("train.sh", script)]).collect();
         let yours = "data, optimizer and how long to train are no part of a plan: say them behind ./train.sh. torchtitan clips \
                      gradients to a norm of 1 unless --training.max_norm says otherwise";
-        let warnings = std::iter::once(yours).chain(differs).map(str::to_owned).collect();
-        let tensors = match self.grid.stages {
-            // Without a pipeline gradients are added up by its own loop.
-            1 => EdgeTensors::NONE,
-            _ => torch_pipelining::held(self.question.plan.training.schedule, releases_outputs),
-        };
-        let held = Held { tensors, wider_gradients, ..Held::default() };
+        let warnings = std::iter::once(yours.to_owned()).chain(differs).collect();
         Ok(Written { files, command, ranks, warnings, held: Some(held), ..Written::default() })
     }
 }

@@ -1,9 +1,9 @@
 //! torchtitan from 0.3 on: a function that returns its configuration.
 
 use loadmaster_proto::plan::objective::Launcher;
-use loadmaster_proto::training::Precision;
 
 use super::Asked;
+use super::memory::held;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::question::{ExportQuestion, Refused};
@@ -30,13 +30,12 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
-    let is_wider = question.plan.training.precision == Precision::Bf16;
-    let differs = is_wider.then_some(
-        "torchtitan adds gradients up in fp32: they take 2 bytes per parameter more than the plan says",
-    );
+    let held = held(&asked, true);
+    let differs = Some(held.wider_gradients).filter(|&bytes| bytes > 0).map(|bytes| {
+        format!("torchtitan adds gradients up in fp32: they take {bytes} bytes per parameter more than the plan says")
+    });
     let file = ExportedFile::new("loadmaster_plan.py", configuration(&asked));
-    let wider_gradients = if is_wider { 2 } else { 0 };
-    asked.written(vec![file], &["--module=loadmaster_plan", "--config=plan"], differs, wider_gradients, true)
+    asked.written(vec![file], &["--module=loadmaster_plan", "--config=plan"], differs, held)
 }
 
 fn configuration(asked: &Asked<'_>) -> String {

@@ -4,6 +4,7 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::Precision;
 
 use super::Asked;
+use super::memory::held;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::grid::Grid;
@@ -38,7 +39,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         ),
         Replicas::Whole(_) => None,
     };
-    asked.written(files, &["--job.config_file=plan.toml"], differs, 0, false)
+    let held = held(&asked, false);
+    asked.written(files, &["--job.config_file=plan.toml"], differs.map(str::to_owned), held)
 }
 
 /// How replicas hold the parameters.

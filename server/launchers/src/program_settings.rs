@@ -1,8 +1,9 @@
-//! Settings of a model that change values, and neither memory nor time: which of them an export sets, and a warning for each that
-//! it does not.
+//! Settings that an export may leave to the user's program: of the model those that change values, and neither memory nor time, and
+//! the optimizer. A warning names each that it does not set.
 
 use loadmaster_proto::model::numerics::RotaryScaling;
 use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::Optimizer;
 
 use crate::framework::MegatronScaling;
 use crate::question::ExportQuestion;
@@ -57,4 +58,29 @@ fn other_than_llama3(scaling: &RotaryScaling) -> Option<String> {
             other.join(", ")
         )
     })
+}
+
+/// Returns the warning that names the optimizer of a plan's bytes, where an export leaves it to the user's program; none where the
+/// export names it: Megatron's flags and Bridge's file say it, and the whole plan is in the document for others.
+pub(crate) fn optimizer_warning(launcher: Launcher, optimizer: Optimizer) -> Option<String> {
+    if matches!(launcher, Launcher::Megatron | Launcher::MegatronBridge | Launcher::Other) {
+        return None;
+    }
+    let adam = |name: &str, beta1: f64, beta2: f64, epsilon: f64, weight_decay: f64| {
+        format!("{name} (betas {beta1} and {beta2}, epsilon {epsilon:e}, weight decay {weight_decay})")
+    };
+    let what = match optimizer {
+        Optimizer::Sgd { momentum, weight_decay, .. } => {
+            format!("SGD (momentum {momentum}, weight decay {weight_decay})")
+        }
+        Optimizer::Adam { beta1, beta2, epsilon, weight_decay, .. } => {
+            adam("Adam", beta1, beta2, epsilon, weight_decay)
+        }
+        Optimizer::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
+            adam("AdamW", beta1, beta2, epsilon, weight_decay)
+        }
+    };
+    Some(format!(
+        "the optimizer is yours to say, and the plan's bytes are for {what}: another one holds other state"
+    ))
 }

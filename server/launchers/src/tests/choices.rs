@@ -10,7 +10,7 @@ use loadmaster_proto::training::actions::{StageActions, StagedAction};
 use loadmaster_samples::CutTransformer;
 
 use super::ask;
-use super::recomputed::{SAYING, cut};
+use super::recomputation::{SAYING, cut};
 use crate::{Choices, CutUnit, Runs, rules};
 
 /// Embedding, five blocks, norm and head, on stages that have two and three blocks.

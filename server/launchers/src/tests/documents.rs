@@ -3,27 +3,17 @@
 use std::path::Path;
 
 use loadmaster_proto::model::Model;
-use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use serde_json::{Value, json};
 
-use super::case;
-use crate::{Export, ExportQuestion, Target, Variant, export};
+use super::{case, export_as};
+use crate::{Export, Target, Variant};
 use loadmaster_samples::Degrees;
 
 fn exported(launcher: Launcher, plan: &Plan, model: &Model) -> Export {
-    let name = PlanName::from_id("example").unwrap();
-    let target = Target::of(launcher, "").unwrap();
-    let question = ExportQuestion {
-        name: &name,
-        plan,
-        model: Some(model),
-        target,
-        named: None,
-        variant: Variant::Usual,
-    };
-    export(&question).unwrap_or_else(|refusal| panic!("{refusal}"))
+    let made = export_as("example", Target::of(launcher, "").unwrap(), Variant::Usual, plan, Some(model));
+    made.unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
 fn read(made: &Export) -> Value {

@@ -10,8 +10,9 @@ use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use serde::Deserialize;
 
+use super::export_as;
 use super::golden::{case, entries, files, folder, kept, same, write};
-use crate::{EnvelopeSettings, ExportQuestion, Target, Variant, Wrapping, export, wrap};
+use crate::{EnvelopeSettings, Target, Variant, Wrapping, wrap};
 
 /// `asked.json`: what is exported, and into which envelope.
 #[derive(Debug, Deserialize)]
@@ -92,21 +93,13 @@ fn check(envelope: &str, golden: &Path) -> Result<(), String> {
     place(&mut plan, &asked.node_ranks, &asked.kinds);
     bind(&mut plan, &asked.binding);
     let name = PlanName::from_id("golden").unwrap();
-    let question = ExportQuestion {
-        name: &name,
-        plan: &plan,
-        model: Some(&model),
-        target,
-        named: None,
-        variant: Variant::Usual,
-    };
     let mut wrapping =
         Wrapping::of(envelope, &name, settings(&asked.settings)?).map_err(|why| why.to_string())?;
     if !asked.binding.is_empty() {
         wrapping = wrapping.on_binding().map_err(|why| why.to_string())?;
     }
-    let made =
-        export(&question).and_then(|made| wrap(made, &wrapping)).map_err(|refusal| refusal.to_string())?;
+    let made = export_as("golden", target, Variant::Usual, &plan, Some(&model));
+    let made = made.and_then(|made| wrap(made, &wrapping)).map_err(|refusal| refusal.to_string())?;
     let mut made = files(made);
     made.insert("asked.json".to_owned(), text);
     if std::env::var_os("KEPT").is_some_and(|value| value == "write") {

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use loadmaster_proto::name::PlanName;
 use serde::{Deserialize, Serialize};
 
-use crate::{Export, ExportQuestion, Target, Variant, export, exporters, variants};
+use super::export_as;
+use crate::{Export, Target, Variant, exporters, variants};
 use loadmaster_samples::CutTransformer;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -67,10 +67,8 @@ fn check(target: Target, folder: &str, golden: &Path) -> Result<(), String> {
     let (name, variant) = said(folder)?;
     let case = case(name)?;
     let (plan, model) = (case.plan(), case.model());
-    let name = PlanName::from_id("golden").unwrap();
-    let question =
-        ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant };
-    let made = files(export(&question).map_err(|why| why.to_string())?);
+    let made = export_as("golden", target, variant, &plan, Some(&model));
+    let made = files(made.map_err(|why| why.to_string())?);
     if std::env::var_os("KEPT").is_some_and(|value| value == "write") {
         write(golden, &made);
     }

@@ -4,11 +4,8 @@ use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 
-use super::case;
-use crate::{
-    Envelope, EnvelopeSettings, Export, ExportQuestion, ExportedFile, Refusal, Target, Variant, Wrapping,
-    export, exporters, wrap,
-};
+use super::{ask, case};
+use crate::{Envelope, EnvelopeSettings, Export, ExportedFile, Refusal, Wrapping, exporters, wrap};
 use loadmaster_samples::CutTransformer;
 
 /// Two nodes of two devices each.
@@ -21,10 +18,7 @@ fn exported_to(launcher: Launcher, bend: impl Fn(&mut Plan)) -> Result<Export, B
     let case = CutTransformer { nodes: 2, devices_per_node: 2, ..case };
     let (mut plan, model) = (case.plan(), case.model());
     bend(&mut plan);
-    let name = PlanName::from_id("some").unwrap();
-    let target = Target::of(launcher, "").unwrap();
-    let (model, variant) = (Some(&model), Variant::Usual);
-    export(&ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant })
+    ask(launcher, "", &plan, Some(&model))
 }
 
 fn named(names: [&'static str; 2], first: u32) -> impl Fn(&mut Plan) {

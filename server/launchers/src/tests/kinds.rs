@@ -7,11 +7,9 @@ use loadmaster_proto::plan::objective::Launcher;
 use proptest::prelude::*;
 use serde_yaml_ng::Value;
 
-use super::case;
 use super::envelopes::{bind, place};
-use crate::{
-    Envelope, EnvelopeSettings, Export, ExportQuestion, Refusal, Target, Variant, Wrapping, export, wrap,
-};
+use super::{ask, case};
+use crate::{Envelope, EnvelopeSettings, Export, Refusal, Wrapping, wrap};
 
 /// A rank on each of so many nodes, put there by `placed`, in an envelope that is `bent`.
 fn made(
@@ -25,7 +23,6 @@ fn made(
     let (mut plan, model) = (case.plan(), case.model());
     placed(&mut plan);
     let name = PlanName::from_id("some").unwrap();
-    let (target, variant) = (Target::of(Launcher::Other, "").unwrap(), Variant::Usual);
     let settings = EnvelopeSettings {
         image: "train:1".to_owned(),
         queue: queue.to_owned(),
@@ -33,9 +30,7 @@ fn made(
     };
     let settings = if envelope.is_kubernetes() { settings } else { EnvelopeSettings::default() };
     let wrapping = bent(Wrapping::of(envelope, &name, settings).unwrap());
-    let question =
-        ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant };
-    wrap(export(&question)?, &wrapping)
+    wrap(ask(Launcher::Other, "", &plan, Some(&model))?, &wrapping)
 }
 
 /// A bound `JobSet` of so many nodes, in a queue or none.

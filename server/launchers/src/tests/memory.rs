@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Bert, Zoo};
-use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval};
@@ -14,23 +13,15 @@ use loadmaster_proto::training::schedule::Pass;
 use loadmaster_proto::training::{Precision, Schedule};
 use proptest::prelude::*;
 
-use super::case;
 use super::reasons::any_case;
-use crate::{AddedCause, Export, ExportQuestion, StageMemory, Target, Variant, export, exporters};
+use super::{ask, case, export_as};
+use crate::{AddedCause, Export, Exporter, StageMemory, Target, Variant, exporters};
 
 fn exported(target: &str, plan: &Plan, model: &Model) -> Export {
     let (launcher, version) = target.split_once('@').unwrap_or((target, ""));
     let target = Target::of(launcher.parse().unwrap(), version).unwrap();
-    let name = PlanName::from_id("some").unwrap();
-    let question = ExportQuestion {
-        name: &name,
-        plan,
-        model: Some(model),
-        target,
-        named: None,
-        variant: Variant::Usual,
-    };
-    export(&question).unwrap_or_else(|refusal| panic!("{refusal}"))
+    let made = export_as("some", target, Variant::Usual, plan, Some(model));
+    made.unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
 /// Bytes by cause, of each stage.
@@ -215,12 +206,7 @@ fn bert_under_gpipe_is_counted_by_hand() {
 fn unknown_memory_of_a_launcher_is_uncertain() {
     let case = case(vec![1, 1], 1.into(), 1.into());
     let plan = case.plan();
-    let name = PlanName::from_id("some").unwrap();
-    let made = |launcher: Launcher| {
-        let target = Target::of(launcher, "").unwrap();
-        let (model, named, variant) = (None, None, Variant::Usual);
-        export(&ExportQuestion { name: &name, plan: &plan, model, target, named, variant }).unwrap()
-    };
+    let made = |launcher: Launcher| ask(launcher, "", &plan, None).unwrap();
     let unknown = made(Launcher::Deepspeed);
     assert_eq!((unknown.verdict(), &unknown.memory), (Verdict::Uncertain, &None));
     assert!(unknown.warnings.iter().any(|why| why.contains("is not known here")), "{:?}", unknown.warnings);
@@ -292,13 +278,10 @@ proptest! {
             stage.predicted_peak = 1_000 * (index as u64 + 1);
             stage.interval = (index % 2 == 0).then(|| Interval::around(Bytes(stage.predicted_peak), 0.1));
         }
-        let name = PlanName::from_id("some").unwrap();
         let count = plan.stages.len() as u32;
-        for exporter in exporters() {
-            let target = exporter.target;
-            let question =
-                ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant: Variant::Usual };
-            let Ok(Export { memory: Some(memory), .. }) = export(&question) else { continue };
+        for &Exporter { target, .. } in exporters() {
+            let made = export_as("some", target, Variant::Usual, &plan, Some(&model));
+            let Ok(Export { memory: Some(memory), .. }) = made else { continue };
             prop_assert_eq!(memory.len(), plan.stages.len());
             for (index, (of, stage)) in memory.iter().zip(&plan.stages).enumerate() {
                 let sum: u64 = of.added.iter().map(|added| added.bytes.0).sum();

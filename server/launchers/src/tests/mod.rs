@@ -13,7 +13,7 @@ mod numerics;
 mod proofs;
 mod random;
 mod reasons;
-mod recomputed;
+mod recomputation;
 mod refused;
 mod turns;
 
@@ -25,6 +25,18 @@ use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
 
 use crate::{Export, ExportQuestion, Refusal, Target, Variant, export};
 
+/// A plan of this name as a target takes it in one of its ways.
+fn export_as(
+    id: &str,
+    target: Target,
+    variant: Variant,
+    plan: &Plan,
+    model: Option<&Model>,
+) -> Result<Export, Box<Refusal>> {
+    let name = PlanName::from_id(id).unwrap();
+    export(&ExportQuestion { name: &name, plan, model, target, named: None, variant })
+}
+
 /// A plan as a launcher of this version takes it, in its usual way.
 fn ask(
     launcher: Launcher,
@@ -32,9 +44,7 @@ fn ask(
     plan: &Plan,
     model: Option<&Model>,
 ) -> Result<Export, Box<Refusal>> {
-    let name = PlanName::from_id("some").unwrap();
-    let target = Target::of(launcher, version).unwrap();
-    export(&ExportQuestion { name: &name, plan, model, target, named: None, variant: Variant::Usual })
+    export_as("some", Target::of(launcher, version).unwrap(), Variant::Usual, plan, model)
 }
 
 /// A small GPT-2, cut so.

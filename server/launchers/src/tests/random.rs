@@ -1,10 +1,9 @@
 //! Random plans: what is exported says the plan again, read by the launcher's published grammar.
 
-use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::objective::Launcher;
 use proptest::prelude::*;
 
-use crate::{ExportQuestion, Target, Variant, export};
+use super::{ask, case};
 use loadmaster_samples::{CutTransformer, DescribedTransformer};
 
 fn cases() -> impl Strategy<Value = CutTransformer> {
@@ -22,37 +21,9 @@ fn cases() -> impl Strategy<Value = CutTransformer> {
             if stages.iter().sum::<usize>() == 0 {
                 stages[0] = 1;
             }
-            let blocks = stages.iter().sum::<usize>() as i64;
-            let model = DescribedTransformer {
-                family: "gpt2".to_owned(),
-                blocks,
-                hidden: 24,
-                heads: 12,
-                head_size: 0,
-                key_value_heads: 0,
-                feed_forward: 0,
-                rotary_base: 0,
-                sequence: 16,
-                positions: 16,
-                vocabulary: 100,
-                tied,
-                dropout: 0.1,
-            };
-            let devices = tensor * data * stages.len() as u32;
-            CutTransformer {
-                model,
-                stages,
-                virtual_stages: 1,
-                tensor: tensor.into(),
-                data: data.into(),
-                nodes: 1,
-                devices_per_node: devices,
-                micro_batch,
-                micro_batches,
-                schedule: "1F1B".to_owned(),
-                precision: "bf16".to_owned(),
-                recompute: "none".to_owned(),
-            }
+            let case = case(stages, tensor.into(), data.into());
+            let model = DescribedTransformer { tied, dropout: 0.1, ..case.model };
+            CutTransformer { model, micro_batch, micro_batches, ..case }
         },
     )
 }
@@ -68,9 +39,7 @@ proptest! {
     #[test]
     fn megatron_is_told_the_plan(case in cases()) {
         let (plan, model) = (case.plan(), case.model());
-        let name = PlanName::from_id("some").unwrap();
-        let target = Target::of(Launcher::Megatron, "").unwrap();
-        let made = export(&ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant: Variant::Usual }).unwrap();
+        let made = ask(Launcher::Megatron, "", &plan, Some(&model)).unwrap();
         let value = |flag: &str| {
             let at = made.command.iter().position(|word| word == flag);
             at.map(|at| made.command[at + 1].as_str())
@@ -115,9 +84,7 @@ proptest! {
         let (mut plan, model) = (case.plan(), case.model());
         let which = which.index(plan.stages.len() - 1) + 1;
         plan.stages[which].config.tensor_degree += 1;
-        let name = PlanName::from_id("some").unwrap();
-        let target = Target::of(Launcher::Megatron, "").unwrap();
-        let refusal = export(&ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant: Variant::Usual }).unwrap_err();
+        let refusal = ask(Launcher::Megatron, "", &plan, Some(&model)).unwrap_err();
         prop_assert_eq!(refusal.stages.len(), 1);
         prop_assert_eq!(refusal.stages[0].stage, Some(which));
         prop_assert!(refusal.to_string().contains("megatron@0.17"), "{}", refusal);

@@ -1,13 +1,12 @@
 //! Plans that launchers cannot express: each is refused by stage and with the remedy, and none is rounded.
 
-use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
-use super::{ask, case};
-use crate::{Export, ExportQuestion, Refusal, Variant, export, exporters};
+use super::{ask, case, export_as};
+use crate::{Export, Exporter, Refusal, Variant, exporters};
 use loadmaster_samples::{CutTransformer, Degrees};
 
 fn exported(
@@ -144,18 +143,9 @@ fn the_optimizer_of_the_bytes_is_said() {
 fn another_variant_than_a_launcher_has_is_refused() {
     let case = case(vec![2], 1.into(), 1.into());
     let (plan, model) = (case.plan(), case.model());
-    let name = PlanName::from_id("some").unwrap();
-    for exporter in exporters() {
-        let question = ExportQuestion {
-            name: &name,
-            plan: &plan,
-            model: Some(&model),
-            target: exporter.target,
-            named: None,
-            variant: Variant::Hybrid,
-        };
-        let is_megatron = exporter.target.launcher == Launcher::Megatron;
-        assert_eq!(export(&question).is_ok(), is_megatron, "{}", exporter.target);
+    for Exporter { target, .. } in exporters() {
+        let made = export_as("some", *target, Variant::Hybrid, &plan, Some(&model));
+        assert_eq!(made.is_ok(), target.launcher == Launcher::Megatron, "{target}");
     }
 }
 
@@ -187,11 +177,8 @@ proptest! {
     #[test]
     fn plans_are_exported_whole_or_refused_with_reasons((case, known) in any_case()) {
         let (plan, model) = (case.plan(), case.model());
-        let name = PlanName::from_id("some").unwrap();
-        for exporter in exporters() {
-            let (target, model) = (exporter.target, known.then_some(&model));
-            let question = ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant: Variant::Usual };
-            match export(&question) {
+        for &Exporter { target, .. } in exporters() {
+            match export_as("some", target, Variant::Usual, &plan, known.then_some(&model)) {
                 Ok(made) => {
                     let devices: u32 = plan.stages.iter().map(|stage| stage.config.devices()).sum();
                     prop_assert_eq!(made.ranks.len() as u32, devices, "{}", target);

@@ -15,34 +15,27 @@ const CHAINS: [Launcher; 3] = [Launcher::Deepspeed, Launcher::TorchPipelining, L
 
 /// Llama on four stages of two devices, or of one.
 fn case(degree: u32, schedule: &str) -> CutTransformer {
+    let case = super::case(vec![2, 3, 2, 1], 1.into(), degree.into());
     let model = DescribedTransformer {
         family: "llama".to_owned(),
-        blocks: 8,
         hidden: 64,
         heads: 4,
-        head_size: 0,
         key_value_heads: 4,
         feed_forward: 176,
         sequence: 32,
         positions: 0,
-        vocabulary: 100,
         rotary_base: 10_000,
         tied: false,
-        dropout: 0.0,
+        ..case.model
     };
     CutTransformer {
         model,
-        stages: vec![2, 3, 2, 1],
-        virtual_stages: 1,
-        tensor: 1.into(),
-        data: degree.into(),
-        nodes: 1,
         devices_per_node: 4 * degree,
         micro_batch: 2,
         micro_batches: 8,
         schedule: schedule.to_owned(),
         precision: "fp32".to_owned(),
-        recompute: "none".to_owned(),
+        ..case
     }
 }
 

@@ -1,12 +1,11 @@
 //! Plans whose devices have several stages in turn: who says them says all of them, each on its device, and all others refuse them.
 
-use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use proptest::prelude::*;
 
-use super::case;
-use crate::{Export, ExportQuestion, Refusal, Target, Variant, export, exporters, rules};
+use super::{case, export_as};
+use crate::{Export, Refusal, Target, Variant, exporters, rules};
 use loadmaster_samples::CutTransformer;
 
 /// Three places with two stages each.
@@ -17,8 +16,7 @@ fn in_turn() -> CutTransformer {
 }
 
 fn ask(target: Target, variant: Variant, case: &CutTransformer, plan: &Plan) -> Result<Export, Box<Refusal>> {
-    let (name, model) = (PlanName::from_id("some").unwrap(), case.model());
-    export(&ExportQuestion { name: &name, plan, model: Some(&model), target, named: None, variant })
+    export_as("some", target, variant, plan, Some(&case.model()))
 }
 
 fn newest(launcher: Launcher) -> Target {

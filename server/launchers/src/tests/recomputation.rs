@@ -2,7 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::RecomputePolicy;
@@ -10,7 +9,8 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Host
 use loadmaster_samples::{CutTransformer, DescribedTransformer};
 use proptest::prelude::*;
 
-use crate::{Export, ExportQuestion, Refusal, Target, Variant, export};
+use super::{case, export_as};
+use crate::{Export, Refusal, Target, Variant};
 
 /// Runs of layers of a stage that are computed again.
 type Runs = Vec<RangeInclusive<usize>>;
@@ -42,34 +42,24 @@ pub(super) fn cut(
     let is_llama = is_llama || launcher == Launcher::Torchtitan;
     let gpipe = launcher == Launcher::Torchgpipe;
     let is_tied = is_tied && !matches!(launcher, Launcher::Torchgpipe | Launcher::Torchtitan);
+    let case = case(stages, 1.into(), 1.into());
     let model = DescribedTransformer {
         family: if is_llama { "llama" } else { "gpt2" }.to_owned(),
-        blocks: stages.iter().sum::<usize>() as i64,
         hidden: 32,
         heads: 4,
-        head_size: 0,
         key_value_heads: if is_llama { 4 } else { 0 },
         feed_forward: if is_llama { 96 } else { 0 },
-        sequence: 16,
         positions: if is_llama { 0 } else { 16 },
-        vocabulary: 100,
         rotary_base: if is_llama { 10_000 } else { 0 },
         tied: is_tied,
-        dropout: 0.0,
+        ..case.model
     };
     CutTransformer {
         model,
-        devices_per_node: stages.len() as u32,
-        stages,
-        virtual_stages: 1,
-        tensor: 1.into(),
-        data: 1.into(),
-        nodes: 1,
         micro_batch: 2,
         micro_batches: 8,
         schedule: if gpipe { "GPipe" } else { "1F1B" }.to_owned(),
-        precision: "bf16".to_owned(),
-        recompute: "none".to_owned(),
+        ..case
     }
 }
 
@@ -79,9 +69,7 @@ fn ask(
     plan: &Plan,
     variant: Variant,
 ) -> Result<Export, Box<Refusal>> {
-    let (name, model) = (PlanName::from_id("some").unwrap(), case.model());
-    let target = Target::of(launcher, "").unwrap();
-    export(&ExportQuestion { name: &name, plan, model: Some(&model), target, named: None, variant })
+    export_as("some", Target::of(launcher, "").unwrap(), variant, plan, Some(&case.model()))
 }
 
 fn with(case: &CutTransformer, actions: Vec<StageActions>) -> Plan {

@@ -265,7 +265,19 @@ mod tests {
     use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 
     use super::*;
-    use crate::rules;
+    use crate::{framework_named, rules};
+
+    /// Every framework has rules of its own, and profiles that name its engine are found to be its.
+    #[test]
+    fn every_framework_has_rules_of_its_own() {
+        for launcher in Launcher::ALL {
+            let own = rules(launcher);
+            assert_eq!(own.launcher, launcher);
+            assert!(!own.schedules.is_empty() && own.shape.includes(PlanShape::SinglePipeline));
+            let named = own.engine.map(|engine| framework_named(engine.framework));
+            assert_eq!(named, own.engine.map(|_| Some(launcher)), "{launcher}");
+        }
+    }
 
     fn gpt() -> Model {
         Zoo::Gpt2(Gpt2 { blocks: 4, ..Gpt2::default() }).build().unwrap()

@@ -1,6 +1,6 @@
 //! What is drawn: plans that a launcher can express, as wide as it can, and plans that it cannot.
 
-use loadmaster_export::Variant;
+use loadmaster_launchers::Variant;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::Result;
-use loadmaster_export::{
+use loadmaster_launchers::{
     Envelope, EnvelopeSettings, ExportQuestion, Exporter, Variant, Wrapping, envelopes, export, exporters,
     wrap,
 };

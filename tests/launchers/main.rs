@@ -13,7 +13,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use loadmaster_export::{ExportQuestion, Target, Variant, export};
+use loadmaster_launchers::{ExportQuestion, Target, Variant, export};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use loadmaster_export::Refusal;
+use loadmaster_launchers::Refusal;
 use loadmaster_planning::campaign::CampaignError;
 use loadmaster_planning::chunks::NoRoom as NoRoomInChunks;
 use loadmaster_planning::predict::choose::NoPredictor;

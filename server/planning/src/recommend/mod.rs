@@ -13,7 +13,6 @@
 //! | `chunked` | which plan is best whose parameters and state are in chunks? |
 //! | `interleaved` | which plan is best whose devices take turns with several stages each? |
 //! | `over_time` | what does a stored plan copy and hold, moment by moment? |
-//! | `holds` | what does a launcher hold of every parameter? |
 //! | `largest_model` | which is the largest of several models that fits? |
 //! | `grown` | which is the largest model of a family that is trained in chunks? |
 //! | `incomparable` | which plans must not be compared, in what? |
@@ -28,7 +27,6 @@ mod bind;
 mod chunked;
 mod find;
 mod grown;
-pub mod holds;
 mod incomparable;
 mod interleaved;
 mod largest_model;
@@ -41,8 +39,8 @@ pub use answer::{
     LackingStep, QuestionError, RecommendError, Recommendation, Remedy, Short, WhyNot, recommend,
 };
 pub use ask::{
-    Counted, CutUnit, InChunks, MAX_BATCHES, ProfiledChain, Recomputing, Rules, Transfers, Variant, Wish,
-    batches, divisors, least_share, left_out, recompute, schedules, transfers, variants,
+    MAX_BATCHES, ProfiledChain, Transfers, Variant, Wish, batches, divisors, least_share, left_out,
+    recompute, schedules, transfers, variants,
 };
 pub use bind::{BindError, BindQuestion, Bound, StageLack, usual_kinds};
 pub use find::{Candidate, CandidateStage, Job};

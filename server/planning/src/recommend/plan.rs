@@ -1,5 +1,6 @@
 //! A candidate as a plan: what a search weighed becomes what is told and kept.
 
+use loadmaster_launchers::rules;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::{PlanName, ProfileName};
 use loadmaster_proto::plan::compared::{Alternative, FrontPoint};
@@ -11,9 +12,8 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::answer::{QuestionError, RecommendError, Recommendation};
-use super::ask::{ProfiledChain, Rules, Transfers};
+use super::ask::{ProfiledChain, Transfers};
 use super::find::{Candidate, CandidateStage};
-use super::holds;
 use crate::cost::{Factors, Prices};
 use crate::fleet::PlannedFleet;
 use crate::predict::forecast::{on_top, warnings};
@@ -108,7 +108,7 @@ impl Writer<'_> {
         told.extend(
             predictor.across_nodes().filter(|_| stages.iter().any(PlanStage::spans_nodes)).map(str::to_owned),
         );
-        told.extend(holds::notes(self.chain, self.goal.launcher, &settings, &predictions));
+        told.extend(self.chain.parameter_notes(self.goal.launcher, &settings, &predictions));
         told.extend(self.notes.iter().cloned());
         Ok(Plan {
             profile: self.chain.profile.clone(),
@@ -138,7 +138,7 @@ impl Writer<'_> {
     /// The launcher numbers ranks machine by machine, equally many on each, and the stages have their devices otherwise.
     fn check_start(&self, plan: &Candidate) -> Result<(), RecommendError> {
         let fleet = &self.fleet.fleet;
-        let Some(launcher) = self.goal.launcher.filter(|&launcher| Rules::of(launcher).even_nodes) else {
+        let Some(launcher) = self.goal.launcher.filter(|&launcher| rules(launcher).even_nodes) else {
             return Ok(());
         };
         let positions = plan.stages.len() / plan.virtual_stages.max(1) as usize;

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use loadmaster_launchers::{CutUnit, Recomputing, Rules, rules};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
@@ -18,8 +19,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use super::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, Launched, most_at_a_host};
 use super::answer::{Fit, QuestionError, RecommendError, fit, recommend};
 use super::ask::{
-    CutUnit, ProfiledChain, Reach, Recomputing, Rules, Transfers, Wish, batches, least_share, left_out,
-    recompute, schedules, transfers,
+    ProfiledChain, Reach, Transfers, Wish, batches, least_share, left_out, recompute, schedules, transfers,
 };
 use super::chunked::{ChunksQuestion, better};
 use super::find::{Job, efforts};
@@ -460,7 +460,7 @@ impl PlanQuestion {
             let check = |&schedule| TrainingSpec { schedule, ..*training }.check_model(model);
             schedules.iter().try_for_each(check)?;
         }
-        let rules = goal.launcher.map(|launcher| Rules::of(launcher).in_precision(training.precision));
+        let rules = goal.launcher.map(|launcher| rules(launcher).in_precision(training.precision));
         let policies = recompute(request, training);
         if let Some(rules) = rules {
             rules.check_is_one_stage(request)?;

@@ -888,7 +888,7 @@ fn remedies_keep_to_the_launcher() {
                 case.fleet.nodes.push(smaller);
                 case.devices = (0..3).map(|device| format!("d{device}")).collect();
             }
-            case.wish.rules = launcher.map(Rules::of);
+            case.wish.rules = launcher.map(loadmaster_launchers::rules);
             match case.recommend() {
                 Err(RecommendError::NoPlan { remedies, .. } | RecommendError::Limits { remedies, .. }) => {
                     remedies
@@ -932,7 +932,7 @@ fn a_launcher_that_needs_equal_nodes_says_so() {
     (smaller.name, smaller.devices, smaller.whole) = ("smaller".to_owned(), 2, 2);
     case.fleet.nodes.push(smaller);
     case.devices = (0..6).map(|device| format!("d{device}")).collect();
-    case.wish.rules = Some(Rules::of(Launcher::Torchtitan));
+    case.wish.rules = Some(loadmaster_launchers::rules(Launcher::Torchtitan));
     let error = case.recommend().unwrap_err();
     assert!(error.to_string().contains("equally many processes"), "{error}");
 }

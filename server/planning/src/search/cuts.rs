@@ -40,9 +40,9 @@ impl Cuts {
         }
     }
 
-    /// Nowhere: all layers are one stage.
-    pub fn keep_all_together(&mut self) {
-        self.keep_together(0..=self.after.len());
+    /// Returns how many layers the chain has.
+    pub fn layers(&self) -> usize {
+        self.after.len()
     }
 
     /// Always after this layer.

@@ -1,11 +1,11 @@
 //! `ExportPlan` and `ListExporters`.
 
-use loadmaster_export::{
+use loadmaster_filter::{Field, Query, Value};
+use loadmaster_launchers::{
     Added, Allocation, AskedDevices, Envelope, EnvelopeSettings, Export, ExportQuestion, Exporter, NodeGroup,
     Proof, RankPlace, Refusal, StageMemory, Target, Variant, Verified, Version, Wrapping, envelopes, export,
     exporters, variants, wrap,
 };
-use loadmaster_filter::{Field, Query, Value};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::choice::Choice;
 use loadmaster_proto::error::Invalid;

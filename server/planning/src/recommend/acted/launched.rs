@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+use loadmaster_launchers::{Choices, Rules, Runs};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::StageActions;
@@ -15,7 +16,6 @@ use super::asked::Asked;
 use super::choose::Choice;
 use super::told::seconds;
 use crate::recommend::answer::{QuestionError, RecommendError};
-use crate::recommend::ask::{Choices, Rules, Runs};
 use crate::recommend::plan::Writer;
 use crate::search::Stop;
 

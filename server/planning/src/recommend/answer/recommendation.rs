@@ -86,9 +86,7 @@ pub fn recommend<M: Market>(
     }
     let compared = if is_brief { Vec::new() } else { baselines::compared(inquiry, &best) };
     let mut notes: Vec<String> = Vec::new();
-    if let Some(rules) = wish.rules.filter(|rules| !rules.note.is_empty()) {
-        notes.push(rules.note.to_owned());
-    }
+    notes.extend(wish.rules.map(|rules| rules.note()).filter(|note| !note.is_empty()));
     if !found.open.is_empty() {
         notes
             .push(format!("not looked at whole: {}; a better plan may be among them", found.open.join(", ")));

@@ -7,7 +7,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::cost::Market;
-use crate::recommend::ask::Wish;
+use crate::recommend::ask::{Wish, restrict};
 use crate::recommend::find::{
     Candidate, CandidateStage, Effort, Found, Inquiry, Job, attempt, best_value, counted, value,
 };
@@ -101,7 +101,7 @@ fn broken(job: &Job<'_>, wish: &Wish, stages: &[RuledStage], schedule: Schedule)
     let Some(rules) = &wish.rules else { return broken };
     let launcher = rules.launcher;
     let mut cuts = Cuts::anywhere(job.names.len());
-    if rules.restrict(&mut cuts, job.model).is_ok() {
+    if restrict(&mut cuts, rules, job.model).is_ok() {
         let inner = stages.iter().take(stages.len().saturating_sub(1));
         if let Some((stage, _)) = inner.clone().find(|(stage, _)| !cuts.may_end(stage.last_layer)) {
             let last = stage.last_layer;

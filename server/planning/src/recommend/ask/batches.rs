@@ -5,7 +5,6 @@ use loadmaster_proto::plan::objective::{Objective, PlanShape};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use super::launcher::Rules;
 use super::variant::divisors;
 use super::wish::MAX_BATCHES;
 use crate::cost::Batch;
@@ -167,7 +166,7 @@ fn divided(request: &PlanRequest, samples: u64, count: u32, least_share: u32) ->
 /// # Errors
 /// One that the launcher does not run.
 pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<Schedule>, Invalid> {
-    let rules = request.goal.launcher.map(Rules::of);
+    let rules = request.goal.launcher.map(loadmaster_launchers::rules);
     let named = !request.goal.constraints.schedules.is_empty();
     let schedules = match (named, rules) {
         (true, _) => request.goal.constraints.schedules.clone(),

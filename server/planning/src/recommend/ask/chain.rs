@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use loadmaster_launchers::{PredictedStage, parameter_notes};
 use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::TrainingSpec;
 
 use crate::chunks::ChunkCheck;
 use crate::cost::KnownPrices;
 use crate::predict::choose::AnyPredictor;
+use crate::predict::{Prediction, StageSetting};
 
 /// What is known of a profile and its model, with the predictor that answers for it.
 pub struct ProfiledChain {
@@ -41,6 +44,25 @@ impl ProfiledChain {
     /// Whether a layer's weight is another one's, too.
     pub fn is_tied(&self, layer: usize) -> bool {
         self.model.as_ref().is_some_and(|model| model.is_tied(layer))
+    }
+
+    /// Returns the warnings about bytes per parameter of predictions for stages: for the launcher that is to train them, and of the
+    /// framework that the profile was made with.
+    pub fn parameter_notes(
+        &self,
+        launcher: Option<Launcher>,
+        settings: &[StageSetting],
+        predictions: &[Prediction],
+    ) -> Vec<String> {
+        let Some(StageSetting { training, .. }) = settings.first() else { return Vec::new() };
+        let stage = |(setting, prediction): (&StageSetting, &Prediction)| PredictedStage {
+            data_degree: setting.stage.data_degree,
+            bytes: prediction.bytes,
+            weights: prediction.breakdown.map(|breakdown| breakdown.weights),
+        };
+        let stages: Vec<PredictedStage> = settings.iter().zip(predictions).map(stage).collect();
+        let stated = self.predictor.copies_bytes_per_parameter();
+        parameter_notes(launcher, &self.framework, training, stated, &stages)
     }
 }
 

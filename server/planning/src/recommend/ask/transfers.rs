@@ -5,6 +5,7 @@
 //! computing meanwhile: whether it does is the pipeline engine's doing. Most engines wait for what they sent and
 //! asked for before the next pass, because its kernels are queued behind it.
 
+use loadmaster_launchers::{framework_named, rules};
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::overlap::Overlap;
@@ -24,85 +25,6 @@ impl Transfers {
     }
 }
 
-/// What a launcher's pipeline engine does, under the schedules that its plans have here.
-struct PipelineEngine {
-    launcher: Launcher,
-    /// How frameworks that run it call themselves, in lower case; empty where no profile names it.
-    framework: &'static str,
-    overlap: Overlap,
-    why: &'static str,
-    /// Why it computes meanwhile where devices have several stages in turn; none where that changes nothing.
-    in_turn: Option<&'static str>,
-}
-
-const MEGATRON: &str = "Megatron's 1F1B waits for each batch of sends and receives, and synchronises the device \
-                        (its p2p overlap is of interleaved schedules alone)";
-const MEGATRON_IN_TURN: &str = "Megatron's interleaved 1F1B sends and receives beside what it computes, but for the passes before its first \
-                                backward and behind its last forward one";
-const TORCH: &str = "torch.distributed.pipelining waits for sends and receives before the next pass";
-
-const fn engine(
-    launcher: Launcher,
-    framework: &'static str,
-    overlap: Overlap,
-    why: &'static str,
-) -> PipelineEngine {
-    PipelineEngine { launcher, framework, overlap, why, in_turn: None }
-}
-
-/// Megatron's own, by whomever it is started.
-const fn megatron(launcher: Launcher, framework: &'static str) -> PipelineEngine {
-    PipelineEngine {
-        in_turn: Some(MEGATRON_IN_TURN),
-        ..engine(launcher, framework, Overlap::Nothing, MEGATRON)
-    }
-}
-
-impl PipelineEngine {
-    /// What it does where devices have so many stages each.
-    fn does(&self, virtual_stages: u32) -> (Overlap, &'static str) {
-        match self.in_turn.filter(|_| virtual_stages > 1) {
-            Some(why) => (Overlap::Computing, why),
-            None => (self.overlap, self.why),
-        }
-    }
-}
-
-/// The table, a row per launcher that is known. Of frameworks the first row counts that names one: Megatron-DeepSpeed trains
-/// with DeepSpeed's engine.
-const ENGINES: [PipelineEngine; 10] = [
-    engine(
-        Launcher::Deepspeed,
-        "deepspeed",
-        Overlap::Nothing,
-        "DeepSpeed's pipeline engine sends and receives synchronously, between its passes",
-    ),
-    engine(Launcher::Galvatron, "galvatron", Overlap::Nothing, "Galvatron's engine waits as Megatron's does"),
-    megatron(Launcher::MegatronBridge, "nemo"),
-    engine(Launcher::Accelerate, "accelerate", Overlap::Nothing, MEGATRON),
-    megatron(Launcher::Megatron, "megatron"),
-    engine(Launcher::Torchtitan, "torchtitan", Overlap::Nothing, TORCH),
-    engine(Launcher::TorchPipelining, "torch.distributed.pipelining", Overlap::Nothing, TORCH),
-    engine(
-        Launcher::ColossalAi,
-        "colossal",
-        Overlap::Nothing,
-        "Colossal-AI waits for sends and receives before the next pass",
-    ),
-    engine(
-        Launcher::Torchgpipe,
-        "torchgpipe",
-        Overlap::Computing,
-        "torchgpipe copies between devices in streams of their own",
-    ),
-    engine(
-        Launcher::Trainer,
-        "trainer",
-        Overlap::Nothing,
-        "Trainer has no stages that would exchange anything",
-    ),
-];
-
 /// Whether transfers overlap computing where devices of these kinds train so many stages each.
 pub fn transfers(
     asked: Option<Overlap>,
@@ -114,26 +36,17 @@ pub fn transfers(
     if let Some(overlap) = asked {
         return Transfers::because(overlap, "as the request says");
     }
-    if let Some(engine) = ENGINES.iter().find(|engine| Some(engine.launcher) == launcher) {
-        let (overlap, why) = engine.does(virtual_stages);
+    let engine = |launcher: Option<Launcher>| {
+        let engine = rules(launcher?).engine?;
+        Some(engine.overlap(virtual_stages))
+    };
+    if let Some((overlap, why)) = engine(launcher) {
         return Transfers::because(overlap, why);
     }
-    if let Some(engine) = engine_of(framework) {
-        let (overlap, why) = engine.does(virtual_stages);
+    if let Some((overlap, why)) = engine(framework_named(framework)) {
         return Transfers::because(overlap, &format!("profiled with {framework}; {why}"));
     }
     of_kinds(kinds)
-}
-
-/// The engine that a profile's framework trains with; none where it is not known.
-fn engine_of(framework: &str) -> Option<&'static PipelineEngine> {
-    let named = framework.to_lowercase();
-    ENGINES.iter().find(|engine| named.contains(engine.framework))
-}
-
-/// Returns the launcher of a profile's framework, as documents name it; none where it is not known.
-pub(in crate::recommend) fn launcher_of(framework: &str) -> Option<Launcher> {
-    engine_of(framework).map(|engine| engine.launcher)
 }
 
 /// What fits runs that were measured on a kind of device better. Where devices of one kind wait, those of the
@@ -215,17 +128,5 @@ mod tests {
         assert_eq!(in_turn(None, Some(Launcher::Deepspeed), "").overlap, Overlap::Nothing);
         let asked = in_turn(Some(Overlap::Nothing), Some(Launcher::Megatron), "");
         assert_eq!(asked.overlap, Overlap::Nothing);
-    }
-
-    /// Every launcher has one row, whose name no earlier row takes.
-    #[test]
-    fn the_table_has_every_launcher_once() {
-        let launchers: std::collections::BTreeSet<String> =
-            ENGINES.iter().map(|engine| engine.launcher.to_string()).collect();
-        assert_eq!(launchers.len(), ENGINES.len());
-        for engine in &ENGINES {
-            let first = ENGINES.iter().find(|other| engine.framework.contains(other.framework));
-            assert_eq!(first.map(|first| first.launcher), Some(engine.launcher), "{}", engine.framework);
-        }
     }
 }

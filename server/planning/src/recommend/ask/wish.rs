@@ -1,11 +1,11 @@
 //! What is asked for, with all defaults filled in.
 
+use loadmaster_launchers::Rules;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use super::launcher::Rules;
 use crate::cost::Batch;
 use crate::iteration::Overlap;
 use crate::search::{Cuts, Fleet, Spanning, Unit};
@@ -56,6 +56,19 @@ pub struct Wish {
     pub efforts: u64,
 }
 
+/// Restricts where a model is cut to where a launcher cuts it.
+///
+/// # Errors
+/// The launcher cannot run such a model; the text says why and what to do.
+pub(in crate::recommend) fn restrict(
+    cuts: &mut Cuts,
+    rules: &Rules,
+    model: Option<&Model>,
+) -> Result<(), String> {
+    rules.kept_together(model, cuts.layers())?.into_iter().for_each(|layers| cuts.keep_together(layers));
+    Ok(())
+}
+
 impl Wish {
     /// Where the chain may be cut, the launcher's restrictions included.
     ///
@@ -64,7 +77,7 @@ impl Wish {
     pub fn cuts_for(&self, model: Option<&Model>) -> Result<Cuts, String> {
         let mut cuts = self.cuts.clone();
         if let Some(rules) = &self.rules {
-            rules.restrict(&mut cuts, model)?;
+            restrict(&mut cuts, rules, model)?;
             if let Some(after) = self.constraints.cut_after.iter().find(|&&after| !cuts.may_end(after)) {
                 return Err(format!(
                     "{} cannot cut after layer {after}: it cuts between transformer blocks",

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use loadmaster_launchers::{InChunks, Rules};
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::host::HostCopy;
@@ -14,7 +15,6 @@ use loadmaster_proto::training::stage::StageConfig;
 
 use super::{ChunksQuestion, Scene};
 use crate::chunks::{ChunkChoices, TriedSizes};
-use crate::recommend::ask::{InChunks, Rules};
 use crate::search::Unit;
 
 /// Where a request names where the table of tokens may be.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
+use loadmaster_launchers::launchers_with;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
@@ -18,9 +19,10 @@ use crate::recommend::ask::Wish;
 pub(in crate::recommend) fn check_launcher(wish: &Wish) -> Result<(), Invalid> {
     let Some(rules) = wish.rules.filter(|rules| !rules.takes_turns) else { return Ok(()) };
     let why = format!(
-        "is {}, of which no file says interleaved stages: name megatron, megatron-bridge or other, or leave it out (`shape` plans a \
-         uniform grid), or `virtual_stages`",
-        rules.launcher
+        "is {}, of which no file says interleaved stages: name {} or other, or leave it out (`shape` plans a uniform grid), or \
+         `virtual_stages`",
+        rules.launcher,
+        launchers_with(|rules| rules.takes_turns),
     );
     Err(Invalid::field("launcher", why))
 }

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use loadmaster_launchers::{Choices, Rules, Runs};
 use loadmaster_proto::training::actions::StageActions;
 
 use super::lighter::Lighter;
 use crate::predict::{Acted, PredictionError};
 use crate::recommend::acted::Launched;
 use crate::recommend::answer::{QuestionError, RecommendError};
-use crate::recommend::ask::{Choices, Rules, Runs};
 use crate::search::StageCosts;
 
 impl<C: StageCosts> Lighter<'_, C> {

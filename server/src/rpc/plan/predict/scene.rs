@@ -6,7 +6,7 @@ use loadmaster_planning::chunks::in_chunks;
 use loadmaster_planning::predict::cores;
 use loadmaster_planning::predict::forecast::{ActedForecast, devices, excluded, forecast, with_actions};
 use loadmaster_planning::predict::{Margin, Prediction, StageSetting};
-use loadmaster_planning::recommend::{ProfiledChain, holds};
+use loadmaster_planning::recommend::ProfiledChain;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::error::Invalid;
@@ -70,7 +70,7 @@ impl Scene {
             }
         }
         let predictions: Vec<Prediction> = found.stages.iter().map(|stage| stage.prediction).collect();
-        found.warnings.extend(holds::notes(chain, self.launcher, stages, &predictions));
+        found.warnings.extend(chain.parameter_notes(self.launcher, stages, &predictions));
         let communicates = stages.iter().any(|of| of.stage_count > 1 || of.stage.devices() > 1);
         let excluded = excluded(predictor.ledger(), device_kind, communicates);
         let mut answer = self.headed(message::forecast(

@@ -1,6 +1,6 @@
 //! What a request for a recommendation asks, checked.
 
-use loadmaster_planning::recommend::{Recomputing, Rules};
+use loadmaster_launchers::{Recomputing, Rules, launchers_with};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::model::MAX_LAYERS;
@@ -36,7 +36,7 @@ const MAX_VERSION: usize = 100;
 pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Result<PlanRequest, ApiError> {
     let objective: Option<Objective> = field("objective", request.objective)?;
     let launcher: Option<Launcher> = field("launcher", request.launcher)?;
-    let rules = launcher.map(Rules::of);
+    let rules = launcher.map(loadmaster_launchers::rules);
     let named: Option<PlanShape> = field("shape", request.shape)?;
     let shape = named.or_else(|| rules.map(|rules| rules.shape)).unwrap_or_default();
     if let Some(rules) = rules.filter(|rules| !rules.shape.includes(shape)) {
@@ -182,15 +182,11 @@ fn chooses(request: &v1::RecommendPlanRequest) -> Option<&'static str> {
 
 /// Checks that a launcher can do what a request names for its actions, as exports say it.
 fn check_launched(named: &Allowed, rules: Rules) -> Result<(), Invalid> {
-    let (launcher, can) = (rules.launcher, rules.ways());
+    let (launcher, can) = (rules.launcher, rules.memory_ways());
     if let Some(way) = named.ways.iter().find(|way| !can.contains(way)) {
-        let can: Vec<&str> = can.iter().map(|way| way.as_str()).collect();
-        let why = if can.is_empty() {
-            format!("has {way}, and {launcher} can do no memory actions: leave it out, or the launcher")
-        } else {
-            let can = can.join(" and ");
-            format!("has {way}, which no export for {launcher} says: name {can}, or leave the launcher out")
-        };
+        let can = can.iter().map(|way| way.as_str()).collect::<Vec<_>>().join(" and ");
+        let why =
+            format!("has {way}, which no export for {launcher} says: name {can}, or leave the launcher out");
         return Err(Invalid::field("memory_ways", why));
     }
     if let Some(block) = named.blocks.iter().find(|block| !rules.offloads.contains(block)) {
@@ -263,8 +259,9 @@ fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) ->
             "constraints.recompute_per_stage",
             format!(
                 "is not possible with {}, which recomputes alike in all stages: leave it out, or name a launcher \
-                 that can (colossal-ai, galvatron, torch-pipelining)",
-                rules.launcher
+                 that can ({})",
+                rules.launcher,
+                launchers_with(|rules| rules.recompute_per_stage)
             ),
         ));
     }

@@ -1,6 +1,6 @@
 //! Plans with interleaved stages for launchers that take turns: what is recommended is exported.
 
-use loadmaster_export::{Export, ExportQuestion, Refusal, Target, Variant, export, exporters, takes_turns};
+use loadmaster_launchers::{Export, ExportQuestion, Refusal, Target, Variant, export};
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape};
@@ -8,7 +8,6 @@ use loadmaster_proto::training::actions::{Deed, StageActions, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::seconds;
-use crate::recommend::ask::Rules;
 use crate::recommend::scene::{Scene, gpt};
 use crate::recommend::{QuestionError, RecommendError};
 use crate::search::Stop;
@@ -34,16 +33,6 @@ fn invalid(error: QuestionError) -> String {
     match error {
         QuestionError::Invalid(invalid) => invalid.violations()[0].field.clone(),
         other => panic!("{other}"),
-    }
-}
-
-/// Who may be asked for is who is exported to.
-#[test]
-fn launchers_that_take_turns_are_those_of_the_exports() {
-    let all = || exporters().iter().map(|exporter| exporter.target.launcher);
-    assert!(all().any(takes_turns));
-    for launcher in all() {
-        assert_eq!(Rules::of(launcher).takes_turns, takes_turns(launcher), "{launcher}");
     }
 }
 

@@ -1,0 +1,162 @@
+//! Megatron-LM with Megatron-Core, and Megatron-Bridge, which `NeMo` trains with: the plans that they can run.
+//!
+//! The cut is the layout (`--pipeline-model-parallel-layout`), which says any of them: `E` the embedding, `t` a block, `L` the
+//! final norm with the head and the loss, `|` between stages. The hybrid model has it in `--hybrid-layer-pattern`. Of stages that
+//! devices have in turn (its virtual pipeline stages) either one has all, in the order of the model: stage k is on the devices of
+//! place k modulo the places along the pipeline, as in the plan.
+//!
+//! | file | contents |
+//! |---|---|
+//! | here | the rules: cuts, turns, recomputation |
+//! | `model` | the models and optimizers that it has words for |
+//! | `write` | Megatron-LM's flags |
+//! | `bridge` | Megatron-Bridge's file |
+//! | `memory` | the bytes that it holds besides a plan's |
+
+pub(super) mod bridge;
+pub(super) mod memory;
+pub(super) mod model;
+pub(super) mod write;
+
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::actions::Form;
+
+use crate::cut::{Cut, StagePart};
+use crate::grid::Grid;
+use crate::question::{ExportQuestion, Refused};
+use crate::recompute::{Counted, Recomputing};
+use crate::refusal::StageRefusal;
+use crate::rules::{Engine, Rules};
+use crate::target::Variant;
+
+pub(super) const MEGATRON: Rules = Rules {
+    launcher: Launcher::Megatron,
+    recomputing: Recomputing::Alike(&[Counted::FirstBlocks, Counted::BlocksAtOnce]),
+    takes_turns: true,
+    engine: Some(Engine::blocking("megatron", WAITS).with_interleaved(INTERLEAVED)),
+    note: memory::note,
+    ways: memory::ways,
+    ..Rules::USUAL
+};
+
+pub(super) const BRIDGE: Rules = Rules {
+    launcher: Launcher::MegatronBridge,
+    engine: Some(Engine::blocking("nemo", WAITS).with_interleaved(INTERLEAVED)),
+    one_stage_in_fp32: Some(memory::bridge_note),
+    ways: memory::bridge_ways,
+    ..MEGATRON
+};
+
+/// The reason why Megatron's transfers do not overlap computing under plain 1F1B.
+pub(super) const WAITS: &str = "Megatron's 1F1B waits for each batch of sends and receives, and synchronises the device \
+                                (its p2p overlap is of interleaved schedules alone)";
+const INTERLEAVED: &str = "Megatron's interleaved 1F1B sends and receives beside what it computes, but for the passes before its first \
+                           backward and behind its last forward one";
+
+/// Checks that Megatron's interleaved schedule runs a plan: places along the pipeline are two or more, and micro-batches go in groups
+/// of as many.
+///
+/// # Errors
+/// The plan's stages take turns otherwise.
+pub(super) fn check_turns(question: &ExportQuestion<'_>, grid: &Grid) -> Result<(), Refused> {
+    if !grid.is_interleaved() {
+        return Ok(());
+    }
+    let micro_batches = question.plan.training.micro_batches;
+    let why = if grid.stages < 2 {
+        "has all stages in turn on the devices of one place, and Megatron takes turns on two or more along the pipeline: recommend one with \
+         a single stage"
+            .to_owned()
+    } else if !micro_batches.is_multiple_of(grid.stages) {
+        format!(
+            "has {micro_batches} micro-batches for {} places along the pipeline, and Megatron's stages take turns with groups of as many: \
+             recommend one with a multiple of it",
+            grid.stages
+        )
+    } else {
+        return Ok(());
+    };
+    Err(vec![StageRefusal::of_plan(why)])
+}
+
+/// Whether Megatron is told where to cut: by itself each device has one stage, of as many blocks as the others.
+pub(super) fn is_said(cut: &Cut, grid: &Grid) -> bool {
+    grid.is_interleaved() || !cut.is_even() || cut.has_ends_elsewhere()
+}
+
+/// The cut as Megatron writes it, one letter a block: `Ett|tttt|tL`.
+pub(crate) fn layout(cut: &Cut) -> String {
+    let stage = |part: &StagePart| {
+        let end = |has: bool, letter: &'static str| if has { letter } else { "" };
+        format!(
+            "{}{}{}",
+            end(part.has_embedding, "E"),
+            "t".repeat(part.blocks.len()),
+            end(part.has_head, "L")
+        )
+    };
+    let stages: Vec<String> = cut.stages.iter().map(stage).collect();
+    stages.join("|")
+}
+
+/// What is computed again, as Megatron's family counts it: blocks from the first of each stage on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Recomputation {
+    /// `uniform`, where all blocks are, so many at once; `block`, where the first ones are, one by one.
+    pub(super) method: &'static str,
+    /// How many.
+    pub(super) blocks: usize,
+}
+
+impl Recomputation {
+    /// All blocks, so many at once.
+    pub(super) const fn uniform(blocks: usize) -> Self {
+        Self { method: "uniform", blocks }
+    }
+
+    /// That of a plan; none where nothing is computed again.
+    ///
+    /// # Errors
+    /// Stages that compute other things again, or all of themselves where that is several lengths of blocks.
+    pub(super) fn of(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Option<Self>, Refused> {
+        let counted = if question.variant == Variant::Hybrid {
+            // Layers of the hybrid model are halves of blocks, and one by one each would have its input kept.
+            let all = Recomputing::Alike(&[Counted::AllBlocks, Counted::BlocksAtOnce]);
+            Self::counted(question, cut, all, "computes all blocks of every stage again, so many at once")?
+        } else {
+            let can = "computes the first blocks of every stage again one by one, as many in each, or all blocks so many at once, of which \
+                       every stage has a multiple";
+            Self::counted(question, cut, MEGATRON.recomputing, can)?
+        };
+        if counted.is_some() {
+            return Ok(counted);
+        }
+        match question.recompute()? {
+            RecomputePolicy::None => Ok(None),
+            RecomputePolicy::Layer => Ok(Some(Self::uniform(1))),
+            RecomputePolicy::Stage if cut.is_even() => {
+                Ok(Some(Self::uniform(cut.block_counts().first().copied().unwrap_or(1).max(1))))
+            }
+            RecomputePolicy::Stage => {
+                let why = "computes whole stages again, whose numbers of blocks differ, and Megatron has one for all: recommend \
+                           `layer`";
+                Err(vec![StageRefusal::of_plan(why)])
+            }
+        }
+    }
+
+    fn counted(
+        question: &ExportQuestion<'_>,
+        cut: &Cut,
+        recomputing: Recomputing,
+        can: &str,
+    ) -> Result<Option<Self>, Refused> {
+        let most = cut.block_counts().into_iter().max().unwrap_or(0);
+        Ok(question.recomputed(recomputing, can)?.map(|recomputed| match recomputed.form {
+            Some(Form::FirstBlocks(blocks)) if blocks < most => Self { method: "block", blocks },
+            Some(Form::BlocksAtOnce(blocks)) => Self::uniform(blocks),
+            _ => Self::uniform(1),
+        }))
+    }
+}

@@ -1,0 +1,173 @@
+//! torchgpipe: one process drives the devices of a pipeline (Kim et al., 2020).
+
+use std::collections::BTreeSet;
+
+use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+
+use super::{Exporter, Written, target};
+use crate::cut::Chain;
+use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
+use crate::grid::AxisOrder;
+use crate::memory::{EdgeTensors, Held, MicroBatches};
+use crate::question::{ExportQuestion, Refused, all_or};
+use crate::recompute::{Counted, Recomputing};
+use crate::refusal::StageRefusal;
+use crate::rules::{CutUnit, Engine, Rules};
+use crate::word::listed;
+
+pub(super) const RULES: Rules = Rules {
+    launcher: Launcher::Torchgpipe,
+    recomputing: Recomputing::Alike(&[Counted::WholeStages]),
+    policies: &[RecomputePolicy::None, RecomputePolicy::Stage],
+    shape: PlanShape::SinglePipeline,
+    cut: CutUnit::Layer,
+    schedules: &[Schedule::Gpipe],
+    even_nodes: false,
+    shared_weights: false,
+    engine: Some(Engine::overlapping(
+        "torchgpipe",
+        "torchgpipe copies between devices in streams of their own",
+    )),
+    ..Rules::USUAL
+};
+
+pub(super) const EXPORTER: Exporter = Exporter {
+    target: target(Launcher::Torchgpipe, 0, 0),
+    writes: "loadmaster_gpipe.py: balance, devices, chunks and checkpointing around your nn.Sequential",
+    verified: Verified::Trained,
+    proof: Some(Proof::of("torchgpipe", "0.0.7")),
+    write,
+};
+
+fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
+    question.check_schedule(RULES.schedules)?;
+    check_is_single_pipeline(question)?;
+    let checkpoint = checkpoint(question)?;
+    let ranks = question.grid()?.places(question.plan, AxisOrder::StagesFirst);
+    let devices = devices(&ranks)?;
+    let text = gpipe(question, &devices, checkpoint);
+    let mut warnings = vec![
+        "train.py is yours, and so is the model that it hands over: see the head of loadmaster_gpipe.py"
+            .to_owned(),
+    ];
+    if question.plan.training.precision != Precision::Fp32 {
+        let why = "torchgpipe trains the model in the format that it is handed over in: make it bf16, and keep the plan's fp32 \
+                   weights in your optimizer, torch's have none";
+        warnings.push(why.to_owned());
+    }
+    // The outputs of all micro-batches are put together into those of the batch, which have one loss.
+    let tensors = EdgeTensors {
+        last_outputs: MicroBatches::All,
+        last_gradients: MicroBatches::All,
+        ..EdgeTensors::NONE
+    };
+    Ok(Written {
+        files: vec![ExportedFile::new("loadmaster_gpipe.py", text)],
+        command: ["python", "train.py"].map(str::to_owned).to_vec(),
+        ranks,
+        warnings,
+        held: Some(Held { tensors, ..Held::default() }),
+        ..Written::default()
+    })
+}
+
+/// What it computes again is everything within a stage, of every micro-batch, or nothing.
+///
+/// # Errors
+/// Stages that do otherwise.
+fn checkpoint(question: &ExportQuestion<'_>) -> Result<&'static str, Refused> {
+    if question.recomputed(RULES.recomputing, "computes whole stages again")?.is_some() {
+        return Ok("always");
+    }
+    match question.recompute()? {
+        RecomputePolicy::None => Ok("never"),
+        RecomputePolicy::Stage => Ok("always"),
+        RecomputePolicy::Layer => {
+            let why =
+                "computes layers again one by one, and torchgpipe whole stages: recommend `stage` or `none`";
+            Err(vec![StageRefusal::of_plan(why)])
+        }
+    }
+}
+
+/// # Errors
+/// Stages of several devices, or a weight that two stages share.
+fn check_is_single_pipeline(question: &ExportQuestion<'_>) -> Result<(), Refused> {
+    let stages = question.plan.stages.iter().enumerate();
+    let wide = stages.filter(|(_, stage)| stage.config.devices() > 1).map(|(index, stage)| {
+        let why = format!(
+            "has {} devices, and torchgpipe one for each: recommend one for this launcher",
+            stage.config.devices()
+        );
+        StageRefusal::of_stage(index, why)
+    });
+    all_or(wide.collect())?;
+    if question.model.is_some_and(loadmaster_proto::model::Model::has_tied_head) {
+        let why =
+            "shares a weight between the embedding and the head, which torchgpipe refuses: untie the head";
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
+    Ok(())
+}
+
+/// The devices of the stages as torch calls them: of those in sight the one of each rank's number, as for all launchers.
+///
+/// # Errors
+/// They are of several nodes: it is one process.
+fn devices(ranks: &[RankPlace]) -> Result<Vec<String>, Refused> {
+    let devices = ranks.iter().filter_map(|place| place.device.as_ref());
+    let nodes: BTreeSet<&str> = devices.map(|device| device.node.as_str()).collect();
+    if nodes.len() > 1 {
+        let why = format!(
+            "has stages on {} nodes, and torchgpipe is one process: recommend one for the devices of a node",
+            nodes.len()
+        );
+        return Err(vec![StageRefusal::of_plan(why)]);
+    }
+    let of = |place: &RankPlace| match &place.device {
+        // Slots of a CPU are one device of torch's.
+        Some(device) if device.kind == CPU_KIND => CPU_KIND.to_owned(),
+        _ => format!("cuda:{}", place.rank),
+    };
+    Ok(ranks.iter().map(of).collect())
+}
+
+fn gpipe(question: &ExportQuestion<'_>, devices: &[String], checkpoint: &str) -> String {
+    let Chain { bounds, layers, stages } = Chain::of(question);
+    let balance: Vec<usize> = bounds.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let devices: Vec<String> = devices.iter().map(|device| format!("\"{device}\"")).collect();
+    format!(
+        r#""""{head}.
+
+{stages}. In train.py, whose model is an nn.Sequential of one module for each layer of the plan ({layers}),
+and whose batches have {samples} samples ({chunks} micro-batches of {size}):
+
+    model = loadmaster_gpipe.gpipe(nn.Sequential(…))
+    model(batch.to(model.devices[0]))  # the loss is computed on model.devices[-1]
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from torchgpipe import GPipe
+
+# Layers of each device.
+BALANCE = [{balance}]
+DEVICES = [{devices}]
+
+
+def gpipe(model: nn.Sequential, devices: Sequence[str] = DEVICES, **settings: Any) -> GPipe:
+    """The plan; `settings` are GPipe's others."""
+    return GPipe(model, balance=BALANCE, devices=devices, chunks={chunks}, checkpoint="{checkpoint}", **settings)
+"#,
+        head = question.head_line(),
+        samples = question.samples(),
+        chunks = question.plan.training.micro_batches,
+        size = question.plan.training.micro_batch_size,
+        balance = listed(&balance),
+        devices = devices.join(", "),
+    )
+}

@@ -1,0 +1,206 @@
+//! torchtitan up to 0.2: a TOML file, and a module that registers the model.
+
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::Precision;
+
+use super::Asked;
+use super::memory::held;
+use crate::exported::{ExportedFile, Proof, Verified};
+use crate::framework::{Exporter, Written, target};
+use crate::grid::Grid;
+use crate::question::{ExportQuestion, Refused};
+use crate::refusal::StageRefusal;
+
+pub(in crate::framework) const EXPORTER: Exporter = Exporter {
+    target: target(Launcher::Torchtitan, 0, 2),
+    writes: "plan.toml, loadmaster_model.py, which registers the model, and train.sh",
+    verified: Verified::Built,
+    proof: Some(Proof::of("torchtitan", "0.2.2")),
+    write,
+};
+
+fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
+    let asked = Asked::of(question)?;
+    let replicas = Replicas::of(asked.grid);
+    let multiple = multiple_of(&asked).map_err(|why| vec![StageRefusal::of_plan(why)])?;
+    let files = vec![
+        ExportedFile::new("plan.toml", plan(&asked, replicas)),
+        ExportedFile::new("loadmaster_model.py", model(&asked, multiple)),
+    ];
+    let is_bf16 = question.plan.training.precision != Precision::Fp32;
+    let differs = match replicas {
+        Replicas::Sharing(_) => Some(
+            "torchtitan 0.2 shares parameters, gradients and the optimizer's state out among replicas beside stages or shards: \
+             each holds less of them than the plan says",
+        ),
+        Replicas::Whole(_) if is_bf16 => Some(
+            "torchtitan 0.2 trains in bf16 here without fp32 weights, and adds gradients up in bf16: it holds less than the plan \
+             says, and rounds more",
+        ),
+        Replicas::Whole(_) => None,
+    };
+    let held = held(&asked, false);
+    asked.written(files, &["--job.config_file=plan.toml"], differs.map(str::to_owned), held)
+}
+
+/// How replicas hold the parameters.
+#[derive(Debug, Clone, Copy)]
+enum Replicas {
+    /// Each of them all, as in the plan.
+    Whole(u32),
+    /// A part each. Others are refused beside shards or stages.
+    Sharing(u32),
+}
+
+impl Replicas {
+    fn of(Grid { stages, replicas, shards, .. }: Grid) -> Self {
+        if replicas > 1 && (stages > 1 || shards > 1) {
+            Self::Sharing(replicas)
+        } else {
+            Self::Whole(replicas)
+        }
+    }
+
+    /// Its two degrees.
+    fn lines(self) -> String {
+        let (whole, sharing, why) = match self {
+            Self::Whole(replicas) => (replicas, 1, ""),
+            Self::Sharing(replicas) => {
+                (1, replicas, "  # more are refused beside shards or stages: shards of the data instead")
+            }
+        };
+        format!("data_parallel_replicate_degree = {whole}{why}\ndata_parallel_shard_degree = {sharing}\n")
+    }
+}
+
+/// What its rule makes the perceptron's width of: 8/3 of the hidden size, rounded up to a multiple.
+///
+/// # Errors
+/// No multiple makes it so.
+fn multiple_of(asked: &Asked<'_>) -> Result<i64, String> {
+    let block = asked.transformer.block;
+    let least = 8 * block.hidden_size / 3;
+    // Rounded up, the least becomes the width where nothing between them is a multiple.
+    if block.feed_forward_size >= least && least > 0 {
+        return Ok(block.feed_forward_size);
+    }
+    Err(format!(
+        "is of a model whose perceptrons are {} wide, and torchtitan 0.2 makes them at least {least} for a hidden size of {}: \
+         export to 0.3",
+        block.feed_forward_size, block.hidden_size
+    ))
+}
+
+fn plan(asked: &Asked<'_>, replicas: Replicas) -> String {
+    let Asked { question, grid, transformer, .. } = asked;
+    let mut parallelism = format!("pipeline_parallel_degree = {}\n", grid.stages);
+    if grid.stages > 1 {
+        parallelism += &format!(
+            "pipeline_parallel_schedule = \"{}\"\npipeline_parallel_microbatch_size = {}\n\
+             module_fqns_per_model_part = [\n{}]\n",
+            asked.schedule,
+            question.samples_per_replica(grid),
+            asked.module_lines("output", "    "),
+        );
+    }
+    let precision = match (replicas, question.plan.training.precision) {
+        (Replicas::Whole(_), Precision::Bf16 | Precision::Bf16Fp32Gradients) => {
+            "dtype = \"bfloat16\"  # mixed precision needs more than one data shard here".to_owned()
+        }
+        _ => format!("mixed_precision_param = \"{}\"", asked.dtype()),
+    };
+    let recompute = if asked.recomputes_blocks { "full" } else { "none" };
+    format!(
+        r#"# {head}.
+# Blocks of the stages: {blocks}. Data, optimizer and output are yours: ./train.sh --training.steps 1000 …
+
+[job]
+custom_config_module = "loadmaster_model"  # registers the model
+
+[model]
+name = "loadmaster"
+flavor = "plan"
+
+[parallelism]
+{parallelism}tensor_parallel_degree = {shards}
+{replicas}
+[training]
+local_batch_size = {local}
+global_batch_size = {samples}
+seq_len = {tokens}
+{precision}
+
+[activation_checkpoint]
+mode = "{recompute}"
+"#,
+        head = question.head_line(),
+        blocks = asked.cut.listed_blocks(),
+        shards = grid.shards,
+        replicas = replicas.lines(),
+        local = asked.local_samples(),
+        samples = question.samples(),
+        tokens = transformer.sequence_length,
+    )
+}
+
+fn model(asked: &Asked<'_>, multiple: i64) -> String {
+    let block = asked.transformer.block;
+    format!(
+        r#""""{head}.
+
+The model of the plan, under the name that plan.toml says.
+"""
+
+import dataclasses
+
+from torchtitan.config import JobConfig  # plan.toml names this module as one that extends it
+from torchtitan.models.llama3 import TransformerModelArgs, get_train_spec
+from torchtitan.models.llama3.model.args import RoPEScalingArgs
+from torchtitan.protocols.train_spec import register_train_spec
+
+__all__ = ["JobConfig"]
+
+MODEL = TransformerModelArgs(
+    dim={hidden},
+    n_layers={layers},
+    n_heads={heads},
+    n_kv_heads={key_value_heads},
+    multiple_of={multiple},  # the width of the perceptron: 8/3 of dim, rounded up to it
+    vocab_size={vocabulary},
+    norm_eps={epsilon:e},
+    rope_theta={base:?},
+    rope_scaling_args={scaling}
+)
+
+register_train_spec("loadmaster", dataclasses.replace(get_train_spec(), model_args={{"plan": MODEL}}))
+"#,
+        head = asked.question.head_line(),
+        hidden = block.hidden_size,
+        layers = asked.transformer.block_count(),
+        heads = block.heads,
+        key_value_heads = block.key_value_heads(),
+        vocabulary = asked.transformer.embedding.vocabulary_size,
+        epsilon = block.epsilon,
+        base = block.rotary_base.unwrap_or_default(),
+        scaling = scaling(asked),
+    )
+}
+
+/// How rotary positions are scaled: Llama 3's way is the one that this version has.
+fn scaling(asked: &Asked<'_>) -> String {
+    let scaling = asked.question.model.and_then(|model| model.numerics().rotary_scaling.as_ref());
+    let Some(scaling) = scaling.filter(|scaling| scaling.kind == "llama3") else {
+        return "RoPEScalingArgs(scaling_factor=1.0),  # none: factor 1 leaves the frequencies as they are"
+            .to_owned();
+    };
+    let said = [
+        ("scaling_factor", "factor"),
+        ("low_freq_factor", "low_freq_factor"),
+        ("high_freq_factor", "high_freq_factor"),
+    ];
+    let mut said: Vec<String> =
+        said.iter().filter_map(|(name, own)| Some(format!("{name}={:?}", scaling.parameter(own)?))).collect();
+    let original = scaling.parameter("original_max_position_embeddings");
+    said.extend(original.map(|original| format!("original_max_position_embeddings={original}")));
+    format!("RoPEScalingArgs({}),", said.join(", "))
+}

@@ -1,0 +1,109 @@
+//! Trainer of transformers, whose ranks all have the whole model.
+
+use std::collections::BTreeMap;
+
+use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::training::Precision;
+
+use super::{Exporter, Written, target};
+use crate::envelope::{Flag, Torchrun};
+use crate::exported::{ExportedFile, Proof, Verified};
+use crate::grid::AxisOrder;
+use crate::memory::Held;
+use crate::question::{ExportQuestion, Refused};
+use crate::recompute::{Counted, Recomputing};
+use crate::refusal::StageRefusal;
+use crate::rules::{BOTH, CutUnit, Engine, LAYERS, Rules};
+
+pub(super) const RULES: Rules = Rules {
+    launcher: Launcher::Trainer,
+    recomputing: Recomputing::Alike(&[Counted::AllBlocks]),
+    policies: LAYERS,
+    shape: PlanShape::PerStageReplicas,
+    cut: CutUnit::Nowhere,
+    engine: Some(Engine::blocking("trainer", "Trainer has no stages that would exchange anything")),
+    note: || {
+        "Trainer keeps weights and gradients in fp32 where it computes in bf16: up to 4 bytes of each parameter more than predicted"
+            .to_owned()
+    },
+    ..Rules::USUAL
+};
+
+pub(super) const EXPORTER: Exporter = Exporter {
+    target: target(Launcher::Trainer, 5, 0),
+    writes: "train.sh: the arguments of Trainer for replicas of the whole model",
+    verified: Verified::Parsed,
+    proof: Some(Proof::of("transformers", "5.23.0")),
+    write,
+};
+
+fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
+    check_is_replicated(question)?;
+    question.check_schedule(BOTH)?;
+    let grid = question.grid()?;
+    let training = question.plan.training;
+    let mut plan: Vec<Flag> = vec![
+        vec![format!("--per_device_train_batch_size={}", question.samples_per_replica(&grid))],
+        vec![format!("--gradient_accumulation_steps={}", training.micro_batches)],
+    ];
+    let casts = training.precision != Precision::Fp32;
+    if casts {
+        plan.push(vec!["--bf16".to_owned()]);
+    }
+    let whole =
+        "computes itself again as a whole, and Trainer its layers one by one: recommend `layer` or `none`";
+    if question.recomputes_blocks(|| StageRefusal::of_stage(0, whole))? {
+        plan.push(vec!["--gradient_checkpointing".to_owned()]);
+    }
+    let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
+    let torchrun = Torchrun::of(&ranks)?;
+    // Of a model that is known by its layers' names alone nobody knows which are blocks.
+    let size = match question.transformer() {
+        Ok((transformer, _)) => (transformer.block_count(), "block"),
+        Err(_) => (question.plan.stages.iter().map(|stage| stage.config.layer_count()).sum(), "layer"),
+    };
+    let about = format!(
+        "One stage of {} {}{}. Model, data, optimizer and output are yours: ./train.sh --output_dir out …",
+        size.0,
+        size.1,
+        if size.0 == 1 { "" } else { "s" }
+    );
+    let script = torchrun.script((&question.head_line(), &about), None, "", &[("PLAN", &plan)], "train.py");
+    let words = torchrun.words().into_iter().chain(["train.py".to_owned()]);
+    let command = words.chain(plan.iter().flatten().cloned()).collect();
+    let clipping = "Trainer clips gradients at a norm of 1, which is no part of a plan: --max_grad_norm 0 switches it off";
+    let cast = casts.then(|| {
+        "Trainer keeps weights and gradients in fp32 and casts them for computing: 8 bytes of each parameter before its \
+         optimizer's state"
+            .to_owned()
+    });
+    Ok(Written {
+        files: vec![ExportedFile::new("train.sh", script)],
+        command,
+        environment: BTreeMap::new(),
+        ranks,
+        warnings: [clipping.to_owned()].into_iter().chain(cast).collect(),
+        // Nobody counts what casting leaves.
+        held: (!casts).then(Held::default),
+        ..Written::default()
+    })
+}
+
+/// # Errors
+/// The stages behind the first, and those that have shards.
+fn check_is_replicated(question: &ExportQuestion<'_>) -> Result<(), Refused> {
+    let why = |index: usize, shards: u32| {
+        if index > 0 {
+            Some("is another stage, and Trainer has one: export to accelerate or Megatron".to_owned())
+        } else if shards > 1 {
+            Some(format!("has {shards} shards, and Trainer none: export to accelerate or Megatron"))
+        } else {
+            None
+        }
+    };
+    let stages = question.plan.stages.iter().enumerate();
+    let refused = stages.filter_map(|(index, stage)| {
+        why(index, stage.config.tensor_degree).map(|why| StageRefusal::of_stage(index, why))
+    });
+    crate::question::all_or(refused.collect())
+}

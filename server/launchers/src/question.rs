@@ -1,0 +1,224 @@
+//! What is exported, and the way from there to a launcher's files.
+
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::{PlanName, is_device_uuid, is_host};
+use loadmaster_proto::plan::objective::PlanShape;
+use loadmaster_proto::plan::{PlacedDevice, Plan};
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+
+use crate::allocation::{self, Allocation};
+use crate::cut::Cut;
+use crate::envelope::Envelope;
+use crate::exported::Export;
+use crate::framework::{Exporter, Written, exporters, rules, variants};
+use crate::grid::Grid;
+use crate::local_order;
+use crate::memory;
+use crate::program_settings;
+use crate::refusal::{Refusal, StageRefusal};
+use crate::target::{Target, Variant, Version};
+use crate::transformer::Transformer;
+
+/// A plan that is to be exported.
+#[derive(Debug, Clone, Copy)]
+pub struct ExportQuestion<'a> {
+    /// Its name, which files carry.
+    pub name: &'a PlanName,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Its model; none where it is a chain of named layers that nobody else knows.
+    pub model: Option<&'a Model>,
+    /// For whom.
+    pub target: Target,
+    /// The version that the launcher has, which may be newer than that of the target; none where nobody says.
+    pub named: Option<Version>,
+    /// In which of its ways.
+    pub variant: Variant,
+}
+
+/// Exports a plan.
+///
+/// # Errors
+/// The launcher cannot express it; nothing is rounded.
+pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
+    let Some(exporter) = exporters().iter().find(|exporter| exporter.target == question.target) else {
+        let none = StageRefusal::of_plan("has no export for this version: name another");
+        return Err(refusal(question, PlanShape::PerStageMesh, vec![none]));
+    };
+    let Exporter { target, verified, proof, write, .. } = *exporter;
+    let shape = rules(target.launcher).shape;
+    if question.variant != Variant::Usual && !variants(target.launcher).contains(&question.variant) {
+        let none = StageRefusal::of_plan("is said in one way only by this launcher: name no variant");
+        return Err(refusal(question, shape, vec![none]));
+    }
+    let hostile = hostile_places(question.plan);
+    if !hostile.is_empty() {
+        return Err(refusal(question, shape, hostile));
+    }
+    if question.plan.is_interleaved() && !rules(target.launcher).takes_turns {
+        return Err(refusal(question, shape, vec![in_turn(question.plan)]));
+    }
+    let Written { files, command, runs_once, environment, ranks, mut warnings, held, sets_numerics } =
+        write(question).map_err(|stages| refusal(question, shape, stages))?;
+    let memory = memory::of_stages(question, held.as_ref());
+    warnings.extend(memory::warnings(question.plan, memory.as_deref(), target.launcher));
+    warnings.extend(program_settings::warnings(question, sets_numerics));
+    warnings.extend(program_settings::optimizer_warning(target.launcher, question.plan.training.optimizer));
+    warnings.extend(local_order::warning(target.launcher, &ranks));
+    warnings.extend(allocation::warning(&ranks));
+    warnings.extend(proof.and_then(|proof| proof.caveat(target.launcher, question.named)));
+    let allocation = Allocation::of(&ranks);
+    Ok(Export {
+        target,
+        files,
+        command,
+        runs_once,
+        environment,
+        ranks,
+        allocation,
+        warnings,
+        verified,
+        proof,
+        memory,
+    })
+}
+
+fn refusal(
+    question: &ExportQuestion<'_>,
+    required_shape: PlanShape,
+    stages: Vec<StageRefusal>,
+) -> Box<Refusal> {
+    let target = question.target;
+    let is_for_it = question.plan.asked.launcher == Some(target.launcher);
+    Box::new(Refusal { target, envelope: Envelope::Torchrun, required_shape, is_for_it, stages })
+}
+
+/// Stages whose devices have names or UUIDs that ssh or a shell would take for something else. Requests are checked for them; plans
+/// and bindings of earlier releases were not.
+fn hostile_places(plan: &Plan) -> Vec<StageRefusal> {
+    let stages = plan.stages.iter().enumerate();
+    let refused = stages.filter_map(|(index, stage)| {
+        let is_hostile = |device: &&PlacedDevice| {
+            !(device.node.is_empty() || is_host(&device.node))
+                || !(device.uuid.is_empty() || is_device_uuid(&device.uuid))
+        };
+        let device = stage.devices.iter().find(is_hostile)?;
+        let (what, name, rule) = if device.node.is_empty() || is_host(&device.node) {
+            ("device", &device.uuid, "UUID of a device")
+        } else {
+            ("node", &device.node, "host name")
+        };
+        let why = format!(
+            "is on the {what} {name:?}, which is no {rule}: store the cluster with real names and recommend the plan anew, or bind it to other nodes"
+        );
+        Some(StageRefusal::of_stage(index, why))
+    });
+    refused.collect()
+}
+
+/// What is said of a plan whose devices have several stages in turn to launchers that cannot.
+fn in_turn(plan: &Plan) -> StageRefusal {
+    StageRefusal::of_plan(format!(
+        "has {} stages in turn on each device, which no file of this launcher says: export it to megatron, or recommend one with a single \
+         stage on each device",
+        plan.virtual_stages
+    ))
+}
+
+/// What cannot be expressed of a plan: of several stages at once where several are concerned.
+pub(crate) type Refused = Vec<StageRefusal>;
+
+impl<'a> ExportQuestion<'a> {
+    /// The plan's grid.
+    ///
+    /// # Errors
+    /// It has none.
+    pub(crate) fn grid(&self) -> Result<Grid, Refused> {
+        Grid::of(self.plan)
+    }
+
+    /// The model as a transformer, and where the plan cuts it: between blocks, with norm and head together.
+    ///
+    /// # Errors
+    /// It is none, or is cut elsewhere.
+    pub(crate) fn transformer(&self) -> Result<(Transformer, Cut), Refused> {
+        let model = self.model()?;
+        let transformer = Transformer::of(model).map_err(|why| vec![StageRefusal::of_plan(why)])?;
+        let cut = Cut::of(self.plan, &transformer);
+        let parted = cut.parted_heads();
+        if parted.is_empty() { Ok((transformer, cut)) } else { Err(parted) }
+    }
+
+    pub(crate) fn model(&self) -> Result<&'a Model, Refused> {
+        let unknown = "is of a model that is known by its layers' names alone: this launcher's files describe the model";
+        self.model.ok_or_else(|| vec![StageRefusal::of_plan(unknown)])
+    }
+
+    /// Refuses orders of passes other than these.
+    ///
+    /// # Errors
+    /// The plan's is none of them.
+    pub(crate) fn check_schedule(&self, known: &[Schedule]) -> Result<Schedule, Refused> {
+        let schedule = self.plan.training.schedule;
+        if known.contains(&schedule) || self.plan.stages.len() == 1 && !schedule.updates_always() {
+            return Ok(schedule);
+        }
+        let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+        let why = format!("has the schedule {schedule}, this launcher runs {}", known.join(" or "));
+        Err(vec![StageRefusal::of_plan(why)])
+    }
+
+    /// Refuses what torch's 1F1B does: fewer micro-batches than stages.
+    ///
+    /// # Errors
+    /// The plan has fewer.
+    pub(crate) fn check_fills_torch_pipeline(&self) -> Result<(), Refused> {
+        let (training, stages) = (self.plan.training, self.plan.stages.len());
+        if training.schedule != Schedule::OneFOneB || training.micro_batches as usize >= stages {
+            return Ok(());
+        }
+        let why = format!(
+            "has {} micro-batches for {stages} stages, and torch's 1F1B needs as many: recommend one with more, or with the \
+             schedule gpipe",
+            training.micro_batches
+        );
+        Err(vec![StageRefusal::of_plan(why)])
+    }
+
+    /// What all stages compute again.
+    ///
+    /// # Errors
+    /// Stages that compute again something else than the first.
+    pub(crate) fn recompute(&self) -> Result<RecomputePolicy, Refused> {
+        let first = self.plan.stages.first().map_or(RecomputePolicy::None, |stage| stage.recompute);
+        let other = self.plan.stages.iter().enumerate().filter(|(_, stage)| stage.recompute != first);
+        let refused = other.map(|(index, stage)| {
+            let why = format!(
+                "computes again what {} says, and the first {first}: this launcher has one policy for all",
+                stage.recompute
+            );
+            StageRefusal::of_stage(index, why)
+        });
+        all_or(refused.collect()).map(|()| first)
+    }
+
+    /// Samples of a micro-batch on each replica.
+    pub(crate) fn samples_per_replica(&self, grid: &Grid) -> u32 {
+        self.plan.training.micro_batch_size / grid.replicas.max(1)
+    }
+
+    /// Samples of an iteration.
+    pub(crate) fn samples(&self) -> u64 {
+        let training = self.plan.training;
+        u64::from(training.micro_batch_size) * u64::from(training.micro_batches)
+    }
+
+    /// The first line of files that people may want to edit, behind the sign for comments.
+    pub(crate) fn head_line(&self) -> String {
+        format!("Written by Loadmaster for {}; do not edit: export again", self.name)
+    }
+}
+
+pub(crate) fn all_or(refused: Refused) -> Result<(), Refused> {
+    if refused.is_empty() { Ok(()) } else { Err(refused) }
+}

@@ -1,0 +1,329 @@
+//! The rules of a framework: which plans it can run.
+//!
+//! Frameworks build one grid of ranks and cut models where they can, so most plans that a search may find are of no use to them.
+//! A search takes the rules as restrictions, and its answer reports which of them were binding. Settings that the executed model
+//! does not have (context and expert parallelism, sharded optimizers) are 1 or off.
+
+use std::ops::RangeInclusive;
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::plan::request::PlanRequest;
+use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, Destination, Way, blocks};
+use loadmaster_proto::training::overlap::Overlap;
+use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+
+use crate::memory::TrainingWay;
+use crate::recompute::Recomputing;
+
+/// The places at which a framework can cut a model into stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CutUnit {
+    /// Anywhere between two layers.
+    Layer,
+    /// Only between transformer blocks; what comes before the first one is on its own or with it, and likewise
+    /// what comes after the last one.
+    Block,
+    /// Only between two transformer blocks, of which every stage has one or more: what comes before the first one is with it, and
+    /// what comes after the last one.
+    BetweenBlocks,
+    /// Nowhere: it trains the whole model on every device.
+    Nowhere,
+}
+
+/// The parameters and optimizer state that a framework can move off the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InChunks {
+    /// Nothing.
+    Never,
+    /// The schemes that ZeRO-Offload and PatrickStar published: one micro-batch after the other, the host keeps what layers compute
+    /// with, and updates it behind the backward pass.
+    AsPublished,
+    /// Whatever a plan says.
+    Anything,
+}
+
+/// A pipeline engine: whether its transfers overlap computing, under the schedules that plans have here.
+#[derive(Debug, Clone, Copy)]
+pub struct Engine {
+    /// The name that frameworks which run it give themselves, in lower case.
+    pub(crate) framework: &'static str,
+    overlap: Overlap,
+    why: &'static str,
+    /// The reason why it computes meanwhile where devices have several stages in turn; none where that changes nothing.
+    interleaved: Option<&'static str>,
+}
+
+impl Engine {
+    pub(crate) const fn blocking(framework: &'static str, why: &'static str) -> Self {
+        Self { framework, overlap: Overlap::Nothing, why, interleaved: None }
+    }
+
+    pub(crate) const fn overlapping(framework: &'static str, why: &'static str) -> Self {
+        Self { overlap: Overlap::Computing, ..Self::blocking(framework, why) }
+    }
+
+    pub(crate) const fn with_interleaved(self, why: &'static str) -> Self {
+        Self { interleaved: Some(why), ..self }
+    }
+
+    /// Returns whether transfers overlap computing where devices have so many stages each, and the reason.
+    pub fn overlap(&self, virtual_stages: u32) -> (Overlap, &'static str) {
+        match self.interleaved.filter(|_| virtual_stages > 1) {
+            Some(why) => (Overlap::Computing, why),
+            None => (self.overlap, self.why),
+        }
+    }
+}
+
+/// The rules of one framework.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// Who.
+    pub launcher: Launcher,
+    /// The most general shape that it runs; it is the default, and every shape within it is accepted.
+    pub shape: PlanShape,
+    /// Where it cuts.
+    pub cut: CutUnit,
+    /// Recompute policies that it has words for.
+    pub policies: &'static [RecomputePolicy],
+    /// Whether each stage may have a recompute policy of its own.
+    pub recompute_per_stage: bool,
+    /// Orders of the passes, the default first.
+    pub schedules: &'static [Schedule],
+    /// torchrun starts equally many processes on every node.
+    pub even_nodes: bool,
+    /// The layers that it recomputes where these are chosen layer by layer.
+    pub recomputing: Recomputing,
+    /// Blocks that it has away in the host's memory, exactly as a plan says.
+    pub offloads: &'static [Block],
+    /// Whether two stages may share a weight (a head that is tied to the embedding).
+    pub shared_weights: bool,
+    /// Whether it keeps parameters and optimizer state in chunks, or partitions of its own, that leave the device.
+    pub chunks: InChunks,
+    /// Whether devices may have several stages in turn (Megatron-LM's virtual pipeline stages).
+    pub takes_turns: bool,
+    /// The engine of its pipelines; none where it is not known.
+    pub engine: Option<Engine>,
+    /// Returns the note for people who run a plan with it; empty where there is none.
+    pub(crate) note: fn() -> String,
+    /// The note that a model in fp32 is one stage, as its stages exchange bf16 alone; none where stages exchange fp32, too.
+    pub(crate) one_stage_in_fp32: Option<fn() -> String>,
+    /// Returns its ways to train in a precision, the one that exports start first; none where their bytes are not known.
+    pub(crate) ways: fn(Precision) -> &'static [TrainingWay],
+}
+
+pub(crate) const BOTH: &[Schedule] = &[Schedule::OneFOneB, Schedule::Gpipe];
+pub(crate) const LAYERS: &[RecomputePolicy] = &[RecomputePolicy::None, RecomputePolicy::Layer];
+
+impl Rules {
+    /// The rules of most frameworks.
+    pub(crate) const USUAL: Self = Self {
+        launcher: Launcher::Other,
+        shape: PlanShape::UniformGrid,
+        cut: CutUnit::Block,
+        policies: &[RecomputePolicy::None, RecomputePolicy::Layer, RecomputePolicy::Stage],
+        recompute_per_stage: false,
+        schedules: &[Schedule::OneFOneB],
+        even_nodes: true,
+        recomputing: Recomputing::Anything,
+        offloads: &[],
+        shared_weights: true,
+        chunks: InChunks::Never,
+        takes_turns: false,
+        engine: None,
+        note: String::new,
+        one_stage_in_fp32: None,
+        ways: |_| &[],
+    };
+
+    /// Returns the note for people who run a plan with the framework; empty where there is none.
+    pub fn note(&self) -> String {
+        (self.note)()
+    }
+
+    /// Returns the rules for a model in this precision.
+    #[must_use]
+    pub fn in_precision(self, precision: Precision) -> Self {
+        match self.one_stage_in_fp32 {
+            Some(note) if precision == Precision::Fp32 => Self { cut: CutUnit::Nowhere, note, ..self },
+            _ => self,
+        }
+    }
+
+    /// Checks that no several stages are asked for, where a model in this precision is one.
+    ///
+    /// # Errors
+    /// They are; names the field that says so.
+    pub fn check_is_one_stage(&self, request: &PlanRequest) -> Result<(), Invalid> {
+        if self.one_stage_in_fp32.is_none() || self.cut != CutUnit::Nowhere {
+            return Ok(());
+        }
+        let constraints = &request.goal.constraints;
+        let asks = [
+            ("partitioning", request.partitioning.as_ref().is_some_and(|given| given.stages().len() > 1)),
+            ("constraints.cut_after", !constraints.cut_after.is_empty()),
+            ("constraints.min_stages", constraints.min_stages.is_some_and(|least| least > 1)),
+            ("virtual_stages", request.virtual_stages > 1),
+        ];
+        let Some((field, _)) = asks.into_iter().find(|(_, asks)| *asks) else { return Ok(()) };
+        let why = format!(
+            "asks for several stages, and {} passes bf16 between them, so a model in fp32 is one: profile with `--precision bf16`, or \
+             leave it out",
+            self.launcher
+        );
+        Err(Invalid::field(field, why))
+    }
+
+    /// Checks that it can do an action.
+    ///
+    /// # Errors
+    /// It cannot; says what it can, and what to do.
+    pub fn check_action(&self, action: &Action) -> Result<(), Invalid> {
+        let Deed::Swap(swap) = &action.deed else { return Ok(()) };
+        if swap.to == Destination::Host && self.offloads.contains(&swap.block) {
+            return Ok(());
+        }
+        let can: Vec<String> =
+            self.offloads.iter().map(|block| format!(" and have {block} at the host")).collect();
+        let why = format!(
+            "is {swap}, which {} cannot do: it can compute again {}{}; leave the action out, or the launcher",
+            self.launcher,
+            self.recomputing,
+            can.concat()
+        );
+        Err(Invalid::field("swap", why))
+    }
+
+    /// Returns the ways to hold less that it has.
+    pub fn memory_ways(&self) -> Vec<Way> {
+        let away = (!self.offloads.is_empty()).then_some(Way::Host);
+        std::iter::once(Way::Recompute).chain(away).collect()
+    }
+
+    /// Returns the part of what a request allows that may be chosen for it.
+    ///
+    /// # Errors
+    /// It can do nothing of that; says what to do.
+    pub fn allowed(&self, asked: &Allowed) -> Result<Allowed, Invalid> {
+        let own = self.memory_ways();
+        let ways: Vec<Way> = asked.ways.iter().copied().filter(|way| own.contains(way)).collect();
+        if ways.is_empty() {
+            let why = format!(
+                "are to be chosen from, and {} can do none of them: leave the choice of memory actions out, or the launcher",
+                self.launcher
+            );
+            return Err(Invalid::field("memory_ways", why));
+        }
+        let blocks = asked.blocks.iter().copied().filter(|block| self.offloads.contains(block)).collect();
+        Ok(Allowed { ways, blocks, ..asked.clone() })
+    }
+
+    /// Returns the ranges of a model's layers within which it does not cut. Of a chain that is known by name alone, with
+    /// so many layers, nobody knows where its blocks are; every layer counts as one then.
+    ///
+    /// # Errors
+    /// The framework cannot run such a model; the text says why and what to do.
+    pub fn kept_together(
+        &self,
+        model: Option<&Model>,
+        layers: usize,
+    ) -> Result<Vec<RangeInclusive<usize>>, String> {
+        if self.cut == CutUnit::Nowhere {
+            return Ok(vec![0..=layers.saturating_sub(1)]);
+        }
+        let Some(model) = model else { return Ok(Vec::new()) };
+        if !self.shared_weights && model.has_tied_head() {
+            return Err(format!(
+                "{} refuses models whose stages share a weight, and the head's is the embedding's: untie it, or \
+                 name another launcher",
+                self.launcher
+            ));
+        }
+        if self.cut == CutUnit::Layer {
+            return Ok(Vec::new());
+        }
+        let end = model.layers().len().saturating_sub(1);
+        let own: Vec<usize> = blocks(model, 0..=end).collect();
+        let (Some(&first), Some(&last)) = (own.first(), own.last()) else {
+            return Err(format!(
+                "{} cuts between transformer blocks, and the model has none: name another launcher",
+                self.launcher
+            ));
+        };
+        if self.cut == CutUnit::BetweenBlocks {
+            return Ok(vec![0..=first, last..=end]);
+        }
+        // Blocks themselves are single layers; only what is around them could be cut.
+        Ok(first.checked_sub(1).map(|before| 0..=before).into_iter().chain([last + 1..=end]).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
+
+    use super::*;
+    use crate::{framework_named, rules};
+
+    /// Every framework has rules of its own, and profiles that name its engine are found to be its.
+    #[test]
+    fn every_framework_has_rules_of_its_own() {
+        for launcher in Launcher::ALL {
+            let own = rules(launcher);
+            assert_eq!(own.launcher, launcher);
+            assert!(!own.schedules.is_empty() && own.shape.includes(PlanShape::SinglePipeline));
+            let named = own.engine.map(|engine| framework_named(engine.framework));
+            assert_eq!(named, own.engine.map(|_| Some(launcher)), "{launcher}");
+        }
+    }
+
+    fn gpt() -> Model {
+        Zoo::Gpt2(Gpt2 { blocks: 4, ..Gpt2::default() }).build().unwrap()
+    }
+
+    /// Layers behind which a framework cuts a GPT-2 of four blocks.
+    fn ends(launcher: Launcher, model: Option<&Model>) -> Vec<usize> {
+        let kept = rules(launcher).kept_together(model, 7).unwrap();
+        (0..7)
+            .filter(|end| !kept.iter().any(|range| range.contains(end) && range.contains(&(end + 1))))
+            .collect()
+    }
+
+    #[test]
+    fn trainer_cuts_nowhere() {
+        for model in [None, Some(&gpt())] {
+            assert_eq!(ends(Launcher::Trainer, model), [6]);
+        }
+    }
+
+    /// Megatron's layout has one `E` and one `L`: nothing is cut within what they stand for.
+    #[test]
+    fn megatron_cuts_between_blocks_alone() {
+        let model = gpt();
+        let names: Vec<&str> = model.layers().iter().map(|layer| layer.name.as_str()).collect();
+        assert_eq!(
+            ends(Launcher::Megatron, Some(&model)),
+            [0, 1, 2, 3, 4, 6],
+            "{names:?}: the last norm stays with the head"
+        );
+    }
+
+    /// Every stage of Galvatron's has a block, whose neighbours at the ends stay with it.
+    #[test]
+    fn galvatron_has_a_block_in_every_stage() {
+        assert_eq!(ends(Launcher::Galvatron, Some(&gpt())), [1, 2, 3, 6]);
+    }
+
+    /// A framework that cannot run the model at all says so, and what to do.
+    #[test]
+    fn models_that_a_framework_cannot_run_are_refused() {
+        let vgg = Zoo::Vgg11(Vgg::default()).build().unwrap();
+        let refusal = rules(Launcher::Megatron).kept_together(Some(&vgg), 30);
+        assert!(refusal.unwrap_err().contains("transformer blocks"));
+        assert!(rules(Launcher::Torchgpipe).kept_together(Some(&vgg), 30).is_ok());
+        let refusal = rules(Launcher::Torchgpipe).kept_together(Some(&gpt()), 7);
+        assert!(refusal.unwrap_err().contains("share a weight"));
+    }
+}

@@ -1,0 +1,115 @@
+//! Who an export is for: `deepspeed@0.19`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use loadmaster_proto::choice;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::wire::v1;
+
+use crate::framework::exporters;
+
+/// The leading numbers of a launcher's version: `0.19`. What an export looks like depends on these alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// First number.
+    pub major: u32,
+    /// Second number.
+    pub minor: u32,
+}
+
+/// A launcher of a version that exports are known for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Who.
+    pub launcher: Launcher,
+    /// Of which version.
+    pub version: Version,
+}
+
+/// Which of the ways that a launcher has to say a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Variant {
+    /// The one that most use.
+    #[default]
+    Usual,
+    /// The pattern of Megatron's hybrid model.
+    Hybrid,
+}
+
+choice! {
+    Variant = v1::ExportVariant {
+        Usual = "usual",
+        Hybrid = "hybrid",
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.launcher, self.version)
+    }
+}
+
+impl FromStr for Version {
+    type Err = Invalid;
+
+    /// `0.19`, `0.19.8`, `v0.19.2rc1`: what follows the second number does not matter.
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let mut numbers = text.trim_start_matches('v').split('.').map(|part| {
+            let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+            part[..digits].parse().ok()
+        });
+        let (major, minor) = (numbers.next().flatten(), numbers.next());
+        match (major, minor) {
+            (Some(major), Some(Some(minor))) => Ok(Self { major, minor }),
+            (Some(major), None) => Ok(Self { major, minor: 0 }),
+            _ => {
+                let why = format!("is {text:?}, must be numbers with points between them, for example 0.19");
+                Err(Invalid::field("launcher_version", why))
+            }
+        }
+    }
+}
+
+impl Target {
+    /// The version of a launcher that exports are made for: the newest where none is named, else the one that is named or the
+    /// newest before it.
+    ///
+    /// # Errors
+    /// `launcher_version` is none, or is older than what exports are known for.
+    pub fn of(launcher: Launcher, version: &str) -> Result<Self, Invalid> {
+        let mut known: Vec<Version> = exporters()
+            .iter()
+            .filter(|exporter| exporter.target.launcher == launcher)
+            .map(|exporter| exporter.target.version)
+            .collect();
+        known.sort_unstable();
+        let newest = known.last().copied();
+        let of = |version| Self { launcher, version };
+        if version.is_empty() {
+            return newest.map(of).ok_or_else(|| not_known(launcher));
+        }
+        let asked: Version = version.parse()?;
+        let found = known.iter().rev().find(|&&known| known <= asked).copied();
+        found.map(of).ok_or_else(|| {
+            let oldest = known
+                .first()
+                .map_or_else(String::new, |oldest| format!("; the oldest that is known is {oldest}"));
+            Invalid::field(
+                "launcher_version",
+                format!("is {asked}, for which there is no export of {launcher}{oldest}"),
+            )
+        })
+    }
+}
+
+fn not_known(launcher: Launcher) -> Invalid {
+    Invalid::field("launcher", format!("is {launcher}, for which there is no export: name another"))
+}

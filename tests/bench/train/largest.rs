@@ -1,0 +1,165 @@
+//! The largest GPT-2 that trains, by rule.
+//!
+//! Blocks are added until no plan is found; the largest model with a plan is trained. That the next one does not fit is said
+//! by the planner's refusal. A plan made by hand is held against the last one: where that fits and ours found none, something
+//! was missed.
+
+use anyhow::Result;
+use loadmaster_tests::Trial;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::train::by_hand;
+use crate::train::options::Options;
+use crate::train::rule::{Care, Rule};
+use crate::train::scene::{SLOTS, Scene, Slots};
+
+/// With which each search begins that knows nothing better.
+const FIRST: u32 = 4;
+/// Fewest blocks for which every stage has a layer.
+const FEWEST: u32 = 2;
+
+/// The largest model of a rule.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Largest {
+    /// None of the plan made by hand.
+    pub(crate) rule: Option<Rule>,
+    /// 0 where not even the smallest has a plan.
+    pub(crate) blocks: u32,
+    pub(crate) parameters: u64,
+    pub(crate) trial: Option<Trial>,
+    /// Why one block more has no plan.
+    pub(crate) beyond: String,
+    /// What becomes of a plan of one block more, for larger devices, that is to be trained on these.
+    pub(crate) really: Option<String>,
+}
+
+/// Where a search begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Begin {
+    blocks: u32,
+    /// The first step up.
+    step: u32,
+}
+
+/// Blocks with a plan, and why one more has none.
+pub(crate) struct Found {
+    pub(crate) blocks: u32,
+    pub(crate) plan: Option<Value>,
+    pub(crate) beyond: String,
+}
+
+impl Begin {
+    /// Where nothing is known.
+    pub(crate) const NOTHING: Self = Self::blocks(FIRST);
+
+    /// Such a number, from which it may be far.
+    const fn blocks(blocks: u32) -> Self {
+        Self { blocks, step: if blocks < 2 { 1 } else { blocks / 2 } }
+    }
+}
+
+impl Largest {
+    pub(crate) fn name(&self) -> &'static str {
+        self.rule.map_or("by hand, all away", Rule::name)
+    }
+
+    /// Whether what was planned trains.
+    pub(crate) fn is_trained(&self) -> bool {
+        self.trial.as_ref().is_none_or(|trial| trial.failure.is_empty())
+    }
+}
+
+/// That of every rule, and of the plan made by hand where that trains more than ours.
+///
+/// # Errors
+/// A command fails.
+pub(crate) fn all(scene: &Scene<'_>, options: &Options) -> Result<Vec<Largest>> {
+    let mut all: Vec<Largest> = Vec::new();
+    for rule in Rule::ALL {
+        // Whoever may do more trains no less.
+        let start = match rule {
+            Rule::Mpress | Rule::Ours => all.iter().map(|of| of.blocks).max().unwrap_or(FIRST),
+            _ => FIRST,
+        };
+        // Ours trains little more than all others, and to find that much more does not fit takes long.
+        let from = if rule == Rule::Ours { Begin { blocks: start, step: 1 } } else { Begin::blocks(start) };
+        let found = search(scene, rule.name(), from, |blocks| {
+            let answer = rule.plan(scene, blocks, scene.setting.slots(SLOTS), Care::First)?;
+            Ok(answer.map_err(|refused| refused.reason().to_owned()))
+        })?;
+        let really = if rule == Rule::Ours { really(scene, rule, found.blocks + 1)? } else { None };
+        all.push(train(scene, Some(rule), found, really, options)?);
+    }
+    let most = all.last().map_or(0, |ours| ours.blocks);
+    let found = search(scene, "by hand", Begin::blocks(most.max(FIRST)), |blocks| {
+        let plan = by_hand::plan(scene, blocks, scene.setting.slots(SLOTS))?;
+        Ok(plan.ok_or_else(|| "does not fit with all away".to_owned()))
+    })?;
+    if found.blocks > most {
+        all.push(train(scene, None, found, None, options)?);
+    }
+    Ok(all)
+}
+
+/// The most blocks with a plan: steps up, each twice as long as the last one, then halves.
+///
+/// # Errors
+/// `plan` fails.
+pub(crate) fn search(
+    scene: &Scene<'_>,
+    name: &str,
+    Begin { blocks: start, mut step }: Begin,
+    mut plan: impl FnMut(u32) -> Result<Result<Value, String>>,
+) -> Result<Found> {
+    let most = scene.setting.most_blocks;
+    let mut found = Found { blocks: 0, plan: None, beyond: "no larger one was tried".to_owned() };
+    let mut too_many = most + 1;
+    let mut asked = start.clamp(FEWEST, most);
+    loop {
+        let answer = plan(asked)?;
+        eprintln!("{name}: {asked} blocks {}", if answer.is_ok() { "fit" } else { "do not fit" });
+        match answer {
+            Ok(plan) => (found.blocks, found.plan) = (asked, Some(plan)),
+            Err(why) => (too_many, found.beyond) = (asked, why),
+        }
+        asked = match (found.blocks, too_many) {
+            (0, FEWEST) => break,
+            (0, _) => (asked / 2).max(FEWEST),
+            (fit, too_many) if too_many - fit == 1 => break,
+            (fit, too_many) if too_many > most => {
+                let next = (fit + step).min(most);
+                step *= 2;
+                next
+            }
+            (fit, too_many) => fit.midpoint(too_many),
+        };
+    }
+    Ok(found)
+}
+
+fn train(
+    scene: &Scene<'_>,
+    rule: Option<Rule>,
+    found: Found,
+    really: Option<String>,
+    options: &Options,
+) -> Result<Largest> {
+    let parameters = scene.parameters(found.blocks);
+    let mut largest =
+        Largest { rule, blocks: found.blocks, parameters, trial: None, beyond: found.beyond, really };
+    if let Some(plan) = &found.plan {
+        eprintln!("{}: training {} blocks", largest.name(), found.blocks);
+        largest.trial = Some(Trial::of(&scene.caller, plan, options.iterations())?);
+    }
+    Ok(largest)
+}
+
+/// Plans so many blocks for slots that are half as large again, and asks for that to be trained on those that are there.
+fn really(scene: &Scene<'_>, rule: Rule, blocks: u32) -> Result<Option<String>> {
+    let Slots { count, capacity_bytes } = scene.setting.slots(SLOTS);
+    let larger = Slots { count, capacity_bytes: capacity_bytes / 2 * 3 };
+    let Ok(plan) = rule.plan(scene, blocks, larger, Care::First)? else { return Ok(None) };
+    let trial = Trial::of(&scene.caller, &plan, 1)?;
+    Ok(Some(if trial.failure.is_empty() { "it trained".to_owned() } else { trial.failure }))
+}

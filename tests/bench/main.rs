@@ -13,6 +13,8 @@ mod quality;
 mod rpc;
 mod search;
 mod slurm;
+mod stats;
+mod table;
 mod train;
 
 use std::process::ExitCode;

@@ -1,7 +1,8 @@
 //! What the predictors are meant to reach, and whether they do.
 
 use crate::accuracy::row::{Group, Row};
-use crate::accuracy::stats::{Distribution, quantile};
+use crate::stats::{Distribution, quantile};
+use crate::table::{Goal, or_unmeasured, percent};
 
 /// The predictor that the goals are set for.
 pub(crate) const DEFAULT: &str = "component";
@@ -9,19 +10,6 @@ pub(crate) const DEFAULT: &str = "component";
 const MOST_MARGIN: f64 = 0.05;
 /// Least stages in bf16 or of odd extents.
 const ODD_STAGES: usize = 500;
-
-/// A line of the table of goals.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Goal {
-    pub(crate) what: &'static str,
-    /// What the papers reached, or others.
-    pub(crate) mark: &'static str,
-    pub(crate) wanted: &'static str,
-    /// What was measured, for people.
-    pub(crate) reached: String,
-    /// None where nothing was measured that would tell.
-    pub(crate) met: Option<bool>,
-}
 
 /// What is not in the rows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -91,7 +79,7 @@ impl<'a> Selected<'a> {
         let refused = self.rows.len() - errors.len();
         let Some(found) = Distribution::of(&errors) else {
             let met = (refused > 0).then_some(false);
-            return Goal { what, mark, wanted, reached: refusals(refused, "not measured"), met };
+            return Goal::new([what, mark], wanted, refusals(refused, "not measured"), met);
         };
         let reached = format!(
             "p90 {}, p99 {}, max {}, mean {}, lowest {} of {}{}",
@@ -103,7 +91,7 @@ impl<'a> Selected<'a> {
             found.count,
             refusals(refused, "")
         );
-        Goal { what, mark, wanted, reached, met: Some(refused == 0 && meets(&found)) }
+        Goal::new([what, mark], wanted, reached, Some(refused == 0 && meets(&found)))
     }
 }
 
@@ -119,7 +107,7 @@ impl Selected<'_> {
             _ => format!("{covered} of {asked}, margin {}", percent(margin)),
         };
         let met = (asked > 0).then_some(covered == asked);
-        Goal { what: "GH200 plans with room at their margin", mark: "-", wanted: "all", reached, met }
+        Goal::new(["GH200 plans with room at their margin", "-"], "all", reached, met)
     }
 }
 
@@ -147,13 +135,12 @@ fn coverage(rows: &[Row]) -> Goal {
         );
         (text, Some(covered == asked && margin <= MOST_MARGIN))
     };
-    Goal {
-        what: "coverage at the advertised margin, fp32",
-        mark: "nobody reports it",
-        wanted: "100 %, margin ≤ 5 %",
+    Goal::new(
+        ["coverage at the advertised margin, fp32", "nobody reports it"],
+        "100 %, margin ≤ 5 %",
         reached,
         met,
-    }
+    )
 }
 
 /// Stages in bf16 or of odd extents that needed more than was advertised. What is refused, or has no margin, is a
@@ -175,13 +162,7 @@ fn upper_ends(rows: &[Row]) -> Goal {
         );
         (text, Some(above == 0 && of.len() >= ODD_STAGES))
     };
-    Goal {
-        what: "stages in bf16 and odd sizes above their upper end",
-        mark: "1 of 127",
-        wanted: "0 of ≥ 500",
-        reached,
-        met,
-    }
+    Goal::new(["stages in bf16 and odd sizes above their upper end", "1 of 127"], "0 of ≥ 500", reached, met)
 }
 
 fn ratio(
@@ -191,13 +172,8 @@ fn ratio(
     found: Option<f64>,
     most: f64,
 ) -> Goal {
-    let reached = found.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.4}"));
-    Goal { what, mark, wanted, reached, met: found.map(|found| found <= most) }
-}
-
-/// `1.25 %`.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{:.2} %", 100.0 * share)
+    let reached = or_unmeasured(found, |found| format!("{found:.4}"));
+    Goal::new([what, mark], wanted, reached, found.map(|found| found <= most))
 }
 
 #[cfg(test)]

@@ -5,35 +5,102 @@
 //! imported table predicts, and plans with and without memory actions are trained. Everything is printed as tables, and written as CSV and as a picture.
 
 mod actions;
-mod cost;
 mod gh200;
 mod goals;
 #[cfg(test)]
 mod gpu;
 mod measure;
-mod options;
 mod plans;
 mod predictors;
-mod progress;
 mod quiet;
+mod ranks;
 mod report;
 mod row;
-mod stats;
 mod study;
 mod suite;
 mod time;
 
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use nix::sys::resource::{UsageWho, getrusage};
-
+use anyhow::Result;
+use clap::Parser;
 use goals::{Extras, goals};
-use measure::Measured;
-pub(crate) use options::Options;
+use measure::{Measured, Settings, rank_program};
+use nix::sys::resource::{UsageWho, getrusage};
 use study::{Composed, Findings, Study};
+use suite::Scope;
+
+use crate::output::Output;
+use crate::table;
 
 /// Studies whose numbers do not come from stages that were held out.
 const PLANNED: [&str; 4] = [gh200::STUDY, time::STUDY, actions::STUDY, quiet::STUDY];
+/// Measures how right predictions are on stages that no profile contained.
+///
+/// Profiles and measures with real ranks, compares, prints tables and writes CSV and SVG. What was measured
+/// is kept: a second run with the same build measures only what is new.
+#[derive(Debug, Parser)]
+pub(crate) struct Options {
+    /// Measure everything instead of a sample.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Only the study of this name, or else those whose names contain this.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) only: Option<String>,
+    /// Show the studies and end.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Measure again what is known from earlier.
+    #[arg(long)]
+    fresh: bool,
+    /// Ranks at a time, each with one thread.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    ranks: u32,
+    /// Longest run of a stage, seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    limit: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Options {
+    pub(crate) fn scope(&self) -> Scope {
+        if self.full { Scope::Full } else { Scope::Sample }
+    }
+
+    /// Which of the studies with these names are wanted.
+    pub(crate) fn selected<'a>(&self, names: &[&'a str]) -> Vec<&'a str> {
+        let Some(pattern) = self.only.as_deref() else { return names.to_vec() };
+        match names.iter().find(|name| **name == pattern) {
+            Some(exact) => vec![exact],
+            None => names.iter().copied().filter(|name| name.contains(pattern)).collect(),
+        }
+    }
+
+    /// Where results go.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn folder(&self) -> Result<PathBuf> {
+        self.output.folder("accuracy")
+    }
+
+    /// How stages are measured.
+    ///
+    /// # Errors
+    /// There is no rank program.
+    pub(crate) fn measuring(&self) -> Result<Settings> {
+        Ok(Settings {
+            rank: rank_program()?,
+            cache: self.folder()?.join("cache"),
+            fresh: self.fresh,
+            ranks: self.ranks,
+            limit: Duration::from_secs(self.limit),
+        })
+    }
+}
+
 /// Runs the studies that are wanted; whether all goals are met.
 ///
 /// # Errors
@@ -98,7 +165,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<bool> {
     report::print_costs(&costs);
     let mut goals = goals(&rows, &extras);
     goals.extend(asked);
-    report::print_goals(&goals);
+    println!("{}", table::goals(&goals));
     for problem in &problems {
         println!("problem: {problem}");
     }
@@ -111,7 +178,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<bool> {
         minutes(started.elapsed().as_secs()),
         minutes(ranks_computed()?)
     );
-    Ok(problems.is_empty() && goals.iter().all(|goal| goal.met != Some(false)))
+    Ok(problems.is_empty() && table::are_met(&goals))
 }
 
 /// Seconds of processor time of all ranks that have ended: what the run takes on idle cores.
@@ -151,4 +218,22 @@ fn list(studies: &[Study], selected: &[&str], options: &Options) -> anyhow::Resu
         println!("{:34} {held_out:4} stages held out, {:4} runs", study.name, study.jobs()?.len());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A study whose name begins another one's can be asked for alone.
+    #[test]
+    fn an_exact_name_is_preferred_to_a_part_of_one() {
+        let selected = |arguments: &[&str]| {
+            let options = Options::parse_from([&["accuracy"], arguments].concat());
+            options.selected(&["vgg11", "vgg11-parallel", "gpt2-parallel"])
+        };
+        assert_eq!(selected(&[]).len(), 3);
+        assert_eq!(selected(&["--only", "vgg11"]), ["vgg11"]);
+        assert_eq!(selected(&["--only", "parallel"]), ["vgg11-parallel", "gpt2-parallel"]);
+        assert!(selected(&["--only", "bert"]).is_empty());
+    }
 }

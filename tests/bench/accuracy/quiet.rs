@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use loadmaster_tests::{Caller, Planner, Trial, Worker, WorkerOptions};
 use serde_json::Value;
 
-use crate::accuracy::goals::{Goal, percent};
-use crate::accuracy::report;
-use crate::accuracy::stats::{Distribution, quantile};
+use crate::accuracy::actions::profile;
+use crate::stats::{Distribution, quantile};
+use crate::table::{Goal, Table, error, or_unmeasured, percent};
 
 /// The study's name.
 pub(crate) const STUDY: &str = "quiet";
@@ -110,7 +110,14 @@ pub(crate) fn goals() -> Result<Vec<Goal>> {
     let caller = Caller::new(&planner);
     let mut tried = Vec::new();
     for subject in &SUBJECTS {
-        let layers = profile(&caller, subject)?;
+        let layers = profile(
+            &caller,
+            &format!(
+                "--id {} --model {} --micro-batch-size {} --micro-batches {MICRO_BATCHES} --devices 2 --parallelism data \
+                 --degrees 2",
+                subject.name, subject.model, subject.micro_batch_size
+            ),
+        )?;
         for (shape, halves) in PLANS {
             eprintln!("{STUDY}: {}, {shape:?}, {halves} halves of a micro-batch", subject.name);
             tried.push(one(&caller, subject, layers, (shape, halves))?);
@@ -118,19 +125,6 @@ pub(crate) fn goals() -> Result<Vec<Goal>> {
     }
     print(&tried);
     Ok(judge(&tried))
-}
-
-/// Profiles a model; how many layers it has.
-fn profile(caller: &Caller<'_>, subject: &Subject) -> Result<usize> {
-    let command = format!(
-        "profile run --id {} --model {} --micro-batch-size {} --micro-batches {MICRO_BATCHES} --devices 2 \
-         --parallelism data --degrees 2",
-        subject.name, subject.model, subject.micro_batch_size
-    );
-    let profile = caller.get(&command.split_whitespace().collect::<Vec<_>>())?;
-    let name = profile["model"].as_str().context("a profile has a model")?;
-    let model = caller.get(&["model", "show", name])?;
-    Ok(model["layers"].as_array().context("a model has layers")?.len())
 }
 
 /// Recommends the plan of this shape, and trains it.
@@ -168,20 +162,20 @@ fn one(
 fn print(tried: &[Tried]) {
     println!("{} plans without memory actions on quiet CPU slots, trained", tried.len());
     let head = ["model", "stages", "micro-batches", "predicted", "interval", "measured", "error", "cores"];
-    let mut lines = vec![head.map(str::to_owned).to_vec()];
-    lines.extend(tried.iter().map(|of| {
-        vec![
+    let mut table = Table::new(&head);
+    for of in tried {
+        table.row([
             of.subject.to_owned(),
             of.partition.clone(),
             of.batch.clone(),
             format!("{:.4} s", of.trial.predicted_seconds),
             of.margin.map_or_else(|| "unknown".to_owned(), |margin| format!("±{}", percent(margin))),
             format!("{:.4} s", of.measured),
-            format!("{:+.1} %", 100.0 * of.error()),
+            error(of.error()),
             if of.trial.contended { "shared with other programs" } else { "quiet" }.to_owned(),
-        ]
-    }));
-    report::print(&lines);
+        ]);
+    }
+    println!("{table}");
 }
 
 fn judge(tried: &[Tried]) -> Vec<Goal> {
@@ -196,19 +190,17 @@ fn judge(tried: &[Tried]) -> Vec<Goal> {
         format!("mean {mean}, max {max}, bias {:+.2} % of {}", 100.0 * found.bias, found.count)
     };
     vec![
-        Goal {
-            what: "seconds of quiet CPU trials",
-            mark: "-",
-            wanted: "mean ≤ 5 %, bias ≤ 3 %",
-            reached: found.map_or_else(|| "not measured".to_owned(), told),
-            met: found.map(|found| found.mean <= 0.05 && found.bias.abs() <= 0.03),
-        },
-        Goal {
-            what: "their intervals",
-            mark: "-",
-            wanted: "≥ 90 % inside, median ≤ ±20 %",
-            reached: format!("{inside} of {} inside, median ±{}", tried.len(), percent(width)),
-            met: found.map(|of| inside * 10 >= of.count * 9 && width <= 0.2),
-        },
+        Goal::new(
+            ["seconds of quiet CPU trials", "-"],
+            "mean ≤ 5 %, bias ≤ 3 %",
+            or_unmeasured(found, told),
+            found.map(|found| found.mean <= 0.05 && found.bias.abs() <= 0.03),
+        ),
+        Goal::new(
+            ["their intervals", "-"],
+            "≥ 90 % inside, median ≤ ±20 %",
+            format!("{inside} of {} inside, median ±{}", tried.len(), percent(width)),
+            found.map(|of| inside * 10 >= of.count * 9 && width <= 0.2),
+        ),
     ]
 }

@@ -13,10 +13,10 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 
-use crate::accuracy::cost;
-use crate::accuracy::measure::{Job, Measured, Outcome};
+use crate::accuracy::measure::Measured;
 use crate::accuracy::plans::{StagePeaks, chosen_and_best, highest_peaks};
 use crate::accuracy::predictors;
+use crate::accuracy::ranks::{Job, Outcome};
 use crate::accuracy::report::Cost;
 use crate::accuracy::row::{Answer, Group, Row};
 
@@ -84,6 +84,27 @@ impl HeldOut {
 }
 
 impl Study {
+    /// A model that is profiled on one device alone at these micro-batch sizes, without the paper's campaign.
+    pub(crate) fn new(
+        name: &str,
+        model: Model,
+        training: TrainingSpec,
+        sizes: [u32; 2],
+        held_out: Vec<HeldOut>,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            model,
+            training,
+            sizes: sizes.to_vec(),
+            scenarios: vec![Scenario::SINGLE],
+            capture: Vec::new(),
+            held_out,
+            partitionings: false,
+            judges_cost: false,
+        }
+    }
+
     /// All runs that it needs.
     pub(crate) fn jobs(&self) -> anyhow::Result<Vec<Job>> {
         let mut runs = self.layout(Campaign::Minimal)?.runs;
@@ -129,7 +150,7 @@ impl Study {
         if !self.capture.is_empty() {
             all.push(predictors::capture(self, measured, &mut findings.problems)?);
         }
-        let paper = cost::paper(self, measured)?;
+        let paper = predictors::paper(self, measured)?;
         findings.profile_share = paper
             .as_ref()
             .zip(all.first())

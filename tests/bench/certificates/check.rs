@@ -5,10 +5,9 @@ use loadmaster_proto::wire::v1;
 use crate::certificates::ask::{Answer, Refused};
 use crate::certificates::asked::Asked;
 use crate::certificates::judge::{Judged, is_same, judge};
-use crate::certificates::question::Question;
+use crate::certificates::question::{Mode, Objective, Question, Shape, Unit};
 use crate::certificates::scene::Scene;
 use crate::certificates::truth::{SAME, Terms, Truth, front};
-use crate::certificates::words::{Mode, Objective, Shape, Unit};
 
 /// What may be wrong with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]

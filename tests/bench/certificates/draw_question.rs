@@ -1,12 +1,13 @@
 //! Questions drawn by lot: each about a topic, with other options now and then.
 
-use crate::certificates::asked::Asked;
-use crate::certificates::launchers::Rules;
-use crate::certificates::lots::Lots;
-use crate::certificates::question::Question;
+use loadmaster_tests::Sampler;
+
+use crate::certificates::asked::{Asked, Rules};
+use crate::certificates::question::{
+    Launcher, Mode, Objective, Question, Recompute, Schedule, Shape, Spanning, Transfers, Unit,
+};
 use crate::certificates::scene::{Fleet, Scene};
 use crate::certificates::truth::{Terms, Truth};
-use crate::certificates::words::{Launcher, Mode, Objective, Recompute, Schedule, Shape, Spanning, Transfers, Unit};
 
 /// What a question is about.
 #[derive(
@@ -79,7 +80,7 @@ impl Topic {
     }
 
     /// Most weight on what was wrong before.
-    pub(crate) fn draw(lots: &mut Lots) -> Self {
+    pub(crate) fn draw(lots: &mut Sampler) -> Self {
         use Topic::*;
         lots.one(&[
             Peaks, Peaks, Times, Times, Times, TimeLimits, TimeLimits, TimeLimits, Pins, Pins, Idle, Idle,
@@ -90,7 +91,7 @@ impl Topic {
 }
 
 /// A question about a topic; none where the scene does not allow one.
-pub(crate) fn question(lots: &mut Lots, scene: &Scene, topic: Topic, terms: Terms) -> Option<Question> {
+pub(crate) fn question(lots: &mut Sampler, scene: &Scene, topic: Topic, terms: Terms) -> Option<Question> {
     use Topic::*;
     let memory_or_time = [Objective::MinPeakMemory, Objective::MinIterationTime];
     let objective = match topic {
@@ -164,7 +165,7 @@ pub(crate) fn question(lots: &mut Lots, scene: &Scene, topic: Topic, terms: Term
     Some(question)
 }
 
-fn shape_and_ways(lots: &mut Lots, scene: &Scene, question: &mut Question) {
+fn shape_and_ways(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
     question.shape = lots.one(&[
         None,
         Some(Shape::SinglePipeline),
@@ -202,11 +203,11 @@ fn shape_and_ways(lots: &mut Lots, scene: &Scene, question: &mut Question) {
     }
 }
 
-fn batches(lots: &mut Lots, scene: &Scene, question: &mut Question) {
+fn batches(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
     let training = &scene.training;
     let samples = training.micro_batch_size * training.micro_batches;
     let divisors: Vec<u32> = (1..=samples).filter(|size| samples.is_multiple_of(*size)).collect();
-    match lots.index(5) {
+    match lots.below(5) {
         0 => question.sizes = lots.some(&divisors),
         1 => question.global_batch = Some(samples),
         2 => question.micro_batch_size = Some(lots.one(&divisors)),
@@ -229,14 +230,14 @@ fn batches(lots: &mut Lots, scene: &Scene, question: &mut Question) {
     }
 }
 
-fn cuts(lots: &mut Lots, scene: &Scene, question: &mut Question) {
+fn cuts(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
     let layers = scene.layers();
     if lots.percent(12) {
-        let first = lots.index(layers);
-        question.keep_together.push((first, first + lots.index(layers - first)));
+        let first = lots.below(layers);
+        question.keep_together.push((first, first + lots.below(layers - first)));
     }
     if lots.percent(12) {
-        let after = lots.index(layers - 1);
+        let after = lots.below(layers - 1);
         if !question.keep_together.iter().any(|&(first, last)| (first..last).contains(&after)) {
             question.cut_after.push(after);
         }
@@ -265,34 +266,34 @@ fn devices(scene: &Scene) -> Vec<String> {
     }
 }
 
-fn pins(lots: &mut Lots, scene: &Scene, question: &mut Question) {
+fn pins(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
     let devices = devices(scene);
     for _ in 0..lots.one(&[1, 1, 2, 3]) {
         // The last of like devices, more often than the others.
         let device = if lots.percent(30) {
             devices[devices.len() - 1].clone()
         } else {
-            devices[lots.index(devices.len())].clone()
+            devices[lots.below(devices.len())].clone()
         };
-        question.pins.push((lots.index(scene.layers()), device));
+        question.pins.push((lots.below(scene.layers()), device));
     }
 }
 
-fn excluded(lots: &mut Lots, scene: &Scene, question: &mut Question) {
+fn excluded(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
     let Fleet::Cluster(cluster) = &scene.fleet else { return };
     if !lots.percent(10) || cluster.nodes.len() < 2 || !question.pins.is_empty() {
         return;
     }
-    let node = &cluster.nodes[lots.index(cluster.nodes.len())];
+    let node = &cluster.nodes[lots.below(cluster.nodes.len())];
     let name = if lots.percent(50) {
         node.name.clone()
     } else {
-        format!("{}/{}", node.name, lots.index(node.devices as usize))
+        format!("{}/{}", node.name, lots.below(node.devices as usize))
     };
     question.excluded.push(name);
 }
 
-fn modes(lots: &mut Lots, question: &mut Question) {
+fn modes(lots: &mut Sampler, question: &mut Question) {
     match question.objective {
         Objective::MinIterationTime => {
             question.mode = lots.one(&[Mode::Amp, Mode::AmpAnnealing]);
@@ -309,7 +310,7 @@ fn modes(lots: &mut Lots, question: &mut Question) {
     question.seed = i64::from(lots.whole(0, 5));
 }
 
-fn launcher(lots: &mut Lots, scene: &Scene, question: &mut Question) {
+fn launcher(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
     let mut launcher = lots.one(Launcher::ALL);
     let policies = Rules::of(launcher, &scene.training).policies;
     question.policies.retain(|policy| policies.contains(policy));
@@ -330,14 +331,14 @@ fn launcher(lots: &mut Lots, scene: &Scene, question: &mut Question) {
 }
 
 /// A limit near the fastest plan's seconds, or well above it; none where nothing fits.
-fn time_limit(lots: &mut Lots, scene: &Scene, question: &Question, terms: Terms) -> Option<f64> {
+fn time_limit(lots: &mut Sampler, scene: &Scene, question: &Question, terms: Terms) -> Option<f64> {
     let fastest = Question { objective: Objective::MinIterationTime, ..fixed(scene, question) };
     let fastest = Truth::of(scene, &fastest, terms).ok()?.best?;
     let factor = if lots.percent(70) { lots.between(0.9, 1.1) } else { lots.between(1.0, 3.0) };
     Some(fastest * factor)
 }
 
-fn peak_limit(lots: &mut Lots, scene: &Scene, question: &Question, terms: Terms) -> Option<u64> {
+fn peak_limit(lots: &mut Sampler, scene: &Scene, question: &Question, terms: Terms) -> Option<u64> {
     let lowest = Question {
         objective: Objective::MinPeakMemory,
         unit: None,

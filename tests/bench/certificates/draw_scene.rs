@@ -1,8 +1,11 @@
 //! Scenes drawn by lot: chains whose layers differ, on devices that may differ.
 
-use crate::certificates::lots::Lots;
-use crate::certificates::scene::{Cluster, Fleet, Group, Kind, Layer, Ledger, Link, Node, Pair, Row, Scene, Training};
-use crate::certificates::words::{Recompute, Schedule};
+use loadmaster_tests::Sampler;
+
+use crate::certificates::question::{Recompute, Schedule};
+use crate::certificates::scene::{
+    Cluster, Fleet, Group, Kind, Layer, Ledger, Link, Node, Pair, Row, Scene, Training,
+};
 
 /// Seconds that sums of are exact: whole parts of a second, about a microsecond.
 fn exact(seconds: f64) -> f64 {
@@ -10,7 +13,7 @@ fn exact(seconds: f64) -> f64 {
     (seconds * PARTS).round().max(1.0) / PARTS
 }
 
-pub(crate) fn scene(lots: &mut Lots, id: &str) -> Scene {
+pub(crate) fn scene(lots: &mut Sampler, id: &str) -> Scene {
     let layers = lots.one(&[2, 3, 3, 4, 4, 5, 6]);
     let kinds = if lots.percent(30) { 2 } else { 1 };
     let tensors: &[u32] = lots.one(&[&[1][..], &[1], &[1, 2], &[1, 2], &[1, 2, 4]]);
@@ -56,7 +59,7 @@ pub(crate) fn scene(lots: &mut Lots, id: &str) -> Scene {
 }
 
 /// The same devices and training with another chain of as many layers.
-pub(crate) fn rival(lots: &mut Lots, scene: &Scene, id: &str) -> Scene {
+pub(crate) fn rival(lots: &mut Sampler, scene: &Scene, id: &str) -> Scene {
     let rows = &scene.kinds[0].layers[0].rows;
     let distinct = |of: fn(&Row) -> u32| {
         let all: std::collections::BTreeSet<u32> = rows.iter().map(of).collect();
@@ -87,11 +90,11 @@ struct Chain {
 }
 
 impl Chain {
-    fn draw(lots: &mut Lots, layers: usize) -> Self {
+    fn draw(lots: &mut Sampler, layers: usize) -> Self {
         let each =
-            |lots: &mut Lots, low: f64, high: f64| (0..layers).map(|_| lots.scale(low, high)).collect();
+            |lots: &mut Sampler, low: f64, high: f64| (0..layers).map(|_| lots.scale(low, high)).collect();
         let uneven = lots.one(&[1.2, 3.0, 10.0]);
-        let edges = match lots.index(3) {
+        let edges = match lots.below(3) {
             0 => lots.scale(1e3, 1e6),
             1 => lots.scale(1e6, 1e8),
             // Links are busier than devices.
@@ -118,7 +121,7 @@ impl Chain {
 
     fn layer(
         &self,
-        lots: &mut Lots,
+        lots: &mut Sampler,
         index: usize,
         sizes: &[u32],
         tensors: &[u32],
@@ -173,9 +176,9 @@ fn even_share(scene: &Scene, devices: u32) -> f64 {
     (scalars * each + kept + edges) / f64::from(devices) + scene.overhead_bytes as f64
 }
 
-fn capacity(lots: &mut Lots, scene: &Scene, devices: u32) -> u64 {
+fn capacity(lots: &mut Sampler, scene: &Scene, devices: u32) -> u64 {
     let share = even_share(scene, devices);
-    let factor = match lots.index(10) {
+    let factor = match lots.below(10) {
         0 => lots.scale(0.3, 1.0),
         1..=4 => lots.scale(1.0, 4.0),
         5..=7 => lots.scale(2.0, 12.0),
@@ -184,7 +187,7 @@ fn capacity(lots: &mut Lots, scene: &Scene, devices: u32) -> u64 {
     (share * factor) as u64 + 1
 }
 
-fn groups(lots: &mut Lots, scene: &Scene) -> Fleet {
+fn groups(lots: &mut Sampler, scene: &Scene) -> Fleet {
     let most = if scene.layers() > 4 { 5 } else { 7 };
     let devices = lots.whole(1, most);
     let own = capacity(lots, scene, devices);
@@ -205,7 +208,7 @@ fn groups(lots: &mut Lots, scene: &Scene) -> Fleet {
     Fleet::Groups(groups)
 }
 
-fn link(lots: &mut Lots, low: f64, high: f64) -> Link {
+fn link(lots: &mut Sampler, low: f64, high: f64) -> Link {
     Link {
         bytes_per_second: lots.scale(low, high).round(),
         latency_seconds: lots.one(&[0.0, 1e-6, 5e-6, 1e-4, 2e-3]),
@@ -213,14 +216,14 @@ fn link(lots: &mut Lots, low: f64, high: f64) -> Link {
 }
 
 /// Links of a few classes, for most pairs of devices.
-fn pairs(lots: &mut Lots, devices: u32) -> Vec<Pair> {
+fn pairs(lots: &mut Sampler, devices: u32) -> Vec<Pair> {
     let classes: Vec<Link> = (0..lots.whole(1, 3)).map(|_| link(lots, 1e8, 1e12)).collect();
     let all = (0..devices).flat_map(|b| (0..b).map(move |a| (a, b)));
     let named: Vec<(u32, u32)> = all.filter(|_| lots.percent(80)).collect();
     named.into_iter().map(|(a, b)| Pair { a, b, link: lots.one(&classes) }).collect()
 }
 
-fn cluster(lots: &mut Lots, scene: &Scene) -> Fleet {
+fn cluster(lots: &mut Sampler, scene: &Scene) -> Fleet {
     let count = lots.whole(1, 3);
     let most = if scene.layers() > 4 { 5 } else { 7 };
     let are_alike = lots.percent(45);
@@ -236,7 +239,7 @@ fn cluster(lots: &mut Lots, scene: &Scene) -> Fleet {
                 let inside = link(lots, 1e9, 1e12);
                 Node {
                     name: format!("n{index}"),
-                    kind: lots.index(scene.kinds.len()),
+                    kind: lots.below(scene.kinds.len()),
                     devices,
                     inside,
                     network: link(lots, 1e8, 1e11),
@@ -245,7 +248,7 @@ fn cluster(lots: &mut Lots, scene: &Scene) -> Fleet {
                 }
             }
         };
-        nodes.push(Node { rack: lots.index(2), ..node });
+        nodes.push(Node { rack: lots.below(2), ..node });
     }
     // Profiles are named for all kinds, but the first one must be at home somewhere.
     if nodes.iter().all(|node| node.kind != 0) {

@@ -6,13 +6,11 @@ use loadmaster_proto::wire::v1;
 
 use crate::certificates::asked::{Asked, Batch};
 use crate::certificates::places::{Device, Places, name_of};
-use crate::certificates::prices::Stage;
-use crate::certificates::question::Question;
+use crate::certificates::prices::{Seconds, Stage};
+use crate::certificates::question::{Mode, Question, Recompute, Schedule, Shape};
 use crate::certificates::scene::Scene;
-use crate::certificates::simulate::Seconds;
 use crate::certificates::space::Space;
 use crate::certificates::truth::{SAME, Terms};
-use crate::certificates::words::{Mode, Recompute, Schedule, Shape};
 
 /// What an answered plan is worth by our own numbers.
 #[derive(Debug, Clone, Default)]

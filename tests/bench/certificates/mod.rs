@@ -5,43 +5,35 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | `lots`, `draw_scene`, `draw_question` | what is asked? |
-//! | `scene`, `question`, `words` | how is it said in a request? |
-//! | `asked`, `launchers` | what does it ask for, with all defaults filled in? |
-//! | `places`, `routes` | which devices may a pipeline go through, in which order? |
-//! | `prices`, `simulate` | what does a stage need, how long does an iteration take? |
+//! | `draw_scene`, `draw_question` | what is asked? |
+//! | `scene`, `question` | how is it said in a request? |
+//! | `asked` | what does it ask for, with all defaults filled in? |
+//! | `places` | which devices may a pipeline go through, in which order? |
+//! | `prices` | what does a stage need, how long does an iteration take? |
 //! | `space` | which plans are there? |
 //! | `truth` | which of them is best, and what lacks where none fits? |
-//! | `judge`, `check`, `models`, `remedies`, `timelines` | is an answer legal, and true? |
+//! | `judge`, `check`, `followup` | is an answer legal, and true? |
 //! | `ask`, `options` | whom is it asked? |
-//! | `instance`, `shrink`, `tally` | what is kept of what was wrong, and what is told? |
+//! | `instance`, `tally` | what is kept of what was wrong, and what is told? |
 
 mod ask;
 mod asked;
 mod check;
 mod draw_question;
 mod draw_scene;
+mod followup;
 mod instance;
 mod judge;
-mod launchers;
-mod lots;
-mod models;
 mod options;
 mod places;
 mod prices;
 mod question;
-mod remedies;
-mod routes;
 mod scene;
-mod shrink;
-mod simulate;
 mod space;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod timelines;
 mod truth;
-mod words;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -50,18 +42,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use loadmaster_tests::AnyPlanner;
-use tonic::transport::Endpoint;
-
 use ask::{Answer, Planner, Stored};
 use check::{Class, Finding, Verdict, check};
 use draw_question::Topic;
 use instance::Instance;
-use lots::Lots;
+use loadmaster_tests::{AnyPlanner, Sampler};
 pub(crate) use options::Options;
 use question::Question;
 use scene::Scene;
 use tally::Tally;
+use tonic::transport::Endpoint;
 use truth::{Terms, Truth};
 
 /// Questions about one scene.
@@ -83,6 +73,13 @@ pub(crate) async fn run(options: Options) -> Result<bool> {
         Some(path) => replay(&planner, &options, &Instance::read(path)?).await,
         None => ask_all(planner, options).await,
     }
+}
+
+/// The lots of a seed, far from those of the next one.
+fn sampler(seed: u64) -> Sampler {
+    let mut lots = Sampler::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D_4C95_7F2D);
+    lots.below(1);
+    lots
 }
 
 fn terms(options: &Options) -> Terms {
@@ -209,12 +206,12 @@ async fn one_after_another(work: Arc<Work>) -> Result<()> {
 
 async fn one_scene(work: &Work, index: u64) -> Result<()> {
     let seed = work.options.seed;
-    let mut lots = Lots::new(seed.wrapping_mul(1_000_003).wrapping_add(index));
+    let mut lots = sampler(seed.wrapping_mul(1_000_003).wrapping_add(index));
     let scene = draw_scene::scene(&mut lots, &format!("{seed}-{index}"));
     let stored = work.planner.store(&scene).await?;
     for number in 0..QUESTIONS {
         let mut lots =
-            Lots::new(seed.wrapping_mul(1_000_003).wrapping_add(index).wrapping_mul(64) + number + 1);
+            sampler(seed.wrapping_mul(1_000_003).wrapping_add(index).wrapping_mul(64) + number + 1);
         let topic = match work.options.only.as_slice() {
             [] => Topic::draw(&mut lots),
             only => lots.one(only),
@@ -285,14 +282,14 @@ async fn verdict(
 ) -> Result<Verdict> {
     let Instance { scene, question, topic, .. } = instance;
     if !instance.rivals.is_empty() {
-        return models::verdict(planner, stored, instance, truth, terms).await;
+        return followup::of_models(planner, stored, instance, truth, terms).await;
     }
     let answer = planner.ask(scene, stored, question).await?;
     let mut verdict = check(scene, question, truth, &answer, terms);
     if let Answer::Refused(refused) = &answer
         && !truth.is_borderline
     {
-        for remedy in remedies::of(scene, question, refused) {
+        for remedy in followup::remedies(scene, question, refused) {
             let Some((other_scene, other)) = remedy.follows else {
                 verdict.unread_remedies += 1;
                 continue;
@@ -307,7 +304,7 @@ async fn verdict(
         }
     }
     if *topic == Topic::Timelines {
-        verdict.findings.extend(timelines::findings(planner, stored, instance, terms).await?);
+        verdict.findings.extend(followup::of_timelines(planner, stored, instance, terms).await?);
     }
     if *topic == Topic::Deadlines {
         let mut answers = vec![answer];
@@ -333,7 +330,7 @@ async fn shrunk(
     let (mut small, mut findings) = (instance.clone(), verdict_of_it.findings.clone());
     let mut left = MOST_SHRUNK;
     'again: loop {
-        for candidate in shrink::smaller(&small) {
+        for candidate in instance::smaller(&small) {
             if left == 0 {
                 break 'again;
             }

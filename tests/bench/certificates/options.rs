@@ -19,14 +19,12 @@ use crate::output::Output;
 ///
 /// Instances that fail are written to the output folder; `--replay FILE` asks one again.
 #[derive(Debug, Clone, Parser)]
-#[command(
-    after_help = "\
+#[command(after_help = "\
 Examples:
   bench certificates                              20,000 questions about everything
   bench certificates --instances 500 --only pins  only questions with pinned layers
   bench certificates --replay target/certificates/falsely-proven-1-17-3.json
-  bench certificates --seed 7 --strict            other questions; exit code 2 if an answer is wrong"
-)]
+  bench certificates --seed 7 --strict            other questions; exit code 2 if an answer is wrong")]
 pub(crate) struct Options {
     /// Questions to ask.
     #[arg(long, value_name = "N", default_value_t = 20_000)]

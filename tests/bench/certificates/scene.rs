@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::certificates::words::{Recompute, Schedule};
+use crate::certificates::question::{Recompute, Schedule};
 
 /// A chain of layers, its training, and devices.
 #[derive(Debug, Clone, Serialize, Deserialize)]

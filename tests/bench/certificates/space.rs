@@ -2,11 +2,9 @@
 
 use crate::certificates::asked::{Asked, Batch};
 use crate::certificates::places::{Device, Places};
-use crate::certificates::prices::{Shares, Sharing, Stage, needed, transfer};
-use crate::certificates::question::Question;
+use crate::certificates::prices::{Seconds, Shares, Sharing, Stage, in_flight, iteration, needed, transfer};
+use crate::certificates::question::{Question, Recompute, Schedule, Shape, Transfers};
 use crate::certificates::scene::{Link, Scene};
-use crate::certificates::simulate::{Seconds, in_flight, iteration};
-use crate::certificates::words::{Recompute, Schedule, Shape, Transfers};
 
 /// A stage on its devices.
 #[derive(Debug, Clone, Copy)]

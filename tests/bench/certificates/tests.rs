@@ -2,14 +2,17 @@
 
 use crate::certificates::asked::Asked;
 use crate::certificates::places::Places;
-use crate::certificates::question::Question;
-use crate::certificates::scene::{Cluster, Fleet, Kind, Layer, Ledger, Link, Node, Pair, Row, Scene, Training};
+use crate::certificates::question::{Objective, Question, Recompute, Schedule, Shape, Spanning};
+use crate::certificates::scene::{
+    Cluster, Fleet, Kind, Layer, Ledger, Link, Node, Pair, Row, Scene, Training,
+};
 use crate::certificates::space::Space;
 use crate::certificates::truth::{Terms, Truth, front};
-use crate::certificates::words::{Objective, Recompute, Schedule, Shape, Spanning};
 
-const TERMS: Terms =
-    Terms { sharing: crate::certificates::prices::Sharing { larger_side: true, rings_share: true }, limit: 100_000 };
+const TERMS: Terms = Terms {
+    sharing: crate::certificates::prices::Sharing { larger_side: true, rings_share: true },
+    limit: 100_000,
+};
 
 fn row(seconds: f64, output: u64) -> Row {
     Row {

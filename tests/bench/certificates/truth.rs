@@ -3,10 +3,9 @@
 use crate::certificates::asked::Asked;
 use crate::certificates::places::Places;
 use crate::certificates::prices::Sharing;
-use crate::certificates::question::Question;
+use crate::certificates::question::{Objective, Question, Unit};
 use crate::certificates::scene::Scene;
 use crate::certificates::space::{Plan, Space, TooMany};
-use crate::certificates::words::{Objective, Unit};
 
 /// How far two numbers that should be equal may be apart, as a share.
 pub(crate) const SAME: f64 = 1e-9;

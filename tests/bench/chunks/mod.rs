@@ -7,10 +7,8 @@
 
 mod machine;
 mod profile;
-mod ranks;
 mod report;
 mod rule;
-mod used;
 
 use std::time::Instant;
 
@@ -19,7 +17,6 @@ use clap::Parser;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::measure::offload::CopyPace;
-
 use machine::{Machine, Setting};
 use profile::Profile;
 use rule::{Attempt, Rule};
@@ -80,32 +77,22 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let begin = Instant::now();
     let pace = options.pace.host.context("--pace must name the host, for example host=250MB/s")?;
-    let setting = if options.quick {
-        Setting {
-            backend: Backend::Cpu,
-            sequence_length: options.sequence_length,
-            device: Bytes(6 << 20),
-            host: Bytes(48 << 20),
-            hidden_size: 96,
-            // The first one's last update ends in the second.
-            iterations: 2,
-            micro_batches: options.micro_batches,
-            pace,
-        }
-    } else {
-        Setting {
-            backend: if options.gpu { Backend::Cuda } else { Backend::Cpu },
-            sequence_length: options.sequence_length,
-            device: options.device,
-            host: options.host,
-            hidden_size: options.hidden_size,
-            iterations: options.iterations,
-            micro_batches: options.micro_batches,
-            pace,
-        }
+    let wanted = Setting {
+        backend: if options.gpu { Backend::Cuda } else { Backend::Cpu },
+        sequence_length: options.sequence_length,
+        device: options.device,
+        host: options.host,
+        hidden_size: options.hidden_size,
+        iterations: options.iterations,
+        micro_batches: options.micro_batches,
+        pace,
     };
+    // The first iteration's last update ends in the second.
+    let small =
+        Setting { device: Bytes(6 << 20), host: Bytes(48 << 20), hidden_size: 96, iterations: 2, ..wanted };
+    let setting = if options.quick { small } else { wanted };
     // What several slots exchange is measured for seconds each.
-    let counts = if options.quick { &ranks::COUNTS[..2] } else { &ranks::COUNTS };
+    let counts = if options.quick { &rule::COUNTS[..2] } else { &rule::COUNTS };
     print!("{}", report::setting(&setting));
     let machine = Machine::new(setting);
     let profile = Profile::record(&machine)?;
@@ -148,6 +135,6 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
 /// One model by our rule on one slot and on several.
 fn shared(machine: &Machine, profile: &Profile, blocks: u32, counts: &[u32]) -> Result<String> {
-    let shared = counts.iter().map(|&count| ranks::share(machine, profile, blocks, count));
+    let shared = counts.iter().map(|&count| rule::share(machine, profile, blocks, count));
     Ok(report::shared(&shared.collect::<Result<Vec<_>>>()?))
 }

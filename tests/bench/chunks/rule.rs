@@ -1,19 +1,23 @@
-//! Who decides what is where, the largest model that each trains, and one model by all of them.
+//! Who decides what is where: the largest model that each trains, one model by all of them, and by several ranks of ours.
 
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use loadmaster_planning::chunks::{
-    Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, PatrickStar, choose, fits,
+    Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, PatrickStar, StepCosts, choose,
+    fits,
 };
+use loadmaster_planning::iteration::copies::SlotCores;
 use loadmaster_planning::predict::Predictor;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::paging::Eviction;
 use loadmaster_proto::chunks::stage::ChunkedStage;
+use loadmaster_proto::cluster::Link;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use crate::chunks::machine::{Ended, Machine, Setting};
 use crate::chunks::profile::Profile;
@@ -275,4 +279,63 @@ pub(crate) fn attempt(
         Ended::Trained(measured) => Ok(Attempt { rule, blocks, plan, predicted_peak, planned_in, measured }),
         Ended::Not(why) => bail!("{} did not train {blocks} blocks: {why}", rule.name()),
     }
+}
+
+/// Numbers of slots. Each has a sample of every micro-batch.
+pub(crate) const COUNTS: [u32; 3] = [1, 2, 4];
+
+/// A training by several ranks.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) ranks: u32,
+    /// Between them; none where there is one.
+    pub(crate) link: Option<Link>,
+    pub(crate) plan: ChunkPlan,
+    /// Of each rank.
+    pub(crate) measured: Vec<Measurement>,
+}
+
+/// Plans and trains a model by so many ranks: the host's memory is theirs together.
+pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u32) -> Result<Shared> {
+    let setting = machine.setting;
+    let link = if ranks > 1 { Some(machine.link(ranks)?) } else { None };
+    let model = machine.model(blocks)?;
+    let training = |recompute: RecomputePolicy| {
+        let one = machine.training(setting.micro_batches, recompute);
+        TrainingSpec { micro_batch_size: ranks * one.micro_batch_size, ..one }
+    };
+    let alone = profile.rates(machine.setting.pace);
+    let slower = profile.host().map_or(1.0, |host| SlotCores::of(host).slower(ranks));
+    let question = ChunkQuestion {
+        model: model.clone(),
+        training: training(RecomputePolicy::None),
+        ranks,
+        shards: 1,
+        capacity: setting.device,
+        host_memory: Bytes(setting.host.0 / u64::from(ranks)),
+        rates: LaneRates {
+            gather: link.map_or(alone.gather, |link| link.bytes_per_second),
+            collective_seconds: link.map_or(0.0, |link| link.latency_seconds),
+            update: alone.update / slower,
+            ..alone
+        },
+        choices: ChunkChoices::on(machine.kind()),
+    };
+    let component = profile.component(&model, &question.training)?;
+    let costs = |of: PassChoice| {
+        let costs = profile.costs(&component, &model, (training(of.recompute), ranks), of)?;
+        let seconds = costs.seconds.into_iter().map(|seconds| seconds * slower).collect();
+        Ok(StepCosts { seconds, ..costs })
+    };
+    let plan = choose(&question, &costs).with_context(|| format!("{ranks} ranks have no plan"))?;
+    let mut measured = Vec::new();
+    for ended in
+        machine.train_shared(&model, training(plan.recompute), (&plan.stage, &plan.actions), ranks)?
+    {
+        match ended {
+            Ended::Trained(of_rank) => measured.push(*of_rank),
+            Ended::Not(why) => bail!("{ranks} ranks did not train {blocks} blocks: {why}"),
+        }
+    }
+    Ok(Shared { ranks, link, plan, measured })
 }

@@ -5,6 +5,7 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
+use loadmaster_tests::Sampler;
 
 /// What a launcher can say of a transformer's plan.
 #[derive(Debug, Clone, Copy)]
@@ -93,14 +94,14 @@ impl Ways {
 }
 
 /// A plan that this launcher can express in this way.
-pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> CutTransformer {
+pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Sampler) -> CutTransformer {
     let ways = match variant {
         Variant::Usual => Ways::of(launcher),
         // It computes all blocks of a stage again, or none.
         Variant::Hybrid => Ways { recompute: &["none", "layer", "stage"], ..Ways::of(launcher) },
     };
-    let family = lots.of(ways.families);
-    let is_gpt2 = *family == "gpt2";
+    let family = lots.one(ways.families);
+    let is_gpt2 = family == "gpt2";
     let (tensor, data) = match (ways.has_degrees, ways.has_stages) {
         (true, true) => (1 << lots.below(3), 1 + lots.below(3) as u32),
         // The whole model on every device.
@@ -113,8 +114,8 @@ pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> Cu
         1 => (1 + lots.below(if ways.has_stages { 4 } else { 1 }), 5),
         _ => (2 + lots.below(3), 3),
     };
-    let mut stages: Vec<usize> = (0..positions * each).map(|_| 1 + lots.below(longest) as usize).collect();
-    let recompute = *lots.of(ways.recompute);
+    let mut stages: Vec<usize> = (0..positions * each).map(|_| 1 + lots.below(longest)).collect();
+    let recompute = lots.one(ways.recompute);
     let is_equal = recompute == "stage" && ways.recomputes_equal_stages;
     if is_equal {
         let blocks = stages[0];
@@ -133,15 +134,15 @@ pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> Cu
     let hidden = 16 * heads;
     let sequence = 32 * (1 + lots.below(3) as i64);
     let model = DescribedTransformer {
-        family: (*family).to_owned(),
+        family: family.to_owned(),
         blocks: stages.iter().sum::<usize>() as i64,
         hidden,
         heads,
-        head_size: if *family == "qwen3" { 16 << lots.below(2) } else { 0 },
+        head_size: if family == "qwen3" { 16 << lots.below(2) } else { 0 },
         key_value_heads: if is_gpt2 {
             0
         } else {
-            heads >> lots.below(2).min(if tensor == 4 { u64::from(heads == 8) } else { 1 })
+            heads >> lots.below(2).min(if tensor == 4 { usize::from(heads == 8) } else { 1 })
         },
         feed_forward: if is_gpt2 { 0 } else { 3 * hidden },
         sequence,
@@ -154,10 +155,10 @@ pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> Cu
     let (positions, each) = (positions as u32, each as u32);
     let world = tensor * data * positions;
     let nodes = if ways.has_degrees && world.is_multiple_of(2) && lots.below(4) == 0 { 2 } else { 1 };
-    let schedule = *lots.of(ways.schedules);
+    let schedule = lots.one(ways.schedules);
     let fewest = if ways.has_bubbles || schedule == "GPipe" { 1 } else { positions };
     let micro_batches = match each {
-        1 => fewest + lots.below(2 * u64::from(positions)) as u32,
+        1 => fewest + lots.below(2 * positions as usize) as u32,
         // They go in groups of as many.
         _ => positions * (1 + lots.below(3) as u32),
     };
@@ -180,14 +181,14 @@ pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Lots) -> Cu
         micro_batch,
         micro_batches,
         schedule: schedule.to_owned(),
-        precision: (*lots.of(ways.precisions)).to_owned(),
+        precision: lots.one(ways.precisions).to_owned(),
         recompute: recompute.to_owned(),
     }
 }
 
 /// Degrees of stages that have as many devices, and at most these shards.
-fn unlike(devices: u32, most: u32, stages: usize, lots: &mut Lots) -> (Degrees, Degrees) {
-    let shards: Vec<u32> = (0..stages).map(|_| 1 << lots.below(u64::from(most.ilog2()) + 1)).collect();
+fn unlike(devices: u32, most: u32, stages: usize, lots: &mut Sampler) -> (Degrees, Degrees) {
+    let shards: Vec<u32> = (0..stages).map(|_| 1 << lots.below(most.ilog2() as usize + 1)).collect();
     let replicas = shards.iter().map(|shards| devices / shards).collect();
     (Degrees::Each(shards), Degrees::Each(replicas))
 }
@@ -201,7 +202,7 @@ fn least_multiple(a: u32, b: u32) -> u32 {
 }
 
 /// Makes a plan that its launcher can express one that it cannot; none where it has too few stages for that. Says how.
-pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Lots) -> Option<&'static str> {
+pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Sampler) -> Option<&'static str> {
     let ways = Ways::of(launcher);
     let count = plan.stages.len();
     if !ways.has_stages {
@@ -215,7 +216,7 @@ pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Lots) -> Opti
         plan.training.micro_batches += 1;
         return Some("micro-batches in no groups");
     }
-    let stage = &mut plan.stages[lots.below(count as u64) as usize];
+    let stage = &mut plan.stages[lots.below(count)];
     Some(match lots.below(7) {
         0 if ways.has_unlike_recompute => {
             stage.recompute = RecomputePolicy::Stage;
@@ -254,22 +255,4 @@ pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Lots) -> Opti
             "weights that change behind every backward pass"
         }
     })
-}
-
-/// Numbers that look random (`SplitMix64`).
-pub(crate) struct Lots(pub(crate) u64);
-
-impl Lots {
-    /// A number from 0 up to, but not, `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % end
-    }
-
-    pub(crate) fn of<'a, T>(&mut self, some: &'a [T]) -> &'a T {
-        &some[self.below(some.len() as u64) as usize]
-    }
 }

@@ -11,9 +11,10 @@ use loadmaster_export::{
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_tests::Sampler;
 use serde_json::json;
 
-use crate::exports::draw::{Lots, drawn};
+use crate::exports::draw::drawn;
 
 /// Prints so many, a line of JSON each, and how many were refused on standard error.
 ///
@@ -26,9 +27,9 @@ pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
     let mut refused: BTreeMap<String, u32> = BTreeMap::new();
     let (mut index, mut made) = (0_u64, 0);
     while made < plans {
-        let mut lots = Lots(seed.wrapping_mul(1 << 32).wrapping_add(index));
+        let mut lots = Sampler::new(seed.wrapping_mul(1 << 32).wrapping_add(index));
         index += 1;
-        let target = lots.of(&started).target;
+        let target = lots.one(&started).target;
         let case = drawn(target.launcher, Variant::Usual, &mut lots);
         let (mut plan, model) = (case.plan(), case.model());
         // Others start as many processes on every node.
@@ -87,20 +88,20 @@ pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
 }
 
 /// Puts the ranks of a plan on nodes, equal ones more often than not, and says how many are on each.
-fn on_nodes(plan: &mut Plan, is_free: bool, lots: &mut Lots) -> Vec<usize> {
+fn on_nodes(plan: &mut Plan, is_free: bool, lots: &mut Sampler) -> Vec<usize> {
     let world: usize = first_in_turn(plan).iter().map(|stage| stage.devices.len()).sum();
     let mut left = world;
     let mut node_ranks = Vec::new();
     if is_free && lots.below(2) == 0 {
         while left > 0 {
-            let ranks = (1 + lots.below(8) as usize).min(left);
+            let ranks = (1 + lots.below(8)).min(left);
             node_ranks.push(ranks);
             left -= ranks;
         }
     } else {
         let parts: Vec<usize> =
             (1..=world).filter(|nodes| world.is_multiple_of(*nodes) && *nodes <= 6).collect();
-        let nodes = *lots.of(&parts);
+        let nodes = lots.one(&parts);
         node_ranks = vec![world / nodes; nodes];
     }
     let places =
@@ -128,8 +129,8 @@ fn share_in_turn(plan: &mut Plan) {
 }
 
 /// Binds a plan to other nodes than it names, which are the cluster's in some order, and to any of their GPUs: what it is to find.
-fn bound(plan: &mut Plan, node_ranks: &[usize], lots: &mut Lots) -> Vec<(String, Vec<String>)> {
-    let first = lots.below(2) as usize;
+fn bound(plan: &mut Plan, node_ranks: &[usize], lots: &mut Sampler) -> Vec<(String, Vec<String>)> {
+    let first = lots.below(2);
     let mut devices = first_in_turn(plan).iter_mut().flat_map(|stage| &mut stage.devices);
     let mut binding = Vec::new();
     for (node, &ranks) in node_ranks.iter().enumerate() {
@@ -138,7 +139,7 @@ fn bound(plan: &mut Plan, node_ranks: &[usize], lots: &mut Lots) -> Vec<(String,
         let mut gpus = Vec::new();
         for device in devices.by_ref().take(ranks) {
             device.node.clone_from(&name);
-            device.index = free.swap_remove(lots.below(free.len() as u64) as usize);
+            device.index = free.swap_remove(lots.below(free.len()));
             device.uuid = if has_uuids { format!("GPU-{node}-{}", device.index) } else { String::new() };
             gpus.push(if has_uuids { device.uuid.clone() } else { device.index.to_string() });
         }
@@ -147,7 +148,7 @@ fn bound(plan: &mut Plan, node_ranks: &[usize], lots: &mut Lots) -> Vec<(String,
     binding
 }
 
-fn settings(envelope: Envelope, lots: &mut Lots) -> EnvelopeSettings {
+fn settings(envelope: Envelope, lots: &mut Sampler) -> EnvelopeSettings {
     if !envelope.is_kubernetes() {
         return EnvelopeSettings::default();
     }

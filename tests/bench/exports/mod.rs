@@ -13,14 +13,14 @@ use std::io::Write;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use draw::{bent, drawn};
 use loadmaster_export::{ExportQuestion, Target, Variant, export};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::shard::Shard;
+use loadmaster_tests::Sampler;
 use serde_json::json;
-
-use draw::{Lots, bent, drawn};
 
 /// Draws random plans and prints their exports, a line of JSON each.
 #[derive(Debug, Parser)]
@@ -63,7 +63,7 @@ pub(crate) fn run(options: Options) -> Result<bool> {
     let mut refused: BTreeMap<&str, u32> = BTreeMap::new();
     let (mut index, mut exported) = (0, 0);
     while exported < plans {
-        let mut lots = Lots(seed.wrapping_mul(1 << 32).wrapping_add(index));
+        let mut lots = Sampler::new(seed.wrapping_mul(1 << 32).wrapping_add(index));
         let case = drawn(target.launcher, variant, &mut lots);
         let (mut plan, model) = (case.plan(), case.model());
         let bent = if index % 8 == 7 { bent(target.launcher, &mut plan, &mut lots) } else { None };

@@ -2,7 +2,7 @@
 //! a plan with its baselines.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use loadmaster_planning::fleet::{DeviceGroup, of_groups};
 use loadmaster_planning::predict::Margin;
@@ -26,7 +26,7 @@ use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
-use crate::memory::report::{Cell, Claim};
+use crate::memory::{Cell, Claim};
 
 /// Layers, devices, and the seconds within which there should be an answer.
 const PROBLEMS: [(usize, u32, f64); 2] = [(48, 8, 0.5), (96, 64, 10.0)];
@@ -218,18 +218,11 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
     let of = |&(layers, devices, goal): &(usize, u32, f64)| {
         let what = format!("{layers} layers on {devices} devices, with the partitioning");
         let Some(question) = question(layers, devices) else {
-            return Cell {
-                what,
-                ours: "no question".to_owned(),
-                published: String::new(),
-                claim: Claim::Goal(false),
-                took: Duration::ZERO,
-                within: None,
-            };
+            return Cell::new(what, "no question", "", Claim::Goal(false));
         };
         let began = Instant::now();
         let answer = question.answer(&Stop::default());
-        let took = began.elapsed();
+        let took = began.elapsed().as_secs_f64();
         let (ours, is_met) = match &answer {
             Ok(((_, plan), _)) => {
                 let of = plan.found.certificate.as_ref();
@@ -243,8 +236,7 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
             Err(error) => (error.to_string(), false),
         };
         let published = format!("nobody; goal a plan, within {goal} s");
-        let within = Some(Duration::from_secs_f64(goal));
-        Cell { what, ours, published, claim: Claim::Goal(is_met), took, within }
+        Cell::new(what, ours, published, Claim::Goal(is_met)).took(took).within(goal)
     };
     problems.iter().map(of).collect()
 }

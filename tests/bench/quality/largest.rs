@@ -10,8 +10,8 @@ use loadmaster_tests::Caller;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::quality::Options;
 use crate::quality::measured::{bytes, partitioning, train};
-use crate::quality::options::Options;
 
 /// Name on the command line.
 pub(crate) const ID: &str = "largest";
@@ -91,7 +91,7 @@ fn largest(
     }
     let plan = best.plan.context("the largest size has a plan")?;
     let trained = train(caller, &plan, options, &mut BTreeMap::new())?;
-    ensure!(trained.failure.is_empty(), "the largest model did not train: {}", trained.failure);
+    ensure!(trained.trial.failure.is_empty(), "the largest model did not train: {}", trained.trial.failure);
     let rule = match rule {
         Rule::Ours => "lowest peak (this planner)",
         Rule::Time => "balanced by time (torchgpipe)",
@@ -101,7 +101,7 @@ fn largest(
         filters: fits * STEP,
         parameters: best.parameters,
         capacity_bytes: capacity,
-        measured_bytes: trained.measured_bytes,
+        measured_bytes: trained.measured_bytes(),
         beyond,
     })
 }

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
-use loadmaster_tests::{Caller, NO_PLAN};
+use loadmaster_tests::{Caller, NO_PLAN, Trial};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::quality::contender::{Aim, CONTENDERS};
-use crate::quality::options::Options;
-use crate::quality::subject::Subject;
+use crate::quality::Options;
+use crate::quality::subject::{Aim, CONTENDERS, Subject};
 
 /// What one contender's plan came to.
 #[derive(Debug, Clone, Serialize)]
@@ -27,21 +26,26 @@ pub(crate) struct Outcome {
     pub(crate) note: String,
 }
 
-/// A plan and what its training needed. Bytes are of the allocated ledger.
+/// A plan and what its training needed.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Trained {
-    pub(crate) name: String,
     /// Its stages, as people write them.
     pub(crate) stages: String,
     /// Samples of one pass of a whole stage.
     pub(crate) micro_batch_size: i64,
-    pub(crate) predicted_bytes: u64,
-    /// None where the trial failed.
-    pub(crate) measured_bytes: Option<u64>,
-    pub(crate) predicted_seconds: Option<f64>,
-    pub(crate) measured_seconds: Option<f64>,
-    /// Why the trial failed.
-    pub(crate) failure: String,
+    pub(crate) trial: Trial,
+}
+
+impl Trained {
+    /// Bytes of the fullest device, of the allocated ledger.
+    pub(crate) fn predicted_bytes(&self) -> u64 {
+        self.trial.predicted.most()[0]
+    }
+
+    /// The same as measured; none where the trial failed.
+    pub(crate) fn measured_bytes(&self) -> Option<u64> {
+        self.trial.measured.as_ref().map(|measured| measured.most()[0])
+    }
 }
 
 /// Profiles the model, and trains the plan of each contender.
@@ -57,7 +61,7 @@ pub(crate) fn study(caller: &Caller<'_>, subject: &Subject, options: &Options) -
     for contender in &CONTENDERS {
         eprintln!("{}: {}", subject.id, contender.name);
         let mut arguments = vec!["plan", "recommend", "--profile", subject.id, "--devices", &devices];
-        arguments.extend(contender.arguments);
+        arguments.extend(contender.arguments());
         let (plan, note) = match caller.ask(&arguments)? {
             Ok(plan) => (Some(train(caller, &plan, options, &mut trained)?), String::new()),
             Err(refused) if refused.code == NO_PLAN => (None, refused.message),
@@ -66,7 +70,7 @@ pub(crate) fn study(caller: &Caller<'_>, subject: &Subject, options: &Options) -
         if rules.is_none()
             && let Some(found) = &plan
         {
-            rules = Some(caller.get(&["plan", "show", &found.name])?);
+            rules = Some(caller.get(&["plan", "show", &found.trial.plan])?);
         }
         outcomes.push(Outcome {
             contender: contender.name.to_owned(),
@@ -101,7 +105,7 @@ fn baseline(
     subject: &Subject,
     rule: &Value,
     options: &Options,
-    trained: &mut BTreeMap<String, Trained>,
+    trained: &mut BTreeMap<String, Trial>,
 ) -> Result<Outcome> {
     let name = rule["name"].as_str().unwrap_or_default();
     eprintln!("{}: {name}", subject.id);
@@ -129,54 +133,30 @@ fn baseline(
 }
 
 /// Trains a plan, unless an equal one was trained before.
+///
+/// # Errors
+/// It is no plan, or after an interruption.
 pub(crate) fn train(
     caller: &Caller<'_>,
     plan: &Value,
     options: &Options,
-    trained: &mut BTreeMap<String, Trained>,
+    trained: &mut BTreeMap<String, Trial>,
 ) -> Result<Trained> {
-    let name = plan["name"].as_str().context("a plan has a name")?;
-    let stages = partitioning(&Value::Array(
-        plan["stages"]
-            .as_array()
-            .context("a plan has stages")?
-            .iter()
-            .map(|stage| stage["config"].clone())
-            .collect(),
-    ))?;
+    let stages = plan["stages"].as_array().context("a plan has stages")?;
+    let stages = partitioning(&stages.iter().map(|stage| stage["config"].clone()).collect())?;
     let micro_batch_size = plan["training"]["microBatchSize"].as_i64().unwrap_or(0);
     let schedule = plan["training"]["schedule"].as_str().unwrap_or_default();
     // Equal plans have equal trials, whoever made them; predictions are the plan's own.
     let key = format!("{} {stages} {micro_batch_size} {schedule}", plan["profile"]);
-    let mut outcome = Trained {
-        name: name.to_owned(),
-        stages,
-        micro_batch_size,
-        predicted_bytes: bytes(&plan["predictedPeak"]).context("a plan has a predicted peak")?,
-        measured_bytes: None,
-        predicted_seconds: plan["iteration"]["iterationSeconds"].as_f64(),
-        measured_seconds: None,
-        failure: String::new(),
-    };
-    if let Some(before) = trained.get(&key) {
-        outcome.measured_bytes = before.measured_bytes;
-        outcome.measured_seconds = before.measured_seconds;
-        outcome.failure.clone_from(&before.failure);
-        return Ok(outcome);
-    }
-    let iterations = options.iterations.to_string();
-    match caller.ask(&["plan", "validate", name, "--iterations", &iterations])? {
-        Err(refused) => outcome.failure = refused.message,
-        Ok(plan) => {
-            let trial = &plan["validations"][0];
-            outcome.failure = trial["failure"].as_str().unwrap_or_default().to_owned();
-            let peaks = trial["measuredPeaks"].as_array().into_iter().flatten();
-            outcome.measured_bytes = peaks.filter_map(bytes).max();
-            outcome.measured_seconds = trial["iterationSeconds"].as_f64();
+    let trial = match trained.get(&key) {
+        Some(before) => {
+            let Trial { plan, predicted, predicted_seconds, .. } = Trial::predicted(plan)?;
+            Trial { plan, predicted, predicted_seconds, ..before.clone() }
         }
-    }
-    trained.insert(key, outcome.clone());
-    Ok(outcome)
+        None => Trial::of(caller, plan, options.iterations)?,
+    };
+    trained.insert(key, trial.clone());
+    Ok(Trained { stages, micro_batch_size, trial })
 }
 
 /// A figure's bytes.

@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::rpc::report::Goal;
+use crate::rpc::load::Goal;
 use crate::rpc::subject::{KIND, Subject};
 
 pub(crate) const OBJECTIVES: [v1::Objective; 7] = [

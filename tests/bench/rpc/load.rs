@@ -1,4 +1,4 @@
-//! Calls, one after the other and many at once.
+//! Calls, one after the other and many at once, and what they took as lines.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,6 +8,8 @@ use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use tonic::transport::Channel;
 
 use crate::rpc::call::{self, Call};
+use crate::stats::quantile;
+use crate::table::{seconds, verdict};
 
 /// What calls took.
 #[derive(Debug, Default)]
@@ -25,9 +27,7 @@ impl Measured {
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         let mut sorted = self.seconds.clone();
         sorted.sort_by(f64::total_cmp);
-        // The nearest rank.
-        let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
-        sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+        quantile(&sorted, percent / 100.0)
     }
 
     pub(crate) fn first(&self) -> f64 {
@@ -119,6 +119,102 @@ pub(crate) async fn once(
 fn said(status: &tonic::Status) -> String {
     let message: String = status.message().chars().take(120).collect();
     format!("{:?}: {message}", status.code())
+}
+
+/// What is to be reached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Goal {
+    /// Most seconds of the median.
+    Median(f64),
+    /// Most seconds of the slowest hundredth.
+    Slow(f64),
+    /// The same, for a search that may also say what is open.
+    MedianOrOpen(f64),
+    /// Fewest calls a second.
+    PerSecond(f64),
+}
+
+/// One call from so many clients.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) clients: usize,
+    pub(crate) measured: Measured,
+    pub(crate) goal: Option<Goal>,
+    /// What was answered, for people.
+    pub(crate) note: String,
+}
+
+pub(crate) fn head_of_calls() {
+    println!(
+        "{:<36} {:>7} {:>10} {:>10} {:>10} {:>9}",
+        "call", "clients", "p50", "p99", "calls/s", "× empty"
+    );
+}
+
+pub(crate) fn head_of_searches() {
+    println!("{:<36} {:>7} {:>10} {:>10}", "search, layers x devices", "first", "p50", "p99");
+}
+
+/// Whether the most calls a second are enough.
+pub(crate) fn throughput(most: f64, least: f64) -> String {
+    format!("goal {least:.0} calls/s: {}, {most:.0}", verdict(most >= least))
+}
+
+impl Row {
+    pub(crate) fn print_call(&self, empty: Option<&Measured>) {
+        let Self { name, clients, measured, note, .. } = self;
+        let ratio = empty.map_or_else(String::new, |empty| {
+            format!("{:.1}", measured.percentile(50.0) / empty.percentile(50.0))
+        });
+        println!(
+            "{name:<36} {clients:>7} {:>10} {:>10} {:>10.0} {ratio:>9} {} {note}{}",
+            seconds(measured.percentile(50.0)),
+            seconds(measured.percentile(99.0)),
+            measured.per_second(),
+            self.verdict(),
+            measured.failures()
+        );
+    }
+
+    pub(crate) fn print_search(&self) {
+        let Self { name, measured, note, .. } = self;
+        println!(
+            "{name:<36} {:>7} {:>10} {:>10} {:<24} {note}{}",
+            seconds(measured.first()),
+            seconds(measured.percentile(50.0)),
+            seconds(measured.percentile(99.0)),
+            self.verdict(),
+            measured.failures()
+        );
+    }
+
+    fn is_missed(&self) -> bool {
+        let slower = |most: f64| self.measured.percentile(50.0) > most;
+        match self.goal {
+            Some(Goal::Median(most)) => slower(most),
+            Some(Goal::Slow(most)) => self.measured.percentile(99.0) > most,
+            Some(Goal::MedianOrOpen(most)) => slower(most) && !self.note.contains("open"),
+            Some(Goal::PerSecond(_)) | None => false,
+        }
+    }
+
+    fn verdict(&self) -> String {
+        let verdict = verdict(!self.is_missed());
+        match self.goal {
+            Some(Goal::Median(most) | Goal::MedianOrOpen(most)) => {
+                format!("goal {}: {verdict}", seconds(most))
+            }
+            Some(Goal::Slow(most)) => format!("goal p99 {}: {verdict}", seconds(most)),
+            Some(Goal::PerSecond(_)) | None => String::new(),
+        }
+    }
+
+    /// The row in a few words, if its goal is missed.
+    pub(crate) fn missed(&self) -> Option<String> {
+        let took = seconds(self.measured.percentile(50.0));
+        self.is_missed().then(|| format!("{}, {}, took {took}", self.name, self.verdict()))
+    }
 }
 
 #[cfg(test)]

@@ -8,27 +8,25 @@
 //! |---|---|
 //! | `subject` | which profiles and clusters? |
 //! | `call` | what is asked? |
-//! | `load` | how long does it take, from so many clients at once? |
-//! | `report` | what is told? |
+//! | `load` | how long does it take, from so many clients at once, and what is told? |
 
 mod call;
 mod load;
-mod report;
 mod subject;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use call::{Call, OBJECTIVES};
 use clap::Parser;
+use load::{Goal, Measured, Row, once, under};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_tests::AnyPlanner;
+use subject::{SIZES, Subject};
 use tonic::transport::{Channel, Endpoint};
 
-use call::{Call, OBJECTIVES};
-use load::{Measured, once, under};
-use report::{Goal, Row};
-use subject::{SIZES, Subject};
+use crate::table::print_missed;
 
 /// Clients at once.
 const CLIENTS: [usize; 3] = [1, 8, 64];
@@ -39,14 +37,12 @@ const PAGE: i32 = 100;
 
 /// Measures the planning calls of a planner: a plan by name, a page of plans and recommendations, beside an empty call.
 #[derive(Debug, Parser)]
-#[command(
-    after_help = "\
+#[command(after_help = "\
 Examples:
   bench rpc                        everything, a few minutes
   bench rpc --only GetPlan         one call, beside the empty one
   bench rpc --only '96 x 1,024'    all objectives on the largest cluster
-  bench rpc --strict               exit code 2 if a goal is missed"
-)]
+  bench rpc --strict               exit code 2 if a goal is missed")]
 pub(crate) struct Options {
     /// Only rows whose name contains this; the empty call is always measured.
     #[arg(long, value_name = "TEXT")]
@@ -97,10 +93,7 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
         channels.push(endpoint.connect().await.context("the planner does not answer")?);
     }
     let missed = measure(options, &channels).await?;
-    for miss in &missed {
-        println!("MISSED {miss}");
-    }
-    Ok(missed.is_empty())
+    Ok(print_missed(&missed))
 }
 
 /// Measures and tells everything that is wanted; the rows whose goals were missed.
@@ -127,7 +120,7 @@ async fn measure(options: &Options, channels: &[Channel]) -> Result<Vec<String>>
     after_planning(options, channel, subjects.last().context("there is no subject")?, &empty, &mut missed)
         .await?;
     println!();
-    report::head_of_searches();
+    load::head_of_searches();
     for subject in &subjects {
         for objective in OBJECTIVES {
             let name = format!("{} {}", subject.size.name, call::name_of(objective));
@@ -147,7 +140,6 @@ async fn measure(options: &Options, channels: &[Channel]) -> Result<Vec<String>>
             missed.extend(row.missed());
         }
     }
-    println!();
     Ok(missed)
 }
 
@@ -192,7 +184,7 @@ async fn saturate(
     missed: &mut Vec<String>,
 ) -> Vec<Measured> {
     if empty.is_none() {
-        report::head_of_calls();
+        load::head_of_calls();
     }
     let mut all = Vec::with_capacity(CLIENTS.len());
     let mut most: f64 = 0.0;
@@ -206,7 +198,7 @@ async fn saturate(
         row.print_call(empty.and_then(|empty| empty.get(position)));
         missed.extend(row.missed());
         if let Some(Goal::PerSecond(least)) = call.throughput().filter(|_| is_last) {
-            let told = report::throughput(most, least);
+            let told = load::throughput(most, least);
             println!("{:<36} {told}", "");
             missed.extend((most < least).then(|| format!("{}, {told}", call.name())));
         }

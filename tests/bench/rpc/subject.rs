@@ -9,7 +9,7 @@ use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 
-use crate::rpc::report::Goal;
+use crate::rpc::load::Goal;
 
 /// Kind of all devices.
 pub(crate) const KIND: &str = "imagined";

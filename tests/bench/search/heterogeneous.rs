@@ -349,19 +349,18 @@ pub(crate) fn rows() -> Result<Vec<Row>> {
             let seconds = began.elapsed().as_secs_f64();
             let megatron = setup.megatron();
             let ratio = megatron.map_or(f64::NAN, |megatron| megatron / value);
-            Ok(Row {
-                problem: format!("{}: {ratio:.2}×, paper {:.2}×", setup.name, setup.published),
+            Ok(Row::new(
+                format!("{}: {ratio:.2}×, paper {:.2}×", setup.name, setup.published),
                 seconds,
                 states,
-                value: Some(value),
-                bound: None,
-                references: vec![Reference {
-                    what: "Megatron's heuristic, the best of its plans".to_owned(),
-                    value: megatron,
-                    took: Took::Unknown,
-                }],
-                goal: None,
-            })
+                Some(value),
+                None,
+            )
+            .beside(Reference::new(
+                "Megatron's heuristic, the best of its plans",
+                megatron,
+                Took::Unknown,
+            )))
         })
         .collect()
 }

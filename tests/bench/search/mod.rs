@@ -4,24 +4,19 @@
 //! published program where that can finish. Times are medians of one thread; they contain the prices of
 //! stages, from a profile document on. A star marks what others published.
 
-mod assignment;
-mod chain;
-mod document;
-mod front;
+mod chains;
 mod heterogeneous;
-mod memory;
 mod piper;
 mod problem;
-mod published;
 mod report;
-mod stopped;
 mod whole;
 
 use anyhow::Result;
 use clap::Parser;
-
-use published::Published;
+use problem::Published;
 use report::Row;
+
+use crate::table::print_missed;
 
 /// Solves planning problems and compares time and value with those of published programs.
 #[derive(Debug, Parser)]
@@ -49,17 +44,17 @@ type Section<'a> = (&'static str, Box<dyn Fn() -> Result<Vec<Row>> + 'a>);
 /// All sections, each search run this often; small problems alone where it should be quick.
 fn sections<'a>(published: &'a Published, runs: usize, quick: bool, only: &'a str) -> [Section<'a>; 11] {
     [
-        ("mCAP's problem", Box::new(move || memory::mcap(runs, quick))),
-        ("CAPTURE's problem", Box::new(move || memory::capture(runs, quick))),
-        ("AMP's layer assignment", Box::new(move || assignment::amp(published, runs, quick))),
-        ("Alpa's objective", Box::new(move || assignment::alpa(published, runs, quick))),
+        ("mCAP's problem", Box::new(move || chains::mcap(runs, quick))),
+        ("CAPTURE's problem", Box::new(move || chains::capture(runs, quick))),
+        ("AMP's layer assignment", Box::new(move || chains::amp(published, runs, quick))),
+        ("Alpa's objective", Box::new(move || chains::alpa(published, runs, quick))),
         ("Piper's space", Box::new(move || piper::piper(published, runs, quick))),
         ("AMP's whole search", Box::new(move || whole::amp(runs, quick))),
         ("Requests of every objective", Box::new(move || whole::served(runs, quick, only))),
         ("Searches with more time", Box::new(move || whole::longer(quick))),
         ("Large and mixed clusters", Box::new(move || whole::large(runs, quick))),
         ("AMP's heterogeneous set-ups", Box::new(heterogeneous::rows)),
-        ("Front between memory and time", Box::new(move || front::fronts(runs, quick))),
+        ("Front between memory and time", Box::new(move || chains::fronts(runs, quick))),
     ]
 }
 
@@ -89,14 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             }
         }
     }
-    println!();
-    for miss in &missed {
-        println!("MISSED {miss}");
-    }
-    if missed.is_empty() {
-        println!("every value is at least as good as its references, and every goal of time is met");
-    }
-    Ok(missed.is_empty())
+    Ok(print_missed(&missed))
 }
 
 #[cfg(test)]

@@ -10,10 +10,9 @@ use loadmaster_planning::search::{
 };
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use crate::search::chain::{Chain, Flavour};
-use crate::search::problem::{Devices, powers_of_two};
-use crate::search::published::{Piper, Published};
-use crate::search::report::{Reference, Row, Took, median};
+use crate::search::problem::{Chain, Devices, Flavour, Piper, Published, powers_of_two};
+use crate::search::report::{Reference, Row, Took};
+use crate::stats::timed;
 
 /// Bytes per second of every link.
 const BANDWIDTH: f64 = 25e9;
@@ -159,31 +158,30 @@ pub(crate) fn piper(published: &Published, runs: usize, quick: bool) -> Result<V
             cuts: &Cuts::anywhere(layers),
             within_capacity: true,
         };
-        let (found, seconds) = median(runs, || fastest(&question, &Limits::default(), &Stop::default()));
+        let (found, seconds) = timed(runs, || fastest(&question, &Limits::default(), &Stop::default()));
         let value = found.best.as_ref().map(|best| best.value.0);
         let bound = found.bound.map(|bound| bound.0);
         let is_open = |&bound: &f64| value.is_some_and(|value| value > bound * (1.0 + 1e-9));
         let theirs =
             published.piper(Flavour::Chain, layers, count, bytes).or_else(|| longer(layers, count, bytes));
-        let mut row = Row {
-            problem: format!("Piper's space, chain-L{layers}, {count} devices of {:.0} GB", bytes / 1e9),
+        let mut row = Row::new(
+            format!("Piper's space, chain-L{layers}, {count} devices of {:.0} GB", bytes / 1e9),
             seconds,
-            states: found.states,
+            found.states,
             value,
-            bound: bound.filter(is_open),
-            references: Vec::new(),
-            goal: theirs.map(|theirs| theirs.seconds),
-        };
+            bound.filter(is_open),
+        )
+        .goal(theirs.map(|theirs| theirs.seconds));
         if let Some(theirs) = theirs {
             let load = theirs.time_per_microbatch.map_or_else(
                 || "no plan".to_owned(),
                 |load| format!("largest load {load:.4} s per micro-batch"),
             );
-            row.references.push(Reference {
-                what: format!("Piper's own program (published): {load}"),
-                value: None,
-                took: Took::Published(theirs.seconds),
-            });
+            row.references.push(Reference::new(
+                format!("Piper's own program (published): {load}"),
+                None,
+                Took::Published(theirs.seconds),
+            ));
         }
         rows.push(row);
     }

@@ -1,6 +1,11 @@
-//! What was measured, as a table.
+//! Rows of the tables, and searches that are timed or stopped.
 
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+
+use loadmaster_planning::search::Stop;
+
+use crate::table::{or_dash, seconds, verdict};
 
 /// A value with where it is from.
 #[derive(Debug, Clone)]
@@ -48,7 +53,35 @@ pub(crate) struct Row {
 /// Differences below this are rounding of decimals that references print.
 const SAME: f64 = 2e-6;
 
+impl Reference {
+    pub(crate) fn new(what: impl Into<String>, value: Option<f64>, took: Took) -> Self {
+        Self { what: what.into(), value, took }
+    }
+}
+
 impl Row {
+    /// A problem without references and a goal.
+    pub(crate) fn new(
+        problem: String,
+        seconds: f64,
+        states: u64,
+        value: Option<f64>,
+        bound: Option<f64>,
+    ) -> Self {
+        Self { problem, seconds, states, value, bound, references: Vec::new(), goal: None }
+    }
+
+    /// The same, beside another's.
+    pub(crate) fn beside(mut self, reference: Reference) -> Self {
+        self.references.push(reference);
+        self
+    }
+
+    /// The same, with so many seconds as its goal.
+    pub(crate) fn goal(self, goal: Option<f64>) -> Self {
+        Self { goal, ..self }
+    }
+
     /// Whether the value is no worse than that of every reference.
     pub(crate) fn is_best(&self) -> bool {
         self.references
@@ -70,9 +103,8 @@ impl Row {
             Some(bound) => format!("gap {:.2} %", 100.0 * (self.value.unwrap_or(bound) - bound) / bound),
         };
         let goal = match (self.goal, self.in_time()) {
-            (Some(goal), Some(true)) => format!("goal {}: met", seconds(goal)),
-            (Some(goal), _) => format!("goal {}: MISSED", seconds(goal)),
-            (None, _) => String::new(),
+            (Some(goal), Some(is_met)) => format!("goal {}: {}", seconds(goal), verdict(is_met)),
+            _ => String::new(),
         };
         let mut lines = vec![format!(
             "{:<58} {:>9}  {:>14}  {:<11} {:>11} states  {goal}",
@@ -82,11 +114,11 @@ impl Row {
             proof,
             self.states
         )];
-        lines.extend(self.references.iter().map(|reference| self.beside(reference)));
+        lines.extend(self.references.iter().map(|reference| self.line(reference)));
         lines
     }
 
-    fn beside(&self, reference: &Reference) -> String {
+    fn line(&self, reference: &Reference) -> String {
         let (took, ratio) = match reference.took {
             Took::Here(took) => (seconds(took.as_secs_f64()), Some(took.as_secs_f64() / self.seconds)),
             Took::MoreThan(took) => {
@@ -98,7 +130,7 @@ impl Row {
         let ratio = ratio.map_or_else(String::new, |ratio| {
             if ratio < 10.0 { format!("{ratio:.1}× our time") } else { format!("{ratio:.0}× our time") }
         });
-        let value = reference.value.map_or_else(|| "-".to_owned(), number);
+        let value = or_dash(reference.value, number);
         let worse = match (self.value, reference.value) {
             (Some(ours), Some(theirs)) if ours != 0.0 => format!("{:+.2} %", 100.0 * (theirs / ours - 1.0)),
             _ => String::new(),
@@ -107,32 +139,39 @@ impl Row {
     }
 }
 
-/// Seconds in a unit that reads well.
-pub(crate) fn seconds(seconds: f64) -> String {
-    match seconds {
-        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
-        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
-        s => format!("{s:.2} s"),
-    }
-}
-
 fn number(value: f64) -> String {
     if value.abs() >= 1e7 { format!("{value:.0}") } else { format!("{value:.6}") }
 }
 
-/// Runs something this often and takes the median time; the last result.
-///
-/// # Panics
-/// Never: it runs at least once.
-pub(crate) fn median<T>(runs: usize, mut run: impl FnMut() -> T) -> (T, f64) {
-    let mut times = Vec::with_capacity(runs.max(1));
-    loop {
-        let started = Instant::now();
-        let result = run();
-        times.push(started.elapsed().as_secs_f64());
-        if times.len() >= runs {
-            times.sort_by(f64::total_cmp);
-            return (result, times[times.len() / 2]);
-        }
+/// How long something ran.
+pub(crate) struct Ran(Duration);
+
+impl Ran {
+    pub(crate) fn seconds(&self) -> f64 {
+        self.0.as_secs_f64()
     }
+
+    /// As the time of a reference, which did not finish if it was stopped.
+    pub(crate) fn unless(self, stopped: bool) -> Took {
+        if stopped { Took::MoreThan(self.0) } else { Took::Here(self.0) }
+    }
+}
+
+/// Runs a search and asks it to stop after `limit`.
+pub(crate) fn within<R>(limit: Duration, search: impl FnOnce(&Stop) -> R) -> (R, Ran) {
+    let stop = Stop::default();
+    let (finished, end) = channel::<()>();
+    std::thread::scope(|scope| {
+        let timer = stop.clone();
+        scope.spawn(move || {
+            if end.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                timer.request();
+            }
+        });
+        let started = Instant::now();
+        let result = search(&stop);
+        let ran = Ran(started.elapsed());
+        drop(finished);
+        (result, ran)
+    })
 }

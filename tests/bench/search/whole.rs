@@ -13,11 +13,11 @@ use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, Sear
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use crate::search::chain::{Chain, Flavour};
-use crate::search::document::{BYTES_PER_VOLUME, gpt2, shared_layers, table, whole_layers};
-use crate::search::problem::Devices;
-use crate::search::report::{Reference, Row, Took, median};
-use crate::search::stopped::within;
+use crate::search::problem::{
+    BYTES_PER_VOLUME, Chain, Devices, Flavour, gpt2, shared_layers, table, whole_layers,
+};
+use crate::search::report::{Reference, Row, Took, within};
+use crate::stats::timed;
 
 /// Seconds within which a front is there, or says what is open.
 const FRONT: f64 = 2.0;
@@ -33,6 +33,7 @@ const INSIDE: f64 = 150e9;
 const SLOWER: f64 = 2.4;
 
 /// A request on a fleet.
+#[derive(Clone)]
 struct Request {
     documents: Vec<ProfileDocument>,
     fleet: Fleet,
@@ -49,6 +50,21 @@ struct Request {
 }
 
 impl Request {
+    /// The fastest plan of this shape, with the usual effort and nothing besides the plan.
+    fn fastest(documents: Vec<ProfileDocument>, fleet: Fleet, shape: PlanShape, global_batch: u32) -> Self {
+        Self {
+            documents,
+            fleet,
+            objective: Objective::MinIterationTime,
+            shape,
+            mode: SearchMode::Exact,
+            spanning: None,
+            global_batch,
+            brief: true,
+            efforts: 1,
+        }
+    }
+
     fn answer(&self, stop: &Stop) -> Result<Result<Recommendation, RecommendError>> {
         let tables = self.documents.iter().map(table).collect::<Result<Vec<_>>>()?;
         let kinds = tables.iter().map(|table| (KindOfDevice::new(table), Factors::NONE)).collect();
@@ -92,23 +108,19 @@ impl Request {
         Ok(recommend(&prices, &job, &wish, stop))
     }
 
-    fn timed(&self, runs: usize, problem: String) -> Result<Row> {
-        let (answer, seconds) = median(runs, || self.answer(&Stop::default()));
+    fn row(&self, runs: usize, problem: String) -> Result<Row> {
+        let (answer, seconds) = timed(runs, || self.answer(&Stop::default()));
         let found = answer?.ok();
         let certificate = found.as_ref().map(|found| &found.certificate);
-        Ok(Row {
+        Ok(Row::new(
             problem,
             seconds,
-            states: certificate.map_or(0, |of| of.states),
-            value: certificate.map(|of| of.value),
-            bound: certificate.filter(|of| !of.proven).and_then(|of| of.bound),
-            references: Vec::new(),
-            goal: None,
-        })
+            certificate.map_or(0, |of| of.states),
+            certificate.map(|of| of.value),
+            certificate.filter(|of| !of.proven).and_then(|of| of.bound),
+        ))
     }
-}
 
-impl Request {
     /// How long a search of so many seconds goes on at most once it is stopped, wherever that is.
     fn stopped(&self, runs: usize, seconds: f64) -> Result<Row> {
         let mut longest = 0.0_f64;
@@ -120,15 +132,14 @@ impl Request {
             let _ = answer?;
             longest = longest.max(ran.seconds() - limit);
         }
-        Ok(Row {
-            problem: format!("    stopped {times} times on the way: goes on for at most"),
-            seconds: longest,
-            states: 0,
-            value: None,
-            bound: None,
-            references: Vec::new(),
-            goal: Some(GIVES_BACK),
-        })
+        Ok(Row::new(
+            format!("    stopped {times} times on the way: goes on for at most"),
+            longest,
+            0,
+            None,
+            None,
+        )
+        .goal(Some(GIVES_BACK)))
     }
 }
 
@@ -150,32 +161,21 @@ pub(crate) fn amp(runs: usize, quick: bool) -> Result<Vec<Row>> {
     for &(n, goal, published) in if quick { &all[..1] } else { &all[..] } {
         let request = |mode| -> Result<Request> {
             Ok(Request {
-                documents: vec![gpt2(24, 32, 1.0)?],
-                fleet: nodes(n, n),
-                objective: Objective::MinIterationTime,
-                shape: PlanShape::UniformGrid,
                 mode,
-                spanning: None,
-                global_batch: 32,
-                brief: true,
-                efforts: 1,
+                ..Request::fastest(vec![gpt2(24, 32, 1.0)?], nodes(n, n), PlanShape::UniformGrid, 32)
             })
         };
         let problem = format!("24-layer GPT-2, batch 32, {} devices", n * n);
-        let mut row = request(SearchMode::Exact)?.timed(runs, problem)?;
+        let mut row = request(SearchMode::Exact)?.row(runs, problem)?;
         row.goal = Some(goal);
-        row.references.push(Reference {
-            what: "AMP's search (paper)".to_owned(),
-            value: None,
-            took: Took::Published(published),
-        });
+        row.references.push(Reference::new("AMP's search (paper)", None, Took::Published(published)));
         for (mode, what) in [
             (SearchMode::Amp, "with AMP's program for the layers"),
             (SearchMode::AmpAnnealing, "with its annealing"),
         ] {
-            let other = request(mode)?.timed(1, String::new())?;
+            let other = request(mode)?.row(1, String::new())?;
             let took = Took::Here(std::time::Duration::from_secs_f64(other.seconds));
-            row.references.push(Reference { what: what.to_owned(), value: other.value, took });
+            row.references.push(Reference::new(what, other.value, took));
         }
         rows.push(row);
     }
@@ -200,21 +200,15 @@ pub(crate) fn served(runs: usize, quick: bool, only: &str) -> Result<Vec<Row>> {
                 let mut fleet = nodes(count, 8);
                 fleet.kinds.iter_mut().for_each(|kind| kind.hourly_price = Some(2.0));
                 let request = Request {
-                    documents: vec![gpt2(layers - 2, 8 * count, 1.0)?],
-                    fleet,
                     objective,
-                    shape,
-                    mode: SearchMode::Exact,
-                    spanning: None,
-                    global_batch: 8 * count,
                     brief: false,
-                    efforts: 1,
+                    ..Request::fastest(vec![gpt2(layers - 2, 8 * count, 1.0)?], fleet, shape, 8 * count)
                 };
                 let problem = format!("{layers} layers, {} devices, {shape}, {objective}", 8 * count);
                 if !problem.contains(only) {
                     continue;
                 }
-                let mut row = request.timed(runs, problem)?;
+                let mut row = request.row(runs, problem)?;
                 row.goal = Some(if objective == Objective::Pareto { FRONT } else { goal });
                 let seconds = row.seconds;
                 rows.push(row);
@@ -236,20 +230,18 @@ pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
         fleet.kinds.push(kind);
         fleet.nodes.iter_mut().skip(fast as usize).for_each(|node| node.kind = 1);
         Ok(Request {
-            documents: vec![gpt2(24, global_batch, 1.0)?, gpt2(24, global_batch, SLOWER)?],
-            fleet,
-            objective: Objective::MinIterationTime,
-            shape,
-            mode: SearchMode::Exact,
             spanning: (shape != PlanShape::UniformGrid).then_some(NodeSpanning::WholeNodes),
-            global_batch,
-            brief: true,
-            efforts: 1,
+            ..Request::fastest(
+                vec![gpt2(24, global_batch, 1.0)?, gpt2(24, global_batch, SLOWER)?],
+                fleet,
+                shape,
+                global_batch,
+            )
         })
     };
     if quick {
         return Ok(vec![
-            mixed(1, 1, 16, PlanShape::UniformGrid)?.timed(1, "16 devices of two kinds".to_owned())?,
+            mixed(1, 1, 16, PlanShape::UniformGrid)?.row(1, "16 devices of two kinds".to_owned())?,
         ]);
     }
     let mut rows = Vec::new();
@@ -257,29 +249,20 @@ pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
         [(PlanShape::UniformGrid, "uniform grid"), (PlanShape::EqualDevices, "equal devices")]
     {
         let problem = format!("24-layer GPT-2, batch 1,024, 512 devices of two kinds, {name}");
-        let mut row = mixed(16, 48, 1024, shape)?.timed(runs, problem)?;
+        let mut row = mixed(16, 48, 1024, shape)?.row(runs, problem)?;
         row.goal = Some(3.0);
         for (what, seconds) in
             [("Sailor (published)", 3.0), ("FlashFlex (published)", 90.0), ("Metis (published)", 300.0)]
         {
             let took = Took::Published(seconds);
-            row.references.push(Reference { what: what.to_owned(), value: None, took });
+            row.references.push(Reference::new(what, None, took));
         }
         rows.push(row);
     }
-    let request = Request {
-        documents: vec![gpt2(126, 10_000, 1.0)?],
-        fleet: nodes(1_250, 8),
-        objective: Objective::MinIterationTime,
-        shape: PlanShape::UniformGrid,
-        mode: SearchMode::Exact,
-        spanning: None,
-        global_batch: 10_000,
-        brief: true,
-        efforts: 1,
-    };
+    let request =
+        Request::fastest(vec![gpt2(126, 10_000, 1.0)?], nodes(1_250, 8), PlanShape::UniformGrid, 10_000);
     let mut row =
-        request.timed(runs.min(3), "128 layers, batch 10,000, 10,000 devices, uniform grid".to_owned())?;
+        request.row(runs.min(3), "128 layers, batch 10,000, 10,000 devices, uniform grid".to_owned())?;
     row.goal = Some(2.0);
     rows.push(row);
     Ok(rows)
@@ -315,19 +298,12 @@ pub(crate) fn longer(quick: bool) -> Result<Vec<Row>> {
                     (node.inside.latency_seconds, node.outside.latency_seconds) = (0.0, 0.0);
                 }
                 let request = |efforts| Request {
-                    documents: vec![document.clone()],
-                    fleet: fleet.clone(),
-                    objective: Objective::MinIterationTime,
-                    shape,
-                    mode: SearchMode::Exact,
-                    spanning: None,
-                    global_batch: chain.num_microbatches,
-                    brief: true,
                     efforts,
+                    ..Request::fastest(vec![document.clone()], fleet.clone(), shape, chain.num_microbatches)
                 };
                 for efforts in [1, 10] {
                     let problem = format!("{}, {devices} devices, {shape}, {efforts} s", chain.name);
-                    rows.push(request(efforts).timed(1, problem)?);
+                    rows.push(request(efforts).row(1, problem)?);
                 }
             }
         }

@@ -1,18 +1,16 @@
-//! The largest GPT-2 that trains, by rule.
+//! The largest GPT-2 that trains, by rule and under PipeDream.
 //!
 //! Blocks are added until no plan is found; the largest model with a plan is trained. That the next one does not fit is said
 //! by the planner's refusal. A plan made by hand is held against the last one: where that fits and ours found none, something
 //! was missed.
 
 use anyhow::Result;
-use loadmaster_tests::Trial;
+use loadmaster_tests::{NO_PLAN, Trial};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::train::by_hand;
-use crate::train::options::Options;
-use crate::train::rule::{Care, Rule};
-use crate::train::scene::{SLOTS, Scene, Slots};
+use crate::train::rule::{Care, Rule, plan_by_hand};
+use crate::train::scene::{Options, SLOTS, Scene, Slots};
 
 /// With which each search begins that knows nothing better.
 const FIRST: u32 = 4;
@@ -93,7 +91,7 @@ pub(crate) fn all(scene: &Scene<'_>, options: &Options) -> Result<Vec<Largest>> 
     }
     let most = all.last().map_or(0, |ours| ours.blocks);
     let found = search(scene, "by hand", Begin::blocks(most.max(FIRST)), |blocks| {
-        let plan = by_hand::plan(scene, blocks, scene.setting.slots(SLOTS))?;
+        let plan = plan_by_hand(scene, blocks, scene.setting.slots(SLOTS))?;
         Ok(plan.ok_or_else(|| "does not fit with all away".to_owned()))
     })?;
     if found.blocks > most {
@@ -162,4 +160,62 @@ fn really(scene: &Scene<'_>, rule: Rule, blocks: u32) -> Result<Option<String>> 
     let Ok(plan) = rule.plan(scene, blocks, larger, Care::First)? else { return Ok(None) };
     let trial = Trial::of(&scene.caller, &plan, 1)?;
     Ok(Some(if trial.failure.is_empty() { "it trained".to_owned() } else { trial.failure }))
+}
+
+/// What may be done.
+const WAYS: [(&str, &[&str]); 3] = [
+    ("keep-only", &["--objective", "min-peak-memory", "--recompute", "none"]),
+    ("every layer again", &["--objective", "min-peak-memory", "--recompute", "layer"]),
+    ("all ways", &["--actions", "recompute,host,peer", "--swap", "activations,inputs,versions,optimizer"]),
+];
+
+/// The largest model of one of them.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    pub(crate) way: &'static str,
+    pub(crate) blocks: u32,
+    pub(crate) parameters: u64,
+    pub(crate) trial: Option<Trial>,
+    /// Why one block more has no plan.
+    pub(crate) beyond: String,
+    /// Why nobody does it at all.
+    pub(crate) refused: Option<String>,
+}
+
+/// All of them under PipeDream, which keeps a version of the weights for each micro-batch in flight.
+///
+/// # Errors
+/// A command fails.
+pub(crate) fn under_pipedream(scene: &Scene<'_>, options: &Options) -> Result<Vec<Row>> {
+    WAYS.iter().map(|(way, more)| row(scene, way, more, options)).collect()
+}
+
+fn row(scene: &Scene<'_>, way: &'static str, more: &[&str], options: &Options) -> Result<Row> {
+    let host = format!("{}B", scene.setting.host_bytes);
+    let mut arguments = vec!["--schedule", "pipedream"];
+    arguments.extend(more);
+    if more.contains(&"--actions") {
+        arguments.extend(["--host-memory", &host, "--copy-rates", scene.setting.rates]);
+    } else {
+        arguments.extend(["--shape", "single-pipeline"]);
+    }
+    let mut refused = None;
+    let found = search(scene, &format!("pipedream, {way}"), Begin::NOTHING, |blocks| {
+        let answer = scene.recommend(blocks, scene.setting.slots(SLOTS), &arguments)?;
+        Ok(answer.map_err(|error| {
+            let why = error.reason().to_owned();
+            // Another size changes nothing about what is not supported.
+            if error.code != NO_PLAN {
+                refused.get_or_insert_with(|| why.clone());
+            }
+            why
+        }))
+    })?;
+    let train = |plan: &Value| {
+        eprintln!("pipedream, {way}: training {} blocks", found.blocks);
+        Trial::of(&scene.caller, plan, options.iterations())
+    };
+    let trial = found.plan.as_ref().map(train).transpose()?;
+    let parameters = scene.parameters(found.blocks);
+    Ok(Row { way, blocks: found.blocks, parameters, trial, beyond: found.beyond, refused })
 }

@@ -5,29 +5,22 @@
 //! that model is trained. Where several rules fit, their plans are trained by turns and compared. PipeDream has a row, and so
 //! has how much of copies that passes could hide is not hidden.
 
-mod by_hand;
-mod cuts;
-mod goal;
-mod hidden;
 mod largest;
-mod options;
-mod pipedream;
 mod report;
 mod rule;
 mod scene;
-mod side_by_side;
+mod seconds;
 
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 use loadmaster_tests::{Caller, Planner, Worker};
+pub(crate) use scene::Options;
+use scene::{Part, Scene};
 use serde::Serialize;
 
-use goal::Goal;
 use crate::output::write_json;
-pub(crate) use options::Options;
-use options::Part;
-use scene::Scene;
+use crate::table::{self, Goal};
 
 /// Trains what is wanted; whether all goals are met and every plan trains.
 ///
@@ -48,33 +41,33 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             all = largest::all(&scene, options)?;
             kept.failed += all.iter().filter(|of| !of.is_trained()).count();
             kept.keep("largest", &all, &report::largest(&all, &setting))?;
-            kept.goals.extend(goal::of_largest(&all));
+            kept.goals.extend(report::of_largest(&all));
         }
         if options.wants(Part::Seconds) {
-            let compared = side_by_side::all(&scene, &all, options)?;
+            let compared = seconds::all(&scene, &all, options)?;
             kept.failed += compared.iter().flat_map(|of| &of.plans).filter(|of| of.has_failed()).count();
             kept.keep("seconds", &compared, &report::side_by_side(&compared))?;
-            kept.goals.extend(goal::of_seconds(&compared));
+            kept.goals.extend(report::of_seconds(&compared));
         }
         if options.wants(Part::Pipedream) {
-            let rows = pipedream::all(&scene, options)?;
-            kept.keep("pipedream", &rows, &report::pipedream(&rows))?;
-            kept.goals.extend(goal::of_pipedream(&rows));
+            let rows = largest::under_pipedream(&scene, options)?;
+            kept.keep("pipedream", &rows, &report::pipedream(&rows).to_string())?;
+            kept.goals.extend(report::of_pipedream(&rows));
         }
     }
     if options.wants(Part::Hidden) {
-        let found = hidden::measure(&planner, &setting, options)?;
+        let found = seconds::hidden(&planner, &setting, options)?;
         kept.keep("hidden", &found, &report::hidden(&found))?;
-        kept.goals.push(goal::of_hidden(&found));
+        kept.goals.push(report::of_hidden(&found));
     }
     if kept.goals.is_empty() {
         bail!("nothing was asked for");
     }
-    let goals = report::goals(&kept.goals);
+    let goals = table::goals(&kept.goals).to_string();
     kept.print(&goals);
     std::fs::write(folder.join("train-memory.txt"), &kept.text)?;
     println!("{:.0} s; data in {}", started.elapsed().as_secs_f64(), folder.display());
-    Ok(kept.failed == 0 && kept.goals.iter().all(|goal| goal.met != Some(false)))
+    Ok(kept.failed == 0 && table::are_met(&kept.goals))
 }
 
 /// What was found so far.

@@ -1,14 +1,112 @@
-//! The tables.
+//! What is meant to be reached, and the tables.
 
 use loadmaster_tests::Trial;
 
-use crate::train::goal::Goal;
-use crate::train::hidden::Hidden;
-use crate::train::largest::Largest;
-use crate::train::pipedream::Row;
+use crate::table::{Goal, Table, error, mib, or_dash, or_unmeasured};
+use crate::train::largest::{Largest, Row};
 use crate::train::rule::Rule;
 use crate::train::scene::{SLOTS, Setting};
-use crate::train::side_by_side::Comparison;
+use crate::train::seconds::{Comparison, Hidden};
+
+/// Of largest models: ours over recomputing alone.
+const LARGER: f64 = 3.7;
+/// Measured seconds of ours over those of MPress's plan.
+const NOT_SLOWER: f64 = 1.02;
+/// |predicted / measured − 1|, with as many slots as cores, and with twice as many on average.
+const ERROR: f64 = 0.10;
+const MEAN_ERROR: f64 = 0.20;
+/// Share of copies that is not hidden, of what could be.
+const NOT_HIDDEN: f64 = 0.05;
+
+pub(crate) fn of_largest(all: &[Largest]) -> Vec<Goal> {
+    let of = |rule| all.iter().find(|of| of.rule == Some(rule)).filter(|of| of.blocks > 0);
+    let parameters = |rule| of(rule).filter(|of| of.is_trained()).map(|of| of.parameters as f64);
+    let ratio = parameters(Rule::Ours).zip(parameters(Rule::RecomputeOnly)).map(|(ours, of)| ours / of);
+    let ours = of(Rule::Ours).map_or(0, |ours| ours.blocks);
+    let larger: Vec<&str> = all.iter().filter(|of| of.blocks > ours).map(Largest::name).collect();
+    let or_none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
+    vec![
+        Goal::new(
+            ["largest model trained, of recompute-only's", "-"],
+            format!("≥ {LARGER}× (6.2B / 1.67B)"),
+            ratio.map_or_else(|| "one of the two did not train".to_owned(), |of| format!("{of:.2}×")),
+            Some(ratio.is_some_and(|ratio| ratio >= LARGER)),
+        ),
+        Goal::new(
+            ["rules, and plans by hand, that train more", "-"],
+            "none",
+            or_none(larger.join(", ")),
+            Some(larger.is_empty()),
+        ),
+        Goal::exact(
+            ["three ledgers of the largest models", "-"],
+            all.iter().filter_map(|of| of.trial.as_ref()),
+        ),
+    ]
+}
+
+pub(crate) fn of_seconds(all: &[Comparison]) -> Vec<Goal> {
+    let ratio = |of: &Comparison| {
+        let seconds = |rule| of.plans.iter().find(|of| of.rule == rule)?.measured_seconds();
+        Some(seconds(Rule::Ours)? / seconds(Rule::Mpress)?)
+    };
+    let worst = all.iter().filter_map(ratio).reduce(f64::max);
+    let errors = |slots: usize| -> Vec<f64> {
+        let plans = all.iter().filter(|of| of.slots == slots).flat_map(|of| &of.plans);
+        let once = plans.filter(|of| of.same_as.is_none());
+        once.filter_map(|of| Some(of.trial.as_ref()?.predicted_seconds / of.measured_seconds()? - 1.0))
+            .collect()
+    };
+    let (two, four) = (errors(2), errors(4));
+    let largest = two.iter().map(|error| error.abs()).reduce(f64::max);
+    let mean =
+        (!four.is_empty()).then(|| four.iter().map(|error| error.abs()).sum::<f64>() / four.len() as f64);
+    let percent = |of: Option<f64>| or_unmeasured(of, |of| format!("{:.1} %", 100.0 * of));
+    vec![
+        Goal::new(
+            ["measured seconds, ours over MPress's plan", "-"],
+            format!("≤ {NOT_SLOWER}"),
+            or_unmeasured(worst, |of| format!("{of:.3} at most")),
+            worst.map(|of| of <= NOT_SLOWER),
+        ),
+        Goal::new(
+            ["seconds, two slots on two cores", "-"],
+            format!("≤ {:.0} %", 100.0 * ERROR),
+            format!("{} at most of {} plans", percent(largest), two.len()),
+            largest.map(|of| of <= ERROR),
+        ),
+        Goal::new(
+            ["seconds, four slots on two cores", "-"],
+            format!("mean ≤ {:.0} %", 100.0 * MEAN_ERROR),
+            format!("{} on average of {} plans", percent(mean), four.len()),
+            mean.map(|of| of <= MEAN_ERROR),
+        ),
+        Goal::exact(
+            ["three ledgers of compared plans", "-"],
+            all.iter().flat_map(|of| &of.plans).filter_map(|of| of.trial.as_ref()),
+        ),
+    ]
+}
+
+pub(crate) fn of_pipedream(rows: &[Row]) -> Vec<Goal> {
+    vec![Goal::exact(
+        ["three ledgers under PipeDream", "-"],
+        rows.iter().filter_map(|row| row.trial.as_ref()),
+    )]
+}
+
+pub(crate) fn of_hidden(found: &Hidden) -> Goal {
+    Goal::new(
+        ["copies that windows hide, a core idle", "-"],
+        format!("≤ {:.0} % not hidden", 100.0 * NOT_HIDDEN),
+        format!(
+            "{:.1} %{}",
+            100.0 * found.share(),
+            if found.trial.contended { ", but others used the cores" } else { "" }
+        ),
+        (!found.trial.contended).then_some(found.share() <= NOT_HIDDEN),
+    )
+}
 
 /// On what everything runs.
 pub(crate) fn setting(of: &Setting) -> String {
@@ -31,19 +129,16 @@ const SECONDS: [&str; 4] = ["predicted", "measured", "error", ""];
 pub(crate) fn largest(all: &[Largest], setting: &Setting) -> String {
     let of_recompute = all.iter().find(|of| of.rule == Some(Rule::RecomputeOnly)).map(|of| of.parameters);
     let head = [&["rule", "blocks", "parameters", "of recompute-only's"][..], &LEDGERS, &SECONDS].concat();
-    let mut lines = vec![line(&head)];
+    let mut table = Table::new(&head);
     for of in all {
         let mut cells =
             vec![of.name().to_owned(), of.blocks.to_string(), format!("{:.2} M", of.parameters as f64 / 1e6)];
         cells.push(ratio(of.parameters as f64, of_recompute.map(|of| of as f64)));
         cells.extend(trial(of.trial.as_ref(), of.trial.as_ref().and_then(|of| of.measured_seconds)));
-        lines.push(cells);
+        table.row(cells);
     }
-    let mut text = format!(
-        "The largest GPT-2 that trains on slots of {}\n{}",
-        mib(setting.capacity_bytes),
-        table(&lines)
-    );
+    let mut text =
+        format!("The largest GPT-2 that trains on slots of {}\n{}", mib(setting.capacity_bytes), table);
     for of in all {
         text.push_str(&format!("one block more, {}: {}\n", of.name(), of.beyond));
         if let Some(really) = &of.really {
@@ -60,34 +155,34 @@ pub(crate) fn side_by_side(all: &[Comparison]) -> String {
     for of in all {
         let fastest = of.plans.iter().filter_map(|of| of.measured_seconds()).reduce(f64::min);
         let head = [&["rule"][..], &LEDGERS, &SECONDS, &["of the fastest"]].concat();
-        let mut lines = vec![line(&head)];
+        let mut table = Table::new(&head);
         for plan in &of.plans {
             let mut cells = vec![plan.rule.name().to_owned()];
             if plan.trial.is_some() {
                 let seconds = plan.measured_seconds();
                 cells.extend(trial(plan.trial.as_ref(), seconds));
-                cells.push(seconds.map_or_else(|| "-".to_owned(), |seconds| ratio(seconds, fastest)));
+                cells.push(or_dash(seconds, |seconds| ratio(seconds, fastest)));
                 cells.extend(plan.same_as.map(|of| format!("the plan of {}", of.name())));
             } else {
                 cells.push(format!("no plan: {}", plan.note));
             }
-            lines.push(cells);
+            table.row(cells);
         }
         text.push_str(&format!(
             "{} blocks ({:.2} M parameters) on {} slots, medians of trials by turns\n{}\n",
             of.blocks,
             of.parameters as f64 / 1e6,
             of.slots,
-            table(&lines)
+            table
         ));
     }
     text
 }
 
 /// `PipeDream`.
-pub(crate) fn pipedream(rows: &[Row]) -> String {
+pub(crate) fn pipedream(rows: &[Row]) -> Table {
     let head = [&["under PipeDream", "blocks", "parameters"][..], &LEDGERS, &SECONDS].concat();
-    let mut lines = vec![line(&head)];
+    let mut table = Table::new(&head);
     for of in rows {
         let mut cells = vec![of.way.to_owned()];
         if let Some(why) = &of.refused {
@@ -96,9 +191,9 @@ pub(crate) fn pipedream(rows: &[Row]) -> String {
             cells.extend([of.blocks.to_string(), format!("{:.2} M", of.parameters as f64 / 1e6)]);
             cells.extend(trial(of.trial.as_ref(), of.trial.as_ref().and_then(|of| of.measured_seconds)));
         }
-        lines.push(cells);
+        table.row(cells);
     }
-    table(&lines)
+    table
 }
 
 /// Copies beside passes.
@@ -113,20 +208,6 @@ pub(crate) fn hidden(of: &Hidden) -> String {
         of.trial.measured_waits,
         100.0 * of.share()
     )
-}
-
-/// The goals, each met, missed or not measured.
-pub(crate) fn goals(goals: &[Goal]) -> String {
-    let mut lines = vec![line(&["goal", "wanted", "", "reached"])];
-    for goal in goals {
-        let met = match goal.met {
-            Some(true) => "met",
-            Some(false) => "MISSED",
-            None => "-",
-        };
-        lines.push(line(&[goal.what, &goal.wanted, met, &goal.reached]));
-    }
-    table(&lines)
 }
 
 /// The cells of [`LEDGERS`] and [`SECONDS`].
@@ -147,38 +228,12 @@ fn trial(of: Option<&Trial>, measured: Option<f64>) -> Vec<String> {
         }
     });
     cells.push(format!("{:.3} s", of.predicted_seconds));
-    cells.push(measured.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.3} s")));
-    let error = measured.map(|seconds| 100.0 * (of.predicted_seconds / seconds - 1.0));
-    cells.push(error.map_or_else(|| "-".to_owned(), |error| format!("{error:+.1} %")));
+    cells.push(or_dash(measured, |seconds| format!("{seconds:.3} s")));
+    cells.push(or_dash(measured, |seconds| error(of.predicted_seconds / seconds - 1.0)));
     cells.push(if of.contended { "contended" } else { "" }.to_owned());
     cells
 }
 
-fn line(cells: &[&str]) -> Vec<String> {
-    cells.iter().map(|&cell| cell.to_owned()).collect()
-}
-
-fn mib(bytes: u64) -> String {
-    format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
 fn ratio(value: f64, of: Option<f64>) -> String {
-    of.filter(|&of| of > 0.0).map_or_else(|| "-".to_owned(), |of| format!("{:.3}×", value / of))
-}
-
-/// Left-aligned columns, two spaces apart; the last cell of a line may be as long as it likes.
-fn table(lines: &[Vec<String>]) -> String {
-    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = lines.iter().filter(|line| column + 1 < line.len()).filter_map(|line| line.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for line in lines {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
-    }
-    text
+    or_dash(of.filter(|&of| of > 0.0), |of| format!("{:.3}×", value / of))
 }

@@ -1,9 +1,10 @@
-//! Who makes stages fit.
+//! Who makes stages fit, and how a chain of blocks is cut.
 
 use anyhow::{Context, Result};
+use loadmaster_tests::whole;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::train::cuts::partitionings;
 use crate::train::scene::{Answer, Scene, Slots};
 
 /// Blocks that may leave, all that there are with a flush.
@@ -124,5 +125,90 @@ fn better(known: Option<Answer>, answer: Answer) -> Answer {
             }
         }
         _ => answer,
+    }
+}
+
+/// What stages have of blocks, the later stages first to have one more: they hold fewer micro-batches.
+fn shares(blocks: u32, stages: u32) -> Vec<Vec<u32>> {
+    let (each, over) = (blocks / stages, blocks % stages);
+    let with_one_more = |mask: &u32| mask.count_ones() == over;
+    let share = |mask: u32| (0..stages).map(|stage| each + (mask >> stage & 1)).collect();
+    (0..1_u32 << stages).rev().filter(with_one_more).map(share).collect()
+}
+
+/// Partitionings of GPT-2: an embedding, blocks, a norm and a head. None where a stage would be empty.
+pub(crate) fn partitionings(blocks: u32, stages: usize) -> Vec<String> {
+    let Ok(count @ 1..) = u32::try_from(stages) else { return Vec::new() };
+    let text = |mut share: Vec<u32>| {
+        share[0] += 1;
+        share[stages - 1] += 2;
+        share
+            .iter()
+            .all(|&layers| layers > 0)
+            .then(|| share.iter().map(ToString::to_string).collect::<Vec<_>>().join("-"))
+    };
+    shares(blocks, count).into_iter().filter_map(text).collect()
+}
+
+const LASTING: [&str; 4] = ["inputs", "weights", "gradients", "optimizer"];
+
+/// The plan of so many blocks, if it fits the slots and the host: every layer is computed again by itself, and all that may leave
+/// is on the host. It is slow. But a planner that finds no room where this fits has missed something.
+///
+/// # Errors
+/// After an interruption.
+pub(crate) fn plan_by_hand(scene: &Scene<'_>, blocks: u32, slots: Slots) -> Result<Option<Value>> {
+    for cut in partitionings(blocks, slots.count) {
+        let actions = actions(&cut);
+        let mut more = vec!["--partition", &cut, "--copy-rates", scene.setting.rates];
+        more.extend(actions.iter().flat_map(|action| ["--action", action]));
+        let answer = scene.plan(blocks, slots, &more)?;
+        let fits = |plan: &Value| {
+            let stages = plan["stages"].as_array().into_iter().flatten();
+            stages.map(|stage| whole(&stage["offload"]["hostPeakBytes"])).sum::<u64>()
+                <= scene.setting.host_bytes
+        };
+        if let Some(plan) = answer.ok().filter(fits) {
+            return Ok(Some(plan));
+        }
+    }
+    Ok(None)
+}
+
+fn actions(cut: &str) -> Vec<String> {
+    let mut actions = Vec::new();
+    let mut first = 0;
+    for (stage, layers) in cut.split('-').filter_map(|layers| layers.parse::<u32>().ok()).enumerate() {
+        let last = first + layers - 1;
+        actions.extend((first..=last).map(|layer| format!("{stage}/{layer}=recompute")));
+        actions.extend(LASTING.map(|block| format!("{stage}/{first}..{last}={block}:host:0,0")));
+        first = last + 1;
+    }
+    actions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every stage has as many as any other or one more, wherever that is.
+    #[test]
+    fn blocks_are_shared_evenly_in_every_way() {
+        assert_eq!(partitionings(4, 4), ["2-1-1-3"]);
+        assert_eq!(partitionings(5, 4), ["2-1-1-4", "2-1-2-3", "2-2-1-3", "3-1-1-3"]);
+        assert_eq!(partitionings(6, 4).len(), 6);
+        assert_eq!(partitionings(3, 2), ["2-4", "3-3"]);
+        assert_eq!(partitionings(2, 4), ["1-1-1-2"], "the stages in the middle have nothing else");
+        assert!(partitionings(1, 4).is_empty(), "one of them has nothing");
+    }
+
+    /// Layers are those of the model, block by block and stage by stage.
+    #[test]
+    fn every_layer_of_every_stage_is_named() {
+        let actions = actions("2-3");
+        assert_eq!(actions[..3], ["0/0=recompute", "0/1=recompute", "0/0..1=inputs:host:0,0"]);
+        assert!(actions.contains(&"1/4=recompute".to_owned()));
+        assert!(actions.contains(&"1/2..4=optimizer:host:0,0".to_owned()));
+        assert_eq!(actions.len(), 5 + 2 * LASTING.len());
     }
 }

@@ -1,14 +1,78 @@
-//! The machine and the models.
+//! The options, the machine and the models.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use clap::{Parser, ValueEnum};
 use loadmaster_tests::{Caller, Refused, WorkerOptions};
 use serde_json::Value;
 
+use crate::output::Output;
 use crate::train::rule::Rule;
+
+/// Trains with memory actions: the largest model of every rule, their seconds side by side, PipeDream, and hidden copies.
+///
+/// Starts a planner and workers of its own. Timings mean something on a machine that does nothing else.
+#[derive(Debug, Parser)]
+pub(crate) struct Options {
+    /// Only these.
+    #[arg(value_name = "PART")]
+    pub(crate) only: Vec<Part>,
+
+    /// Tiny models, for trying it out: the numbers mean nothing.
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// How often plans whose seconds are compared are trained, by turns [default: 4; 1 with --quick].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
+
+    /// Measured iterations of each of these, after one warm-up iteration [default: 2; 1 with --quick].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    iterations: Option<u32>,
+
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// The largest model of every rule.
+    Largest,
+    /// Seconds of all rules at a size that they train; looks for the largest, too.
+    Seconds,
+    /// PipeDream.
+    Pipedream,
+    /// Copies that passes hide.
+    Hidden,
+}
+
+impl Options {
+    pub(crate) fn wants(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+
+    pub(crate) fn setting(&self) -> Setting {
+        if self.quick { Setting::quick() } else { Setting::whole() }
+    }
+
+    pub(crate) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 1 } else { 4 })
+    }
+
+    pub(crate) fn iterations(&self) -> u32 {
+        self.iterations.unwrap_or(if self.quick { 1 } else { 2 })
+    }
+
+    /// Where the data goes.
+    pub(crate) fn folder(&self) -> Result<PathBuf> {
+        self.output.folder("train-memory")
+    }
+}
 
 /// CPU slots of the worker.
 pub(crate) const SLOTS: usize = 4;
@@ -20,7 +84,7 @@ const USAGE: i32 = 2;
 #[derive(Debug, Clone)]
 pub(crate) struct Setting {
     /// Options of `profile run` that name the model, but for its blocks.
-    model: Vec<&'static str>,
+    model: &'static str,
     pub(crate) micro_batch_size: u32,
     pub(crate) micro_batches: u32,
     /// Of a slot.
@@ -45,16 +109,7 @@ impl Setting {
     pub(crate) fn whole() -> Self {
         let capacity_bytes = 72 << 20;
         Self {
-            model: vec![
-                "--hidden-size",
-                "256",
-                "--heads",
-                "4",
-                "--sequence-length",
-                "128",
-                "--vocabulary-size",
-                "512",
-            ],
+            model: "--hidden-size 256 --heads 4 --sequence-length 128 --vocabulary-size 512",
             micro_batch_size: 4,
             micro_batches: 8,
             capacity_bytes,
@@ -72,16 +127,7 @@ impl Setting {
     pub(crate) fn quick() -> Self {
         let capacity_bytes = 3 << 20;
         Self {
-            model: vec![
-                "--hidden-size",
-                "64",
-                "--heads",
-                "4",
-                "--sequence-length",
-                "32",
-                "--vocabulary-size",
-                "128",
-            ],
+            model: "--hidden-size 64 --heads 4 --sequence-length 32 --vocabulary-size 128",
             micro_batch_size: 4,
             micro_batches: 4,
             capacity_bytes,
@@ -155,7 +201,7 @@ impl<'a> Scene<'a> {
         // PipeDream knows no weight that two stages share, and all rules are to train the same models.
         let mut arguments =
             vec!["profile", "run", "--id", &id, "--model", "gpt2", "--untied-head", "--blocks", &count];
-        arguments.extend(model);
+        arguments.extend(model.split_whitespace());
         arguments.extend(["--micro-batch-size", &size, "--micro-batches", &times]);
         arguments.extend(["--optimizer", "adam", "--schedule", "1f1b"]);
         let profile = self.caller.get(&arguments)?;

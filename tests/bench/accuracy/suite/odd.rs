@@ -9,11 +9,11 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_tests::Sampler;
 
 use super::{Scope, adam, of_pipelines, sgd, tensor, training};
 use crate::accuracy::row::Group;
 use crate::accuracy::study::{HeldOut, Study};
-use loadmaster_tests::Sampler;
 
 const POLICIES: [RecomputePolicy; 3] =
     [RecomputePolicy::None, RecomputePolicy::Layer, RecomputePolicy::Stage];
@@ -90,17 +90,8 @@ fn study(case: Case, scope: Scope) -> Result<Study, Invalid> {
     }
     held_out.dedup();
     let shards = [tensor(2), tensor(4)].into_iter().filter(|_| is_shared);
-    Ok(Study {
-        name: name.to_owned(),
-        model,
-        training: profiled,
-        sizes: sizes.to_vec(),
-        scenarios: [Scenario::SINGLE].into_iter().chain(shards).collect(),
-        capture: Vec::new(),
-        held_out,
-        partitionings: false,
-        judges_cost: false,
-    })
+    let scenarios = [Scenario::SINGLE].into_iter().chain(shards).collect();
+    Ok(Study { scenarios, ..Study::new(name, model, profiled, sizes, held_out) })
 }
 
 /// One layer on a device of its own at a recorded size is what the profile has.

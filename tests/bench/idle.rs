@@ -42,9 +42,6 @@ pub(crate) struct Options {
 const GOALS: [f64; 2] = [0.05, 0.10];
 
 /// Measures both; whether neither takes more than its goal.
-///
-/// # Errors
-/// A worker cannot connect, or loses its connection.
 pub(crate) async fn run(options: &Options) -> Result<bool> {
     let mut planner = match &options.planner {
         Some(program) => Planner::start_program(program),

@@ -7,6 +7,7 @@ mod certificates;
 mod chunks;
 mod exports;
 mod idle;
+mod largest;
 mod memory;
 mod output;
 mod quality;

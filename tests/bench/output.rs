@@ -16,9 +16,6 @@ pub(crate) struct Output {
 
 impl Output {
     /// The folder, which is made: `target/NAME` unless the option names another.
-    ///
-    /// # Errors
-    /// It cannot be made, or this program is in no target folder.
     pub(crate) fn folder(&self, name: &str) -> Result<PathBuf> {
         let folder = match &self.output {
             Some(folder) => folder.clone(),
@@ -34,10 +31,13 @@ impl Output {
 }
 
 /// Writes data as JSON.
-///
-/// # Errors
-/// The file cannot be written.
 pub(crate) fn write_json(path: &Path, data: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(data)?;
     std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// A value as files and options spell it.
+pub(crate) fn word(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
 }

@@ -30,9 +30,6 @@ struct Demo {
 }
 
 /// Goes all the way, or says why this machine cannot; nothing in it is a goal.
-///
-/// # Errors
-/// A step fails.
 pub(crate) fn run() -> Result<bool> {
     let begun = Instant::now();
     let skipped = |why: &str| {

@@ -127,9 +127,6 @@ fn each(scope: Scope) -> usize {
 }
 
 /// Draws, trains, prints and judges.
-///
-/// # Errors
-/// A command fails that should not, or it was interrupted.
 pub(crate) fn goals(scope: Scope) -> Result<Vec<Goal>> {
     let planner = Planner::start_with(&[]);
     let arguments =

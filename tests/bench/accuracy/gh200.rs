@@ -24,7 +24,7 @@ use loadmaster_planning::predict::{Predictor, StageSetting};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::document::{BytesRow, LayerRows, LayerTable, ProfileDocument, TimesRow};
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::training::{Optimizer, Schedule, TrainingSpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -32,6 +32,7 @@ use serde_json::json;
 use crate::accuracy::row::{Answer, Group, Row};
 use crate::stats::Distribution;
 use crate::table::percent;
+use loadmaster_samples as samples;
 
 /// Bytes that the authors' simulator states for a device of this platform besides tensors.
 const STATED_OVERHEAD: u64 = 4_760_000_000 + 300_000_000;
@@ -51,9 +52,6 @@ pub(crate) fn folder() -> Option<PathBuf> {
 }
 
 /// Compares; says loudly where the data is missing.
-///
-/// # Errors
-/// The files are there and make no sense.
 pub(crate) fn rows() -> anyhow::Result<Vec<Row>> {
     let Some(folder) = folder() else {
         eprintln!(
@@ -312,21 +310,10 @@ fn plan(entry: PlanEntry) -> Result<Plan> {
 /// As the authors' scripts start Megatron-DeepSpeed: neither half precision nor recomputation, `AdamW`,
 /// DeepSpeed's 1F1B.
 fn training(micro_batch_size: u32, micro_batches: u32) -> TrainingSpec {
-    TrainingSpec {
-        precision: Precision::Fp32,
-        optimizer: Optimizer::AdamW {
-            learning_rate: 1e-5,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
-            weight_decay: 4e-5,
-        },
-        schedule: Schedule::OneFOneB,
-        micro_batch_size,
-        micro_batches,
-        recompute: RecomputePolicy::None,
-        seed: 0,
-    }
+    let optimizer =
+        Optimizer::AdamW { learning_rate: 1e-5, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 4e-5 };
+    let usual = samples::training(Schedule::OneFOneB, micro_batch_size, micro_batches);
+    TrainingSpec { optimizer, seed: 0, ..usual }
 }
 
 fn document(file: &ProfileFile) -> Result<ProfileDocument> {

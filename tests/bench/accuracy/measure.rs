@@ -109,9 +109,6 @@ pub(crate) async fn measure(jobs: Vec<Job>, settings: &Settings) -> Result<Measu
 }
 
 /// The rank program that was built with this one.
-///
-/// # Errors
-/// It was not built.
 pub(crate) fn rank_program() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     // A test lies one folder deeper than a program.

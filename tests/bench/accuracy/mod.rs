@@ -79,17 +79,11 @@ impl Options {
     }
 
     /// Where results go.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub(crate) fn folder(&self) -> Result<PathBuf> {
         self.output.folder("accuracy")
     }
 
     /// How stages are measured.
-    ///
-    /// # Errors
-    /// There is no rank program.
     pub(crate) fn measuring(&self) -> Result<Settings> {
         Ok(Settings {
             rank: rank_program()?,
@@ -102,9 +96,6 @@ impl Options {
 }
 
 /// Runs the studies that are wanted; whether all goals are met.
-///
-/// # Errors
-/// A study does not exist, or cannot be made.
 pub(crate) async fn run(options: &Options) -> anyhow::Result<bool> {
     let started = Instant::now();
     let mut studies = suite::studies(options.scope())?;

@@ -2,11 +2,13 @@
 
 use loadmaster_planning::search::memory::leximax;
 use loadmaster_planning::search::{
-    Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkId, LinkOrigin, Peak, Places, Question, Seconds,
-    Spanning, StageAt, StageCosts, Stop, Unit,
+    Choice, Cuts, Kind, Link, LinkId, LinkOrigin, Peak, Places, Question, Seconds, Spanning, StageAt,
+    StageCosts, Stop, Unit,
 };
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::Schedule;
+
+use crate::search::problem::{fleet, node};
 
 /// Peaks of stages by first and last layer, bytes.
 #[derive(Debug, Clone)]
@@ -101,19 +103,8 @@ pub(crate) fn chosen_and_best(
 fn recommended(predicted: &StagePeaks, devices: usize) -> Option<Vec<usize>> {
     let link = Link { bytes_per_second: 1e9, latency_seconds: 0.0, origin: LinkOrigin::Assumed };
     let kind = Kind { name: "any".to_owned(), capacity: Bytes(u64::MAX), hourly_price: None };
-    let node = FleetNode {
-        name: "node".to_owned(),
-        kind: 0,
-        devices: u32::try_from(devices).ok()?,
-        whole: u32::try_from(devices).ok()?,
-        inside: link,
-        outside: link,
-        one_transfer: None,
-        domains: Vec::new(),
-        unlike: None,
-    };
-    let fleet =
-        Fleet { kinds: vec![kind], nodes: vec![node], tiers: Vec::new(), is_one_node: false, may_grow: true };
+    let node = node("node".to_owned(), 0, u32::try_from(devices).ok()?, [link; 2]);
+    let fleet = fleet(vec![kind], vec![node]);
     let question = Question {
         costs: predicted,
         fleet: &fleet,

@@ -48,7 +48,7 @@ fn make(
     (name, campaign): (&'static str, Campaign),
     kind: PredictorKind,
 ) -> anyhow::Result<Made> {
-    let settings = study.settings(campaign)?;
+    let settings = study.settings(campaign);
     let runs = study.layout(campaign)?.runs;
     let evidence = evidence(study, &runs, measured, problems);
     let made =

@@ -99,9 +99,6 @@ pub(crate) fn count() -> usize {
 }
 
 /// Trains, prints and judges.
-///
-/// # Errors
-/// A command fails that should not, or it was interrupted.
 pub(crate) fn goals() -> Result<Vec<Goal>> {
     let planner = Planner::start_with(&[]);
     let worker =

@@ -12,9 +12,6 @@ use crate::stats::Distribution;
 use crate::table::{Table, or_dash, percent};
 
 /// Writes every comparison as CSV and as a picture; returns both paths.
-///
-/// # Errors
-/// The folder cannot be written to.
 pub(crate) fn write(rows: &[Row], folder: &Path) -> Result<[PathBuf; 2]> {
     fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     let paths = [folder.join("accuracy.csv"), folder.join("accuracy.svg")];

@@ -7,11 +7,11 @@ use loadmaster_planning::predict::{Predictor, StageSetting};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::{Campaign, SoloStage, Work};
 use loadmaster_proto::model::Model;
-use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
+use loadmaster_samples::settings;
 
 use crate::accuracy::measure::Measured;
 use crate::accuracy::plans::{StagePeaks, chosen_and_best, highest_peaks};
@@ -116,30 +116,19 @@ impl Study {
     }
 
     /// The settings of a profile of this study.
-    pub(crate) fn settings(&self, campaign: Campaign) -> anyhow::Result<ProfileSettings> {
+    pub(crate) fn settings(&self, campaign: Campaign) -> ProfileSettings {
         let scenarios = if campaign == Campaign::Minimal { &self.scenarios } else { &self.capture };
-        Ok(ProfileSettings {
-            name: ProfileName::from_id("accuracy")?,
-            model: ModelName::from_id("accuracy")?,
-            training: self.training,
-            campaign,
-            devices: (campaign != Campaign::Minimal).then_some(DEVICES),
+        let devices = (campaign != Campaign::Minimal).then_some(DEVICES);
+        ProfileSettings {
             scenarios: scenarios.clone(),
-            scale_by_pipeline: false,
             micro_batch_sizes: self.sizes.clone(),
-            command: None,
-            device_kind: loadmaster_proto::cluster::device::CPU_KIND.to_owned(),
-            iterations: 1,
             min_capacity: 1,
-            deadline_seconds: 600,
-            fresh: false,
-            reuse_contended: false,
-            host_memory: None,
-        })
+            ..settings(campaign, self.training, devices)
+        }
     }
 
     pub(crate) fn layout(&self, campaign: Campaign) -> anyhow::Result<Layout> {
-        Ok(Layout::new(&self.settings(campaign)?, &self.model)?)
+        Ok(Layout::new(&self.settings(campaign), &self.model)?)
     }
 
     /// Compares what was measured with what the predictors say.

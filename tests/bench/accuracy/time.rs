@@ -49,9 +49,6 @@ const WAYS: [Way; 6] = [
 ];
 
 /// Compares, prints and judges; says loudly where the data is missing.
-///
-/// # Errors
-/// The files are there and make no sense, or the service refuses.
 pub(crate) fn goals() -> Result<Vec<Goal>> {
     let Some(folder) = gh200::folder() else {
         eprintln!(
@@ -179,9 +176,6 @@ struct Service {
 
 impl Service {
     /// Starts it, and imports the published table as a user would.
-    ///
-    /// # Errors
-    /// It does not take the document.
     fn start(imported: &Imported) -> Result<Self> {
         let planner = Planner::start_with(&[]);
         let service = Self { planner, folder: tempfile::tempdir()? };
@@ -191,9 +185,6 @@ impl Service {
     }
 
     /// What it says of a plan that is run as it was run: stages, degrees, micro-batches and devices.
-    ///
-    /// # Errors
-    /// It refuses.
     fn ask(&self, plan: &Plan, way: &Way) -> Result<Answer> {
         let cluster = self.cluster(plan.nodes, way.network)?;
         let data = u32::try_from(plan.replicas)?;

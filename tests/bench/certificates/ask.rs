@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
-use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
-use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use tonic::Code;
 use tonic::transport::Channel;
 use tonic_types::StatusExt;
 
 use crate::certificates::question::Question;
 use crate::certificates::scene::Scene;
+use crate::rpc::subject::{store_cluster, store_profile};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Planner {
@@ -61,19 +59,14 @@ impl Planner {
 
     /// Stores the profiles and the cluster of a scene.
     pub(crate) async fn store(&self, scene: &Scene) -> Result<Stored> {
-        let mut client = ProfileServiceClient::new(self.channel.clone());
+        let refused = || format!("{} is refused", scene.id);
         let mut profiles = Vec::new();
         for kind in &scene.kinds {
-            let request = v1::ImportProfileRequest { document: scene.document(kind), ..Default::default() };
-            let stored =
-                client.import_profile(request).await.with_context(|| format!("{} is refused", scene.id))?;
-            profiles.push(stored.into_inner().name);
+            let stored = store_profile(&self.channel, scene.document(kind)).await;
+            profiles.push(stored.with_context(refused)?);
         }
         let Some(cluster) = scene.cluster() else { return Ok(Stored { profiles, cluster: String::new() }) };
-        let request =
-            v1::CreateClusterRequest { subject: Some(Subject::Cluster(cluster)), ..Default::default() };
-        let stored = ClusterServiceClient::new(self.channel.clone()).create_cluster(request).await;
-        let cluster = stored.with_context(|| format!("{} is refused", scene.id))?.into_inner().name;
+        let cluster = store_cluster(&self.channel, cluster).await.with_context(refused)?;
         Ok(Stored { profiles, cluster })
     }
 

@@ -400,28 +400,3 @@ fn seconds_after(text: &str, words: &str) -> Option<(f64, f64)> {
     let last = 10_f64.powi(-i32::try_from(digits).ok()?);
     Some((number.parse::<f64>().ok()? * unit, last / 2.0 * unit))
 }
-
-impl Class {
-    /// As files and tables spell it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Illegal => "illegal",
-            Self::Prices => "prices",
-            Self::FalselyInfeasible => "falsely-infeasible",
-            Self::FalselyProven => "falsely-proven",
-            Self::Bound => "bound",
-            Self::Beaten => "beaten",
-            Self::Value => "value",
-            Self::Gap => "gap",
-            Self::Leximax => "leximax",
-            Self::Front => "front",
-            Self::Lack => "lack",
-            Self::Told => "told",
-            Self::Remedy => "remedy",
-            Self::Deadline => "deadline",
-            Self::Timeline => "timeline",
-            Self::Ours => "ours",
-        }
-    }
-}

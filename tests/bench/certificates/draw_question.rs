@@ -1,6 +1,8 @@
 //! Questions drawn by lot: each about a topic, with other options now and then.
 
+use clap::ValueEnum;
 use loadmaster_tests::Sampler;
+use serde::{Deserialize, Serialize};
 
 use crate::certificates::asked::{Asked, Rules};
 use crate::certificates::question::{
@@ -10,19 +12,7 @@ use crate::certificates::scene::{Fleet, Scene};
 use crate::certificates::truth::{Terms, Truth};
 
 /// What a question is about.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    clap::ValueEnum,
-    serde::Serialize,
-    serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Topic {
     /// Lowest peaks.
@@ -58,27 +48,6 @@ pub(crate) enum Topic {
 }
 
 impl Topic {
-    /// As options and tables spell it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Peaks => "peaks",
-            Self::Times => "times",
-            Self::TimeLimits => "time-limits",
-            Self::Pins => "pins",
-            Self::Idle => "idle",
-            Self::Devices => "devices",
-            Self::Cost => "cost",
-            Self::Batch => "batch",
-            Self::Fronts => "fronts",
-            Self::Modes => "modes",
-            Self::Launchers => "launchers",
-            Self::Merger => "merger",
-            Self::Deadlines => "deadlines",
-            Self::Models => "models",
-            Self::Timelines => "timelines",
-        }
-    }
-
     /// Most weight on what was wrong before.
     pub(crate) fn draw(lots: &mut Sampler) -> Self {
         use Topic::*;

@@ -1,6 +1,6 @@
 //! A question about a scene, as a file that can be asked again, and smaller ones of the same failure.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,7 @@ use crate::certificates::check::{Class, Finding};
 use crate::certificates::draw_question::Topic;
 use crate::certificates::question::{Objective, Question};
 use crate::certificates::scene::{Fleet, Scene};
+use crate::output::{word, write_json};
 
 /// One question about one scene.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,15 +32,11 @@ impl Instance {
         serde_json::from_str(&text).with_context(|| format!("{} is no instance", path.display()))
     }
 
-    /// Writes it, and returns where.
-    pub(crate) fn write(&self, folder: &Path, class: Class, findings: &[Finding]) -> Result<PathBuf> {
+    /// Writes it.
+    pub(crate) fn write(&self, folder: &Path, class: Class, findings: &[Finding]) -> Result<()> {
         let wrong = findings.iter().map(|finding| (finding.class, finding.what.clone())).collect();
         let whole = Self { wrong, ..self.clone() };
-        let class = serde_json::to_value(class)?.as_str().unwrap_or_default().to_owned();
-        let path = folder.join(format!("{class}-{}.json", self.scene.id));
-        std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-        std::fs::write(&path, serde_json::to_string_pretty(&whole)?)?;
-        Ok(path)
+        write_json(&folder.join(format!("{}-{}.json", word(&class), self.scene.id)), &whole)
     }
 }
 

@@ -54,6 +54,8 @@ use tally::Tally;
 use tonic::transport::Endpoint;
 use truth::{Terms, Truth};
 
+use crate::output::word;
+
 /// Questions about one scene.
 const QUESTIONS: u64 = 8;
 /// Seconds between two lines of progress where no terminal shows them.
@@ -62,9 +64,6 @@ const QUIET: f64 = 30.0;
 const MOST_SHRUNK: usize = 120;
 
 /// Asks what is wanted; whether all answers are right.
-///
-/// # Errors
-/// The planner does not answer, or an instance cannot be read or kept.
 pub(crate) async fn run(options: Options) -> Result<bool> {
     let own = AnyPlanner::at(options.address.as_deref());
     let endpoint = Endpoint::from_shared(own.address().to_owned())?;
@@ -131,7 +130,7 @@ fn tell(verdict: &Verdict) -> Result<bool> {
         return Ok(true);
     }
     for finding in &verdict.findings {
-        println!("{}: {}", finding.class.name(), finding.what);
+        println!("{}: {}", word(&finding.class), finding.what);
     }
     Ok(false)
 }

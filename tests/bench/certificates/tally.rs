@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use crate::certificates::check::{Class, Verdict};
 use crate::certificates::draw_question::Topic;
 use crate::certificates::scene::Fleet;
+use crate::output::word;
 
 /// Answers about one topic.
 #[derive(Debug, Default, Clone)]
@@ -24,7 +25,7 @@ struct Row {
 /// All answers.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    topics: BTreeMap<&'static str, Row>,
+    topics: BTreeMap<String, Row>,
     /// The same answers, by what the devices are.
     fleets: BTreeMap<&'static str, Row>,
     /// Plans that were looked at.
@@ -40,7 +41,7 @@ impl Tally {
     pub(crate) fn add(&mut self, topic: Topic, fleet: &Fleet, verdict: &Verdict) {
         self.remedies += verdict.remedies;
         self.unread_remedies += verdict.unread_remedies;
-        self.topics.entry(topic.name()).or_default().add(verdict);
+        self.topics.entry(word(&topic)).or_default().add(verdict);
         self.fleets.entry(name_of(fleet)).or_default().add(verdict);
     }
 
@@ -71,7 +72,7 @@ impl Tally {
         let mut line = |name: &str, row: &Row| {
             let most = |values: &mut dyn Iterator<Item = f64>| values.reduce(f64::max);
             let wrong: Vec<String> =
-                row.wrong.iter().map(|(class, count)| format!("{} {count}", class.name())).collect();
+                row.wrong.iter().map(|(class, count)| format!("{} {count}", word(class))).collect();
             let _ = writeln!(
                 text,
                 "{name:<12} {:>6} {:>6} {:>6} {:>7} {:>8} {:>8} {:>8}  {}",

@@ -19,8 +19,9 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_tests::binary;
+use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_samples::training;
+use loadmaster_tests::{ADAM, binary};
 use serde::Serialize;
 
 const VOCABULARY: i64 = 1024;
@@ -79,21 +80,8 @@ impl Machine {
     }
 
     pub(crate) fn training(&self, micro_batches: u32, recompute: RecomputePolicy) -> TrainingSpec {
-        TrainingSpec {
-            precision: Precision::Bf16,
-            optimizer: Optimizer::Adam {
-                learning_rate: 1e-3,
-                beta1: 0.9,
-                beta2: 0.999,
-                epsilon: 1e-8,
-                weight_decay: 0.0,
-            },
-            schedule: Schedule::Gpipe,
-            micro_batch_size: 1,
-            micro_batches,
-            recompute,
-            seed: 1,
-        }
+        let usual = training(Schedule::Gpipe, 1, micro_batches);
+        TrainingSpec { precision: Precision::Bf16, optimizer: ADAM, recompute, ..usual }
     }
 
     /// Trains layers of a model, all of them in chunks if these are named.

@@ -19,7 +19,7 @@ use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::measure::offload::CopyPace;
 use machine::{Machine, Setting};
 use profile::Profile;
-use rule::{Attempt, Rule};
+use rule::{Attempt, Rule, Trainer};
 
 /// Trains models in chunks under fixed caps and compares what others do.
 #[derive(Debug, Parser)]
@@ -71,9 +71,6 @@ pub(crate) struct Options {
 }
 
 /// Measures all of it. Its goals are printed and never missed.
-///
-/// # Errors
-/// A model has no plan, or a rank does not train.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let begin = Instant::now();
     let pace = options.pace.host.context("--pace must name the host, for example host=250MB/s")?;
@@ -102,9 +99,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         return Ok(true);
     }
 
+    let trainer = |rule| Trainer { rule, machine: &machine, profile: &profile };
     let mut largest = Vec::new();
     for rule in Rule::ALL {
-        let found = rule::largest(rule, &machine, &profile)?;
+        let found = trainer(rule).largest()?;
         println!("{}", report::largest(&found, &machine)?);
         largest.push(found);
     }
@@ -112,16 +110,17 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
     // One that all but the first can train.
     let most = largest.iter().filter(|of| of.rule != Rule::Plain).filter_map(|of| of.blocks).min();
-    let rules = &Rule::ALL[1..];
-    let blocks = most.map(|most| rule::common(rules, &machine, &profile, most)).transpose()?.flatten();
+    let rules: Vec<Trainer<'_>> = Rule::ALL[1..].iter().map(|&rule| trainer(rule)).collect();
+    let blocks = most.map(|most| rule::common(&rules, most)).transpose()?.flatten();
     if let Some(blocks) = blocks {
-        let attempt = |&rule: &Rule| rule::attempt(rule, &machine, &profile, blocks, setting.micro_batches);
-        let attempts: Vec<Attempt> = rules.iter().map(attempt).collect::<Result<_>>()?;
+        let attempt = |of: Trainer<'_>| of.attempt(blocks, setting.micro_batches);
+        let attempts: Vec<Attempt> = rules.into_iter().map(attempt).collect::<Result<_>>()?;
         print!("{}", report::compared(&attempts, &setting));
         if let Some(pace) = options.slower.host.filter(|_| !options.gpu) {
             let slower = Machine::new(Setting { pace, ..setting });
-            let attempt = |rule| rule::attempt(rule, &slower, &profile, blocks, slower.setting.micro_batches);
-            let attempts = [Rule::Static, Rule::Ours].map(attempt).into_iter().collect::<Result<Vec<_>>>()?;
+            let slowly = |rule| Trainer { machine: &slower, ..trainer(rule) };
+            let rules = [Rule::Static, Rule::Ours].into_iter().map(slowly);
+            let attempts: Vec<Attempt> = rules.map(attempt).collect::<Result<_>>()?;
             print!("{}", report::compared(&attempts, &slower.setting));
         }
         // Several ranks of one GPU would share its copies.

@@ -21,6 +21,7 @@ use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use crate::chunks::machine::{Ended, Machine, Setting};
 use crate::chunks::profile::Profile;
+use crate::largest::{Sizes, largest as search};
 
 /// Most blocks that are looked at.
 const MOST_BLOCKS: u32 = 1_024;
@@ -84,50 +85,156 @@ impl Rule {
 /// A rule's plan for a model, or why there is none.
 type Planned = Result<(Option<ChunkPlan>, RecomputePolicy, Bytes), String>;
 
-fn plan(
-    rule: Rule,
-    machine: &Machine,
-    profile: &Profile,
-    blocks: u32,
-    micro_batches: u32,
-) -> Result<Planned> {
-    let model = machine.model(blocks)?;
-    let training = machine.training(micro_batches, RecomputePolicy::None);
-    let component = profile.component(&model, &training)?;
-    if rule == Rule::Plain {
-        let setting = machine.setting;
-        let mut least = None;
-        for recompute in RECOMPUTES {
-            let training = machine.training(micro_batches, recompute);
-            let bytes = component.stage(&Profile::setting(&model, training, 1))?.bytes;
-            if least.is_none_or(|(_, known): (_, Bytes)| bytes.0 < known.0) {
-                least = Some((recompute, bytes));
+/// A rule that trains models of a profile on a machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trainer<'a> {
+    pub(crate) rule: Rule,
+    pub(crate) machine: &'a Machine,
+    pub(crate) profile: &'a Profile,
+}
+
+impl Trainer<'_> {
+    fn plan(self, blocks: u32, micro_batches: u32) -> Result<Planned> {
+        let Self { rule, machine, profile } = self;
+        let model = machine.model(blocks)?;
+        let training = machine.training(micro_batches, RecomputePolicy::None);
+        let component = profile.component(&model, &training)?;
+        if rule == Rule::Plain {
+            let setting = machine.setting;
+            let mut least = None;
+            for recompute in RECOMPUTES {
+                let training = machine.training(micro_batches, recompute);
+                let bytes = component.stage(&Profile::setting(&model, training, 1))?.bytes;
+                if least.is_none_or(|(_, known): (_, Bytes)| bytes.0 < known.0) {
+                    least = Some((recompute, bytes));
+                }
+            }
+            return Ok(match least {
+                Some((recompute, bytes)) if bytes.0 <= setting.device.0 => Ok((None, recompute, bytes)),
+                Some((_, bytes)) => Err(format!("needs {bytes} of {}", setting.device)),
+                None => Err("cannot be predicted".to_owned()),
+            });
+        }
+        let costs = |of: PassChoice| {
+            profile.costs(&component, &model, (machine.training(micro_batches, of.recompute), 1), of)
+        };
+        let question = self.question(model.clone(), micro_batches);
+        let found = match rule {
+            Rule::Ours | Rule::Plain => choose(&question, &costs),
+            Rule::Static => both(&question, Baseline::Static(ChunkOrder::Layer), &costs),
+            Rule::Lru => both(&question, patrickstar(Eviction::Lru), &costs),
+            Rule::Belady => both(&question, patrickstar(Eviction::Belady), &costs),
+        };
+        Ok(match found {
+            Ok(plan) => {
+                let (recompute, peak) = (plan.recompute, plan.peak());
+                Ok((Some(plan), recompute, peak))
+            }
+            Err(why @ NoChunks::NoRoom(_)) => Err(why.to_string()),
+            Err(why) => return Err(why.into()),
+        })
+    }
+
+    /// Whether a rule has a plan, or why not. Of ours nothing is simulated for that.
+    fn room(self, blocks: u32, micro_batches: u32) -> Result<Result<(), String>> {
+        let Self { rule, machine, profile } = self;
+        if rule == Rule::Ours {
+            let model = machine.model(blocks)?;
+            let question = self.question(model.clone(), micro_batches);
+            let component = profile.component(&model, &question.training)?;
+            let costs = |of: PassChoice| {
+                profile.costs(&component, &model, (machine.training(micro_batches, of.recompute), 1), of)
+            };
+            if fits(&question, &costs, &|| false)? {
+                return Ok(Ok(()));
             }
         }
-        return Ok(match least {
-            Some((recompute, bytes)) if bytes.0 <= setting.device.0 => Ok((None, recompute, bytes)),
-            Some((_, bytes)) => Err(format!("needs {bytes} of {}", setting.device)),
-            None => Err("cannot be predicted".to_owned()),
-        });
+        Ok(self.plan(blocks, micro_batches)?.map(drop))
     }
-    let costs = |of: PassChoice| {
-        profile.costs(&component, &model, (machine.training(micro_batches, of.recompute), 1), of)
-    };
-    let question = question(machine, profile, model.clone(), micro_batches);
-    let found = match rule {
-        Rule::Ours | Rule::Plain => choose(&question, &costs),
-        Rule::Static => both(&question, Baseline::Static(ChunkOrder::Layer), &costs),
-        Rule::Lru => both(&question, patrickstar(Eviction::Lru), &costs),
-        Rule::Belady => both(&question, patrickstar(Eviction::Belady), &costs),
-    };
-    Ok(match found {
-        Ok(plan) => {
-            let (recompute, peak) = (plan.recompute, plan.peak());
-            Ok((Some(plan), recompute, peak))
+
+    fn question(self, model: Model, micro_batches: u32) -> ChunkQuestion {
+        let Self { machine, profile, .. } = self;
+        ChunkQuestion {
+            model,
+            training: machine.training(micro_batches, RecomputePolicy::None),
+            ranks: 1,
+            shards: 1,
+            capacity: machine.setting.device,
+            host_memory: machine.setting.host,
+            rates: profile.rates(machine.setting.pace),
+            choices: ChunkChoices::on(machine.kind()),
         }
-        Err(why @ NoChunks::NoRoom(_)) => Err(why.to_string()),
-        Err(why) => return Err(why.into()),
-    })
+    }
+
+    /// Finds the largest model of a rule, trains it, and tries one block more.
+    pub(crate) fn largest(self) -> Result<Largest> {
+        let Self { rule, machine, .. } = self;
+        // Twice as many until there is no plan, then between.
+        let sizes = Sizes { fewest: 1, most: MOST_BLOCKS, first: 1, step: 1 };
+        let found = search(sizes, |blocks| self.room(blocks, 1))?;
+        if found.size == MOST_BLOCKS {
+            bail!("{} trains {MOST_BLOCKS} blocks: ask for smaller caps", rule.name());
+        }
+        let (blocks, refused) = ((found.size > 0).then_some(found.size), found.beyond);
+        let attempt = blocks.map(|blocks| self.attempt(blocks, 1)).transpose()?;
+        let more = blocks.map_or(1, |blocks| blocks + 1);
+        let next = if machine.is_gpu() {
+            "not tried, since a rank is given more of a GPU than plans are".to_owned()
+        } else {
+            self.one_more(more)?
+        };
+        let parameters =
+            blocks.map_or(Ok(0), |blocks| machine.model(blocks).map(|model| model.parameter_count()))?;
+        Ok(Largest { rule, blocks, parameters, attempt, refused, next })
+    }
+
+    /// How a training without room ends: by the plan for a device and a host that have twice as much.
+    fn one_more(self, blocks: u32) -> Result<String> {
+        let machine = self.machine;
+        let Setting { device, host, .. } = machine.setting;
+        let roomy = Setting { device: Bytes(2 * device.0), host: Bytes(2 * host.0), ..machine.setting };
+        let roomy = Machine::new(roomy);
+        let (plan, recompute) = match (Trainer { machine: &roomy, ..self }).plan(blocks, 1)? {
+            Ok((plan, recompute, _)) => (plan, recompute),
+            Err(why) => return Ok(format!("there is no plan with twice the room either: {why}")),
+        };
+        let stage = plan.map(|plan| (ChunkedStage { host_memory: host, ..plan.stage }, plan.actions));
+        let stage = stage.as_ref().map(|(stage, actions)| (stage, actions));
+        let model = machine.model(blocks)?;
+        let training = machine.training(1, recompute);
+        let whole = (0, model.layers().len() - 1);
+        Ok(match machine.train(&model, training, whole, stage, device)? {
+            Ended::Not(why) => why,
+            Ended::Trained(measured) => match measured.chunks {
+                Some(told) if told.is_replanned => {
+                    "its visits had no room, so some came later or left sooner".to_owned()
+                }
+                _ => format!("trained all the same, with {}", measured.peak_allocated),
+            },
+        })
+    }
+
+    /// Trains a model by a rule.
+    pub(crate) fn attempt(self, blocks: u32, micro_batches: u32) -> Result<Attempt> {
+        let Self { rule, machine, .. } = self;
+        let begin = Instant::now();
+        let planned = self.plan(blocks, micro_batches)?;
+        let planned_in = begin.elapsed().as_secs_f64();
+        let (plan, recompute, predicted_peak) = match planned {
+            Ok(planned) => planned,
+            Err(why) => bail!("{} has no plan for {blocks} blocks: {why}", rule.name()),
+        };
+        let model = machine.model(blocks)?;
+        let training = machine.training(micro_batches, recompute);
+        let stage = plan.as_ref().map(|plan| (&plan.stage, &plan.actions));
+        let whole = (0, model.layers().len() - 1);
+        match machine.train(&model, training, whole, stage, machine.granted(machine.setting.device))? {
+            Ended::Trained(measured) => {
+                Ok(Attempt { rule, blocks, plan, predicted_peak, planned_in, measured })
+            }
+            Ended::Not(why) => bail!("{} did not train {blocks} blocks: {why}", rule.name()),
+        }
+    }
 }
 
 fn patrickstar(eviction: Eviction) -> Baseline {
@@ -151,134 +258,18 @@ fn both(
     }
 }
 
-/// Whether a rule has a plan, or why not. Of ours nothing is simulated for that.
-fn room(
-    rule: Rule,
-    machine: &Machine,
-    profile: &Profile,
-    blocks: u32,
-    micro_batches: u32,
-) -> Result<Result<(), String>> {
-    if rule == Rule::Ours {
-        let model = machine.model(blocks)?;
-        let question = question(machine, profile, model.clone(), micro_batches);
-        let component = profile.component(&model, &question.training)?;
-        let costs = |of: PassChoice| {
-            profile.costs(&component, &model, (machine.training(micro_batches, of.recompute), 1), of)
-        };
-        if fits(&question, &costs, &|| false)? {
-            return Ok(Ok(()));
-        }
-    }
-    Ok(plan(rule, machine, profile, blocks, micro_batches)?.map(drop))
-}
-
 /// The largest of so many blocks that all of these rules have a plan for.
-pub(crate) fn common(rules: &[Rule], machine: &Machine, profile: &Profile, most: u32) -> Result<Option<u32>> {
-    let (mut fit, mut not) = (0, most + 1);
-    while fit + 1 < not {
-        let middle = fit + (not - fit) / 2;
-        let mut all = true;
+pub(crate) fn common(rules: &[Trainer<'_>], most: u32) -> Result<Option<u32>> {
+    let sizes = Sizes { fewest: 1, most, first: most.div_ceil(2), step: most.div_ceil(4) };
+    let found = search(sizes, |blocks| {
         for &rule in rules {
-            all &= room(rule, machine, profile, middle, machine.setting.micro_batches)?.is_ok();
-        }
-        if all { fit = middle } else { not = middle }
-    }
-    Ok((fit > 0).then_some(fit))
-}
-
-fn question(machine: &Machine, profile: &Profile, model: Model, micro_batches: u32) -> ChunkQuestion {
-    ChunkQuestion {
-        model,
-        training: machine.training(micro_batches, RecomputePolicy::None),
-        ranks: 1,
-        shards: 1,
-        capacity: machine.setting.device,
-        host_memory: machine.setting.host,
-        rates: profile.rates(machine.setting.pace),
-        choices: ChunkChoices::on(machine.kind()),
-    }
-}
-
-/// Finds the largest model of a rule, trains it, and tries one block more.
-pub(crate) fn largest(rule: Rule, machine: &Machine, profile: &Profile) -> Result<Largest> {
-    let has_plan = |blocks: u32| room(rule, machine, profile, blocks, 1);
-    // Twice as many until there is no plan, then between.
-    let (mut fit, mut not) = (0, 1);
-    let mut refused = loop {
-        match has_plan(not)? {
-            Ok(()) if not < MOST_BLOCKS => (fit, not) = (not, 2 * not),
-            Ok(()) => bail!("{} trains {not} blocks: ask for smaller caps", rule.name()),
-            Err(why) => break why,
-        }
-    };
-    while fit + 1 < not {
-        let middle = fit + (not - fit) / 2;
-        match has_plan(middle)? {
-            Ok(()) => fit = middle,
-            Err(why) => (not, refused) = (middle, why),
-        }
-    }
-    let blocks = (fit > 0).then_some(fit);
-    let attempt = blocks.map(|blocks| attempt(rule, machine, profile, blocks, 1)).transpose()?;
-    let more = blocks.map_or(1, |blocks| blocks + 1);
-    let next = if machine.is_gpu() {
-        "not tried, since a rank is given more of a GPU than plans are".to_owned()
-    } else {
-        one_more(rule, machine, profile, more)?
-    };
-    let parameters =
-        blocks.map_or(Ok(0), |blocks| machine.model(blocks).map(|model| model.parameter_count()))?;
-    Ok(Largest { rule, blocks, parameters, attempt, refused, next })
-}
-
-/// How a training without room ends: by the plan for a device and a host that have twice as much.
-fn one_more(rule: Rule, machine: &Machine, profile: &Profile, blocks: u32) -> Result<String> {
-    let Setting { device, host, .. } = machine.setting;
-    let roomy = Setting { device: Bytes(2 * device.0), host: Bytes(2 * host.0), ..machine.setting };
-    let (plan, recompute) = match plan(rule, &Machine::new(roomy), profile, blocks, 1)? {
-        Ok((plan, recompute, _)) => (plan, recompute),
-        Err(why) => return Ok(format!("there is no plan with twice the room either: {why}")),
-    };
-    let stage = plan.map(|plan| (ChunkedStage { host_memory: host, ..plan.stage }, plan.actions));
-    let stage = stage.as_ref().map(|(stage, actions)| (stage, actions));
-    let model = machine.model(blocks)?;
-    let training = machine.training(1, recompute);
-    let whole = (0, model.layers().len() - 1);
-    Ok(match machine.train(&model, training, whole, stage, device)? {
-        Ended::Not(why) => why,
-        Ended::Trained(measured) => match measured.chunks {
-            Some(told) if told.is_replanned => {
-                "its visits had no room, so some came later or left sooner".to_owned()
+            if let Err(why) = rule.room(blocks, rule.machine.setting.micro_batches)? {
+                return Ok(Err(why));
             }
-            _ => format!("trained all the same, with {}", measured.peak_allocated),
-        },
-    })
-}
-
-/// Trains a model by a rule.
-pub(crate) fn attempt(
-    rule: Rule,
-    machine: &Machine,
-    profile: &Profile,
-    blocks: u32,
-    micro_batches: u32,
-) -> Result<Attempt> {
-    let begin = Instant::now();
-    let planned = plan(rule, machine, profile, blocks, micro_batches)?;
-    let planned_in = begin.elapsed().as_secs_f64();
-    let (plan, recompute, predicted_peak) = match planned {
-        Ok(planned) => planned,
-        Err(why) => bail!("{} has no plan for {blocks} blocks: {why}", rule.name()),
-    };
-    let model = machine.model(blocks)?;
-    let training = machine.training(micro_batches, recompute);
-    let stage = plan.as_ref().map(|plan| (&plan.stage, &plan.actions));
-    let whole = (0, model.layers().len() - 1);
-    match machine.train(&model, training, whole, stage, machine.granted(machine.setting.device))? {
-        Ended::Trained(measured) => Ok(Attempt { rule, blocks, plan, predicted_peak, planned_in, measured }),
-        Ended::Not(why) => bail!("{} did not train {blocks} blocks: {why}", rule.name()),
-    }
+        }
+        Ok(Ok(()))
+    })?;
+    Ok((found.size > 0).then_some(found.size))
 }
 
 /// Numbers of slots. Each has a sample of every micro-batch.

@@ -17,9 +17,6 @@ use serde_json::json;
 use crate::exports::draw::drawn;
 
 /// Prints so many, a line of JSON each, and how many were refused on standard error.
-///
-/// # Errors
-/// Settings that are right are refused, or nobody reads.
 pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let started: Vec<&Exporter> =

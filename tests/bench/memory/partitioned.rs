@@ -10,6 +10,7 @@ use loadmaster_planning::predict::component::Component;
 use loadmaster_planning::recommend::{PlanQuestion, ProfiledChain};
 use loadmaster_planning::search::Stop;
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
@@ -24,7 +25,9 @@ use loadmaster_proto::plan::objective::{Objective, SearchMode};
 use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
 use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::training::{Schedule, TrainingSpec};
+use loadmaster_samples::{measurement, training};
+use loadmaster_tests::ADAM;
 
 use crate::memory::{Cell, Claim};
 
@@ -42,21 +45,7 @@ const PEERS: f64 = 4.0 * HOST;
 const SHARE: f64 = 0.45;
 
 fn spec() -> TrainingSpec {
-    TrainingSpec {
-        precision: Precision::Fp32,
-        optimizer: Optimizer::Adam {
-            learning_rate: 1e-3,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
-            weight_decay: 0.0,
-        },
-        schedule: Schedule::OneFOneB,
-        micro_batch_size: SAMPLES,
-        micro_batches: MICRO_BATCHES,
-        recompute: RecomputePolicy::None,
-        seed: 1,
-    }
+    TrainingSpec { optimizer: ADAM, ..training(Schedule::OneFOneB, SAMPLES, MICRO_BATCHES) }
 }
 
 /// Bytes of what is handed on, and of what a layer keeps besides its input: every third one somewhat more.
@@ -118,25 +107,17 @@ fn recording(model: &Model, layer: usize) -> Option<Measurement> {
         backward_seconds: 2.0 * forward,
         recompute_seconds: 0.0,
     };
-    let document = serde_json::json!({
-        "stage": StageConfig::single(layer, layer),
-        "stage_index": 0,
-        "stage_count": 1,
-        "solo": true,
-        "micro_batch_size": SAMPLES,
-        "in_flight": 2,
-        "peak_allocated": 0,
-        "peak_reserved": null,
-        "static_bytes": loadmaster_proto::training::StaticBytes::default(),
-        "capacity": 1_u64 << 40,
-        "iteration_seconds": 1.0,
-        "step_seconds": 1e-4,
-        "layers": [times],
-        "losses": [],
-        "environment": loadmaster_proto::measure::environment::Environment::default(),
-    });
-    let recording: Measurement = serde_json::from_value(document).ok()?;
-    Some(Measurement { tape: Some(Box::new(tape(model, layer)?)), ..recording })
+    Some(Measurement {
+        micro_batch_size: SAMPLES,
+        in_flight: 2,
+        peak_allocated: Bytes(0),
+        capacity: Bytes(1 << 40),
+        step_seconds: 1e-4,
+        layers: vec![times],
+        tape: Some(Box::new(tape(model, layer)?)),
+        environment: Environment::default(),
+        ..measurement(StageConfig::single(layer, layer))
+    })
 }
 
 /// The fastest plan of such a chain on so many devices that hold less than its first stage needs.

@@ -10,8 +10,10 @@ use loadmaster_tests::Caller;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::largest::{Sizes, largest};
 use crate::quality::Options;
 use crate::quality::measured::{bytes, partitioning, train};
+use crate::table::mib;
 
 /// Name on the command line.
 pub(crate) const ID: &str = "largest";
@@ -49,18 +51,15 @@ struct Size {
 }
 
 /// Looks for the largest model of both rules.
-///
-/// # Errors
-/// A command fails, or not even the smallest model fits.
 pub(crate) fn search(caller: &Caller<'_>, options: &Options) -> Result<Vec<Found>> {
     let (cells, most, capacity) = if options.quick { (3, 64, 6 << 20) } else { (18, 512, 1 << 29) };
     [Rule::Ours, Rule::Time]
         .into_iter()
-        .map(|rule| largest(caller, options, rule, cells, most, capacity))
+        .map(|rule| of_rule(caller, options, rule, cells, most, capacity))
         .collect()
 }
 
-fn largest(
+fn of_rule(
     caller: &Caller<'_>,
     options: &Options,
     rule: Rule,
@@ -69,26 +68,14 @@ fn largest(
     capacity: u64,
 ) -> Result<Found> {
     let at = |steps: u32| size(caller, options, rule, cells, steps * STEP, capacity);
-    // The invariant: `fits` does, `too_large` does not.
-    let (mut fits, mut too_large) = (1, most / STEP + 1);
-    let mut best = at(fits)?;
-    ensure!(best.plan.is_some(), "not even {STEP} filters fit into {capacity} bytes");
-    let mut beyond = String::from("not tried");
-    while too_large - fits > 1 {
-        let middle = fits.midpoint(too_large);
-        let tried = at(middle)?;
-        eprintln!(
-            "{ID}: {} filters: {}",
-            middle * STEP,
-            if tried.plan.is_some() { "fits" } else { "does not fit" }
-        );
-        if tried.plan.is_some() {
-            (fits, best) = (middle, tried);
-        } else {
-            too_large = middle;
-            beyond = format!("F {} needs {:.1} MiB", middle * STEP, tried.needs as f64 / f64::from(1 << 20));
-        }
-    }
+    let sizes = Sizes { fewest: 1, most: most / STEP, first: 1, step: most / STEP / 2 };
+    let found = largest(sizes, |steps| {
+        let tried = at(steps)?;
+        let (filters, fits) = (steps * STEP, tried.plan.is_some());
+        eprintln!("{ID}: {filters} filters: {}", if fits { "fits" } else { "does not fit" });
+        Ok(if fits { Ok(tried) } else { Err(format!("F {filters} needs {}", mib(tried.needs))) })
+    })?;
+    let best = found.answer.with_context(|| format!("not even {STEP} filters fit into {capacity} bytes"))?;
     let plan = best.plan.context("the largest size has a plan")?;
     let trained = train(caller, &plan, options, &mut BTreeMap::new())?;
     ensure!(trained.trial.failure.is_empty(), "the largest model did not train: {}", trained.trial.failure);
@@ -98,11 +85,11 @@ fn largest(
     };
     Ok(Found {
         rule: rule.to_owned(),
-        filters: fits * STEP,
+        filters: found.size * STEP,
         parameters: best.parameters,
         capacity_bytes: capacity,
         measured_bytes: trained.measured_bytes(),
-        beyond,
+        beyond: found.beyond,
     })
 }
 

@@ -49,9 +49,6 @@ impl Trained {
 }
 
 /// Profiles the model, and trains the plan of each contender.
-///
-/// # Errors
-/// The profile cannot be made, or a command fails in another way than by having no plan.
 pub(crate) fn study(caller: &Caller<'_>, subject: &Subject, options: &Options) -> Result<Vec<Outcome>> {
     profile(caller, subject, options)?;
     let devices = options.slots();
@@ -133,9 +130,6 @@ fn baseline(
 }
 
 /// Trains a plan, unless an equal one was trained before.
-///
-/// # Errors
-/// It is no plan, or after an interruption.
 pub(crate) fn train(
     caller: &Caller<'_>,
     plan: &Value,
@@ -165,9 +159,6 @@ pub(crate) fn bytes(figure: &Value) -> Option<u64> {
 }
 
 /// Stages as people write them, from messages in JSON.
-///
-/// # Errors
-/// There are none.
 pub(crate) fn partitioning(stages: &Value) -> Result<String> {
     let number = |value: &Value| i32::try_from(value.as_i64().unwrap_or(0)).unwrap_or(0);
     let stages = stages.as_array().context("a partitioning has stages")?;

@@ -57,9 +57,6 @@ impl Options {
 }
 
 /// Trains and compares them; none is a goal.
-///
-/// # Errors
-/// A command fails.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let started = Instant::now();
     let folder = options.output.folder("quality")?;

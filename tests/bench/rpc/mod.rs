@@ -12,7 +12,7 @@
 
 mod call;
 mod load;
-mod subject;
+pub(crate) mod subject;
 
 use std::time::Duration;
 
@@ -82,9 +82,6 @@ impl Options {
 }
 
 /// Measures the calls that are wanted; whether all goals are met.
-///
-/// # Errors
-/// The planner does not answer, or refuses what it is to be asked about.
 pub(crate) async fn run(options: &Options) -> Result<bool> {
     let planner = AnyPlanner::at(options.address.as_deref());
     let mut channels = Vec::with_capacity(MOST_CONNECTIONS);

@@ -1,12 +1,15 @@
 //! Profiles and clusters by formula: GPT-2-like chains on nodes of eight devices.
 
 use anyhow::{Context, Result};
+use loadmaster_proto::training::{Precision, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject as Source;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use serde_json::{Value, json};
+use loadmaster_samples::training;
+use loadmaster_tests::{ADAM, TableRow, layer_rows, table_document};
+use serde_json::Value;
 use tonic::transport::Channel;
 
 use crate::rpc::load::Goal;
@@ -86,17 +89,23 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) async fn store(channel: &Channel, size: Size) -> Result<Self> {
-        let request = v1::ImportProfileRequest { document: document(size), ..Default::default() };
-        let profile = ProfileServiceClient::new(channel.clone()).import_profile(request).await;
-        let request =
-            v1::CreateClusterRequest { subject: Some(Source::Cluster(cluster(size))), ..Default::default() };
-        let cluster = ClusterServiceClient::new(channel.clone()).create_cluster(request).await;
-        Ok(Self {
-            size,
-            profile: profile.context("the profile is refused")?.into_inner().name,
-            cluster: cluster.context("the cluster is refused")?.into_inner().name,
-        })
+        let profile = store_profile(channel, document(size, KIND)).await?;
+        Ok(Self { size, profile, cluster: store_cluster(channel, cluster(size)).await? })
     }
+}
+
+/// Stores a profile; its name.
+pub(crate) async fn store_profile(channel: &Channel, document: String) -> Result<String> {
+    let request = v1::ImportProfileRequest { document, ..Default::default() };
+    let stored = ProfileServiceClient::new(channel.clone()).import_profile(request).await;
+    Ok(stored.context("the profile is refused")?.into_inner().name)
+}
+
+/// Stores a cluster; its name.
+pub(crate) async fn store_cluster(channel: &Channel, cluster: v1::Cluster) -> Result<String> {
+    let request = v1::CreateClusterRequest { subject: Some(Source::Cluster(cluster)), ..Default::default() };
+    let stored = ClusterServiceClient::new(channel.clone()).create_cluster(request).await;
+    Ok(stored.context("the cluster is refused")?.into_inner().name)
 }
 
 /// Parameters, operations of a sample's forward pass, and kept bytes of a sample, of a layer.
@@ -115,64 +124,36 @@ fn layer(size: Size, index: u32) -> (f64, f64, f64) {
     (parameters, 2.0 * parameters * SEQUENCE + attention, kept)
 }
 
-fn document(size: Size) -> String {
-    document_on(size, KIND)
-}
-
-/// The same, as it would be measured on devices of another name.
-fn document_on(size: Size, kind: &str) -> String {
-    let names: Vec<Value> = (0..size.layers)
-        .map(
-            |index| json!({"name": format!("layer {index}"), "parameter_count": layer(size, index).0 as u64}),
-        )
-        .collect();
+/// The profile as it would be measured on devices of this name.
+fn document(size: Size, kind: &str) -> String {
+    let names = (0..size.layers).map(|index| (format!("layer {index}"), layer(size, index).0 as u64));
     let layers: Vec<Value> = (0..size.layers).map(|index| rows(size, index)).collect();
-    let document = json!({
-        "format": "loadmaster.profile/1",
-        "provenance": {
-            "source": "a chain by formula", "tool": "bench rpc", "device_kind": kind, "ledger": "allocated",
-        },
-        "model": {"opaque": {"name": format!("gpt of {} layers", size.layers), "layers": names}},
-        "training": {
-            "precision": "bf16",
-            "optimizer": {
-                "kind": "adam", "learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8,
-                "weight_decay": 0.0,
-            },
-            "schedule": "one_f_one_b",
-            "micro_batch_size": size.micro_batch,
-            "micro_batches": 16,
-            "recompute": "none",
-            "seed": 0,
-        },
-        "layer_table": {"times_without_collectives": false, "margin": 0.0, "layers": layers},
-    });
-    document.to_string()
+    let usual = training(Schedule::OneFOneB, size.micro_batch, 16);
+    let training = TrainingSpec { precision: Precision::Bf16, optimizer: ADAM, seed: 0, ..usual };
+    let provenance = ["a chain by formula", "bench rpc", kind, "allocated"];
+    let name = format!("gpt of {} layers", size.layers);
+    table_document(provenance, (&name, names), &training, &layers).to_string()
 }
 
 /// A layer at two sizes and the degrees within a node: shards take A + B/n, and exchange what they computed.
 fn rows(size: Size, index: u32) -> Value {
     let (parameters, operations, kept) = layer(size, index);
-    let (mut times, mut bytes) = (Vec::new(), Vec::new());
-    for degree in [1_u32, 2, 4, 8] {
-        for samples in [1_u32, 16] {
-            let (shards, batch) = (f64::from(degree), f64::from(samples));
-            let exchange = if degree > 1 { 0.2e-3 * (shards - 1.0) / shards } else { 0.0 };
-            let forward = (operations / SPEED * (1.0 / shards + 0.02) + exchange) * batch;
-            times.push(json!({
-                "micro_batch_size": samples, "tensor_degree": degree, "forward_seconds": forward,
-                "backward_seconds": 2.0 * forward, "update_seconds": parameters / shards * 1e-11,
-            }));
-            let edge = (2.0 * size.hidden * SEQUENCE * batch) as u64;
-            bytes.push(json!({
-                "micro_batch_size": samples, "tensor_degree": degree,
-                "parameter_bytes": (2.0 * parameters / shards) as u64,
-                "activation_bytes": (kept * batch * (0.1 + 0.9 / shards)) as u64,
-                "transient_bytes": 0, "input_bytes": edge, "output_bytes": edge,
-            }));
+    let row = |(degree, samples): (u32, u32)| {
+        let (shards, batch) = (f64::from(degree), f64::from(samples));
+        let exchange = if degree > 1 { 0.2e-3 * (shards - 1.0) / shards } else { 0.0 };
+        let forward = (operations / SPEED * (1.0 / shards + 0.02) + exchange) * batch;
+        let edge = (2.0 * size.hidden * SEQUENCE * batch) as u64;
+        TableRow {
+            at: (samples, degree),
+            seconds: [forward, 2.0 * forward],
+            update_seconds: Some(parameters / shards * 1e-11),
+            parameter_bytes: (2.0 * parameters / shards) as u64,
+            activation_bytes: (kept * batch * (0.1 + 0.9 / shards)) as u64,
+            edges: [edge; 2],
         }
-    }
-    json!({"first_layer": index, "last_layer": index, "times": times, "bytes": bytes})
+    };
+    let settings = [1, 2, 4, 8].into_iter().flat_map(|degree| [(degree, 1), (degree, 16)]);
+    layer_rows(index as usize, &settings.map(row).collect::<Vec<_>>())
 }
 
 fn cluster(size: Size) -> v1::Cluster {
@@ -203,9 +184,7 @@ pub(crate) async fn on_two_kinds(channel: &Channel) -> Result<v1::BindPlanReques
     let size = SIZES[2];
     let mut profiles = Vec::new();
     for kind in [KIND, OTHER] {
-        let request = v1::ImportProfileRequest { document: document_on(size, kind), ..Default::default() };
-        let profile = ProfileServiceClient::new(channel.clone()).import_profile(request).await;
-        profiles.push(profile.context("the profile is refused")?.into_inner().name);
+        profiles.push(store_profile(channel, document(size, kind)).await?);
     }
     let mut cluster = cluster(Size { devices: NODES * PER_NODE, ..size });
     cluster.kinds.push(v1::DeviceKind { name: OTHER.to_owned(), ..cluster.kinds[0].clone() });
@@ -232,9 +211,7 @@ pub(crate) async fn on_two_kinds(channel: &Channel) -> Result<v1::BindPlanReques
         .collect();
     // As a scheduler that knows nothing of switches may name them.
     nodes.sort_by_key(|node| node.name.chars().rev().collect::<String>());
-    let request = v1::CreateClusterRequest { subject: Some(Source::Cluster(cluster)), ..Default::default() };
-    let cluster = ClusterServiceClient::new(channel.clone()).create_cluster(request).await;
-    let cluster = cluster.context("the cluster is refused")?.into_inner().name;
+    let cluster = store_cluster(channel, cluster).await?;
     // 64 stages of 16 replicas of 8 shards.
     let last = |stage: i32| if stage < 32 { 2 * stage + 1 } else { stage + 32 };
     let stage = |stage: i32| v1::StageConfig {
@@ -265,7 +242,7 @@ mod tests {
     #[test]
     fn documents_and_clusters_are_valid() {
         for size in SIZES {
-            let document = ProfileDocument::parse(&document(size)).unwrap();
+            let document = ProfileDocument::parse(&document(size, KIND)).unwrap();
             assert_eq!(document.model.layer_names().len(), size.layers as usize);
             let cluster = loadmaster_proto::cluster::Cluster::try_from(cluster(size)).unwrap();
             assert_eq!(cluster.device_count(), size.devices as usize);

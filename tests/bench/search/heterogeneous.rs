@@ -17,6 +17,7 @@ use loadmaster_planning::search::{
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
+use crate::search::problem::{self, fleet};
 use crate::search::report::{Reference, Row, Took};
 
 /// Part of a device's half-precision peak that training reaches.
@@ -77,17 +78,7 @@ fn link(gigabits: f64) -> Link {
 }
 
 fn node(index: usize, kind: usize, inside: f64, outside: f64) -> FleetNode {
-    FleetNode {
-        name: format!("node{index}"),
-        kind,
-        devices: PER_NODE,
-        whole: PER_NODE,
-        inside: link(inside),
-        outside: link(outside),
-        one_transfer: None,
-        domains: Vec::new(),
-        unlike: None,
-    }
+    problem::node(format!("node{index}"), kind, PER_NODE, [link(inside), link(outside)])
 }
 
 fn kind(name: &str) -> Kind {
@@ -119,13 +110,7 @@ fn heterogeneous_cluster() -> Setup {
     Setup {
         name: "AMP's heterogeneous cluster",
         layers,
-        fleet: Fleet {
-            kinds: vec![kind("V100"), kind("T4")],
-            nodes,
-            tiers: Vec::new(),
-            is_one_node: false,
-            may_grow: true,
-        },
+        fleet: fleet(vec![kind("V100"), kind("T4")], nodes),
         rates: vec![125e12 * EFFICIENCY, 65e12 * EFFICIENCY],
         batch: 32,
         published: 1.54,
@@ -140,13 +125,7 @@ fn heterogeneous_model() -> Setup {
     Setup {
         name: "AMP's heterogeneous model",
         layers,
-        fleet: Fleet {
-            kinds: vec![kind("V100")],
-            nodes: (0..4).map(|index| node(index, 0, 170.0, 10.0)).collect(),
-            tiers: Vec::new(),
-            is_one_node: false,
-            may_grow: true,
-        },
+        fleet: fleet(vec![kind("V100")], (0..4).map(|index| node(index, 0, 170.0, 10.0)).collect()),
         rates: vec![125e12 * EFFICIENCY],
         batch: 64,
         published: 1.77,

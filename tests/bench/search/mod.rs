@@ -7,7 +7,7 @@
 mod chains;
 mod heterogeneous;
 mod piper;
-mod problem;
+pub(crate) mod problem;
 mod report;
 mod whole;
 
@@ -59,9 +59,6 @@ fn sections<'a>(published: &'a Published, runs: usize, quick: bool, only: &'a st
 }
 
 /// Solves and prints them; whether no reference has a better value, and every goal of time is met.
-///
-/// # Errors
-/// A problem cannot be made.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let published = Published::read()?;
     let quick = options.quick;

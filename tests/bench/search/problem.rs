@@ -14,8 +14,10 @@ use loadmaster_proto::model::layer::elements;
 use loadmaster_proto::model::zoo::{AmoebaNet, Zoo};
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_samples::training;
+use loadmaster_tests::{TableRow, layer_rows, table_document};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Which formula the layers' times follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,53 +156,41 @@ impl Published {
 /// Bytes of a unit of volume. Volumes are multiples of 1/89, so bytes are whole and seconds exact.
 pub(crate) const BYTES_PER_VOLUME: f64 = 89e6;
 
-/// One setting of a layer table.
-pub(crate) struct Row {
-    /// Shards of the layer.
-    pub(crate) tensor_degree: u32,
-    /// Samples per pass.
-    pub(crate) micro_batch_size: u32,
-    /// Both passes, seconds.
-    pub(crate) seconds: f64,
-    pub(crate) parameter_bytes: u64,
-    pub(crate) activation_bytes: u64,
-}
-
 /// A profile of the chain whose layers have these rows; training is SGD in fp32 with one sample per pass.
-pub(crate) fn profile(
+fn profile(
     chain: &Chain,
     micro_batches: u32,
-    rows: impl Fn(usize) -> Vec<Row>,
+    rows: impl Fn(usize) -> Vec<TableRow>,
 ) -> Result<ProfileDocument> {
-    let layers = (0..chain.layers()).map(|layer| layer_rows(chain, layer, &rows(layer))).collect::<Vec<_>>();
-    let names: Vec<Value> = (0..chain.layers())
-        .map(|layer| {
-            let parameters = (chain.param_size[layer] * 83e4).round() as u64;
-            json!({"name": format!("layer{layer}"), "parameter_count": parameters})
-        })
-        .collect();
-    let document = json!({
-        "format": "loadmaster.profile/1",
-        "provenance": {
-            "source": "a problem by formula",
-            "tool": "bench search",
-            "device_kind": "imagined",
-            "ledger": "allocated",
-        },
-        "model": {"opaque": {"name": chain.name, "layers": names}},
-        "training": {
-            "precision": "fp32",
-            "optimizer": {"kind": "sgd", "learning_rate": 0.01, "momentum": 0.9, "weight_decay": 0.0},
-            "schedule": "one_f_one_b",
-            "micro_batch_size": 1,
-            "micro_batches": micro_batches,
-            "recompute": "none",
-            "seed": 0,
-        },
-        // The formulas have the sums of shards in their seconds, and what they say is exact.
-        "layer_table": {"times_without_collectives": false, "margin": 0.0, "layers": layers},
-    });
+    let edge = |layer: Option<usize>| {
+        let volume = layer.and_then(|layer| chain.boundary_volume.get(layer));
+        volume.map_or(0, |volume| (volume * BYTES_PER_VOLUME).round() as u64)
+    };
+    let layer = |layer: usize| {
+        let edges = [edge(layer.checked_sub(1)), edge(Some(layer))];
+        let rows: Vec<TableRow> = rows(layer).into_iter().map(|row| TableRow { edges, ..row }).collect();
+        layer_rows(layer, &rows)
+    };
+    let layers: Vec<Value> = (0..chain.layers()).map(layer).collect();
+    let parameters = chain.param_size.iter().map(|size| (size * 83e4).round() as u64).enumerate();
+    let names = parameters.map(|(layer, parameters)| (format!("layer{layer}"), parameters));
+    let training = TrainingSpec { seed: 0, ..training(Schedule::OneFOneB, 1, micro_batches) };
+    // The formulas have the sums of shards in their seconds, and what they say is exact.
+    let provenance = ["a problem by formula", "bench search", "imagined", "allocated"];
+    let document = table_document(provenance, (&chain.name, names), &training, &layers);
     ProfileDocument::parse(&document.to_string()).context("the problem makes no profile document")
+}
+
+/// One sample on so many shards; both passes take these seconds.
+fn one_sample(shards: u32, seconds: f64, parameter_bytes: u64, activation_bytes: u64) -> TableRow {
+    TableRow {
+        at: (1, shards),
+        seconds: [seconds / 3.0, seconds - seconds / 3.0],
+        update_seconds: None,
+        parameter_bytes,
+        activation_bytes,
+        edges: [0; 2],
+    }
 }
 
 /// The predictor over it.
@@ -227,47 +217,10 @@ pub(crate) fn shared_layers(chain: &Chain, most_devices: u32) -> Result<ProfileD
     })
 }
 
-fn row(chain: &Chain, layer: usize, tensor_degree: u32, seconds: f64) -> Row {
-    let share = |volume: f64| (volume * 1e6 / f64::from(tensor_degree)).round() as u64;
-    Row {
-        tensor_degree,
-        micro_batch_size: 1,
-        seconds,
-        parameter_bytes: share(4.0 * 83.0 * chain.param_size[layer]),
-        activation_bytes: share(100.0 * 79.0 * chain.activation_size[layer]),
-    }
-}
-
-fn layer_rows(chain: &Chain, layer: usize, rows: &[Row]) -> Value {
-    let edge = |layer: Option<usize>| {
-        let volume = layer.and_then(|layer| chain.boundary_volume.get(layer));
-        volume.map_or(0, |volume| (volume * BYTES_PER_VOLUME).round() as u64)
-    };
-    let times = rows.iter().map(|row| {
-        json!({
-            "micro_batch_size": row.micro_batch_size,
-            "tensor_degree": row.tensor_degree,
-            "forward_seconds": row.seconds / 3.0,
-            "backward_seconds": row.seconds - row.seconds / 3.0,
-        })
-    });
-    let bytes = rows.iter().map(|row| {
-        json!({
-            "micro_batch_size": row.micro_batch_size,
-            "tensor_degree": row.tensor_degree,
-            "parameter_bytes": row.parameter_bytes,
-            "activation_bytes": row.activation_bytes,
-            "transient_bytes": 0,
-            "input_bytes": edge(layer.checked_sub(1)),
-            "output_bytes": edge(Some(layer)),
-        })
-    });
-    json!({
-        "first_layer": layer,
-        "last_layer": layer,
-        "times": times.collect::<Vec<_>>(),
-        "bytes": bytes.collect::<Vec<_>>(),
-    })
+fn row(chain: &Chain, layer: usize, shards: u32, seconds: f64) -> TableRow {
+    let share = |volume: f64| (volume * 1e6 / f64::from(shards)).round() as u64;
+    let parameters = share(4.0 * 83.0 * chain.param_size[layer]);
+    one_sample(shards, seconds, parameters, share(100.0 * 79.0 * chain.activation_size[layer]))
 }
 
 /// CAPTURE's problem: replicas share a stage's `most_devices` samples, shards its tensors. Bytes alone.
@@ -315,13 +268,8 @@ pub(crate) fn gpt2(blocks: usize, global_batch: u32, slower: f64) -> Result<Prof
             let devices = f64::from(n);
             // Sharded work, and the all-reduces of activations that a table's times contain.
             let exchanging = if n > 1 { 0.4e-3 * (devices - 1.0) / devices } else { 0.0 };
-            Row {
-                tensor_degree: n,
-                micro_batch_size: 1,
-                seconds: chain.time_s[layer] / devices * (1.0 + 0.05 * devices.log2()) + exchanging,
-                parameter_bytes: (2.0 * parameters / devices) as u64,
-                activation_bytes: (kept / devices) as u64,
-            }
+            let seconds = chain.time_s[layer] / devices * (1.0 + 0.05 * devices.log2()) + exchanging;
+            one_sample(n, seconds, (2.0 * parameters / devices) as u64, (kept / devices) as u64)
         };
         powers_of_two(8).map(row).collect()
     })
@@ -344,13 +292,8 @@ pub(crate) fn zoo(cells: u32, filters: u32) -> Result<ProfileDocument> {
         activation_size: vec![0.0; layers],
     };
     profile(&chain, 4, |layer| {
-        vec![Row {
-            tensor_degree: 1,
-            micro_batch_size: 1,
-            seconds: 1.0,
-            parameter_bytes: 4 * model.layers()[layer].kind.parameter_count(),
-            activation_bytes: 5 * edge(layer + 1),
-        }]
+        let parameters = 4 * model.layers()[layer].kind.parameter_count();
+        vec![one_sample(1, 1.0, parameters, 5 * edge(layer + 1))]
     })
 }
 
@@ -375,6 +318,17 @@ pub(crate) struct Devices {
     pub(crate) bytes_per_second: f64,
 }
 
+/// A node of so many devices of a kind, with links inside and to others.
+pub(crate) fn node(name: String, kind: usize, devices: u32, [inside, outside]: [Link; 2]) -> FleetNode {
+    let (one_transfer, domains, unlike) = (None, Vec::new(), None);
+    FleetNode { name, kind, devices, whole: devices, inside, outside, one_transfer, domains, unlike }
+}
+
+/// These kinds of devices on these nodes.
+pub(crate) fn fleet(kinds: Vec<Kind>, nodes: Vec<FleetNode>) -> Fleet {
+    Fleet { kinds, nodes, tiers: Vec::new(), is_one_node: false, may_grow: true }
+}
+
 impl Devices {
     /// One node with links that cost nothing.
     pub(crate) fn one_node(per_node: u32) -> Self {
@@ -391,28 +345,9 @@ impl Devices {
     pub(crate) fn fleet(&self) -> Fleet {
         let link =
             Link { bytes_per_second: self.bytes_per_second, latency_seconds: 0.0, origin: LinkOrigin::Given };
-        let node = |index| FleetNode {
-            name: format!("node{index}"),
-            kind: 0,
-            devices: self.per_node,
-            whole: self.per_node,
-            inside: link,
-            outside: link,
-            one_transfer: None,
-            domains: Vec::new(),
-            unlike: None,
-        };
-        Fleet {
-            kinds: vec![Kind {
-                name: "imagined".to_owned(),
-                capacity: Bytes(self.capacity),
-                hourly_price: None,
-            }],
-            nodes: (0..self.nodes).map(node).collect(),
-            tiers: Vec::new(),
-            is_one_node: false,
-            may_grow: true,
-        }
+        let node = |index| node(format!("node{index}"), 0, self.per_node, [link; 2]);
+        let (name, capacity) = ("imagined".to_owned(), Bytes(self.capacity));
+        fleet(vec![Kind { name, capacity, hourly_price: None }], (0..self.nodes).map(node).collect())
     }
 }
 

@@ -9,11 +9,16 @@ use loadmaster_tests::{NO_PLAN, Trial};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::largest::{Sizes, largest};
 use crate::train::rule::{Care, Rule, plan_by_hand};
 use crate::train::scene::{Options, SLOTS, Scene, Slots};
 
 /// With which each search begins that knows nothing better.
 const FIRST: u32 = 4;
+/// Where a search begins that knows nothing.
+pub(crate) const NOTHING: (u32, Option<u32>) = (FIRST, None);
+/// Blocks with a plan, and why one more has none.
+pub(crate) type Found = crate::largest::Largest<Value>;
 /// Fewest blocks for which every stage has a layer.
 const FEWEST: u32 = 2;
 
@@ -32,31 +37,6 @@ pub(crate) struct Largest {
     pub(crate) really: Option<String>,
 }
 
-/// Where a search begins.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Begin {
-    blocks: u32,
-    /// The first step up.
-    step: u32,
-}
-
-/// Blocks with a plan, and why one more has none.
-pub(crate) struct Found {
-    pub(crate) blocks: u32,
-    pub(crate) plan: Option<Value>,
-    pub(crate) beyond: String,
-}
-
-impl Begin {
-    /// Where nothing is known.
-    pub(crate) const NOTHING: Self = Self::blocks(FIRST);
-
-    /// Such a number, from which it may be far.
-    const fn blocks(blocks: u32) -> Self {
-        Self { blocks, step: if blocks < 2 { 1 } else { blocks / 2 } }
-    }
-}
-
 impl Largest {
     pub(crate) fn name(&self) -> &'static str {
         self.rule.map_or("by hand, all away", Rule::name)
@@ -69,9 +49,6 @@ impl Largest {
 }
 
 /// That of every rule, and of the plan made by hand where that trains more than ours.
-///
-/// # Errors
-/// A command fails.
 pub(crate) fn all(scene: &Scene<'_>, options: &Options) -> Result<Vec<Largest>> {
     let mut all: Vec<Largest> = Vec::new();
     for rule in Rule::ALL {
@@ -81,59 +58,38 @@ pub(crate) fn all(scene: &Scene<'_>, options: &Options) -> Result<Vec<Largest>> 
             _ => FIRST,
         };
         // Ours trains little more than all others, and to find that much more does not fit takes long.
-        let from = if rule == Rule::Ours { Begin { blocks: start, step: 1 } } else { Begin::blocks(start) };
+        let from = (start, (rule == Rule::Ours).then_some(1));
         let found = search(scene, rule.name(), from, |blocks| {
             let answer = rule.plan(scene, blocks, scene.setting.slots(SLOTS), Care::First)?;
             Ok(answer.map_err(|refused| refused.reason().to_owned()))
         })?;
-        let really = if rule == Rule::Ours { really(scene, rule, found.blocks + 1)? } else { None };
+        let really = if rule == Rule::Ours { really(scene, rule, found.size + 1)? } else { None };
         all.push(train(scene, Some(rule), found, really, options)?);
     }
     let most = all.last().map_or(0, |ours| ours.blocks);
-    let found = search(scene, "by hand", Begin::blocks(most.max(FIRST)), |blocks| {
+    let found = search(scene, "by hand", (most.max(FIRST), None), |blocks| {
         let plan = plan_by_hand(scene, blocks, scene.setting.slots(SLOTS))?;
         Ok(plan.ok_or_else(|| "does not fit with all away".to_owned()))
     })?;
-    if found.blocks > most {
+    if found.size > most {
         all.push(train(scene, None, found, None, options)?);
     }
     Ok(all)
 }
 
-/// The most blocks with a plan: steps up, each twice as long as the last one, then halves.
-///
-/// # Errors
-/// `plan` fails.
+/// The most blocks with a plan, from a number of which nothing more is known, or a step below which it hardly is.
 pub(crate) fn search(
     scene: &Scene<'_>,
     name: &str,
-    Begin { blocks: start, mut step }: Begin,
+    (first, step): (u32, Option<u32>),
     mut plan: impl FnMut(u32) -> Result<Result<Value, String>>,
 ) -> Result<Found> {
-    let most = scene.setting.most_blocks;
-    let mut found = Found { blocks: 0, plan: None, beyond: "no larger one was tried".to_owned() };
-    let mut too_many = most + 1;
-    let mut asked = start.clamp(FEWEST, most);
-    loop {
-        let answer = plan(asked)?;
-        eprintln!("{name}: {asked} blocks {}", if answer.is_ok() { "fit" } else { "do not fit" });
-        match answer {
-            Ok(plan) => (found.blocks, found.plan) = (asked, Some(plan)),
-            Err(why) => (too_many, found.beyond) = (asked, why),
-        }
-        asked = match (found.blocks, too_many) {
-            (0, FEWEST) => break,
-            (0, _) => (asked / 2).max(FEWEST),
-            (fit, too_many) if too_many - fit == 1 => break,
-            (fit, too_many) if too_many > most => {
-                let next = (fit + step).min(most);
-                step *= 2;
-                next
-            }
-            (fit, too_many) => fit.midpoint(too_many),
-        };
-    }
-    Ok(found)
+    let step = step.unwrap_or(if first < 2 { 1 } else { first / 2 });
+    largest(Sizes { fewest: FEWEST, most: scene.setting.most_blocks, first, step }, |blocks| {
+        let answer = plan(blocks)?;
+        eprintln!("{name}: {blocks} blocks {}", if answer.is_ok() { "fit" } else { "do not fit" });
+        Ok(answer)
+    })
 }
 
 fn train(
@@ -143,11 +99,11 @@ fn train(
     really: Option<String>,
     options: &Options,
 ) -> Result<Largest> {
-    let parameters = scene.parameters(found.blocks);
+    let parameters = scene.parameters(found.size);
     let mut largest =
-        Largest { rule, blocks: found.blocks, parameters, trial: None, beyond: found.beyond, really };
-    if let Some(plan) = &found.plan {
-        eprintln!("{}: training {} blocks", largest.name(), found.blocks);
+        Largest { rule, blocks: found.size, parameters, trial: None, beyond: found.beyond, really };
+    if let Some(plan) = &found.answer {
+        eprintln!("{}: training {} blocks", largest.name(), found.size);
         largest.trial = Some(Trial::of(&scene.caller, plan, options.iterations())?);
     }
     Ok(largest)
@@ -183,9 +139,6 @@ pub(crate) struct Row {
 }
 
 /// All of them under PipeDream, which keeps a version of the weights for each micro-batch in flight.
-///
-/// # Errors
-/// A command fails.
 pub(crate) fn under_pipedream(scene: &Scene<'_>, options: &Options) -> Result<Vec<Row>> {
     WAYS.iter().map(|(way, more)| row(scene, way, more, options)).collect()
 }
@@ -200,7 +153,7 @@ fn row(scene: &Scene<'_>, way: &'static str, more: &[&str], options: &Options) -
         arguments.extend(["--shape", "single-pipeline"]);
     }
     let mut refused = None;
-    let found = search(scene, &format!("pipedream, {way}"), Begin::NOTHING, |blocks| {
+    let found = search(scene, &format!("pipedream, {way}"), NOTHING, |blocks| {
         let answer = scene.recommend(blocks, scene.setting.slots(SLOTS), &arguments)?;
         Ok(answer.map_err(|error| {
             let why = error.reason().to_owned();
@@ -212,10 +165,10 @@ fn row(scene: &Scene<'_>, way: &'static str, more: &[&str], options: &Options) -
         }))
     })?;
     let train = |plan: &Value| {
-        eprintln!("pipedream, {way}: training {} blocks", found.blocks);
+        eprintln!("pipedream, {way}: training {} blocks", found.size);
         Trial::of(&scene.caller, plan, options.iterations())
     };
-    let trial = found.plan.as_ref().map(train).transpose()?;
-    let parameters = scene.parameters(found.blocks);
-    Ok(Row { way, blocks: found.blocks, parameters, trial, beyond: found.beyond, refused })
+    let trial = found.answer.as_ref().map(train).transpose()?;
+    let parameters = scene.parameters(found.size);
+    Ok(Row { way, blocks: found.size, parameters, trial, beyond: found.beyond, refused })
 }

@@ -23,9 +23,6 @@ use crate::output::write_json;
 use crate::table::{self, Goal};
 
 /// Trains what is wanted; whether all goals are met and every plan trains.
-///
-/// # Errors
-/// A command fails.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let started = Instant::now();
     let folder = options.folder()?;

@@ -76,9 +76,6 @@ impl Rule {
     }
 
     /// A plan for the model of so many blocks: over the blocks as evenly as can be, or over stages that the planner finds.
-    ///
-    /// # Errors
-    /// After an interruption.
     pub(crate) fn plan(self, scene: &Scene<'_>, blocks: u32, slots: Slots, care: Care) -> Result<Answer> {
         let options = self.options(scene);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -154,9 +151,6 @@ const LASTING: [&str; 4] = ["inputs", "weights", "gradients", "optimizer"];
 
 /// The plan of so many blocks, if it fits the slots and the host: every layer is computed again by itself, and all that may leave
 /// is on the host. It is slow. But a planner that finds no room where this fits has missed something.
-///
-/// # Errors
-/// After an interruption.
 pub(crate) fn plan_by_hand(scene: &Scene<'_>, blocks: u32, slots: Slots) -> Result<Option<Value>> {
     for cut in partitionings(blocks, slots.count) {
         let actions = actions(&cut);

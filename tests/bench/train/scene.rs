@@ -128,16 +128,14 @@ impl Setting {
         let capacity_bytes = 3 << 20;
         Self {
             model: "--hidden-size 64 --heads 4 --sequence-length 32 --vocabulary-size 128",
-            micro_batch_size: 4,
             micro_batches: 4,
             capacity_bytes,
             host_bytes: 3 * SLOTS as u64 * capacity_bytes,
-            rates: "host=1GB/s,peer=4GB/s",
             deadline: "5s",
             most_blocks: 10,
             sized_by: &[Rule::RecomputeOnly],
             hidden_blocks: 2,
-            hidden_rate: 1_500_000_000,
+            ..Self::whole()
         }
     }
 
@@ -187,9 +185,6 @@ impl<'a> Scene<'a> {
     }
 
     /// Profiles the model of so many blocks, unless that is done. Its layers are those of the others, and measured once.
-    ///
-    /// # Errors
-    /// A command fails.
     pub(crate) fn profile(&self, blocks: u32) -> Result<String> {
         let id = format!("{}-{blocks}", self.prefix);
         if self.profiled.borrow().contains_key(&blocks) {
@@ -221,9 +216,6 @@ impl<'a> Scene<'a> {
     }
 
     /// Asks for a plan on so many slots.
-    ///
-    /// # Errors
-    /// After an interruption.
     pub(crate) fn recommend(&self, blocks: u32, slots: Slots, more: &[&str]) -> Result<Answer> {
         let (profile, devices) = (self.profile(blocks)?, slots.to_string());
         let [size, times] =

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::stats::median;
-use crate::train::largest::{Begin, Largest, search};
+use crate::train::largest::{Largest, NOTHING, search};
 use crate::train::rule::{Care, Rule};
 use crate::train::scene::{Options, SLOTS, Scene, Setting, Slots};
 
@@ -48,9 +48,6 @@ impl Compared {
 }
 
 /// Compares at every size, first on two slots and then on four.
-///
-/// # Errors
-/// A command fails.
 pub(crate) fn all(scene: &Scene<'_>, known: &[Largest], options: &Options) -> Result<Vec<Comparison>> {
     let mut all = Vec::new();
     for count in COUNTS {
@@ -73,11 +70,11 @@ pub(crate) fn all(scene: &Scene<'_>, known: &[Largest], options: &Options) -> Re
 }
 
 fn largest_on(scene: &Scene<'_>, rule: Rule, count: usize) -> Result<u32> {
-    let found = search(scene, &format!("{} on {count} slots", rule.name()), Begin::NOTHING, |blocks| {
+    let found = search(scene, &format!("{} on {count} slots", rule.name()), NOTHING, |blocks| {
         let answer = rule.plan(scene, blocks, scene.setting.slots(count), Care::First)?;
         Ok(answer.map_err(|refused| refused.reason().to_owned()))
     })?;
-    Ok(found.blocks)
+    Ok(found.size)
 }
 
 fn compare(scene: &Scene<'_>, blocks: u32, count: usize, options: &Options) -> Result<Comparison> {
@@ -161,9 +158,6 @@ impl Hidden {
 ///
 /// One slot of a worker with two, so that a core is idle: what layers saved goes to the host and comes back, one step of
 /// another layer beside each copy. An iteration with copies is held against one without, by turns.
-///
-/// # Errors
-/// A command fails, or what is planned does not train.
 pub(crate) fn hidden(planner: &Planner, setting: &Setting, options: &Options) -> Result<Hidden> {
     let rates = format!("host={}B/s", setting.hidden_rate);
     // An untouched stage under GPipe holds what all micro-batches saved.

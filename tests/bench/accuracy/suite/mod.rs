@@ -12,11 +12,12 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, Partitioning, StageConfig};
-use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_tests::Sampler;
+use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_tests::{ADAM, Sampler};
 
 use crate::accuracy::row::Group;
 use crate::accuracy::study::{HeldOut, Study};
+use loadmaster_samples as samples;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +29,6 @@ pub(crate) enum Scope {
 }
 
 /// All studies, the longest-lasting parts last.
-///
-/// # Errors
-/// A model that cannot be built.
 pub(crate) fn studies(scope: Scope) -> Result<Vec<Study>, Invalid> {
     let mut studies = vec![tiny()?];
     studies.extend(transformers(scope)?);
@@ -59,7 +57,7 @@ fn tiny() -> Result<Study, Invalid> {
 fn cost() -> Result<Study, Invalid> {
     let sizes = Gpt2 { blocks: 24, hidden_size: 256, heads: 4, vocabulary_size: 2_000, ..Gpt2::default() };
     let model = Zoo::Gpt2(Gpt2 { sequence_length: 128, positions: 128, ..sizes }).build()?;
-    let training = training(adam(), Schedule::Gpipe, TARGET, 4);
+    let training = training(ADAM, Schedule::Gpipe, TARGET, 4);
     let held_out = of_pipelines(&model, training, (1, 1), (2, 4), Group::Stages, &mut Sampler::new(24))?;
     let study = Study::new("gpt2-24-blocks", model, training, SIZES, held_out);
     Ok(Study { scenarios: scenarios(), judges_cost: true, ..study })
@@ -98,10 +96,10 @@ fn transformers(scope: Scope) -> Result<Vec<Study>, Invalid> {
     let full = scope == Scope::Full;
     let studies = [
         ("gpt2-gpipe-sgd", &gpt2, spec(sgd(), Schedule::Gpipe), true),
-        ("gpt2-1f1b-adam", &gpt2, spec(adam(), Schedule::OneFOneB), true),
+        ("gpt2-1f1b-adam", &gpt2, spec(ADAM, Schedule::OneFOneB), true),
         ("gpt2-gpipe-sgd-recompute-stage", &gpt2, stage(spec(sgd(), Schedule::Gpipe)), full),
-        ("gpt2-1f1b-adam-recompute-layer", &gpt2, layer(spec(adam(), Schedule::OneFOneB)), full),
-        ("llama-1f1b-adam", &llama, spec(adam(), Schedule::OneFOneB), full),
+        ("gpt2-1f1b-adam-recompute-layer", &gpt2, layer(spec(ADAM, Schedule::OneFOneB)), full),
+        ("llama-1f1b-adam", &llama, spec(ADAM, Schedule::OneFOneB), full),
         ("llama-gpipe-sgd-recompute-layer", &llama, layer(spec(sgd(), Schedule::Gpipe)), full),
         ("bert-1f1b-sgd", &bert, spec(sgd(), Schedule::OneFOneB), full),
     ];
@@ -118,7 +116,7 @@ fn transformers(scope: Scope) -> Result<Vec<Study>, Invalid> {
 /// and stages that are shared in both ways, of which it contains the shards alone.
 fn parallel(scope: Scope) -> Result<Vec<Study>, Invalid> {
     let full = scope == Scope::Full;
-    let pipelined = training(adam(), Schedule::OneFOneB, TARGET, 3);
+    let pipelined = training(ADAM, Schedule::OneFOneB, TARGET, 3);
     let all_at_once = training(sgd(), Schedule::Gpipe, TARGET, 3);
     let recomputed = TrainingSpec { recompute: RecomputePolicy::Layer, ..all_at_once };
     let vgg = Zoo::Vgg11(Vgg { image_size: 32, classes: 16, classifier_width: 64 }).build()?;
@@ -207,25 +205,13 @@ fn sgd() -> Optimizer {
     Optimizer::default()
 }
 
-fn adam() -> Optimizer {
-    Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 }
-}
-
 fn training(
     optimizer: Optimizer,
     schedule: Schedule,
     micro_batch_size: u32,
     micro_batches: u32,
 ) -> TrainingSpec {
-    TrainingSpec {
-        precision: Precision::Fp32,
-        optimizer,
-        schedule,
-        micro_batch_size,
-        micro_batches,
-        recompute: RecomputePolicy::None,
-        seed: 1,
-    }
+    TrainingSpec { optimizer, ..samples::training(schedule, micro_batch_size, micro_batches) }
 }
 
 fn data(degree: u32) -> Scenario {

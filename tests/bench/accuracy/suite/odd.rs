@@ -9,9 +9,9 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_tests::Sampler;
+use loadmaster_tests::{ADAM, Sampler};
 
-use super::{Scope, adam, of_pipelines, sgd, tensor, training};
+use super::{Scope, of_pipelines, sgd, tensor, training};
 use crate::accuracy::row::Group;
 use crate::accuracy::study::{HeldOut, Study};
 
@@ -45,15 +45,15 @@ pub(super) fn studies(scope: Scope) -> Result<Vec<Study>, Invalid> {
         is_shared,
     };
     let cases = [
-        case("odd-gpt2-bf16", gpt2(44, 19, 233)?, bf16, adam(), ([3, 7], 3, true)),
+        case("odd-gpt2-bf16", gpt2(44, 19, 233)?, bf16, ADAM, ([3, 7], 3, true)),
         case("odd-gpt2-untied-bf16", gpt2_untied()?, bf16, sgd(), ([5, 11], 5, true)),
-        case("odd-llama-bf16", llama(true)?, bf16, adam(), ([4, 9], 7, true)),
-        case("odd-bert-bf16", bert()?, bf16, adam(), ([6, 13], 11, false)),
+        case("odd-llama-bf16", llama(true)?, bf16, ADAM, ([4, 9], 7, true)),
+        case("odd-bert-bf16", bert()?, bf16, ADAM, ([6, 13], 11, false)),
         case("odd-vgg11-bf16", vgg()?, bf16, sgd(), ([3, 7], 13, false)),
         case("odd-amoebanet-bf16", amoebanet()?, bf16, sgd(), ([3, 6], 17, false)),
-        case("odd-gpt2-fp32", gpt2(36, 29, 307)?, fp32, adam(), ([5, 9], 19, true)),
+        case("odd-gpt2-fp32", gpt2(36, 29, 307)?, fp32, ADAM, ([5, 9], 19, true)),
         case("odd-llama-fp32", llama(false)?, fp32, sgd(), ([3, 7], 23, true)),
-        case("odd-vgg11-fp32", vgg()?, fp32, adam(), ([3, 5], 29, false)),
+        case("odd-vgg11-fp32", vgg()?, fp32, ADAM, ([3, 5], 29, false)),
     ];
     cases.into_iter().map(|case| study(case, scope)).collect()
 }

@@ -54,7 +54,7 @@ demo: binaries ## Start a planner and a worker, and plan a small model with them
 
 demo-slurm: binaries ## Train a plan as a job of a real Slurm on four nodes of this machine, as root, and read its page (a minute; LOADMASTER_TORCH_PYTHON names a Python with torch, else `make launchers` installs one)
 	@deploy/setup/packages.sh slurm || true
-	@$(target)/debug/demo-slurm
+	@$(target)/debug/bench slurm
 
 test: lint binaries ## Run formatting and lint checks, then all but the slowest tests
 	@deploy/setup/packages.sh slurm || echo "SKIPPED: slurm::hooks, slurm::jobs, slurm::requests: no plan becomes a job of a real Slurm"
@@ -79,17 +79,17 @@ test-slow: binaries ## Run the slow tests, and those that draw their cases with 
 	PROPTEST_CASES=$${PROPTEST_CASES:-1000} RANDOM_ACTIONS=$${RANDOM_ACTIONS:-100} $(CARGO) nextest run --workspace --locked \
 		--profile slow -E 'package(loadmaster-planning) + package(loadmaster-proto) + package(loadmaster-rank)'
 
-# Both keep what they measured in $(target)/accuracy. More: $(target)/debug/accuracy --help
+# Both keep what they measured in $(target)/accuracy. More: $(target)/debug/bench accuracy --help
 accuracy: binaries ## Compare predictions with measured stages: a sample (10 to 15 minutes)
-	@$(target)/debug/accuracy
+	@$(target)/debug/bench accuracy
 
 accuracy-full: binaries ## Compare predictions with measured stages: all of them (hours)
-	@$(target)/debug/accuracy --full
+	@$(target)/debug/bench accuracy --full
 
 launchers: setup ## Hand exported plans to the launchers' own code: golden ones, 1,000 random ones each (hours; installs 6.6 GB once)
 	tests/launchers/install.sh
 	tests/launchers/envelopes/install.sh
-	$(CARGO) build --locked -p loadmaster-tests --bin draw-exports
+	$(CARGO) build --locked -p loadmaster-tests --bin bench
 	tests/launchers/ask.sh --random 1000 --target $(target)/debug
 
 # Frameworks are those of `make launchers`, where that was run.
@@ -97,30 +97,30 @@ python: binaries ## Test the Python package: all of it, then under every Python 
 	@deploy/python/tests/check.sh --slow --target $(target)/debug
 	@deploy/python/tests/matrix.sh --target $(target)/debug
 
-# Only the planner's own crates are built optimised. More: $(target)/release/bench-search --help
+# Only the planner's own crates are built optimised. More: $(target)/release/bench search --help
 bench-search: setup ## Compare the searches with brute force and published programs: time and value
-	$(CARGO) build --release --locked -p loadmaster-tests --bin bench-search
-	@$(target)/release/bench-search
+	$(CARGO) build --release --locked -p loadmaster-tests --bin bench
+	@$(target)/release/bench search
 
-# Only the planner's own crates are built optimised. More: $(target)/release/bench-memory --help
+# Only the planner's own crates are built optimised. More: $(target)/release/bench memory --help
 bench-memory: setup ## Predict the tables and figures of MPress, each beside the published one (a minute)
-	$(CARGO) build --release --locked -p loadmaster-tests --bin bench-memory
-	@$(target)/release/bench-memory
+	$(CARGO) build --release --locked -p loadmaster-tests --bin bench
+	@$(target)/release/bench memory
 
-# The optimizer's step on the host is compared with that of tensors and a copy of memory. More: $(target)/debug/bench-chunks --help
+# The optimizer's step on the host is compared with that of tensors and a copy of memory. More: $(target)/debug/bench chunks --help
 bench-chunks: binaries ## Train models larger than their device by every rule: the largest, and seconds side by side (5 minutes)
-	@$(target)/debug/bench-chunks
+	@$(target)/debug/bench chunks
 	$(CARGO) bench --locked -p loadmaster-rank --bench host-step
 
-# Planner and workers on this machine; more: $(target)/release/bench-idle --help
+# Planner and workers on this machine; more: $(target)/release/bench idle --help
 bench-idle: setup ## Connect 500 idle workers to a planner: what it and its database compute meanwhile (half a minute)
-	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster --bin bench-idle
-	@$(target)/release/bench-idle
+	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster --bin bench
+	@$(target)/release/bench idle
 
-# Calls from stored profiles, beside an empty call. More: $(target)/release/bench-rpc --help
+# Calls from stored profiles, beside an empty call. More: $(target)/release/bench rpc --help
 bench-rpc: setup ## Measure planning calls: latency, calls a second, every objective (a few minutes)
-	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster --bin bench-rpc
-	@$(target)/release/bench-rpc
+	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster --bin bench
+	@$(target)/release/bench rpc
 
 # The tests that attack a planner, against an optimised one: they fail where others are not served, and print for how
 # long these waited.
@@ -130,18 +130,18 @@ bench-hostile: setup ## Attack a planner in many ways, and measure how long othe
 	@$(CARGO) test --release --locked -p loadmaster -p loadmaster-tests --test e2e -- $(hostile) --test-threads 1 --nocapture \
 		2>&1 | grep --line-buffered -E ' at most|^error|panicked|FAILED|^test result'
 
-# Keeps the instances that failed in $(target)/certificates. More: $(target)/release/certificates --help
+# Keeps the instances that failed in $(target)/certificates. More: $(target)/release/bench certificates --help
 certificates: setup ## Hold the planner's answers to every plan there is, on 20,000 small problems (some minutes)
-	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster --bin certificates
-	@$(target)/release/certificates --strict
+	$(CARGO) build --release --locked -p loadmaster -p loadmaster-tests --bin loadmaster --bin bench
+	@$(target)/release/bench certificates --strict
 
-# Keeps what it measured in $(target)/quality. More: $(target)/debug/quality --help
+# Keeps what it measured in $(target)/quality. More: $(target)/debug/bench quality --help
 quality: binaries ## Train the plans of all searches and well-known rules, and compare them (20 to 40 minutes)
-	@$(target)/debug/quality
+	@$(target)/debug/bench quality
 
-# Keeps what it measured in $(target)/train-memory. More: $(target)/debug/train-memory --help
+# Keeps what it measured in $(target)/train-memory. More: $(target)/debug/bench train --help
 train-memory: binaries ## Train with memory actions: the largest models, and seconds side by side (half an hour)
-	@$(target)/debug/train-memory
+	@$(target)/debug/bench train
 
 fmt: ## Format the code
 	$(CARGO) fmt --all

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 fn accuracy(folder: &Path, arguments: &[&str]) -> Output {
-    Output::of(Command::new(binary("accuracy")).args(arguments).arg("--out").arg(folder))
+    Output::of(Command::new(binary("bench")).arg("accuracy").args(arguments).arg("--output").arg(folder))
 }
 
 /// Profile, hold out, predict, report; a second time nothing is measured again.
@@ -82,8 +82,8 @@ fn handles(pid: Pid, signal: Signal) -> bool {
 #[test]
 fn a_killed_harness_leaves_no_rank_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(binary("accuracy"));
-    command.args(["--only", "gpt2-24", "--out"]).arg(folder.path());
+    let mut command = Command::new(binary("bench"));
+    command.args(["accuracy", "--only", "gpt2-24", "--output"]).arg(folder.path());
     let mut harness = Program::start("accuracy", command, folder.path().join("log"));
     let ranks = ranks_of(&harness);
     harness.kill();
@@ -94,8 +94,8 @@ fn a_killed_harness_leaves_no_rank_behind() {
 #[test]
 fn an_interruption_leaves_no_rank_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(binary("accuracy"));
-    command.args(["--only", "gpt2-24", "--out"]).arg(folder.path());
+    let mut command = Command::new(binary("bench"));
+    command.args(["accuracy", "--only", "gpt2-24", "--output"]).arg(folder.path());
     let mut harness = Program::start("accuracy", command, folder.path().join("log"));
     let ranks = ranks_of(&harness);
     assert!(handles(harness.pid(), Signal::SIGINT), "it starts ranks before it hears signals");

@@ -6,7 +6,7 @@ use std::process::Command;
 use loadmaster_tests::{Output, binary};
 
 fn certificates(folder: &Path, arguments: &[&str]) -> Output {
-    Output::of(Command::new(binary("certificates")).args(arguments).arg("--output").arg(folder))
+    Output::of(Command::new(binary("bench")).arg("certificates").args(arguments).arg("--output").arg(folder))
 }
 
 /// Whatever is asked, no answer is beaten by a plan that it says there is not, and none is refused that has one.
@@ -24,7 +24,7 @@ fn an_instance_in_a_file_is_asked_again() {
     let missing =
         certificates(folder.path(), &["--replay", "nowhere.json", "--address", "http://127.0.0.1:1"]);
     assert!(missing.code != 0, "{}", missing.text());
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("certificates/example.json");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/certificates/example.json");
     let output = certificates(folder.path(), &["--replay", file.to_str().unwrap()]);
     assert!(output.code == 0 && output.text().contains("the answer is right"), "{}", output.text());
 }

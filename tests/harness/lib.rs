@@ -23,8 +23,8 @@ pub use answer::{bytes, warnings, whole};
 pub use caller::{Caller, NO_PLAN, Refused};
 pub use cli::{Output, SMALL_GPT2, TINY_GPT2, cli, json, profile, uncertain};
 pub use cluster::prepare_cluster;
-pub use document::chain;
-pub use interruption::{Interruption, interrupt, is_interrupted, until_interrupted};
+pub use document::{ADAM, Provenance, TableRow, chain, layer_rows, table_document};
+pub use interruption::{EXIT_INTERRUPTED, Interruption, interrupt, is_interrupted};
 pub use kernel::{
     children, is_alive, peak_resident_bytes, processor_seconds, processor_seconds_of_tree, resident_bytes,
 };

@@ -22,6 +22,37 @@ impl Sampler {
         (self.next() % bound as u64) as usize
     }
 
+    /// A number between two.
+    pub fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * ((self.next() >> 11) as f64 / (1_u64 << 53) as f64)
+    }
+
+    /// A number between two above 0, each order of magnitude as likely.
+    pub fn scale(&mut self, low: f64, high: f64) -> f64 {
+        self.between(low.ln(), high.ln()).exp()
+    }
+
+    /// A whole number from `low` to `high`, both included.
+    pub fn whole(&mut self, low: u32, high: u32) -> u32 {
+        low + self.below((high - low + 1) as usize) as u32
+    }
+
+    /// One of these, of which there is one at least.
+    pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    /// True in so many of a hundred cases.
+    pub fn percent(&mut self, percent: u32) -> bool {
+        self.whole(0, 99) < percent
+    }
+
+    /// Each of these with some probability, at least one.
+    pub fn some<T: Copy>(&mut self, of: &[T]) -> Vec<T> {
+        let some: Vec<T> = of.iter().copied().filter(|_| self.percent(60)).collect();
+        if some.is_empty() { vec![self.one(of)] } else { some }
+    }
+
     /// `count` of the items, or all of them, in their order.
     pub fn pick<T: Clone>(&mut self, items: &[T], count: usize) -> Vec<T> {
         let mut left = count.min(items.len());

@@ -20,7 +20,7 @@ while [[ ${1:-} == --* ]]; do
 done
 failed=0
 # Envelopes are every launcher's: they are asked about unless launchers are named.
-(($#)) || "$here/envelopes/ask.sh" "$target/draw-exports" "$random" "$seconds" || failed=1
+(($#)) || "$here/envelopes/ask.sh" "$target/bench" "$random" "$seconds" || failed=1
 
 launchers=("$@")
 if ((${#launchers[@]} == 0)); then
@@ -41,7 +41,7 @@ for launcher in "${launchers[@]}"; do
     for variant in "" hybrid; do
         # Ways of a launcher to say a plan are those that it has golden exports of.
         [[ -z $variant ]] || compgen -G "$here/golden/$launcher/*+$variant" >/dev/null || continue
-        "$target/draw-exports" "$launcher" --plans "$random" ${variant:+--variant "$variant"} |
+        "$target/bench" exports "$launcher" --plans "$random" ${variant:+--variant "$variant"} |
             python3 "$here/oracles/check_random.py" "$launcher" ${seconds:+--seconds "$seconds"} || failed=1
     done
 done

@@ -1,7 +1,7 @@
 """Asks about envelopes: golden manifests with damaged copies, or random ones from standard input.
 
     python3 tests/launchers/envelopes/check.py                     golden ones
-    target/debug/draw-exports --envelope jobset --plans 1000 | python3 tests/launchers/envelopes/check.py jobset
+    target/debug/bench exports --envelope jobset --plans 1000 | python3 tests/launchers/envelopes/check.py jobset
 
 Runs in the environment of envelopes/install.sh.
 """

@@ -1,7 +1,7 @@
 """Runs exports for Ray on a real cluster of two nodes, whose GPUs are declared, and looks at what every rank was told.
 
     python3 tests/launchers/envelopes/ray_cluster.py        golden ones
-    target/debug/draw-exports --envelope ray --plans 100 | python3 tests/launchers/envelopes/ray_cluster.py -
+    target/debug/bench exports --envelope ray --plans 100 | python3 tests/launchers/envelopes/ray_cluster.py -
 
 Runs in the environment of envelopes/install.sh. The program meets the first rank where it is told to, then says what it found.
 Plans that are bound must be on the very nodes and GPUs of their binding, though Ray has others free.

@@ -1,6 +1,6 @@
 """Asks a launcher what it makes of random plans, and compares with what their descriptions say.
 
-    target/debug/draw-exports megatron@0.19 --plans 1000 | python3 tests/launchers/oracles/check_random.py megatron@0.19
+    target/debug/bench exports megatron@0.19 --plans 1000 | python3 tests/launchers/oracles/check_random.py megatron@0.19
 
 A line of standard input is one plan: its description, its export, and the parameters of each rank by Loadmaster's own
 arithmetic, which must be those of the description. Ends with 3 where the launchers are not installed.

@@ -1,0 +1,387 @@
+//! Peaks that others measured on 4 to 128 GH200, predicted from a table of layers that they published.
+//!
+//! The plans and the table are Sailor's (SOSP'25; eth-easl/sailor, MIT): OPT-350M under Megatron-DeepSpeed in
+//! fp32 with `AdamW`, tensor degree 4, up to 4 stages under 1F1B. Peaks are `nvidia-smi`'s, the device
+//! ledger. One plan of the 15, with a global batch of one sample, is left out of the comparison, as in the
+//! authors' own.
+//!
+//! Nothing is fitted on the peaks that are compared: bytes per parameter follow from precision and
+//! optimizer, activations and edges from the table, transient bytes from `table/2`'s rule. What a device
+//! holds besides tensors cannot follow from a table; it is taken from the authors' simulator, which states
+//! 4.76 GB for kernels on this platform and 0.3 GB more. As a check the same is done with the bytes that
+//! the plan left out shows, with the copies that `DeepSpeed` keeps under `ZeRO` 1 in fp32 (24 bytes per parameter instead
+//! of 16), and with no overhead at all.
+//!
+//! Whether the default margin of imported tables holds is counted both ways: whether devices had room for the
+//! prediction and its margin, and whether the peaks were within it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use loadmaster_planning::predict::layer_table::TablePredictor;
+use loadmaster_planning::predict::{Predictor, StageSetting};
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::profile::document::{BytesRow, LayerRows, LayerTable, ProfileDocument, TimesRow};
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{Optimizer, Schedule, TrainingSpec};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::accuracy::row::{Answer, Group, Row};
+use crate::stats::Distribution;
+use crate::table::percent;
+use loadmaster_samples as samples;
+
+/// Bytes that the authors' simulator states for a device of this platform besides tensors.
+const STATED_OVERHEAD: u64 = 4_760_000_000 + 300_000_000;
+/// Bytes of every parameter that `DeepSpeed`'s `ZeRO` 1 keeps on one replica in fp32: copies of weights and gradients.
+const ZERO_COPIES: u32 = 8;
+/// Its name.
+pub(crate) const STUDY: &str = "gh200";
+
+/// Where the published measurements are; none where they are not.
+pub(crate) fn folder() -> Option<PathBuf> {
+    let base = match std::env::var_os("LOADMASTER_DATA") {
+        Some(folder) => PathBuf::from(folder),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?.join("shared/data"),
+    };
+    let measured = base.join("measured");
+    measured.is_dir().then_some(measured)
+}
+
+/// Compares; says loudly where the data is missing.
+pub(crate) fn rows() -> anyhow::Result<Vec<Row>> {
+    let Some(folder) = folder() else {
+        eprintln!(
+            "SKIPPED: the GH200 plans: ../shared/data/measured is not there; name its parent with \
+             LOADMASTER_DATA"
+        );
+        return Ok(Vec::new());
+    };
+    let imported = Imported::read(&folder)?;
+    let (alone, compared): (Vec<&Plan>, Vec<&Plan>) =
+        imported.plans.iter().partition(|plan| plan.training.global_batch_size() * plan.replicas == 1);
+    let rows = compare(&imported, &compared, STATED_OVERHEAD, 0)?;
+    println!("GH200, {} plans of OPT-350M, device ledger; left out: {}", compared.len(), names(&alone));
+    print_line("overhead as the authors state it, 5.06 GB", &rows);
+    if let [plan] = alone[..] {
+        let without = peak(&imported.table(0)?, plan)?.bytes;
+        let shown = plan.measured_peak.saturating_sub(without);
+        let calibrated = compare(&imported, &compared, shown, 0)?;
+        print_line(
+            &format!("overhead as the plan left out shows it, {:.2} GB", shown as f64 / 1e9),
+            &calibrated,
+        );
+    }
+    let copies = compare(&imported, &compared, STATED_OVERHEAD, ZERO_COPIES)?;
+    print_line("overhead as stated, and 24 bytes per parameter", &copies);
+    print_line("no overhead at all (for orientation)", &compare(&imported, &compared, 0, 0)?);
+    println!();
+    Ok(rows)
+}
+
+fn names(plans: &[&Plan]) -> String {
+    plans.iter().map(|plan| plan.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn print_line(what: &str, rows: &[Row]) {
+    let errors: Vec<f64> = rows.iter().filter_map(Row::error).collect();
+    if let Some(found) = Distribution::of(&errors) {
+        let margin = rows.iter().filter_map(Row::margin).fold(0.0, f64::max);
+        let covered = rows.iter().filter(|row| row.is_covered() == Some(true)).count();
+        let within = rows.iter().filter(|row| is_within(row)).count();
+        println!(
+            "  {what}: mean {}, bias {:+.2} %, lowest {}, max {}; at a margin of {}: {covered} of {} had room, \
+             {within} peaks within",
+            percent(found.mean),
+            100.0 * found.bias,
+            percent(found.lowest),
+            percent(found.max),
+            percent(margin),
+            rows.len()
+        );
+    }
+}
+
+/// Whether the measured peak is within the margin of the prediction, on either side.
+fn is_within(row: &Row) -> bool {
+    match row.answer {
+        Answer::Bytes { bytes, margin: Some(margin) } => {
+            row.measured.abs_diff(bytes) as f64 <= margin * bytes as f64
+        }
+        _ => false,
+    }
+}
+
+fn compare(imported: &Imported, plans: &[&Plan], overhead: u64, copies: u32) -> anyhow::Result<Vec<Row>> {
+    let table = imported.table_with_copies(overhead, copies)?;
+    plans
+        .iter()
+        .map(|plan| {
+            let Peak { stage, bytes, margin } = peak(&table, plan)?;
+            Ok(Row {
+                study: STUDY.to_owned(),
+                model: "opt-350m".to_owned(),
+                parallelism: format!("tensor {}", plan.tensor_degree),
+                group: Group::Imported,
+                predictor: table.name(),
+                stage: format!("{} (stage {stage})", plan.name),
+                micro_batch_size: plan.training.micro_batch_size,
+                in_flight: settings(plan)[stage].in_flight(),
+                ledger: Ledger::Device,
+                measured: plan.measured_peak,
+                answer: Answer::Bytes { bytes, margin },
+            })
+        })
+        .collect()
+}
+
+/// The fullest stage of a plan.
+#[derive(Debug, Default)]
+struct Peak {
+    stage: usize,
+    /// Predicted.
+    bytes: u64,
+    margin: Option<f64>,
+}
+
+fn peak(table: &TablePredictor, plan: &Plan) -> anyhow::Result<Peak> {
+    let mut fullest = Peak::default();
+    for (stage, setting) in settings(plan).iter().enumerate() {
+        let predicted = table.stage(setting)?;
+        if predicted.bytes.0 > fullest.bytes {
+            fullest = Peak { stage, bytes: predicted.bytes.0, margin: predicted.margin };
+        }
+    }
+    Ok(fullest)
+}
+
+/// The stages of one pipeline of a plan; its replicas are alike.
+fn settings(plan: &Plan) -> Vec<StageSetting> {
+    let stage_count = plan.stages.len() as u32;
+    (0..stage_count)
+        .zip(&plan.stages)
+        .map(|(stage_index, &(first_layer, last_layer))| StageSetting {
+            stage: StageConfig { first_layer, last_layer, data_degree: 1, tensor_degree: plan.tensor_degree },
+            stage_index,
+            stage_count,
+            training: plan.training,
+        })
+        .collect()
+}
+
+/// Table and plans.
+#[derive(Debug)]
+pub(crate) struct Imported {
+    document: ProfileDocument,
+    pub(crate) plans: Vec<Plan>,
+}
+
+/// A plan that was run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Name of its file.
+    pub(crate) name: String,
+    pub(crate) training: TrainingSpec,
+    /// First and last layer of each stage.
+    pub(crate) stages: Vec<(usize, usize)>,
+    pub(crate) tensor_degree: u32,
+    /// Equal pipelines.
+    pub(crate) replicas: u64,
+    /// Bytes that `nvidia-smi` showed.
+    pub(crate) measured_peak: u64,
+    pub(crate) measured_seconds: f64,
+    pub(crate) nodes: u32,
+}
+
+#[derive(Deserialize)]
+struct PlansFile {
+    plans: Vec<PlanEntry>,
+}
+
+#[derive(Deserialize)]
+struct PlanEntry {
+    source: String,
+    micro_batch: u32,
+    global_batch: u32,
+    measured_iteration_seconds: f64,
+    measured_peak_bytes: u64,
+    nodes: u32,
+    pipelines: Vec<PipelineEntry>,
+}
+
+#[derive(Deserialize)]
+struct PipelineEntry {
+    layers_per_stage: Vec<Vec<usize>>,
+    replicas_per_stage: Vec<Vec<ReplicaEntry>>,
+    data_degree_per_stage: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct ReplicaEntry {
+    tensor_degree: u32,
+}
+
+/// Micro-batch, then tensor degree, then layer: forward, backward and update seconds.
+type Times = BTreeMap<u32, BTreeMap<u32, BTreeMap<usize, [f64; 3]>>>;
+
+#[derive(Deserialize)]
+struct ProfileFile {
+    model: ModelEntry,
+    profile: Times,
+    /// Tensor degree, then layer.
+    layers: BTreeMap<u32, BTreeMap<usize, LayerEntry>>,
+}
+
+#[derive(Deserialize)]
+struct ModelEntry {
+    name: String,
+}
+
+/// One layer at a tensor degree, for one sample.
+#[derive(Deserialize)]
+struct LayerEntry {
+    params_bytes: u64,
+    act_input_bytes: u64,
+    act_output_bytes: u64,
+    act_mem_bytes: u64,
+}
+
+impl Imported {
+    pub(crate) fn read(folder: &Path) -> Result<Self> {
+        let profile: ProfileFile = parse(&folder.join("opt-350m-gh200-layer-profile.json"))?;
+        let plans: PlansFile = parse(&folder.join("opt-350m-gh200-plans.json"))?;
+        let plans = plans.plans.into_iter().map(plan).collect::<Result<_>>()?;
+        Ok(Self { document: document(&profile)?, plans })
+    }
+
+    /// The predictor, with this many bytes on every device besides tensors.
+    pub(crate) fn table(&self, overhead: u64) -> Result<TablePredictor> {
+        self.table_with_copies(overhead, 0)
+    }
+
+    /// The same, with this many bytes of every parameter besides what precision and optimizer make.
+    pub(crate) fn table_with_copies(&self, overhead: u64, copies: u32) -> Result<TablePredictor> {
+        let mut document = self.document.clone();
+        if let Some(table) = &mut document.layer_table {
+            table.overhead_bytes = Some(overhead);
+            table.copies_bytes_per_parameter = (copies > 0).then_some(copies);
+        }
+        Ok(TablePredictor::new(&document)?)
+    }
+
+    /// The document that plans can be made from: it says how the model is trained.
+    pub(crate) fn planning_document(&self) -> ProfileDocument {
+        ProfileDocument { training: Some(training(1, 1)), ..self.document.clone() }
+    }
+}
+
+fn parse<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is not as expected", path.display()))
+}
+
+fn plan(entry: PlanEntry) -> Result<Plan> {
+    let [pipeline] = &entry.pipelines[..] else {
+        anyhow::bail!("{}: not one kind of pipeline", entry.source);
+    };
+    let replicas = pipeline.data_degree_per_stage.first().copied().unwrap_or(1);
+    ensure!(pipeline.data_degree_per_stage.iter().all(|&other| other == replicas), "{}", entry.source);
+    let degrees: Vec<u32> = pipeline.replicas_per_stage.iter().flatten().map(|of| of.tensor_degree).collect();
+    let tensor_degree = *degrees.first().context("a plan without devices")?;
+    ensure!(degrees.iter().all(|&other| other == tensor_degree), "{}", entry.source);
+    let stages: Option<Vec<(usize, usize)>> =
+        pipeline.layers_per_stage.iter().map(|layers| Some((*layers.first()?, *layers.last()?))).collect();
+    let micro_batches = entry.global_batch / entry.micro_batch / replicas;
+    Ok(Plan {
+        name: entry.source.rsplit('/').next().unwrap_or_default().trim_end_matches(".json").to_owned(),
+        training: training(entry.micro_batch, micro_batches),
+        stages: stages.with_context(|| format!("{}: a stage without layers", entry.source))?,
+        tensor_degree,
+        replicas: u64::from(replicas),
+        measured_peak: entry.measured_peak_bytes,
+        measured_seconds: entry.measured_iteration_seconds,
+        nodes: entry.nodes,
+    })
+}
+
+/// As the authors' scripts start Megatron-DeepSpeed: neither half precision nor recomputation, `AdamW`,
+/// DeepSpeed's 1F1B.
+fn training(micro_batch_size: u32, micro_batches: u32) -> TrainingSpec {
+    let optimizer =
+        Optimizer::AdamW { learning_rate: 1e-5, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 4e-5 };
+    let usual = samples::training(Schedule::OneFOneB, micro_batch_size, micro_batches);
+    TrainingSpec { optimizer, seed: 0, ..usual }
+}
+
+fn document(file: &ProfileFile) -> Result<ProfileDocument> {
+    let count = file.layers.values().map(BTreeMap::len).max().unwrap_or(0);
+    let layers = (0..count).map(|layer| layer_rows(file, layer)).collect();
+    let names: Vec<_> = (0..count)
+        .map(|layer| match layer {
+            0 => json!({"name": "embedding"}),
+            last if last + 1 == count => json!({"name": "head"}),
+            block => json!({"name": format!("block.{}", block - 1)}),
+        })
+        .collect();
+    let mut document: ProfileDocument = serde_json::from_value(json!({
+        "format": loadmaster_proto::profile::document::FORMAT,
+        "provenance": {
+            "source": "eth-easl/sailor, commit cf2c8e3, MIT licence",
+            "tool": "sailor",
+            "device_kind": "GH200 96 GB",
+            "framework": "Megatron-DeepSpeed",
+            "ledger": "device"
+        },
+        "model": {"opaque": {"name": file.model.name, "layers": names}},
+    }))?;
+    document.layer_table = Some(LayerTable {
+        ledger: None,
+        overhead_bytes: None,
+        // The authors' profiler trains with shards.
+        times_without_collectives: Some(false),
+        margin: None,
+        copies_bytes_per_parameter: None,
+        layers,
+    });
+    // As every document from outside: by its text, with all checks.
+    Ok(ProfileDocument::parse(&document.to_text()?)?)
+}
+
+fn layer_rows(file: &ProfileFile, layer: usize) -> LayerRows {
+    let bytes = file.layers.iter().filter_map(|(&tensor_degree, layers)| {
+        let entry = layers.get(&layer)?;
+        Some(BytesRow {
+            micro_batch_size: 1,
+            tensor_degree,
+            parameter_bytes: Some(entry.params_bytes),
+            activation_bytes: Some(entry.act_mem_bytes),
+            transient_bytes: None,
+            input_bytes: Some(entry.act_input_bytes),
+            output_bytes: Some(entry.act_output_bytes),
+            exchanged_bytes: None,
+        })
+    });
+    let times = file.profile.iter().flat_map(|(&micro_batch_size, degrees)| {
+        degrees.iter().filter_map(move |(&tensor_degree, layers)| {
+            let &[forward_seconds, backward_seconds, update] = layers.get(&layer)?;
+            let update_seconds = Some(update);
+            Some(TimesRow {
+                micro_batch_size,
+                tensor_degree,
+                forward_seconds,
+                backward_seconds,
+                update_seconds,
+            })
+        })
+    });
+    LayerRows {
+        first_layer: layer,
+        last_layer: layer,
+        times: times.collect(),
+        bytes: bytes.collect(),
+        memory: Vec::new(),
+    }
+}

@@ -1,0 +1,282 @@
+//! What is printed and written: tables for people, all comparisons as CSV, and a picture of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::accuracy::row::{Answer, Group, Row};
+use crate::stats::Distribution;
+use crate::table::{Table, or_dash, percent};
+
+/// Writes every comparison as CSV and as a picture; returns both paths.
+pub(crate) fn write(rows: &[Row], folder: &Path) -> Result<[PathBuf; 2]> {
+    fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    let paths = [folder.join("accuracy.csv"), folder.join("accuracy.svg")];
+    for (path, text) in paths.iter().zip([csv(rows), scatter(rows)]) {
+        fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    Ok(paths)
+}
+
+/// What a profile cost.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cost {
+    pub(crate) study: String,
+    pub(crate) campaign: &'static str,
+    pub(crate) runs: usize,
+    pub(crate) device_seconds: f64,
+    /// Without the starts of processes.
+    pub(crate) training_seconds: f64,
+    /// Computed from measured layers, not run.
+    pub(crate) estimated: bool,
+}
+
+/// The distribution of errors per model, parallelism, group and predictor.
+pub(crate) fn print_distributions(rows: &[Row]) {
+    let mut kinds: BTreeMap<(Group, &str, &str, &str), Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        let kind = (row.group, row.model.as_str(), row.parallelism.as_str(), row.predictor);
+        kinds.entry(kind).or_default().push(row);
+    }
+    let mut table = Table::new(&[
+        "held out",
+        "model",
+        "parallelism",
+        "predictor",
+        "n",
+        "p50",
+        "p90",
+        "p99",
+        "max",
+        "bias",
+        "covered",
+        "margin",
+    ]);
+    for ((group, model, parallelism, predictor), rows) in kinds {
+        let errors: Vec<f64> = rows.iter().filter_map(|row| row.error()).collect();
+        let refused = rows.len() - errors.len();
+        let mut line =
+            vec![group.name().to_owned(), model.to_owned(), parallelism.to_owned(), predictor.to_owned()];
+        let Some(found) = Distribution::of(&errors) else {
+            let why = rows.iter().find_map(|row| match &row.answer {
+                Answer::Refused(why) => Some(why.as_str()),
+                Answer::Bytes { .. } => None,
+            });
+            line.push(format!("{refused} refused: {}", why.unwrap_or_default()));
+            table.row(line);
+            continue;
+        };
+        let count =
+            if refused == 0 { found.count.to_string() } else { format!("{}+{refused} refused", found.count) };
+        line.push(count);
+        line.extend([found.p50, found.p90, found.p99, found.max].map(percent));
+        line.push(format!("{:+.2} %", 100.0 * found.bias));
+        let covered: Vec<bool> = rows.iter().filter_map(|row| row.is_covered()).collect();
+        let hits = covered.iter().filter(|&&covered| covered).count();
+        let share = (!covered.is_empty()).then(|| hits as f64 / covered.len() as f64);
+        line.push(or_dash(share, percent));
+        let margin = rows.iter().filter_map(|row| row.margin()).reduce(f64::max);
+        line.push(or_dash(margin, percent));
+        table.row(line);
+    }
+    println!("{table}");
+}
+
+/// What profiles cost against the paper's campaign.
+pub(crate) fn print_costs(costs: &[Cost]) {
+    let mut table = Table::new(&["study", "campaign", "runs", "device-seconds", "of that training", ""]);
+    for cost in costs {
+        table.row([
+            cost.study.as_str(),
+            cost.campaign,
+            &cost.runs.to_string(),
+            &format!("{:.1}", cost.device_seconds),
+            &format!("{:.1}", cost.training_seconds),
+            if cost.estimated { "estimated from the layers' runs" } else { "measured" },
+        ]);
+    }
+    println!("{table}");
+}
+
+const HEADER: &str = "study,model,parallelism,group,predictor,stage,micro_batch_size,in_flight,ledger,\
+    measured_bytes,predicted_bytes,error,margin,covered,refused\n";
+
+/// The rows with a header.
+fn csv(rows: &[Row]) -> String {
+    let mut text = HEADER.to_owned();
+    for row in rows {
+        let (bytes, refused) = match &row.answer {
+            Answer::Bytes { bytes, .. } => (bytes.to_string(), ""),
+            Answer::Refused(why) => (String::new(), why.as_str()),
+        };
+        let error = row.error().map_or_else(String::new, |error| format!("{error:.6}"));
+        let margin = row.margin().map_or_else(String::new, |margin| format!("{margin:.4}"));
+        let covered = row.is_covered().map_or("", |covered| if covered { "yes" } else { "no" });
+        let fields = [
+            quoted(&row.study),
+            quoted(&row.model),
+            quoted(&row.parallelism),
+            quoted(row.group.name()),
+            quoted(row.predictor),
+            quoted(&row.stage),
+            row.micro_batch_size.to_string(),
+            row.in_flight.to_string(),
+            row.ledger.as_str().to_owned(),
+            row.measured.to_string(),
+            bytes,
+            error,
+            margin,
+            covered.to_owned(),
+            quoted(refused),
+        ];
+        let _ = writeln!(text, "{}", fields.join(","));
+    }
+    text
+}
+
+/// A field as RFC 4180 wants it.
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+const SIZE: f64 = 760.0;
+const LEFT: f64 = 80.0;
+const BOTTOM: f64 = 60.0;
+const TOP: f64 = 50.0;
+/// One per predictor, in the order of their names; tell apart by people who see no red and green.
+const COLOURS: [&str; 4] = ["#d55e00", "#0072b2", "#009e73", "#cc79a7"];
+
+/// A picture of all rows that have a prediction.
+fn scatter(rows: &[Row]) -> String {
+    let points: Vec<(&'static str, f64, f64)> = rows
+        .iter()
+        .filter_map(|row| match row.answer {
+            Answer::Bytes { bytes, .. } => Some((row.predictor, log(row.measured), log(bytes))),
+            Answer::Refused(_) => None,
+        })
+        .collect();
+    let both = points.iter().flat_map(|&(_, measured, predicted)| [measured, predicted]);
+    let (low, high) = both.fold((f64::MAX, f64::MIN), |(low, high), at| (low.min(at), high.max(at)));
+    let (low, high) = if low > high { (3.0, 9.0) } else { (low.floor(), high.ceil().max(low.floor() + 1.0)) };
+    let along = |at: f64| LEFT + (at - low) / (high - low) * (SIZE - LEFT - 20.0);
+    let up = |at: f64| SIZE - BOTTOM - (at - low) / (high - low) * (SIZE - BOTTOM - TOP);
+
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIZE} {SIZE}\" font-family=\"sans-serif\" \
+         font-size=\"13\">\n<rect width=\"{SIZE}\" height=\"{SIZE}\" fill=\"white\"/>\n"
+    );
+    for power in low as i32..=high as i32 {
+        let at = f64::from(power);
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{0:.1} {1:.1}V{2:.1}M{3:.1} {4:.1}H{5:.1}\" stroke=\"#ddd\"/>\n\
+             <text x=\"{0:.1}\" y=\"{6:.1}\" text-anchor=\"middle\">{7}</text>\n\
+             <text x=\"{8:.1}\" y=\"{9:.1}\" text-anchor=\"end\">{7}</text>",
+            along(at),
+            up(low),
+            up(high),
+            along(low),
+            up(at),
+            along(high),
+            up(low) + 20.0,
+            unit(power),
+            along(low) - 8.0,
+            up(at) + 4.0
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<path d=\"M{:.1} {:.1}L{:.1} {:.1}\" stroke=\"#888\" stroke-dasharray=\"5 4\"/>",
+        along(low),
+        up(low),
+        along(high),
+        up(high)
+    );
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (predictor, _, _) in &points {
+        *counts.entry(predictor).or_default() += 1;
+    }
+    let colours: BTreeMap<&str, &str> = counts.keys().copied().zip(COLOURS.into_iter().cycle()).collect();
+    for (predictor, measured, predicted) in &points {
+        let colour = colours.get(predictor).unwrap_or(&COLOURS[0]);
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.5\" fill=\"{colour}\" fill-opacity=\"0.5\"/>",
+            along(*measured),
+            up(*predicted)
+        );
+    }
+    for (index, (predictor, count)) in counts.iter().enumerate() {
+        let x = LEFT + 170.0 * index as f64;
+        let colour = colours.get(predictor).unwrap_or(&COLOURS[0]);
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{x:.1}\" cy=\"25\" r=\"5\" fill=\"{colour}\"/>\
+             <text x=\"{:.1}\" y=\"29\">{predictor} ({count})</text>",
+            x + 10.0
+        );
+    }
+    let middle = SIZE / 2.0;
+    let _ = writeln!(
+        svg,
+        "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">measured peak</text>\n\
+         <text transform=\"translate(18 {middle}) rotate(-90)\" text-anchor=\"middle\">predicted peak</text>\n</svg>",
+        SIZE - 12.0
+    );
+    svg
+}
+
+fn log(bytes: u64) -> f64 {
+    (bytes.max(1) as f64).log10()
+}
+
+/// `10 MB` for 7.
+fn unit(power: i32) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB"];
+    let unit = units.get((power / 3).max(0) as usize).copied().unwrap_or("PB");
+    format!("{}{} {unit}", 1, "0".repeat((power % 3).max(0) as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accuracy::row::example;
+
+    /// Every line has as many fields as the header, whatever is in them.
+    #[test]
+    fn lines_have_the_fields_of_the_header() {
+        let row = example(Group::Parallel, "component/1", 100, 90, Some(0.05));
+        let refused = Row { answer: Answer::Refused("no".to_owned()), ..row.clone() };
+        let text = csv(&[row, refused]);
+        let fields: Vec<usize> =
+            text.lines().map(|line| line.split("\",").count() + line.split(',').count()).collect();
+        assert_eq!(fields.len(), 3);
+        assert!(
+            text.contains("\"degree 2, 4\",component/1,0..1,2,4,allocated,100,90,-0.100000,0.0500,no,\n")
+        );
+        assert!(text.ends_with("100,,,,,no\n"));
+        assert_eq!(quoted("say \"a\""), "\"say \"\"a\"\"\"");
+    }
+
+    /// One point per prediction, all within the picture, also where there is one or none.
+    #[test]
+    fn every_prediction_is_a_point_within_the_picture() {
+        let row = |measured, bytes| example(Group::Stages, "component/1", measured, bytes, None);
+        for rows in [vec![], vec![row(1_000, 1_000)], vec![row(1, 0), row(5_000_000, 900_000_000_000)]] {
+            let svg = scatter(&rows);
+            assert_eq!(svg.matches("r=\"2.5\"").count(), rows.len());
+            for part in svg.split("cx=\"").skip(1) {
+                let x: f64 = part.split('"').next().unwrap().parse().unwrap();
+                assert!((0.0..=SIZE).contains(&x), "{x}");
+            }
+        }
+        assert_eq!((unit(0), unit(7), unit(9)), ("1 B".to_owned(), "10 MB".to_owned(), "1 GB".to_owned()));
+    }
+}

@@ -1,0 +1,305 @@
+//! What is asked besides a question itself: which of several models is the largest that fits, whether remedies work, and a stored
+//! plan's timelines.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::pass_span::Kind;
+
+use crate::certificates::ask::{Answer, Planner, Refused, Stored};
+use crate::certificates::check::{Class, Finding, Verdict};
+use crate::certificates::instance::Instance;
+use crate::certificates::judge::{is_same, judge};
+use crate::certificates::prices::iteration;
+use crate::certificates::question::{Question, Recompute, Schedule, Shape, Spanning, Transfers};
+use crate::certificates::scene::{Fleet, Group, Scene};
+use crate::certificates::truth::{Terms, Truth};
+
+/// Parameters of a scene's model.
+fn parameters(scene: &Scene) -> f64 {
+    scene.kinds[0].layers.iter().map(|layer| layer.parameter_count as f64).sum()
+}
+
+/// Asks for the largest of the scene's model and its rivals, and holds the answer to which of them have a plan.
+pub(crate) async fn of_models(
+    planner: &Planner,
+    stored: &Stored,
+    instance: &Instance,
+    truth: &Truth,
+    terms: Terms,
+) -> Result<Verdict> {
+    let Instance { scene, question, rivals, .. } = instance;
+    let mut verdict = Verdict::default();
+    let mut candidates = vec![(scene, stored.profiles[0].clone(), truth.kept > 0)];
+    let mut is_borderline = truth.is_borderline;
+    for rival in rivals {
+        let stored = planner.store(rival).await?;
+        let Ok(truth) = Truth::of(rival, question, terms) else { return Ok(verdict) };
+        is_borderline |= truth.is_borderline;
+        candidates.push((rival, stored.profiles[0].clone(), truth.kept > 0));
+    }
+    let request = v1::RecommendPlanRequest {
+        profile: String::new(),
+        other_profiles: Vec::new(),
+        candidate_profiles: candidates.iter().map(|(_, name, _)| name.clone()).collect(),
+        ..question.request(scene, &stored.profiles, &stored.cluster)
+    };
+    let answer = planner.call(request).await?;
+    if is_borderline {
+        return Ok(verdict);
+    }
+    let fits = candidates.iter().filter(|(_, _, fits)| *fits);
+    let best = fits.map(|(scene, ..)| parameters(scene)).reduce(f64::max);
+    let mut wrong = |class, what: String| verdict.findings.push(Finding { class, what });
+    let plan = match (&answer, best) {
+        (Answer::Plan(plan), _) => plan,
+        (Answer::Refused(refused), None) if refused.is_no_plan() => return Ok(verdict),
+        (Answer::Refused(refused), Some(best)) if refused.is_no_plan() => {
+            wrong(
+                Class::FalselyInfeasible,
+                format!("{}; a model of {best} parameters fits", refused.message),
+            );
+            return Ok(verdict);
+        }
+        (Answer::Refused(refused), _) => {
+            wrong(Class::Refused, format!("{:?} {}", refused.code, refused.message));
+            return Ok(verdict);
+        }
+    };
+    let Some((chosen, ..)) = candidates.iter().find(|(_, name, _)| *name == plan.profile) else {
+        wrong(Class::Illegal, format!("{} is none of the candidates", plan.profile));
+        return Ok(verdict);
+    };
+    let judged = judge(chosen, question, plan, terms);
+    if !judged.broken.is_empty() {
+        wrong(Class::Illegal, judged.broken.join("; "));
+    }
+    if !judged.differing.is_empty() {
+        wrong(Class::Prices, judged.differing.join("; "));
+    }
+    let certificate = plan.certificate.clone().unwrap_or_default();
+    let value = parameters(chosen);
+    let Some(best) = best else {
+        wrong(Class::Ours, "no model fits, and one is answered".to_owned());
+        return Ok(verdict);
+    };
+    if !is_same(certificate.value, value) {
+        wrong(Class::Value, format!("{:?} of {value:?} parameters", certificate.value));
+    }
+    if best > value && certificate.proven {
+        wrong(Class::FalselyProven, format!("{value:?} parameters were answered, {best:?} fit"));
+    }
+    if let Some(bound) = certificate.bound.filter(|&bound| bound < best) {
+        wrong(Class::Bound, format!("no model of more than {bound:?} parameters fits, and {best:?} do"));
+    }
+    (verdict.is_plan, verdict.is_proven, verdict.is_stopped) =
+        (true, certificate.proven, certificate.stopped);
+    if !certificate.proven {
+        (verdict.stated_gap, verdict.behind) = (certificate.gap_ratio, Some((best - value) / best));
+    }
+    Ok(verdict)
+}
+
+/// A remedy as it was told, and the question that follows it; none where the words are not known here.
+#[derive(Debug)]
+pub(crate) struct Remedy {
+    pub(crate) option: String,
+    pub(crate) follows: Option<(Scene, Question)>,
+}
+
+/// All remedies that an error names.
+pub(crate) fn remedies(scene: &Scene, question: &Question, refused: &Refused) -> Vec<Remedy> {
+    let told = refused.metadata.get("remedies").map_or("", String::as_str);
+    let options = told.split("; ").filter(|option| !option.is_empty());
+    options
+        .map(|option| Remedy { option: option.to_owned(), follows: follow(scene, question, refused, option) })
+        .collect()
+}
+
+fn follow(scene: &Scene, question: &Question, refused: &Refused, option: &str) -> Option<(Scene, Question)> {
+    let (mut scene, mut question) = (scene.clone(), question.clone());
+    if let Some((number, like)) =
+        option.split_once("more nodes like ").or_else(|| option.split_once("more node like "))
+    {
+        match number.trim().parse() {
+            Ok(count) => more_like(&mut scene, count, like.split_whitespace().next()?)?,
+            Err(_) => more_nodes(&mut scene, refused)?,
+        }
+        return Some((scene, question));
+    }
+    let mut words = option.split_whitespace();
+    while let Some(word) = words.next() {
+        match word {
+            "--allow-idle-devices" => question.may_idle = true,
+            "--schedule" => {
+                question.schedules.clear();
+                question.schedule = Some(match words.next()? {
+                    "1f1b" => Schedule::OneFOneB,
+                    "gpipe" => Schedule::Gpipe,
+                    _ => return None,
+                });
+            }
+            "--recompute" => {
+                question.policies.clear();
+                question.recompute = Some(match words.next()? {
+                    "none" => Recompute::None,
+                    "stage" => Recompute::Stage,
+                    "layer" => Recompute::Layer,
+                    _ => return None,
+                });
+            }
+            "--micro-batch-size" => {
+                question.sizes.clear();
+                question.micro_batch_size = Some(words.next()?.parse().ok()?);
+            }
+            "--micro-batches" => {
+                question.global_batch = None;
+                question.micro_batches = Some(words.next()?.parse().ok()?);
+            }
+            "--shape" => {
+                let shape = serde_json::from_value::<Shape>(words.next()?.into()).ok()?;
+                question.shape = Some(shape);
+            }
+            "--spanning" => {
+                question.spanning = Some(match words.next()? {
+                    "whole-nodes" => Spanning::WholeNodes,
+                    "anywhere" => Spanning::Anywhere,
+                    _ => return None,
+                });
+            }
+            "--devices" => {
+                let groups = words.next()?.split(',').map(|group| read_group(&scene, group));
+                scene.fleet = Fleet::Groups(groups.collect::<Option<Vec<Group>>>()?);
+            }
+            _ => return None,
+        }
+    }
+    Some((scene, question))
+}
+
+/// `COUNTxBYTES`, or `COUNTxBYTES:KIND`; without a kind it is the profile's.
+fn read_group(scene: &Scene, text: &str) -> Option<Group> {
+    let (size, kind) = text.split_once(':').unwrap_or((text, scene.kinds[0].name.as_str()));
+    let (count, bytes) = size.split_once('x')?;
+    let digits = bytes.trim_end_matches(|c: char| c.is_alphabetic());
+    let unit: u64 = match &bytes[digits.len()..] {
+        "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    Some(Group {
+        count: count.parse().ok()?,
+        capacity: digits.parse::<u64>().ok()? * unit,
+        kind: scene.kinds.iter().position(|own| own.name == kind)?,
+    })
+}
+
+/// `2 more nodes like n3 in the cluster`.
+fn more_like(scene: &mut Scene, count: usize, name: &str) -> Option<()> {
+    let Fleet::Cluster(cluster) = &mut scene.fleet else { return None };
+    let like = cluster.nodes.iter().find(|node| node.name == name)?.clone();
+    let first = cluster.nodes.len();
+    let more = (first..first + count)
+        .map(|index| crate::certificates::scene::Node { name: format!("more{index}"), ..like.clone() });
+    cluster.nodes.extend(more);
+    Some(())
+}
+
+/// `12 devices instead of 8 (…more nodes like the last one in the cluster…`: like the last one that is listed.
+fn more_nodes(scene: &mut Scene, refused: &Refused) -> Option<()> {
+    let (before, _) = refused.message.split_once(" devices instead of ")?;
+    let count: u32 = before.rsplit(' ').next()?.parse().ok()?;
+    let Fleet::Cluster(cluster) = &mut scene.fleet else { return None };
+    let last = cluster.nodes.last()?.clone();
+    let there = |cluster: &crate::certificates::scene::Cluster| {
+        cluster.nodes.iter().map(|node| node.devices).sum::<u32>()
+    };
+    while there(cluster) < count {
+        let name = format!("more{}", cluster.nodes.len());
+        cluster.nodes.push(crate::certificates::scene::Node { name, ..last.clone() });
+    }
+    (there(cluster) == count).then_some(())
+}
+
+/// Stores the plan that a question is answered with, and asks for its timelines.
+pub(crate) async fn of_timelines(
+    planner: &Planner,
+    stored: &Stored,
+    instance: &Instance,
+    terms: Terms,
+) -> Result<Vec<Finding>> {
+    let Instance { scene, question, .. } = instance;
+    let request = v1::RecommendPlanRequest {
+        validate_only: false,
+        ..question.request(scene, &stored.profiles, &stored.cluster)
+    };
+    let Answer::Plan(plan) = planner.call(request).await? else { return Ok(Vec::new()) };
+    let judged = judge(scene, question, &plan, terms);
+    if !judged.broken.is_empty() || !judged.differing.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut findings = Vec::new();
+    let mut wrong = |what: String| findings.push(Finding { class: Class::Timeline, what });
+    let m = plan.training.unwrap_or_default().micro_batches as u32;
+    let own =
+        plan.training.and_then(|training| Schedule::of_wire(training.schedule)).unwrap_or(Schedule::Gpipe);
+    let schedules = [
+        (v1::SimulatedSchedule::Unspecified, Some(own)),
+        (v1::SimulatedSchedule::Gpipe, Some(Schedule::Gpipe)),
+        (v1::SimulatedSchedule::OneFOneB, Some(Schedule::OneFOneB)),
+        (v1::SimulatedSchedule::Interleaved, None),
+    ];
+    for (asked, schedule) in schedules {
+        // Chunks are interleaved in groups of as many micro-batches as there are devices.
+        if schedule.is_none() && !m.is_multiple_of(plan.stages.len() as u32) {
+            continue;
+        }
+        for transfers in [Transfers::Overlapping, Transfers::Blocking] {
+            let request = v1::SimulatePlanRequest {
+                name: plan.name.clone(),
+                schedule: asked.into(),
+                transfers: transfers.to_wire(),
+                ..Default::default()
+            };
+            let timeline = planner.simulate(request).await?;
+            if let Some(schedule) = schedule {
+                let seconds = iteration(schedule, &judged.stages, &judged.edges, m, transfers);
+                if !is_same(timeline.iteration_seconds, seconds) {
+                    let said = timeline.iteration_seconds;
+                    wrong(format!(
+                        "{asked:?}, {transfers:?}: {said:?} s were answered, {seconds:?} s are ours"
+                    ));
+                }
+            }
+            for lane in &timeline.lanes {
+                let most = most_at_once(lane);
+                if lane.in_flight != most {
+                    let (stage, said) = (lane.stage, lane.in_flight);
+                    wrong(format!(
+                        "{asked:?}: stage {stage} is said to hold {said} micro-batches, its passes {most}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// The most micro-batches between forward and backward pass, as the passes of a lane have them; each chunk's count.
+fn most_at_once(lane: &v1::Lane) -> i32 {
+    let mut open = BTreeSet::new();
+    let mut most = 0;
+    for pass in &lane.passes {
+        let key = (pass.chunk, pass.micro_batch);
+        match pass.kind() {
+            Kind::Forward => drop(open.insert(key)),
+            Kind::Backward => drop(open.remove(&key)),
+            Kind::Recomputation | Kind::Gather | Kind::Scatter | Kind::Step | Kind::Unspecified => {}
+        }
+        most = most.max(open.len() as i32);
+    }
+    most
+}

@@ -1,0 +1,254 @@
+//! A question about a scene, and how a request says it.
+
+use loadmaster_proto::wire::v1;
+use serde::{Deserialize, Serialize};
+
+use crate::certificates::scene::Scene;
+
+/// One request, without where its profile and cluster are stored. What is left out is not sent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Question {
+    pub(crate) objective: Objective,
+    pub(crate) mode: Mode,
+    pub(crate) shape: Option<Shape>,
+    pub(crate) launcher: Option<Launcher>,
+    pub(crate) micro_batch_size: Option<u32>,
+    pub(crate) micro_batches: Option<u32>,
+    pub(crate) global_batch: Option<u32>,
+    pub(crate) schedule: Option<Schedule>,
+    pub(crate) recompute: Option<Recompute>,
+    pub(crate) sizes: Vec<u32>,
+    pub(crate) schedules: Vec<Schedule>,
+    pub(crate) policies: Vec<Recompute>,
+    pub(crate) policy_per_stage: bool,
+    pub(crate) data_degrees: Vec<u32>,
+    pub(crate) tensor_degrees: Vec<u32>,
+    pub(crate) min_stages: Option<u32>,
+    pub(crate) max_stages: Option<u32>,
+    /// Layer and device: `node/index`, or a position.
+    pub(crate) pins: Vec<(usize, String)>,
+    pub(crate) keep_together: Vec<(usize, usize)>,
+    pub(crate) cut_after: Vec<usize>,
+    pub(crate) excluded: Vec<String>,
+    pub(crate) spanning: Option<Spanning>,
+    #[serde(default)]
+    pub(crate) transfers: Option<Transfers>,
+    pub(crate) max_seconds: Option<f64>,
+    pub(crate) max_peak: Option<u64>,
+    pub(crate) may_idle: bool,
+    pub(crate) margin: f64,
+    pub(crate) unit: Option<Unit>,
+    pub(crate) merge_to: Option<u32>,
+    pub(crate) search_seconds: Option<f64>,
+    pub(crate) alternatives: i32,
+    /// By name of the kind.
+    pub(crate) prices: Vec<(String, f64)>,
+    pub(crate) is_brief: bool,
+    pub(crate) seed: i64,
+}
+
+impl Question {
+    /// The plainest one: everything as the profile has it.
+    pub(crate) fn plain(objective: Objective) -> Self {
+        Self {
+            objective,
+            mode: Mode::Exact,
+            shape: None,
+            launcher: None,
+            micro_batch_size: None,
+            micro_batches: None,
+            global_batch: None,
+            schedule: None,
+            recompute: None,
+            sizes: Vec::new(),
+            schedules: Vec::new(),
+            policies: Vec::new(),
+            policy_per_stage: false,
+            data_degrees: Vec::new(),
+            tensor_degrees: Vec::new(),
+            min_stages: None,
+            max_stages: None,
+            pins: Vec::new(),
+            keep_together: Vec::new(),
+            cut_after: Vec::new(),
+            excluded: Vec::new(),
+            spanning: None,
+            transfers: None,
+            max_seconds: None,
+            max_peak: None,
+            may_idle: false,
+            margin: 0.0,
+            unit: None,
+            merge_to: None,
+            search_seconds: None,
+            alternatives: 0,
+            prices: Vec::new(),
+            is_brief: true,
+            seed: 0,
+        }
+    }
+
+    /// How transfers go on: always named, because what is best known of launchers and kinds is no business of the search.
+    pub(crate) fn transfers(&self) -> Transfers {
+        self.transfers.unwrap_or(Transfers::Overlapping)
+    }
+
+    /// As a message; `profiles` are the stored names of the scene's kinds, `cluster` that of its cluster.
+    pub(crate) fn request(
+        &self,
+        scene: &Scene,
+        profiles: &[String],
+        cluster: &str,
+    ) -> v1::RecommendPlanRequest {
+        let number = |value: Option<u32>| value.map_or(0, |value| value as i32);
+        let numbers = |list: &[u32]| list.iter().map(|&value| value as i32).collect::<Vec<_>>();
+        let constraints = v1::Constraints {
+            data_degrees: numbers(&self.data_degrees),
+            tensor_degrees: numbers(&self.tensor_degrees),
+            micro_batch_sizes: numbers(&self.sizes),
+            schedules: self.schedules.iter().map(|schedule| schedule.to_wire()).collect(),
+            recompute: self.policies.iter().map(|policy| policy.to_wire()).collect(),
+            recompute_per_stage: self.policy_per_stage,
+            min_stages: number(self.min_stages),
+            max_stages: number(self.max_stages),
+            pins: self
+                .pins
+                .iter()
+                .map(|(layer, device)| v1::LayerPin { layer: *layer as i32, device: device.clone() })
+                .collect(),
+            keep_together: self
+                .keep_together
+                .iter()
+                .map(|&(first, last)| v1::LayerRange { first_layer: first as i32, last_layer: last as i32 })
+                .collect(),
+            cut_after: self.cut_after.iter().map(|&layer| layer as i32).collect(),
+            excluded_devices: self.excluded.clone(),
+            spanning: self.spanning.map_or(0, Spanning::to_wire),
+            max_iteration_seconds: self.max_seconds.unwrap_or(0.0),
+            max_peak_bytes: self.max_peak.map_or(0, |bytes| bytes as i64),
+            allow_idle_devices: self.may_idle,
+        };
+        v1::RecommendPlanRequest {
+            profile: profiles[0].clone(),
+            other_profiles: profiles[1..].to_vec(),
+            devices: scene.groups(),
+            cluster: cluster.to_owned(),
+            micro_batch_size: number(self.micro_batch_size),
+            micro_batches: number(self.micro_batches),
+            global_batch_size: self.global_batch.map_or(0, i64::from),
+            shape: self.shape.map_or(0, Shape::to_wire),
+            launcher: self.launcher.map_or(0, Launcher::to_wire),
+            validate_only: true,
+            schedule: self.schedule.map_or(0, Schedule::to_wire),
+            recompute: self.recompute.map_or(0, Recompute::to_wire),
+            margin: Some(self.margin),
+            merge_layers_to: number(self.merge_to),
+            objective: self.objective.to_wire(),
+            constraints: Some(constraints),
+            memory_unit: self.unit.map_or(0, Unit::to_wire),
+            search_mode: self.mode.to_wire(),
+            search_seconds: self.search_seconds.unwrap_or(0.0),
+            alternatives: self.alternatives,
+            search_seed: self.seed,
+            brief: self.is_brief,
+            transfers: self.transfers().to_wire(),
+            hourly_prices: self.prices.iter().cloned().collect(),
+            ..Default::default()
+        }
+    }
+}
+
+/// An enum whose values have one name here and one number on the wire.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident as $wire:ident { $($word:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub(crate) enum $name { $($word),+ }
+
+        impl $name {
+            #[allow(dead_code, reason = "not every list is drawn from")]
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$word),+];
+
+            pub(crate) fn to_wire(self) -> i32 {
+                match self { $(Self::$word => v1::$wire::$word.into()),+ }
+            }
+
+            #[allow(dead_code, reason = "not all of them come back")]
+            pub(crate) fn of_wire(number: i32) -> Option<Self> {
+                Self::ALL.iter().copied().find(|word| word.to_wire() == number)
+            }
+        }
+    };
+}
+
+words!(
+    /// What a plan should be best at.
+    Objective as Objective {
+        MinPeakMemory, MinIterationTime, Pareto, MinDevices, MinCost, MaxBatch, MaxModel,
+    }
+);
+words!(
+    /// What kinds of stages a plan may mix.
+    Shape as PlanShape { SinglePipeline, UniformGrid, EqualDevices, PerStageReplicas, PerStageMesh }
+);
+words!(
+    /// How plans are searched.
+    Mode as SearchMode { Exact, Capture, McapBruteForce, McapBayesian, Amp, AmpAnnealing }
+);
+words!(
+    /// Whether a stage may take devices of several nodes.
+    Spanning as NodeSpanning { Never, WholeNodes, Anywhere }
+);
+words!(
+    /// Order of the passes.
+    Schedule as Schedule { Gpipe, OneFOneB }
+);
+words!(
+    /// What is computed again.
+    Recompute as RecomputePolicy { None, Stage, Layer }
+);
+words!(
+    /// Whether devices compute while they send to the stages next to them and receive from them.
+    Transfers as Transfers { Overlapping, Blocking }
+);
+words!(
+    /// What peaks are compared as.
+    Unit as MemoryUnit { Bytes, Share }
+);
+words!(
+    /// The program that is to run a plan.
+    Launcher as Launcher {
+        Megatron, MegatronBridge, Torchtitan, TorchPipelining, Deepspeed, ColossalAi, Accelerate, Galvatron,
+        Torchgpipe, Trainer, Other,
+    }
+);
+
+impl Objective {
+    pub(crate) fn is_timed(self) -> bool {
+        matches!(self, Self::MinIterationTime | Self::Pareto)
+    }
+
+    pub(crate) fn is_maximum(self) -> bool {
+        matches!(self, Self::MaxBatch | Self::MaxModel)
+    }
+
+    /// Whether any devices may be left out.
+    pub(crate) fn chooses_devices(self) -> bool {
+        matches!(self, Self::MinDevices | Self::MinCost)
+    }
+}
+
+impl Shape {
+    /// Whether every plan of `other` is one of this shape.
+    pub(crate) fn includes(self, other: Self) -> bool {
+        use Shape::*;
+        match self {
+            PerStageMesh => true,
+            EqualDevices => matches!(other, EqualDevices | UniformGrid | SinglePipeline),
+            UniformGrid => matches!(other, UniformGrid | SinglePipeline),
+            PerStageReplicas => matches!(other, PerStageReplicas | SinglePipeline),
+            SinglePipeline => other == SinglePipeline,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `bench exports`: random plans, exported, a line of JSON each, for `oracles/check_random.py` to ask launchers about.
+//!
+//! A line has the plan in plain words, from which the oracles' side says what every rank must hold, the export, and how many
+//! parameters each rank has by the arithmetic that predictions are made with. Every eighth plan is bent into one that the
+//! launcher cannot express, which must be refused; those are counted on standard error. With `--envelope` the plans are of every
+//! launcher, in that envelope, for `envelopes/check.py`.
+
+mod draw;
+mod enveloped;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use draw::{bent, drawn};
+use loadmaster_launchers::{ExportQuestion, Target, Variant, export};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::training::shard::Shard;
+use loadmaster_tests::Sampler;
+use serde_json::json;
+
+/// Draws random plans and prints their exports, a line of JSON each.
+#[derive(Debug, Parser)]
+pub(crate) struct Options {
+    /// The launcher with its version, for example megatron@0.19.
+    #[arg(value_name = "LAUNCHER@VERSION", required_unless_present = "envelope", default_value = "")]
+    target: String,
+
+    /// Plans of every launcher in this envelope, in place of those of one.
+    #[arg(long, value_name = "ENVELOPE", conflicts_with_all = ["target", "variant"])]
+    envelope: Option<String>,
+
+    /// Another of its ways than the usual one, for example hybrid of Megatron.
+    #[arg(long, value_name = "VARIANT", default_value = "")]
+    variant: String,
+
+    /// How many.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    plans: u32,
+
+    /// The same seed draws the same plans.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Draws and prints them; none is a goal.
+///
+/// # Errors
+/// A plan is refused that should be exported, or exported that should be refused.
+pub(crate) fn run(options: Options) -> Result<bool> {
+    let Options { target, envelope, variant, plans, seed } = options;
+    if let Some(envelope) = envelope {
+        enveloped::print(envelope.parse()?, plans, seed)?;
+        return Ok(true);
+    }
+    let variant = if variant.is_empty() { Variant::Usual } else { variant.parse()? };
+    let (launcher, version) = target.split_once('@').context("write LAUNCHER@VERSION")?;
+    let target = Target::of(launcher.parse()?, version)?;
+    let mut out = std::io::stdout().lock();
+    let mut refused: BTreeMap<&str, u32> = BTreeMap::new();
+    let (mut index, mut exported) = (0, 0);
+    while exported < plans {
+        let mut lots = Sampler::new(seed.wrapping_mul(1 << 32).wrapping_add(index));
+        let case = drawn(target.launcher, variant, &mut lots);
+        let (mut plan, model) = (case.plan(), case.model());
+        let bent = if index % 8 == 7 { bent(target.launcher, &mut plan, &mut lots) } else { None };
+        let name = PlanName::from_id(format!("drawn-{index}"))?;
+        let question =
+            ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant };
+        index += 1;
+        let made = match (export(&question), bent) {
+            (Ok(made), None) => made,
+            (Err(_), Some(how)) => {
+                *refused.entry(how).or_default() += 1;
+                continue;
+            }
+            (Ok(_), Some(how)) => bail!("{case:?} with {how} is exported"),
+            (Err(why), None) => bail!("{case:?} is refused: {why}"),
+        };
+        exported += 1;
+        let files: serde_json::Map<String, serde_json::Value> =
+            made.files.into_iter().map(|file| (file.name, file.contents.into())).collect();
+        let parameters: Vec<u64> =
+            made.ranks.iter().map(|place| parameters(&plan, &model, place.stage, place.shard)).collect();
+        let request = json!({ "files": files, "command": made.command, "env": made.environment, "world": made.ranks.len() });
+        let line = json!({ "case": case, "request": request, "parameters": parameters });
+        writeln!(out, "{line}")?;
+    }
+    for (how, times) in refused {
+        eprintln!("refused {times} with {how}");
+    }
+    Ok(true)
+}
+
+/// Parameters on a shard of a stage, and of those that its devices have in turn with it.
+fn parameters(plan: &Plan, model: &Model, first: usize, shard: u32) -> u64 {
+    let stages = (first..plan.stages.len()).step_by(plan.positions());
+    stages.map(|stage| of_stage(plan, model, stage, shard)).sum()
+}
+
+fn of_stage(plan: &Plan, model: &Model, stage: usize, shard: u32) -> u64 {
+    let config = plan.stages[stage].config;
+    let shard = Shard { index: shard, degree: config.tensor_degree };
+    let layers = config.layers().filter_map(|index| model.layers().get(index));
+    let own = layers.clone().flat_map(|layer| layer.kind.shard_parameters(shard));
+    // A tied head is a copy of the table where that is on another stage.
+    let shared = layers
+        .filter(|_| config.first_layer > 0)
+        .filter_map(|layer| layer.kind.shard_shared_parameter(shard));
+    own.chain(shared).map(|parameter| parameter.elements()).sum()
+}

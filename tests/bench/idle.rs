@@ -1,0 +1,139 @@
+//! `make bench-idle`: what workers cost that have nothing to do.
+//!
+//! Starts a planner with its embedded Postgres, connects workers that say hello and send heartbeats and
+//! nothing else, each on a connection of its own, and reads from `/proc` how long planner and database
+//! computed meanwhile. Seconds of a processor mean something on a busy machine too; what a second takes does
+//! not.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
+use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
+use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_tests::{Planner, hello, processor_seconds, processor_seconds_of_tree};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+
+/// Connects idle workers to a planner and prints which share of a core planner and database take.
+#[derive(Debug, Parser)]
+pub(crate) struct Options {
+    /// Idle workers.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    workers: u32,
+
+    /// Seconds to look for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
+
+    /// The planner to look at, instead of the one beside this program.
+    #[arg(long, value_name = "PATH")]
+    planner: Option<PathBuf>,
+}
+
+/// Most that planner and database may take of a core.
+const GOALS: [f64; 2] = [0.05, 0.10];
+
+/// Measures both; whether neither takes more than its goal.
+pub(crate) async fn run(options: &Options) -> Result<bool> {
+    let mut planner = match &options.planner {
+        Some(program) => Planner::start_program(program),
+        None => Planner::start_with(&[]),
+    };
+    let workers = connect(planner.address(), options.workers).await?;
+    // Whatever follows from the hellos is over by then.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    let (pid, postmaster) = (planner.program().pid(), planner.postmaster().context("no Postgres runs")?);
+    let taken = || [processor_seconds(pid), processor_seconds_of_tree(postmaster)];
+    let (before, start, heartbeats) = (taken(), Instant::now(), workers.heartbeats());
+    tokio::time::sleep(Duration::from_secs(options.seconds)).await;
+    let after = taken();
+    let passed = start.elapsed().as_secs_f64();
+    workers.check()?;
+
+    println!(
+        "{} idle workers, a heartbeat every {} s, {:.1} heartbeats per second, looked at for {passed:.1} s",
+        options.workers,
+        workers.heartbeat_seconds(),
+        f64::from(workers.heartbeats() - heartbeats) / passed
+    );
+    let shares = [0, 1].map(|which| (after[which] - before[which]) / passed);
+    for ((who, share), goal) in ["planner", "database"].iter().zip(shares).zip(GOALS) {
+        println!("{who:9} {:5.1} % of a core (goal: at most {:.0} %)", share * 100.0, goal * 100.0);
+    }
+    Ok(shares.iter().zip(GOALS).all(|(share, goal)| *share <= goal))
+}
+
+/// Connected workers; they leave when this is dropped.
+struct Workers {
+    heartbeats: Arc<AtomicU32>,
+    lost: Arc<AtomicU32>,
+    heartbeat: Duration,
+    _tasks: JoinSet<()>,
+}
+
+/// Connects so many workers of four CPU slots, one after the other.
+async fn connect(address: &str, count: u32) -> Result<Workers> {
+    let (heartbeats, lost) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let mut tasks = JoinSet::new();
+    let mut heartbeat = Duration::ZERO;
+    for index in 0..count {
+        let (to_planner, to_send) = mpsc::channel(4);
+        to_planner.send(message(ToPlanner::Hello(hello(&format!("idle{index}"), 4)))).await?;
+        let channel = Endpoint::from_shared(address.to_owned())?.connect().await?;
+        let mut incoming =
+            WorkerServiceClient::new(channel).connect(ReceiverStream::new(to_send)).await?.into_inner();
+        let first = incoming.message().await?.and_then(|first| first.message);
+        let Some(FromPlanner::Welcome(welcome)) = first else { anyhow::bail!("no welcome: {first:?}") };
+        heartbeat = Duration::try_from_secs_f64(welcome.heartbeat_seconds).context("no heartbeat")?;
+        let (sent, lost) = (Arc::clone(&heartbeats), Arc::clone(&lost));
+        tasks.spawn(async move {
+            let mut ticks = tokio::time::interval(heartbeat);
+            loop {
+                tokio::select! {
+                    _ = ticks.tick() => {
+                        let beat = ToPlanner::Heartbeat(v1::Heartbeat::default());
+                        if to_planner.send(message(beat)).await.is_err() {
+                            break;
+                        }
+                        sent.fetch_add(1, Ordering::Relaxed);
+                    }
+                    heard = incoming.message() => if !matches!(heard, Ok(Some(_))) { break },
+                }
+            }
+            lost.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    Ok(Workers { heartbeats, lost, heartbeat, _tasks: tasks })
+}
+
+impl Workers {
+    /// Heartbeats that were sent so far.
+    fn heartbeats(&self) -> u32 {
+        self.heartbeats.load(Ordering::Relaxed)
+    }
+
+    /// Time between two heartbeats of a worker.
+    fn heartbeat_seconds(&self) -> f64 {
+        self.heartbeat.as_secs_f64()
+    }
+
+    /// All must be connected still, or nothing was measured.
+    fn check(&self) -> Result<()> {
+        let lost = self.lost.load(Ordering::Relaxed);
+        ensure!(lost == 0, "{lost} workers lost their connection");
+        Ok(())
+    }
+}
+
+fn message(message: ToPlanner) -> v1::WorkerMessage {
+    v1::WorkerMessage { message: Some(message) }
+}

@@ -1,0 +1,223 @@
+//! Actions chosen together with the partitioning, as a request that names no stages asks for them: from tapes of layers to
+//! a plan with its baselines.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use loadmaster_planning::fleet::{DeviceGroup, of_groups};
+use loadmaster_planning::predict::Margin;
+use loadmaster_planning::predict::component::Component;
+use loadmaster_planning::recommend::{PlanQuestion, ProfiledChain};
+use loadmaster_planning::search::Stop;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::layer_times::LayerTimes;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
+use loadmaster_proto::model::layer::{Layer, LayerKind};
+use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::compared::Baseline;
+use loadmaster_proto::plan::goal::Goal;
+use loadmaster_proto::plan::objective::{Objective, SearchMode};
+use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
+use loadmaster_proto::training::actions::Allowed;
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{Schedule, TrainingSpec};
+use loadmaster_samples::{measurement, training};
+use loadmaster_tests::ADAM;
+
+use crate::memory::{Cell, Claim};
+
+/// Layers, devices, and the seconds within which there should be an answer.
+const PROBLEMS: [(usize, u32, f64); 2] = [(48, 8, 0.5), (96, 64, 10.0)];
+const WIDTH: i64 = 256;
+const SAMPLES: u32 = 64;
+const MICRO_BATCHES: u32 = 32;
+/// Seconds that a layer goes forward.
+const FORWARD: f64 = 5e-3;
+/// As much as a layer keeps of a micro-batch, in the seconds of its passes.
+const HOST: f64 = 60e6;
+const PEERS: f64 = 4.0 * HOST;
+/// Of what the first stage holds untouched, what a device has.
+const SHARE: f64 = 0.45;
+
+fn spec() -> TrainingSpec {
+    TrainingSpec { optimizer: ADAM, ..training(Schedule::OneFOneB, SAMPLES, MICRO_BATCHES) }
+}
+
+/// Bytes of what is handed on, and of what a layer keeps besides its input: every third one somewhat more.
+fn bytes(layer: usize) -> [u64; 2] {
+    let edge = u64::from(SAMPLES) * 4 * WIDTH as u64;
+    [edge, edge * (12 + layer as u64 % 3)]
+}
+
+fn tape(model: &Model, layer: usize) -> Option<LayerTape> {
+    let [edge, own] = bytes(layer);
+    let passage = |frees_gradient: bool| Passage {
+        blocks: vec![edge, own, edge, edge, edge / 2, 4_096, edge],
+        inputs: vec![0],
+        outputs: vec![2],
+        output_gradients: vec![3],
+        input_gradients: if layer > 0 { vec![6] } else { Vec::new() },
+        saved: vec![0, 1],
+        slots: [
+            vec![1],
+            vec![2, 3],
+            vec![-3],
+            vec![4],
+            [
+                vec![5, -5, 6],
+                if frees_gradient { vec![-6] } else { Vec::new() },
+                if layer > 0 { vec![7] } else { Vec::new() },
+                vec![-2, -4, -1],
+            ]
+            .concat(),
+            if layer > 0 { vec![-7] } else { Vec::new() },
+        ],
+        ..Passage::default()
+    };
+    let tape = LayerTape {
+        layer,
+        content: LayerContent::of(model, layer)?.fingerprint(),
+        first: passage(false),
+        later: passage(true),
+        without_graph: Passage {
+            blocks: vec![edge, own, edge],
+            inputs: vec![0],
+            outputs: vec![2],
+            slots: [vec![1], vec![2, -2, 3, -1], vec![-3], vec![], vec![], vec![]],
+            ..Passage::default()
+        },
+        untrained_input: None,
+        step: Step::default(),
+        has_saved: true,
+        overhead: 0,
+    };
+    tape.checked().ok()
+}
+
+fn recording(model: &Model, layer: usize) -> Option<Measurement> {
+    let forward = FORWARD * (1.0 + (layer % 5) as f64 / 20.0);
+    let times = LayerTimes {
+        layer,
+        forward_seconds: forward,
+        backward_seconds: 2.0 * forward,
+        recompute_seconds: 0.0,
+    };
+    Some(Measurement {
+        micro_batch_size: SAMPLES,
+        in_flight: 2,
+        peak_allocated: Bytes(0),
+        capacity: Bytes(1 << 40),
+        step_seconds: 1e-4,
+        layers: vec![times],
+        tape: Some(Box::new(tape(model, layer)?)),
+        environment: Environment::default(),
+        ..measurement(StageConfig::single(layer, layer))
+    })
+}
+
+/// The fastest plan of such a chain on so many devices that hold less than its first stage needs.
+pub(crate) fn question(layers: usize, devices: u32) -> Option<PlanQuestion> {
+    let linear = LayerKind::Linear { in_features: WIDTH, out_features: WIDTH };
+    let chain = (0..layers).map(|layer| Layer { name: format!("linear{layer}"), kind: linear });
+    let model = Model::new("chain".to_owned(), ModelInput::Vector { size: WIDTH }, chain.collect()).ok()?;
+    let recordings: Vec<Measurement> =
+        (0..layers).map(|layer| recording(&model, layer)).collect::<Option<_>>()?;
+    let named = recordings.iter().map(|recording| ("runs/1/measurements/0-0", recording));
+    let predictor = Component::new(&model, &spec(), named).ok()?;
+    let kept: u64 = (0..layers).map(|layer| bytes(layer).iter().sum::<u64>()).sum();
+    let lasting = (layers * 4 * 4 * (WIDTH * WIDTH) as usize) as u64;
+    // What a stage of an equal part of the layers has of as many micro-batches as there are stages.
+    let untouched = (lasting / u64::from(devices)
+        + kept.min(kept / u64::from(devices) * u64::from(MICRO_BATCHES.min(devices))))
+        as f64;
+    let capacity = (untouched * SHARE) as u64;
+    let chain = ProfiledChain {
+        profile: ProfileName::parse("profile", "profiles/chain").ok()?,
+        model_name: ModelName::parse("model", "models/chain").ok()?,
+        device_kind: "gpu".to_owned(),
+        training: spec(),
+        layer_names: model.layers().iter().map(|layer| layer.name.clone()).collect(),
+        parameters: Some(model.parameter_count()),
+        model: Some(model),
+        framework: String::new(),
+        predictor: Box::new(predictor),
+        known: Arc::default(),
+        host: None,
+        chunk_check: None,
+    };
+    let group = DeviceGroup { count: devices, capacity: Bytes(capacity), kind: "gpu".to_owned() };
+    let request = PlanRequest {
+        goal: Goal { objective: Some(Objective::MinIterationTime), ..Goal::default() },
+        overlap: None,
+        mode: SearchMode::Exact,
+        seed: 0,
+        search_seconds: Some(60.0),
+        alternatives: 0,
+        brief: false,
+        correct: false,
+        merge_layers_to: None,
+        partitioning: None,
+        host_memory: None,
+        stage_actions: Vec::new(),
+        allowed: Some(Allowed { host_memory: Bytes(1 << 40), ..Allowed::default() }),
+        chunks: None,
+        host_memory_alone: false,
+        grow: None,
+        copy_pace: CopyPace { host: Some(HOST), peer: Some(PEERS) },
+        virtual_stages: 1,
+        global_batch_size: 0,
+        named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },
+    };
+    Some(PlanQuestion {
+        request,
+        chain: Arc::new(chain),
+        others: Vec::new(),
+        fleet: of_groups(&[group], None).ok()?,
+        training: spec(),
+        margin: Margin::Share(0.0),
+        corrections: None,
+    })
+}
+
+/// What other choosers of actions take of the plan's seconds, for the same stages.
+fn beside(plan: &Plan) -> String {
+    let of = |of: &Baseline| {
+        let ratio = of.time_ratio.map_or_else(|| "none".to_owned(), |ratio| format!("{ratio:.3}"));
+        format!("; {} {ratio}", of.name)
+    };
+    plan.found.baselines.iter().map(of).collect()
+}
+
+/// Both problems; the smaller one alone where it should be quick.
+pub(crate) fn cells(quick: bool) -> Vec<Cell> {
+    let problems = if quick { &PROBLEMS[..1] } else { &PROBLEMS };
+    let of = |&(layers, devices, goal): &(usize, u32, f64)| {
+        let what = format!("{layers} layers on {devices} devices, with the partitioning");
+        let Some(question) = question(layers, devices) else {
+            return Cell::new(what, "no question", "", Claim::Goal(false));
+        };
+        let began = Instant::now();
+        let answer = question.answer(&Stop::default());
+        let took = began.elapsed().as_secs_f64();
+        let (ours, is_met) = match &answer {
+            Ok(((_, plan), _)) => {
+                let of = plan.found.certificate.as_ref();
+                let told = of.and_then(|of| Some((of.value, of.gap?)));
+                let stages = plan.stages.len();
+                let told = told.map_or_else(String::new, |(value, gap)| {
+                    format!("{value:.4} s, gap {:.1} %", 100.0 * gap)
+                });
+                (format!("{stages} stages, {told}{}", beside(plan)), true)
+            }
+            Err(error) => (error.to_string(), false),
+        };
+        let published = format!("nobody; goal a plan, within {goal} s");
+        Cell::new(what, ours, published, Claim::Goal(is_met)).took(took).within(goal)
+    };
+    problems.iter().map(of).collect()
+}

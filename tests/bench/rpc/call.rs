@@ -1,0 +1,156 @@
+//! What is asked.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
+use tonic::Status;
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::rpc::load::Goal;
+use crate::rpc::subject::{KIND, Subject};
+
+pub(crate) const OBJECTIVES: [v1::Objective; 7] = [
+    v1::Objective::MinPeakMemory,
+    v1::Objective::MinIterationTime,
+    v1::Objective::Pareto,
+    v1::Objective::MinDevices,
+    v1::Objective::MinCost,
+    v1::Objective::MaxBatch,
+    v1::Objective::MaxModel,
+];
+
+/// A call that is made again and again.
+#[derive(Debug, Clone)]
+pub(crate) enum Call {
+    /// Asks nothing: what any call costs.
+    Empty,
+    /// A stored plan by name.
+    GetPlan(String),
+    /// A page of so many plans.
+    ListPlans(i32),
+    /// A recommendation that was answered before.
+    Again(Box<v1::RecommendPlanRequest>),
+    /// One that nobody asked before, on a profile that was asked about.
+    New(Box<v1::RecommendPlanRequest>),
+    /// A plan as a launcher runs it.
+    Export(v1::ExportPlanRequest),
+    /// A plan of 8,192 devices on the nodes of a scheduler; nothing is stored.
+    Bind(v1::BindPlanRequest),
+}
+
+/// Numbers that no call of this program was made with.
+pub(crate) fn fresh() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Call {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Empty => "health Check (empty)",
+            Self::GetPlan(_) => "GetPlan",
+            Self::ListPlans(_) => "ListPlans, page of 100",
+            Self::Again(_) => "RecommendPlan, asked again",
+            Self::New(_) => "RecommendPlan, new, profile known",
+            Self::Export(_) => "ExportPlan, 96 layers",
+            Self::Bind(_) => "BindPlan, 1,024 nodes of two kinds",
+        }
+    }
+
+    /// How long it may take.
+    pub(crate) fn latency(&self) -> Option<Goal> {
+        match self {
+            Self::GetPlan(_) => Some(Goal::Median(1e-3)),
+            Self::Export(_) => Some(Goal::Slow(0.02)),
+            Self::Bind(_) => Some(Goal::Slow(0.1)),
+            Self::Empty | Self::ListPlans(_) | Self::Again(_) | Self::New(_) => None,
+        }
+    }
+
+    /// How many there are to be in a second.
+    pub(crate) fn throughput(&self) -> Option<Goal> {
+        match self {
+            Self::Empty | Self::ListPlans(_) | Self::Export(_) | Self::Bind(_) => None,
+            Self::GetPlan(_) => Some(Goal::PerSecond(5_000.0)),
+            Self::Again(_) => Some(Goal::PerSecond(1_000.0)),
+            Self::New(_) => Some(Goal::PerSecond(300.0)),
+        }
+    }
+
+    /// Makes the call; `fresh` tells it from all others where it must differ.
+    pub(crate) async fn send(&self, channel: &Channel, fresh: u64) -> Result<(), Status> {
+        let mut plans = PlanServiceClient::new(channel.clone());
+        match self {
+            Self::Empty => {
+                HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await.map(drop)
+            }
+            Self::GetPlan(name) => plans.get_plan(v1::GetPlanRequest { name: name.clone() }).await.map(drop),
+            Self::ListPlans(page_size) => {
+                let request = v1::ListPlansRequest { page_size: *page_size, ..Default::default() };
+                plans.max_decoding_message_size(usize::MAX).list_plans(request).await.map(drop)
+            }
+            Self::Again(request) => plans.recommend_plan((**request).clone()).await.map(drop),
+            Self::Export(request) => plans.export_plan(request.clone()).await.map(drop),
+            Self::Bind(request) => plans.bind_plan(request.clone()).await.map(drop),
+            Self::New(request) => plans.recommend_plan(changed((**request).clone(), fresh)).await.map(drop),
+        }
+    }
+}
+
+/// A request that was not made before: another margin, or another limit on bytes that limits nothing.
+fn changed(mut request: v1::RecommendPlanRequest, fresh: u64) -> v1::RecommendPlanRequest {
+    if fresh.is_multiple_of(2) {
+        request.margin = Some(0.01 + 1e-8 * fresh as f64);
+    } else {
+        let constraints = request.constraints.get_or_insert_default();
+        constraints.max_peak_bytes = i64::MAX / 2 - fresh as i64;
+    }
+    request
+}
+
+/// A recommendation on the cluster of a subject.
+pub(crate) fn request(subject: &Subject, objective: v1::Objective) -> v1::RecommendPlanRequest {
+    v1::RecommendPlanRequest {
+        profile: subject.profile.clone(),
+        cluster: subject.cluster.clone(),
+        objective: objective.into(),
+        hourly_prices: HashMap::from([(KIND.to_owned(), 2.0)]),
+        ..Default::default()
+    }
+}
+
+/// Stores at least so many plans; the name of one.
+pub(crate) async fn fill(channel: &Channel, subject: &Subject, plans: i32) -> Result<String> {
+    let mut client = PlanServiceClient::new(channel.clone());
+    let request = request(subject, v1::Objective::Unspecified);
+    let mut name = String::new();
+    for _ in 0..plans {
+        let answer = client.recommend_plan(changed(request.clone(), fresh())).await;
+        name = answer.context("a first plan is refused")?.into_inner().name;
+    }
+    Ok(name)
+}
+
+/// What an answer says of its own quality.
+pub(crate) fn found(plan: &v1::Plan) -> String {
+    let Some(certificate) = &plan.certificate else { return String::new() };
+    let searched = format!("searched {:.1} ms", 1e3 * certificate.search_seconds);
+    if certificate.proven {
+        return format!("proven, {searched}");
+    }
+    let gap = certificate
+        .gap_ratio
+        .map_or_else(|| "open".to_owned(), |gap| format!("open by {:.2} %", 100.0 * gap));
+    let stopped = if certificate.stopped { ", stopped" } else { "" };
+    format!("{gap}{stopped}, {searched}")
+}
+
+/// An objective as the command line names it.
+pub(crate) fn name_of(objective: v1::Objective) -> String {
+    objective.as_str_name().trim_start_matches("OBJECTIVE_").to_lowercase().replace('_', "-")
+}

@@ -1,0 +1,312 @@
+//! Whole searches, as a request starts them: degrees, micro-batches, placement and layers at once.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use loadmaster_planning::cost::{Batch, Factors, KindOfDevice, Prices};
+use loadmaster_planning::iteration::Overlap;
+use loadmaster_planning::predict::Margin;
+use loadmaster_planning::recommend::{Job, RecommendError, Recommendation, Wish, divisors, recommend};
+use loadmaster_planning::search::{Cuts, Fleet, Stop, Unit};
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
+use loadmaster_proto::profile::document::ProfileDocument;
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+
+use crate::search::problem::{
+    BYTES_PER_VOLUME, Chain, Devices, Flavour, gpt2, shared_layers, table, whole_layers,
+};
+use crate::search::report::{Reference, Row, Took, within};
+use crate::stats::timed;
+
+/// Seconds within which a front is there, or says what is open.
+const FRONT: f64 = 2.0;
+/// Seconds within which a stopped search gives its core back.
+const GIVES_BACK: f64 = 0.1;
+/// Bytes of the devices of these problems.
+const CAPACITY: u64 = 32 << 30;
+/// Between nodes, bytes per second: 100 Gbit/s.
+const BETWEEN: f64 = 12.5e9;
+/// Inside a node.
+const INSIDE: f64 = 150e9;
+/// How much longer the slower kind of device takes.
+const SLOWER: f64 = 2.4;
+
+/// A request on a fleet.
+#[derive(Clone)]
+struct Request {
+    documents: Vec<ProfileDocument>,
+    fleet: Fleet,
+    objective: Objective,
+    shape: PlanShape,
+    mode: SearchMode,
+    /// None: as the shape has it. Stages of eight devices at most cannot use hundreds of them.
+    spanning: Option<NodeSpanning>,
+    global_batch: u32,
+    /// Without baselines and what restrictions cost.
+    brief: bool,
+    /// How many times the usual effort.
+    efforts: u64,
+}
+
+impl Request {
+    /// The fastest plan of this shape, with the usual effort and nothing besides the plan.
+    fn fastest(documents: Vec<ProfileDocument>, fleet: Fleet, shape: PlanShape, global_batch: u32) -> Self {
+        Self {
+            documents,
+            fleet,
+            objective: Objective::MinIterationTime,
+            shape,
+            mode: SearchMode::Exact,
+            spanning: None,
+            global_batch,
+            brief: true,
+            efforts: 1,
+        }
+    }
+
+    fn answer(&self, stop: &Stop) -> Result<Result<Recommendation, RecommendError>> {
+        let tables = self.documents.iter().map(table).collect::<Result<Vec<_>>>()?;
+        let kinds = tables.iter().map(|table| (KindOfDevice::new(table), Factors::NONE)).collect();
+        let document = self.documents.first().context("a request has a profile")?;
+        let training = document.training.context("a profile has its training")?;
+        let prices = Prices::new(kinds, training, Margin::Share(0.0), None);
+        let names = document.model.layer_names();
+        let devices: Vec<String> = (0..self.fleet.devices()).map(|device| device.to_string()).collect();
+        let job = Job {
+            names: &names,
+            model: None,
+            fleet: &self.fleet,
+            devices: &devices,
+            optimizer: &training.optimizer,
+        };
+        let batch = |size: u32| Batch { micro_batch_size: size, micro_batches: self.global_batch / size };
+        let wish = Wish {
+            objective: self.objective,
+            shape: self.shape,
+            rules: None,
+            constraints: Constraints { spanning: self.spanning, ..Constraints::default() },
+            batches: divisors(self.global_batch.into())
+                .into_iter()
+                .filter_map(|size| u32::try_from(size).ok())
+                .map(batch)
+                .collect(),
+            least_share: 1,
+            schedules: vec![Schedule::OneFOneB],
+            recompute: vec![RecomputePolicy::None],
+            overlap: Overlap::default(),
+            unit: Unit::Bytes,
+            mode: self.mode,
+            seed: 0,
+            cuts: Cuts::anywhere(names.len()),
+            is_merged: false,
+            keeps_order: false,
+            alternatives: 3,
+            brief: self.brief,
+            efforts: self.efforts,
+        };
+        Ok(recommend(&prices, &job, &wish, stop))
+    }
+
+    fn row(&self, runs: usize, problem: String) -> Result<Row> {
+        let (answer, seconds) = timed(runs, || self.answer(&Stop::default()));
+        let found = answer?.ok();
+        let certificate = found.as_ref().map(|found| &found.certificate);
+        Ok(Row::new(
+            problem,
+            seconds,
+            certificate.map_or(0, |of| of.states),
+            certificate.map(|of| of.value),
+            certificate.filter(|of| !of.proven).and_then(|of| of.bound),
+        ))
+    }
+
+    /// How long a search of so many seconds goes on at most once it is stopped, wherever that is.
+    fn stopped(&self, runs: usize, seconds: f64) -> Result<Row> {
+        let mut longest = 0.0_f64;
+        let times = 4 * runs;
+        for time in 1..=times {
+            let limit = seconds * time as f64 / (times + 1) as f64;
+            let (answer, ran) = within(Duration::from_secs_f64(limit), |stop| self.answer(stop));
+            // Without a plan in hand it says so.
+            let _ = answer?;
+            longest = longest.max(ran.seconds() - limit);
+        }
+        Ok(Row::new(
+            format!("    stopped {times} times on the way: goes on for at most"),
+            longest,
+            0,
+            None,
+            None,
+        )
+        .goal(Some(GIVES_BACK)))
+    }
+}
+
+/// Nodes of devices with fast links inside and slower ones between them.
+fn nodes(nodes: u32, per_node: u32) -> Fleet {
+    let mut fleet = Devices { nodes, capacity: CAPACITY, ..Devices::one_node(per_node) }.fleet();
+    for node in &mut fleet.nodes {
+        node.inside.bytes_per_second = INSIDE;
+        node.outside.bytes_per_second = BETWEEN;
+        (node.inside.latency_seconds, node.outside.latency_seconds) = (5e-6, 20e-6);
+    }
+    fleet
+}
+
+/// AMP's: 24-layer GPT-2, global batch 32, n nodes of n devices; its paper's times are for its own cluster.
+pub(crate) fn amp(runs: usize, quick: bool) -> Result<Vec<Row>> {
+    let all = [(2, 0.01, 58.0), (4, 0.02, 326.0), (8, 0.05, 890.0), (16, 0.2, 1_627.0)];
+    let mut rows = Vec::new();
+    for &(n, goal, published) in if quick { &all[..1] } else { &all[..] } {
+        let request = |mode| -> Result<Request> {
+            Ok(Request {
+                mode,
+                ..Request::fastest(vec![gpt2(24, 32, 1.0)?], nodes(n, n), PlanShape::UniformGrid, 32)
+            })
+        };
+        let problem = format!("24-layer GPT-2, batch 32, {} devices", n * n);
+        let mut row = request(SearchMode::Exact)?.row(runs, problem)?;
+        row.goal = Some(goal);
+        row.references.push(Reference::new("AMP's search (paper)", None, Took::Published(published)));
+        for (mode, what) in [
+            (SearchMode::Amp, "with AMP's program for the layers"),
+            (SearchMode::AmpAnnealing, "with its annealing"),
+        ] {
+            let other = request(mode)?.row(1, String::new())?;
+            let took = Took::Here(std::time::Duration::from_secs_f64(other.seconds));
+            row.references.push(Reference::new(what, other.value, took));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// What a service is asked: every objective, with baselines and what the shape costs.
+pub(crate) fn served(runs: usize, quick: bool, only: &str) -> Result<Vec<Row>> {
+    let sizes = [(24, 1, 0.01), (48, 8, 0.1), (96, 128, 1.0)];
+    let objectives = [
+        Objective::MinPeakMemory,
+        Objective::MinIterationTime,
+        Objective::Pareto,
+        Objective::MinDevices,
+        Objective::MinCost,
+        Objective::MaxBatch,
+    ];
+    let mut rows = Vec::new();
+    for &(layers, count, goal) in if quick { &sizes[..1] } else { &sizes[..] } {
+        for shape in [PlanShape::UniformGrid, PlanShape::PerStageMesh] {
+            for objective in objectives {
+                let mut fleet = nodes(count, 8);
+                fleet.kinds.iter_mut().for_each(|kind| kind.hourly_price = Some(2.0));
+                let request = Request {
+                    objective,
+                    brief: false,
+                    ..Request::fastest(vec![gpt2(layers - 2, 8 * count, 1.0)?], fleet, shape, 8 * count)
+                };
+                let problem = format!("{layers} layers, {} devices, {shape}, {objective}", 8 * count);
+                if !problem.contains(only) {
+                    continue;
+                }
+                let mut row = request.row(runs, problem)?;
+                row.goal = Some(if objective == Objective::Pareto { FRONT } else { goal });
+                let seconds = row.seconds;
+                rows.push(row);
+                if seconds > GIVES_BACK && !quick {
+                    rows.push(request.stopped(runs, seconds)?);
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Two kinds of devices, one 2.4 times slower; and a cluster of 10,000.
+pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
+    let mixed = |fast: u32, slow: u32, global_batch, shape| -> Result<Request> {
+        let mut fleet = nodes(fast + slow, 8);
+        let mut kind = fleet.kinds[0].clone();
+        kind.name = "slower".to_owned();
+        fleet.kinds.push(kind);
+        fleet.nodes.iter_mut().skip(fast as usize).for_each(|node| node.kind = 1);
+        Ok(Request {
+            spanning: (shape != PlanShape::UniformGrid).then_some(NodeSpanning::WholeNodes),
+            ..Request::fastest(
+                vec![gpt2(24, global_batch, 1.0)?, gpt2(24, global_batch, SLOWER)?],
+                fleet,
+                shape,
+                global_batch,
+            )
+        })
+    };
+    if quick {
+        return Ok(vec![
+            mixed(1, 1, 16, PlanShape::UniformGrid)?.row(1, "16 devices of two kinds".to_owned())?,
+        ]);
+    }
+    let mut rows = Vec::new();
+    for (shape, name) in
+        [(PlanShape::UniformGrid, "uniform grid"), (PlanShape::EqualDevices, "equal devices")]
+    {
+        let problem = format!("24-layer GPT-2, batch 1,024, 512 devices of two kinds, {name}");
+        let mut row = mixed(16, 48, 1024, shape)?.row(runs, problem)?;
+        row.goal = Some(3.0);
+        for (what, seconds) in
+            [("Sailor (published)", 3.0), ("FlashFlex (published)", 90.0), ("Metis (published)", 300.0)]
+        {
+            let took = Took::Published(seconds);
+            row.references.push(Reference::new(what, None, took));
+        }
+        rows.push(row);
+    }
+    let request =
+        Request::fastest(vec![gpt2(126, 10_000, 1.0)?], nodes(1_250, 8), PlanShape::UniformGrid, 10_000);
+    let mut row =
+        request.row(runs.min(3), "128 layers, batch 10,000, 10,000 devices, uniform grid".to_owned())?;
+    row.goal = Some(2.0);
+    rows.push(row);
+    Ok(rows)
+}
+
+/// Chains of layers of the files, and three that are longer, on so many devices: AMP's question, a device for each stage, and
+/// Alpa's, any meshes on nodes of eight. Each is asked once as a search of one second may take, and once as one of ten; the last
+/// row is how much of the open gap the longer one leaves.
+pub(crate) fn longer(quick: bool) -> Result<Vec<Row>> {
+    let chains = [
+        (Flavour::Chain, 24),
+        (Flavour::Het, 24),
+        (Flavour::Chain, 48),
+        (Flavour::Het, 48),
+        (Flavour::Het, 72),
+        (Flavour::Chain, 96),
+        (Flavour::Het, 96),
+    ];
+    let mut rows = Vec::new();
+    for (flavour, layers) in if quick { &chains[..1] } else { &chains[..] } {
+        let chain = Chain::of(*flavour, *layers);
+        for devices in if quick { [4, 8].as_slice() } else { [4, 8, 16, 32].as_slice() } {
+            for shape in [PlanShape::SinglePipeline, PlanShape::PerStageMesh] {
+                let alone = shape == PlanShape::SinglePipeline;
+                let document =
+                    if alone { whole_layers(&chain)? } else { shared_layers(&chain, (*devices).min(8))? };
+                let mut fleet = nodes(devices.div_ceil(8), (*devices).min(8));
+                fleet.kinds[0].capacity.0 = u64::MAX >> 1;
+                for node in &mut fleet.nodes {
+                    // An edge takes as long as the formula says.
+                    let speed = 2.0 * BYTES_PER_VOLUME / chain.p2p_seconds_per_unit;
+                    (node.inside.bytes_per_second, node.outside.bytes_per_second) = (speed, speed);
+                    (node.inside.latency_seconds, node.outside.latency_seconds) = (0.0, 0.0);
+                }
+                let request = |efforts| Request {
+                    efforts,
+                    ..Request::fastest(vec![document.clone()], fleet.clone(), shape, chain.num_microbatches)
+                };
+                for efforts in [1, 10] {
+                    let problem = format!("{}, {devices} devices, {shape}, {efforts} s", chain.name);
+                    rows.push(request(efforts).row(1, problem)?);
+                }
+            }
+        }
+    }
+    Ok(rows)
+}

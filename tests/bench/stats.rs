@@ -1,0 +1,116 @@
+//! Distributions of errors, medians, and how long something takes.
+
+use std::time::Instant;
+
+/// What is said of a set of relative errors, as shares (0.01 is 1 %).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Distribution {
+    pub(crate) count: usize,
+    /// Quantiles of |error|.
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+    /// Mean of |error|.
+    pub(crate) mean: f64,
+    /// Mean of the signed error: below zero where too little is predicted.
+    pub(crate) bias: f64,
+    /// The most negative signed error; zero where nothing is predicted too low.
+    pub(crate) lowest: f64,
+}
+
+impl Distribution {
+    /// Of signed errors; none of no errors.
+    pub(crate) fn of(errors: &[f64]) -> Option<Self> {
+        if errors.is_empty() {
+            return None;
+        }
+        let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
+        sizes.sort_by(f64::total_cmp);
+        let count = sizes.len() as f64;
+        Some(Self {
+            count: sizes.len(),
+            p50: quantile(&sizes, 0.5),
+            p90: quantile(&sizes, 0.9),
+            p99: quantile(&sizes, 0.99),
+            max: quantile(&sizes, 1.0),
+            mean: sizes.iter().sum::<f64>() / count,
+            bias: errors.iter().sum::<f64>() / count,
+            lowest: errors.iter().copied().fold(0.0, f64::min),
+        })
+    }
+}
+
+/// The smallest value that at least the share `q` of the ascending values does not exceed.
+///
+/// A value that occurred, never one between two: "p90 is 1 %" then says that nine in ten are at most
+/// that.
+pub(crate) fn quantile(ascending: &[f64], q: f64) -> f64 {
+    let rank = (q * ascending.len() as f64).ceil() as usize;
+    ascending.get(rank.clamp(1, ascending.len().max(1)) - 1).copied().unwrap_or(f64::NAN)
+}
+
+/// The middle one; of two in the middle their mean.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = *values.get(values.len().checked_sub(1)? / 2)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+/// Runs something this often, at least once; the last result, and the median of the seconds.
+pub(crate) fn timed<T>(runs: usize, mut run: impl FnMut() -> T) -> (T, f64) {
+    let mut times = Vec::with_capacity(runs.max(1));
+    loop {
+        let started = Instant::now();
+        let result = run();
+        times.push(started.elapsed().as_secs_f64());
+        if times.len() >= runs {
+            times.sort_by(f64::total_cmp);
+            return (result, times[times.len() / 2]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nine in ten are at most p90, and no smaller value has that property.
+    #[test]
+    fn quantiles_are_the_smallest_value_that_covers_the_share() {
+        let values: Vec<f64> = (1..=20).map(f64::from).collect();
+        assert_eq!(
+            (quantile(&values, 0.5), quantile(&values, 0.9), quantile(&values, 1.0)),
+            (10.0, 18.0, 20.0)
+        );
+        assert_eq!(quantile(&values, 0.99), 20.0);
+        assert_eq!((quantile(&[3.0], 0.5), quantile(&[3.0], 0.0)), (3.0, 3.0));
+        for count in 1..60 {
+            let values: Vec<f64> = (0..count).map(f64::from).collect();
+            for q in [0.1, 0.5, 0.9, 0.99, 1.0] {
+                let found = quantile(&values, q);
+                let at_most = values.iter().filter(|&&value| value <= found).count() as f64;
+                let below = values.iter().filter(|&&value| value < found).count() as f64;
+                assert!(at_most >= q * f64::from(count) && below < q * f64::from(count), "{count} {q}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn bias_keeps_the_sign_that_sizes_lose() {
+        let found = Distribution::of(&[-0.2, 0.1, 0.1]).unwrap();
+        assert!(found.bias.abs() < 1e-12 && (found.mean - 0.4 / 3.0).abs() < 1e-12);
+        assert_eq!((found.lowest, found.max, found.count), (-0.2, 0.2, 3));
+        assert_eq!(Distribution::of(&[0.5]).unwrap().lowest, 0.0);
+        assert_eq!(Distribution::of(&[]), None);
+    }
+}

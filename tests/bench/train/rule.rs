@@ -1,0 +1,208 @@
+//! Who makes stages fit, and how a chain of blocks is cut.
+
+use anyhow::{Context, Result};
+use loadmaster_tests::whole;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::train::scene::{Answer, Scene, Slots};
+
+/// Blocks that may leave, all that there are with a flush.
+const ALL_BLOCKS: &str = "activations,inputs,weights,gradients,optimizer";
+
+/// A way, or several, to hold less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Rule {
+    /// Nothing.
+    KeepOnly,
+    /// Computing again.
+    RecomputeOnly,
+    /// Blocks in the host's memory.
+    HostOnly,
+    /// Blocks on peers.
+    PeerOnly,
+    /// All of them, as MPress's planner chooses.
+    Mpress,
+    /// All of them.
+    Ours,
+}
+
+/// How long is looked for a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// The first that fits.
+    First,
+    /// The fastest of all cuts.
+    Fastest,
+}
+
+impl Rule {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::KeepOnly, Self::RecomputeOnly, Self::HostOnly, Self::PeerOnly, Self::Mpress, Self::Ours];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::KeepOnly => "keep-only",
+            Self::RecomputeOnly => "recompute-only",
+            Self::HostOnly => "host-only",
+            Self::PeerOnly => "peer-only",
+            Self::Mpress => "MPress's planner",
+            Self::Ours => "ours, all ways",
+        }
+    }
+
+    /// Options of `plan recommend`.
+    fn options(self, scene: &Scene<'_>) -> Vec<String> {
+        let ways = match self {
+            Self::KeepOnly => return Vec::new(),
+            Self::RecomputeOnly => "recompute",
+            Self::HostOnly => "host",
+            Self::PeerOnly => "peer",
+            Self::Mpress | Self::Ours => "recompute,host,peer",
+        };
+        let mut options = vec!["--actions", ways, "--copy-rates", scene.setting.rates];
+        if self != Self::RecomputeOnly {
+            options.extend(["--swap", ALL_BLOCKS]);
+        }
+        let host = format!("{}B", scene.setting.host_bytes);
+        if matches!(self, Self::HostOnly | Self::Mpress | Self::Ours) {
+            options.extend(["--host-memory", &host]);
+        }
+        if self == Self::Mpress {
+            options.extend(["--search-mode", "mpress"]);
+        }
+        options.into_iter().map(str::to_owned).collect()
+    }
+
+    /// A plan for the model of so many blocks: over the blocks as evenly as can be, or over stages that the planner finds.
+    pub(crate) fn plan(self, scene: &Scene<'_>, blocks: u32, slots: Slots, care: Care) -> Result<Answer> {
+        let options = self.options(scene);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let mut found: Option<Answer> = None;
+        for cut in partitionings(blocks, slots.count) {
+            let answer = scene.plan(blocks, slots, &[&options[..], &["--partition", &cut]].concat())?;
+            found = Some(better(found, answer));
+            if care == Care::First && found.as_ref().is_some_and(Result::is_ok) {
+                break;
+            }
+        }
+        if care == Care::Fastest || !found.as_ref().is_some_and(Result::is_ok) {
+            let free: &[&str] = match self {
+                Self::KeepOnly => {
+                    &["--objective", "min-iteration-time", "--shape", "single-pipeline", "--schedule", "1f1b"]
+                }
+                _ => &[],
+            };
+            let answer = scene.plan(blocks, slots, &[&options[..], free].concat())?;
+            // Stages that nobody named come last: why these do not fit says least.
+            found = Some(match found {
+                Some(found) => better(Some(found), answer),
+                None => answer,
+            });
+        }
+        found.context("no cut and no search was asked for")
+    }
+}
+
+/// The faster plan; where there is none, why the first one asked for does not fit.
+fn better(known: Option<Answer>, answer: Answer) -> Answer {
+    let seconds = |of: &Answer| {
+        of.as_ref()
+            .ok()
+            .and_then(|plan| plan["iteration"]["iterationSeconds"].as_f64())
+            .unwrap_or(f64::INFINITY)
+    };
+    match known {
+        Some(known) if known.is_ok() || answer.is_err() => {
+            if seconds(&answer) < seconds(&known) {
+                answer
+            } else {
+                known
+            }
+        }
+        _ => answer,
+    }
+}
+
+/// What stages have of blocks, the later stages first to have one more: they hold fewer micro-batches.
+fn shares(blocks: u32, stages: u32) -> Vec<Vec<u32>> {
+    let (each, over) = (blocks / stages, blocks % stages);
+    let with_one_more = |mask: &u32| mask.count_ones() == over;
+    let share = |mask: u32| (0..stages).map(|stage| each + (mask >> stage & 1)).collect();
+    (0..1_u32 << stages).rev().filter(with_one_more).map(share).collect()
+}
+
+/// Partitionings of GPT-2: an embedding, blocks, a norm and a head. None where a stage would be empty.
+pub(crate) fn partitionings(blocks: u32, stages: usize) -> Vec<String> {
+    let Ok(count @ 1..) = u32::try_from(stages) else { return Vec::new() };
+    let text = |mut share: Vec<u32>| {
+        share[0] += 1;
+        share[stages - 1] += 2;
+        share
+            .iter()
+            .all(|&layers| layers > 0)
+            .then(|| share.iter().map(ToString::to_string).collect::<Vec<_>>().join("-"))
+    };
+    shares(blocks, count).into_iter().filter_map(text).collect()
+}
+
+const LASTING: [&str; 4] = ["inputs", "weights", "gradients", "optimizer"];
+
+/// The plan of so many blocks, if it fits the slots and the host: every layer is computed again by itself, and all that may leave
+/// is on the host. It is slow. But a planner that finds no room where this fits has missed something.
+pub(crate) fn plan_by_hand(scene: &Scene<'_>, blocks: u32, slots: Slots) -> Result<Option<Value>> {
+    for cut in partitionings(blocks, slots.count) {
+        let actions = actions(&cut);
+        let mut more = vec!["--partition", &cut, "--copy-rates", scene.setting.rates];
+        more.extend(actions.iter().flat_map(|action| ["--action", action]));
+        let answer = scene.plan(blocks, slots, &more)?;
+        let fits = |plan: &Value| {
+            let stages = plan["stages"].as_array().into_iter().flatten();
+            stages.map(|stage| whole(&stage["offload"]["hostPeakBytes"])).sum::<u64>()
+                <= scene.setting.host_bytes
+        };
+        if let Some(plan) = answer.ok().filter(fits) {
+            return Ok(Some(plan));
+        }
+    }
+    Ok(None)
+}
+
+fn actions(cut: &str) -> Vec<String> {
+    let mut actions = Vec::new();
+    let mut first = 0;
+    for (stage, layers) in cut.split('-').filter_map(|layers| layers.parse::<u32>().ok()).enumerate() {
+        let last = first + layers - 1;
+        actions.extend((first..=last).map(|layer| format!("{stage}/{layer}=recompute")));
+        actions.extend(LASTING.map(|block| format!("{stage}/{first}..{last}={block}:host:0,0")));
+        first = last + 1;
+    }
+    actions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every stage has as many as any other or one more, wherever that is.
+    #[test]
+    fn blocks_are_shared_evenly_in_every_way() {
+        assert_eq!(partitionings(4, 4), ["2-1-1-3"]);
+        assert_eq!(partitionings(5, 4), ["2-1-1-4", "2-1-2-3", "2-2-1-3", "3-1-1-3"]);
+        assert_eq!(partitionings(6, 4).len(), 6);
+        assert_eq!(partitionings(3, 2), ["2-4", "3-3"]);
+        assert_eq!(partitionings(2, 4), ["1-1-1-2"], "the stages in the middle have nothing else");
+        assert!(partitionings(1, 4).is_empty(), "one of them has nothing");
+    }
+
+    /// Layers are those of the model, block by block and stage by stage.
+    #[test]
+    fn every_layer_of_every_stage_is_named() {
+        let actions = actions("2-3");
+        assert_eq!(actions[..3], ["0/0=recompute", "0/1=recompute", "0/0..1=inputs:host:0,0"]);
+        assert!(actions.contains(&"1/4=recompute".to_owned()));
+        assert!(actions.contains(&"1/2..4=optimizer:host:0,0".to_owned()));
+        assert_eq!(actions.len(), 5 + 2 * LASTING.len());
+    }
+}

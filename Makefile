@@ -72,12 +72,13 @@ test: lint binaries ## Run formatting and lint checks, then all but the slowest 
 	@tests/deploy/manifests/install.sh || true
 	@tests/deploy/manifests/check.sh
 
+planning := package(/^loadmaster-(memory|predict|recommend|search|simulate)$$/)
 # Many more of what `make test` draws, and what takes too long for it.
 test-slow: binaries ## Run the slow tests, and those that draw their cases with many more of them (hours)
 	$(CARGO) nextest run --workspace --locked --profile slow --run-ignored only \
-		-E 'package(loadmaster-planning) + package(loadmaster-rank) + package(loadmaster-tests)'
+		-E '$(planning) + package(loadmaster-rank) + package(loadmaster-tests)'
 	PROPTEST_CASES=$${PROPTEST_CASES:-1000} RANDOM_ACTIONS=$${RANDOM_ACTIONS:-100} $(CARGO) nextest run --workspace --locked \
-		--profile slow -E 'package(loadmaster-planning) + package(loadmaster-proto) + package(loadmaster-rank)'
+		--profile slow -E '$(planning) + package(loadmaster-proto) + package(loadmaster-rank)'
 
 # Both keep what they measured in $(target)/accuracy. More: $(target)/debug/bench accuracy --help
 accuracy: binaries ## Compare predictions with measured stages: a sample (10 to 15 minutes)

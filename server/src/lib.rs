@@ -1,6 +1,6 @@
 //! The Loadmaster planner.
 //!
-//! What it plans by is in `loadmaster-planning`, the verbs that ask it are in `loadmaster-cli`.
+//! What it plans by is in the crates of `server/planning`, the verbs that ask it are in `loadmaster-cli`.
 //!
 //! * [`store`]: all durable state, in Postgres; [`embedded`] Postgres when none is given.
 //! * [`profile`]: what a stored profile says, by the rules of planning.

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use loadmaster_planning::campaign::follow_up::follow_up;
-use loadmaster_planning::campaign::remaining::{Attempt, AttemptOutcome, remaining};
-use loadmaster_planning::campaign::runs::Layout;
-use loadmaster_planning::campaign::{CampaignError, KeyedRun, Purpose};
-use loadmaster_planning::chunks::ChunkCheck;
-use loadmaster_planning::predict::capture::metrics::Metrics;
-use loadmaster_planning::predict::lacks::{self, PredictorLacks};
+use loadmaster_memory::chunks::ChunkCheck;
+use loadmaster_predict::campaign::follow_up::follow_up;
+use loadmaster_predict::campaign::remaining::{Attempt, AttemptOutcome, remaining};
+use loadmaster_predict::campaign::runs::Layout;
+use loadmaster_predict::campaign::{CampaignError, KeyedRun, Purpose};
+use loadmaster_predict::capture::metrics::Metrics;
+use loadmaster_predict::lacks::{self, PredictorLacks};
 use loadmaster_proto::measure::disturbance::Disturbance;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;

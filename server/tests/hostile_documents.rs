@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use loadmaster::document::Import;
-use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::predict::choose::imported::predictor;
-use loadmaster_planning::predict::forecast::{Forecast, forecast, settings};
-use loadmaster_planning::predict::{MOST_BYTES, Margin};
+use loadmaster_predict::choose::PredictorKind;
+use loadmaster_predict::choose::imported::predictor;
+use loadmaster_predict::forecast::{Forecast, forecast, settings};
+use loadmaster_predict::{MOST_BYTES, Margin};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_samples::{Bent, bent, foreign, own};

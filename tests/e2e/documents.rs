@@ -7,19 +7,19 @@ const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md",
 /// The guide's pages.
 const GUIDE: &str = "deploy/guide";
 
-/// Where a short path may begin: `planning/learn/` is `server/planning/src/learn/`.
+/// Where a short path may begin: `planning/predict/src/learn/` is `server/planning/predict/src/learn/`.
 const ROOTS: [&str; 14] = [
     "",
     "server/src",
     "server/planning/src",
-    "server/planning/src/predict",
-    "server/planning/src/recommend",
-    "server/planning/src/recommend/answer",
-    "server/planning/src/recommend/ask",
-    "server/planning/src/recommend/find",
+    "server/planning/predict/src",
+    "server/planning/recommend/src",
+    "server/planning/recommend/src/answer",
+    "server/planning/recommend/src/ask",
+    "server/planning/recommend/src/find",
     "server/cli/src/verbs",
     "server/src/rpc/plan",
-    "server/planning/src/search",
+    "server/planning/search/src",
     "server/cli/src",
     "worker/src",
     "worker/rank/src",

@@ -6,7 +6,9 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod bent;
+mod cases;
 mod chunks;
+mod cube_mesh;
 mod cut_transformer;
 mod device;
 mod differences;
@@ -16,7 +18,9 @@ mod settings;
 mod tabled;
 
 pub use bent::{Bent, bent};
+pub use cases::cases;
 pub use chunks::{chunked, visiting};
+pub use cube_mesh::CUBE_MESH;
 pub use cut_transformer::{CutTransformer, Degrees, DescribedTransformer};
 pub use device::cpu_slot;
 pub use differences::differences;

@@ -69,9 +69,7 @@ fn coincide(later: &FailureRecord, other: &FailureRecord) -> bool {
         (Some(one), Some(other)) => one == other,
         _ => later.worker.is_some() && later.worker == other.worker,
     };
-    is_one_host
-        && later.start <= other.time
-        && later.time.duration_since(other.time) <= MOMENT
+    is_one_host && later.start <= other.time && later.time.duration_since(other.time) <= MOMENT
 }
 
 /// What says something of the work, and not of the worker's life or of the device's size.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_planning::campaign::runs::Layout;
+use loadmaster_predict::campaign::runs::Layout;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::name::{ModelName, ProfileName};

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use loadmaster_planning::search::Stop;
+use loadmaster_search::Stop;
 use tokio::task::JoinError;
 
 use super::error::ApiError;

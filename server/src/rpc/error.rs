@@ -6,17 +6,17 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use loadmaster_launchers::Refusal;
-use loadmaster_planning::campaign::CampaignError;
-use loadmaster_planning::chunks::NoRoom as NoRoomInChunks;
-use loadmaster_planning::predict::choose::NoPredictor;
-use loadmaster_planning::predict::forecast::ForecastError;
-use loadmaster_planning::recommend::{BindError, LackingStep, QuestionError, RecommendError};
+use loadmaster_memory::chunks::NoRoom as NoRoomInChunks;
+use loadmaster_predict::campaign::CampaignError;
+use loadmaster_predict::choose::NoPredictor;
+use loadmaster_predict::forecast::ForecastError;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::reason::{DOMAIN, Reason};
+use loadmaster_recommend::{BindError, LackingStep, QuestionError, RecommendError};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -545,7 +545,7 @@ fn no_room(lack: &NoRoomInChunks, step: Option<Box<LackingStep>>) -> [(&'static 
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_planning::recommend::StageLack;
+    use loadmaster_recommend::StageLack;
 
     use super::*;
 

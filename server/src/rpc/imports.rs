@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use loadmaster_planning::search::Stop;
+use loadmaster_search::Stop;
 use tokio::sync::Semaphore;
 
 use super::blocking::{EndsWithCall, blocking_on};

@@ -1,7 +1,6 @@
 //! `ModelService`.
 
 use jiff::Timestamp;
-use loadmaster_planning::search::Stop;
 use loadmaster_proto::chunks::question::ChunkQuestion;
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::model::Model;
@@ -10,6 +9,7 @@ use loadmaster_proto::name::ModelName;
 use loadmaster_proto::wire::v1::lay_out_model_request::Subject;
 use loadmaster_proto::wire::v1::model_service_server::ModelService;
 use loadmaster_proto::wire::{field, v1};
+use loadmaster_search::Stop;
 use tonic::{Request, Response, Status};
 
 use super::blocking::blocking;

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use loadmaster_planning::predict::layer_table::TablePredictor;
-use loadmaster_planning::predict::{Predictor, StageSetting};
+use loadmaster_predict::layer_table::TablePredictor;
+use loadmaster_predict::{Predictor, StageSetting};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::document::{BytesRow, LayerRows, LayerTable, ProfileDocument, TimesRow};
 use loadmaster_proto::training::stage::StageConfig;

@@ -1,12 +1,12 @@
 //! From stages to whole partitionings: every stage is measured once, every partitioning is made of them.
 
-use loadmaster_planning::search::memory::leximax;
-use loadmaster_planning::search::{
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::Schedule;
+use loadmaster_search::memory::leximax;
+use loadmaster_search::{
     Choice, Cuts, Kind, Link, LinkId, LinkOrigin, Peak, Places, Question, Seconds, Spanning, StageAt,
     StageCosts, Stop, Unit,
 };
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::Schedule;
 
 use crate::search::problem::{fleet, node};
 

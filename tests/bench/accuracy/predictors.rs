@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_planning::campaign::scenarios::sub_meshes;
-use loadmaster_planning::campaign::{PlannedRun, Purpose};
-use loadmaster_planning::predict::choose::stored::predictor;
-use loadmaster_planning::predict::choose::{AnyPredictor, Evidence, PredictorKind, Profiled};
+use loadmaster_predict::campaign::scenarios::sub_meshes;
+use loadmaster_predict::campaign::{PlannedRun, Purpose};
+use loadmaster_predict::choose::stored::predictor;
+use loadmaster_predict::choose::{AnyPredictor, Evidence, PredictorKind, Profiled};
 use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, StageConfig};
@@ -188,7 +188,7 @@ impl LayerSeconds {
                 && run.scenario() == Scenario::SINGLE
                 && run.work.positions().iter().all(|position| position.stage.layer_count() == 1)
         };
-        let content = |layer| loadmaster_planning::campaign::stage_key(&study.model, layer, layer);
+        let content = |layer| loadmaster_predict::campaign::stage_key(&study.model, layer, layer);
         let mut by_content = BTreeMap::new();
         let mut outcomes = Vec::new();
         for run in runs.iter().filter(alone) {

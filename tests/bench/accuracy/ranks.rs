@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
-use loadmaster_planning::campaign::PlannedRun;
+use loadmaster_predict::campaign::PlannedRun;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
 use loadmaster_proto::measure::collectives::Collectives;

@@ -1,9 +1,9 @@
 //! One profiled model: what is profiled, what is held out, and how predictions compare.
 
-use loadmaster_planning::campaign::runs::Layout;
-use loadmaster_planning::campaign::{PlannedRun, Purpose};
-use loadmaster_planning::predict::choose::AnyPredictor;
-use loadmaster_planning::predict::{Predictor, StageSetting};
+use loadmaster_predict::campaign::runs::Layout;
+use loadmaster_predict::campaign::{PlannedRun, Purpose};
+use loadmaster_predict::choose::AnyPredictor;
+use loadmaster_predict::{Predictor, StageSetting};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::{Campaign, SoloStage, Work};
 use loadmaster_proto::model::Model;

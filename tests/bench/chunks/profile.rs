@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use loadmaster_planning::chunks::{PassChoice, StepCosts};
-use loadmaster_planning::predict::component::Component;
-use loadmaster_planning::predict::{Margin, PredictionError, Predictor, StageSetting};
+use loadmaster_memory::chunks::{PassChoice, StepCosts};
+use loadmaster_predict::component::Component;
+use loadmaster_predict::{Margin, PredictionError, Predictor, StageSetting};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::on_host;
 use loadmaster_proto::chunks::stage::ChunkedStage;

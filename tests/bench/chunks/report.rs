@@ -11,7 +11,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use loadmaster_planning::chunks::{ChunkPlan, Held};
+use loadmaster_memory::chunks::{ChunkPlan, Held};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::cluster::quantity::show_bytes_per_second;

@@ -3,11 +3,10 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use loadmaster_planning::chunks::{
+use loadmaster_memory::chunks::{
     Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, StepCosts, choose, fits,
 };
-use loadmaster_planning::iteration::copies::SlotCores;
-use loadmaster_planning::predict::Predictor;
+use loadmaster_predict::Predictor;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::Link;
@@ -16,6 +15,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+use loadmaster_simulate::copies::SlotCores;
 
 use crate::chunks::machine::{Ended, Machine, Setting};
 use crate::chunks::profile::Profile;

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use loadmaster_planning::actions::fastest::{self, Effort, Known};
-use loadmaster_planning::actions::{
+use loadmaster_memory::actions::fastest::{self, Effort, Known};
+use loadmaster_memory::actions::{
     Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks, paper,
 };
-use loadmaster_planning::iteration::copies::LayerSeconds;
-use loadmaster_planning::search::Stop;
 use loadmaster_proto::cluster::{Link, LinkOrigin};
 use loadmaster_proto::training::actions::Block;
+use loadmaster_search::Stop;
+use loadmaster_simulate::copies::LayerSeconds;
 use loadmaster_tests::Sampler;
 
 use crate::memory::paper::{Case, PaperModel, STAGES, Server, Ways, node, question};

@@ -4,15 +4,15 @@
 
 use std::time::Instant;
 
-use loadmaster_planning::actions::fastest::{self, Effort, FastestPlan, Known};
-use loadmaster_planning::actions::paper::{PaperPlan, plan};
-use loadmaster_planning::actions::{Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks};
-use loadmaster_planning::iteration::copies::LayerSeconds;
-use loadmaster_planning::iteration::{Order, Overlap};
-use loadmaster_planning::search::Stop;
+use loadmaster_memory::actions::fastest::{self, Effort, FastestPlan, Known};
+use loadmaster_memory::actions::paper::{PaperPlan, plan};
+use loadmaster_memory::actions::{Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks};
 use loadmaster_proto::cluster::{CopyLink, Link, LinkOrigin};
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::Block;
+use loadmaster_search::Stop;
+use loadmaster_simulate::copies::LayerSeconds;
+use loadmaster_simulate::{Order, Overlap};
 
 /// Stages of every pipeline of the paper.
 pub(crate) const STAGES: usize = 8;

@@ -4,11 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use loadmaster_planning::fleet::{DeviceGroup, of_groups};
-use loadmaster_planning::predict::Margin;
-use loadmaster_planning::predict::component::Component;
-use loadmaster_planning::recommend::{PlanQuestion, ProfiledChain};
-use loadmaster_planning::search::Stop;
+use loadmaster_predict::Margin;
+use loadmaster_predict::component::Component;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::layer_times::LayerTimes;
@@ -26,7 +23,10 @@ use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
 use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
+use loadmaster_recommend::{PlanQuestion, ProfiledChain};
 use loadmaster_samples::{measurement, training};
+use loadmaster_search::Stop;
+use loadmaster_search::fleet::{DeviceGroup, of_groups};
 use loadmaster_tests::ADAM;
 
 use crate::memory::{Cell, Claim};

@@ -1,8 +1,8 @@
 //! Tables II to IV and figures 7 to 9 of MPress.
 
-use loadmaster_planning::actions::paper::PaperPlan;
-use loadmaster_planning::actions::rule::{Choice, Costs};
-use loadmaster_planning::actions::{Held, PlanError, StageWork};
+use loadmaster_memory::actions::paper::PaperPlan;
+use loadmaster_memory::actions::rule::{Choice, Costs};
+use loadmaster_memory::actions::{Held, PlanError, StageWork};
 use loadmaster_proto::training::actions::StageActions;
 
 use crate::memory::paper::{

@@ -1,12 +1,12 @@
 //! How long mappings and simulations take, and how much memory all searches together.
 
-use loadmaster_planning::fleet::mapping::{LinkGraph, Promise, best};
-use loadmaster_planning::iteration::copies::{
-    Cores, DeviceSteps, Keep, LayerSeconds, Links, Rate, StageSteps, Stepped, Trip, simulate,
-};
-use loadmaster_planning::iteration::{Edge, Overlap};
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Steps, Swap};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_search::fleet::mapping::{LinkGraph, Promise, best};
+use loadmaster_simulate::copies::{
+    Cores, DeviceSteps, Keep, LayerSeconds, Links, Rate, StageSteps, Stepped, Trip, simulate,
+};
+use loadmaster_simulate::{Edge, Overlap};
 use loadmaster_tests::peak_resident_bytes;
 use nix::unistd::Pid;
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use loadmaster_planning::search::memory::{Peaks, leximax};
-use loadmaster_planning::search::paper::{Bayesian, bayesian, brute_force, capture_choices, enumeration};
-use loadmaster_planning::search::pareto::front;
-use loadmaster_planning::search::time::{Limits, fastest};
-use loadmaster_planning::search::{Choice, Ended, Searched, Spanning, Stop, Unit};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_search::memory::{Peaks, leximax};
+use loadmaster_search::paper::{Bayesian, bayesian, brute_force, capture_choices, enumeration};
+use loadmaster_search::pareto::front;
+use loadmaster_search::time::{Limits, fastest};
+use loadmaster_search::{Choice, Ended, Searched, Spanning, Stop, Unit};
 
 use crate::search::problem::{
     BYTES_PER_VOLUME, Chain, Devices, Flavour, Problem, Published, powers_of_two, samples, shards,

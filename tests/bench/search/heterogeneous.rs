@@ -9,13 +9,13 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use loadmaster_planning::search::time::{Limits, Race, fastest_over, parts};
-use loadmaster_planning::search::{
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_search::time::{Limits, Race, fastest_over, parts};
+use loadmaster_search::{
     Choice, Cuts, Fleet, FleetNode, Kind, Layouts, Link, LinkId, LinkOrigin, Peak, PlacedStage, Places,
     Question, Seconds, Spanning, StageAt, StageCosts, Stop,
 };
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::search::problem::{self, fleet};
 use crate::search::report::{Reference, Row, Took};
@@ -217,8 +217,7 @@ impl Setup {
             first = last + 1;
         }
         self.ask(&costs, &places, |question| {
-            let fits =
-                loadmaster_planning::search::time::is_within_limits(question, &stages, &Limits::default());
+            let fits = loadmaster_search::time::is_within_limits(question, &stages, &Limits::default());
             let parts = parts(question, &stages)?;
             fits.then(|| parts.time(question.micro_batches).0)
         })

@@ -4,11 +4,11 @@
 //! ours is the whole iteration, of which that is a part, so values are not compared, times are.
 
 use anyhow::Result;
-use loadmaster_planning::search::time::{Limits, PerLayer, Saving, Savings, fastest};
-use loadmaster_planning::search::{
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_search::time::{Limits, PerLayer, Saving, Savings, fastest};
+use loadmaster_search::{
     Choice, Cuts, Link, LinkId, Peak, Places, Question, Seconds, Spanning, StageAt, StageCosts, Stop,
 };
-use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::search::problem::{Chain, Devices, Flavour, Piper, Published, powers_of_two};
 use crate::search::report::{Reference, Row, Took};

@@ -3,18 +3,16 @@
 //! The files in `data/` hold the same numbers for 24 and 48 layers, with what other planners reached on them.
 
 use anyhow::{Context, Result};
-use loadmaster_planning::cost::{KindOfDevice, PriceTerms, Pricing};
-use loadmaster_planning::predict::layer_table::TablePredictor;
-use loadmaster_planning::predict::{Margin, Predictor};
-use loadmaster_planning::search::{
-    Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkOrigin, Places, Question, Spanning,
-};
+use loadmaster_predict::layer_table::TablePredictor;
+use loadmaster_predict::{Margin, Predictor};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::layer::elements;
 use loadmaster_proto::model::zoo::{AmoebaNet, Zoo};
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_samples::training;
+use loadmaster_search::cost::{KindOfDevice, PriceTerms, Pricing};
+use loadmaster_search::{Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkOrigin, Places, Question, Spanning};
 use loadmaster_tests::{TableRow, layer_rows, table_document};
 use serde::Deserialize;
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use loadmaster_planning::search::Stop;
+use loadmaster_search::Stop;
 
 use crate::table::{or_dash, seconds, verdict};
 

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use loadmaster_planning::cost::{Batch, Factors, KindOfDevice, Prices};
-use loadmaster_planning::iteration::Overlap;
-use loadmaster_planning::predict::Margin;
-use loadmaster_planning::recommend::{Job, RecommendError, Recommendation, Wish, divisors, recommend};
-use loadmaster_planning::search::{Cuts, Fleet, Stop, Unit};
+use loadmaster_predict::Margin;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_recommend::{Job, RecommendError, Recommendation, Wish, divisors, recommend};
+use loadmaster_search::cost::{Batch, Factors, KindOfDevice, Prices};
+use loadmaster_search::{Cuts, Fleet, Stop, Unit};
+use loadmaster_simulate::Overlap;
 
 use crate::search::problem::{
     BYTES_PER_VOLUME, Chain, Devices, Flavour, gpt2, shared_layers, table, whole_layers,

@@ -1,7 +1,7 @@
 //! Stages that do random memory actions against real ranks: the device, the host and what is set aside for others, to the
 //! byte.
 
-use loadmaster_planning::predict::ActedStages;
+use loadmaster_predict::ActedStages;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::training::actions::{
     ActedStage, Action, Block, Deed, Destination, StageActions, Stripe, Swap,

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
-use loadmaster_planning::predict::component::Component;
-use loadmaster_planning::predict::{Origin, Predictor, StageSetting};
+use loadmaster_predict::component::Component;
+use loadmaster_predict::{Origin, Predictor, StageSetting};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
 use loadmaster_proto::measure::collectives::Collectives;

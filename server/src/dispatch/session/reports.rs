@@ -1,6 +1,6 @@
 //! What a worker reports: stored once, then acknowledged.
 
-use loadmaster_planning::campaign::result::{self, Leased};
+use loadmaster_predict::campaign::result::{self, Leased};
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::failure::{FailureKind, RunFailure};

@@ -1,10 +1,10 @@
 //! `DiscoverCluster`.
 
-use loadmaster_planning::fleet::{DiscoveredWorker, discover};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1;
+use loadmaster_search::fleet::{DiscoveredWorker, discover};
 
 use super::Clusters;
 use crate::rpc::blocking::blocking;

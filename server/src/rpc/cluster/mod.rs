@@ -5,7 +5,6 @@ mod links;
 mod message;
 
 use jiff::Timestamp;
-use loadmaster_planning::search::Stop;
 use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import_while};
 use loadmaster_proto::error::{Invalid, required};
@@ -14,6 +13,7 @@ use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::cluster_service_server::ClusterService;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
+use loadmaster_search::Stop;
 use tonic::{Request, Response, Status};
 
 use super::blocking::blocking;

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use loadmaster_planning::fleet::{GivenFleet, described, of_given};
-use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::recommend::{BindQuestion, Bound, ProfiledChain, usual_kinds};
+use loadmaster_predict::choose::PredictorKind;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::error::{Invalid, in_range};
@@ -14,6 +12,8 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::given::GivenNodes;
 use loadmaster_proto::wire::v1;
+use loadmaster_recommend::{BindQuestion, Bound, ProfiledChain, usual_kinds};
+use loadmaster_search::fleet::{GivenFleet, described, of_given};
 
 use super::Plans;
 use super::search::SearchTerms;
@@ -35,7 +35,7 @@ const MAX_PROFILES: usize = 32;
 /// What describes the nodes of a request.
 enum Describes {
     /// A cluster.
-    Stored(ClusterName, Arc<loadmaster_planning::fleet::PlannedFleet>),
+    Stored(ClusterName, Arc<loadmaster_search::fleet::PlannedFleet>),
     /// The request itself.
     Request(Cluster),
 }

@@ -1,14 +1,14 @@
 //! The iteration of a plan in chunks in a timeline: passes and exchanges, both directions of the link, and updates on the host.
 
-use loadmaster_planning::chunks::{LaneSpan, LaneWork};
-use loadmaster_planning::predict::Away;
-use loadmaster_planning::recommend::ChunksOverTime;
+use loadmaster_memory::chunks::{LaneSpan, LaneWork};
+use loadmaster_predict::Away;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::actions::Step;
 use loadmaster_proto::wire::v1;
+use loadmaster_recommend::ChunksOverTime;
 
 use super::message::number;
 use super::over_time::{MOST, memory_curve};

@@ -1,6 +1,6 @@
 //! A plan as lists show it: what tells plans apart.
 
-use loadmaster_planning::learn::error_ratio;
+use loadmaster_predict::learn::error_ratio;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::prediction::SecondsInterval;
 use loadmaster_proto::wire::v1;

@@ -1,8 +1,8 @@
 //! Plans and predictions as messages.
 
-use loadmaster_planning::learn::error_ratio;
-use loadmaster_planning::predict::cores;
-use loadmaster_planning::predict::forecast::{Excluded, Forecast, StageForecast};
+use loadmaster_predict::cores;
+use loadmaster_predict::forecast::{Excluded, Forecast, StageForecast};
+use loadmaster_predict::learn::error_ratio;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::Work;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use loadmaster_planning::iteration::{AskedOrder, Lane, Overlap};
-use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::recommend::{
-    ChunksOverTime, CopyShown, Interleaved, OverTime, ProfiledChain, StageCurve, Untold, WayShown,
-};
+use loadmaster_predict::choose::PredictorKind;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::wire::v1;
+use loadmaster_recommend::{
+    ChunksOverTime, CopyShown, Interleaved, OverTime, ProfiledChain, StageCurve, Untold, WayShown,
+};
+use loadmaster_simulate::{AskedOrder, Lane, Overlap};
 
 use super::Plans;
 use super::message::number;
@@ -148,9 +148,9 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &OverTime, listed
     let passes = listed / of.stages().max(1);
     let listed = listed.min(MOST);
     let each = listed / of.stages().max(1);
-    let is_stepped = loadmaster_planning::iteration::is_stepped(plan);
+    let is_stepped = loadmaster_simulate::is_stepped(plan);
     if is_stepped {
-        answer.warnings.retain(|warning| warning != loadmaster_planning::iteration::NO_COPIES);
+        answer.warnings.retain(|warning| warning != loadmaster_simulate::NO_COPIES);
         answer.iteration_seconds = of.copied.iteration_seconds;
         answer.bubble_ratio = plan.found.iteration.as_ref().map_or(answer.bubble_ratio, |of| of.bubble);
         if !of.copied.is_steady {
@@ -188,7 +188,7 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &OverTime, listed
 
 fn wait_span(
     (from, to): (Option<u32>, Option<u32>),
-    wait: &loadmaster_planning::iteration::copies::TimedWait,
+    wait: &loadmaster_simulate::copies::TimedWait,
 ) -> v1::WaitSpan {
     v1::WaitSpan {
         peer: if wait.is_back { from } else { to }.map(number),

@@ -1,9 +1,7 @@
 //! `ListPredictionErrors`, and the corrections that follow from the same pairs.
 
 use loadmaster_filter::{Field, Query, Value};
-use loadmaster_planning::learn::{
-    Corrections, ErrorStatistics, Link, Pair, Quantity, Subject, errors, pairs,
-};
+use loadmaster_predict::learn::{Corrections, ErrorStatistics, Link, Pair, Quantity, Subject, errors, pairs};
 use loadmaster_proto::wire::v1;
 
 use super::Plans;

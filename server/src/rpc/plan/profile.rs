@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use loadmaster_planning::campaign::runs::layer_names;
-use loadmaster_planning::chunks::ChunkCheck;
-use loadmaster_planning::predict::choose::{
-    Evidence, NoPredictor, PredictorKind, Profiled, imported, stored,
-};
-use loadmaster_planning::recommend::{Family, ProfiledChain};
+use loadmaster_memory::chunks::ChunkCheck;
+use loadmaster_predict::campaign::runs::layer_names;
+use loadmaster_predict::choose::{Evidence, NoPredictor, PredictorKind, Profiled, imported, stored};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::host::Host;
@@ -16,6 +13,7 @@ use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::profile::document::ProfileDocument;
+use loadmaster_recommend::{Family, ProfiledChain};
 
 use super::Plans;
 use super::known::json_bytes;

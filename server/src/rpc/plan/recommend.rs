@@ -5,11 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::recommend::{
-    Grown, NamedPlan, PlanQuestion, ProfiledChain, QuestionError, largest_model,
-};
-use loadmaster_planning::search::Stop;
+use loadmaster_predict::choose::PredictorKind;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::{ProfileName, checked_kind};
@@ -17,6 +13,8 @@ use loadmaster_proto::plan::grown::GrownModel;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::wire::{field, v1};
+use loadmaster_recommend::{Grown, NamedPlan, PlanQuestion, ProfiledChain, QuestionError, largest_model};
+use loadmaster_search::Stop;
 
 use super::Plans;
 use super::known::Revisions;

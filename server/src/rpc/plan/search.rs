@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use loadmaster_planning::search::Stop;
+use loadmaster_search::Stop;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Request;
 

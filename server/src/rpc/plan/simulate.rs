@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use loadmaster_planning::iteration::{self, AskedOrder, Lane, Order, Overlap, Simulated};
-use loadmaster_planning::predict::cores;
-use loadmaster_planning::recommend::incomparable;
+use loadmaster_predict::cores;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::training::schedule::Pass;
 use loadmaster_proto::wire::{field, v1};
+use loadmaster_recommend::incomparable;
+use loadmaster_simulate::{AskedOrder, Lane, Order, Overlap, Simulated};
 
 use super::message::number;
 use super::over_time::{self, AskedMemory};
@@ -98,7 +98,9 @@ impl Plans {
         let simulations = self.searches.run(terms, PATIENCE, move |_| {
             let (mut timelines, mut lacking) = (Vec::new(), Vec::new());
             let records = records.iter().zip(&memories);
-            for (record, memory) in records.filter(|(record, _)| iteration::has_times(&record.content)) {
+            for (record, memory) in
+                records.filter(|(record, _)| loadmaster_simulate::has_times(&record.content))
+            {
                 match timeline(record, AskedOrder::Own, None, COMPARED_PASSES, memory) {
                     Ok(timeline) => timelines.push(timeline),
                     // The other figures are compared all the same.
@@ -121,7 +123,7 @@ fn timeline(
     memory: &AskedMemory,
 ) -> Result<v1::Timeline, ApiError> {
     let plan = &record.content;
-    let timeline = iteration::timeline(plan, asked, overlap)
+    let timeline = loadmaster_simulate::timeline(plan, asked, overlap)
         .map_err(|error| Invalid::field("schedule", error.to_string()))?;
     let Some(timeline) = timeline else {
         return Err(ApiError::NoTimes { plan: record.name.to_string() });

@@ -1,7 +1,7 @@
 //! What the trials of a validation showed.
 
-use loadmaster_planning::learn::best_trial::{Criterion, Tried, best, places};
-use loadmaster_planning::learn::error_ratio;
+use loadmaster_predict::learn::best_trial::{Criterion, Tried, best, places};
+use loadmaster_predict::learn::error_ratio;
 use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective};

@@ -1,6 +1,6 @@
 //! `ExportProfile` and `ImportProfile`.
 
-use loadmaster_planning::predict::choose::imported;
+use loadmaster_predict::choose::imported;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::profile::document::{ProfileDocument, Provenance};

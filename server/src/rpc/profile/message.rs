@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_planning::campaign::CampaignError;
-use loadmaster_planning::predict::capture::metrics::LayerMetrics;
+use loadmaster_predict::campaign::CampaignError;
+use loadmaster_predict::capture::metrics::LayerMetrics;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::disturbance::Disturbance;

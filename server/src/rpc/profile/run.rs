@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_planning::campaign::effort::{Ended, LayerWork, Pace};
+use loadmaster_predict::campaign::effort::{Ended, LayerWork, Pace};
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::model::Model;

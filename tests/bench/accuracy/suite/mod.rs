@@ -6,7 +6,7 @@
 
 mod odd;
 
-use loadmaster_planning::predict::StageSetting;
+use loadmaster_predict::StageSetting;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::recommend::ProfiledChain;
+use loadmaster_predict::choose::PredictorKind;
 use loadmaster_proto::name::ProfileName;
+use loadmaster_recommend::ProfiledChain;
 use tokio::sync::OnceCell;
 
 use super::Revisions;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use loadmaster_planning::fleet::{self, PlannedFleet, Selection};
 use loadmaster_proto::name::ClusterName;
+use loadmaster_search::fleet::{self, PlannedFleet, Selection};
 
 use super::{Revisions, json_bytes};
 use crate::rpc::blocking::blocking;

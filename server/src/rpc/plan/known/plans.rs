@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use loadmaster_planning::recommend::NamedPlan;
 use loadmaster_proto::name::{ModelName, PlanName};
 use loadmaster_proto::wire::v1;
+use loadmaster_recommend::NamedPlan;
 use prost::Message as _;
 
 use crate::rpc::error::ApiError;

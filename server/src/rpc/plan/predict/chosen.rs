@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
-use loadmaster_planning::fleet::{DeviceGroup, of_groups};
-use loadmaster_planning::predict::StageSetting;
-use loadmaster_planning::predict::forecast::ForecastError;
-use loadmaster_planning::recommend::{PlanQuestion, RecommendError};
-use loadmaster_planning::search::Stop;
+use loadmaster_predict::StageSetting;
+use loadmaster_predict::forecast::ForecastError;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::{Invalid, Violation};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
+use loadmaster_recommend::{PlanQuestion, RecommendError};
+use loadmaster_search::Stop;
+use loadmaster_search::fleet::{DeviceGroup, of_groups};
 
 use super::scene::{AskedActions, Scene};
 use crate::rpc::blocking::blocking;

@@ -1,7 +1,7 @@
 //! What a request for a prediction must not say together of where parameters and state are.
 
-use loadmaster_planning::predict::choose::PredictorKind;
-use loadmaster_planning::predict::forecast::ForecastError;
+use loadmaster_predict::choose::PredictorKind;
+use loadmaster_predict::forecast::ForecastError;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::MemoryMode;
 use loadmaster_proto::training::TrainingSpec;

@@ -13,7 +13,7 @@ mod contradictions;
 mod scene;
 mod subject;
 
-use loadmaster_planning::predict::forecast::devices;
+use loadmaster_predict::forecast::devices;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::name::PlanName;

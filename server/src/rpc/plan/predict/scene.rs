@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use loadmaster_planning::chunks::in_chunks;
-use loadmaster_planning::predict::cores;
-use loadmaster_planning::predict::forecast::{ActedForecast, devices, excluded, forecast, with_actions};
-use loadmaster_planning::predict::{Margin, Prediction, StageSetting};
-use loadmaster_planning::recommend::ProfiledChain;
+use loadmaster_memory::chunks::in_chunks;
+use loadmaster_predict::cores;
+use loadmaster_predict::forecast::{ActedForecast, devices, excluded, forecast, with_actions};
+use loadmaster_predict::{Margin, Prediction, StageSetting};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::error::Invalid;
@@ -14,6 +13,7 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::wire::v1;
+use loadmaster_recommend::ProfiledChain;
 
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::message;

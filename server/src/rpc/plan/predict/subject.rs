@@ -1,14 +1,14 @@
 //! Which stages a prediction is about, and on how large devices.
 
-use loadmaster_planning::predict::StageSetting;
-use loadmaster_planning::predict::forecast::settings;
-use loadmaster_planning::recommend::ProfiledChain;
+use loadmaster_predict::StageSetting;
+use loadmaster_predict::forecast::settings;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
 use loadmaster_proto::wire::{field, v1};
+use loadmaster_recommend::ProfiledChain;
 
 use crate::rpc::plan::request;
 use crate::store::records::PlanRecord;

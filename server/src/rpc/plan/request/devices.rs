@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use loadmaster_planning::fleet::{self, DeviceGroup, Exclusion, FleetError, MAX_DEVICES, PlannedFleet};
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::ClusterName;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::wire::v1;
+use loadmaster_search::fleet::{self, DeviceGroup, Exclusion, FleetError, MAX_DEVICES, PlannedFleet};
 
 use super::capacity;
 use crate::rpc::error::ApiError;

@@ -5,14 +5,14 @@ mod devices;
 mod grown;
 mod question;
 
-use loadmaster_planning::fleet::MAX_DEVICES;
-use loadmaster_planning::predict::Margin;
-use loadmaster_planning::recommend::ProfiledChain;
+use loadmaster_predict::Margin;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::{field, v1};
+use loadmaster_recommend::ProfiledChain;
+use loadmaster_search::fleet::MAX_DEVICES;
 
 pub(super) use chunks::first_choice;
 pub(super) use devices::{excluded, fleet_error};

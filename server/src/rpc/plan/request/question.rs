@@ -355,9 +355,9 @@ fn merge_layers_to(left: i32) -> Result<Option<usize>, Invalid> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_planning::recommend::{MAX_BATCHES, batches, least_share, left_out, schedules};
     use loadmaster_proto::plan::objective::PlanShape;
     use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
+    use loadmaster_recommend::{MAX_BATCHES, batches, least_share, left_out, schedules};
 
     use super::*;
 

@@ -1,0 +1,191 @@
+//! What a micro-batch may keep at little more than it costs at least, where bytes have a price.
+//!
+//! A program over the layers from above, as within one limit (`limited`), but of all limits of a range at once: a label also
+//! says by how much its runs need more than what is kept above them. A plan has that much less for what is kept, so labels pay
+//! for it. Those from which nothing comes that is cheap enough are left out (`floor`), and few are left, as of a knapsack
+//! with a core.
+
+use rustc_hash::FxHashMap;
+
+use super::floor::{Floor, Steps, Terms};
+use super::limited::{Limited, Way, traced};
+use super::slot::SlotChoice;
+use loadmaster_search::Stop;
+
+/// Most labels of a layer; where there are more, so many stay: the cheapest.
+const MOST_LABELS: usize = 1 << 12;
+const CHEAPEST: usize = 1 << 10;
+
+/// Which choices are looked for.
+#[derive(Clone, Copy)]
+pub(super) struct Cheap<'a> {
+    pub(super) limited: Limited<'a>,
+    pub(super) steps: &'a Steps<'a>,
+    /// Within the loosest limit.
+    pub(super) floor: &'a Floor,
+    pub(super) terms: Terms,
+    /// By how much a micro-batch may need more than it keeps: what plans have left in any case, and at most.
+    pub(super) limits: (u64, u64),
+    /// What a choice costs at most, with what it needs above the tightest limit.
+    pub(super) most: f64,
+}
+
+/// Choices that no other one beats.
+pub(super) struct CheapChoices {
+    pub(super) found: Vec<SlotChoice>,
+    /// None was left out.
+    pub(super) is_all: bool,
+    /// Labels that were looked at.
+    pub(super) labels: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Label {
+    way: Way,
+    /// By how much its backward passes need more than it keeps, and at least the tightest limit.
+    excess: u64,
+}
+
+impl Cheap<'_> {
+    /// The choices; none where it was stopped.
+    pub(super) fn choices(&self, stop: &Stop) -> Option<CheapChoices> {
+        let count = self.limited.layers.len();
+        let input = self.limited.even_input();
+        let (part, parts) = self.limited.parts();
+        let mut labels: Vec<Vec<Label>> = vec![Vec::new(); count + 1];
+        labels[count].push(Label { way: Way::above(count), excess: self.limits.0 });
+        let mut is_all = true;
+        for position in (0..=count).rev() {
+            if stop.is_requested() {
+                return None;
+            }
+            let mut own = std::mem::take(&mut labels[position]);
+            own.sort_unstable_by_key(|label| (label.way.parts, label.way.kept, label.excess));
+            let (any, alone) = self.limited.needs(position);
+            let free = if input == Some(0) { alone } else { any };
+            let mut known = Known { free, alone, input, loosest: self.limits.1, ..Known::default() };
+            own.retain(|label| known.is_new(label.way.kept, label.excess));
+            if own.len() > MOST_LABELS {
+                let cost = |label: &Label| self.cost(position, label, part);
+                own.select_nth_unstable_by(CHEAPEST, |a, b| cost(a).total_cmp(&cost(b)));
+                own.truncate(CHEAPEST);
+                is_all = false;
+            }
+            if position > 0 {
+                self.extend(&own, position, (part, &parts), &mut labels);
+            }
+            labels[position] = own;
+        }
+        let way = |position: usize, number: usize| Some(labels.get(position)?.get(number)?.way);
+        let choices = labels[0].iter().enumerate();
+        let found = choices.filter_map(|(number, label)| traced(way, number, label.excess, part)).collect();
+        Some(CheapChoices { found, is_all, labels: labels.iter().map(Vec::len).sum() })
+    }
+
+    /// What the choices that a label leads to cost at least.
+    fn cost(&self, position: usize, label: &Label, part: f64) -> f64 {
+        let Label { way, excess } = label;
+        let bytes = way.kept.saturating_add(excess - self.limits.0);
+        let above = self.terms.weight * (way.parts as f64 * part) + self.terms.price * bytes as f64;
+        above + self.floor.at(self.steps, position, way.kept).all
+    }
+
+    /// Keeps the layer below a position, or computes it again with some of those below it.
+    fn extend(
+        &self,
+        own: &[Label],
+        position: usize,
+        (part, parts): (f64, &[u64]),
+        labels: &mut [Vec<Label>],
+    ) {
+        let top = position - 1;
+        let (layer, is_away) = (self.limited.layers[top], self.limited.is_away(top));
+        for (index, &Label { way, excess }) in own.iter().enumerate() {
+            let from = (position, index);
+            let mut add = |position: usize, label: Label| {
+                let fits = label.way.kept <= self.limited.bytes && label.excess <= self.limits.1;
+                if fits && self.cost(position, &label, part) <= self.most {
+                    labels[position].push(label);
+                }
+            };
+            if is_away {
+                let excess = excess.max(layer.activations.saturating_sub(way.kept));
+                add(top, Label { way: Way { from, is_run: false, ..way }, excess });
+                continue;
+            }
+            let kept = way.kept.saturating_add(layer.activations);
+            add(top, Label { way: Way { kept, from, is_run: false, ..way }, excess });
+            let (mut needs, mut again) = (0_u64, way.parts);
+            for first in (0..=top).rev().take_while(|&first| !self.limited.is_away(first)) {
+                let below = self.limited.layers[first];
+                needs = needs.max(below.working).saturating_add(below.activations);
+                let excess = excess.max(needs.saturating_sub(way.kept));
+                if excess > self.limits.1 {
+                    break;
+                }
+                again += parts[first];
+                let kept = way.kept.saturating_add(below.input);
+                add(first, Label { way: Way { kept, parts: again, from, is_run: true }, excess });
+            }
+        }
+    }
+}
+
+/// Labels of a position so far, those of fewest seconds first. One beats those after it that keep as much and need no less; and
+/// some that keep more, where that is worth nothing to the runs below (see `limited`): with `needs` so large that they are
+/// within it whatever is kept.
+#[derive(Default)]
+struct Known {
+    /// What runs below need at most, and what each layer alone does.
+    free: u64,
+    alone: u64,
+    /// Of all layers but the lowest, where they are as large.
+    input: Option<u64>,
+    loosest: u64,
+    /// By what is kept: the least excess.
+    least: FxHashMap<u64, u64>,
+    /// By what is left over of whole inputs: what one label keeps that keeps little, and its needs.
+    by_rest: FxHashMap<u64, (u64, u64)>,
+    /// What labels keep, and their needs, which are fewer the more they keep.
+    stairs: Vec<(u64, u64)>,
+}
+
+impl Known {
+    /// Whether none beats this one, which is known then.
+    fn is_new(&mut self, kept: u64, excess: u64) -> bool {
+        let at = self.stairs.partition_point(|of| of.0 <= kept);
+        if at.checked_sub(1).is_some_and(|below| self.stairs[below].1 <= excess) {
+            return false;
+        }
+        let least = self.least.entry(kept).or_insert(u64::MAX);
+        if *least <= excess {
+            return false;
+        }
+        *least = excess;
+        if let Some(rest) = self.input.and_then(|input| kept.checked_rem(input)) {
+            let few = self.by_rest.entry(rest).or_insert((u64::MAX, u64::MAX));
+            if few.0 <= kept && few.1 <= excess {
+                return false;
+            }
+            let needs = excess.max(self.alone.saturating_sub(kept));
+            if needs <= self.loosest && kept < few.0 {
+                *few = (kept, needs);
+            }
+        }
+        let needs = excess.max(self.free.saturating_sub(kept));
+        if needs <= self.loosest {
+            self.step(kept, needs);
+        }
+        true
+    }
+
+    fn step(&mut self, kept: u64, needs: u64) {
+        let at = self.stairs.partition_point(|of| of.0 <= kept);
+        if at.checked_sub(1).is_some_and(|below| self.stairs[below].1 <= needs) {
+            return;
+        }
+        let at = self.stairs.partition_point(|of| of.0 < kept);
+        let worse = self.stairs[at..].partition_point(|of| of.1 >= needs);
+        self.stairs.splice(at..at + worse, [(kept, needs)]);
+    }
+}

@@ -1,0 +1,161 @@
+//! Why there is no plan.
+
+use loadmaster_proto::amounts::plural;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::activations::ActivationPlace;
+use loadmaster_proto::chunks::embedding::EmbeddingPlace;
+use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::chunk_order::ChunkOrder;
+
+use super::remedies::ChunkRemedy;
+use loadmaster_predict::PredictionError;
+
+/// Why a model cannot be trained in chunks.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum NoChunks {
+    /// The question makes no sense.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// What steps cost is not known.
+    #[error(transparent)]
+    Unknown(#[from] PredictionError),
+    /// There is no room for it.
+    #[error(transparent)]
+    NoRoom(Box<NoRoom>),
+    /// Nothing was found in time.
+    #[error("the search was stopped before it found whether there is room")]
+    Stopped,
+}
+
+/// What lacks for the choice that lacks least.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{}", self.text())]
+pub struct NoRoom {
+    /// The choice.
+    pub choice: ChunkChoice,
+    /// Devices that train it together: what of the host lacks is told of all of them, since they have equal parts.
+    pub devices: u32,
+    /// What lacks on the device, and in which step: that which lacks most.
+    pub device: Option<(usize, Bytes)>,
+    /// What lacks on the host, for each device.
+    pub host: Option<Bytes>,
+    /// Changes of the question with which there is a plan.
+    pub remedies: Vec<ChunkRemedy>,
+}
+
+/// How chunks are laid out and where they are, but for visits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkChoice {
+    /// In which order micro-batches pass.
+    pub order: ChunkOrder,
+    /// What is computed again.
+    pub recompute: RecomputePolicy,
+    /// Where the table of tokens is when the embedding computes.
+    pub embedding: EmbeddingPlace,
+    /// Where what layers keep between their passes is.
+    pub activations: ActivationPlace,
+    /// How tensors lie in chunks.
+    pub layout: ChunkLayout,
+    /// The chunk size, elements.
+    pub chunk_elements: u64,
+    /// What the host holds of the parameters.
+    pub host_copy: HostCopy,
+    /// Chunks whose state is on the device.
+    pub on_device: usize,
+}
+
+impl NoRoom {
+    /// All bytes that lack.
+    pub fn missing(&self) -> u64 {
+        let device = self.device.map_or(0, |(_, bytes)| bytes.0);
+        device.saturating_add(self.host.map_or(0, |bytes| bytes.0))
+    }
+
+    /// What lacks of the device and of the host, for people.
+    pub fn lacks(&self) -> String {
+        let device = self.device.map(|(step, bytes)| format!("{bytes} of the device lack in step {step}"));
+        let host = self
+            .host
+            .map(|bytes| format!("{} of the host lack ({} ledger)", self.of_all(bytes), Ledger::Host));
+        let lacks: Vec<String> = device.into_iter().chain(host).collect();
+        lacks.join(" and ")
+    }
+
+    /// Its remedies, for people.
+    pub fn remedies_told(&self) -> Vec<String> {
+        let told = |remedy: &ChunkRemedy| match *remedy {
+            ChunkRemedy::Memory { device, host } => {
+                ChunkRemedy::Memory { device, host: self.of_all(host) }.to_string()
+            }
+            ref other => other.to_string(),
+        };
+        self.remedies.iter().map(told).collect()
+    }
+
+    /// Bytes of the host for each device as whoever gives them counts them: for all.
+    fn of_all(&self, each: Bytes) -> Bytes {
+        Bytes(each.0.saturating_mul(u64::from(self.devices)))
+    }
+
+    fn text(&self) -> String {
+        let ChunkChoice {
+            order,
+            recompute,
+            embedding,
+            activations,
+            layout,
+            chunk_elements,
+            host_copy,
+            on_device,
+        } = self.choice;
+        let embedding = match embedding {
+            EmbeddingPlace::Chunk => "",
+            EmbeddingPlace::Host => "the embedding on the host, ",
+        };
+        let activations = match activations {
+            ActivationPlace::Device => "",
+            ActivationPlace::Host => "activations on the host, ",
+        };
+        let remedies = self.remedies_told();
+        let remedies = if remedies.is_empty() {
+            "no change that was tried helps".to_owned()
+        } else {
+            remedies.join(", or ")
+        };
+        format!(
+            "the model does not fit in chunks: even with the state of {} on the device, order {order}, recompute \
+             {recompute}, {embedding}{activations}layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}: {remedies}",
+            plural(on_device, "chunk"),
+            self.lacks()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever gives a host's memory gives it to all of its devices.
+    #[test]
+    fn the_host_is_told_of_all_devices() {
+        let choice = ChunkChoice {
+            order: ChunkOrder::Layer,
+            recompute: RecomputePolicy::None,
+            embedding: EmbeddingPlace::Chunk,
+            activations: ActivationPlace::Device,
+            layout: ChunkLayout::Aligned,
+            chunk_elements: 16,
+            host_copy: HostCopy::Made,
+            on_device: 0,
+        };
+        let remedies = vec![ChunkRemedy::Memory { device: Bytes(2 << 20), host: Bytes(3 << 20) }];
+        let lack = NoRoom { choice, devices: 4, device: None, host: Some(Bytes(1 << 20)), remedies };
+        assert_eq!(lack.lacks(), "4.00 MiB of the host lack (host ledger)");
+        let told = lack.to_string();
+        assert!(told.ends_with("give 2.00 MiB more of the device and 12.00 MiB more of the host"), "{told}");
+    }
+}

@@ -1,0 +1,254 @@
+//! The campaign of one profile: its runs, and what each scenario measures with them.
+//!
+//! A layout follows from the profile's settings alone, so it is computed again whenever it is needed
+//! rather than stored.
+
+use std::collections::HashSet;
+
+use loadmaster_proto::measure::run::{Campaign, Work};
+use loadmaster_proto::model::Model;
+use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::training::scenario::Scenario;
+
+use super::in_chunks::in_chunks;
+use super::minimal::minimal;
+use super::neighbours::Neighbours;
+use super::scenarios::{check_split, sizes, sub_meshes};
+use super::stages::{Representative, representatives, stages};
+use super::{CampaignError, KeyedRun, PlannedRun, Purpose, distinct_layers};
+
+/// Most layers that the runs of a campaign may train, added up over whole models: a model of 1,000 layers
+/// may have 20,000 runs.
+const MAX_LAYERS_TRAINED: usize = 20_000_000;
+/// Most runs of single layers: twice as many as the queue holds.
+const MAX_RUNS: usize = 200_000;
+
+/// A campaign laid out for one model and settings. What its measurements say, its `metrics`, is
+/// [read by CAPTURE's rules](crate::capture::metrics::of_campaign).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layout {
+    /// What to train, in the order of the queue. Keys may repeat where scenarios share runs.
+    pub runs: Vec<PlannedRun>,
+    /// CAPTURE's metrics that the runs show, scenario by scenario. Empty under `minimal`, whose stages
+    /// are measured for other predictors.
+    pub scenarios: Vec<ScenarioLayout>,
+}
+
+/// What the runs of one scenario are to show.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScenarioLayout {
+    /// How its stages are shared among devices.
+    pub scenario: Scenario,
+    /// Micro-batch sizes that it is measured at, ascending.
+    pub micro_batch_sizes: Vec<u32>,
+    /// Micro-batches in flight that it is measured with, ascending.
+    pub in_flight: Vec<u32>,
+    /// The neighbours that each layer's added memory is measured with.
+    pub neighbours: Neighbours,
+    /// The stages that the metrics are made of, and which of them runs for its equals where it runs alone.
+    pub representatives: Vec<Representative>,
+}
+
+impl Layout {
+    /// Lays out the campaign of a profile of `model`.
+    ///
+    /// # Errors
+    /// No device, more devices than layers, or a campaign that cannot measure what is needed there.
+    pub fn new(settings: &ProfileSettings, model: &Model) -> Result<Self, CampaignError> {
+        let training = &settings.training;
+        let devices = settings.devices.unwrap_or(0);
+        for &scenario in &settings.scenarios {
+            check_split(model, scenario)?;
+        }
+        let layers = model.layers().len();
+        let mut runs = Vec::new();
+        let mut scenarios = Vec::new();
+        for &scenario in &settings.scenarios {
+            let micro_batch_sizes = sizes(settings, scenario);
+            let (works, in_flight, neighbours, representatives) = match settings.campaign {
+                Campaign::Minimal => {
+                    let count = distinct_layers(model)
+                        .len()
+                        .saturating_mul(settings.micro_batch_sizes.len())
+                        .saturating_mul(settings.scenarios.len());
+                    if count > MAX_RUNS {
+                        return Err(CampaignError::TooLarge { runs: count, layers });
+                    }
+                    // Its runs show no metrics, and scenarios of data parallelism not even runs.
+                    runs = minimal(model, training, &settings.micro_batch_sizes, &settings.scenarios);
+                    runs.extend(in_chunks(settings, model)?);
+                    break;
+                }
+                // Whatever it holds was measured elsewhere.
+                Campaign::Imported => break,
+                Campaign::Stages => {
+                    let of = stages(model, training, devices as usize)?.shared(scenario);
+                    let works: Vec<Work> = of.runs.into_iter().map(Work::Solo).collect();
+                    (works, of.in_flight, of.neighbours, of.representatives)
+                }
+                Campaign::Paper => {
+                    let of = sub_meshes(model, training, devices, scenario)?;
+                    let works = of.partitionings.into_iter().map(Work::Partitioning).collect();
+                    // The same for all stages: the campaign refuses schedules where it is not.
+                    let in_flight = training.schedule.in_flight(devices, 0, training.micro_batches);
+                    let representatives = representatives(model, &of.neighbours);
+                    (works, vec![in_flight], of.neighbours, representatives)
+                }
+            };
+            // Before anything is copied: settings may come from a file.
+            let count = works.len().saturating_mul(micro_batch_sizes.len()).saturating_add(runs.len());
+            if count.saturating_mul(layers) > MAX_LAYERS_TRAINED {
+                return Err(CampaignError::TooLarge { runs: count, layers });
+            }
+            for &size in &micro_batch_sizes {
+                runs.extend(works.iter().map(|work| PlannedRun {
+                    training: training.with_micro_batch_size(size),
+                    work: work.clone(),
+                    chunks: None,
+                    purpose: Purpose::Fit,
+                }));
+            }
+            scenarios.push(ScenarioLayout {
+                scenario,
+                micro_batch_sizes,
+                in_flight,
+                neighbours,
+                representatives,
+            });
+        }
+        Ok(Self { runs, scenarios })
+    }
+
+    /// The runs with their keys; a run that measures the same as an earlier one is left out.
+    pub fn keyed(&self, settings: &ProfileSettings, model: &Model) -> Vec<KeyedRun> {
+        let mut seen = HashSet::new();
+        let keyed = self.runs.iter().map(|run| KeyedRun { key: run.key(model, settings), run: run.clone() });
+        keyed.filter(|keyed| seen.insert((keyed.key.clone(), keyed.run.training.micro_batch_size))).collect()
+    }
+}
+
+/// Names of a model's layers, in order.
+pub fn layer_names(model: &Model) -> Vec<String> {
+    model.layers().iter().map(|layer| layer.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
+    use loadmaster_proto::training::Schedule;
+    use loadmaster_proto::training::stage::Parallelism;
+
+    use super::*;
+    use crate::campaign::scenarios::{DEFAULT_DEGREES, scenarios};
+    use crate::testing::{settings, training};
+
+    fn vgg11() -> Model {
+        Zoo::Vgg11(Vgg::default()).build().unwrap()
+    }
+
+    fn gpt2() -> Model {
+        Zoo::Gpt2(Gpt2 { blocks: 24, ..Gpt2::default() }).build().unwrap()
+    }
+
+    fn of(parallelism: Parallelism, degree: u32) -> Scenario {
+        Scenario { parallelism, degree }
+    }
+
+    /// What `loadmaster profile run` asks for with these devices and nothing else.
+    fn ordered(campaign: Campaign, model: &Model, devices: u32) -> ProfileSettings {
+        let training = training(Schedule::Gpipe, 16, 4);
+        let scenarios = scenarios(campaign, &[], &[], (model, &training, Some(devices)));
+        ProfileSettings {
+            scenarios,
+            micro_batch_sizes: vec![4, 8],
+            ..settings(campaign, training, Some(devices))
+        }
+    }
+
+    /// CAPTURE's five scenarios where the devices form three sub-meshes of four, fewer where they do not.
+    #[test]
+    fn the_papers_scenarios_are_those_that_the_devices_allow() {
+        use Parallelism::{Data, Tensor};
+        let of_devices = |devices| ordered(Campaign::Paper, &vgg11(), devices).scenarios;
+        assert_eq!(of_devices(4), [Scenario::SINGLE]);
+        assert_eq!(of_devices(6), [Scenario::SINGLE, of(Data, 2), of(Tensor, 2)]);
+        assert_eq!(
+            of_devices(8),
+            [Scenario::SINGLE, of(Data, 2), of(Tensor, 2)],
+            "two sub-meshes of 4 isolate no layer"
+        );
+        let five = [Scenario::SINGLE, of(Data, 2), of(Data, 4), of(Tensor, 2), of(Tensor, 4)];
+        assert_eq!(of_devices(12), five);
+        assert_eq!(of_devices(16), five);
+        assert_eq!(DEFAULT_DEGREES, [2, 4]);
+    }
+
+    /// Runs of the paper's campaign against the minimal one's, for GPT-2 with 24 blocks.
+    #[test]
+    fn the_minimal_campaign_has_a_tenth_of_the_papers_runs() {
+        let model = gpt2();
+        let paper = Layout::new(&ordered(Campaign::Paper, &model, 16), &model).unwrap().runs.len();
+        let minimal = Layout::new(&ordered(Campaign::Minimal, &model, 16), &model).unwrap().runs.len();
+        assert_eq!((paper, minimal), (232, 11));
+    }
+
+    /// The option that the paper mentions: parallel scenarios at one size, the largest.
+    #[test]
+    fn scenarios_that_are_scaled_by_the_pipeline_are_measured_once() {
+        let model = vgg11();
+        let both = ordered(Campaign::Paper, &model, 16);
+        let scaled = ProfileSettings { scale_by_pipeline: true, ..both.clone() };
+        let layout = Layout::new(&scaled, &model).unwrap();
+        let sizes: Vec<&[u32]> = layout.scenarios.iter().map(|part| &part.micro_batch_sizes[..]).collect();
+        assert_eq!(sizes, [&[4, 8][..], &[8], &[8], &[8], &[8]]);
+        let single = layout.runs.iter().filter(|run| run.scenario() == Scenario::SINGLE).count();
+        let all = Layout::new(&both, &model).unwrap().runs.len();
+        assert_eq!(layout.runs.len() - single, (all - single) / 2);
+    }
+
+    /// Sizes that replicas cannot share are rounded, and stay two.
+    #[test]
+    fn sizes_of_data_parallel_scenarios_are_multiples_of_the_degree() {
+        let sizes_of = |sizes: &[u32], degree| {
+            let settings = ProfileSettings {
+                micro_batch_sizes: sizes.to_vec(),
+                ..settings(Campaign::Paper, training(Schedule::Gpipe, 8, 4), Some(16))
+            };
+            super::sizes(&settings, of(Parallelism::Data, degree))
+        };
+        assert_eq!(sizes_of(&[23, 46], 4), [20, 44]);
+        assert_eq!(sizes_of(&[1, 2], 4), [4, 8]);
+        assert_eq!(sizes_of(&[2, 4], 2), [2, 4]);
+        assert_eq!(sizes_of(&[1], 2), [2]);
+    }
+
+    /// What cannot be laid out is named with its scenario.
+    #[test]
+    fn scenarios_that_cannot_be_laid_out_are_refused_by_name() {
+        let model = vgg11();
+        let with = |scenario, devices| {
+            let settings = ProfileSettings {
+                scenarios: vec![Scenario::SINGLE, scenario],
+                ..settings(Campaign::Paper, training(Schedule::Gpipe, 8, 4), Some(devices))
+            };
+            Layout::new(&settings, &model).unwrap_err().to_string()
+        };
+        let too_few = with(of(Parallelism::Data, 4), 8);
+        assert!(
+            too_few.contains("data parallelism of degree 4: whole partitionings over 2 devices"),
+            "{too_few}"
+        );
+        let odd = with(of(Parallelism::Data, 4), 10);
+        assert!(odd.contains("10 devices do not form sub-meshes of 4"), "{odd}");
+        let heads = Zoo::Gpt2(Gpt2 { heads: 3, hidden_size: 96, ..Gpt2::default() }).build().unwrap();
+        let settings = ProfileSettings {
+            scenarios: vec![Scenario::SINGLE, of(Parallelism::Tensor, 2)],
+            ..settings(Campaign::Minimal, training(Schedule::Gpipe, 8, 4), None)
+        };
+        let split = Layout::new(&settings, &heads).unwrap_err().to_string();
+        assert!(
+            split.contains("tensor parallelism of degree 2: layer 1") && split.contains("heads"),
+            "{split}"
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! The profiled settings of one scenario, read at a target along straight lines (III-B2).
+//!
+//! The first line runs over the micro-batch size, the second one over the micro-batches in flight.
+//!
+//! # Batch scaling by the pipeline's slopes (III-A3)
+//!
+//! A parallel scenario may be profiled at one micro-batch size. The paper then scales it "based on the
+//! pipeline-parallel profiling data" without saying how. Its models of memory divide what grows with the
+//! batch by the degree n, for data and for tensor parallelism alike (III-B3), so here a device of such
+//! a stage grows by the n-th part of what the same layers grow by on one device.
+
+use std::collections::BTreeMap;
+
+use loadmaster_proto::training::scenario::Scenario;
+
+use super::line::{self, ProfiledPoint};
+use super::metrics::{LayerMetrics, Setting};
+use super::sums::MetricSums;
+use crate::{Origin, PredictionError};
+
+/// Sums by micro-batches in flight, then by micro-batch size, both ascending.
+#[derive(Debug, Clone)]
+pub(super) struct Reading {
+    scenario: Scenario,
+    by_in_flight: BTreeMap<u32, BTreeMap<u32, MetricSums>>,
+}
+
+/// Where and what to read: layers `first..=last`, checked to be the model's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target {
+    pub(super) first: usize,
+    pub(super) last: usize,
+    pub(super) micro_batch_size: u32,
+    pub(super) in_flight: u32,
+}
+
+/// The pipeline scenario that lends its slopes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slopes<'a>(pub(super) &'a Reading);
+
+impl Reading {
+    /// From the metrics of one scenario; all of their layers are below `layers`.
+    pub(super) fn new(scenario: Scenario, layers: usize, metrics: &[&LayerMetrics]) -> Self {
+        let mut by_setting: BTreeMap<Setting, Vec<&LayerMetrics>> = BTreeMap::new();
+        for &layer in metrics {
+            by_setting.entry(layer.setting).or_default().push(layer);
+        }
+        let mut by_in_flight: BTreeMap<u32, BTreeMap<u32, MetricSums>> = BTreeMap::new();
+        for (setting, metrics) in by_setting {
+            let sums = MetricSums::new(setting, layers, &metrics);
+            by_in_flight.entry(setting.in_flight).or_default().insert(setting.micro_batch_size, sums);
+        }
+        Self { scenario, by_in_flight }
+    }
+
+    /// The peak of a stage at a target, bytes; may be negative.
+    ///
+    /// # Errors
+    /// A metric or a second point of a line is missing.
+    pub(super) fn read(
+        &self,
+        target: Target,
+        slopes: Option<Slopes<'_>>,
+    ) -> Result<(i128, Origin), PredictionError> {
+        if let Some(by_size) = self.by_in_flight.get(&target.in_flight)
+            && let Ok(read) = self.at_size(by_size, target, slopes)
+        {
+            return Ok(read);
+        }
+        let mut points = Vec::with_capacity(self.by_in_flight.len());
+        let mut worst = Origin::Profiled;
+        let mut gap = None;
+        for (&in_flight, by_size) in &self.by_in_flight {
+            match self.at_size(by_size, Target { in_flight, ..target }, slopes) {
+                Ok((bytes, origin)) => {
+                    worst = worst.max(origin);
+                    points.push(ProfiledPoint { at: in_flight, bytes });
+                }
+                Err(error) => gap = Some(gap.unwrap_or(error)),
+            }
+        }
+        let (bytes, origin) =
+            line::read(&points, target.in_flight).ok_or_else(|| match (gap, points.first()) {
+                (Some(error), _) => error,
+                (None, Some(point)) => {
+                    PredictionError::OneInFlight { profiled: point.at, target: target.in_flight }
+                }
+                (None, None) => PredictionError::NothingProfiled { scenario: self.scenario },
+            })?;
+        Ok((bytes, origin.max(worst)))
+    }
+
+    /// The peak at one profiled number of micro-batches in flight, read at a micro-batch size.
+    fn at_size(
+        &self,
+        by_size: &BTreeMap<u32, MetricSums>,
+        target: Target,
+        slopes: Option<Slopes<'_>>,
+    ) -> Result<(i128, Origin), PredictionError> {
+        let mut points = Vec::with_capacity(by_size.len());
+        let mut gap = None;
+        for (&size, sums) in by_size {
+            match sums.peak(target.first, target.last) {
+                Ok(bytes) => points.push(ProfiledPoint { at: size, bytes }),
+                Err(error) => gap = Some(gap.unwrap_or(error)),
+            }
+        }
+        if let Some(read) = line::read(&points, target.micro_batch_size) {
+            return Ok(read);
+        }
+        if let (&[point], Some(slopes)) = (points.as_slice(), slopes) {
+            return slopes.scaled(point, self.scenario.degree, target);
+        }
+        Err(match (gap, points.first()) {
+            (Some(error), _) => error,
+            (None, Some(point)) => PredictionError::OneMicroBatchSize {
+                scenario: self.scenario,
+                profiled: point.at,
+                target: target.micro_batch_size,
+            },
+            (None, None) => PredictionError::NothingProfiled { scenario: self.scenario },
+        })
+    }
+
+    /// The least and the largest profiled micro-batch size, if they differ.
+    fn sizes(&self) -> Option<(u32, u32)> {
+        let sizes = || self.by_in_flight.values().flat_map(BTreeMap::keys).copied();
+        let (least, largest) = (sizes().min()?, sizes().max()?);
+        (least < largest).then_some((least, largest))
+    }
+}
+
+impl Slopes<'_> {
+    fn scaled(
+        self,
+        profiled: ProfiledPoint,
+        degree: u32,
+        target: Target,
+    ) -> Result<(i128, Origin), PredictionError> {
+        let Self(pipeline) = self;
+        let Some((least, largest)) = pipeline.sizes() else {
+            let size = pipeline.by_in_flight.values().flat_map(BTreeMap::keys).next();
+            return Err(PredictionError::OneMicroBatchSize {
+                scenario: pipeline.scenario,
+                profiled: size.copied().unwrap_or(profiled.at),
+                target: target.micro_batch_size,
+            });
+        };
+        let at = |micro_batch_size| pipeline.read(Target { micro_batch_size, ..target }, None);
+        let ((low, _), (high, _)) = (at(least)?, at(largest)?);
+        let samples = i128::from(target.micro_batch_size) - i128::from(profiled.at);
+        let rise = (high - low) * samples;
+        let run = i128::from(largest - least) * i128::from(degree.max(1));
+        // Rounded towards more bytes, for either sign.
+        let bytes = profiled.bytes - (-rise).div_euclid(run);
+        let bytes = if samples > 0 { bytes.max(profiled.bytes) } else { bytes };
+        Ok((bytes, Origin::Extrapolated))
+    }
+}

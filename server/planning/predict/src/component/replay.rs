@@ -1,0 +1,218 @@
+//! A stage from the tapes of its layers: everything that does not depend on its place in a pipeline.
+
+use std::sync::Arc;
+
+use loadmaster_proto::measure::tape::LayerTape;
+use loadmaster_proto::training::actions::Run;
+use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, Bucket, buckets};
+use loadmaster_proto::training::shard::{Shard, ShardParameter};
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
+
+use super::Component;
+use super::layer_seconds::LayerSeconds;
+use super::library::{ShardTapes, Tape};
+use super::machine::{BlockClass, ClassBytes};
+use super::schedule::StageBytes;
+use super::stage::{ReplayStage, StageLayer, runs_of};
+use super::tied::TiedEnds;
+use crate::{MOST_BYTES, Origin, PredictionError, StageSeconds};
+
+/// What the bytes of a stage depend on, apart from its place in the pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct PlayedKey {
+    pub(super) first: usize,
+    pub(super) last: usize,
+    pub(super) tensor_degree: u32,
+    /// Samples of a device.
+    pub(super) size: u32,
+    pub(super) recompute: RecomputePolicy,
+}
+
+/// A stage whose passes were played.
+#[derive(Debug, Clone)]
+pub(super) struct Played {
+    pub(super) bytes: StageBytes,
+    /// With as much scratch memory as kernels may take; none where that is known.
+    pub(super) most: Option<StageBytes>,
+    /// Scratch memory that comes on top of those.
+    pub(super) unseen: u64,
+    /// What its parameters take on the fullest device, gradients apart.
+    pub(super) fixed: StaticBytes,
+    /// What layers compute with: so much takes each older version of the weights that a micro-batch in flight holds.
+    pub(super) version: u64,
+    /// The largest buffer in which gradients of replicas are summed.
+    pub(super) largest_bucket: u64,
+    pub(super) overhead: u64,
+    pub(super) seconds: StageSeconds,
+    pub(super) origin: Origin,
+    pub(super) is_aligned: bool,
+    pub(super) sources: Vec<usize>,
+    /// Layers whose recordings at two sizes have different events, counted from the stage's first.
+    pub(super) unaligned: Vec<usize>,
+}
+
+impl Component {
+    /// # Errors
+    /// A layer was not recorded at this setting.
+    pub(super) fn play(&self, key: PlayedKey) -> Result<Played, PredictionError> {
+        let tapes = self.tapes(key)?;
+        let shards = different_shards(key.tensor_degree, &tapes);
+        let runs = runs_of(key.recompute, tapes.len());
+        let play = |tape| self.passes(key, &shards, &runs, tape);
+        let all = || shards.iter().flat_map(|(_, shards)| shards);
+        let is_known = all().all(|shard| Arc::ptr_eq(&shard.tape, &shard.most) && shard.unseen == 0);
+        // Kernels of one layer at a time.
+        let unseen = all().map(|shard| shard.unseen).max().unwrap_or_default();
+        let mut sources: Vec<usize> = tapes.iter().flat_map(|tape| tape.sources.iter().copied()).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let unaligned: Vec<usize> =
+            (0..).zip(&tapes).filter(|(_, tape)| !tape.is_aligned).map(|(layer, _)| layer).collect();
+        let config = StageConfig {
+            first_layer: key.first,
+            last_layer: key.last,
+            data_degree: 1,
+            tensor_degree: key.tensor_degree,
+        };
+        Ok(Played {
+            bytes: play(|shard| &shard.tape),
+            most: (!is_known).then(|| play(|shard| &shard.most)),
+            unseen,
+            fixed: self.model.rank_static_bytes(&config, 0, &self.training),
+            version: self.version(&config),
+            largest_bucket: self.largest_bucket(&config),
+            // Workspaces are shared by the layers of a device.
+            overhead: all().map(|shard| shard.tape.overhead).max().unwrap_or_default(),
+            seconds: seconds(&tapes, key.recompute),
+            origin: tapes.iter().map(|tape| tape.origin).max().unwrap_or(Origin::Profiled),
+            is_aligned: unaligned.is_empty(),
+            sources,
+            unaligned,
+        })
+    }
+
+    /// The bytes of its kinds of passes on the fullest shard, where layers are computed again in these runs.
+    pub(super) fn passes(
+        &self,
+        key: PlayedKey,
+        shards: &[(u32, Vec<&ShardTapes>)],
+        runs: &[Vec<Run>],
+        tape: fn(&ShardTapes) -> &LayerTape,
+    ) -> StageBytes {
+        let of_shard = |(index, shards): &(u32, Vec<&ShardTapes>)| {
+            let tapes: Vec<&LayerTape> = shards.iter().map(|shard| tape(shard)).collect();
+            let shared = self.added_to_shared(&tapes, key, *index);
+            let stage = self.replay_stage(key, &tapes, shared.as_ref());
+            StageBytes::of(&ReplayStage { runs: runs.to_vec(), ..stage })
+        };
+        shards.iter().map(of_shard).reduce(StageBytes::fullest).unwrap_or_default()
+    }
+
+    /// The tapes of its layers.
+    pub(super) fn tapes(&self, key: PlayedKey) -> Result<Vec<Arc<Tape>>, PredictionError> {
+        (key.first..=key.last).map(|layer| self.tape(layer, key.tensor_degree, key.size)).collect()
+    }
+
+    pub(super) fn replay_stage<'a>(
+        &self,
+        key: PlayedKey,
+        tapes: &[&'a LayerTape],
+        shared: Option<&'a TiedEnds>,
+    ) -> ReplayStage<'a> {
+        let mut untrained = self.model.layers().iter().map(|layer| layer.kind.parameter_count() == 0);
+        let first_trained = untrained.position(|untrained| !untrained).unwrap_or(self.contents.len());
+        let layers = (key.first..)
+            .zip(tapes)
+            .map(|(layer, &tape)| StageLayer {
+                tape,
+                untrained_input: key.first == 0 && (1..=first_trained).contains(&layer),
+                first: shared.filter(|_| layer == 0).map(|ends| &ends.embedding_first),
+                later_with_first: shared.filter(|_| layer == key.last).map(|ends| &ends.head_later),
+                updates: shared.is_none() || layer < key.last,
+            })
+            .collect();
+        ReplayStage {
+            layers,
+            runs: runs_of(key.recompute, tapes.len()),
+            wants_gradient: key.first > 0,
+            exchanges: (key.first == 0) != (key.last + 1 == self.contents.len()),
+        }
+    }
+
+    /// What is played of the ends of a stage that share a weight, on a shard.
+    pub(super) fn added_to_shared(
+        &self,
+        tapes: &[&LayerTape],
+        key: PlayedKey,
+        shard: u32,
+    ) -> Option<TiedEnds> {
+        let has_both_ends = key.first == 0 && key.last + 1 == self.contents.len();
+        let [embedding, .., head] = tapes else { return None };
+        if !has_both_ends || !self.model.has_tied_head() {
+            return None;
+        }
+        let part = Shard { index: shard, degree: key.tensor_degree };
+        let shared = self.model.layers().last()?.kind.shard_shared_parameter(part)?;
+        let bytes = shared.elements().saturating_mul(self.training.precision.gradient_bytes());
+        Some(TiedEnds::of(embedding, head, bytes))
+    }
+
+    /// What the layers of a device compute with; copies that the optimizer updates are none of it.
+    fn version(&self, stage: &StageConfig) -> u64 {
+        let parameters = self.model.rank_parameters(stage, 0);
+        let scalars = parameters.iter().fold(0, |sum: u64, of| sum.saturating_add(of.elements()));
+        scalars.saturating_mul(self.training.precision.scalar_bytes())
+    }
+
+    /// The largest buffer in which the gradients of replicas are summed: each shard's of its own.
+    fn largest_bucket(&self, stage: &StageConfig) -> u64 {
+        let scalar = self.training.precision.gradient_bytes();
+        let parameters = self.model.rank_parameters(stage, 0);
+        let sizes: Vec<u64> =
+            parameters.iter().map(|of: &ShardParameter| of.elements().saturating_mul(scalar)).collect();
+        buckets(&sizes, BUCKET_BYTES).iter().map(Bucket::buffer_bytes).max().unwrap_or_default()
+    }
+}
+
+impl Played {
+    /// What is there at any moment.
+    pub(super) fn constant(&self) -> u64 {
+        let StaticBytes { parameters, buffers, optimizer, .. } = self.fixed;
+        [parameters, buffers, optimizer, self.overhead].into_iter().map(|bytes| bytes.min(MOST_BYTES)).sum()
+    }
+
+    /// What older versions of its weights take under a schedule with so many micro-batches in flight.
+    pub(super) fn older_versions(&self, schedule: Schedule, in_flight: u32) -> u64 {
+        u64::from(schedule.weight_versions(in_flight) - 1).saturating_mul(self.version)
+    }
+
+    /// Buffers that a device of a stage of this many replicas holds while gradients are summed.
+    pub(super) fn synchronisation(&self, data_degree: u32) -> ClassBytes {
+        let mut bytes = ClassBytes::default();
+        bytes.add(BlockClass::Communication, if data_degree > 1 { self.largest_bucket } else { 0 });
+        bytes
+    }
+}
+
+/// The tapes of the stage's layers on each shard, by the shard's number, without those that are the same as those
+/// of an earlier one.
+pub(super) fn different_shards(degree: u32, tapes: &[Arc<Tape>]) -> Vec<(u32, Vec<&ShardTapes>)> {
+    let mut different: Vec<(u32, Vec<&ShardTapes>)> = Vec::new();
+    for index in 0..degree.max(1) {
+        let shards: Vec<&ShardTapes> = tapes.iter().filter_map(|tape| tape.shard(index)).collect();
+        let is_known =
+            different.iter().any(|(_, known)| known.iter().zip(&shards).all(|(one, other)| one.is(other)));
+        if !is_known {
+            different.push((index, shards));
+        }
+    }
+    different
+}
+
+fn seconds(tapes: &[Arc<Tape>], recompute: RecomputePolicy) -> StageSeconds {
+    let sum = |of: fn(&LayerSeconds) -> f64| tapes.iter().map(|tape| of(&tape.seconds)).sum::<f64>();
+    let forward = sum(|of| of.forward);
+    let again = if recompute == RecomputePolicy::None { 0.0 } else { forward };
+    StageSeconds { forward, backward: sum(|of| of.backward) + again, step: sum(|of| of.step) }
+}

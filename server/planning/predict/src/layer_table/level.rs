@@ -1,0 +1,185 @@
+//! One layer at one setting, read from the rows of a table.
+
+use std::sync::Arc;
+
+use loadmaster_proto::profile::document::{BytesRow, LayerRows, TimesRow};
+use loadmaster_proto::training::stage::StageConfig;
+
+use super::TablePredictor;
+use super::cells::{Scales, TableCell, read};
+use super::waiting::without_waiting;
+use crate::{Exchange, LayerCost, Origin, PredictionError, Share, StageSeconds};
+
+/// Times a transformer block's shards sum an activation in each direction: after attention and after the
+/// perceptron (Megatron-LM).
+const EXCHANGES: u32 = 2;
+
+/// A layer on one device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LayerLevel {
+    pub(super) parameters: u64,
+    /// What replicas sum of its parameters.
+    pub(super) gradients: u64,
+    pub(super) activation: u64,
+    pub(super) transient: u64,
+    pub(super) input: u64,
+    pub(super) output: u64,
+    /// How the bytes were read.
+    pub(super) origin: Origin,
+    /// Passes and update, and how they were read.
+    pub(super) seconds: Option<(StageSeconds, Origin)>,
+    /// What its shards sum in each direction, apart from the seconds.
+    exchange: Exchange,
+}
+
+impl LayerLevel {
+    /// What it costs besides the bytes of a peak.
+    pub(super) fn cost(&self) -> Option<LayerCost> {
+        let (seconds, origin) = self.seconds?;
+        Some(LayerCost {
+            seconds,
+            exchange: self.exchange,
+            gradient_bytes: self.gradients,
+            output_bytes: self.output,
+            origin,
+        })
+    }
+}
+
+impl TablePredictor {
+    /// All layers at a setting; none for those that the rows do not reach.
+    pub(super) fn levels(&self, share: Share) -> Arc<Vec<Option<LayerLevel>>> {
+        let levels = self.read.get(share, || {
+            let mut levels: Vec<Option<LayerLevel>> = Vec::with_capacity(self.layers);
+            for (index, rows) in self.rows.layers.iter().enumerate() {
+                for layer in rows.first_layer..=rows.last_layer {
+                    // Beyond the second of its group a layer has the neighbours that the one before has.
+                    let like = levels.last().copied().filter(|_| layer > rows.first_layer + 1);
+                    levels.push(like.unwrap_or_else(|| self.level(index, layer, share).ok()));
+                }
+            }
+            Ok::<_, std::convert::Infallible>(levels)
+        });
+        let Ok(levels) = levels;
+        levels
+    }
+
+    /// The layers of a stage at a setting.
+    ///
+    /// # Errors
+    /// The first that the rows do not reach, or that is none of the model's.
+    pub(super) fn levels_of(
+        &self,
+        stage: &StageConfig,
+        share: Share,
+    ) -> Result<Vec<LayerLevel>, PredictionError> {
+        let levels = self.levels(share);
+        let StageConfig { first_layer: first, last_layer: last, .. } = *stage;
+        let no_such = || PredictionError::NoSuchStage { first, last, layers: self.layers };
+        let all = (first..).zip(levels.get(first..=last).unwrap_or_default());
+        all.map(|(layer, level)| level.ok_or_else(|| self.gap(layer, share).unwrap_or_else(no_such)))
+            .collect()
+    }
+
+    /// Why [`TablePredictor::levels`] has none for a layer.
+    fn gap(&self, layer: usize, share: Share) -> Option<PredictionError> {
+        let rows = &self.rows.layers;
+        let index = rows.iter().position(|rows| (rows.first_layer..=rows.last_layer).contains(&layer))?;
+        self.level(index, layer, share).err()
+    }
+
+    fn level(&self, index: usize, layer: usize, share: Share) -> Result<LayerLevel, PredictionError> {
+        let lacks = |field: &str| self.lacks(layer, field, share);
+        let rows = self.rows.layers.get(index).ok_or_else(|| lacks("rows"))?;
+        let mut origin = Origin::Imported;
+        let mut bytes = |rows: &LayerRows, field: fn(&BytesRow) -> Option<u64>, scales| {
+            // A float holds up to 8 PiB exactly, which no device has.
+            let cells = rows.bytes.iter().filter_map(|row| {
+                let (micro_batch_size, tensor_degree) = (row.micro_batch_size, row.tensor_degree);
+                Some(TableCell { micro_batch_size, tensor_degree, value: field(row)? as f64 })
+            });
+            let cells: Vec<TableCell> = cells.collect();
+            let (value, read_as) = read(&cells, scales, share.micro_batch_size, share.tensor_degree)?;
+            origin = origin.max(read_as);
+            Some(value.round() as u64)
+        };
+        let parameters =
+            bytes(rows, |row| row.parameter_bytes, Scales::Never).ok_or_else(|| lacks("parameter_bytes"))?;
+        let activation = bytes(rows, |row| row.activation_bytes, Scales::WithSamples)
+            .ok_or_else(|| lacks("activation_bytes"))?;
+        let transient = bytes(rows, |row| row.transient_bytes, Scales::WithSamples).unwrap_or(activation);
+        let output =
+            bytes(rows, |row| row.output_bytes, Scales::WithSamples).ok_or_else(|| lacks("output_bytes"))?;
+        let before = if layer > rows.first_layer {
+            Some(rows)
+        } else {
+            index.checked_sub(1).and_then(|before| self.rows.layers.get(before))
+        };
+        let input = bytes(rows, |row| row.input_bytes, Scales::WithSamples)
+            .or_else(|| bytes(before?, |row| row.output_bytes, Scales::WithSamples))
+            .ok_or_else(|| lacks("input_bytes"))?;
+        let exchange = if self.rows.times_without_collectives == Some(true) && share.tensor_degree > 1 {
+            let exchanged = bytes(rows, |row| row.exchanged_bytes, Scales::WithSamples);
+            let bytes = exchanged.unwrap_or_else(|| output.saturating_mul(u64::from(EXCHANGES)));
+            Exchange { count: EXCHANGES, bytes }
+        } else {
+            Exchange::default()
+        };
+        let seconds = seconds(rows, share);
+        let gradients = parameters.saturating_mul(self.gradient_ratio);
+        Ok(LayerLevel {
+            parameters,
+            gradients,
+            activation,
+            transient,
+            input,
+            output,
+            origin,
+            seconds,
+            exchange,
+        })
+    }
+
+    fn lacks(&self, layer: usize, field: &str, at: Share) -> PredictionError {
+        let name = self.names.get(layer).map_or("", String::as_str);
+        PredictionError::NotProfiled(format!(
+            "the layer table has no {field} of layer {layer} ({name}) that reaches tensor degree {} at \
+             micro-batch {}: add a row of that degree, or of two others",
+            at.tensor_degree, at.micro_batch_size
+        ))
+    }
+}
+
+/// The seconds of a group's rows.
+fn times(rows: &LayerRows, field: fn(&TimesRow) -> Option<f64>) -> Vec<TableCell> {
+    let cells = rows.times.iter().filter_map(|row| {
+        let (micro_batch_size, tensor_degree) = (row.micro_batch_size, row.tensor_degree);
+        Some(TableCell { micro_batch_size, tensor_degree, value: field(row)? })
+    });
+    cells.collect()
+}
+
+/// Passes of a micro-batch.
+const PASSES: [fn(&TimesRow) -> Option<f64>; 2] =
+    [|row| Some(row.forward_seconds), |row| Some(row.backward_seconds)];
+
+/// Passes and update of each layer of a group; none where its times do not reach.
+fn seconds(rows: &LayerRows, share: Share) -> Option<(StageSeconds, Origin)> {
+    let at = |cells: &[TableCell], scales: Scales| {
+        read(cells, scales, share.micro_batch_size, share.tensor_degree)
+    };
+    let [forward, backward] = PASSES.map(|field| {
+        let mut cells = times(rows, field);
+        without_waiting(&mut cells);
+        at(&cells, Scales::WithSamplesFromSmallest)
+    });
+    let ((forward, origin), (backward, _)) = (forward?, backward?);
+    // A table without optimizer times still tells the passes.
+    let step = at(&times(rows, |row| row.update_seconds), Scales::Never).map_or(0.0, |(step, _)| step);
+    Some((StageSeconds { forward, backward, step }, origin))
+}
+
+/// Whether a pass of the group is listed as longer than the same over more samples.
+pub(super) fn waits(rows: &LayerRows) -> bool {
+    PASSES.into_iter().any(|field| without_waiting(&mut times(rows, field)))
+}

@@ -1,0 +1,139 @@
+//! On which nodes stages are: whether blocks go to devices of the same node, and whether its host has the memory for those that
+//! go there.
+
+use std::collections::BTreeMap;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::{PlacedDevice, Plan};
+use loadmaster_proto::training::actions::{Deed, Destination, StageActions, Stripe};
+
+use loadmaster_search::fleet::PlannedFleet;
+
+/// Where a stage's blocks go besides the host.
+fn stripes(actions: &StageActions) -> impl Iterator<Item = (usize, &Stripe, usize)> {
+    actions.actions.iter().enumerate().flat_map(|(index, action)| {
+        let stripes: &[Stripe] = match &action.deed {
+            Deed::Swap(swap) => match &swap.to {
+                Destination::Peers(stripes) => stripes,
+                Destination::Host => &[],
+            },
+            Deed::Recompute => &[],
+        };
+        stripes.iter().enumerate().map(move |(position, stripe)| (index, stripe, position))
+    })
+}
+
+/// The devices of a stage with those of another one that they send to, as ranks do it.
+fn pairs<'a>(
+    own: &'a [PlacedDevice],
+    peers: &'a [PlacedDevice],
+) -> impl Iterator<Item = (&'a PlacedDevice, &'a PlacedDevice)> {
+    own.iter()
+        .enumerate()
+        .filter_map(|(index, device)| Some((device, peers.get(index.checked_rem(peers.len())?)?)))
+}
+
+/// Whether each device of a stage is on the node of the one that it would send to.
+pub(super) fn may_be_peers(own: &[PlacedDevice], peers: &[PlacedDevice]) -> bool {
+    !peers.is_empty() && pairs(own, peers).all(|(device, peer)| device.node == peer.node)
+}
+
+/// By stage: how many of its devices each of the plan's nodes has.
+pub(super) fn devices_by_node(plan: &Plan) -> Vec<Vec<u32>> {
+    let mut nodes: Vec<&str> = Vec::new();
+    let mut stages = Vec::with_capacity(plan.stages.len());
+    for stage in &plan.stages {
+        let mut counts: Vec<u32> = Vec::new();
+        for device in &stage.devices {
+            let at = nodes.iter().position(|node| *node == device.node).unwrap_or_else(|| {
+                nodes.push(&device.node);
+                nodes.len() - 1
+            });
+            counts.resize(counts.len().max(at + 1), 0);
+            counts[at] += 1;
+        }
+        stages.push(counts);
+    }
+    stages
+}
+
+/// The devices of each stage of a plan.
+pub(super) fn devices_of(plan: &Plan) -> Vec<&[PlacedDevice]> {
+    plan.stages.iter().map(|stage| stage.devices.as_slice()).collect()
+}
+
+/// Checks that each device of a stage is on the node of the peer that it sends to, stage by stage.
+///
+/// # Errors
+/// Names the stripe, by its path in a request.
+pub(super) fn check_peers(devices: &[&[PlacedDevice]], actions: &[StageActions]) -> Result<(), Invalid> {
+    let mut stages = actions.iter().enumerate();
+    stages.try_for_each(|(stage, of)| {
+        check_stage(devices, stage, of).map_err(|invalid| invalid.under(&format!("stage_actions[{stage}]")))
+    })
+}
+
+fn check_stage(devices: &[&[PlacedDevice]], stage: usize, actions: &StageActions) -> Result<(), Invalid> {
+    let Some(own) = devices.get(stage) else { return Ok(()) };
+    for (action, stripe, position) in stripes(actions) {
+        let Some(peers) = devices.get(stripe.stage as usize) else { continue };
+        for (PlacedDevice { node, .. }, PlacedDevice { node: there, .. }) in pairs(own, peers) {
+            if node != there {
+                let field = format!("actions[{action}].swap.peers[{position}].stage");
+                let why = format!(
+                    "is {}, on node {there:?}, and stage {stage} is on {node:?}: blocks go to devices of the same node",
+                    stripe.stage
+                );
+                return Err(Invalid::field(field, why));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that no host gives more memory than its cluster says it may: `pools` are the bytes that each device of a stage takes
+/// of it.
+///
+/// # Errors
+/// Names the first node that lacks memory.
+pub(super) fn check_hosts(
+    fleet: &PlannedFleet,
+    devices: &[&[PlacedDevice]],
+    pools: impl Iterator<Item = u64>,
+) -> Result<(), Invalid> {
+    for (name, bytes) in taken(devices, pools) {
+        let allowed = fleet.described(name).and_then(|node| node.copies.as_ref()?.host_memory);
+        if let Some(allowed) = allowed.filter(|allowed| allowed.0 < bytes) {
+            let why = format!(
+                "take {} of the memory of the host {name:?}, of which the cluster says that blocks may take {allowed}",
+                Bytes(bytes)
+            );
+            return Err(Invalid::field("stage_actions", why));
+        }
+    }
+    Ok(())
+}
+
+/// What is taken of each host where each device of a stage takes so much.
+fn taken<'a>(devices: &[&'a [PlacedDevice]], pools: impl Iterator<Item = u64>) -> BTreeMap<&'a str, u64> {
+    let mut taken: BTreeMap<&str, u64> = BTreeMap::new();
+    for (stage, pool) in devices.iter().zip(pools) {
+        for device in *stage {
+            let bytes = taken.entry(&device.node).or_default();
+            *bytes = bytes.saturating_add(pool);
+        }
+    }
+    taken
+}
+
+/// The most that is taken of one host where each device of a stage takes so much.
+pub(super) fn most_taken(devices: &[&[PlacedDevice]], pools: impl Iterator<Item = u64>) -> u64 {
+    taken(devices, pools).into_values().max().unwrap_or(0)
+}
+
+/// The most that a plan takes of the memory of one host: pools, of which no more than needed may be full.
+pub(crate) fn most_at_a_host(plan: &Plan) -> Bytes {
+    let pools = plan.stages.iter().map(|of| of.offload.as_ref().map_or(0, |_| of.actions.host_pool.0));
+    Bytes(most_taken(&devices_of(plan), pools))
+}

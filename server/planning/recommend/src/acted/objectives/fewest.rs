@@ -1,0 +1,103 @@
+//! The fewest or cheapest devices that hold the training with memory actions.
+
+use loadmaster_proto::amounts::plural;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::PlanShape;
+
+use super::impossible::nothing_found;
+use super::proof::{Progress, looked_at, seconds_note};
+use super::room::{Found, Room};
+use super::{ActionsQuestion, QuestionError};
+use crate::answer::RecommendError;
+use crate::find::DeviceWorth;
+use loadmaster_search::FleetNode;
+use loadmaster_search::fleet::{Subset, Subsets};
+
+/// Most choices of devices that are asked about.
+const MOST_ASKED: usize = 512;
+/// Most of them of one size.
+const MOST_WAYS: usize = 8;
+
+impl ActionsQuestion<'_> {
+    /// The fastest plan on the fewest or cheapest devices for which one was found.
+    pub(super) fn fewest(&self) -> Result<Plan, QuestionError> {
+        let (wish, fleet) = (self.wish, self.job.fleet);
+        let device_worth = DeviceWorth { fleet, objective: wish.objective };
+        device_worth.check()?;
+        if let Some(error) = self.lacks_layer(&Room::whole(self)) {
+            return Err(self.explained(error.into(), &Room::whole(self)));
+        }
+        let room = |subset: Subset| Room { subset, may_idle: false, ..Room::whole(self) };
+        // What is left where the search is stopped.
+        let spare = self.spare();
+        let subsets = Subsets::of(fleet, &wish.cuts, wish.starts_evenly(), wish.keeps_order);
+        let mut sizes =
+            subsets.sizes(device_worth.speeds(self.writer.prices, wish), |counts| device_worth.of(counts));
+        let (mut tried, mut last, mut asked) = (Progress::default(), None, 0);
+        while let Some((worth, counts)) = sizes.next_size() {
+            let devices: u32 = counts.iter().sum();
+            let is_single = wish.shape == PlanShape::SinglePipeline;
+            if is_single && devices as usize > self.job.names.len() && !self.stop.is_requested() {
+                continue;
+            }
+            if self.stop.is_requested() || asked >= MOST_ASKED {
+                tried.is_stopped = self.stop.is_requested();
+                tried.doubtful = tried.doubtful.or(Some(worth));
+                break;
+            }
+            let (ways, mut is_proven) = subsets.with(&counts, MOST_WAYS);
+            for subset in ways {
+                let one = room(subset);
+                asked += 1;
+                match self.told(&one) {
+                    Ok(found) => return Ok(self.on_fewest(found, tried, worth)),
+                    Err(error) => {
+                        let error = nothing_found(error)?;
+                        is_proven &= error.is_proof();
+                        last = Some((error, one));
+                    }
+                }
+            }
+            tried.pass_over(plural(devices, "device"), worth, is_proven);
+        }
+        if let Some(found) = spare {
+            let value = device_worth.of_plan(&found.plan);
+            return Ok(self.on_fewest(found, tried, value));
+        }
+        if tried.is_stopped {
+            return Err(RecommendError::Stopped.into());
+        }
+        let is_proven = tried.doubtful.is_none();
+        let (error, room) = match last {
+            Some((error, room)) => (if is_proven { error.proven() } else { error.unproven() }, room),
+            None => {
+                let why = "no number of devices has room for the training, with all that is allowed";
+                (RecommendError::no_plan(why), Room::whole(self))
+            }
+        };
+        Err(self.explained(error.into(), &room))
+    }
+
+    /// The fastest plan on all devices, or on those of the largest node.
+    fn spare(&self) -> Option<Found> {
+        let (fleet, pins) = (self.job.fleet, self.wish.cuts.pins());
+        let on = |subset: Subset| self.fastest(&Room { subset, may_idle: false, ..Room::whole(self) }).ok();
+        let all = on(Subset::whole(fleet));
+        let is_at = |node: &FleetNode, other: &FleetNode| fleet.is_one_node || node.name == other.name;
+        let of_node = |node: &FleetNode| -> Vec<u32> {
+            fleet.nodes.iter().map(|other| if is_at(node, other) { other.devices } else { 0 }).collect()
+        };
+        let largest = || fleet.nodes.iter().map(of_node).max_by_key(|taken| taken.iter().sum::<u32>());
+        all.or_else(|| on(Subset::of(fleet, &largest()?, pins)))
+    }
+
+    fn on_fewest(&self, found: Found, mut tried: Progress, value: f64) -> Plan {
+        let Found { mut plan, certificate: of_seconds, .. } = found;
+        tried.states = tried.states.saturating_add(of_seconds.states);
+        tried.is_stopped |= of_seconds.stopped;
+        plan.warnings.push(looked_at(self.wish.shape));
+        plan.warnings.push(seconds_note("on these devices", &of_seconds));
+        plan.found.certificate = Some(tried.certificate(value, self.wish.objective.unit()));
+        plan
+    }
+}

@@ -1,0 +1,345 @@
+//! The fastest plan within some room: the one question that all objectives ask.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::constraints::Constraints;
+
+use super::ActionsQuestion;
+use super::peaks::rungs_around;
+use crate::acted::choose::{Chooser, Chosen, Fastest};
+use crate::acted::told::{rebased, seconds};
+use crate::acted::{Stages, fits};
+use crate::answer::{QuestionError, RecommendError};
+use crate::ask::Wish;
+use crate::find::{Candidate, Job};
+use crate::named_stages::untouched;
+use loadmaster_search::cost::Batch;
+use loadmaster_search::fleet::Subset;
+
+/// Most pipelines that are tried where the fast ones do not fit, and how many at once: the fastest of these is taken that fit.
+const MOST_TRIED: usize = 32;
+const AT_ONCE: usize = 4;
+
+/// What parts of a room less and more are asked for: a search gets lost with more, and a plan often needs less than it may take.
+const PARTS: [f64; 2] = [0.125, 0.25];
+
+/// What may be gained at most where nothing else is asked for, as a share of a plan's seconds.
+const LITTLE_TO_GAIN: f64 = 1e-3;
+
+/// What lacks no more than this part of a room is little. Where little lacks, so many times half as much as before is asked for more.
+const LITTLE: u64 = 8;
+const NEAR: u32 = 8;
+
+/// What a plan may take.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    /// Its devices: all of them, unless they may be idle.
+    pub(super) subset: Subset,
+    pub(super) batches: Vec<Batch>,
+    /// The highest peak in the wish's unit; none besides the devices' memory and the wish's limit.
+    pub(super) most: Option<u64>,
+    /// Another share of that, and of what devices have, which a search may take, as so many of so many parts. The caller then
+    /// checks that the plan keeps to the room itself.
+    pub(super) beyond: Option<(u64, u64)>,
+    pub(super) may_idle: bool,
+}
+
+/// The fastest plan that was found within a room.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// Without a certificate.
+    pub(super) plan: Plan,
+    /// Its stages untouched.
+    pub(super) candidate: Candidate,
+    /// Of its seconds.
+    pub(super) certificate: Certificate,
+    /// What the bound of these is of, for people.
+    pub(super) bound_is: String,
+}
+
+impl Room {
+    /// All that a question leaves.
+    pub(super) fn whole(question: &ActionsQuestion<'_>) -> Self {
+        let ActionsQuestion { job, wish, .. } = question;
+        Self {
+            subset: Subset::whole(job.fleet),
+            batches: wish.batches.clone(),
+            most: None,
+            beyond: None,
+            may_idle: wish.constraints.allow_idle_devices,
+        }
+    }
+
+    /// All of these devices, with these micro-batches.
+    pub(super) fn of(devices: &Subset, batches: &[Batch]) -> Self {
+        Self { subset: devices.clone(), batches: batches.to_vec(), most: None, beyond: None, may_idle: false }
+    }
+
+    /// The same within a peak.
+    pub(super) fn within(&self, most: u64) -> Self {
+        Self { most: Some(most), ..self.clone() }
+    }
+}
+
+impl Found {
+    /// The same with the comparisons and the bound of a slower plan for the same room.
+    fn told_as(mut self, slower: Option<Self>) -> Self {
+        match slower {
+            Some(Self { plan, certificate, bound_is, .. }) => {
+                self.plan.found.baselines = rebased(plan.found.baselines, &self.plan);
+                self.certificate =
+                    at_least(&self.plan, certificate.bound, (certificate.stopped, certificate.states));
+                self.bound_is = bound_is;
+            }
+            None => "the bound is of stages untouched: no memory action makes them faster"
+                .clone_into(&mut self.bound_is),
+        }
+        self
+    }
+}
+
+/// What lacks, where that is known.
+fn missing(error: &QuestionError) -> Option<u64> {
+    let QuestionError::Recommend(RecommendError::NoPlan { why_not, .. }) = error else { return None };
+    why_not.missing().map(|missing| missing.0)
+}
+
+/// Whether a bound says that nothing is much faster.
+fn is_best(certificate: &Certificate) -> bool {
+    certificate.gap.is_some_and(|gap| gap <= LITTLE_TO_GAIN)
+}
+
+impl ActionsQuestion<'_> {
+    /// The fastest plan within a room, alone.
+    ///
+    /// # Errors
+    /// Nothing was found that fits and keeps to the limits.
+    pub(super) fn fastest(&self, room: &Room) -> Result<Found, QuestionError> {
+        self.or_within_more(room, self.ask(room, false))
+    }
+
+    /// The same with what it is compared with, and with the bound of its seconds.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn told(&self, room: &Room) -> Result<Found, QuestionError> {
+        self.or_within_more(room, self.ask(room, true))
+    }
+
+    /// What was found, or a faster plan that is found where there is a little more room and that keeps to this room
+    /// nevertheless.
+    ///
+    /// Fronts ask for the same peaks. The fastest plan within the peak of one of their points is therefore no slower than that
+    /// point.
+    fn or_within_more(
+        &self,
+        room: &Room,
+        mut found: Result<Found, QuestionError>,
+    ) -> Result<Found, QuestionError> {
+        // MPress's planner finds what it finds.
+        let is_open = self.choice.chooser == Chooser::Fastest
+            && match &found {
+                Ok(found) => !is_best(&found.certificate),
+                Err(QuestionError::Recommend(RecommendError::Stopped)) => false,
+                Err(QuestionError::Recommend(error)) => !error.is_proof(),
+                Err(_) => false,
+            };
+        let Some(peak) = self.highest(room).filter(|_| is_open) else { return found };
+        let lacks_little =
+            found.as_ref().is_err_and(|error| missing(error).is_some_and(|of| of <= peak / LITTLE));
+        let halves = if lacks_little { NEAR } else { 0 };
+        let near = (0..halves).rev().map(|times| peak + ((peak / LITTLE) >> times));
+        let mut better: Option<Found> = None;
+        for other in near.chain(rungs_around(peak, PARTS)) {
+            let known = better.as_ref().or_else(|| found.as_ref().ok());
+            if self.stop.is_requested() || known.is_some_and(|known| is_best(&known.certificate)) {
+                break;
+            }
+            let Ok(other) = self.ask(&Room { beyond: Some((other, peak)), ..room.clone() }, false) else {
+                continue;
+            };
+            let is_faster = known.is_none_or(|known| seconds(&other.plan) < seconds(&known.plan));
+            if is_faster && self.keeps(room, &other.plan) {
+                better = Some(other);
+            }
+        }
+        if found.is_err() && better.is_none() {
+            better = self.plain(room, None).filter(|plain| self.keeps(room, &plain.plan));
+        }
+        if let Some(better) = better {
+            found = Ok(better.told_as(found.ok()));
+        }
+        if let Ok(found) = &mut found {
+            found.certificate.stopped |= self.stop.is_requested();
+        }
+        found
+    }
+
+    /// Whether a plan fits its devices and keeps to a room.
+    fn keeps(&self, room: &Room, plan: &Plan) -> bool {
+        plan.stages.iter().all(fits) && self.is_within(room, plan)
+    }
+
+    /// Whether no predicted peak exceeds a room.
+    fn is_within(&self, room: &Room, plan: &Plan) -> bool {
+        plan.stages.iter().all(|stage| stage.predicted_peak <= self.most_bytes(room, Bytes(stage.capacity)))
+    }
+
+    /// The fastest plan that a search within exactly this room finds.
+    ///
+    /// # Errors
+    /// As [`Self::fastest`].
+    pub(super) fn ask(&self, room: &Room, is_told: bool) -> Result<Found, QuestionError> {
+        if let Some(hopeless) = self.lacks_room(room) {
+            return Err(hopeless.into());
+        }
+        let found = self.ask_within(room, is_told, false)?;
+        // What is kept free besides a peak is as much as without actions, or a little more.
+        let found =
+            if self.is_within(room, &found.plan) { found } else { self.ask_within(room, is_told, true)? };
+        match self.check_seconds(&found) {
+            Ok(()) => Ok(found),
+            Err(error) if !error.is_proof() && self.is_impossible(room) => Err(error.proven().into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn ask_within(&self, room: &Room, is_told: bool, is_strict: bool) -> Result<Found, QuestionError> {
+        let stages = self.stages(room)?;
+        let Stages { bound, stopped, states, .. } = stages;
+        match self.ask_for(stages, room, is_told, is_strict) {
+            Err(QuestionError::Recommend(error @ RecommendError::NoPlan { .. })) => {
+                if let Some(hopeless) = self.lacks_layer(room) {
+                    return Err(hopeless.into());
+                }
+                // Others may fit that are slower, where all can be listed.
+                let Some(candidates) = self.that_may_fit(room, MOST_TRIED) else { return Err(error.into()) };
+                if candidates.is_empty() {
+                    return Err(error.proven().into());
+                }
+                if self.given.is_some() || !self.wish.cuts.pins().is_empty() {
+                    return Err(error.into());
+                }
+                for some in candidates.chunks(AT_ONCE) {
+                    let candidates = some.to_vec();
+                    let others = Stages { candidates, mapped: Vec::new(), bound, stopped, states };
+                    match self.ask_for(others, room, is_told, is_strict) {
+                        Err(QuestionError::Recommend(other)) if !matches!(other, RecommendError::Stopped) => {
+                        }
+                        found => return found,
+                    }
+                }
+                Err(error.into())
+            }
+            other => other,
+        }
+    }
+
+    /// The same of one pipeline alone, where no pipeline gets below this bound of seconds.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn told_of(
+        &self,
+        candidate: &Candidate,
+        bound: Option<f64>,
+        room: &Room,
+    ) -> Result<Found, QuestionError> {
+        let candidates = vec![candidate.clone()];
+        let stages = Stages { candidates, mapped: Vec::new(), bound, stopped: false, states: 0 };
+        let found = self.ask_for(stages, room, true, false)?;
+        self.check_seconds(&found)?;
+        Ok(found)
+    }
+
+    /// The fastest plan of some stages.
+    fn ask_for(
+        &self,
+        mut stages: Stages,
+        room: &Room,
+        is_told: bool,
+        is_strict: bool,
+    ) -> Result<Found, QuestionError> {
+        let Self { writer, choice, stop, .. } = *self;
+        for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
+            stage.capacity = self.capacity(room, self.job.fleet.capacity(stage.kinds), stage.peak, is_strict);
+        }
+        if self.wish.cuts.pins().is_empty() {
+            stages.mapped = writer.mapped(&stages.candidates, choice, stop);
+        }
+        let mut found = if is_told {
+            let Chosen { candidate, plan, certificate, bound_is } = writer.chosen(&stages, choice, stop)?;
+            Found { plan, candidate: candidate.clone(), certificate, bound_is }
+        } else {
+            let Fastest { asked, plan, .. } = writer.fastest(&stages, choice, stop)?;
+            let candidate = asked.candidate.clone();
+            let bound = stages.bound.or_else(|| asked.least_seconds());
+            let certificate = at_least(&plan, bound, (stages.stopped, stages.states));
+            Found { plan, candidate, certificate, bound_is: String::new() }
+        };
+        for (stage, of) in found.plan.stages.iter_mut().zip(&mut found.candidate.stages) {
+            of.capacity = self.job.fleet.capacity(of.kinds);
+            stage.capacity = of.capacity.0;
+        }
+        Ok(found)
+    }
+
+    /// The stages that actions are chosen for: those that are named, or those of fast pipelines.
+    pub(super) fn stages(&self, room: &Room) -> Result<Stages, RecommendError> {
+        let market = self.writer.prices;
+        let mut fleet = room.subset.fleet.clone();
+        for kind in &mut fleet.kinds {
+            kind.capacity = Bytes(self.most_bytes(room, kind.capacity));
+        }
+        let devices: Vec<String> =
+            room.subset.origin.iter().map(|&device| self.job.device(device).unwrap_or_default()).collect();
+        let job = Job { fleet: &fleet, devices: &devices, ..*self.job };
+        let Some(cuts) = room.subset.cuts(&self.wish.cuts) else {
+            return Err(RecommendError::no_plan("a layer is pinned to a device that is not there"));
+        };
+        // Limits are of plans with their actions.
+        let constraints = Constraints {
+            max_iteration_seconds: None,
+            max_peak_bytes: None,
+            allow_idle_devices: room.may_idle,
+            ..self.wish.constraints.clone()
+        };
+        let wish = Wish { batches: room.batches.clone(), cuts, constraints, ..self.wish.clone() };
+        let mut stages = match self.given {
+            Some(partitioning) => Stages::named(untouched(market, &job, &wish, partitioning)?),
+            None => {
+                let stages = Stages::fastest(market, &job, &wish, self.stop)?;
+                let on_cores = self.writer.least_on_cores(&job, &wish);
+                Stages { bound: stages.bound.map(|bound| bound.max(on_cores.unwrap_or(0.0))), ..stages }
+            }
+        };
+        for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
+            stage.devices = named_by(&room.subset, &stage.devices);
+        }
+        Ok(stages)
+    }
+}
+
+/// Devices of a subset by their places in the whole fleet.
+pub(super) fn named_by(subset: &Subset, devices: &[u32]) -> Vec<u32> {
+    devices.iter().filter_map(|&device| subset.origin.get(device as usize).copied()).collect()
+}
+
+/// What is known of a plan's seconds without looking at any action.
+/// `bound` is one of all plans.
+pub(super) fn at_least(plan: &Plan, bound: Option<f64>, (stopped, states): (bool, u64)) -> Certificate {
+    let value = plan.iteration_seconds().unwrap_or(f64::INFINITY);
+    let bound = bound.map(|bound| bound.min(value));
+    Certificate {
+        value,
+        bound,
+        gap: bound.filter(|&bound| bound > 0.0).map(|bound| (value - bound) / bound),
+        unit: "seconds".to_owned(),
+        proven: false,
+        stopped,
+        states,
+        rejected: Vec::new(),
+        fetches_fewest: false,
+    }
+}

@@ -1,0 +1,304 @@
+//! Why a question has no answer.
+
+use loadmaster_proto::amounts::plural;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::plan::objective::Objective;
+
+use super::remedies::Remedy;
+use super::why_not::WhyNot;
+use loadmaster_memory::chunks::NoRoom;
+use loadmaster_predict::PredictionError;
+
+/// Of a search that found nothing, where it is not known either that there is nothing.
+pub(super) const UNPROVEN: &str = "the search found no plan, which does not prove that there is none: ask for the search mode \
+                        exact, or restrict shape, degrees or devices";
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum QuestionError {
+    /// A field of the request is wrong.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// A stage cannot be predicted.
+    #[error(transparent)]
+    Prediction(#[from] PredictionError),
+    /// No plan can be recommended.
+    #[error(transparent)]
+    Recommend(#[from] RecommendError),
+}
+
+impl QuestionError {
+    /// [`RecommendError::with_note`], where there is a note and no plan can be recommended.
+    #[must_use]
+    pub(crate) fn with_note(self, note: Option<&str>) -> Self {
+        match (self, note) {
+            (Self::Recommend(error), Some(note)) => error.with_note(note).into(),
+            (other, _) => other,
+        }
+    }
+}
+
+/// Why nothing is recommended.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RecommendError {
+    /// The launcher cannot run the model.
+    #[error("{0}")]
+    Launcher(String),
+    /// An objective in seconds without any.
+    #[error(
+        "the profile has no times, which {objective} and limits on time need: profile with \
+         `--campaign minimal`, or ask for the lowest peak memory"
+    )]
+    NoTimes {
+        /// What was asked for.
+        objective: Objective,
+    },
+    /// An objective in money without prices.
+    #[error(
+        "{objective} needs the hourly price of every kind of device: name them in the cluster, or with `--price`"
+    )]
+    NoPrices {
+        /// What was asked for.
+        objective: Objective,
+    },
+    /// A mode of a paper that answers another question.
+    #[error("{0}")]
+    Mode(String),
+    /// The search was stopped before it found anything.
+    #[error(
+        "the search was stopped before it found a plan: give it more time with `--deadline`, or restrict it"
+    )]
+    Stopped,
+    /// A stage that was given cannot be predicted.
+    #[error("{0}")]
+    Unpredictable(String),
+    /// The partitioning that was given covers another number of layers.
+    #[error("the partitioning covers {covered} layers, the model has {layers}")]
+    CoversOther {
+        /// Layers of the partitioning.
+        covered: usize,
+        /// Layers of the model.
+        layers: usize,
+    },
+    /// The partitioning that was given takes another number of devices.
+    #[error(
+        "the stages need {}, and {there} {} given: name as many devices as the degrees add up to",
+        plural(*.needed, "device"),
+        if *.there == 1 { "is" } else { "are" }
+    )]
+    DeviceCount {
+        /// The degrees of the stages, added up.
+        needed: u32,
+        /// Devices.
+        there: u32,
+    },
+    /// The partitioning that was given does not fit.
+    #[error(
+        "{partitioning} does not fit: {} needs {needed} of {capacity}, {missing} too much: name larger devices, cut elsewhere \
+         (without `--partition` cuts are searched), or let stages hold less (`--recompute`, `--actions`)",
+        told(*.position, .device)
+    )]
+    GivenDoesNotFit {
+        partitioning: String,
+        /// Position of the first device that is too small.
+        position: u32,
+        /// That device, as people know it.
+        device: String,
+        /// What it must hold, the margin included.
+        needed: Bytes,
+        /// What it allows.
+        capacity: Bytes,
+        /// What is missing.
+        missing: Bytes,
+    },
+    /// Plans fit, but none is fast enough or small enough.
+    #[error("{}", no_plan(.reason, .remedies))]
+    Limits {
+        /// How far plans are from the limits, for people.
+        reason: String,
+        /// Whether it is proven that no plan keeps to them.
+        is_proof: bool,
+        /// What would keep to them; each was checked.
+        remedies: Vec<Remedy>,
+    },
+    /// There is no room for a training in chunks.
+    #[error("{}{}{}{}", .lack, at(.step.as_deref()), no_more_than(*.most), no_more_of_host(*.host))]
+    NoRoomInChunks {
+        /// The choice that lacks least, what it lacks, and what would help.
+        lack: Box<NoRoom>,
+        /// The step that lacks memory of the device; none where the host alone lacks.
+        step: Option<Box<LackingStep>>,
+        /// The most that the request allows on it, where that is less than it has.
+        most: Option<Bytes>,
+        /// All that its node's host has, where more of it would help.
+        host: Option<Bytes>,
+    },
+    /// Neither with chunks nor without them.
+    #[error("neither is there a plan without chunks: {plain}; nor one in chunks: {chunked}")]
+    Neither {
+        /// Why not without chunks.
+        plain: String,
+        /// What lacks in chunks.
+        chunked: Box<RecommendError>,
+    },
+    /// Nothing fits.
+    #[error("{}", no_plan(.reason, .remedies))]
+    NoPlan {
+        /// Why, for people.
+        reason: String,
+        /// What lacks in the best attempt.
+        why_not: Box<WhyNot>,
+        /// The first device that lacks it, as people know it.
+        device: String,
+        /// Name of the layer that fits nowhere, or empty.
+        layer_name: String,
+        /// What would help; each was checked.
+        remedies: Vec<Remedy>,
+    },
+}
+
+/// A step of a training in chunks that lacks memory of its device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LackingStep {
+    /// What is done in it, for people.
+    pub told: String,
+    /// Name of the layer that does it.
+    pub layer: String,
+    /// The device, as people know it.
+    pub device: String,
+    /// The ledger that its bytes are of.
+    pub ledger: Ledger,
+}
+
+impl RecommendError {
+    /// Whether it is memory or time that lacks: with less to train there may be a plan.
+    pub(crate) fn lacks(&self) -> bool {
+        match self {
+            Self::NoPlan { why_not, .. } => why_not.missing().is_some(),
+            Self::GivenDoesNotFit { .. }
+            | Self::Limits { .. }
+            | Self::NoRoomInChunks { .. }
+            | Self::Neither { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The same with something that its reason leaves open, where it is that there is no plan.
+    #[must_use]
+    pub(crate) fn with_note(self, note: &str) -> Self {
+        match self {
+            Self::NoPlan { reason, why_not, device, layer_name, remedies } => {
+                let reason = format!("{reason}; {note}");
+                Self::NoPlan { reason, why_not, device, layer_name, remedies }
+            }
+            Self::Limits { reason, is_proof, remedies } => {
+                Self::Limits { reason: format!("{reason}; {note}"), is_proof, remedies }
+            }
+            other => other,
+        }
+    }
+
+    /// Where nothing but the reason is known.
+    pub(crate) fn no_plan(why: &str) -> Self {
+        Self::NoPlan {
+            reason: why.to_owned(),
+            why_not: Box::new(WhyNot::NoPlan { why: why.to_owned() }),
+            device: String::new(),
+            layer_name: String::new(),
+            remedies: Vec::new(),
+        }
+    }
+
+    /// Where nothing that was tried of the allowed memory actions makes a stage fit on this device, which lacks so much.
+    pub(crate) fn no_actions(why: String, missing: Bytes, device: String) -> Self {
+        let why_not = Box::new(WhyNot::Actions { why: why.clone(), missing, is_proven: false });
+        Self::NoPlan { reason: why, why_not, device, layer_name: String::new(), remedies: Vec::new() }
+    }
+
+    /// The same, and nothing allowed does.
+    #[must_use]
+    pub(crate) fn proven(self) -> Self {
+        self.with_proof(true)
+    }
+
+    /// The same, and something else that was not looked at may do.
+    #[must_use]
+    pub(crate) fn unproven(self) -> Self {
+        self.with_proof(false)
+    }
+
+    fn with_proof(mut self, is_proof: bool) -> Self {
+        match &mut self {
+            Self::NoPlan { why_not, .. } => {
+                if let WhyNot::Actions { is_proven, .. } | WhyNot::Plan { is_proven, .. } = &mut **why_not {
+                    *is_proven = is_proof;
+                }
+            }
+            Self::Limits { is_proof: of_limits, .. } => *of_limits = is_proof,
+            _ => {}
+        }
+        self
+    }
+
+    /// The same, where the request allows no more than this on devices that have more.
+    #[must_use]
+    pub(crate) fn within(mut self, most: Option<Bytes>) -> Self {
+        if let Self::NoPlan { reason, .. } = &mut self {
+            reason.push_str(&no_more_than(most));
+        }
+        self
+    }
+
+    /// The same, of a layer that fits on no device.
+    #[must_use]
+    pub(crate) fn at_layer(mut self, name: &str) -> Self {
+        if let Self::NoPlan { layer_name, .. } = &mut self {
+            name.clone_into(layer_name);
+        }
+        self
+    }
+
+    /// Whether it is proven that no plan fits. A search that looked at a part of the plans proves nothing.
+    pub fn is_proof(&self) -> bool {
+        match self {
+            Self::NoPlan { why_not, .. } => why_not.is_proven(),
+            Self::Limits { is_proof, .. } => *is_proof,
+            _ => false,
+        }
+    }
+}
+
+/// A device as people know it, with its position where its name does not say that.
+fn told(position: u32, device: &str) -> String {
+    let counted = format!("device {position}");
+    if device == counted { counted } else { format!("{counted} ({device})") }
+}
+
+/// What a request allows on a device.
+fn no_more_than(most: Option<Bytes>) -> String {
+    most.map_or_else(String::new, |most| format!("; no device may hold more than {most} (`--max-peak`)"))
+}
+
+fn no_more_of_host(host: Option<Bytes>) -> String {
+    host.map_or_else(String::new, |host| format!("; the host of its node has {host}, by the cluster"))
+}
+
+/// Which moment of which device lacks memory.
+fn at(step: Option<&LackingStep>) -> String {
+    step.map_or_else(String::new, |LackingStep { told, device, ledger, .. }| {
+        format!(" (that step of {device} is the {told}; what lacks there is {ledger} bytes)")
+    })
+}
+
+fn no_plan(reason: &str, remedies: &[Remedy]) -> String {
+    if remedies.is_empty() {
+        return reason.to_owned();
+    }
+    let each: Vec<String> = remedies
+        .iter()
+        .map(|remedy| format!("{} (`{}`: {})", remedy.what, remedy.option, remedy.plan.describe()))
+        .collect();
+    format!("{reason}; what would fit: {}", each.join("; or "))
+}

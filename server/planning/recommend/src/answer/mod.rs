@@ -1,0 +1,32 @@
+//! What is answered: the best plan with what proves it, or why there is none.
+//!
+//! | file | question |
+//! |---|---|
+//! | `recommendation` | what is answered? |
+//! | `certificate` | how good is the answer, and what was rejected? |
+//! | `runners_up` | what came next? |
+//! | `restriction` | what do shape and launcher cost? |
+//! | `baselines` | what do well-known rules need? |
+//! | `no_plan`, `why_not` | why does nothing fit, and what comes closest? |
+//! | `remedies` | what would help? |
+//! | `error` | why is there no answer? |
+
+mod baselines;
+mod certificate;
+mod error;
+mod no_plan;
+mod recommendation;
+mod remedies;
+mod restriction;
+mod runners_up;
+mod why_not;
+
+pub use error::{LackingStep, QuestionError, RecommendError};
+pub(super) use recommendation::{Fit, fit};
+pub use recommendation::{Recommendation, recommend};
+pub use remedies::Remedy;
+pub(crate) use remedies::{smaller, told_batch};
+#[cfg(test)]
+pub(super) use restriction::broken_rules;
+pub(super) use restriction::broken_stages;
+pub use why_not::{Short, WhyNot};

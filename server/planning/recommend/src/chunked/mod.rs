@@ -1,0 +1,256 @@
+//! Plans whose parameters and optimizer state are in chunks: one stage, the whole model, on one device or on several that share
+//! the chunks (PatrickStar).
+//!
+//! | module | question |
+//! |---|---|
+//! | here | which search answers which objective? |
+//! | `device` | which devices are they, and by which profile? |
+//! | `several` | which of the answers for several numbers of devices is best? |
+//! | `asked` | what may be chosen, and what of the request cannot be? |
+//! | `rates` | how fast are copies, and who says so? |
+//! | `updates` | how fast does the host update parameters for each of several ranks, and who says so? |
+//! | `objectives` | which plan is best at what is asked? |
+//! | `baselines` | what do others come to on the same device? |
+//! | `written` | what is told and kept of a plan in chunks? |
+//! | `with_plain` | is a plan with chunks better than one without? |
+
+mod asked;
+mod baselines;
+mod device;
+mod objectives;
+mod rates;
+mod several;
+#[cfg(test)]
+mod tests;
+mod updates;
+mod with_plain;
+mod written;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::Node;
+use loadmaster_proto::model::Model;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::chunked::AskedChunks;
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::plan::request::PlanRequest;
+use loadmaster_proto::training::{Schedule, TrainingSpec};
+
+use super::answer::{QuestionError, RecommendError};
+use super::ask::Wish;
+use super::plan::Writer;
+use device::ChunkDevices;
+use loadmaster_memory::chunks::{ChunkChoices, ChunkQuestion, ChunkRemedy, NoChunks, ProfiledPasses};
+use loadmaster_predict::PredictionError;
+use loadmaster_search::Stop;
+use loadmaster_search::cost::Batch;
+use rates::SourcedRates;
+pub(super) use with_plain::better;
+
+/// Solver of plans in chunks.
+const SOLVER: &str = "chunks/1";
+
+/// A question for a training in chunks.
+#[derive(Clone, Copy)]
+pub(super) struct ChunksQuestion<'a> {
+    pub(super) writer: &'a Writer<'a>,
+    pub(super) request: &'a PlanRequest,
+    pub(super) asked: &'a AskedChunks,
+    pub(super) wish: &'a Wish,
+    pub(super) stop: &'a Stop,
+}
+
+impl ChunksQuestion<'_> {
+    /// The best plan by the wish's objective, of all numbers of devices.
+    ///
+    /// # Errors
+    /// What of the request a training in chunks cannot do, what the profile lacks, or that there is no room.
+    pub(super) fn answer(&self) -> Result<Plan, QuestionError> {
+        let scenes = self.scenes()?;
+        // Of one model the fastest plan is the best.
+        let objective = match self.wish.objective {
+            Objective::MaxModel => Objective::MinIterationTime,
+            objective => objective,
+        };
+        let answers = scenes.iter().map(|scene| match objective {
+            Objective::MinIterationTime => scene.shortest(),
+            Objective::MinPeakMemory => scene.lowest_peak(),
+            Objective::MaxBatch => scene.largest_batch(),
+            Objective::MaxModel | Objective::Pareto | Objective::MinDevices | Objective::MinCost => {
+                Err(self.no_objective().into())
+            }
+        });
+        let (index, mut plan) = several::best(objective, answers)?;
+        if let Some(scene) = scenes.get(index).filter(|_| !self.wish.brief) {
+            plan.found.baselines = scene.baselines(&plan)?;
+        }
+        Ok(plan)
+    }
+
+    /// Whether there is room for the first batch.
+    ///
+    /// # Errors
+    /// As [`Self::answer`], but for room.
+    pub(super) fn has_room(&self) -> Result<bool, QuestionError> {
+        let (mut is_possible, mut wrong) = (false, None);
+        for scene in self.scenes()? {
+            let Some(&batch) = scene.batches.first() else { continue };
+            match scene.has_room(batch, scene.devices.capacity) {
+                Ok(true) => return Ok(true),
+                Ok(false) => is_possible = true,
+                // Other devices, or another split of them, may do what the request names.
+                Err(error @ NoChunks::Invalid(_)) => wrong = wrong.or_else(|| Some(scene.refused(error))),
+                Err(error) => return Err(scene.refused(error)),
+            }
+        }
+        wrong.filter(|_| !is_possible).map_or(Ok(false), Err)
+    }
+
+    /// One for each choice of devices that may train, and each schedule, with the batches that these devices split evenly. At least
+    /// one.
+    fn scenes(&self) -> Result<Vec<Scene<'_>>, QuestionError> {
+        self.check()?;
+        let predictor = &self.writer.chain.predictor;
+        if !predictor.knows_chunks() {
+            return Err(PredictionError::NoChunks { predictor: predictor.name() }.into());
+        }
+        let devices = self.devices(&self.wish.batches)?;
+        let schedules = self.schedules();
+        let scenes = devices
+            .into_iter()
+            .flat_map(|devices| schedules.iter().map(move |&schedule| self.scene(devices.clone(), schedule)));
+        scenes.collect()
+    }
+
+    /// Those that may be chosen, as far as chunks can be trained by them; where none can, the first says so.
+    fn schedules(&self) -> Vec<Schedule> {
+        let all = &self.wish.schedules;
+        let can: Vec<Schedule> = all.iter().copied().filter(|schedule| !schedule.updates_always()).collect();
+        let first = || vec![all.first().copied().unwrap_or(self.writer.training.schedule)];
+        if can.is_empty() { first() } else { can }
+    }
+
+    fn scene<'a>(
+        &'a self,
+        devices: ChunkDevices<'a>,
+        schedule: Schedule,
+    ) -> Result<Scene<'a>, QuestionError> {
+        let (ranks, replicas) = (devices.ranks(), devices.replicas);
+        let batches = self.wish.batches.iter().copied();
+        Ok(Scene {
+            question: self,
+            model: self.model()?,
+            rates: self.rates(&devices)?,
+            choices: self.choices(),
+            host_memory: Bytes(self.host_memory(devices.node).0 / u64::from(ranks.max(1))),
+            schedule,
+            batches: batches.filter(|batch| batch.micro_batch_size.is_multiple_of(replicas)).collect(),
+            devices,
+        })
+    }
+
+    fn model(&self) -> Result<&Model, QuestionError> {
+        self.writer.chain.model.as_ref().ok_or_else(|| {
+            RecommendError::Unpredictable(
+                "the profile is of a chain that is known by name alone, whose tensors nobody knows: profile a stored \
+                 model with `--campaign minimal`"
+                    .to_owned(),
+            )
+            .into()
+        })
+    }
+
+    /// Bytes of a node's host that chunks of all its ranks may take: as asked, and no more than there is.
+    fn host_memory(&self, node: Option<&Node>) -> Bytes {
+        self.host_of(node).map_or(self.asked.host_memory, |there| there.min(self.asked.host_memory))
+    }
+
+    /// All that a node's host has; none where no cluster says so.
+    fn host_of(&self, node: Option<&Node>) -> Option<Bytes> {
+        node.and_then(|node| node.copies.as_ref()?.host_memory)
+    }
+}
+
+/// A question with all that answers rest on.
+struct Scene<'a> {
+    question: &'a ChunksQuestion<'a>,
+    model: &'a Model,
+    devices: ChunkDevices<'a>,
+    rates: SourcedRates,
+    choices: ChunkChoices,
+    /// Bytes of the host that each rank may take: its node's are shared equally.
+    host_memory: Bytes,
+    schedule: Schedule,
+    /// What of the wish's its replicas split evenly.
+    batches: Vec<Batch>,
+}
+
+/// A training of a scene.
+struct Trained<'a> {
+    question: ChunkQuestion,
+    passes: ProfiledPasses<'a>,
+}
+
+impl Scene<'_> {
+    /// The question for one batch, on devices with so many bytes each.
+    fn trained(&self, batch: Batch, capacity: Bytes) -> Trained<'_> {
+        let Batch { micro_batch_size, micro_batches } = batch;
+        let own = self.question.writer.training;
+        let training = TrainingSpec { micro_batch_size, micro_batches, schedule: self.schedule, ..own };
+        Trained {
+            question: ChunkQuestion {
+                model: self.model.clone(),
+                training,
+                ranks: self.devices.replicas,
+                shards: self.devices.shards,
+                capacity,
+                host_memory: self.host_memory,
+                rates: self.rates.rates,
+                choices: self.choices.clone(),
+            },
+            passes: ProfiledPasses {
+                predictor: &*self.devices.chain.predictor,
+                model: self.model,
+                training,
+                ranks: self.devices.replicas,
+                shards: self.devices.shards,
+                margin: self.question.writer.margin,
+                factors: [self.devices.factors.bytes, self.devices.factors.seconds * self.devices.slower()],
+            },
+        }
+    }
+
+    /// Why there is no plan, as it is told.
+    fn refused(&self, error: NoChunks) -> QuestionError {
+        match error {
+            NoChunks::Invalid(invalid) => self.by_request(&invalid).into(),
+            NoChunks::Unknown(error) => error.into(),
+            NoChunks::Stopped => RecommendError::Stopped.into(),
+            NoChunks::NoRoom(mut lack) => {
+                let host = self.question.host_of(self.devices.node);
+                let share = host.map(|host| host.0 / u64::from(self.devices.ranks().max(1)));
+                let more = |remedy: &ChunkRemedy| match remedy {
+                    ChunkRemedy::Memory { host, .. } if host.0 > 0 => {
+                        self.host_memory.0.saturating_add(host.0)
+                    }
+                    _ => 0,
+                };
+                // A launcher that trains as others published takes nothing else.
+                lack.remedies.retain(|remedy| self.question.published_by().is_none() || !is_ours(remedy));
+                let all = lack.remedies.len();
+                lack.remedies.retain(|remedy| share.is_none_or(|share| more(remedy) <= share));
+                let host = host.filter(|_| lack.remedies.len() < all);
+                let step = self.lacking(&lack).map(Box::new);
+                let allowed = self.devices.capacity;
+                let has_more = self.devices.placed.iter().any(|placed| placed.capacity > allowed.0);
+                let most = has_more.then_some(allowed);
+                RecommendError::NoRoomInChunks { step, lack, most, host }.into()
+            }
+        }
+    }
+}
+
+/// Whether it is a choice that others do not have.
+fn is_ours(remedy: &ChunkRemedy) -> bool {
+    use ChunkRemedy::{HostActivations, HostEmbedding, LayerOrder, MadeCopies};
+    matches!(remedy, LayerOrder | MadeCopies | HostEmbedding | HostActivations)
+}

@@ -1,0 +1,144 @@
+//! Whether a plan in chunks or one without is better.
+
+use std::cmp::Ordering;
+
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::objective::Objective;
+
+use super::objectives::certified;
+use crate::answer::{QuestionError, RecommendError};
+use crate::plan::NamedPlan;
+
+/// The better of a plan without chunks, with the plans that it names, and one in chunks. Where only one of them is possible,
+/// that one, with why the other is not. What is proven is so of both kinds.
+///
+/// # Errors
+/// Neither is possible: why the one in chunks is not, which needs less, and what lacks for the other.
+pub(crate) fn better(
+    objective: Objective,
+    plain: Result<(Plan, Vec<NamedPlan>), QuestionError>,
+    chunked: Result<Plan, QuestionError>,
+) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+    // Of one model the fastest plan is the best.
+    let objective = match objective {
+        Objective::MaxModel => Objective::MinIterationTime,
+        objective => objective,
+    };
+    match (plain, chunked) {
+        (Ok((mut plain, others)), Ok(mut chunked)) => {
+            let note = |of: &Plan| told(objective, of);
+            let [of_plain, of_chunked] = [&plain, &chunked].map(|plan| plan.found.certificate.clone());
+            if is_better(objective, &chunked, &plain) {
+                chunked.warnings.push(format!("without chunks it would be {}", note(&plain)));
+                bound_both(objective, &mut chunked, of_plain.as_ref());
+                Ok((chunked, Vec::new()))
+            } else {
+                plain.warnings.push(format!("in chunks it would be {}", note(&chunked)));
+                bound_both(objective, &mut plain, of_chunked.as_ref());
+                Ok((plain, others))
+            }
+        }
+        (Ok((mut plain, others)), Err(why)) => {
+            plain.warnings.push(format!("there is no plan in chunks: {why}"));
+            if !rules_out(&why) {
+                bound_both(objective, &mut plain, None);
+            }
+            Ok((plain, others))
+        }
+        (Err(QuestionError::Recommend(why)), Ok(mut chunked)) => {
+            chunked.warnings.push(format!("there is no plan without chunks: {why}"));
+            if !why.is_proof() {
+                bound_both(objective, &mut chunked, None);
+            }
+            Ok((chunked, Vec::new()))
+        }
+        // A profile that lacks something, or a field that is wrong.
+        (Err(why), Ok(_)) => Err(why),
+        (Err(plain), Err(QuestionError::Recommend(chunked @ RecommendError::NoRoomInChunks { .. }))) => {
+            Err(RecommendError::Neither { plain: plain.to_string(), chunked: Box::new(chunked) }.into())
+        }
+        // What takes too long in chunks, or was not looked at to the end, is nearer to a plan than what does not fit.
+        (
+            Err(QuestionError::Recommend(plain)),
+            Err(QuestionError::Recommend(RecommendError::Limits { reason, is_proof, remedies })),
+        ) => Err(RecommendError::Limits {
+            reason: format!("{reason}; without chunks: {plain}"),
+            is_proof: is_proof && plain.is_proof(),
+            remedies,
+        }
+        .into()),
+        (Err(QuestionError::Recommend(_)), Err(QuestionError::Recommend(RecommendError::Stopped))) => {
+            Err(RecommendError::Stopped.into())
+        }
+        // Nothing is known of a training in chunks: that there is no plan is so without them.
+        (Err(QuestionError::Recommend(plain)), Err(chunked)) => Err(plain
+            .unproven()
+            .with_note(&format!("a training in chunks was not looked at: {chunked}"))
+            .into()),
+        (Err(plain), Err(_)) => Err(plain),
+    }
+}
+
+/// Whether an error says of every plan in chunks that there is none.
+fn rules_out(why: &QuestionError) -> bool {
+    match why {
+        // Of what such trainings cannot do there is none in chunks.
+        QuestionError::Invalid(_) => true,
+        QuestionError::Recommend(why) => why.is_proof(),
+        QuestionError::Prediction(_) => false,
+    }
+}
+
+/// Has a plan's bound be one of other plans, too; none where nobody knows that one.
+pub(super) fn bound_both(objective: Objective, plan: &mut Plan, other: Option<&Certificate>) {
+    let Some(own) = &mut plan.found.certificate else { return };
+    let bound = own.bound.zip(other.and_then(|of| of.bound)).map(|(a, b)| farther(objective, a, b));
+    let stopped = own.stopped || other.is_some_and(|of| of.stopped);
+    let states = own.states + other.map_or(0, |of| of.states);
+    if bound.is_some() && bound == own.bound {
+        (own.stopped, own.states) = (stopped, states);
+        return;
+    }
+    *own = Certificate {
+        states,
+        stopped,
+        rejected: own.rejected.clone(),
+        fetches_fewest: own.fetches_fewest,
+        unit: own.unit.clone(),
+        ..certified(own.value, bound, objective)
+    };
+}
+
+/// The bound of both where each has one.
+fn farther(objective: Objective, one: f64, other: f64) -> f64 {
+    match better_is(objective) {
+        Ordering::Greater => one.max(other),
+        Ordering::Less | Ordering::Equal => one.min(other),
+    }
+}
+
+/// Whether one plan is better than another at an objective.
+pub(super) fn is_better(objective: Objective, one: &Plan, other: &Plan) -> bool {
+    value(objective, one).partial_cmp(&value(objective, other)) == Some(better_is(objective))
+}
+
+/// Which way a better value lies.
+fn better_is(objective: Objective) -> Ordering {
+    match objective {
+        Objective::MaxBatch | Objective::MaxModel => Ordering::Greater,
+        _ => Ordering::Less,
+    }
+}
+
+fn value(objective: Objective, plan: &Plan) -> f64 {
+    match objective {
+        Objective::MinPeakMemory => plan.peak() as f64,
+        Objective::MaxBatch => f64::from(plan.training.micro_batch_size),
+        _ => plan.iteration_seconds().unwrap_or(f64::INFINITY),
+    }
+}
+
+fn told(objective: Objective, plan: &Plan) -> String {
+    format!("{} {}", value(objective, plan), objective.unit())
+}

@@ -1,0 +1,279 @@
+//! Plans whose devices take turns with several stages each: interleaved 1F1B, Megatron-LM's virtual pipeline stages (SC'21, 2.2).
+//!
+//! | module | question |
+//! |---|---|
+//! | here | which search answers what is asked? |
+//! | `asked` | what of the request can no such plan do? |
+//! | `pipeline` | what do stages cost on the devices in turn? |
+//! | `turns` | what do devices hold and do that take turns? |
+//! | `cutting` | where is the chain best cut? |
+//! | `objectives` | which search answers which objective? |
+//! | `room` | which plan is the fastest on these devices, with these batches, within this peak? |
+//! | `fewest` | how few devices are enough, or how cheap ones? |
+//! | `largest_batch` | how large a micro-batch fits? |
+//! | `lowest_peak` | how low a peak is reached with actions? |
+//! | `front` | what does less memory cost in time? |
+//! | `best` | which plan is best of all that may be chosen? |
+//! | `variants` | what may be chosen besides the cuts? |
+//! | `weighed` | what is a way to cut worth? |
+//! | `lighter` | which memory actions make it fit? |
+//! | `sayable` | which of those fit that a launcher can say? |
+//! | `improved` | which others are faster? |
+//! | `deeds` | what may stages do about their memory? |
+//! | `replays` | what is known of what stages hold? |
+//! | `told` | what proves the plan, and what is it beside others? |
+//! | `written` | what is told and kept of it? |
+//!
+//! Stage k is on the devices of place k modulo the places along the pipeline, which has all devices in their order. Every way to
+//! cut is weighed by a replay of what each device holds and by simulation; where there are too many the certificate says how far
+//! from any plan's least seconds the best one is that was found. Nobody trains such plans here; launchers that take turns are told them.
+
+mod asked;
+mod best;
+mod cutting;
+mod deeds;
+mod fewest;
+mod front;
+mod improved;
+mod largest_batch;
+mod lighter;
+mod lowest_peak;
+mod objectives;
+mod pipeline;
+mod replays;
+mod room;
+mod sayable;
+#[cfg(test)]
+mod tests;
+mod told;
+mod turns;
+mod variants;
+mod weighed;
+mod written;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::request::PlanRequest;
+use loadmaster_proto::training::actions::{Allowed, StageActions};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+
+use super::acted::{CopyLinks, Launched};
+use super::answer::{QuestionError, RecommendError};
+use super::ask::{Variant, Wish};
+use super::find::{Candidate, Effort, Inquiry, Job, KnownOrders};
+use super::named_stages::GIVEN;
+use super::plan::{NamedPlan, Writer};
+pub(super) use asked::check_launcher;
+use lighter::Lighter;
+use loadmaster_predict::MOST_PASSES;
+use loadmaster_search::cost::{Market as _, Prices};
+use loadmaster_search::fleet::Subset;
+use loadmaster_search::{Choice, Cuts, StageCosts, Stop};
+use pipeline::{Pipeline, places};
+use room::Found;
+pub use turns::{HeldTogether, NoTurns};
+pub(super) use turns::{TimedStage, Turns};
+use written::Written;
+
+/// Solver of such plans.
+const SOLVER: &str = "interleaved/1";
+
+/// A question for a plan whose devices have several stages in turn.
+#[derive(Clone, Copy)]
+pub(super) struct InterleavedQuestion<'a> {
+    pub(super) writer: &'a Writer<'a>,
+    pub(super) request: &'a PlanRequest,
+    /// Which actions may be chosen; none where none are to be.
+    pub(super) allowed: Option<&'a Allowed>,
+    /// The launcher that is to say them; none where it says any, or nobody is named.
+    pub(super) launched: Option<Launched<'a>>,
+    pub(super) job: &'a Job<'a>,
+    pub(super) wish: &'a Wish,
+    /// The devices of a plan, which takes all of them.
+    pub(super) devices: &'a Subset,
+    /// Where the chain may be cut, the launcher's restrictions included.
+    pub(super) cuts: &'a Cuts,
+    pub(super) prices: &'a Prices<'a>,
+    pub(super) stop: &'a Stop,
+}
+
+impl InterleavedQuestion<'_> {
+    /// The best plan by the wish's objective, or that of the stages that are given, and the plans that it names.
+    ///
+    /// # Errors
+    /// What of the request no such plan can do, what the profile lacks, or that nothing fits, as far as anything was found.
+    pub(super) fn answer(&self) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        self.check()?;
+        self.best_at_objective()
+    }
+
+    /// Whether there is anything to choose.
+    fn is_searched(&self) -> bool {
+        self.request.partitioning.is_none() || self.allowed.is_some()
+    }
+
+    /// The fastest plan on the devices, or that with the lowest peaks, as the wish says.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    fn found(&self) -> Result<Found, QuestionError> {
+        let repeated = self.devices.in_turn(self.request.virtual_stages);
+        let cuts = self.cuts.without_pins();
+        let (effort, orders) = (Effort::usual(self.stop), KnownOrders::default());
+        let inquiry = Inquiry {
+            market: self.prices,
+            job: self.job,
+            subset: &repeated,
+            wish: self.wish,
+            cuts: &cuts,
+            effort: &effort,
+            orders: &orders,
+        };
+        match &self.request.partitioning {
+            Some(partitioning) => {
+                let plan = self.given(inquiry, partitioning)?;
+                let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
+                let certificate = self.certificate(seconds, None, 0);
+                Ok(Found { plan, certificate, next: Vec::new() })
+            }
+            None => self.best(inquiry),
+        }
+    }
+
+    /// The plan of stages that the request names, with the actions that it names, or allows.
+    fn given(
+        &self,
+        inquiry: Inquiry<'_, Prices<'_>>,
+        partitioning: &Partitioning,
+    ) -> Result<Plan, QuestionError> {
+        let variant = self.variant_of(partitioning)?;
+        let anywhere = Cuts::anywhere(self.prices.layers());
+        let inquiry = inquiry.on(inquiry.subset, &anywhere);
+        let pipeline = self.pipeline(inquiry, &variant)?;
+        let ends: Vec<usize> = partitioning.stages().iter().map(|stage| stage.last_layer).collect();
+        let candidate = pipeline.candidate(&ends).ok_or_else(|| {
+            RecommendError::Unpredictable(
+                "a stage of the partitioning cannot be predicted from this profile".to_owned(),
+            )
+        })?;
+        let links = self.writer.copy_links(&candidate, self.request.copy_pace);
+        if let Some(allowed) = self.allowed {
+            let plan = self.lightened(&pipeline, &candidate, allowed, &links)?;
+            self.check_seconds(plan.iteration_seconds(), false)?;
+            return Ok(plan);
+        }
+        let actions = &*self.request.stage_actions;
+        let with = (!actions.is_empty()).then_some((actions, &links));
+        let Written { plan, lacks } = self.writer.interleaved(&pipeline, &candidate, with, GIVEN)?;
+        let Some((device, needed)) = lacks else { return Ok(plan) };
+        let position = candidate.stages[device].devices.first().copied().unwrap_or_default();
+        let capacity = plan.stages[device].capacity;
+        Err(RecommendError::GivenDoesNotFit {
+            partitioning: format!("{} with {} stages on each device", plan.partition(), plan.virtual_stages),
+            position,
+            device: self.job.device(position).unwrap_or_default(),
+            needed: Bytes(needed),
+            capacity: Bytes(capacity),
+            missing: Bytes(needed.saturating_sub(capacity)),
+        }
+        .into())
+    }
+
+    /// The plan of a candidate with the fastest actions that are found to fit.
+    fn lightened<C: StageCosts>(
+        &self,
+        pipeline: &Pipeline<'_, C>,
+        candidate: &Candidate,
+        allowed: &Allowed,
+        links: &CopyLinks,
+    ) -> Result<Plan, QuestionError> {
+        let most = self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        let lighter = Lighter::new(self.writer, pipeline, candidate, (allowed, links), most, self.stop)?;
+        let actions: Vec<StageActions> = match self.launched {
+            Some(launched) => lighter.sayable(launched)?,
+            None => lighter.lightened()?,
+        };
+        Ok(self.writer.interleaved(pipeline, candidate, Some((&actions, links)), SOLVER)?.plan)
+    }
+
+    /// Seconds that an iteration may take.
+    fn limit(&self) -> f64 {
+        self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY)
+    }
+
+    /// Whether no other order of the devices could be better: the one that is looked at is asked for, or all are alike.
+    fn is_any_order(&self) -> bool {
+        let fleet = &self.devices.fleet;
+        self.wish.keeps_order || fleet.nodes.len() == 1 && !fleet.has_unlike_links()
+    }
+
+    fn pipeline<'p>(
+        &'p self,
+        inquiry: Inquiry<'p, Prices<'p>>,
+        variant: &'p Variant,
+    ) -> Result<Pipeline<'p, <Prices<'p> as loadmaster_search::cost::Market>::Costs>, QuestionError> {
+        let each = self.request.virtual_stages;
+        Pipeline::new(self.writer, inquiry, variant, self.devices, each)
+            .ok_or_else(|| in_no_groups(variant.batch.micro_batches, places(variant, self.devices)).into())
+    }
+
+    /// What a partitioning leaves open, of stages that have equally many devices.
+    fn variant_of(&self, partitioning: &Partitioning) -> Result<Variant, QuestionError> {
+        let stages = partitioning.stages();
+        let each = self.request.virtual_stages as usize;
+        let (covered, layers) = (partitioning.layer_count(), self.prices.layers());
+        if covered != layers {
+            return Err(RecommendError::CoversOther { covered, layers }.into());
+        }
+        let refuse = |why: String| Err(Invalid::field("partitioning", why).into());
+        if !stages.len().is_multiple_of(each) || stages.len() / each < 2 {
+            return refuse(format!(
+                "has {} stages, which are not {each} for each of two or more places along the pipeline: cut the model into a \
+                 multiple of {each}, or name other `virtual_stages`",
+                stages.len()
+            ));
+        }
+        let degrees = |stage: &StageConfig| (stage.data_degree, stage.tensor_degree);
+        let (data, tensor) = stages.first().map_or((1, 1), degrees);
+        if let Some(other) = stages.iter().find(|stage| degrees(stage) != (data, tensor)) {
+            return refuse(format!(
+                "has stages of other degrees ({other}), and those of a device take turns on it: give all the same degrees"
+            ));
+        }
+        let needed = data.saturating_mul(tensor).saturating_mul((stages.len() / each) as u32);
+        let there = self.devices.devices();
+        if needed != there {
+            return Err(RecommendError::DeviceCount { needed, there }.into());
+        }
+        let (Some(&batch), Some(&schedule)) = (self.wish.batches.first(), self.wish.schedules.first()) else {
+            return Err(RecommendError::Stopped.into());
+        };
+        check_length(layers, batch.micro_batches)?;
+        let recompute = self.wish.recompute.first().copied().unwrap_or_default();
+        let choices = vec![Choice { data, tensor, recompute }];
+        Ok(Variant { batch, schedule, choices, stages: stages.len()..=stages.len() })
+    }
+}
+
+/// # Errors
+/// An iteration has more passes of layers than are replayed and simulated.
+fn check_length(layers: usize, micro_batches: u32) -> Result<(), Invalid> {
+    if (layers as u64).saturating_mul(micro_batches.into()) <= MOST_PASSES {
+        return Ok(());
+    }
+    let why = format!(
+        "is {micro_batches}, and the model has {layers} layers: of more than {MOST_PASSES} passes of layers in an iteration \
+         interleaved stages are not planned; choose fewer, larger micro-batches"
+    );
+    Err(Invalid::field("micro_batches", why))
+}
+
+/// Micro-batches that are no groups of as many as there are places along the pipeline.
+fn in_no_groups(micro_batches: u32, places: usize) -> Invalid {
+    let why = format!(
+        "is {micro_batches}, and interleaved stages take micro-batches in groups of as many as there are places along the \
+         pipeline ({places}): ask for a multiple of it"
+    );
+    Invalid::field("micro_batches", why)
+}

@@ -1,0 +1,62 @@
+//! Which search answers which objective.
+//!
+//! All of them ask `room`. What that looks at whole is proven; of what it does not, a value is proven only where what layers need
+//! alone rules out every better one, and else leaves a gap.
+
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::Objective;
+
+use super::InterleavedQuestion;
+use super::room::{Found, Room};
+use crate::answer::QuestionError;
+use crate::ask::Wish;
+use crate::plan::NamedPlan;
+
+impl InterleavedQuestion<'_> {
+    /// The best plan by the wish's objective, or that of the stages that are given, and the plans that it names.
+    pub(super) fn best_at_objective(&self) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        if !self.is_searched() {
+            return Ok((self.found()?.plan, Vec::new()));
+        }
+        match self.wish.objective {
+            Objective::MinIterationTime => self.at_once(self.wish),
+            Objective::MinPeakMemory if self.allowed.is_none() => self.at_once(self.wish),
+            // Of several models the caller asks for one after another.
+            Objective::MaxModel => self.at_once(&self.wish_within(&Room::whole(self))),
+            Objective::MinPeakMemory => self.lowest_peak().map(|plan| (plan, Vec::new())),
+            Objective::MaxBatch => self.largest_batch(),
+            Objective::MinDevices | Objective::MinCost => self.fewest(),
+            Objective::Pareto => self.front(),
+        }
+    }
+
+    /// What one search answers, on all devices.
+    fn at_once(&self, wish: &Wish) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        let Found { mut plan, certificate, next } = InterleavedQuestion { wish, ..*self }.found()?;
+        // Of stages that are given nobody looked at others.
+        if self.request.partitioning.is_some() {
+            return Ok((plan, Vec::new()));
+        }
+        if certificate.bound.is_some() && !certificate.proven {
+            plan.warnings.push(
+                "the bound is of any cuts, whatever they hold: all layers' seconds spread over the devices, and the way to each \
+                 one's first stage and back"
+                    .to_owned(),
+            );
+        }
+        plan.found.certificate = Some(certificate);
+        self.tell_beside(&mut plan, wish)?;
+        let others = self.tell_next(&mut plan, next)?;
+        Ok((plan, others))
+    }
+
+    /// What was looked at where actions were chosen: not every way to cut.
+    pub(super) fn tell_looked_at(&self, plan: &mut Plan) {
+        if self.allowed.is_some() && self.request.partitioning.is_none() {
+            plan.warnings.push(
+                "memory actions were chosen for the fastest ways to cut, and for those that lack least: other plans were not looked at"
+                    .to_owned(),
+            );
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A variant of a wish on the devices as an interleaved pipeline comes by them: all of them in turn, as often as each has a stage.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::StageActions;
+
+use super::replays::Replays;
+use super::turns::{HeldTogether, TimedStage, Turns};
+use crate::acted::{CopyLinks, recompute, trip, ways_to};
+use crate::ask::Variant;
+use crate::find::{Asked, Candidate, CandidateStage, Inquiry};
+use crate::plan::Writer;
+use loadmaster_predict::{Acted, Prediction, PredictionError, StageSetting};
+use loadmaster_search::StageCosts;
+use loadmaster_search::cost::Market;
+use loadmaster_search::fleet::Subset;
+use loadmaster_simulate::Edge;
+use loadmaster_simulate::copies::{Copied, CopiesError, Keep, LayerSeconds, Way};
+
+/// Places along the pipeline of a variant on all of these devices, of which each stage has equally many.
+pub(super) fn places(variant: &Variant, whole: &Subset) -> usize {
+    (whole.devices() / variant.choices.first().map_or(1, |choice| choice.devices()).max(1)) as usize
+}
+
+/// A stage that was replayed: its layers, which one it is, and whether each layer is computed again.
+type Replayed = (usize, usize, u32, bool);
+
+/// A variant with its prices.
+pub(super) struct Pipeline<'a, C> {
+    writer: &'a Writer<'a>,
+    asked: Asked<'a, C>,
+    pub(super) variant: &'a Variant,
+    /// The devices, once.
+    whole: &'a Subset,
+    pub(super) turns: Turns,
+    each: u32,
+    /// What stages hold that were replayed.
+    replayed: RefCell<Replays<Replayed>>,
+}
+
+impl<'a, C: StageCosts> Pipeline<'a, C> {
+    /// Prices a variant, of equal devices of so many places; none where its micro-batches are no multiple of these.
+    pub(super) fn new<M: Market<Costs = C>>(
+        writer: &'a Writer<'a>,
+        inquiry: Inquiry<'a, M>,
+        variant: &'a Variant,
+        whole: &'a Subset,
+        each: u32,
+    ) -> Option<Self> {
+        let size = variant.choices.first()?.devices();
+        let places = places(variant, whole);
+        let stages = places * each as usize;
+        Some(Self {
+            writer,
+            asked: Asked::along(inquiry, variant, &vec![size; stages]),
+            variant,
+            whole,
+            turns: Turns::of(stages, places, variant.batch.micro_batches)?,
+            each,
+            replayed: RefCell::default(),
+        })
+    }
+
+    pub(super) fn stages(&self) -> usize {
+        self.turns.devices() * self.each as usize
+    }
+
+    /// Seconds of both passes of each layer at least, wherever it is; none where stages may be faster than their layers.
+    pub(super) fn layer_seconds(&self) -> Option<Vec<f64>> {
+        self.asked.layer_seconds()
+    }
+
+    /// The plan of stages that end with these layers, whether it fits or not; none where one of them cannot be priced.
+    pub(super) fn candidate(&self, ends: &[usize]) -> Option<Candidate> {
+        let mut first = 0;
+        let stages = ends.iter().map(|&last| (std::mem::replace(&mut first, last + 1), last, 0));
+        let candidate = self.asked.given(&stages.collect::<Vec<_>>())?;
+        let mut candidate = self.asked.interleaved(candidate, self.each, self.whole);
+        for (stage, of) in (0..).zip(&mut candidate.stages) {
+            of.in_flight = self.turns.in_flight(stage);
+        }
+        Some(candidate)
+    }
+
+    /// What the stages of a candidate hold that do nothing about their memory, or that compute each of their layers again.
+    pub(super) fn acted(
+        &self,
+        candidate: &Candidate,
+        again: bool,
+    ) -> Result<Vec<Rc<Acted>>, PredictionError> {
+        let settings = settings(self.writer, candidate);
+        settings.iter().map(|setting| self.replayed(setting, again)).collect()
+    }
+
+    fn replayed(&self, setting: &StageSetting, again: bool) -> Result<Rc<Acted>, PredictionError> {
+        let key = (setting.stage.first_layer, setting.stage.last_layer, setting.stage_index, again);
+        if let Some(known) = self.replayed.borrow().get(&key) {
+            return Ok(known);
+        }
+        let layers = setting.stage.layers().filter(|_| again);
+        let actions = StageActions { actions: layers.map(recompute).collect(), ..StageActions::default() };
+        let acted = self.replay(setting, &actions)?;
+        self.replayed.borrow_mut().keep(key, &acted);
+        Ok(acted)
+    }
+
+    /// What a stage holds in its turns that does this.
+    pub(super) fn replay(
+        &self,
+        setting: &StageSetting,
+        actions: &StageActions,
+    ) -> Result<Rc<Acted>, PredictionError> {
+        let chain = self.writer.chain;
+        let steps = self.turns.steps(chain.model.as_ref(), setting, actions);
+        Ok(Rc::new(chain.predictor.acted_in(setting, actions, steps)?))
+    }
+
+    /// An iteration of a candidate whose stages do what was replayed.
+    pub(super) fn simulated(
+        &self,
+        candidate: &Candidate,
+        acted: &[&Acted],
+        seconds: &[(Vec<LayerSeconds>, f64)],
+        over: (&[Edge], &CopyLinks),
+    ) -> Result<Copied, CopiesError> {
+        simulated(&self.turns, candidate, (acted, seconds), over)
+    }
+}
+
+/// An iteration of a candidate whose stages take these turns and do what was replayed, in so many seconds.
+pub(super) fn simulated(
+    turns: &Turns,
+    candidate: &Candidate,
+    (acted, seconds): (&[&Acted], &[(Vec<LayerSeconds>, f64)]),
+    (edges, links): (&[Edge], &CopyLinks),
+) -> Result<Copied, CopiesError> {
+    let timed: Vec<TimedStage<'_>> = candidate
+        .stages
+        .iter()
+        .zip(acted)
+        .zip(seconds)
+        .map(|((stage, &acted), (layers, exchange_seconds))| TimedStage {
+            acted,
+            first_layer: stage.first,
+            layers,
+            exchange_seconds: *exchange_seconds,
+        })
+        .collect();
+    let links = links.links(&used(acted));
+    let keep = Keep { copies: true, ..Keep::default() };
+    turns.simulated(&timed, edges, candidate.overlap, links, keep)
+}
+
+/// The stages of a candidate as they would be trained.
+pub(super) fn settings(writer: &Writer<'_>, candidate: &Candidate) -> Vec<StageSetting> {
+    let stage_count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
+    let setting = |(stage_index, stage): (u32, &CandidateStage)| StageSetting {
+        stage: stage.config(),
+        stage_index,
+        stage_count,
+        training: TrainingSpec {
+            schedule: candidate.schedule,
+            micro_batch_size: candidate.batch.micro_batch_size,
+            micro_batches: candidate.batch.micro_batches,
+            recompute: stage.choice.recompute,
+            ..writer.training
+        },
+    };
+    (0..stage_count).zip(&candidate.stages).map(setting).collect()
+}
+
+/// What a device is predicted to need: of its stages the least certain says how far that may be off.
+pub(super) fn on_device(held: &HeldTogether, stages: &[&Acted]) -> Option<Prediction> {
+    let own = held.stages.iter().filter_map(|&stage| stages.get(stage)).map(|acted| acted.prediction(0));
+    let most = own.reduce(|one, other| Prediction {
+        margin: one.margin.zip(other.margin).map(|(one, other)| one.max(other)),
+        origin: one.origin.max(other.origin),
+        ..one
+    })?;
+    // Nobody knows what of each kind is there at the fullest moment.
+    Some(Prediction { bytes: Bytes(held.peak), breakdown: None, ..most })
+}
+
+/// The ways that copies of stages go over.
+pub(super) fn used(acted: &[&Acted]) -> BTreeSet<Way> {
+    let away = (0..).zip(acted).flat_map(|(own, acted)| acted.away.iter().map(move |away| (own, trip(away))));
+    let ways =
+        away.flat_map(|(own, trip)| trip.parcels.into_iter().flat_map(move |of| ways_to(own, of.place)));
+    ways.collect()
+}

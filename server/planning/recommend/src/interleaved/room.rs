@@ -1,0 +1,119 @@
+//! The best plan within some room: the one question that all objectives ask.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::training::actions::{Allowed, Way};
+
+use super::InterleavedQuestion;
+use crate::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, Point};
+use crate::answer::{QuestionError, RecommendError};
+use crate::ask::Wish;
+use loadmaster_search::Unit;
+use loadmaster_search::cost::{Batch, Market as _};
+use loadmaster_search::fleet::Subset;
+
+/// What a plan may take.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    /// Its devices, all of them.
+    pub(super) devices: Subset,
+    pub(super) batches: Vec<Batch>,
+    /// The most that a device may be predicted to hold, bytes; none besides its memory and the wish's limit.
+    pub(super) most: Option<u64>,
+}
+
+impl Room {
+    /// All that a question leaves.
+    pub(super) fn whole(question: &InterleavedQuestion<'_>) -> Self {
+        Self { devices: question.devices.clone(), batches: question.wish.batches.clone(), most: None }
+    }
+}
+
+/// The best plan that was found within a room.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// Without a certificate.
+    pub(super) plan: Plan,
+    /// Of its seconds, or its peak.
+    pub(super) certificate: Certificate,
+    /// Those that come next, with theirs.
+    pub(super) next: Vec<(Plan, f64)>,
+}
+
+impl InterleavedQuestion<'_> {
+    /// The same wish for the fastest plan within a room; for that with the lowest peaks, where nobody knows seconds.
+    pub(super) fn wish_within(&self, room: &Room) -> Wish {
+        let constraints = &self.wish.constraints;
+        let most = [room.most, constraints.max_peak_bytes].into_iter().flatten().min();
+        let has_times = self.prices.has_times();
+        Wish {
+            objective: if has_times { Objective::MinIterationTime } else { Objective::MinPeakMemory },
+            batches: room.batches.clone(),
+            constraints: Constraints { max_peak_bytes: most, ..constraints.clone() },
+            ..self.wish.clone()
+        }
+    }
+
+    /// The fastest plan within a room, or that with the lowest peaks where nobody knows seconds.
+    ///
+    /// # Errors
+    /// Nothing was found that fits and keeps to the limits.
+    pub(super) fn fastest(&self, room: &Room) -> Result<Found, QuestionError> {
+        self.within(room, |question| question.found())
+    }
+
+    /// Asks the question of a room.
+    pub(super) fn within<T>(
+        &self,
+        room: &Room,
+        ask: impl FnOnce(&InterleavedQuestion<'_>) -> Result<T, QuestionError>,
+    ) -> Result<T, QuestionError> {
+        let wish = self.wish_within(room);
+        ask(&InterleavedQuestion { wish: &wish, devices: &room.devices, ..*self })
+    }
+
+    /// The fastest plan within a peak of so many bytes.
+    pub(super) fn point(&self, room: &Room, cap: u64) -> Result<Point<Found>, QuestionError> {
+        let found = self.fastest(&Room { most: Some(cap), ..room.clone() })?;
+        Ok(Point { cap, peak: found.plan.peak(), found })
+    }
+
+    /// Why no plan fits into a room, however its stages take turns, where that is proven without looking at any.
+    pub(super) fn hopeless(&self, room: &Room, known: &KnownAlone) -> Option<RecommendError> {
+        self.of_any(known, |any| any.lacks_anyhow(&room.devices, &room.batches))
+    }
+
+    /// Bytes that some device of any plan within a room needs at least.
+    pub(super) fn least_bytes(&self, room: &Room) -> u64 {
+        self.of_any(&KnownAlone::default(), |any| any.least_anyhow(&room.devices, &room.batches))
+    }
+
+    /// Asks what holds for any plan, whose stages may do what is allowed, or compute again.
+    fn of_any<T>(&self, known: &KnownAlone, ask: impl FnOnce(&ActionsQuestion<'_>) -> T) -> T {
+        let Self { writer, job, wish, stop, request, launched, .. } = *self;
+        // What is computed again by a policy is no action.
+        let policies = Allowed {
+            ways: vec![Way::Recompute],
+            blocks: Vec::new(),
+            host_memory: Bytes(0),
+            smallest_block: Bytes(0),
+        };
+        let allowed = self.allowed.unwrap_or(&policies);
+        let choice = Choice { chooser: Chooser::Fastest, allowed, pace: request.copy_pace, launched };
+        let given = request.partitioning.as_ref();
+        ask(&ActionsQuestion { writer, job, wish, given, choice, stop, known })
+    }
+
+    /// A plan's peak as a certificate counts it.
+    pub(super) fn counted(&self, peak: u64) -> f64 {
+        let whole = self.devices.fleet.nodes.first().and_then(|node| self.devices.fleet.kinds.get(node.kind));
+        match self.wish.unit {
+            Unit::Bytes => peak as f64,
+            // Devices are alike.
+            Unit::Share => peak as f64 / whole.map_or(1, |kind| kind.capacity.0.max(1)) as f64,
+        }
+    }
+}

@@ -1,0 +1,578 @@
+//! A question with everything that its answer rests on: the request, the profiles and the devices.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use loadmaster_launchers::{CutUnit, Recomputing, Rules, rules};
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::findings::AppliedCorrection;
+use loadmaster_proto::plan::goal::Goal;
+use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
+use loadmaster_proto::plan::request::PlanRequest;
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::Allowed;
+use loadmaster_proto::training::stage::StageConfig;
+
+use super::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, Launched, most_at_a_host};
+use super::answer::{Fit, QuestionError, RecommendError, fit, recommend};
+use super::ask::{
+    ProfiledChain, Reach, Transfers, Wish, batches, least_share, left_out, recompute, schedules, transfers,
+};
+use super::chunked::{ChunksQuestion, better};
+use super::find::{Job, efforts};
+use super::interleaved::{InterleavedQuestion, check_launcher};
+use super::named_stages::{GIVEN, named_stages, untouched};
+use super::plan::{NamedPlan, Writer};
+use loadmaster_predict::capture::merger;
+use loadmaster_predict::learn::{Correction, Corrections};
+use loadmaster_predict::{Margin, PredictionError};
+use loadmaster_search::cost::{Factors, KindOfDevice, Prices};
+use loadmaster_search::fleet::{PlannedFleet, Subset};
+use loadmaster_search::{Cuts, Pin, Stop, Unit};
+
+/// A request for a recommendation, with the profiles and devices that it names.
+#[derive(Debug, Clone)]
+pub struct PlanQuestion {
+    /// What is asked.
+    pub request: PlanRequest,
+    /// The profile that the plan is made from.
+    pub chain: Arc<ProfiledChain>,
+    /// Profiles of the same model on other kinds of devices.
+    pub others: Vec<Arc<ProfiledChain>>,
+    /// The devices that a plan may use. Groups that were named without a cluster keep their order.
+    pub fleet: PlannedFleet,
+    /// The training to plan for.
+    pub training: TrainingSpec,
+    /// What is kept free besides a predicted peak.
+    pub margin: Margin,
+    /// What predictions are multiplied with; none where nobody asked for that.
+    pub corrections: Option<Corrections>,
+}
+
+/// Whether any plan without chunks fits.
+#[derive(Debug)]
+pub(super) enum PlainFit {
+    /// This one does. It is not the best.
+    Plan(Box<Plan>),
+    /// None does, and with more memory one would.
+    TooLarge,
+    /// None is possible, whatever the memory.
+    Impossible,
+}
+
+/// A question with all defaults filled in.
+struct Prepared<'a> {
+    writer: Writer<'a>,
+    job: &'a Job<'a>,
+    wish: Wish,
+    /// What tensor degrees were left out, for people.
+    reach: Option<String>,
+    prices: &'a Prices<'a>,
+}
+
+impl PlanQuestion {
+    /// Searches: the plan, and the plans that it names.
+    ///
+    /// # Errors
+    /// What is wrong with the request, or why there is no plan.
+    pub fn answer(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+        self.found(stop).map_err(|error| error.with_note(self.fleet.island.as_deref()))
+    }
+
+    fn found(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+        let (plan, others) = match &self.request.chunks {
+            None => self.plain(stop)?,
+            Some(asked) if !asked.or_plain => (self.in_chunks(asked, stop)?, Vec::new()),
+            Some(asked) => {
+                let plain = self.without_chunks().plain(stop);
+                better(self.objective_in_chunks(), plain, self.in_chunks(asked, stop))?
+            }
+        };
+        Ok(((plan.name()?, plan), others))
+    }
+
+    /// Where no objective is named the fastest training in chunks is asked for.
+    fn objective_in_chunks(&self) -> Objective {
+        self.request.goal.objective.unwrap_or(Objective::MinIterationTime)
+    }
+
+    /// The same question for a plan without chunks.
+    fn without_chunks(&self) -> Self {
+        let mut plain = self.clone();
+        plain.request.chunks = None;
+        if plain.request.goal.objective.replace(self.objective_in_chunks()).is_none() {
+            // Of the batch that was profiled, as in chunks.
+            plain.request.named.micro_batch_size = true;
+        }
+        plain
+    }
+
+    /// Whether there is room for a training in chunks, of the first batch that is asked for.
+    ///
+    /// # Errors
+    /// As [`Self::answer`], but for room.
+    pub(super) fn has_room_in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<bool, QuestionError> {
+        self.prepared(|Prepared { writer, wish, .. }| {
+            let wish = Wish { objective: self.objective_in_chunks(), ..wish };
+            ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop }.has_room()
+        })
+    }
+
+    /// Whether any plan without chunks fits; none where that takes a search, because the plan has to keep to more than its devices'
+    /// memory.
+    ///
+    /// # Errors
+    /// As [`Self::answer`], but for room.
+    pub(super) fn fits_plain(&self, stop: &Stop) -> Result<Option<PlainFit>, QuestionError> {
+        let PlanRequest { goal, mode, virtual_stages, allowed, partitioning, .. } = &self.request;
+        let Constraints { max_iteration_seconds, max_peak_bytes, .. } = goal.constraints;
+        let is_limited = max_iteration_seconds.is_some() || max_peak_bytes.is_some();
+        let is_searched = *virtual_stages <= 1 && allowed.is_none() && partitioning.is_none();
+        if is_limited || !is_searched || *mode != SearchMode::Exact {
+            return Ok(None);
+        }
+        self.without_chunks().prepared(|Prepared { writer, job, wish, prices, .. }| {
+            Ok(Some(match fit(prices, job, &wish, stop)? {
+                Fit::Plan(found) => PlainFit::Plan(Box::new(writer.recommendation(&found)?.0)),
+                Fit::TooLarge => PlainFit::TooLarge,
+                Fit::Impossible => PlainFit::Impossible,
+                Fit::Unknown => return Ok(None),
+            }))
+        })
+    }
+
+    /// Checks what is known of a training in chunks without a search; nothing where none is asked for.
+    ///
+    /// # Errors
+    /// Names the field that contradicts such a training.
+    pub fn check_in_chunks(&self) -> Result<(), QuestionError> {
+        let Some(asked) = &self.request.chunks else { return Ok(()) };
+        self.prepared(|Prepared { writer, wish, .. }| {
+            let stop = &Stop::default();
+            let question =
+                ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop };
+            Ok(question.check()?)
+        })
+    }
+
+    fn in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<Plan, QuestionError> {
+        self.prepared(|Prepared { writer, wish, .. }| {
+            let wish = Wish { objective: self.objective_in_chunks(), ..wish };
+            ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop }.answer()
+        })
+    }
+
+    /// Asks with all defaults filled in.
+    fn prepared<T>(
+        &self,
+        ask: impl FnOnce(Prepared<'_>) -> Result<T, QuestionError>,
+    ) -> Result<T, QuestionError> {
+        let (request, chain) = (&self.request, &*self.chain);
+        let kinds = self.by_kind();
+        let priced = kinds.iter().map(|&(chain, factors)| {
+            let known = Arc::clone(&chain.known);
+            (KindOfDevice { predictor: &*chain.predictor, known }, factors)
+        });
+        let prices = Prices::new(priced.collect(), self.training, self.margin, chain.model.as_ref());
+        let names = self.fleet.names();
+        let job = Job {
+            names: &chain.layer_names,
+            model: chain.model.as_ref(),
+            fleet: &self.fleet.fleet,
+            devices: &names,
+            optimizer: &self.training.optimizer,
+        };
+        let reach = self.reach(&kinds);
+        let transfers = self.transfers();
+        let wish = self.wish(&kinds, reach.tensor_degrees, &transfers, &names)?;
+        let writer = Writer {
+            chain,
+            kinds: &kinds,
+            prices: &prices,
+            fleet: &self.fleet,
+            training: self.training,
+            margin: self.margin,
+            goal: request.goal.clone(),
+            corrections: self.applied(&kinds),
+            notes: self.fleet.notes.clone(),
+            transfers,
+        };
+        ask(Prepared { writer, job: &job, wish, reach: reach.note, prices: &prices })
+    }
+
+    /// The plan whose parameters and optimizer state are on its devices, all the time.
+    fn plain(&self, stop: &Stop) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        self.prepared(|prepared| self.searched(prepared, stop))
+    }
+
+    fn searched(&self, prepared: Prepared<'_>, stop: &Stop) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        let request = &self.request;
+        if request.virtual_stages > 1 || request.allowed.is_some() || !request.stage_actions.is_empty() {
+            self.check_predicts_steps()?;
+        }
+        if self.request.virtual_stages > 1 {
+            return self.interleaved(prepared, stop);
+        }
+        if let Some(allowed) = &self.request.allowed {
+            return self.with_actions(prepared, allowed, stop);
+        }
+        let Prepared { mut writer, job, wish, reach, prices } = prepared;
+        if let Some(partitioning) = &request.partitioning {
+            // Nothing was searched.
+            writer.goal = Goal { objective: None, ..writer.goal };
+            // Of thousands of stages each part takes a while.
+            let goes_on = || if stop.is_requested() { Err(RecommendError::Stopped) } else { Ok(()) };
+            goes_on()?;
+            let mut plan = if request.stage_actions.is_empty() {
+                let named = named_stages(prices, job, &wish, partitioning)?;
+                goes_on()?;
+                writer.plan(&named, GIVEN)?
+            } else {
+                if let Some(rules) = &wish.rules {
+                    let stages: Vec<_> = partitioning.stages().iter().map(StageConfig::layers).collect();
+                    rules.check_recomputed(job.model, &stages, &request.stage_actions)?;
+                }
+                let untouched = untouched(prices, job, &wish, partitioning)?;
+                goes_on()?;
+                let plan = writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?;
+                self.check_host_memory(&plan)?;
+                plan
+            };
+            goes_on()?;
+            writer.tell_saved(&mut plan)?;
+            return Ok((plan, Vec::new()));
+        }
+        let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());
+        writer.notes.extend(reach);
+        writer.notes.extend(left_out.clone());
+        // What was left out of the plans that were looked at.
+        let found = recommend(prices, job, &wish, stop)
+            .map_err(|error| QuestionError::from(error).with_note(left_out.as_deref()))?;
+        writer.recommendation(&found)
+    }
+
+    /// The plan whose devices have several stages in turn, with what is chosen of what is allowed.
+    fn interleaved(
+        &self,
+        prepared: Prepared<'_>,
+        stop: &Stop,
+    ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        let Prepared { mut writer, job, wish, reach, prices } = prepared;
+        let request = &self.request;
+        check_launcher(&wish)?;
+        let allowed = request.allowed.as_ref().map(|allowed| self.there(allowed, &mut writer));
+        let allowed = match (allowed, &wish.rules) {
+            (Some(any), Some(rules)) => Some(rules.allowed(&any)?),
+            (allowed, _) => allowed,
+        };
+        let objective = request.objective();
+        // Of given stages nothing is searched but what is allowed.
+        let is_searched = request.partitioning.is_none() || allowed.is_some();
+        writer.goal.objective = is_searched.then_some(objective);
+        let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices())
+            .filter(|_| request.partitioning.is_none());
+        if request.partitioning.is_none() {
+            writer.notes.extend(reach);
+            writer.notes.extend(left_out.clone());
+        }
+        let wish = Wish { objective, ..wish };
+        let (allowed, launched) = (allowed.as_ref(), counting(&wish, job));
+        let cuts = wish.cuts_for(job.model).map_err(RecommendError::Launcher)?;
+        let devices = Subset::whole(job.fleet);
+        let question = InterleavedQuestion {
+            devices: &devices,
+            writer: &writer,
+            request,
+            allowed,
+            launched,
+            job,
+            wish: &wish,
+            cuts: &cuts,
+            prices,
+            stop,
+        };
+        let found = question.answer().map_err(|error| error.with_note(left_out.as_deref()))?;
+        self.check_host_memory(&found.0)?;
+        Ok(found)
+    }
+
+    /// Checks that the given actions of a plan take no more of a host than the request says.
+    fn check_host_memory(&self, plan: &Plan) -> Result<(), Invalid> {
+        let (most, taken) = (self.request.host_memory, most_at_a_host(plan));
+        match most.filter(|most| *most < taken) {
+            None => Ok(()),
+            Some(most) => Err(Invalid::field(
+                "host_memory_bytes",
+                format!(
+                    "is {most}, and the given actions take {taken} of a host: name as much, or actions that take less"
+                ),
+            )),
+        }
+    }
+
+    /// What may be chosen, of no more of a host's memory than there is.
+    fn there(&self, allowed: &Allowed, writer: &mut Writer<'_>) -> Allowed {
+        let mut any = allowed.clone();
+        if let Some(there) = self.fleet.host_memory().filter(|there| *there < any.host_memory) {
+            let asked = any.host_memory;
+            let note = format!(
+                "blocks may take {there} of a host's memory by the cluster, not the {asked} asked for"
+            );
+            writer.notes.push(note);
+            any.host_memory = there;
+        }
+        any
+    }
+
+    /// The plan whose stages do what is chosen of what is allowed, and of that what the launcher can say.
+    fn with_actions(
+        &self,
+        prepared: Prepared<'_>,
+        allowed: &Allowed,
+        stop: &Stop,
+    ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        let Prepared { mut writer, job, wish, .. } = prepared;
+        let request = &self.request;
+        let any = self.there(allowed, &mut writer);
+        let allowed = match &wish.rules {
+            Some(rules) => rules.allowed(&any)?,
+            None => any.clone(),
+        };
+        let chooser = if request.mode == SearchMode::Mpress { Chooser::Mpress } else { Chooser::Fastest };
+        let launched = counting(&wish, job);
+        let choice = Choice { chooser, allowed: &allowed, pace: request.copy_pace, launched };
+        let given = request.partitioning.as_ref();
+        if given.is_none() {
+            let devices = job.fleet.devices();
+            writer.notes.extend(left_out(request, &wish.batches, wish.least_share, devices));
+        }
+        let chunks = self.chunks_left_out(&writer, &wish, &any, stop);
+        writer.notes.extend(chunks.clone());
+        let known = KnownAlone::default();
+        let question =
+            ActionsQuestion { writer: &writer, job, wish: &wish, given, choice, stop, known: &known };
+        let (mut plan, others) = question.answer().map_err(|error| error.with_note(chunks.as_deref()))?;
+        plan.found.restriction = question.restriction(&plan, &any);
+        writer.tell_saved(&mut plan)?;
+        Ok((plan, others))
+    }
+
+    /// That no training in chunks is looked at, where the request leaves open what takes the host's memory and such a training
+    /// might.
+    fn chunks_left_out(
+        &self,
+        writer: &Writer<'_>,
+        wish: &Wish,
+        allowed: &Allowed,
+        stop: &Stop,
+    ) -> Option<String> {
+        let of_chunks =
+            [Objective::MinIterationTime, Objective::MinPeakMemory, Objective::MaxBatch, Objective::MaxModel];
+        let request = &self.request;
+        let is_open = request.host_memory_alone && of_chunks.contains(&wish.objective);
+        if !is_open || !writer.chain.predictor.knows_chunks() || writer.chain.model.is_none() {
+            return None;
+        }
+        let asked = &AskedChunks {
+            or_plain: true,
+            fixed: FixedChunks::default(),
+            recomputes: Vec::new(),
+            host_memory: allowed.host_memory,
+            host_update: None,
+        };
+        ChunksQuestion { writer, request, asked, wish, stop }.check().ok()?;
+        Some(
+            "a training in chunks, which takes memory of the host as well, was not looked at: `--memory best` compares it with a \
+             plan without chunks and without memory actions, `--memory chunks` looks for nothing else"
+                .to_owned(),
+        )
+    }
+
+    /// Refuses before a search what no search can find: every such plan needs the bytes of each of its steps.
+    fn check_predicts_steps(&self) -> Result<(), PredictionError> {
+        let predictors = self.by_kind().into_iter().map(|(chain, _)| &chain.predictor);
+        match predictors.into_iter().find(|predictor| !predictor.knows_steps()) {
+            Some(predictor) => Err(PredictionError::NoActions { predictor: predictor.name() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The tensor degrees that are searched.
+    fn reach(&self, kinds: &[(&ProfiledChain, Factors)]) -> Reach {
+        let largest = self.fleet.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
+        Reach::of(&self.request.goal, kinds.iter().map(|(chain, _)| &*chain.predictor), largest)
+    }
+
+    /// The profile of each kind of device, in the fleet's order, and what its predictions are multiplied with.
+    fn by_kind(&self) -> Vec<(&ProfiledChain, Factors)> {
+        let chains = || std::iter::once(&self.chain).chain(&self.others).map(|chain| &**chain);
+        self.fleet
+            .kinds()
+            .filter_map(|kind| chains().find(|chain| chain.device_kind == kind))
+            .map(|chain| (chain, self.factors(chain)))
+            .collect()
+    }
+
+    fn factors(&self, chain: &ProfiledChain) -> Factors {
+        let factor = |of: Option<&Correction>| of.map_or(1.0, |of| of.factor);
+        let [bytes, seconds] = self.learnt(chain).map(factor);
+        Factors { bytes, seconds }
+    }
+
+    /// What the bytes and the seconds of a profile are multiplied with.
+    fn learnt(&self, chain: &ProfiledChain) -> [Option<&Correction>; 2] {
+        let Some(corrections) = &self.corrections else { return [None, None] };
+        let (kind, predictor) = (chain.device_kind.as_str(), chain.predictor.name());
+        let bytes = corrections.bytes(kind, predictor, chain.predictor.ledger());
+        [bytes, corrections.seconds(kind, predictor)]
+    }
+
+    /// What was multiplied with what, once for each kind of device.
+    fn applied(&self, kinds: &[(&ProfiledChain, Factors)]) -> Vec<AppliedCorrection> {
+        let mut applied: Vec<AppliedCorrection> = Vec::new();
+        for correction in kinds.iter().flat_map(|(chain, _)| self.learnt(chain)).flatten() {
+            let one = correction.applied();
+            if !applied.contains(&one) {
+                applied.push(one);
+            }
+        }
+        applied
+    }
+
+    fn wish(
+        &self,
+        kinds: &[(&ProfiledChain, Factors)],
+        tensor_degrees: Vec<u32>,
+        transfers: &Transfers,
+        names: &[String],
+    ) -> Result<Wish, QuestionError> {
+        let Self { request, chain, training, .. } = self;
+        let goal = &request.goal;
+        let mut cuts = cuts(&goal.constraints, chain.layer_names.len(), names, goal.cluster.is_some())?;
+        let is_merged = self.merge(&mut cuts)?;
+        let smallest = kinds.iter().filter_map(|(chain, _)| chain.predictor.smallest_share());
+        let least_share = least_share(request, smallest.max());
+        let schedules = schedules(request, training)?;
+        if let Some(model) = &chain.model {
+            let check = |&schedule| TrainingSpec { schedule, ..*training }.check_model(model);
+            schedules.iter().try_for_each(check)?;
+        }
+        let rules = goal.launcher.map(|launcher| rules(launcher).in_precision(training.precision));
+        let policies = recompute(request, training);
+        if let Some(rules) = rules {
+            rules.check_is_one_stage(request)?;
+            // Trainings in chunks, and what chooses actions, have policies of their own.
+            if request.allowed.is_none() && request.chunks.is_none() {
+                let field =
+                    if goal.constraints.recompute.is_empty() { "recompute" } else { "constraints.recompute" };
+                let stages = self.known_stages(&rules);
+                rules.check_policies((field, &policies), chain.model.as_ref(), stages.as_deref())?;
+            }
+        }
+        if let Some(rules) = rules.filter(|rules| !rules.has_policies_of_stages(chain.model.as_ref()))
+            && goal.constraints.recompute_per_stage
+        {
+            let why = format!(
+                "is not for {} of this model, all of whose stages recompute alike: leave it out",
+                rules.launcher
+            );
+            return Err(Invalid::field("constraints.recompute_per_stage", why).into());
+        }
+        Ok(Wish {
+            objective: request.objective(),
+            shape: goal.shape,
+            rules,
+            constraints: Constraints { tensor_degrees, ..goal.constraints.clone() },
+            batches: batches(request, training, least_share)?,
+            least_share,
+            schedules,
+            recompute: policies,
+            overlap: transfers.overlap,
+            unit: match goal.memory_unit {
+                MemoryUnit::Bytes => Unit::Bytes,
+                MemoryUnit::Share => Unit::Share,
+            },
+            mode: request.mode,
+            seed: request.seed,
+            cuts,
+            is_merged,
+            keeps_order: goal.cluster.is_none(),
+            alternatives: request.alternatives,
+            brief: request.brief,
+            efforts: efforts(request.search_seconds),
+        })
+    }
+
+    /// The layers of each stage where they are given, or there can be but one.
+    fn known_stages(&self, rules: &Rules) -> Option<Vec<RangeInclusive<usize>>> {
+        let given = self.request.partitioning.as_ref();
+        if let Some(given) = given {
+            return Some(given.stages().iter().map(StageConfig::layers).collect());
+        }
+        let is_one = rules.cut == CutUnit::Nowhere
+            || self.request.goal.constraints.max_stages == Some(1)
+            || self.fleet.fleet.devices() == 1;
+        is_one.then(|| vec![0..=self.chain.layer_names.len().saturating_sub(1)])
+    }
+
+    /// Keeps layers together that are too small to cut between, if the request asks for that (CAPTURE, III-A3).
+    fn merge(&self, cuts: &mut Cuts) -> Result<bool, QuestionError> {
+        let layers = self.chain.layer_names.len();
+        let Some(left) = self.request.merge_layers_to.filter(|&left| left < layers) else {
+            return Ok(false);
+        };
+        let stages = self.fleet.fleet.devices().min(u32::try_from(layers).unwrap_or(u32::MAX));
+        let metrics = merger::metrics(&*self.chain.predictor, &self.training, stages)?;
+        let groups = merger::merge(&metrics, left);
+        let is_merged = !groups.is_empty();
+        groups.into_iter().for_each(|group| cuts.keep_together(group));
+        Ok(is_merged)
+    }
+
+    /// Whether transfers overlap computing: the same for all plans of a request.
+    fn transfers(&self) -> Transfers {
+        let kinds: Vec<&str> = self.fleet.kinds().collect();
+        let Self { request, chain, .. } = self;
+        transfers(request.overlap, request.goal.launcher, &chain.framework, &kinds, request.virtual_stages)
+    }
+}
+
+/// The launcher of a wish, where that counts what it computes again.
+fn counting<'a>(wish: &Wish, job: &Job<'a>) -> Option<Launched<'a>> {
+    let counts = |rules: &Rules| rules.recomputing != Recomputing::Anything;
+    wish.rules.filter(counts).map(|rules| Launched { rules, model: job.model })
+}
+
+/// Where the chain may be cut, and what is pinned to which of the devices with these names.
+fn cuts(
+    constraints: &Constraints,
+    layers: usize,
+    names: &[String],
+    is_on_cluster: bool,
+) -> Result<Cuts, Invalid> {
+    let mut cuts = Cuts::anywhere(layers);
+    for &(first, last) in &constraints.keep_together {
+        cuts.keep_together(first..=last);
+    }
+    for &after in &constraints.cut_after {
+        cuts.require_after(after);
+    }
+    for (index, pin) in constraints.pins.iter().enumerate() {
+        let named = names.iter().position(|name| *name == pin.device);
+        let device = named
+            .or_else(|| pin.device.parse().ok().filter(|&position: &usize| position < names.len()))
+            .ok_or_else(|| {
+                let why = if is_on_cluster {
+                    format!("{:?} is not a device that may be used: write `node/index`", pin.device)
+                } else {
+                    format!("{:?} is not a position from 0 to {}", pin.device, names.len().saturating_sub(1))
+                };
+                Invalid::field(format!("constraints.pins[{index}].device"), why)
+            })?;
+        cuts.pin(Pin { layer: pin.layer, device });
+    }
+    Ok(cuts)
+}

@@ -1,0 +1,938 @@
+//! Promises of the recommendation as a whole, held against every plan that there is.
+
+use std::collections::BTreeSet;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::{Launcher, NodeSpanning, Objective, PlanShape, SearchMode};
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule};
+use proptest::prelude::*;
+
+use super::answer::broken_rules;
+use super::brute::{Plan, every_plan, highest};
+use super::find::{BestNodes, Effort, Inquiry, KnownOrders, least, on_any_subset, value};
+use super::*;
+use loadmaster_samples::cases;
+use loadmaster_search::cost::{Batch, LayerFacts, Market};
+use loadmaster_search::fleet::Subset;
+use loadmaster_search::{
+    Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkId, LinkOrigin, Peak, Pin, Seconds, StageAt, StageCosts,
+    Stop, Unit,
+};
+use loadmaster_simulate::Overlap;
+
+/// Prices that are thrown, not computed: every stage has its own, the same each time it is asked for, whatever
+/// else is asked about.
+#[derive(Debug, Clone)]
+pub(super) struct Casino {
+    seed: u64,
+    layers: usize,
+    sides: u64,
+    /// How slow links are.
+    slowness: u64,
+    facts: Vec<LayerFacts>,
+    timed: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Thrown {
+    casino: Casino,
+    batch: Batch,
+    choices: Vec<Choice>,
+    links: Vec<Link>,
+}
+
+impl Casino {
+    pub(super) fn new(seed: u64, layers: usize, sides: u64) -> Self {
+        let casino = Self { seed, layers, sides, slowness: 1, facts: Vec::new(), timed: true };
+        let fact = |layer: usize| LayerFacts {
+            seconds: Some(1.0 + casino.throw(&[8, layer as u64]) as f64),
+            parameter_bytes: Some(casino.throw(&[9, layer as u64])),
+            activation_bytes: Some(casino.throw(&[10, layer as u64])),
+        };
+        Self { facts: (0..layers).map(fact).collect(), ..casino }
+    }
+
+    pub(super) fn with_slowness(self, slowness: u64) -> Self {
+        Self { slowness, ..self }
+    }
+
+    /// The finalizer of `SplitMix64` over the words.
+    fn throw(&self, words: &[u64]) -> u64 {
+        let mixed = words.iter().fold(self.seed, |state, word| {
+            let mut z =
+                (state ^ word.wrapping_mul(0xff51_afd7_ed55_8ccd)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        });
+        mixed % self.sides
+    }
+}
+
+impl Thrown {
+    fn cost(&self, of: u64, stage: &StageAt) -> Option<u64> {
+        let choice = self.choices.get(stage.choice)?;
+        let (data, tensor) = (u64::from(choice.data), u64::from(choice.tensor));
+        let (first, last) = (stage.first as u64, stage.last as u64);
+        let words =
+            [of, first, last, data, tensor, choice.recompute as u64, self.batch.micro_batch_size.into()];
+        Some(self.casino.throw(&words))
+    }
+
+    fn over(&self, link: LinkId) -> u64 {
+        self.links.get(usize::from(link)).map_or(3 * self.casino.slowness, |link| self.over_link(*link))
+    }
+
+    fn over_link(&self, link: Link) -> u64 {
+        4_u64.saturating_sub(link.bytes_per_second as u64) * self.casino.slowness
+    }
+}
+
+impl StageCosts for Thrown {
+    fn layers(&self) -> usize {
+        self.casino.layers
+    }
+
+    fn choices(&self) -> &[Choice] {
+        &self.choices
+    }
+
+    fn seconds(&self, stage: &StageAt) -> Option<Seconds> {
+        if !self.casino.timed {
+            return None;
+        }
+        let Choice { data, tensor, .. } = self.choices[stage.choice];
+        let rings = |rings: u32| u64::from(rings);
+        let tensor = if tensor > 1 { self.over(stage.tensor_link) * rings(stage.tensor_rings) } else { 0 };
+        let data = if data > 1 { self.over(stage.data_link) * rings(stage.data_rings) } else { 0 };
+        Some(Seconds {
+            forward: (1 + self.cost(1, stage)? + tensor) as f64,
+            backward: (self.cost(2, stage)? + tensor) as f64,
+            step: (self.cost(3, stage)? + data) as f64,
+        })
+    }
+
+    fn peak(&self, stage: &StageAt, in_flight: u32) -> Option<Peak> {
+        let held = self.cost(5, stage)? * u64::from(self.batch.micro_batch_size) / 2;
+        let bytes = 1 + self.cost(4, stage)? + u64::from(in_flight) * held;
+        Some(Peak { bytes, needed: bytes + self.cost(6, stage)? / 4 })
+    }
+
+    fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
+        let data = self.choices.get(choice).map_or(1, |choice| u64::from(choice.data));
+        (self.over(link) * (1 + self.casino.throw(&[7, layer as u64])) / data) as f64
+    }
+
+    fn cut_seconds_over(&self, layer: usize, link: Link, choice: usize) -> f64 {
+        let data = self.choices.get(choice).map_or(1, |choice| u64::from(choice.data));
+        (self.over_link(link) * (1 + self.casino.throw(&[7, layer as u64])) / data) as f64
+    }
+}
+
+impl Market for Casino {
+    type Costs = Thrown;
+
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
+    fn facts(&self) -> &[LayerFacts] {
+        &self.facts
+    }
+
+    fn has_times(&self) -> bool {
+        self.timed
+    }
+
+    fn costs(&self, _schedule: Schedule, batch: Batch, choices: &[Choice], links: &[Link]) -> Thrown {
+        Thrown { casino: self.clone(), batch, choices: choices.to_vec(), links: links.to_vec() }
+    }
+
+    fn obstacle(&self, _: Schedule, _: Batch, _: Choice, _: usize, _: usize) -> Option<String> {
+        None
+    }
+}
+
+/// A whole request about thrown prices.
+#[derive(Debug, Clone)]
+struct Case {
+    casino: Casino,
+    fleet: Fleet,
+    wish: Wish,
+    names: Vec<String>,
+    devices: Vec<String>,
+}
+
+impl Case {
+    fn job(&self) -> Job<'_> {
+        Job {
+            names: &self.names,
+            model: None,
+            fleet: &self.fleet,
+            devices: &self.devices,
+            optimizer: &Optimizer::Sgd { learning_rate: 0.1, momentum: 0.0, weight_decay: 0.0 },
+        }
+    }
+
+    fn recommend(&self) -> Result<Recommendation, RecommendError> {
+        recommend(&self.casino, &self.job(), &self.wish, &Stop::default())
+    }
+
+    /// Every plan that fits, enumerated.
+    fn every_plan(&self, wish: &Wish) -> Vec<Plan> {
+        let may_idle = wish.constraints.allow_idle_devices
+            || matches!(wish.objective, Objective::MinDevices | Objective::MinCost);
+        let mut plans = every_plan(&self.casino, wish, &self.fleet, may_idle);
+        plans.retain(|plan| plan.lacks == 0);
+        plans
+    }
+
+    /// Those that keep to the wish's limits besides.
+    fn plans_within_limits(&self) -> Vec<Plan> {
+        let limits = &self.wish.constraints;
+        let mut plans = self.every_plan(&self.wish);
+        plans.retain(|plan| {
+            limits.max_iteration_seconds.is_none_or(|limit| plan.seconds <= limit)
+                && limits.max_peak_bytes.is_none_or(|limit| plan.bytes <= limit)
+        });
+        plans
+    }
+}
+
+fn link(speed: u32) -> Link {
+    Link { bytes_per_second: f64::from(speed), latency_seconds: 0.0, origin: LinkOrigin::Given }
+}
+
+fn wish(shape: PlanShape, objective: Objective, layers: usize) -> Wish {
+    Wish {
+        objective,
+        shape,
+        rules: None,
+        constraints: Constraints::default(),
+        batches: vec![Batch { micro_batch_size: 2, micro_batches: 2 }],
+        least_share: 1,
+        schedules: vec![Schedule::Gpipe],
+        recompute: vec![RecomputePolicy::None],
+        overlap: Overlap::default(),
+        unit: Unit::Bytes,
+        mode: SearchMode::Exact,
+        seed: 0,
+        cuts: Cuts::anywhere(layers),
+        is_merged: false,
+        keeps_order: true,
+        alternatives: 2,
+        brief: false,
+        efforts: 1,
+    }
+}
+
+/// Requests that mix everything that may be asked.
+fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
+    let excluded = prop_oneof![4 => Just(0_u32), 1 => Just(1)];
+    let nodes = proptest::collection::vec((1_u32..=3, 0_usize..2, 1_u32..=3, excluded), 1..=3);
+    let batches = prop_oneof![Just(vec![(2, 2)]), Just(vec![(4, 3)]), Just(vec![(1, 4), (2, 2), (4, 1)])];
+    let schedules = prop_oneof![
+        Just(vec![Schedule::Gpipe]),
+        Just(vec![Schedule::OneFOneB]),
+        Just(vec![Schedule::Gpipe, Schedule::OneFOneB]),
+        Just(vec![Schedule::PipeDream]),
+        Just(vec![Schedule::PipeDream, Schedule::OneFOneB])
+    ];
+    let recompute = prop_oneof![
+        Just(vec![RecomputePolicy::None]),
+        Just(vec![RecomputePolicy::None, RecomputePolicy::Layer])
+    ];
+    let shape = (0..PlanShape::ALL.len()).prop_map(|index| PlanShape::ALL[index]);
+    let spanning = prop_oneof![
+        2 => Just(None),
+        1 => Just(Some(NodeSpanning::Never)),
+        1 => Just(Some(NodeSpanning::WholeNodes)),
+        1 => Just(Some(NodeSpanning::Anywhere)),
+    ];
+    let sides = prop_oneof![Just(3_u64), Just(40)];
+    let capacity = prop_oneof![Just(u64::MAX / 4), 5_u64..120];
+    let places = (nodes, prop_oneof![Just((false, false)), Just((true, true)), Just((true, false))]);
+    let pins = proptest::collection::vec((0_usize..4, 0_usize..6), 0..=2);
+    let pins = prop_oneof![2 => Just(Vec::new()), 1 => pins];
+    let besides =
+        (any::<bool>(), spanning, pins, prop_oneof![Just(1_u64), Just(12)], any::<bool>(), any::<bool>());
+    (
+        any::<u64>(),
+        1_usize..=4,
+        sides,
+        places,
+        capacity,
+        batches,
+        schedules,
+        (recompute, any::<bool>(), shape),
+        besides,
+    )
+        .prop_map(
+            move |(seed, layers, sides, places, capacity, batches, schedules, choices, besides)| {
+                let (nodes, (keeps_order, is_one_node)) = places;
+                let (recompute, each, shape) = choices;
+                let (may_idle, spanning, pins, slowness, blocks, is_share) = besides;
+                let kinds = (0..2).map(|kind| Kind {
+                    name: format!("kind{kind}"),
+                    capacity: Bytes(capacity * (kind + 1)),
+                    hourly_price: Some((kind + 1) as f64),
+                });
+                let mut left = 6;
+                let nodes =
+                    nodes.iter().enumerate().filter_map(|(index, &(devices, kind, speed, excluded))| {
+                        let devices = devices.min(left);
+                        left -= devices;
+                        let outside = if is_one_node { link(3) } else { link(speed) };
+                        let has_several_links = !is_one_node && speed > 1 && seed.is_multiple_of(2);
+                        (devices > 0).then(|| FleetNode {
+                            name: format!("node{index}"),
+                            kind,
+                            devices,
+                            whole: if is_one_node { devices } else { devices + excluded },
+                            inside: link(3),
+                            outside,
+                            one_transfer: has_several_links.then(|| link(1)),
+                            domains: Vec::new(),
+                            unlike: None,
+                        })
+                    });
+                let fleet = Fleet {
+                    kinds: kinds.collect(),
+                    nodes: nodes.collect(),
+                    tiers: Vec::new(),
+                    is_one_node,
+                    may_grow: true,
+                };
+                let mut wish = wish(shape, objective, layers);
+                wish.batches = batches
+                    .iter()
+                    .map(|&(micro_batch_size, micro_batches)| Batch { micro_batch_size, micro_batches })
+                    .collect();
+                (wish.schedules, wish.recompute, wish.keeps_order) = (schedules, recompute, keeps_order);
+                wish.overlap = if blocks { Overlap::Nothing } else { Overlap::Computing };
+                wish.unit = if is_share { Unit::Share } else { Unit::Bytes };
+                wish.constraints.recompute_per_stage = each;
+                wish.constraints.allow_idle_devices = may_idle;
+                wish.constraints.spanning = spanning;
+                for (layer, device) in pins {
+                    if layer < layers && device < fleet.devices() as usize {
+                        wish.cuts.pin(Pin { layer, device });
+                    }
+                }
+                Case {
+                    casino: Casino { slowness, ..Casino::new(seed, layers, sides) },
+                    names: (0..layers).map(|layer| format!("layer{layer}")).collect(),
+                    devices: (0..fleet.devices()).map(|device| format!("device {device}")).collect(),
+                    fleet,
+                    wish,
+                }
+            },
+        )
+}
+
+/// Whether two seconds differ by more than rounding.
+fn differ(one: f64, other: f64) -> bool {
+    (one - other).abs() > 1e-9 * one.abs().max(other.abs())
+}
+
+/// Whether each pinned layer is where it has to be.
+fn keeps_pins(case: &Case, plan: &Candidate) -> bool {
+    case.wish.cuts.pins().iter().all(|pin| {
+        let own = plan.stages.iter().find(|stage| (stage.first..=stage.last).contains(&pin.layer));
+        own.is_some_and(|stage| stage.devices.contains(&(pin.device as u32)))
+    })
+}
+
+/// A limit on time near what is possible: often some plans keep it and others do not.
+fn limit(case: &mut Case, at: f64) -> Option<f64> {
+    let all = case.every_plan(&case.wish);
+    let fastest = all.iter().map(|plan| plan.seconds).reduce(f64::min)?;
+    let limit = fastest * at;
+    case.wish.constraints.max_iteration_seconds = Some(limit);
+    Some(limit)
+}
+
+/// What may be asked for besides an objective: nothing, a limit on time, or one on bytes.
+fn limited(mut case: Case, at: f64, which: u8) -> Case {
+    match which {
+        0 => {
+            limit(&mut case, at);
+        }
+        1 => {
+            let all = case.every_plan(&case.wish);
+            let least = all.iter().map(|plan| plan.bytes).min();
+            case.wish.constraints.max_peak_bytes = least.map(|bytes| ((bytes as f64) * at) as u64 + 1);
+        }
+        _ => {}
+    }
+    case
+}
+
+/// Layers, data and tensor degree.
+fn shape_of(stage: StageConfig) -> (usize, usize, u32, u32) {
+    (stage.first_layer, stage.last_layer, stage.data_degree, stage.tensor_degree)
+}
+
+/// Holds an answer against every plan: `least` is the best value of those that keep all limits.
+fn check_answer(case: &Case, least: Option<f64>) -> Result<(), TestCaseError> {
+    let is_timed = case.wish.objective.is_timed();
+    match case.recommend() {
+        Ok(found) => {
+            let Some(least) = least else {
+                return Err(TestCaseError::fail(format!("no plan there: {}", found.best.describe())));
+            };
+            let certificate = &found.certificate;
+            let counted = if certificate.unit == "share" { least / Unit::WHOLE as f64 } else { least };
+            let is_worse = differ(certificate.value, counted);
+            prop_assert!(!is_worse, "{} is not {counted}: {}", certificate.value, found.best.describe());
+            prop_assert!(certificate.proven, "{certificate:?}");
+            prop_assert_eq!(certificate.gap, Some(0.0));
+            prop_assert!(found.best.fits() && keeps_pins(case, &found.best));
+            prop_assert!(!is_timed || found.best.simulated.is_some());
+            prop_assert_eq!(broken_rules(&case.job(), &case.wish, &found.best), Vec::<String>::new());
+            let mut devices: Vec<u32> =
+                found.best.stages.iter().flat_map(|stage| stage.devices.iter().copied()).collect();
+            devices.sort_unstable();
+            devices.dedup();
+            prop_assert_eq!(devices.len() as u32, found.best.devices());
+            for (other, _) in &found.alternatives {
+                prop_assert!(other.fits() && !other.is_same(&found.best));
+                prop_assert!(!is_timed || other.seconds() >= found.best.seconds());
+            }
+        }
+        Err(RecommendError::NoPlan { remedies, why_not, .. }) => {
+            prop_assert!(least.is_none());
+            check_remedies(case, &remedies)?;
+            let may_idle = case.wish.constraints.allow_idle_devices
+                || matches!(case.wish.objective, Objective::MinDevices | Objective::MinCost);
+            let all = every_plan(&case.casino, &case.wish, &case.fleet, may_idle);
+            let lacks = all.iter().map(|plan| plan.lacks).min();
+            prop_assert_eq!(why_not.missing().map(|bytes| bytes.0), lacks, "{:?}", why_not);
+        }
+        Err(RecommendError::Limits { is_proof, remedies, .. }) => {
+            prop_assert!(least.is_none() && is_proof);
+            check_remedies(case, &remedies)?;
+        }
+        Err(other) => prop_assert!(false, "{other}"),
+    }
+    Ok(())
+}
+
+/// What is said to help does, asked for as the option says.
+fn check_remedies(case: &Case, remedies: &[Remedy]) -> Result<(), TestCaseError> {
+    for remedy in remedies {
+        prop_assert!(remedy.plan.fits());
+        let mut other = case.clone();
+        let words: Vec<&str> = remedy.option.split_whitespace().collect();
+        match words.as_slice() {
+            ["--schedule", "1f1b"] => other.wish.schedules = vec![Schedule::OneFOneB],
+            ["--recompute", "layer"] => other.wish.recompute = vec![RecomputePolicy::Layer],
+            ["--recompute", "stage"] => other.wish.recompute = vec![RecomputePolicy::Stage],
+            ["--micro-batch-size", size, "--micro-batches", count] => {
+                other.wish.batches = vec![Batch {
+                    micro_batch_size: size.parse().unwrap(),
+                    micro_batches: count.parse().unwrap(),
+                }];
+            }
+            ["--shape", shape] => {
+                other.wish.shape = PlanShape::ALL.into_iter().find(|of| of.to_string() == **shape).unwrap()
+            }
+            ["--allow-idle-devices"] => other.wish.constraints.allow_idle_devices = true,
+            ["--spanning", spanning] => other.wish.constraints.spanning = Some(spanning.parse().unwrap()),
+            ["--devices", groups] => {
+                for (node, group) in other.fleet.nodes.iter_mut().zip(groups.split(',')) {
+                    let (count, kind) = group.split_once('x').unwrap();
+                    node.devices = count.parse().unwrap();
+                    node.whole = node.devices;
+                    let kind = kind.split_once(':').unwrap().1;
+                    node.kind = other.fleet.kinds.iter().position(|of| of.name == kind).unwrap();
+                }
+            }
+            [count, "more", "node" | "nodes", "like", ..] => {
+                let mut last = other.fleet.nodes.last().unwrap().clone();
+                // Whoever excludes devices of a node does not exclude those of another one.
+                last.devices = last.whole;
+                let more: usize = count.parse().unwrap();
+                let another = |index| FleetNode { name: format!("another {index}"), ..last.clone() };
+                other.fleet.nodes.extend((0..more).map(another));
+            }
+            other => prop_assert!(false, "unknown option {other:?}"),
+        }
+        other.devices = (0..other.fleet.devices()).map(|device| format!("device {device}")).collect();
+        let answer = other.recommend();
+        prop_assert!(answer.is_ok(), "{}: {:?}", remedy.option, answer.err().map(|error| error.to_string()));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(150))]
+
+    /// A search that goes on once its usual effort is spent bounds every plan that keeps the limits, and what it calls proven is the
+    /// fastest of them.
+    #[test]
+    fn a_search_that_goes_on_is_right_about_every_plan(
+        case in any_case(Objective::MinIterationTime), at in 0.9..1.6_f64, which in 0_u8..4, times in 2_u64..12,
+    ) {
+        let case = limited(case, at, which);
+        let fastest = case.plans_within_limits().into_iter().map(|plan| plan.seconds).reduce(f64::min);
+        let (effort, subset, job) = (Effort::times(&Stop::default(), times), Subset::whole(&case.fleet), case.job());
+        // Not even one stage is looked at in the usual way.
+        effort.passes.take(u64::MAX);
+        let (market, wish, orders) = (&case.casino, &case.wish, KnownOrders::default());
+        let Some(cuts) = subset.cuts(&wish.cuts) else { return Ok(()) };
+        let inquiry =
+            Inquiry { market, job: &job, subset: &subset, wish, cuts: &cuts, effort: &effort, orders: &orders };
+        let found = on_any_subset(inquiry);
+        let best = found.candidates.first().and_then(|plan| plan.seconds());
+        if let (Some(best), Some(fastest)) = (best, fastest) {
+            prop_assert!(best >= fastest || !differ(best, fastest), "{best} is faster than {fastest}");
+        }
+        if let (Some(bound), Some(fastest)) = (found.bound, fastest) {
+            prop_assert!(bound <= fastest || !differ(bound, fastest), "{bound} bounds {fastest}");
+        }
+        if !found.is_bounded && !found.is_stopped && best.is_some() {
+            prop_assert!(!differ(best.unwrap_or(0.0), fastest.unwrap_or(f64::NAN)), "{best:?} is not {fastest:?}");
+        }
+    }
+
+    /// No plan that keeps all limits has lower peaks; where there is none, none is recommended, the bytes that the
+    /// closest lacks are told, and what is said to help does.
+    #[test]
+    fn no_plan_has_lower_peaks(case in any_case(Objective::MinPeakMemory), at in 0.85..1.3_f64, which in 0_u8..4) {
+        let case = limited(case, at, which);
+        let plans = case.plans_within_limits();
+        let lowest = plans.iter().min_by(|one, other| one.peaks.cmp(&other.peaks));
+        check_answer(&case, lowest.map(|plan| plan.peaks[0] as f64))?;
+        if let (Some(lowest), Ok(found)) = (lowest, case.recommend()) {
+            let mut peaks: Vec<u64> = found.best.peaks(case.wish.unit).runs().iter()
+                .flat_map(|run| std::iter::repeat_n(run.peak, run.devices as usize)).collect();
+            peaks.sort_unstable_by(|a, b| b.cmp(a));
+            prop_assert_eq!(&peaks, &lowest.peaks);
+        }
+    }
+
+    /// No plan is faster, as simulated.
+    #[test]
+    fn no_plan_is_faster(case in any_case(Objective::MinIterationTime), at in 0.85..1.3_f64, which in 0_u8..4) {
+        let case = limited(case, at, which);
+        let plans = case.plans_within_limits();
+        check_answer(&case, plans.iter().map(|plan| plan.seconds).reduce(f64::min))?;
+    }
+
+    /// The front is exactly the plans that no other one beats in both, by peak and simulated seconds, and none that
+    /// differ by rounding.
+    #[test]
+    fn the_front_is_complete(case in any_case(Objective::Pareto)) {
+        let plans = case.plans_within_limits();
+        let beats = |one: &Plan, other: &Plan| {
+            let is_faster = differ(one.seconds, other.seconds) && one.seconds < other.seconds;
+            let is_slower = differ(one.seconds, other.seconds) && one.seconds > other.seconds;
+            let (own, peak) = (highest(one), highest(other));
+            !is_slower && own <= peak && (is_faster || own < peak)
+        };
+        let mut expected: Vec<&Plan> =
+            plans.iter().filter(|plan| !plans.iter().any(|other| beats(other, plan))).collect();
+        expected.sort_by_key(|plan| std::cmp::Reverse(highest(plan)));
+        expected.dedup_by_key(|plan| highest(plan));
+        match case.recommend() {
+            Ok(found) => {
+                let front: Vec<(u64, f64)> = found.front.iter()
+                    .map(|plan| (plan.peaks(case.wish.unit).highest().unwrap(), plan.seconds().unwrap())).collect();
+                prop_assert_eq!(front.len(), expected.len(), "{:?} {:?}", front, expected);
+                for ((peak, seconds), plan) in front.iter().zip(expected) {
+                    prop_assert!(*peak == highest(plan) && !differ(*seconds, plan.seconds), "{front:?} {peak} {seconds} {plan:?}");
+                }
+                prop_assert!(found.certificate.proven);
+            }
+            Err(RecommendError::NoPlan { .. }) => prop_assert!(plans.is_empty()),
+            Err(other) => prop_assert!(false, "{other}"),
+        }
+    }
+
+    /// A restriction never helps: the plan is at least as bad as the best free one, which is named.
+    #[test]
+    fn restrictions_cost_nothing_or_something(case in prop_oneof![
+        any_case(Objective::MinPeakMemory), any_case(Objective::MinIterationTime)
+    ]) {
+        let Ok(found) = case.recommend() else { return Ok(()) };
+        let Some(cost) = found.restriction else {
+            prop_assert_eq!(case.wish.shape, PlanShape::PerStageMesh);
+            return Ok(());
+        };
+        prop_assert!(cost.ratio >= 1.0, "{}", cost.ratio);
+        let whole = if found.certificate.unit == "share" { Unit::WHOLE as f64 } else { 1.0 };
+        let free = case.every_plan(&case.wish.free());
+        let own = |plan: &Plan| match case.wish.objective {
+            Objective::MinIterationTime => plan.seconds,
+            _ => highest(plan) as f64,
+        };
+        let least = free.iter().map(own).fold(f64::INFINITY, f64::min);
+        let own_free = cost.free_value * whole;
+        // What is told besides has an effort of its own: where that ends before the search does, it is not proven.
+        prop_assert!(own_free > least || !differ(own_free, least), "{own_free} {least}");
+        prop_assert!(!cost.free_proven || !differ(own_free, least), "{own_free} {least}");
+        // The plan that is named has this value.
+        let named: Vec<_> = cost.free_partitioning.stages().iter().copied().map(shape_of).collect();
+        prop_assert!(
+            free.iter().any(|plan| plan.stages == named && !differ(own(plan), own_free)),
+            "{:?}",
+            cost.free_partitioning
+        );
+        prop_assert!(cost.ratio > 1.0 || cost.binding.is_empty());
+    }
+
+    /// No devices that are fewer, or cheaper, hold the training within its limits, whichever of their nodes they are.
+    #[test]
+    fn no_fewer_or_cheaper_devices_are_enough(case in prop_oneof![
+        any_case(Objective::MinDevices), any_case(Objective::MinCost)
+    ], at in 0.85..2.0_f64, which in 0_u8..4) {
+        let case = limited(case, at, which);
+        let worth = |plan: &Plan| match case.wish.objective {
+            Objective::MinCost => plan.price,
+            _ => f64::from(plan.devices),
+        };
+        check_answer(&case, case.plans_within_limits().iter().map(worth).reduce(f64::min))?;
+    }
+
+    /// No larger micro-batch of those that are asked about fits, although a smaller one may not.
+    #[test]
+    fn no_larger_micro_batch_fits(case in any_case(Objective::MaxBatch), at in 0.85..2.0_f64, which in 0_u8..4) {
+        let case = limited(case, at, which);
+        let size = |plan: &Plan| f64::from(plan.batch.micro_batch_size);
+        check_answer(&case, case.plans_within_limits().iter().map(size).reduce(f64::max))?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+
+    /// What the papers' programs find is never called proven where a better plan exists.
+    #[test]
+    fn modes_of_papers_claim_nothing_false(case in prop_oneof![
+        any_case(Objective::MinPeakMemory), any_case(Objective::MinIterationTime)
+    ], which in prop_oneof![12 => Just(0_usize), 12 => Just(1), 1 => Just(2), 12 => Just(3), 3 => Just(4)]) {
+        let mut case = case;
+        let (mode, shape) = [
+            (SearchMode::Capture, case.wish.shape),
+            (SearchMode::McapBruteForce, PlanShape::SinglePipeline),
+            (SearchMode::McapBayesian, PlanShape::SinglePipeline),
+            (SearchMode::Amp, PlanShape::UniformGrid),
+            (SearchMode::AmpAnnealing, PlanShape::UniformGrid),
+        ][which];
+        (case.wish.mode, case.wish.shape) = (mode, shape);
+        if matches!(mode, SearchMode::McapBayesian | SearchMode::AmpAnnealing) {
+            // They take their time, on every subset of the devices anew.
+            case.wish.constraints.allow_idle_devices = false;
+            case.wish.batches.truncate(1);
+            case.wish.schedules.truncate(1);
+            case.wish.recompute.truncate(1);
+            case.wish.keeps_order = true;
+        }
+        case.wish.objective =
+            if which < 3 { Objective::MinPeakMemory } else { Objective::MinIterationTime };
+        let plans = case.plans_within_limits();
+        let least = plans.iter().map(|plan| if which < 3 { highest(plan) as f64 } else { plan.seconds });
+        let least = least.reduce(f64::min);
+        match case.recommend() {
+            Ok(found) => {
+                // Annealing may come back to a node that it left, which other plans do not.
+                let Some(least) = least else {
+                    prop_assert!(mode == SearchMode::AmpAnnealing && !found.certificate.proven);
+                    return Ok(());
+                };
+                let own = value(&case.wish, &found.best).unwrap();
+                let is_beaten = own < least && differ(own, least);
+                prop_assert!(!is_beaten || mode == SearchMode::AmpAnnealing, "{own} {least}");
+                prop_assert!(!found.certificate.proven || !differ(own, least));
+                let whole = if found.certificate.unit == "share" { Unit::WHOLE as f64 } else { 1.0 };
+                let bound = found.certificate.bound.map(|bound| bound * whole);
+                prop_assert!(bound.is_none_or(|bound| bound <= least || !differ(bound, least)));
+                prop_assert!(found.best.fits() && keeps_pins(&case, &found.best));
+                prop_assert_eq!(broken_rules(&case.job(), &case.wish, &found.best), Vec::<String>::new());
+            }
+            Err(error) => prop_assert!(!error.is_proof() || least.is_none(), "{error}"),
+        }
+    }
+
+    /// The same request has the same answer for ever.
+    #[test]
+    fn answers_are_reproducible(case in any_case(Objective::MinIterationTime)) {
+        prop_assert_eq!(case.recommend(), case.recommend());
+    }
+}
+
+/// A chain that costs the sum of its layers, on four equal devices.
+fn simple(objective: Objective, shape: PlanShape, capacity: u64) -> Case {
+    let fleet = Fleet {
+        kinds: vec![Kind { name: "gpu".to_owned(), capacity: Bytes(capacity), hourly_price: None }],
+        nodes: vec![FleetNode {
+            name: "n".to_owned(),
+            kind: 0,
+            devices: 4,
+            whole: 4,
+            inside: link(3),
+            outside: link(3),
+            one_transfer: None,
+            domains: Vec::new(),
+            unlike: None,
+        }],
+        tiers: Vec::new(),
+        is_one_node: false,
+        may_grow: true,
+    };
+    Case {
+        casino: Casino::new(7, 4, 50),
+        names: (0..4).map(|layer| format!("layer{layer}")).collect(),
+        devices: (0..4).map(|device| format!("n/{device}")).collect(),
+        fleet,
+        wish: wish(shape, objective, 4),
+    }
+}
+
+/// Where not every order of the nodes was looked at, nothing is proven to fit nowhere: each layer has a device of its own, so that a
+/// plan there is wherever no more layers need a large device than there are such.
+#[test]
+#[ignore = "slow: make test-slow"]
+fn orders_that_were_not_looked_at_prove_nothing() {
+    const LARGE: usize = 8;
+    let mut missed = 0;
+    for seed in 0..8 {
+        let mut case = simple(Objective::MinPeakMemory, PlanShape::SinglePipeline, 200);
+        case.casino = Casino::new(seed, 15, 50);
+        case.names = (0..15).map(|layer| format!("layer{layer}")).collect();
+        case.wish = wish(PlanShape::SinglePipeline, case.wish.objective, 15);
+        (case.wish.keeps_order, case.wish.brief) = (false, true);
+        // No two have the same links, so that there are too many orders to look at each.
+        let node = |index: usize| FleetNode {
+            name: format!("n{index}"),
+            kind: usize::from(index >= LARGE),
+            devices: 1,
+            whole: 1,
+            outside: link(10 + index as u32),
+            ..case.fleet.nodes[0].clone()
+        };
+        let nodes: Vec<FleetNode> = (0..15).map(node).collect();
+        let needs: Vec<u64> = (0..15)
+            .map(|layer| {
+                let cost = |of| case.casino.throw(&[of, layer, layer, 1, 1, RecomputePolicy::None as u64, 2]);
+                1 + cost(4) + 2 * cost(5) + cost(6) / 4
+            })
+            .collect();
+        let mut sorted = needs.clone();
+        sorted.sort_unstable();
+        // So much that the small ones hold the seven layers that need least, and no other.
+        let small = Kind { capacity: Bytes(sorted[6]), ..case.fleet.kinds[0].clone() };
+        case.fleet.kinds.push(Kind { name: "small".to_owned(), ..small });
+        case.fleet.nodes = nodes;
+        case.devices = (0..15).map(|device| format!("n{device}/0")).collect();
+        match case.recommend() {
+            Ok(found) => assert!(found.best.fits()),
+            Err(error) => {
+                missed += 1;
+                assert!(!error.is_proof(), "{needs:?} fit {LARGE} large devices and small ones: {error}");
+            }
+        }
+    }
+    assert!(missed > 0, "all orders were looked at");
+}
+
+/// However many nodes there are besides, the fewest devices stay the fewest, and are proven.
+#[test]
+fn the_fewest_devices_of_a_large_cluster_are_those_of_a_small_one() {
+    for (seed, shape) in
+        [(7, PlanShape::PerStageMesh), (8, PlanShape::UniformGrid), (9, PlanShape::SinglePipeline)]
+    {
+        let fewest = |nodes: usize| {
+            let mut case = simple(Objective::MinDevices, shape, 90);
+            case.casino = Casino::new(seed, 4, 50);
+            case.fleet.nodes = vec![case.fleet.nodes[0].clone(); nodes];
+            case.devices = (0..case.fleet.devices()).map(|device| format!("d{device}")).collect();
+            (case.wish.keeps_order, case.wish.brief) = (false, true);
+            let found = case.recommend().unwrap();
+            assert!(found.certificate.proven, "{:?}", found.certificate);
+            found.certificate.value
+        };
+        assert_eq!(fewest(4_096), fewest(4));
+    }
+}
+
+/// Listing the places of many subsets of a large cluster is work: a search that has none left ends, says what it did not
+/// look at, and has priced no more than that.
+#[test]
+fn a_search_that_cannot_list_all_places_ends_by_its_effort() {
+    let mut case = simple(Objective::MinIterationTime, PlanShape::UniformGrid, 90);
+    case.fleet.nodes = vec![case.fleet.nodes[0].clone(); 40];
+    case.devices = (0..case.fleet.devices()).map(|device| format!("d{device}")).collect();
+    (case.wish.keeps_order, case.wish.brief) = (false, true);
+    case.wish.constraints.allow_idle_devices = true;
+    let (effort, subset, job) = (Effort::usual(&Stop::default()), Subset::whole(&case.fleet), case.job());
+    let (market, wish, cuts) = (&case.casino, &case.wish, &case.wish.cuts);
+    let orders = KnownOrders::default();
+    let inquiry =
+        Inquiry { market, job: &job, subset: &subset, wish, cuts, effort: &effort, orders: &orders };
+    let whole = on_any_subset(inquiry);
+    effort.list(u64::MAX);
+    assert!(effort.is_short());
+    let short = on_any_subset(inquiry);
+    assert!(short.is_bounded && !short.is_stopped && short.bound.is_none());
+    assert!(!short.candidates.is_empty() && short.states < whole.states, "{} {}", short.states, whole.states);
+}
+
+/// Where few devices are never fast enough, a large fleet is asked about number by number. Each is work that is counted,
+/// also where no plan takes so many devices, so that the search ends everywhere after as many.
+#[test]
+fn a_look_at_many_devices_is_work_whatever_comes_of_it() {
+    let mut case = simple(Objective::MinIterationTime, PlanShape::UniformGrid, 90);
+    case.fleet.nodes = vec![case.fleet.nodes[0].clone(); 4_096];
+    case.devices = Vec::new();
+    case.wish.keeps_order = false;
+    let (effort, subset, job) = (Effort::usual(&Stop::default()), Subset::whole(&case.fleet), case.job());
+    let (market, wish, cuts) = (&case.casino, &case.wish, &case.wish.cuts);
+    let orders = KnownOrders::default();
+    let inquiry =
+        Inquiry { market, job: &job, subset: &subset, wish, cuts, effort: &effort, orders: &orders };
+    effort.list(45_000_000);
+    let nodes = BestNodes::of(&case.fleet);
+    let mut looks = 0;
+    while !effort.is_listed_out() && looks < 10_000 {
+        looks += 1;
+        // Four layers are no work for as many devices.
+        assert!(least(inquiry, &nodes, &[16_384]).seconds.is_infinite());
+    }
+    assert_eq!(looks, 306, "5,000,000 of 16,384 each");
+}
+
+/// What needs times or prices says so before anything is searched.
+#[test]
+fn objectives_without_their_numbers_are_refused() {
+    let mut case = simple(Objective::MinIterationTime, PlanShape::SinglePipeline, 1 << 40);
+    case.casino.timed = false;
+    assert!(matches!(case.recommend(), Err(RecommendError::NoTimes { .. })));
+    case.wish.objective = Objective::MinPeakMemory;
+    let found = case.recommend().unwrap();
+    assert_eq!((found.best.seconds(), found.best.closed_form), (None, None));
+    let unpriced = simple(Objective::MinCost, PlanShape::SinglePipeline, 1 << 40);
+    assert!(matches!(unpriced.recommend(), Err(RecommendError::NoPrices { .. })));
+}
+
+/// Every rule is weighed by the plan's own prices.
+#[test]
+fn baselines_stand_beside_the_plan() {
+    let found = simple(Objective::MinPeakMemory, PlanShape::SinglePipeline, 1 << 40).recommend().unwrap();
+    let names: Vec<&str> = found.compared.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["uniform-layers", "uniform-parameters", "torchgpipe-time", "torchgpipe-size", "megatron"]
+    );
+    for one in &found.compared[..4] {
+        assert!(one.plan.is_some() && one.peak_ratio.unwrap() >= 1.0, "{one:?}");
+    }
+}
+
+/// A search that is stopped at once answers with an error, never with a plan that was not weighed.
+#[test]
+fn a_search_that_is_stopped_at_once_finds_nothing() {
+    let case = simple(Objective::MinPeakMemory, PlanShape::SinglePipeline, 1 << 40);
+    let stop = Stop::default();
+    stop.request();
+    let answer = recommend(&case.casino, &case.job(), &case.wish, &stop);
+    assert!(matches!(answer, Err(RecommendError::Stopped)), "{answer:?}");
+}
+
+/// People read which stage lacks how many bytes on which device, and what would fit.
+#[test]
+fn what_lacks_is_told_with_its_device_and_what_helps() {
+    let error = simple(Objective::MinPeakMemory, PlanShape::SinglePipeline, 1).recommend().unwrap_err();
+    let RecommendError::NoPlan { why_not, device, .. } = &error else { panic!("{error}") };
+    assert!(why_not.missing().is_some_and(|missing| missing.0 > 0));
+    assert!(device.starts_with("n/"), "{device}");
+    assert!(error.to_string().contains("too much"), "{error}");
+}
+
+/// Further nodes are told to help where they would be taken, and by time only where it is known how they would be reached.
+#[test]
+fn further_nodes_help_where_they_are_taken_and_their_links_are_known() {
+    let helps = |change: &dyn Fn(&mut Case)| {
+        (10..90).any(|capacity| {
+            let mut case = simple(Objective::MinPeakMemory, PlanShape::UniformGrid, capacity);
+            change(&mut case);
+            let Err(RecommendError::NoPlan { remedies, .. } | RecommendError::Limits { remedies, .. }) =
+                case.recommend()
+            else {
+                return false;
+            };
+            remedies.iter().any(|remedy| remedy.option.ends_with(" like n in the cluster"))
+        })
+    };
+    let timed = |case: &mut Case| case.wish.constraints.max_iteration_seconds = Some(1e9);
+    let alone = |case: &mut Case| case.fleet.nodes[0].outside = FleetNode::ALONE;
+    assert!(helps(&|_| ()) && helps(&timed) && helps(&alone));
+    assert!(!helps(&|case| (timed(case), alone(case)).0));
+    // What the request's choice of devices would not take helps nobody.
+    assert!(!helps(&|case| case.fleet.may_grow = false));
+}
+
+/// What a launcher has no words for, or starts no processes for, helps nobody who named it.
+#[test]
+fn remedies_keep_to_the_launcher() {
+    let remedies = |launcher: Option<Launcher>, shape: PlanShape, has_smaller_node: bool| {
+        let options = (10..90).flat_map(|capacity| {
+            let mut case = simple(Objective::MinPeakMemory, shape, capacity);
+            if has_smaller_node {
+                let mut smaller = case.fleet.nodes[0].clone();
+                (smaller.name, smaller.devices, smaller.whole) = ("smaller".to_owned(), 1, 1);
+                (case.fleet.nodes[0].devices, case.fleet.nodes[0].whole) = (2, 2);
+                case.fleet.nodes.push(smaller);
+                case.devices = (0..3).map(|device| format!("d{device}")).collect();
+            }
+            case.wish.rules = launcher.map(loadmaster_launchers::rules);
+            match case.recommend() {
+                Err(RecommendError::NoPlan { remedies, .. } | RecommendError::Limits { remedies, .. }) => {
+                    remedies
+                }
+                _ => Vec::new(),
+            }
+        });
+        options.map(|remedy| remedy.option).collect::<BTreeSet<String>>()
+    };
+    let by_stage = |launcher| remedies(launcher, PlanShape::UniformGrid, false).contains("--recompute stage");
+    assert_eq!([None, Some(Launcher::Other), Some(Launcher::Torchtitan)].map(by_stage), [true, true, false]);
+    let by_node = |launcher| {
+        let options = remedies(launcher, PlanShape::UniformGrid, true);
+        options.iter().any(|option| option.ends_with(" in the cluster"))
+    };
+    assert_eq!([None, Some(Launcher::Torchtitan)].map(by_node), [true, false]);
+}
+
+/// More stages than layers is no riddle: the answer says what to allow.
+#[test]
+fn devices_that_cannot_all_be_taken_are_explained() {
+    let mut case = simple(Objective::MinPeakMemory, PlanShape::SinglePipeline, 1 << 40);
+    case.casino = Casino::new(7, 3, 50);
+    (case.names, case.wish.cuts) = (case.names[..3].to_vec(), Cuts::anywhere(3));
+    let error = case.recommend().unwrap_err();
+    let RecommendError::NoPlan { remedies, .. } = &error else { panic!("{error}") };
+    assert!(error.to_string().contains("takes all 4 devices"), "{error}");
+    let options: Vec<&str> = remedies.iter().map(|remedy| remedy.option.as_str()).collect();
+    assert!(options.contains(&"--allow-idle-devices"), "{options:?}");
+    assert!(options.iter().any(|option| option.starts_with("--shape")), "{options:?}");
+    case.wish.constraints.allow_idle_devices = true;
+    assert!(case.recommend().unwrap().best.devices() <= 3);
+}
+
+/// torchrun cannot start three processes here and two there.
+#[test]
+fn a_launcher_that_needs_equal_nodes_says_so() {
+    let mut case = simple(Objective::MinPeakMemory, PlanShape::UniformGrid, 1 << 40);
+    let mut smaller = case.fleet.nodes[0].clone();
+    // Parts of one name are one machine.
+    (smaller.name, smaller.devices, smaller.whole) = ("smaller".to_owned(), 2, 2);
+    case.fleet.nodes.push(smaller);
+    case.devices = (0..6).map(|device| format!("d{device}")).collect();
+    case.wish.rules = Some(loadmaster_launchers::rules(Launcher::Torchtitan));
+    let error = case.recommend().unwrap_err();
+    assert!(error.to_string().contains("equally many processes"), "{error}");
+}

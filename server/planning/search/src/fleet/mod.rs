@@ -1,0 +1,306 @@
+//! From a cluster and a choice of its devices to the [`Fleet`] that a search sees, and the way back.
+//!
+//! | a search sees | it is |
+//! |---|---|
+//! | a kind | devices of one name *and* of one capacity: shares of a GPU are a kind of their own |
+//! | a node | the chosen devices of one kind of a node: a node with two kinds is two of them |
+//! | its inside link | the slowest between two of those devices: rings of a stage go over it |
+//! | its unlike links | those of all pairs, where they are not alike, as far as measurements can tell: edges between stages go over the very pair's |
+//! | its outside link | the node's network, and no faster than the links to its node's devices of other kinds: rings share all of it, an edge has one of its links |
+//! | the order of nodes | domains stand together, of every level, and equal nodes beside each other |
+//!
+//! Everything is conservative: a plan that is predicted in time runs no slower than predicted.
+
+mod choose;
+mod discover;
+mod given;
+mod groups;
+pub mod mapping;
+mod order;
+mod placed;
+mod subset;
+mod subsets;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, Node};
+
+use crate::{Fleet, FleetNode, Kind, KindSet, UnlikeLinks};
+pub use discover::{DiscoveredWorker, discover};
+pub use given::{GivenFleet, UsualKinds, described, of_given};
+pub use groups::{DeviceGroup, MAX_DEVICES, of_groups};
+pub use subset::Subset;
+pub use subsets::Subsets;
+
+/// With how many nodes before it a node may share its links.
+const NEWEST: usize = 8;
+
+/// Which devices of a cluster a plan may use.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Selection {
+    /// Only devices of these kinds; all where it is empty.
+    pub kinds: Vec<String>,
+    /// Only nodes with these names; all where it is empty.
+    pub nodes: Vec<String>,
+    /// Only nodes that have all of these labels.
+    pub labels: BTreeMap<String, String>,
+    /// Not these devices.
+    pub excluded: Vec<Exclusion>,
+    /// At most the first so many devices in the fleet's order; all unless set.
+    pub first: Option<u32>,
+}
+
+/// A node or a device that must not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exclusion {
+    /// Name of the node.
+    pub node: String,
+    /// Index of the device within it; the whole node unless set.
+    pub device: Option<u32>,
+}
+
+/// A device of a fleet, as schedulers know it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DeviceRef {
+    /// Name of its node.
+    pub node: String,
+    /// Index within the node.
+    pub index: u32,
+    /// NVML's UUID, or empty.
+    pub uuid: String,
+    /// The worker's slot that it was discovered as, `workers/node1/gpu0`; else empty.
+    pub slot: String,
+}
+
+/// A fleet whose devices can be named.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedFleet {
+    /// What a search sees.
+    pub fleet: Fleet,
+    /// What was simplified on the way, for people.
+    pub notes: Vec<String>,
+    /// Which of several islands it is, and what that leaves out, for people; none where nothing is.
+    pub island: Option<String>,
+    devices: Vec<DeviceRef>,
+    /// What it is chosen from; none of groups.
+    cluster: Option<Cluster>,
+}
+
+/// Why a selection has no fleet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FleetError {
+    /// A name that the cluster does not have.
+    #[error("{field} names {name:?}, the cluster has {known}")]
+    Unknown {
+        /// Field of the selection.
+        field: &'static str,
+        /// What it names.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// Nothing is left.
+    #[error("no device of the cluster is selected: {why}")]
+    Empty {
+        /// What took the last ones away.
+        why: String,
+    },
+    /// More kinds or devices than a search takes.
+    #[error("the selection has {count} {what}, a search takes at most {most}: select fewer")]
+    TooMany {
+        what: &'static str,
+        /// How many.
+        count: usize,
+        /// How many are taken.
+        most: usize,
+    },
+}
+
+impl PlannedFleet {
+    /// A device of the fleet, by its place in the pipeline's order of devices.
+    pub fn device(&self, device: u32) -> Option<&DeviceRef> {
+        self.devices.get(device as usize)
+    }
+
+    /// Keeps the cluster that it is chosen from, which knows more than a search sees: how its nodes copy.
+    #[must_use]
+    pub fn with_cluster(self, cluster: Cluster) -> Self {
+        Self { cluster: Some(cluster), ..self }
+    }
+
+    /// The cluster that it is chosen from, where that is known.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
+    /// A node as its cluster describes it, by its name.
+    pub fn described(&self, node: &str) -> Option<&Node> {
+        self.cluster.as_ref()?.nodes().iter().find(|of| of.name == node)
+    }
+
+    /// Memory of a host that blocks may take on each of its nodes, as far as its cluster says.
+    pub fn host_memory(&self) -> Option<Bytes> {
+        let nodes: BTreeSet<&str> = self.devices.iter().map(|device| device.node.as_str()).collect();
+        let cluster = self.cluster.as_ref()?;
+        let chosen = cluster.nodes().iter().filter(|node| nodes.contains(node.name.as_str()));
+        chosen.filter_map(|node| node.copies.as_ref()?.host_memory).min()
+    }
+
+    /// All devices, in the pipeline's order.
+    pub fn devices(&self) -> &[DeviceRef] {
+        &self.devices
+    }
+}
+
+/// The fleet of the selected devices of a cluster.
+///
+/// # Errors
+/// When the selection names what is not there, or nothing or too much is left.
+pub fn fleet(cluster: &Cluster, selection: &Selection) -> Result<PlannedFleet, FleetError> {
+    let mut parts = choose::parts(cluster, selection)?;
+    let island = choose::keep_one_island(cluster, &mut parts);
+    order::sort(cluster, &mut parts);
+    choose::keep_first(&mut parts, selection.first);
+    let may_grow = parts.last().is_some_and(|last| choose::takes_further(cluster, selection, last));
+    let mut planned = build(cluster, &parts, may_grow)?;
+    planned.notes.extend(island.clone());
+    planned.island = island;
+    Ok(planned)
+}
+
+/// Chosen devices of one kind and capacity of a node.
+#[derive(Debug, Clone, PartialEq)]
+struct NodePart<'a> {
+    /// Index of the node.
+    node: usize,
+    kind: &'a str,
+    capacity: Bytes,
+    devices: Vec<&'a ClusterDevice>,
+}
+
+fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<PlannedFleet, FleetError> {
+    let distinct: BTreeSet<(&str, Bytes)> = parts.iter().map(|part| (part.kind, part.capacity)).collect();
+    if distinct.len() > KindSet::MOST {
+        return Err(FleetError::TooMany {
+            what: "kinds of devices",
+            count: distinct.len(),
+            most: KindSet::MOST,
+        });
+    }
+    let mut kinds: Vec<Kind> = Vec::new();
+    let mut nodes: Vec<FleetNode> = Vec::with_capacity(parts.len());
+    let mut devices = Vec::new();
+    let domains = order::domains(cluster, parts);
+    let is_one_node = parts.windows(2).all(|pair| pair[0].node == pair[1].node);
+    for (part, domains) in parts.iter().zip(domains) {
+        let Some(node) = cluster.nodes().get(part.node) else { continue };
+        let kind = kinds.iter().position(|kind| kind.name == part.kind && kind.capacity == part.capacity);
+        let kind = kind.unwrap_or_else(|| {
+            let hourly_price = cluster.kind(part.kind).and_then(|kind| kind.hourly_price);
+            kinds.push(Kind { name: part.kind.to_owned(), capacity: part.capacity, hourly_price });
+            kinds.len() - 1
+        });
+        // A search knows one link to the outside of a part: it is no faster than that to the other parts of its node.
+        let others = parts.iter().filter(|other| other.node == part.node && *other != part);
+        let beside = others.filter_map(|other| slowest(node, &part.devices, &other.devices));
+        let beside = beside.reduce(Link::slower);
+        // Between parts of one node nothing is a network. That of a single part is how a further node would be reached.
+        let has_network = !is_one_node || parts.len() == 1;
+        let out = |network: Option<Link>| {
+            let network = network.filter(|_| has_network);
+            network.into_iter().chain(beside).reduce(Link::slower).unwrap_or(FleetNode::ALONE)
+        };
+        let (outside, transfer) = (out(node.network), out(node.network_of_one_transfer()));
+        // Those that may not be used count too: a further node like this one has them.
+        let all = node.devices.iter().filter(|device| device.kind == part.kind);
+        let whole = all.filter(|device| cluster.usable(device) == part.capacity).count() as u32;
+        let inside = slowest(node, &part.devices, &part.devices).unwrap_or(FleetNode::ALONE);
+        let mut unlike = unlike(node, &part.devices, inside);
+        // Most nodes are like one of the last: they share what is known of them.
+        let known = nodes.iter().rev().take(NEWEST).filter_map(|node| node.unlike.as_ref());
+        for known in known {
+            if let Some(unlike) = &mut unlike {
+                unlike.share(known);
+            }
+        }
+        nodes.push(FleetNode {
+            name: node.name.clone(),
+            kind,
+            devices: part.devices.len() as u32,
+            whole,
+            inside,
+            outside,
+            one_transfer: (transfer != outside).then_some(transfer),
+            domains,
+            unlike,
+        });
+        devices.extend(part.devices.iter().map(|device| DeviceRef {
+            node: node.name.clone(),
+            index: device.index,
+            uuid: device.uuid.clone(),
+            slot: device.slot.clone(),
+        }));
+    }
+    let tiers = tiers(cluster, &mut nodes);
+    let mixed = parts.windows(2).find(|pair| !is_one_node && pair[0].node == pair[1].node);
+    let note = mixed.and_then(|pair| cluster.nodes().get(pair[0].node)).map(|node| {
+        format!(
+            "{} has devices of several kinds: between them and to other nodes the slower of the node's network and the \
+             links between them is reckoned with",
+            node.name
+        )
+    });
+    Ok(PlannedFleet {
+        fleet: Fleet { kinds, nodes, tiers, is_one_node: false, may_grow },
+        notes: note.into_iter().collect(),
+        island: None,
+        devices,
+        cluster: None,
+    })
+}
+
+/// Links of the tiers. Where all are the same, nodes say it all, and a search need not tell them apart.
+fn tiers(cluster: &Cluster, nodes: &mut [FleetNode]) -> Vec<Option<Link>> {
+    let tiers: Vec<Option<Link>> = cluster.tiers().iter().map(|tier| tier.link).collect();
+    let Some(&first) = tiers.first().filter(|first| tiers.iter().all(|tier| tier == *first)) else {
+        return tiers;
+    };
+    let slower = |own: Link| first.map_or(own, |link| own.slower(link));
+    for node in nodes {
+        node.domains.clear();
+        node.outside = slower(node.outside);
+        node.one_transfer = node.one_transfer.map(slower).filter(|own| *own != node.outside);
+    }
+    Vec::new()
+}
+
+/// The slowest link between a device of `some` and another one of `others`.
+fn slowest(node: &Node, some: &[&ClusterDevice], others: &[&ClusterDevice]) -> Option<Link> {
+    if node.links.is_empty() {
+        let is_pair = some.iter().any(|a| others.iter().any(|b| a.index != b.index));
+        return node.link.filter(|_| is_pair);
+    }
+    let between = between(node);
+    let pairs = some.iter().flat_map(|a| others.iter().map(move |b| (a.index, b.index)));
+    pairs.filter(|(a, b)| a != b).filter_map(|(a, b)| between(a, b)).reduce(Link::slower)
+}
+
+/// The links between these devices, where they are unlike; of pairs of which nobody knows one it is the slowest.
+fn unlike(node: &Node, devices: &[&ClusterDevice], slowest: Link) -> Option<UnlikeLinks> {
+    if node.links.is_empty() {
+        return None;
+    }
+    let between = between(node);
+    let index = |place: u32| devices.get(place as usize).map(|device| device.index);
+    let link = |a: u32, b: u32| index(a).zip(index(b)).and_then(|(a, b)| between(a, b)).unwrap_or(slowest);
+    UnlikeLinks::of(u32::try_from(devices.len()).ok()?, link)
+}
+
+/// What two devices of a node are linked with, by their indices.
+fn between(node: &Node) -> impl Fn(u32, u32) -> Option<Link> {
+    let known: BTreeMap<(u32, u32), Link> = node.links.iter().map(|of| ((of.a, of.b), of.link)).collect();
+    move |a, b| known.get(&(a.min(b), a.max(b))).copied().or(node.link)
+}

@@ -1,0 +1,123 @@
+//! Exact search: which layers go into which stage, on which devices, shared how.
+//!
+//! A search sees plain numbers alone. [`Question`] puts them together:
+//!
+//! | part | says |
+//! |---|---|
+//! | [`Fleet`] | which devices there are, node by node, and how fast they are linked |
+//! | [`Places`] | which runs of devices a stage may take, given what earlier stages took: a graph without cycles |
+//! | [`Choice`] | how the devices of a stage may share its work, and what is computed again |
+//! | [`StageCosts`] | bytes and seconds of any stage under any choice |
+//! | [`Cuts`] | after which layers the chain may be cut |
+//!
+//! A plan shape is a set of choices: one `Choice` for `UNIFORM_GRID`, all with the same number of devices for
+//! `EQUAL_DEVICES`, those without tensor shards for `PER_STAGE_REPLICAS`, one device for `SINGLE_PIPELINE`, all
+//! for `PER_STAGE_MESH`. So one dynamic program over (place, layer) answers for every shape. It runs from
+//! the last stage to the first: how many micro-batches a stage holds under 1F1B depends on the stages after it.
+//!
+//! Every answer is a [`Searched`]: the best plan found, a bound that no plan beats, and how the search ended.
+
+mod best;
+mod choice;
+pub mod cost;
+mod costs;
+mod cuts;
+pub mod fewest;
+pub mod fleet;
+mod graph;
+pub mod memory;
+mod outcome;
+mod pairs;
+pub mod paper;
+pub mod pareto;
+mod places;
+pub mod simulated;
+mod stop;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+pub mod time;
+mod topology;
+mod unit;
+
+use std::ops::RangeInclusive;
+
+pub use loadmaster_proto::training::Schedule;
+
+pub use best::Best;
+pub use choice::Choice;
+pub use loadmaster_simulate::Seconds;
+
+pub use costs::{Peak, Squeezed, StageAt, StageCosts};
+pub use cuts::{Cuts, Pin};
+pub use outcome::{Assignment, Ended, Searched};
+pub use pairs::{UnlikeLinks, UnlikeNode, UnlikeNodes};
+pub use places::{Layouts, LinkId, PlaceId, PlacedStage, Places, Spanning, Step};
+pub use stop::Stop;
+pub use topology::{Fleet, FleetNode, Kind, KindSet, Link, LinkOrigin};
+pub use unit::Unit;
+
+/// What is asked of a search, for one micro-batch size and one number of micro-batches.
+#[derive(Debug)]
+pub struct Question<'a, C> {
+    /// Bytes and seconds of stages.
+    pub costs: &'a C,
+    /// The devices.
+    pub fleet: &'a Fleet,
+    /// What stages may take of them.
+    pub places: &'a Places,
+    /// Which of the costs' choices a stage may make, by index.
+    pub choices: &'a [usize],
+    /// Order of the passes: decides how many micro-batches a stage holds.
+    pub schedule: Schedule,
+    /// Stage passes per iteration.
+    pub micro_batches: u32,
+    /// How many stages a plan may have.
+    pub stages: RangeInclusive<usize>,
+    /// Where the chain may be cut, and which layers must be where.
+    pub cuts: &'a Cuts,
+    /// Whether every stage must fit into its devices' capacity, with its margin.
+    pub within_capacity: bool,
+}
+
+impl<C: StageCosts> Question<'_, C> {
+    /// These layers on the devices of a step.
+    pub fn stage_at(&self, step: &Step, first: usize, last: usize, choice: usize) -> StageAt {
+        let tensor = self.costs.choices().get(choice).map_or(1, |choice| choice.tensor);
+        StageAt {
+            first,
+            last,
+            choice,
+            kinds: step.kinds,
+            tensor_link: self.places.tensor_link(step, tensor),
+            data_link: step.data_link(),
+            tensor_rings: self.places.tensor_rings(step, tensor),
+            data_rings: self.places.data_rings(step, tensor),
+        }
+    }
+
+    /// By first layer: the first layer that a stage on a step's devices must not have because of pins; empty
+    /// without pins.
+    pub fn walls(&self, from: PlaceId, step: usize) -> Vec<usize> {
+        self.cuts.walls(self.fleet, self.places.devices(from, step))
+    }
+
+    /// Seconds that one micro-batch's activations and their gradients take between two stages of these choices, cut
+    /// after `layer`: the side that has more to send or to receive counts.
+    pub fn edge_seconds(&self, layer: usize, entry: LinkId, sender: usize, receiver: usize) -> f64 {
+        let of = |choice| self.costs.cut_seconds(layer, entry, choice);
+        of(sender).max(of(receiver))
+    }
+
+    /// The micro-batches that a stage holds when `after` stages follow it in the pipeline.
+    pub fn in_flight(&self, after: usize) -> u32 {
+        match self.schedule {
+            Schedule::Gpipe => self.micro_batches,
+            Schedule::OneFOneB => {
+                self.micro_batches.min(u32::try_from(after).unwrap_or(u32::MAX).saturating_add(1))
+            }
+            Schedule::PipeDream => u32::try_from(after).unwrap_or(u32::MAX).saturating_add(1),
+        }
+    }
+}

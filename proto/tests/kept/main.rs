@@ -4,7 +4,6 @@
 //!
 //! | line | is |
 //! |---|---|
-//! | `read` | JSON that an earlier release wrote; only where it is not what today's writes |
 //! | `json` | the JSON that is written, to the byte: content ids are made of it |
 //! | `says` | what else follows from the value: its id, its notation, the model that a source builds |
 //! | `wire` | the message that it becomes, by the names of fields |
@@ -14,8 +13,7 @@
 //! its number and type. Each file is compared line by line.
 //!
 //! `KEPT=write cargo test -p loadmaster-proto --test kept` writes them anew. A new line is a new promise. A line that
-//! changes or goes is a broken one: databases, documents and programs of earlier releases have it. Then the change is
-//! wrong, or the old line has to stay and still be read (`read`).
+//! changes or goes is a broken one: databases, documents and programs of earlier releases have it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -111,11 +109,10 @@ impl<'a> Record<'a> {
 
     /// Its lines as today's program has them.
     fn now(&self, pool: &DescriptorPool) -> Vec<(&'a str, String)> {
-        let older = self.line("read");
-        let json = (self.kind.written)(older.or_else(|| self.line("json")).unwrap());
+        let json = (self.kind.written)(self.line("json").unwrap());
         let json =
             json.unwrap_or_else(|error| panic!("{}: {} cannot be read: {error}", self.kind.name, self.title));
-        let mut lines: Vec<_> = older.map(|older| ("read", older.to_owned())).into_iter().collect();
+        let mut lines = Vec::new();
         let wire = (self.kind.wire)(&json);
         let says = (self.kind.says)(&json);
         lines.push(("json", json));

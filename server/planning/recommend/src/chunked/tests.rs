@@ -156,7 +156,7 @@ fn a_plan_that_has_room_says_why_the_other_has_not() {
 fn refusals_of_a_search_name_fields_of_the_request() {
     for (own, asked) in [
         ("sizes", "chunks.chunk_elements"),
-        ("staging", "chunks.staging"),
+        ("update", "chunks.host_copies"),
         ("recomputes", "recompute"),
         ("schedule", "schedule"),
     ] {

@@ -57,7 +57,7 @@ fn how_a_stage_trains_and_what_that_takes_are_told_with_units() {
          their way; at most 1.00 GiB (host ledger)\n\
          device     2 chunks with state for good (0, 3); others in 3 planned visits; dropped where they leave \
          unchanged\n\
-         update     on arrival, one-pass\n\
+         update     on arrival\n\
          chunks                                         predicted\n\
          on the host (host ledger)                     640.00 MiB\n\
          to the device                                  24.00 MiB\n\

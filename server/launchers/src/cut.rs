@@ -7,7 +7,6 @@ use loadmaster_proto::plan::Plan;
 use crate::question::ExportQuestion;
 use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
-use crate::word::listed;
 
 /// What each stage has of a transformer, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,4 +108,10 @@ impl Chain {
             stages: format!("Layers of the stages: {}", listed(&counts)),
         }
     }
+}
+
+/// Returns numbers with commas between them.
+pub(crate) fn listed(numbers: &[usize]) -> String {
+    let words: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    words.join(", ")
 }

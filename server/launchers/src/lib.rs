@@ -21,7 +21,6 @@ mod refusal;
 mod rules;
 mod target;
 mod transformer;
-mod word;
 
 #[cfg(test)]
 mod tests;

@@ -351,7 +351,7 @@ impl Counted {
 }
 
 /// The recomputation that memory actions of a plan make, as a framework can express it.
-pub(crate) struct Recomputed {
+pub(crate) struct StageRuns {
     /// The runs of every stage.
     pub(crate) runs: Vec<Runs>,
     /// Their form; none where each stage has runs of its own.
@@ -367,7 +367,7 @@ impl ExportQuestion<'_> {
         &self,
         recomputing: Recomputing,
         can: &str,
-    ) -> Result<Option<Recomputed>, Refused> {
+    ) -> Result<Option<StageRuns>, Refused> {
         let stages = &self.plan.stages;
         let acts = stages.iter().any(|stage| !stage.actions.is_empty());
         let (mut all, mut refused) = (Vec::with_capacity(stages.len()), Vec::new());
@@ -383,7 +383,7 @@ impl ExportQuestion<'_> {
         }
         let layers: Vec<_> = stages.iter().map(|stage| stage.config.layers()).collect();
         match recomputing.form(self.model()?, &layers, &all) {
-            Ok(form) => Ok(Some(Recomputed { runs: all, form })),
+            Ok(form) => Ok(Some(StageRuns { runs: all, form })),
             Err(others) => {
                 Err(others.into_iter().map(|stage| not_counted(stage, &all[stage], can)).collect())
             }

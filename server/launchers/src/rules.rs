@@ -80,29 +80,29 @@ impl Engine {
 /// The rules of one framework.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// Who.
+    /// The framework.
     pub launcher: Launcher,
     /// The most general shape that it runs; it is the default, and every shape within it is accepted.
     pub shape: PlanShape,
-    /// Where it cuts.
+    /// The places at which it cuts.
     pub cut: CutUnit,
     /// Recompute policies that it has words for.
     pub policies: &'static [RecomputePolicy],
-    /// Whether each stage may have a recompute policy of its own.
+    /// Each stage may have a recompute policy of its own.
     pub recompute_per_stage: bool,
     /// Orders of the passes, the default first.
     pub schedules: &'static [Schedule],
-    /// torchrun starts equally many processes on every node.
+    /// It starts equally many processes on every node, as torchrun does.
     pub even_nodes: bool,
     /// The layers that it recomputes where these are chosen layer by layer.
     pub recomputing: Recomputing,
     /// Blocks that it has away in the host's memory, exactly as a plan says.
     pub offloads: &'static [Block],
-    /// Whether two stages may share a weight (a head that is tied to the embedding).
+    /// Two stages may share a weight (a head that is tied to the embedding).
     pub shared_weights: bool,
-    /// Whether it keeps parameters and optimizer state in chunks, or partitions of its own, that leave the device.
+    /// The parameters and optimizer state that it keeps in chunks, or partitions of its own, that leave the device.
     pub chunks: InChunks,
-    /// Whether devices may have several stages in turn (Megatron-LM's virtual pipeline stages).
+    /// Devices may have several virtual pipeline stages each.
     pub takes_turns: bool,
     /// The engine of its pipelines; none where it is not known.
     pub engine: Option<Engine>,
@@ -152,10 +152,10 @@ impl Rules {
         }
     }
 
-    /// Checks that no several stages are asked for, where a model in this precision is one.
+    /// Checks that a request does not ask for several stages where a model in its precision is one.
     ///
     /// # Errors
-    /// They are; names the field that says so.
+    /// It does; names the field.
     pub fn check_is_one_stage(&self, request: &PlanRequest) -> Result<(), Invalid> {
         if self.one_stage_in_fp32.is_none() || self.cut != CutUnit::Nowhere {
             return Ok(());

@@ -14,7 +14,7 @@ use loadmaster_proto::training::Precision;
 use super::megatron::memory::held;
 use super::megatron::model::{Biases, Gpt, MegatronScaling, Positions};
 use super::megatron::{MEGATRON, Recomputation, WAITS, is_said, layout};
-use super::{Exporter, Written, target};
+use super::{Exporter, Written, number_format, target};
 use crate::cut::Cut;
 use crate::envelope::nodes;
 use crate::exported::{ExportedFile, Proof, Verified};
@@ -23,7 +23,6 @@ use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::rules::{Engine, Rules};
 use crate::transformer::Transformer;
-use crate::word;
 
 pub(super) const RULES: Rules = Rules {
     launcher: Launcher::Accelerate,
@@ -69,7 +68,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let (nodes, _) = nodes(&ranks)?;
     let precision = match question.plan.training.precision {
         Precision::Fp32 => "no",
-        casting => word::format(casting),
+        casting => number_format(casting),
     };
     let asked = Asked { question, grid, transformer, cut, gpt, recomputed, nodes, precision };
     let mut environment = BTreeMap::new();

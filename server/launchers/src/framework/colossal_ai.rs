@@ -3,8 +3,8 @@
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{Precision, RecomputePolicy};
 
-use super::{Exporter, Written, target};
-use crate::cut::Cut;
+use super::{Exporter, Written, number_format, target};
+use crate::cut::{Cut, listed};
 use crate::envelope::Torchrun;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
@@ -14,7 +14,6 @@ use crate::recompute::{Recomputing, not_counted};
 use crate::refusal::StageRefusal;
 use crate::rules::{Engine, InChunks, LAYERS, Rules};
 use crate::transformer::Transformer;
-use crate::word::{self, listed};
 
 pub(super) const RULES: Rules = Rules {
     launcher: Launcher::ColossalAi,
@@ -129,7 +128,7 @@ fn plugin(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut, again: &[usize]
             "        num_layers_per_stage=[{blocks}],\n        pp_style=\"1f1b\",\n        num_microbatches={count},\n"
         );
     }
-    let precision = word::format(question.plan.training.precision);
+    let precision = number_format(question.plan.training.precision);
     settings += &format!("        precision=\"{precision}\",\n        zero_stage=0,\n");
     settings += "        dp_outside=False,  # replicas of a stage are neighbours, as in the plan\n";
     if again.iter().any(|&blocks| blocks > 0) {
@@ -172,7 +171,7 @@ def plugin(**settings: Any) -> HybridParallelPlugin:
     )
 }
 
-/// What its 1F1B and its vocabulary hold. Without shards it pads a table that both ends share, and no other.
+/// Returns the bytes that its 1F1B and its vocabulary hold. Without shards it pads a table that both ends share, and no other.
 fn held(transformer: &Transformer, grid: &Grid) -> Held {
     let is_padded = grid.shards > 1 || transformer.has_tied_head;
     Held {

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use deepspeed::hosts::{FILE as HOSTFILE, WARNING as HOSTFILE_WARNING};
 use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::training::Precision;
 pub(crate) use megatron::model::MegatronScaling;
 
 use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
@@ -131,4 +132,12 @@ pub fn framework_named(name: &str) -> Option<Launcher> {
 
 const fn target(launcher: Launcher, major: u32, minor: u32) -> Target {
     Target { launcher, version: Version { major, minor } }
+}
+
+/// Returns the format that layers compute in: `fp32` or `bf16`.
+fn number_format(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Fp32 => "fp32",
+        Precision::Bf16 | Precision::Bf16Fp32Gradients => "bf16",
+    }
 }

@@ -4,16 +4,15 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
-use super::{Exporter, Written, target};
-use crate::cut::Chain;
+use super::{Exporter, Written, number_format, target};
+use crate::cut::{Chain, listed};
 use crate::envelope::Torchrun;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::{EdgeTensors, Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused};
-use crate::recompute::{Counted, Recomputed, Recomputing};
+use crate::recompute::{Counted, Recomputing, StageRuns};
 use crate::rules::{BOTH, CutUnit, Engine, Rules};
-use crate::word::{self, listed, torch_schedule};
 
 pub(super) const RULES: Rules = Rules {
     launcher: Launcher::TorchPipelining,
@@ -68,7 +67,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         listed(&Chain::of(question).bounds),
         question.samples_per_replica(&grid),
         question.plan.training.micro_batches,
-        word::format(question.plan.training.precision),
+        number_format(question.plan.training.precision),
     );
     let files = vec![
         ExportedFile::new("plan.json", plan),
@@ -96,7 +95,7 @@ fn recompute(question: &ExportQuestion<'_>) -> Result<RecomputePolicy, Refused> 
     let can = "computes all layers of every stage again, one by one or at once";
     match question.recomputed(RULES.recomputing, can)? {
         None => question.recompute(),
-        Some(Recomputed { form: Some(Form::LayersAtOnce(1)), .. }) => Ok(RecomputePolicy::Layer),
+        Some(StageRuns { form: Some(Form::LayersAtOnce(1)), .. }) => Ok(RecomputePolicy::Layer),
         Some(_) => Ok(RecomputePolicy::Stage),
     }
 }
@@ -242,4 +241,12 @@ fn warnings(question: &ExportQuestion<'_>, grid: &Grid) -> Vec<String> {
         ),
     }
     warnings
+}
+
+/// Returns the name of a schedule of one stage per rank in torch.distributed.pipelining, and in torchtitan.
+pub(super) fn torch_schedule(schedule: Schedule) -> &'static str {
+    match schedule {
+        Schedule::Gpipe => "GPipe",
+        Schedule::OneFOneB | Schedule::PipeDream => "1F1B",
+    }
 }

@@ -7,7 +7,7 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
-use crate::cut::Chain;
+use crate::cut::{Chain, listed};
 use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
 use crate::grid::AxisOrder;
 use crate::memory::{EdgeTensors, Held, MicroBatches};
@@ -15,7 +15,6 @@ use crate::question::{ExportQuestion, Refused, all_or};
 use crate::recompute::{Counted, Recomputing};
 use crate::refusal::StageRefusal;
 use crate::rules::{CutUnit, Engine, Rules};
-use crate::word::listed;
 
 pub(super) const RULES: Rules = Rules {
     launcher: Launcher::Torchgpipe,

@@ -24,8 +24,8 @@ use loadmaster_proto::plan::verdict::Verdict;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::wire::v1;
 
+use crate::cut::listed;
 use crate::question::ExportQuestion;
-use crate::word::listed;
 use held::Edges;
 pub(crate) use held::{EdgeTensors, Held, MicroBatches, MoreParameters};
 pub(crate) use parameters::{MAIN_WEIGHTS, TrainingWay};

@@ -11,15 +11,14 @@ use loadmaster_proto::training::{Precision, RecomputePolicy};
 use serde::Serialize;
 
 use super::{Exporter, Written, target};
-use crate::cut::Chain;
+use crate::cut::{Chain, listed};
 use crate::envelope::nodes;
 use crate::exported::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
-use crate::recompute::{Counted, Recomputed, Recomputing};
+use crate::recompute::{Counted, Recomputing, StageRuns};
 use crate::rules::{CutUnit, Engine, InChunks, Rules};
-use crate::word::listed;
 
 pub(super) const RULES: Rules = Rules {
     launcher: Launcher::Deepspeed,
@@ -134,7 +133,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
 /// Stages whose memory actions compute other layers again.
 fn interval(question: &ExportQuestion<'_>) -> Result<Option<usize>, Refused> {
     let can = "computes all layers with parameters of their own again, from the first of every stage on as many at once";
-    if let Some(Recomputed { form: Some(Form::TrainedAtOnce(length)), .. }) =
+    if let Some(StageRuns { form: Some(Form::TrainedAtOnce(length)), .. }) =
         question.recomputed(RULES.recomputing, can)?
     {
         return Ok(Some(length));

@@ -13,7 +13,7 @@ use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 use serde::Serialize;
 
-use super::{Exporter, Written, target};
+use super::{Exporter, Written, number_format, target};
 use crate::cut::Cut;
 use crate::envelope::{Flag, Torchrun};
 use crate::exported::{ExportedFile, Proof, Verified};
@@ -24,7 +24,6 @@ use crate::recompute::Recomputing;
 use crate::refusal::StageRefusal;
 use crate::rules::{BOTH, CutUnit, Engine, LAYERS, Rules};
 use crate::transformer::Transformer;
-use crate::word;
 
 pub(super) const RULES: Rules = Rules {
     launcher: Launcher::Galvatron,
@@ -84,7 +83,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let ranks = places_in_order(question.plan);
     let torchrun = Torchrun::of(&ranks)?;
     let mut plan: Vec<Flag> = vec![vec!["--galvatron_config_path=./galvatron_config.json".to_owned()]];
-    let precision = word::format(question.plan.training.precision);
+    let precision = number_format(question.plan.training.precision);
     plan.push(vec![format!("--mixed_precision={precision}")]);
     if question.plan.training.precision == Precision::Bf16Fp32Gradients {
         plan.push(vec!["--reduce_in_fp32".to_owned()]);

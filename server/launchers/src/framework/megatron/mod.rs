@@ -80,12 +80,12 @@ pub(super) fn check_turns(question: &ExportQuestion<'_>, grid: &Grid) -> Result<
     Err(vec![StageRefusal::of_plan(why)])
 }
 
-/// Whether Megatron is told where to cut: by itself each device has one stage, of as many blocks as the others.
+/// Returns whether the layout is written: without it each device has one stage, of as many blocks as the others.
 pub(super) fn is_said(cut: &Cut, grid: &Grid) -> bool {
     grid.is_interleaved() || !cut.is_even() || cut.has_ends_elsewhere()
 }
 
-/// The cut as Megatron writes it, one letter a block: `Ett|tttt|tL`.
+/// Returns the layout of a cut, one letter a block: `Ett|tttt|tL`.
 pub(crate) fn layout(cut: &Cut) -> String {
     let stage = |part: &StagePart| {
         let end = |has: bool, letter: &'static str| if has { letter } else { "" };
@@ -100,7 +100,7 @@ pub(crate) fn layout(cut: &Cut) -> String {
     stages.join("|")
 }
 
-/// What is computed again, as Megatron's family counts it: blocks from the first of each stage on.
+/// Recomputation as Megatron's family counts it: blocks from the first of each stage on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Recomputation {
     /// `uniform`, where all blocks are, so many at once; `block`, where the first ones are, one by one.
@@ -110,15 +110,15 @@ pub(super) struct Recomputation {
 }
 
 impl Recomputation {
-    /// All blocks, so many at once.
+    /// Returns the recomputation of all blocks, so many at once.
     pub(super) const fn uniform(blocks: usize) -> Self {
         Self { method: "uniform", blocks }
     }
 
-    /// That of a plan; none where nothing is computed again.
+    /// Returns the recomputation of a plan; none where nothing is recomputed.
     ///
     /// # Errors
-    /// Stages that compute other things again, or all of themselves where that is several lengths of blocks.
+    /// Stages that recompute other layers, or all of themselves where these are several numbers of blocks.
     pub(super) fn of(question: &ExportQuestion<'_>, cut: &Cut) -> Result<Option<Self>, Refused> {
         let counted = if question.variant == Variant::Hybrid {
             // Layers of the hybrid model are halves of blocks, and one by one each would have its input kept.

@@ -22,7 +22,6 @@ use crate::recompute::{Counted, Recomputing};
 use crate::refusal::StageRefusal;
 use crate::rules::{BOTH, CutUnit, Engine, LAYERS, Rules};
 use crate::transformer::Transformer;
-use crate::word::torch_schedule;
 
 pub(super) use python::EXPORTER as PYTHON;
 pub(super) use toml::EXPORTER as TOML;
@@ -50,7 +49,7 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn of(question: &'a ExportQuestion<'a>) -> Result<Self, Refused> {
-        let schedule = torch_schedule(question.check_schedule(RULES.schedules)?);
+        let schedule = torch_pipelining::torch_schedule(question.check_schedule(RULES.schedules)?);
         question.check_fills_torch_pipeline()?;
         let grid = question.grid()?;
         let (transformer, cut) = question.transformer()?;

@@ -22,7 +22,7 @@ const DEVICES: &[&str] = &["--devices", "4x1GiB"];
 const TWO: &[&str] = &["--cluster", "two"];
 
 /// Options that no table of layers answers: their own modules ask for them with measured profiles. Here they are refused by name.
-const NOT_OF_TABLES: [&str; 27] = [
+const NOT_OF_TABLES: [&str; 21] = [
     "virtual_stages",
     "actions",
     "ways",

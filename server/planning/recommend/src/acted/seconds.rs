@@ -17,7 +17,7 @@ use crate::plan::Writer;
 use loadmaster_predict::{Acted, ActedStages, Away, LayerCost, Share, StageSetting};
 use loadmaster_search::Seconds;
 use loadmaster_simulate::copies::{
-    Copied, CopiesError, DeviceSteps, Keep, LayerSeconds, Parcel, Place, StageSteps, Stepped, Trip, Way,
+    Copied, CopiesError, CopyPipeline, DeviceSteps, Keep, LayerSeconds, Parcel, Place, StageSteps, Trip, Way,
     simulate,
 };
 use loadmaster_simulate::{Edge, interleaved_seconds, iteration};
@@ -81,7 +81,8 @@ impl Writer<'_> {
         let told = stages.actions.iter().any(swaps).then(|| links.told(&used));
         let (links, rates) = (links.links(&used), told.unwrap_or_default());
         let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
-        let stepped = Stepped { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
+        let stepped =
+            CopyPipeline { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
         let copied = simulate(&stepped, Keep { copies: true, ..Keep::default() })
             .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
         let has_more = !used.is_empty() || !links.cores.is_empty();

@@ -10,8 +10,8 @@ use loadmaster_proto::training::schedule::Pass;
 use crate::acted::trip;
 use loadmaster_predict::{Acted, StageSetting};
 use loadmaster_simulate::copies::{
-    Copied, CopiesError, DeviceSteps, DeviceTimes, Keep, LayerSeconds, Links, Parcel, Place, StageSteps,
-    Stepped, Trip, Way, device_of_chunks, pass_of, simulate,
+    Copied, CopiesError, CopyPipeline, DeviceSteps, DeviceTimes, Keep, LayerSeconds, Links, Parcel, Place,
+    StageSteps, Trip, Way, device_of_chunks, pass_of, simulate,
 };
 use loadmaster_simulate::{Edge, Lane, Order, Overlap, TimedPass, Turn};
 
@@ -247,7 +247,7 @@ impl Turns {
                 .collect();
             all.push(device_of_chunks(turns, &own)?);
         }
-        simulate(&Stepped { devices: &all, edges, overlap, links: &links }, keep)
+        simulate(&CopyPipeline { devices: &all, edges, overlap, links: &links }, keep)
     }
 }
 

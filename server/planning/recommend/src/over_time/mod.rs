@@ -26,7 +26,7 @@ use super::interleaved::NoTurns;
 use loadmaster_predict::{Acted, ActedStages, ActionsError, LayerCost, PredictionError, Share, StageSetting};
 use loadmaster_search::Seconds;
 use loadmaster_simulate::copies::{
-    Copied, CopiesError, Done, Endless, Keep, LayerSeconds, Links, LongRun, Stepped, long_run, simulate,
+    Copied, CopiesError, CopyPipeline, Done, Endless, Keep, LayerSeconds, Links, LongRun, long_run, simulate,
 };
 use loadmaster_simulate::{Edge, Order, Overlap, Pipeline, iteration_seconds};
 
@@ -188,7 +188,7 @@ impl OverTime {
                 long_run(&endless, &edges, overlap, &links, (micro_batches, each))?;
             (copied, done)
         } else {
-            let stepped = Stepped { devices: &devices, edges: &edges, overlap, links: &links };
+            let stepped = CopyPipeline { devices: &devices, edges: &edges, overlap, links: &links };
             let in_order = |of: &Acted| (0..of.steps.all().len()).map(Done::step).collect();
             (simulate(&stepped, Keep { steps: true, copies: true })?, acted.iter().map(in_order).collect())
         };

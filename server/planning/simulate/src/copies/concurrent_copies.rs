@@ -47,7 +47,7 @@ impl Ways {
         let of_routes: Vec<Vec<u32>> = links.routes.iter().map(|route| positions(&route.ways)).collect();
         // Ways first, then nodes.
         let count = names.len() + links.cores.len();
-        let mut together = Together::new(count);
+        let mut together = LaneUnion::new(count);
         // Whose speed, or order of copies, is not known beforehand.
         let mut is_open = vec![false; count];
         for of in &groups {
@@ -95,9 +95,9 @@ impl Ways {
 }
 
 /// Which numbers belong together.
-struct Together(Vec<u32>);
+struct LaneUnion(Vec<u32>);
 
-impl Together {
+impl LaneUnion {
     fn new(count: usize) -> Self {
         Self((0..count as u32).collect())
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::Way;
-use super::outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, Waited, WayTimes};
+use super::outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, WaitSeconds, WayTimes};
 
 /// What happens from a moment on for so long, with trips by other names; ways carry what arrives meanwhile, of which `bytes`
 /// tells how much a copy is. Returns, by device, which of its steps these are.
@@ -35,7 +35,7 @@ pub(super) fn cut(
         let of_range = times.steps.get(begin..end).unwrap_or_default();
         let steps: Vec<(f64, f64)> =
             of_range.iter().map(|&(start, end)| (start.max(from) - from, end.min(until) - from)).collect();
-        let mut waited = Waited::default();
+        let mut waited = WaitSeconds::default();
         for wait in waits.iter().filter(|wait| wait.device == device) {
             waited.add(wait.is_back, wait.end - wait.start);
         }
@@ -59,7 +59,7 @@ pub(super) fn cut(
     }
     let of_way = |way: WayTimes| {
         let own = copies.iter().filter(|copy| copy.way == way.way);
-        let mut waited = Waited::default();
+        let mut waited = WaitSeconds::default();
         waits
             .iter()
             .filter(|wait| wait.way == way.way)

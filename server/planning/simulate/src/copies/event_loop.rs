@@ -6,8 +6,8 @@
 
 use std::collections::BinaryHeap;
 
-use super::due::{Act, Due};
-use super::lanes::{Event, Lane, What};
+use super::boundary_events::{Act, BoundaryEvent};
+use super::lanes::{CopyLane, Event, What};
 use super::sharing::{Component, Scratch, Taken};
 use super::simulate::{Keep, Limit};
 use super::tables::Tables;
@@ -15,12 +15,12 @@ use super::{CopiesError, DeviceSteps, DeviceTimes, TimedCopy, TimedWait};
 use crate::Overlap;
 
 /// An iteration in progress.
-pub(super) struct Walk<'t> {
+pub(super) struct CopyEventLoop<'t> {
     pub(super) tables: &'t Tables<'t>,
     pub(super) keep: Keep,
     pub(super) devices: Vec<Device>,
-    pub(super) trips: Vec<Underway>,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) trips: Vec<TripProgress>,
+    pub(super) lanes: Vec<CopyLane>,
     pub(super) components: Vec<Component<'t>>,
     /// Those whose speeds are to be set anew, and since when; never, where there is none.
     pub(super) changed: Vec<u32>,
@@ -78,7 +78,7 @@ pub(super) enum Stage {
 
 /// A trip on its way: out, and back.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Underway {
+pub(super) struct TripProgress {
     /// Parcels whose end is not known yet.
     pub(super) pending: [u32; 2],
     /// When the slowest of those that are known ends.
@@ -87,7 +87,7 @@ pub(super) struct Underway {
     pub(super) slowest: [u32; 2],
 }
 
-impl<'t> Walk<'t> {
+impl<'t> CopyEventLoop<'t> {
     pub(super) fn new(tables: &'t Tables<'t>, keep: Keep, limit: Option<Limit<'_>>) -> Self {
         let busy = |steps: &DeviceSteps| steps.steps.iter().map(|step| step.seconds).sum::<f64>();
         let latest = limit.map_or_else(Vec::new, |Limit { seconds, after }| {
@@ -99,8 +99,8 @@ impl<'t> Walk<'t> {
             tables,
             keep,
             devices: vec![Device::default(); tables.of.devices.len()],
-            trips: vec![Underway::default(); trips],
-            lanes: tables.ways.iter().map(|_| Lane::default()).collect(),
+            trips: vec![TripProgress::default(); trips],
+            lanes: tables.ways.iter().map(|_| CopyLane::default()).collect(),
             components: (0..tables.components).map(|_| Component::default()).collect(),
             changed: Vec::new(),
             changed_at: f64::INFINITY,
@@ -130,7 +130,7 @@ impl<'t> Walk<'t> {
                 device.times.steps.reserve_exact(steps.steps.len());
             }
         }
-        self.lanes.iter_mut().for_each(Lane::forget);
+        self.lanes.iter_mut().for_each(CopyLane::forget);
         self.arrivals.fill(f64::NAN);
         self.copies.retain(|copy| copy.end > now);
         self.waits.clear();
@@ -233,9 +233,9 @@ impl<'t> Walk<'t> {
     }
 
     /// Waits for the copies of trips, as far as their ends are known; whether all are.
-    fn wait(&mut self, device: usize, boundary: usize, due: &[Due], is_back: bool) -> bool {
+    fn wait(&mut self, device: usize, boundary: usize, due: &[BoundaryEvent], is_back: bool) -> bool {
         let way = usize::from(is_back);
-        while let Some(&Due { trip, is_of_last }) = due.get(self.devices[device].arrived) {
+        while let Some(&BoundaryEvent { trip, is_of_last }) = due.get(self.devices[device].arrived) {
             let underway = self.trips[trip as usize];
             if underway.pending[way] > 0 {
                 return false;

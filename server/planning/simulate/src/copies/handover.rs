@@ -1,13 +1,13 @@
 //! What a stage hands to another.
 
-use super::Handed;
+use super::Handover;
+use super::event_loop::{CopyEventLoop, Stage};
 use super::lanes::What;
-use super::walk::{Stage, Walk};
 use crate::Overlap;
 
-impl Walk<'_> {
+impl CopyEventLoop<'_> {
     /// Seconds over an edge.
-    pub(super) fn crossing(&self, handed: Handed) -> f64 {
+    pub(super) fn crossing(&self, handed: Handover) -> f64 {
         let edge = self.tables.of.edges[handed.edge as usize];
         if handed.is_backward { edge.backward } else { edge.forward }
     }

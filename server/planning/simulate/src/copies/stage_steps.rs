@@ -3,7 +3,7 @@
 use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::schedule::Pass;
 
-use super::{CopiesError, DeviceSteps, Handed, TimedStep, Trip};
+use super::{CopiesError, DeviceSteps, Handover, TimedStep, Trip};
 use crate::Turn;
 
 /// Seconds of one layer.
@@ -71,7 +71,7 @@ impl StageSteps<'_> {
                     Pass::Forward(micro_batch) => (false, micro_batch),
                     Pass::Backward(micro_batch) => (true, micro_batch),
                 };
-                Some(Handed { edge: edge?, is_backward, micro_batch })
+                Some(Handover { edge: edge?, is_backward, micro_batch })
             };
             timed.push(TimedStep {
                 seconds: self.seconds(step)?,

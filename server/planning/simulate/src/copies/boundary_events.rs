@@ -17,7 +17,7 @@ pub(super) struct DeviceTable {
     pub(super) first_trip: u32,
     /// By boundary and act: where its entries begin in `due`; and their end.
     begins: Vec<u32>,
-    due: Vec<Due>,
+    due: Vec<BoundaryEvent>,
     /// Of CPU slots: their node, and the component that shares its cores.
     pub(super) node: Option<(u32, u32)>,
     /// How many slots of that node it stands for.
@@ -26,7 +26,7 @@ pub(super) struct DeviceTable {
 
 /// A trip whose act is due.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Due {
+pub(super) struct BoundaryEvent {
     pub(super) trip: u32,
     /// Whether it began in the iteration before.
     pub(super) is_of_last: bool,
@@ -39,7 +39,7 @@ impl DeviceTable {
             let trip_number = first_trip + index as u32;
             [trip.leaves, trip.freed, trip.fetched, trip.needed].into_iter().enumerate().map(
                 move |(act, boundary)| {
-                    let due = Due { trip: trip_number, is_of_last: boundary >= count };
+                    let due = BoundaryEvent { trip: trip_number, is_of_last: boundary >= count };
                     (4 * (boundary % count.max(1)) + act, due)
                 },
             )
@@ -52,13 +52,13 @@ impl DeviceTable {
             begins[at + 1] += begins[at];
         }
         let mut next = begins.clone();
-        let mut due = vec![Due::default(); begins.last().map_or(0, |&all| all as usize)];
+        let mut due = vec![BoundaryEvent::default(); begins.last().map_or(0, |&all| all as usize)];
         moved().for_each(|(at, of)| {
             due[next[at] as usize] = of;
             next[at] += 1;
         });
         // What is needed first comes first.
-        let until_needed = |of: &Due| {
+        let until_needed = |of: &BoundaryEvent| {
             let trip = steps.trips.get((of.trip - first_trip) as usize);
             trip.map_or(0, |trip| trip.needed.saturating_sub(trip.fetched))
         };
@@ -75,7 +75,7 @@ impl DeviceTable {
     }
 
     /// What is due at a boundary.
-    pub(super) fn due(&self, boundary: usize, act: Act) -> &[Due] {
+    pub(super) fn due(&self, boundary: usize, act: Act) -> &[BoundaryEvent] {
         let at = 4 * boundary + act as usize;
         &self.due[self.begins[at] as usize..self.begins[at + 1] as usize]
     }

@@ -10,7 +10,7 @@ pub(super) const MAX_WORK: usize = 1 << 21;
 
 /// What is simulated.
 #[derive(Debug, Clone, Copy)]
-pub struct Stepped<'a> {
+pub struct CopyPipeline<'a> {
     /// The devices of the pipeline; where a stage has several, which do the same, one of them.
     pub devices: &'a [DeviceSteps],
     /// Between each stage, or chunk, and the next one.
@@ -37,15 +37,15 @@ pub struct TimedStep {
     /// How long it takes.
     pub seconds: f64,
     /// What must have arrived before it starts.
-    pub takes: Option<Handed>,
+    pub takes: Option<Handover>,
     /// What it sends when it is over.
-    pub gives: Option<Handed>,
+    pub gives: Option<Handover>,
 }
 
 /// What one stage hands to another: an activation, or a gradient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Handed {
-    /// Over which edge, an index in [`Stepped::edges`].
+pub struct Handover {
+    /// Over which edge, an index in [`CopyPipeline::edges`].
     pub edge: u32,
     /// Whether it is a gradient on its way to the first stage.
     pub is_backward: bool,

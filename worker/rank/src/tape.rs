@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use loadmaster_proto::measure::tape::{Event, Passage, Slot, Step};
+use loadmaster_proto::measure::tape::{Event, Passage, Slot, TapeStep};
 use tch::Tensor;
 
 use crate::error::RankError;
@@ -135,8 +135,8 @@ pub(crate) fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
 }
 
 /// What entries say about the end of an iteration.
-pub(crate) fn step(entries: &[TapeEntry]) -> Result<Step, RankError> {
-    let mut step = Step::default();
+pub(crate) fn step(entries: &[TapeEntry]) -> Result<TapeStep, RankError> {
+    let mut step = TapeStep::default();
     let mut blocks = Blocks::default();
     let mut end = End::Exchange as u32;
     for entry in entries {

@@ -15,7 +15,7 @@ use loadmaster_proto::chunks::groups::Groups;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sizes::ChunkSizes;

@@ -16,7 +16,7 @@
 
 use std::cmp::Ordering;
 
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;

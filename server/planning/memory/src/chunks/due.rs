@@ -1,6 +1,6 @@
 //! What is due at which boundary of an iteration.
 
-use loadmaster_proto::chunks::residency::grouped::Grouped;
+use loadmaster_proto::chunks::residency::group_index::GroupIndex;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
 
 use super::clocks::Told;
@@ -11,7 +11,7 @@ use loadmaster_predict::Away;
 pub(super) struct DueVisits {
     told: Vec<Told>,
     /// By boundary.
-    due: [Grouped; 4],
+    due: [GroupIndex; 4],
 }
 
 impl DueVisits {
@@ -20,7 +20,7 @@ impl DueVisits {
         let told: Vec<Told> =
             visits.all().map(|(payload, &visit, copies)| (payload, visit, copies)).collect();
         let due = |of: fn(&Visit, VisitCopies) -> Option<usize>| {
-            Grouped::of(told.len(), steps + 1, |number| of(&told[number].1, told[number].2))
+            GroupIndex::of(told.len(), steps + 1, |number| of(&told[number].1, told[number].2))
         };
         let leave = due(|visit, copies| copies.leaves_changed.then_some(visit.leaves));
         let are_gone = due(|visit, copies| copies.leaves_changed.then_some(visit.freed));
@@ -39,14 +39,16 @@ impl DueVisits {
 
 /// The same of what micro-batches have on the host, by its number.
 #[derive(Debug, Clone)]
-pub(super) struct DueKept([Grouped; 4]);
+pub(super) struct DueKept([GroupIndex; 4]);
 
 impl DueKept {
     /// That of an iteration of so many steps.
     pub(super) fn of(away: &[Away], steps: usize) -> Self {
         // What has no bytes is not copied.
         let due = |of: fn(&Away) -> usize| {
-            Grouped::of(away.len(), steps + 1, |number| (away[number].bytes > 0).then(|| of(&away[number])))
+            GroupIndex::of(away.len(), steps + 1, |number| {
+                (away[number].bytes > 0).then(|| of(&away[number]))
+            })
         };
         Self([
             due(|away| away.absence.leaves),

@@ -4,7 +4,7 @@ use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations;
 use loadmaster_proto::chunks::packing::ChunkLayout;
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::chunked::ChunkRun;

@@ -32,7 +32,7 @@ fn without(passage: &Passage, block: usize) -> Passage {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::measure::tape::{Event, Step};
+    use loadmaster_proto::measure::tape::{Event, TapeStep};
 
     use super::*;
 
@@ -52,7 +52,7 @@ mod tests {
             later: passage(later),
             without_graph: Passage::default(),
             untrained_input: None,
-            step: Step::default(),
+            step: TapeStep::default(),
             has_saved: false,
             overhead: 0,
         };

@@ -7,7 +7,7 @@ use loadmaster_proto::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, Domain, Node, Tier, priors,
 };
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::plan::given::GivenNode;
+use loadmaster_proto::plan::scheduler_nodes::GivenNode;
 
 use super::{FleetError, NodePart, PlannedFleet, build, order};
 

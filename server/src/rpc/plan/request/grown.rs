@@ -1,7 +1,7 @@
 //! Of which family a request asks for the largest model, checked.
 
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::plan::grown::GrownModel;
+use loadmaster_proto::plan::model_scaling::GrownModel;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::wire::{field, v1};
 

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::training::actions::{Deed, Step, Swap};

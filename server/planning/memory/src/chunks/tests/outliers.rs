@@ -4,7 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::{HostCopy, may_leave_unfinished};
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::training::chunk_order::ChunkOrder;

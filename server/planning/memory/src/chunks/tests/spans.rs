@@ -1,7 +1,7 @@
 //! What lanes are said to do, against the clock and against visits.
 
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::may_leave_unfinished;
-use loadmaster_proto::chunks::residency::paged::{Decided, Gap, Paging, gaps};
+use loadmaster_proto::chunks::residency::paging_visits::{Decided, Gap, Paging, gaps};
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks, UpdateTime};

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::paged::needed;
+use super::paging_visits::needed;
 use super::uses::{PayloadUses, Uses};
 use super::visits::{Visit, resident};
 use crate::chunks::paging::Shortage;
@@ -17,7 +17,7 @@ use crate::chunks::paging::Shortage;
 ///
 /// # Errors
 /// The first step that needs more than there is room for: where no rule has visits either.
-pub fn squeezed(
+pub fn refit(
     uses: &Uses,
     visits: &[Visit],
     bytes: impl Fn(usize) -> u64,
@@ -51,7 +51,7 @@ pub fn squeezed(
 
 /// Where of a visit a payload is there without need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum SparePart {
     /// Before its first use.
     Early,
     /// Between two uses.
@@ -66,7 +66,7 @@ struct Spare<'a> {
     of: &'a PayloadUses,
     /// Its visit's number.
     visit: usize,
-    part: Part,
+    part: SparePart,
     /// The steps, counted from the beginning of the iteration in which they begin.
     steps: Range<usize>,
     /// The first and the last step in which it must not be there.
@@ -82,18 +82,18 @@ impl<'a> Spare<'a> {
             else {
                 continue;
             };
-            let mut add = |part: Part, steps: Range<usize>| {
+            let mut add = |part: SparePart, steps: Range<usize>| {
                 all.extend((!steps.is_empty()).then_some(Self { of, visit, part, steps, cut: None }));
             };
-            add(Part::Early, told.fetched..told.awaited(uses.steps()));
+            add(SparePart::Early, told.fetched..told.awaited(uses.steps()));
             let used = needed(of, of.changed.filter(|_| !spills(of)));
             let used = used.into_iter().filter(|step| (told.needed..told.leaves).contains(step));
             let mut before = None;
             for step in used {
-                add(Part::Between, before.map_or(step, |before| before + 1)..step);
+                add(SparePart::Between, before.map_or(step, |before| before + 1)..step);
                 before = Some(step);
             }
-            add(Part::Late, told.leaves..told.freed);
+            add(SparePart::Late, told.leaves..told.freed);
         }
         all
     }
@@ -102,9 +102,9 @@ impl<'a> Spare<'a> {
     fn holds(&self, at: usize) -> bool {
         self.steps.contains(&at)
             && self.cut.is_none_or(|(first, last)| match self.part {
-                Part::Early => at > last,
-                Part::Between => at < first || at > last,
-                Part::Late => at < first,
+                SparePart::Early => at > last,
+                SparePart::Between => at < first || at > last,
+                SparePart::Late => at < first,
             })
     }
 
@@ -135,9 +135,9 @@ impl<'a> Spare<'a> {
         let behind = last + 1;
         match self.part {
             // At the end of an iteration is still in it.
-            Part::Early => visit.fetched = if behind > steps { behind - steps } else { behind },
-            Part::Late => visit.freed = first,
-            Part::Between => {
+            SparePart::Early => visit.fetched = if behind > steps { behind - steps } else { behind },
+            SparePart::Late => visit.freed = first,
+            SparePart::Between => {
                 let before = Visit { leaves: self.steps.start, freed: first, ..*visit };
                 (visit.fetched, visit.needed) = (behind, self.steps.end);
                 return Some(before);

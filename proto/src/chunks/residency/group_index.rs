@@ -4,13 +4,13 @@ use std::ops::Range;
 
 /// Numbers of things by group, in one list.
 #[derive(Debug, Clone)]
-pub struct Grouped {
+pub struct GroupIndex {
     numbers: Vec<usize>,
     /// Where those of each group end.
     ends: Vec<usize>,
 }
 
-impl Grouped {
+impl GroupIndex {
     /// Of so many things those that are in one of so many groups; those of one are in their order. `group` says which, always the
     /// same.
     pub fn of(count: usize, groups: usize, group: impl Fn(usize) -> Option<usize>) -> Self {

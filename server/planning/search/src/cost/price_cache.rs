@@ -22,7 +22,7 @@ const MOST_BYTES: usize = 24 << 20;
 
 /// The prices that were asked of one predictor: whoever shares them has the same.
 #[derive(Default)]
-pub struct KnownPrices {
+pub struct PriceCache {
     shelf: Mutex<Shelf>,
     /// What they take; rows that are filled after all was forgotten count too. Whoever asks waits for no search.
     bytes: Arc<AtomicUsize>,
@@ -41,13 +41,13 @@ struct Shelf {
 /// Order of the passes, micro-batch size and micro-batches; choice; number of layers.
 type RowsKey = (Schedule, u32, u32, Choice, usize);
 
-impl fmt::Debug for KnownPrices {
+impl fmt::Debug for PriceCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KnownPrices").field("bytes", &self.bytes()).finish_non_exhaustive()
     }
 }
 
-impl KnownPrices {
+impl PriceCache {
     /// About how many bytes they take.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    fn peak(counting: &Counting, known: &Arc<KnownPrices>, training: TrainingSpec) -> Option<u64> {
+    fn peak(counting: &Counting, known: &Arc<PriceCache>, training: TrainingSpec) -> Option<u64> {
         let kind = KindOfDevice { predictor: counting, known: Arc::clone(known) };
         let recomputing = Choice { recompute: RecomputePolicy::Stage, ..Choice::SINGLE };
         let choices = [Choice::SINGLE, recomputing];
@@ -211,7 +211,7 @@ mod tests {
     /// What is kept is bounded: beyond it all is asked anew, until a request begins anew.
     #[test]
     fn prices_beyond_the_limit_are_not_kept() {
-        let (counting, known) = (Counting::default(), Arc::<KnownPrices>::default());
+        let (counting, known) = (Counting::default(), Arc::<PriceCache>::default());
         let one = training(Schedule::Gpipe, 4, 8);
         known.bytes.store(MOST_BYTES, Ordering::Relaxed);
         for _ in 0..3 {

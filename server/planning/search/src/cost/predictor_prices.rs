@@ -4,7 +4,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use super::corrected::{Corrected, Factors};
+use super::calibration::{CalibratedCosts, Factors};
 use super::market::{Batch, LayerFacts, Market};
 use super::pricing::{KindOfDevice, PriceTerms, Pricing};
 use crate::{Choice, KindSet, Link, StageAt};
@@ -111,7 +111,7 @@ impl Drop for Prices<'_> {
 }
 
 impl<'a> Market for Prices<'a> {
-    type Costs = Corrected<Pricing<'a>>;
+    type Costs = CalibratedCosts<Pricing<'a>>;
 
     fn layers(&self) -> usize {
         self.kinds.iter().map(|kind| kind.predictor.layers()).min().unwrap_or(0)
@@ -126,7 +126,7 @@ impl<'a> Market for Prices<'a> {
     }
 
     fn costs(&self, schedule: Schedule, batch: Batch, choices: &[Choice], links: &[Link]) -> Self::Costs {
-        Corrected::new(self.priced(schedule, batch, choices, links), self.factors.clone())
+        CalibratedCosts::new(self.priced(schedule, batch, choices, links), self.factors.clone())
     }
 
     fn obstacle(

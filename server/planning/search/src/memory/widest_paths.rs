@@ -6,7 +6,7 @@
 use super::super::PlaceId;
 use super::super::graph::Node;
 use super::bits::Bits;
-use super::classes::Graph;
+use super::classes::ClassGraph;
 use super::costs::Costs;
 use super::effort::{MemoryEffort, Stopped, Unfinished};
 use super::reach::{Hop, Reachable};
@@ -39,7 +39,7 @@ const NEVER: u32 = u32::MAX;
 
 /// The states within a limit, with how many devices have to reach it.
 pub(super) struct Counted<'a> {
-    graph: &'a Graph,
+    graph: &'a ClassGraph,
     costs: &'a Costs,
     limit: u64,
     reach: Reachable,
@@ -54,7 +54,7 @@ pub(super) struct Counted<'a> {
 impl<'a> Counted<'a> {
     /// Counts on paths on which no stage costs more than `limit`.
     pub(super) fn of(
-        graph: &'a Graph,
+        graph: &'a ClassGraph,
         costs: &'a Costs,
         limit: u64,
         effort: &mut MemoryEffort<'_>,

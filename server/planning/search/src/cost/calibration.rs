@@ -19,13 +19,13 @@ impl Factors {
 /// Corrected prices. Of several kinds of device the largest factor counts, as the slowest and the fullest of
 /// them does. All seconds are multiplied, transfers too, because a factor is learnt from whole iterations.
 #[derive(Debug)]
-pub struct Corrected<C> {
+pub struct CalibratedCosts<C> {
     costs: C,
     /// By kind, in the fleet's order; none where all of them change nothing.
     factors: Vec<Factors>,
 }
 
-impl<C> Corrected<C> {
+impl<C> CalibratedCosts<C> {
     /// Corrects prices by kind.
     pub fn new(costs: C, mut factors: Vec<Factors>) -> Self {
         if factors.iter().all(|of| *of == Factors::NONE) {
@@ -49,7 +49,7 @@ impl<C> Corrected<C> {
     }
 }
 
-impl<C: StageCosts> StageCosts for Corrected<C> {
+impl<C: StageCosts> StageCosts for CalibratedCosts<C> {
     fn layers(&self) -> usize {
         self.costs.layers()
     }

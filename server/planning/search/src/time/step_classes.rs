@@ -10,14 +10,14 @@ use super::super::{LinkId, PlaceId, Question, StageCosts, Step};
 
 /// Steps that cost differently.
 #[derive(Debug, Default)]
-pub(super) struct Alike {
+pub(super) struct StepClasses {
     /// One of each.
     pub(super) list: Vec<Step>,
     /// By place and step: the index of the one that is like it.
     of_step: Vec<Vec<u32>>,
 }
 
-impl Alike {
+impl StepClasses {
     /// Those from places that plans may come to.
     pub(super) fn of<C>(question: &Question<'_, C>, counts: &Counts) -> Self {
         let mut alike = Self { list: Vec::new(), of_step: vec![Vec::new(); question.places.count()] };
@@ -37,26 +37,26 @@ impl Alike {
 
 /// A stage that may follow at a node, whatever its layers and choice.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AlikeStep {
-    /// Index of a step like its own in [`Alike::list`].
+pub(super) struct StepClass {
+    /// Index of a step like its own in [`StepClasses::list`].
     pub(super) like: u32,
     /// Micro-batches that it holds.
     pub(super) in_flight: u32,
 }
 
 /// The graph of the search.
-pub(super) type Graph = graph::Graph<AlikeStep>;
+pub(super) type StepGraph = graph::Graph<StepClass>;
 
 /// The graph of a question's places.
 pub(super) fn graph<C: StageCosts>(
     question: &Question<'_, C>,
     counts: &Counts,
-    alike: &Alike,
+    alike: &StepClasses,
     counting: Counting,
-) -> Graph {
-    let Ok(graph) = Graph::of(question, counts, counting, |node, way| {
+) -> StepGraph {
+    let Ok(graph) = StepGraph::of(question, counts, counting, |node, way| {
         let like = alike.of_step[node.place as usize][way.step];
-        Ok::<_, Infallible>(Some(AlikeStep { like, in_flight: question.in_flight(way.after) }))
+        Ok::<_, Infallible>(Some(StepClass { like, in_flight: question.in_flight(way.after) }))
     });
     graph
 }

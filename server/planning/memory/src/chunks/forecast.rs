@@ -10,7 +10,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::training::actions::{ActedStage, StageActions};
+use loadmaster_proto::training::actions::{ActionContext, StageActions};
 
 use super::held::{Held, interval, resident};
 use super::kept::offload;
@@ -52,7 +52,7 @@ pub fn in_chunks(
     };
     check_size(setting)?;
     let chunks = stage.lay_out_stage(model, &setting.training, (&setting.stage, setting.stage_count))?;
-    let of = ActedStage {
+    let of = ActionContext {
         model,
         training: &setting.training,
         stage: &setting.stage,

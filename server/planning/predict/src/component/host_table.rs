@@ -6,7 +6,7 @@
 
 use loadmaster_proto::measure::tape::{LayerTape, Passage, Slot, block_of};
 
-use super::tied::counterpart;
+use super::tied_weights::counterpart;
 
 /// The tape of an embedding without the gradient of its table, of so many bytes.
 pub(super) fn without_table(tape: &LayerTape, bytes: u64) -> LayerTape {

@@ -7,7 +7,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::actions::{ActedStage, Step};
+use loadmaster_proto::training::actions::{ActionContext, Step};
 
 use super::{CurvePoint, MOST_STEPS, SAME, StageCurve, Untold};
 use crate::ask::ProfiledChain;
@@ -71,7 +71,7 @@ impl LanesOfPlan {
         let passes = passes(plan, stage, chain, model);
         let seconds = seconds(plan, stage, passes.seconds(&chunks.steps)?)?;
         let training = TrainingSpec { recompute: stage.recompute, ..plan.training };
-        let acted = ActedStage { model, training: &training, stage: &stage.config, index: 0, count: 1 };
+        let acted = ActionContext { model, training: &training, stage: &stage.config, index: 0, count: 1 };
         activations::check(&stage.actions, acted)?;
         let moments = passes.moments(&chunks, stage.recompute, &stage.actions)?;
         let of = Self { stage: (**own).clone(), chunks, moments, seconds, rates, then };

@@ -10,7 +10,7 @@ use crate::component::Component;
 
 /// What a device of a stage holds all the time.
 #[derive(Debug, Clone, Default)]
-pub(in crate::component) struct Stored {
+pub(in crate::component) struct ResidentState {
     /// The stage's first layer in the model.
     pub(in crate::component) first_layer: usize,
     /// All of it; gradients are not.
@@ -25,7 +25,7 @@ pub(in crate::component) struct Stored {
     pub(in crate::component) older: u32,
 }
 
-impl Stored {
+impl ResidentState {
     /// The bytes of each tensor that a layer has of a block.
     pub(super) fn tensors(&self, layer: usize, block: Block) -> &[u64] {
         let all = match block {
@@ -38,7 +38,7 @@ impl Stored {
     }
 }
 
-impl Stored {
+impl ResidentState {
     /// All of what a block is on a device that has nothing away.
     pub(super) fn all(&self, block: Block) -> u64 {
         match block {
@@ -55,7 +55,7 @@ impl Stored {
 }
 
 impl Component {
-    pub(super) fn stored(&self, setting: &StageSetting, index: u32) -> Stored {
+    pub(super) fn stored(&self, setting: &StageSetting, index: u32) -> ResidentState {
         let stage = &setting.stage;
         let TrainingSpec { precision, optimizer, .. } = self.training;
         let master = precision.has_master_weights().then_some(4);
@@ -70,7 +70,7 @@ impl Component {
             };
             stage.layers().map(of_layer).collect()
         };
-        Stored {
+        ResidentState {
             first_layer: stage.first_layer,
             whole: self.model.rank_static_bytes(stage, index, &self.training),
             weights: of_layers(&weights),

@@ -6,17 +6,17 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::model::Model;
-use loadmaster_proto::training::actions::{ActedStage, Hosted, StageActions, Steps};
+use loadmaster_proto::training::actions::{ActionContext, Hosted, StageActions, Steps};
 
-use super::{Acted, Prediction, PredictionError, Predictor, StageSetting};
+use super::{ActionsPrediction, Prediction, PredictionError, Predictor, StageSetting};
 
 /// Stages with what they do.
 #[derive(Debug, Clone)]
-pub struct ActedStages {
+pub struct PipelineActions {
     /// What each does, with all pools.
     pub actions: Vec<StageActions>,
     /// What comes of it.
-    pub acted: Vec<Acted>,
+    pub acted: Vec<ActionsPrediction>,
     /// What the fullest device of each sets aside for others, bytes.
     pub hosted: Vec<u64>,
 }
@@ -36,7 +36,7 @@ pub enum ActionsError {
 /// may be away.
 pub const MOST_PASSES: u64 = 500_000;
 
-impl ActedStages {
+impl PipelineActions {
     /// What these stages need with the actions that are given for them, in their order; those beyond the list do nothing.
     /// Pools that are left out are as large as needed.
     ///
@@ -72,7 +72,7 @@ impl ActedStages {
         model: Option<&Model>,
         settings: &[StageSetting],
         given: &[StageActions],
-        replay: &dyn Fn(&StageSetting, &StageActions) -> Result<Acted, PredictionError>,
+        replay: &dyn Fn(&StageSetting, &StageActions) -> Result<ActionsPrediction, PredictionError>,
     ) -> Result<Self, ActionsError> {
         for (setting, _) in settings.iter().zip(given).filter(|(_, actions)| !actions.is_empty()) {
             check_size(setting)?;
@@ -80,7 +80,7 @@ impl ActedStages {
         check(model, settings, given)?;
         let mut actions: Vec<StageActions> = given.to_vec();
         actions.resize(settings.len(), StageActions::default());
-        let acted: Vec<Acted> = settings
+        let acted: Vec<ActionsPrediction> = settings
             .iter()
             .zip(&actions)
             .map(|(setting, actions)| replay(setting, actions))
@@ -155,7 +155,7 @@ fn check(model: Option<&Model>, settings: &[StageSetting], actions: &[StageActio
     };
     for (index, (of, setting)) in actions.iter().zip(settings).enumerate() {
         let StageSetting { stage, stage_index, stage_count, training } = setting;
-        let acted = ActedStage { model, training, stage, index: *stage_index, count: *stage_count };
+        let acted = ActionContext { model, training, stage, index: *stage_index, count: *stage_count };
         of.check(acted).map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
     }
     Ok(())
@@ -166,7 +166,7 @@ fn check(model: Option<&Model>, settings: &[StageSetting], actions: &[StageActio
 fn complete(
     settings: &[StageSetting],
     actions: &mut [StageActions],
-    acted: &[Acted],
+    acted: &[ActionsPrediction],
 ) -> Result<Vec<u64>, Invalid> {
     for (index, (of, acted)) in actions.iter_mut().zip(acted).enumerate() {
         let needed = Bytes(acted.host_peak());

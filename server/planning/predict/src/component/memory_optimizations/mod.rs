@@ -8,17 +8,15 @@
 //! |---|---|
 //! | here | what does a stage need with these actions? |
 //! | `player` | what does a step do, and which blocks are meant by an absence? |
-//! | `shard` | what is on a device of the stage in each step? |
-//! | `stored` | which tensors of a layer are there all the time: parameters, optimizer's state? |
-//! | `moved` | how much is away, and to where? |
+//! | `shard` | what is on a device of the stage in each step, how much is away, and to where? |
+//! | `resident_state` | which tensors of a layer are there all the time: parameters, optimizer's state? |
 //!
 //! Iterations are those after the first: what is away at the end of one comes back in the next. Under PipeDream a device does
 //! the same in every turn; steps are those of as many turns as micro-batches are in flight, once the pipeline is full.
 
-pub(super) mod moved;
 pub(super) mod player;
+pub(super) mod resident_state;
 pub(super) mod shard;
-pub(super) mod stored;
 
 use std::sync::Arc;
 
@@ -32,10 +30,11 @@ use super::stage::ReplayStage;
 use super::{Component, NAME, margin};
 use crate::pools::in_places;
 use crate::{
-    Acted, MOST_BYTES, Origin, Pool, Prediction, PredictionError, StageSeconds, StageSetting, margin_up_to,
+    ActionsPrediction, MOST_BYTES, Origin, Pool, Prediction, PredictionError, StageSeconds, StageSetting,
+    margin_up_to,
 };
 use player::Gradients;
-use shard::{ActedShard, Scene};
+use shard::{Scene, ShardMemory};
 
 impl Component {
     pub(super) fn with_actions(
@@ -43,7 +42,7 @@ impl Component {
         setting: &StageSetting,
         actions: &StageActions,
         steps: Steps,
-    ) -> Result<Acted, PredictionError> {
+    ) -> Result<ActionsPrediction, PredictionError> {
         let key = self.key(setting)?;
         let tapes = self.tapes(key)?;
         self.check_saved(setting, actions, &tapes)?;
@@ -51,7 +50,7 @@ impl Component {
         let played = self.played(setting)?;
         let synchronisation = played.synchronisation(setting.stage.data_degree).total();
         let shards = different_shards(key.tensor_degree, &tapes);
-        let play = |tape: fn(&ShardTapes) -> &LayerTape| -> Vec<ActedShard> {
+        let play = |tape: fn(&ShardTapes) -> &LayerTape| -> Vec<ShardMemory> {
             let of_shard = |(index, shards): &(u32, Vec<&ShardTapes>)| {
                 let tapes: Vec<&LayerTape> = shards.iter().map(|shard| tape(shard)).collect();
                 let shared = self.added_to_shared(&tapes, key, *index);
@@ -87,7 +86,7 @@ impl Component {
             predictor: NAME,
             origin: tapes.iter().map(|tape| tape.origin).max().unwrap_or(Origin::Profiled),
         };
-        Ok(Acted::new(prediction, steps, fullest.curve, fullest.away, pools))
+        Ok(ActionsPrediction::new(prediction, steps, fullest.curve, fullest.away, pools))
     }
 
     /// What a stage does one after another.

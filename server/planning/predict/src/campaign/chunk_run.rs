@@ -18,7 +18,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::minimal::CHECKED_MICRO_BATCHES;
-use super::planned::{PlannedRun, Purpose};
+use super::planned_run::{PlannedRun, Purpose};
 
 /// Chunks of the model, where its largest atom is in one of them.
 const PARTS: u64 = 16;

@@ -8,7 +8,7 @@ use super::{Breakdown, MOST_BYTES, Prediction};
 /// What each device of a stage needs with memory actions, and what goes where. An iteration is one of many: what leaves
 /// at its end comes back in the next one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Acted {
+pub struct ActionsPrediction {
     /// The device, without what it sets aside for other stages.
     prediction: Prediction,
     /// What the stage does one after another.
@@ -56,7 +56,7 @@ pub struct Pool {
     pub at_boundaries: Vec<u64>,
 }
 
-impl Acted {
+impl ActionsPrediction {
     pub(super) fn new(
         prediction: Prediction,
         steps: Steps,

@@ -5,7 +5,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::profile::document::{ProfileDocument, Subject};
 
-use super::{AnyPredictor, Evidence, NoPredictor, PredictorKind, Profiled, stored};
+use super::{AnyPredictor, Evidence, NoPredictor, PredictorKind, Profiled, stored_profile};
 use crate::capture::Capture;
 use crate::capture::metrics::{LayerMetrics, of_document};
 use crate::layer_table::TablePredictor;
@@ -56,7 +56,7 @@ fn measured(
         .iter()
         .map(|of| Evidence { name: of.name(), measurement: of.measurement.clone(), held_out: of.held_out })
         .collect();
-    stored::predictor(Profiled { settings, model, evidence: &evidence }, kind)
+    stored_profile::predictor(Profiled { settings, model, evidence: &evidence }, kind)
 }
 
 fn table(document: &ProfileDocument) -> Result<AnyPredictor, NoPredictor> {

@@ -5,15 +5,15 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::{Forecast, ForecastError, check_devices, of_predictions};
-use crate::{ActedStages, Margin, Prediction, Predictor, StageSetting};
+use crate::{Margin, PipelineActions, Prediction, Predictor, StageSetting};
 
 /// What given stages need that do something about their memory.
 #[derive(Debug, Clone)]
-pub struct ActedForecast {
+pub struct ActionsForecast {
     /// The devices, with what they set aside for other stages.
     pub forecast: Forecast,
     /// What each stage does, with its pools, and what comes of that.
-    pub stages: ActedStages,
+    pub stages: PipelineActions,
 }
 
 /// As [`super::forecast`], of the stages of a pipeline that do these actions, in their order. Pools that are left out are
@@ -28,11 +28,11 @@ pub fn with_actions(
     actions: &[StageActions],
     capacities: &[Bytes],
     margin: Margin,
-) -> Result<ActedForecast, ForecastError> {
+) -> Result<ActionsForecast, ForecastError> {
     check_devices(settings, capacities)?;
-    let stages = ActedStages::of(predictor, model, settings, actions)?;
+    let stages = PipelineActions::of(predictor, model, settings, actions)?;
     let predictions: Vec<Prediction> =
         (0..settings.len()).filter_map(|stage| stages.prediction(stage)).collect();
     let forecast = of_predictions(predictor, settings, predictions, capacities, margin);
-    Ok(ActedForecast { forecast, stages })
+    Ok(ActionsForecast { forecast, stages })
 }

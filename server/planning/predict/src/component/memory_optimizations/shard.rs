@@ -1,10 +1,9 @@
 //! What is on a device of a stage in each step.
 
-use loadmaster_proto::training::actions::{Absence, Block, StageActions, Steps};
+use loadmaster_proto::training::actions::{Absence, Block, Deed, Destination, StageActions, Steps, Stripe};
 
-use super::moved::stripes;
 use super::player::{Gradients, Player};
-use super::stored::Stored;
+use super::resident_state::ResidentState;
 use crate::component::machine::{BlockClass, BlockId, ClassBytes};
 use crate::component::stage::ReplayStage;
 use crate::pools::Cycle;
@@ -14,7 +13,7 @@ use crate::{Away, Breakdown, MOST_BYTES, StepBytes};
 #[derive(Debug)]
 pub(in crate::component) struct Scene<'a> {
     pub(in crate::component) stage: &'a ReplayStage<'a>,
-    pub(in crate::component) stored: Stored,
+    pub(in crate::component) stored: ResidentState,
     /// What its allocator holds besides.
     pub(in crate::component) overhead: u64,
     pub(in crate::component) steps: &'a Steps,
@@ -27,7 +26,7 @@ pub(in crate::component) struct Scene<'a> {
 
 /// What a device of a stage needs.
 #[derive(Debug, Default)]
-pub(in crate::component) struct ActedShard {
+pub(in crate::component) struct ShardMemory {
     pub(in crate::component) curve: Vec<StepBytes>,
     pub(in crate::component) away: Vec<Away>,
     /// What is there when the iteration is over and was not when it began: nothing.
@@ -35,7 +34,7 @@ pub(in crate::component) struct ActedShard {
     pub(in crate::component) left: u64,
 }
 
-impl ActedShard {
+impl ShardMemory {
     /// The first step of those that need most.
     pub(in crate::component) fn peak(&self) -> Breakdown {
         let mut peak = Breakdown::default();
@@ -64,7 +63,7 @@ fn is_of_machine(absence: &Absence) -> bool {
 
 impl Scene<'_> {
     /// Plays all steps.
-    pub(in crate::component) fn play(&self) -> ActedShard {
+    pub(in crate::component) fn play(&self) -> ShardMemory {
         let [weights, versions, optimizer] =
             [Block::Weights, Block::Versions, Block::Optimizer].map(|block| self.stored_bytes(block));
         let count = self.steps.all().len();
@@ -113,7 +112,7 @@ impl Scene<'_> {
         let away = |(absence, tensors): (&Absence, &Vec<u64>)| {
             Away::of(*absence, tensors, stripes(self.actions, absence))
         };
-        ActedShard {
+        ShardMemory {
             curve,
             away: self.absences.iter().zip(&tensors).map(away).collect(),
             #[cfg(test)]
@@ -160,5 +159,34 @@ impl Scene<'_> {
             transient: part(BlockClass::Transient),
             overhead: self.overhead.min(MOST_BYTES),
         }
+    }
+}
+
+/// The stripes of an action's blocks; none where they go to the host.
+fn stripes<'a>(actions: &'a StageActions, absence: &Absence) -> &'a [Stripe] {
+    match actions.actions.get(absence.action).map(|action| &action.deed) {
+        Some(Deed::Swap(swap)) => match &swap.to {
+            Destination::Host => &[],
+            Destination::Peers(stripes) => stripes,
+        },
+        _ => &[],
+    }
+}
+
+impl Away {
+    /// Of tensors with these bytes.
+    fn of(absence: Absence, tensors: &[u64], stripes: &[Stripe]) -> Self {
+        let mut away = Self {
+            absence,
+            bytes: tensors.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes)),
+            tensors: u32::try_from(tensors.len()).unwrap_or(u32::MAX),
+            stripes: stripes.iter().map(|stripe| (stripe.stage, 0)).collect(),
+        };
+        for &bytes in tensors.iter().filter(|_| !stripes.is_empty()) {
+            for ((_, sum), part) in away.stripes.iter_mut().zip(Stripe::split(stripes, bytes)) {
+                *sum = sum.saturating_add(part);
+            }
+        }
+        away
     }
 }

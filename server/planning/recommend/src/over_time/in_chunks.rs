@@ -12,7 +12,7 @@ use loadmaster_proto::training::actions::{ActionContext, Step};
 use super::{CurvePoint, MOST_STEPS, SAME, StageCurve, Untold};
 use crate::ask::ProfiledChain;
 use crate::plan::scaled;
-use loadmaster_memory::chunks::{Held, LaneScene, LaneSpan, LaneWork, Lanes, ProfiledPasses};
+use loadmaster_memory::chunks::{LaneScene, LaneSpan, LaneWork, Lanes, ProfiledPasses, StepMemory};
 use loadmaster_predict::{Away, Breakdown, Margin, Moments};
 
 /// An iteration of a plan in chunks, on one of its devices, all of which do as much at the same time.
@@ -246,7 +246,7 @@ fn seconds(plan: &Plan, stage: &PlanStage, profiled: Vec<f64>) -> Result<Vec<f64
 /// What each step holds as the plan says it, by component as the profile says it.
 fn held(stage: &PlanStage, chunks: &Chunks, moments: &Moments) -> Vec<Breakdown> {
     let Some(run) = &stage.chunk_run else { return Vec::new() };
-    let held = Held { other: &run.other_bytes, resident: &run.payload_bytes };
+    let held = StepMemory { other: &run.other_bytes, resident: &run.payload_bytes };
     let sums = run.other_bytes.iter().zip(&run.payload_bytes).map(|(one, other)| one.saturating_add(*other));
     let parts = sums.zip(&moments.curve).enumerate().map(|(step, (sum, besides))| {
         let parts = held.breakdown(step, besides.most, chunks);

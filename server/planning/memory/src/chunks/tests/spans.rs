@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use super::clock::{ITERATIONS, clock, found, jobs, some_stage};
 use super::draw::{Case, SharedChunk, cases};
 use super::weighed::{begun_before, hastes};
+use crate::chunks::lane_spans::Witness;
 use crate::chunks::lanes::LaneRun;
-use crate::chunks::spans::Witness;
 use crate::chunks::{LaneScene, LaneSpan, LaneWork, StepCosts};
 
 /// Remembers all that it sees.

@@ -11,7 +11,7 @@ use loadmaster_proto::training::RecomputePolicy;
 use proptest::prelude::*;
 
 use super::draw::{Case, all_there, simulate, stages};
-use crate::chunks::held::resident;
+use crate::chunks::step_memory::resident;
 use crate::chunks::{ChunkChoices, Lanes, StepCosts};
 
 /// Whether a visit has memory in a step.

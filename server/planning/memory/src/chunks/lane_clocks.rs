@@ -6,16 +6,16 @@ use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::training::actions::Step;
 
+use super::chunk_usage::most_updated;
+use super::lane_spans::{LaneWork, Witness};
 use super::lanes::{LaneScene, LaneSeconds, Lanes};
-use super::placed::most_updated;
-use super::spans::{LaneWork, Witness};
 
 /// A visit, and its payload's position.
-pub(super) type Told = (usize, Visit, VisitCopies);
+pub(super) type PayloadVisit = (usize, Visit, VisitCopies);
 
 /// When everything is free, or done, from the start of the first iteration.
 #[derive(Debug, Clone)]
-pub(super) struct Clocks<W> {
+pub(super) struct LaneClocks<W> {
     pub(super) now: f64,
     up: f64,
     down: f64,
@@ -43,7 +43,7 @@ pub(super) struct Clocks<W> {
     pub(super) witness: W,
 }
 
-impl<W: Witness> Clocks<W> {
+impl<W: Witness> LaneClocks<W> {
     /// Everything is free, and those payloads are there that come in the iteration before. Micro-batches have so many things on
     /// the host.
     pub(super) fn new(chunks: &Chunks, kept: usize, over_end: Vec<usize>, witness: W) -> Self {
@@ -80,7 +80,7 @@ impl<W: Witness> Clocks<W> {
     pub(super) fn leave(
         &mut self,
         scene: &LaneScene<'_>,
-        &(payload, visit, copies): &Told,
+        &(payload, visit, copies): &PayloadVisit,
         told: &mut Lanes,
         later: &mut Vec<usize>,
     ) {
@@ -191,7 +191,7 @@ impl<W: Witness> Clocks<W> {
     pub(super) fn come(
         &mut self,
         scene: &LaneScene<'_>,
-        &(payload, visit, copies): &Told,
+        &(payload, visit, copies): &PayloadVisit,
         busy: &mut LaneSeconds,
     ) {
         let chunk = visit.payload.chunk;
@@ -229,7 +229,7 @@ impl<W: Witness> Clocks<W> {
     }
 
     /// Waits for the copy of a payload. Returns the seconds that it takes.
-    pub(super) fn wait(&mut self, &(payload, visit, _): &Told, comes: bool) -> f64 {
+    pub(super) fn wait(&mut self, &(payload, visit, _): &PayloadVisit, comes: bool) -> f64 {
         self.wait_until(self.copied[payload], LaneWork::Wait(visit, comes))
     }
 

@@ -12,13 +12,13 @@ use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
 use loadmaster_proto::error::Invalid;
 
 use super::baseline::static_visits;
-use super::ground::Ground;
-use super::known::Known;
+use super::memo::SecondsMemo;
+use super::pass_costs::PassCosts;
 use super::question::ChunkQuestion;
 
-/// Chunks of one size in the steps of grounds that are [like](Ground::is_like) each other.
+/// Chunks of one size in the steps of grounds that are [like](PassCosts::is_like) each other.
 #[derive(Debug, Clone)]
-pub(super) struct Placed<'a> {
+pub(super) struct ChunkUsage<'a> {
     pub(super) question: &'a ChunkQuestion,
     /// The table of tokens, where that is on the host.
     pub(super) table: Option<HostTable>,
@@ -33,15 +33,15 @@ pub(super) struct Placed<'a> {
     /// first, since these are waited for where one iteration ends and the next begins. Not a table on the host.
     pub(super) ranked: Vec<usize>,
     /// The least seconds of chunks and passes alone, by the number of chunks on the device.
-    pub(super) least_seconds: Known,
+    pub(super) least_seconds: SecondsMemo,
 }
 
-impl<'a> Placed<'a> {
+impl<'a> ChunkUsage<'a> {
     /// # Errors
     /// No or too many ranks.
     pub(super) fn new(
         question: &'a ChunkQuestion,
-        ground: &Ground,
+        ground: &PassCosts,
         (layout, lists): (ChunkLayout, Lists),
         places: &'a Layout,
     ) -> Result<Self, Invalid> {
@@ -52,7 +52,7 @@ impl<'a> Placed<'a> {
         ranked.sort_by_key(|&chunk| {
             (Reverse(uses.completed(chunk)), uses.payloads()[chunk].steps.first().copied())
         });
-        let least_seconds = Known::default();
+        let least_seconds = SecondsMemo::default();
         Ok(Self { question, table, layout, lists, places, sharing, uses, ranked, least_seconds })
     }
 

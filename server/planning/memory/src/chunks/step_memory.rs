@@ -8,14 +8,14 @@ use loadmaster_proto::plan::prediction::{Breakdown, Interval};
 
 /// `N(t)` and `R(t)`, as predicted.
 #[derive(Debug, Clone, Copy)]
-pub struct Held<'a> {
+pub struct StepMemory<'a> {
     /// Bytes of each step besides chunks: `N(t)`.
     pub other: &'a [u64],
     /// Bytes of chunks: `R(t)`.
     pub resident: &'a [u64],
 }
 
-impl Held<'_> {
+impl StepMemory<'_> {
     /// The first step in which the device holds most, and how much.
     pub fn highest(&self) -> (usize, u64) {
         let sums = self.other.iter().zip(self.resident).map(|(other, chunks)| other.saturating_add(*chunks));

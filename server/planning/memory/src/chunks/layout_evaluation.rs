@@ -16,26 +16,26 @@ use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 
 use super::baseline::static_visits;
-use super::first::first_where;
-use super::ground::Ground;
-use super::held::resident;
-use super::known::Known;
-use super::placed::Placed;
+use super::chunk_usage::ChunkUsage;
+use super::exponential_search::first_where;
+use super::memo::SecondsMemo;
+use super::pass_costs::PassCosts;
 use super::question::ChunkQuestion;
+use super::step_memory::resident;
 
 /// A ground with chunks of one size.
 #[derive(Debug, Clone)]
-pub(super) struct Laid<'a> {
+pub(super) struct LayoutEvaluation<'a> {
     pub(super) question: &'a ChunkQuestion,
-    pub(super) ground: &'a Ground,
-    pub(super) placed: Rc<Placed<'a>>,
+    pub(super) ground: &'a PassCosts,
+    pub(super) placed: Rc<ChunkUsage<'a>>,
     /// The least seconds of all, by the number of chunks on the device.
-    pub(super) least_seconds: Known,
+    pub(super) least_seconds: SecondsMemo,
 }
 
-impl<'a> Laid<'a> {
-    pub(super) fn new(ground: &'a Ground, placed: Rc<Placed<'a>>) -> Self {
-        Self { question: placed.question, ground, placed, least_seconds: Known::default() }
+impl<'a> LayoutEvaluation<'a> {
+    pub(super) fn new(ground: &'a PassCosts, placed: Rc<ChunkUsage<'a>>) -> Self {
+        Self { question: placed.question, ground, placed, least_seconds: SecondsMemo::default() }
     }
 
     /// Each of these grounds with the chunks of a layout. Grounds that are like each other do the same with them.
@@ -44,7 +44,7 @@ impl<'a> Laid<'a> {
     /// No or too many ranks.
     pub(super) fn all(
         question: &'a ChunkQuestion,
-        grounds: impl IntoIterator<Item = &'a Ground>,
+        grounds: impl IntoIterator<Item = &'a PassCosts>,
         lists: Lists,
         places: &'a Layout,
     ) -> Result<Vec<Self>, Invalid> {
@@ -53,7 +53,7 @@ impl<'a> Laid<'a> {
             let like = all.iter().find(|of| of.ground.is_like(ground)).map(|of| Rc::clone(&of.placed));
             let placed = match like {
                 Some(placed) => placed,
-                None => Rc::new(Placed::new(question, ground, (ChunkLayout::Aligned, lists), places)?),
+                None => Rc::new(ChunkUsage::new(question, ground, (ChunkLayout::Aligned, lists), places)?),
             };
             all.push(Self::new(ground, placed));
         }
@@ -108,7 +108,7 @@ impl<'a> Laid<'a> {
     /// # Errors
     /// More bytes of the host than can be counted.
     pub(super) fn chunks(&self, host_copy: HostCopy, on_device: usize) -> Result<Chunks, Invalid> {
-        let Placed { uses, sharing, .. } = &*self.placed;
+        let ChunkUsage { uses, sharing, .. } = &*self.placed;
         let uses = uses.clone().with_on_device(&self.placed.on_device(on_device), sharing);
         self.chunks_of(uses, host_copy)
     }
@@ -116,7 +116,7 @@ impl<'a> Laid<'a> {
     /// The same where the chunks on the device are those of these uses.
     pub(super) fn chunks_of(&self, uses: Uses, host_copy: HostCopy) -> Result<Chunks, Invalid> {
         let host = HostMemory::new(&self.placed.on_host(&uses, host_copy))?;
-        let Placed { lists, places, sharing, table, .. } = *self.placed;
+        let ChunkUsage { lists, places, sharing, table, .. } = *self.placed;
         let (layout, steps) = (places.clone(), self.ground.course.steps.clone());
         Ok(Chunks { lists, layout, steps, uses, sharing, table, host })
     }

@@ -3,21 +3,21 @@
 use loadmaster_proto::chunks::residency::group_index::GroupIndex;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
 
-use super::clocks::Told;
+use super::lane_clocks::PayloadVisit;
 use loadmaster_predict::Away;
 
 /// Visits that leave, are gone, come and are needed.
 #[derive(Debug, Clone)]
-pub(super) struct DueVisits {
-    told: Vec<Told>,
+pub(super) struct BoundaryVisits {
+    told: Vec<PayloadVisit>,
     /// By boundary.
     due: [GroupIndex; 4],
 }
 
-impl DueVisits {
+impl BoundaryVisits {
     /// Those of an iteration of so many steps.
     pub(super) fn of(visits: &Visits<'_>, steps: usize) -> Self {
-        let told: Vec<Told> =
+        let told: Vec<PayloadVisit> =
             visits.all().map(|(payload, &visit, copies)| (payload, visit, copies)).collect();
         let due = |of: fn(&Visit, VisitCopies) -> Option<usize>| {
             GroupIndex::of(told.len(), steps + 1, |number| of(&told[number].1, told[number].2))
@@ -32,16 +32,16 @@ impl DueVisits {
     }
 
     /// Those of a boundary, in the order in which they happen.
-    pub(super) fn at(&self, boundary: usize) -> [impl Iterator<Item = &Told>; 4] {
+    pub(super) fn at(&self, boundary: usize) -> [impl Iterator<Item = &PayloadVisit>; 4] {
         self.due.each_ref().map(|due| due.at(boundary).iter().map(|&number| &self.told[number]))
     }
 }
 
 /// The same of what micro-batches have on the host, by its number.
 #[derive(Debug, Clone)]
-pub(super) struct DueKept([GroupIndex; 4]);
+pub(super) struct BoundaryActivations([GroupIndex; 4]);
 
-impl DueKept {
+impl BoundaryActivations {
     /// That of an iteration of so many steps.
     pub(super) fn of(away: &[Away], steps: usize) -> Self {
         // What has no bytes is not copied.

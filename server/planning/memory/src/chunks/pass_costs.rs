@@ -5,20 +5,20 @@ use std::rc::Rc;
 use loadmaster_proto::chunks::activations::{ActivationPlace, on_host};
 use loadmaster_proto::training::actions::StageActions;
 
-use super::course::{Course, Courses};
 use super::question::{ChunkQuestion, PassChoice, Passes, StepCosts};
 use super::refusal::NoChunks;
+use super::step_sequence::{StepSequence, StepSequences};
 
 /// The passes of an iteration.
 #[derive(Debug, Clone)]
-pub(super) struct Ground {
-    pub(super) course: Rc<Course>,
+pub(super) struct PassCosts {
+    pub(super) course: Rc<StepSequence>,
     pub(super) costs: StepCosts,
     /// What is done so that activations are where they are.
     pub(super) actions: StageActions,
 }
 
-impl Ground {
+impl PassCosts {
     /// All that may be chosen with activations in one of these places and can be predicted.
     ///
     /// # Errors
@@ -27,7 +27,7 @@ impl Ground {
         question: &ChunkQuestion,
         passes: &impl Passes,
         places: &[ActivationPlace],
-        courses: &mut Courses,
+        courses: &mut StepSequences,
     ) -> Result<Vec<Self>, NoChunks> {
         question.check()?;
         let mut refused = None;
@@ -48,7 +48,7 @@ impl Ground {
         question: &ChunkQuestion,
         passes: &impl Passes,
         of: PassChoice,
-        courses: &mut Courses,
+        courses: &mut StepSequences,
     ) -> Result<Self, NoChunks> {
         let course = courses.of(question, of)?;
         let mut costs = passes.costs(of)?;

@@ -20,7 +20,7 @@ impl Haste {
     pub(super) const USUAL: Self = Self { quarters: 4, completions: 1 };
 
     /// The first of these.
-    fn of(self, mut firsts: Vec<First>) -> Vec<First> {
+    fn of(self, mut firsts: Vec<FirstVisit>) -> Vec<FirstVisit> {
         firsts.truncate((firsts.len() * self.quarters).div_ceil(4));
         firsts
     }
@@ -56,7 +56,7 @@ impl<'a> Early<'a> {
         let least = firsts.iter().map(|of| bytes(of.index)).min().unwrap_or(0);
         // A step without room for any of them.
         let mut full = None;
-        for First { index, gone } in firsts {
+        for FirstVisit { index, gone } in firsts {
             let Visit { fetched: before, payload, .. } = visits[index];
             if full.is_some_and(|step| step < before) {
                 continue;
@@ -91,7 +91,7 @@ impl<'a> Early<'a> {
         if !is_possible {
             return visits;
         }
-        for First { index, .. } in haste.of(firsts(&visits, chunks)) {
+        for FirstVisit { index, .. } in haste.of(firsts(&visits, chunks)) {
             let completed = chunks.uses.completed(visits[index].payload.chunk);
             if let Some(at) = completed.and_then(|last| completions.behind(last, haste.completions)) {
                 (visits[index].freed, visits[index].fetched) = (at, at);
@@ -110,25 +110,25 @@ fn left(visits: &[Visit], chunks: &Chunks, room: &[u64]) -> Vec<u64> {
 
 /// The first visit of a chunk's parameters, and when the last one is gone.
 #[derive(Debug, Clone, Copy)]
-struct First {
+struct FirstVisit {
     index: usize,
     gone: usize,
 }
 
 /// That of each chunk that may come in the iteration before, in the order in which they are needed.
-fn firsts(visits: &[Visit], chunks: &Chunks) -> Vec<First> {
-    let mut of_chunks: Vec<Option<First>> = vec![None; chunks.layout.chunks().len()];
+fn firsts(visits: &[Visit], chunks: &Chunks) -> Vec<FirstVisit> {
+    let mut of_chunks: Vec<Option<FirstVisit>> = vec![None; chunks.layout.chunks().len()];
     for (index, visit) in visits.iter().enumerate() {
         let chunk = visit.payload.chunk;
         if chunks.is_host_table(chunk) || visit.payload.is_gradients || chunks.uses.is_on_device(chunk) {
             continue;
         }
         let Some(of) = of_chunks.get_mut(chunk) else { continue };
-        let First { index: first, gone } = *of.get_or_insert(First { index, gone: visit.freed });
+        let FirstVisit { index: first, gone } = *of.get_or_insert(FirstVisit { index, gone: visit.freed });
         let first = if visit.needed < visits[first].needed { index } else { first };
-        *of = Some(First { index: first, gone: gone.max(visit.freed) });
+        *of = Some(FirstVisit { index: first, gone: gone.max(visit.freed) });
     }
-    let mut firsts: Vec<First> = of_chunks.into_iter().flatten().collect();
+    let mut firsts: Vec<FirstVisit> = of_chunks.into_iter().flatten().collect();
     firsts.sort_by_key(|of| visits[of.index].needed);
     firsts
 }

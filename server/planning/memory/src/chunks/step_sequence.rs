@@ -14,7 +14,7 @@ use super::question::{ChunkQuestion, PassChoice};
 
 /// The steps of an iteration.
 #[derive(Debug)]
-pub(super) struct Course {
+pub(super) struct StepSequence {
     pub(super) order: ChunkOrder,
     pub(super) recompute: RecomputePolicy,
     pub(super) embedding: EmbeddingPlace,
@@ -26,20 +26,24 @@ pub(super) struct Course {
 
 /// Those of a question that were asked for so far: they are the same wherever activations are.
 #[derive(Debug, Default)]
-pub(super) struct Courses {
-    known: Vec<Rc<Course>>,
+pub(super) struct StepSequences {
+    known: Vec<Rc<StepSequence>>,
     /// What layers compute with, by the place of the embedding.
     layers: Vec<(EmbeddingPlace, Rc<[Vec<LayerTensor>]>)>,
 }
 
-impl Courses {
+impl StepSequences {
     /// The steps of a choice, always of the same question.
     ///
     /// # Errors
     /// The table of tokens cannot be where it is to be.
-    pub(super) fn of(&mut self, question: &ChunkQuestion, of: PassChoice) -> Result<Rc<Course>, Invalid> {
+    pub(super) fn of(
+        &mut self,
+        question: &ChunkQuestion,
+        of: PassChoice,
+    ) -> Result<Rc<StepSequence>, Invalid> {
         let PassChoice { order, recompute, embedding, .. } = of;
-        let is_it = |known: &&Rc<Course>| {
+        let is_it = |known: &&Rc<StepSequence>| {
             (known.order, known.recompute, known.embedding) == (order, recompute, embedding)
         };
         if let Some(known) = self.known.iter().find(is_it) {
@@ -49,7 +53,7 @@ impl Courses {
         let steps = Steps::of_chunks(&training, model.layers().len(), order);
         let table = HostTable::of(embedding, model, &training, &question.stage(), &steps)?;
         let tensors = TensorUses::new(self.layers(question, embedding), &steps);
-        let course = Rc::new(Course { order, recompute, embedding, table, steps, tensors });
+        let course = Rc::new(StepSequence { order, recompute, embedding, table, steps, tensors });
         self.known.push(Rc::clone(&course));
         Ok(course)
     }

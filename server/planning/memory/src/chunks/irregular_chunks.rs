@@ -25,7 +25,7 @@ const MOST_GAPS: usize = 4;
 
 /// The visits of a rule that fetch fewest bytes, of all ways of outliers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fewest {
+pub(super) struct FewestFetches {
     pub(super) visits: Vec<Visit>,
     /// Bytes of payloads that come.
     pub(super) bytes: u64,
@@ -40,7 +40,7 @@ pub(super) fn fetches_fewest(question: &ChunkQuestion, plan: &ChunkPlan) -> bool
     let training = question.training(*recompute);
     let Ok(chunks) = stage.lay_out_split(&question.model, &training, &question.stage()) else { return false };
     let room: Vec<u64> = needed.iter().map(|needed| question.capacity.0.saturating_sub(*needed)).collect();
-    let outliers = Outliers::of(stage, &chunks, &room);
+    let outliers = IrregularChunks::of(stage, &chunks, &room);
     let fewest = || outliers.fewest(Paging::AT_NEED);
     outliers.comes_once(visits)
         || fewest().is_some_and(|fewest| fewest.is_proven && outliers.bytes(visits) <= fewest.bytes)
@@ -48,7 +48,7 @@ pub(super) fn fetches_fewest(question: &ChunkQuestion, plan: &ChunkPlan) -> bool
 
 /// A stage's chunks, the room for them in each step, and which of their gaps are outliers'.
 #[derive(Debug)]
-pub(super) struct Outliers<'a> {
+pub(super) struct IrregularChunks<'a> {
     stage: &'a ChunkedStage,
     chunks: &'a Chunks,
     /// Without what is always there.
@@ -56,7 +56,7 @@ pub(super) struct Outliers<'a> {
     gaps: Vec<Gap>,
 }
 
-impl<'a> Outliers<'a> {
+impl<'a> IrregularChunks<'a> {
     pub(super) fn of(stage: &'a ChunkedStage, chunks: &'a Chunks, room: &[u64]) -> Self {
         let always = chunks.on_device_bytes();
         let room = room.iter().map(|room| room.saturating_sub(always)).collect();
@@ -74,14 +74,14 @@ impl<'a> Outliers<'a> {
 
     /// The fewest bytes of this rule, of every way of outliers to be there; what the rule makes of them itself, where they are too
     /// many. None without room.
-    pub(super) fn fewest(&self, paging: Paging) -> Option<Fewest> {
+    pub(super) fn fewest(&self, paging: Paging) -> Option<FewestFetches> {
         let are_few = self.gaps.len() <= MOST_GAPS;
         let visits = self.visits(paging, &Decided::default())?;
         let comes_once = self.comes_once(&visits);
         // Both make room smaller as they find it.
         let is_at_need = paging.ahead == 0 && paging.behind == 0;
         let is_proven = comes_once || are_few && is_at_need;
-        let mut least = Fewest { bytes: self.bytes(&visits), visits, is_proven };
+        let mut least = FewestFetches { bytes: self.bytes(&visits), visits, is_proven };
         if self.gaps.is_empty() || !are_few || comes_once {
             return Some(least);
         }
@@ -89,7 +89,7 @@ impl<'a> Outliers<'a> {
             let Some(visits) = self.visits(paging, &self.decided(way)) else { continue };
             let bytes = self.bytes(&visits);
             if bytes < least.bytes {
-                least = Fewest { visits, bytes, is_proven };
+                least = FewestFetches { visits, bytes, is_proven };
             }
         }
         Some(least)

@@ -9,7 +9,7 @@ use super::group::ChoiceGroup;
 
 /// What a group is bounded by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bounded {
+enum BoundKind {
     /// Passes alone.
     Passes,
     /// Passes and chunks, without what micro-batches have on the host.
@@ -20,35 +20,35 @@ enum Bounded {
 
 /// A group that waits.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct QueuedGroup {
     /// No more than its bound.
     seconds: f64,
     /// Its position among all groups: of equal bounds the first is first.
     position: usize,
-    by: Bounded,
+    by: BoundKind,
 }
 
-impl Waiting {
+impl QueuedGroup {
     fn order(&self, other: &Self) -> Ordering {
         self.seconds.total_cmp(&other.seconds).then(self.position.cmp(&other.position))
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for QueuedGroup {
     fn eq(&self, other: &Self) -> bool {
         self.order(other) == Ordering::Equal
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for QueuedGroup {}
 
-impl PartialOrd for Waiting {
+impl PartialOrd for QueuedGroup {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Waiting {
+impl Ord for QueuedGroup {
     fn cmp(&self, other: &Self) -> Ordering {
         self.order(other)
     }
@@ -56,16 +56,16 @@ impl Ord for Waiting {
 
 /// Groups with their bounds, the lowest first.
 #[derive(Debug)]
-pub(super) struct Soonest<'a> {
+pub(super) struct BestFirst<'a> {
     groups: Vec<ChoiceGroup<'a>>,
-    waiting: BinaryHeap<Reverse<Waiting>>,
+    waiting: BinaryHeap<Reverse<QueuedGroup>>,
 }
 
-impl<'a> Soonest<'a> {
+impl<'a> BestFirst<'a> {
     pub(super) fn of(groups: Vec<ChoiceGroup<'a>>) -> Self {
         let of = |(position, group): (usize, &ChoiceGroup<'_>)| {
             let seconds = below(group.laid.ground.pass_seconds());
-            Reverse(Waiting { seconds, position, by: Bounded::Passes })
+            Reverse(QueuedGroup { seconds, position, by: BoundKind::Passes })
         };
         let waiting = groups.iter().enumerate().map(of).collect();
         Self { groups, waiting }
@@ -77,19 +77,19 @@ impl<'a> Soonest<'a> {
     }
 }
 
-impl<'a> Iterator for Soonest<'a> {
+impl<'a> Iterator for BestFirst<'a> {
     type Item = (ChoiceGroup<'a>, f64);
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let Reverse(Waiting { seconds, position, by }) = self.waiting.pop()?;
+            let Reverse(QueuedGroup { seconds, position, by }) = self.waiting.pop()?;
             let group = self.groups.get(position)?;
             let (seconds, by) = match by {
-                Bounded::Passes => (below(group.chunk_bound()), Bounded::Chunks),
-                Bounded::Chunks => (group.bound(), Bounded::All),
-                Bounded::All => return Some((*group, seconds)),
+                BoundKind::Passes => (below(group.chunk_bound()), BoundKind::Chunks),
+                BoundKind::Chunks => (group.bound(), BoundKind::All),
+                BoundKind::All => return Some((*group, seconds)),
             };
-            self.waiting.push(Reverse(Waiting { seconds, position, by }));
+            self.waiting.push(Reverse(QueuedGroup { seconds, position, by }));
         }
     }
 }

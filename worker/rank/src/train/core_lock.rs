@@ -13,11 +13,11 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// A turn. It ends with this, or with the process.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct CoreLock {
     _locked: File,
 }
 
-impl Turn {
+impl CoreLock {
     /// Waits, as a rank that is alive, until nobody else has the lock of this file, which is made where it is missing.
     ///
     /// # Errors

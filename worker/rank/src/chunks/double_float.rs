@@ -6,12 +6,12 @@
 
 /// A number as a sum, of which the high part is the number in fp32 or next to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Pair {
+pub(super) struct DoubleFloat {
     pub(super) high: f32,
     pub(super) low: f32,
 }
 
-impl Pair {
+impl DoubleFloat {
     /// A number in fp64, to 48 bits.
     pub(super) fn new(value: f64) -> Self {
         let high = value as f32;
@@ -71,7 +71,7 @@ mod tests {
         (-1.0_f32..1.0, -20_i32..20).prop_map(|(value, exponent)| value * 2.0_f32.powi(exponent))
     }
 
-    fn value(of: Pair) -> f64 {
+    fn value(of: DoubleFloat) -> f64 {
         f64::from(of.high) + f64::from(of.low)
     }
 
@@ -80,9 +80,9 @@ mod tests {
         #[test]
         fn pairs_lose_next_to_nothing(one in numbers(), other in numbers(), constant in -2.0..2.0_f64) {
             let [wide, other_wide] = [one, other].map(f64::from);
-            prop_assert_eq!(value(Pair::sum(one, other)), wide + other_wide);
-            prop_assert_eq!(value(Pair::sum_of_positive(one.abs(), other.abs())), wide.abs() + other_wide.abs());
-            let kept = Pair::new(constant);
+            prop_assert_eq!(value(DoubleFloat::sum(one, other)), wide + other_wide);
+            prop_assert_eq!(value(DoubleFloat::sum_of_positive(one.abs(), other.abs())), wide.abs() + other_wide.abs());
+            let kept = DoubleFloat::new(constant);
             prop_assert!((value(kept) - constant).abs() <= constant.abs() * 2.0_f64.powi(-48));
             let product = value(kept.times(one));
             prop_assert!((product - constant * wide).abs() <= (constant * wide).abs() * 2.0_f64.powi(-45));

@@ -7,7 +7,7 @@ use loadmaster_proto::model::layer::LayerKind;
 use tch::{TchError, Tensor};
 
 use super::stage::Stage;
-use super::version::Frame;
+use super::version::LayerFrame;
 use crate::error::RankError;
 use crate::ffi;
 use crate::layers::{ForwardKind, Layer, LayerTensors};
@@ -15,14 +15,14 @@ use crate::tensor::copy_of;
 
 /// The layers of a stage, for another thread. Their tensors are the stage's own until it computes.
 #[derive(Debug)]
-pub struct Companion {
-    layers: Vec<Layered>,
+pub struct ContentionLoad {
+    layers: Vec<LayerCopy>,
     inputs: Vec<Tensor>,
 }
 
 /// What makes a layer.
 #[derive(Debug)]
-struct Layered {
+struct LayerCopy {
     index: usize,
     kind: LayerKind,
     parameters: Vec<Tensor>,
@@ -35,9 +35,9 @@ impl Stage {
     ///
     /// # Errors
     /// What libtorch says.
-    pub fn companion(&self, inputs: Option<Vec<Tensor>>) -> Result<Option<Companion>, RankError> {
+    pub fn companion(&self, inputs: Option<Vec<Tensor>>) -> Result<Option<ContentionLoad>, RankError> {
         let mut layers = Vec::with_capacity(self.frames.len());
-        for &Frame { index, kind, ref buffers, .. } in &self.frames {
+        for &LayerFrame { index, kind, ref buffers, .. } in &self.frames {
             let own = self.trained().iter().filter(|own| own.layer == index);
             let parameters = handles(own.map(|own| &own.value));
             let needed = kind.parameters().len() + usize::from(kind.shared_parameter().is_some());
@@ -45,20 +45,20 @@ impl Stage {
                 return Ok(None);
             }
             let kind = kind.without_dropout();
-            layers.push(Layered { index, kind, parameters, buffers: handles(buffers.iter()) });
+            layers.push(LayerCopy { index, kind, parameters, buffers: handles(buffers.iter()) });
         }
         let inputs = match inputs {
             Some(tensors) => tensors,
             None => vec![self.data.samples(0, 0)?],
         };
-        Ok(Some(Companion { layers, inputs }))
+        Ok(Some(ContentionLoad { layers, inputs }))
     }
 }
 
-impl Companion {
+impl ContentionLoad {
     /// Another with the same tensors.
     pub fn shallow_clone(&self) -> Self {
-        let of = |layer: &Layered| Layered {
+        let of = |layer: &LayerCopy| LayerCopy {
             index: layer.index,
             kind: layer.kind,
             parameters: handles(layer.parameters.iter()),
@@ -76,7 +76,7 @@ impl Companion {
         tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
         ffi::aside(|| {
             let layers: Vec<Layer> =
-                self.layers.into_iter().map(Layered::of_its_own).collect::<Result<_, _>>()?;
+                self.layers.into_iter().map(LayerCopy::of_its_own).collect::<Result<_, _>>()?;
             let inputs: Vec<Tensor> = self.inputs.iter().map(of_its_own).collect::<Result<_, _>>()?;
             there_and_back(&layers, &inputs)?;
             begun();
@@ -88,7 +88,7 @@ impl Companion {
     }
 }
 
-impl Layered {
+impl LayerCopy {
     /// The layer with tensors that nobody else has.
     fn of_its_own(self) -> Result<Layer, RankError> {
         let Self { index, kind, parameters, buffers } = self;

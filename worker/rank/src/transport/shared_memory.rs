@@ -31,14 +31,14 @@ const WAITING_PAUSE: Duration = Duration::from_millis(100);
 
 /// Memory of this rank's device that is set aside for others, as long as this lives.
 #[derive(Debug)]
-pub(super) enum Lent {
+pub(super) enum MemoryGrant {
     /// Of a CPU slot, where it only counts: what is used is the file.
     Slot { set_aside: SetAside, file: OwnedFd },
     /// Of a GPU.
     Gpu { bytes: u64, shared: SharedMemory, _memory: Tensor },
 }
 
-impl Lent {
+impl MemoryGrant {
     /// So many bytes.
     ///
     /// # Errors
@@ -67,13 +67,13 @@ impl Lent {
 ///
 /// # Errors
 /// When it is gone.
-pub(super) fn give(stream: &UnixStream, lent: Option<&Lent>) -> io::Result<()> {
-    let mut said = word(lent.map_or(0, Lent::bytes)).to_vec();
+pub(super) fn give(stream: &UnixStream, lent: Option<&MemoryGrant>) -> io::Result<()> {
+    let mut said = word(lent.map_or(0, MemoryGrant::bytes)).to_vec();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let file = match lent {
-        Some(Lent::Slot { file, .. }) => Some(file.as_fd()),
-        Some(Lent::Gpu { shared, .. }) => {
+        Some(MemoryGrant::Slot { file, .. }) => Some(file.as_fd()),
+        Some(MemoryGrant::Gpu { shared, .. }) => {
             said.extend(shared.to_bytes());
             None
         }
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn a_descriptor_is_the_same_memory_elsewhere() {
         let (here, there) = UnixStream::pair().unwrap();
-        let lent = Lent::Slot { set_aside: SetAside::new(8_192).unwrap(), file: make(8_192).unwrap() };
+        let lent = MemoryGrant::Slot { set_aside: SetAside::new(8_192).unwrap(), file: make(8_192).unwrap() };
         give(&here, Some(&lent)).unwrap();
         give(&there, None).unwrap();
         let (bytes, taken) = heard(&there, soon()).unwrap();
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!((bytes, check(&taken, bytes)), (8_192, Ok(())));
         assert!(check(&taken, 4_096).is_err());
         assert_eq!(heard(&here, soon()).unwrap().0, 0);
-        let Lent::Slot { file, .. } = &lent else { panic!("{lent:?}") };
+        let MemoryGrant::Slot { file, .. } = &lent else { panic!("{lent:?}") };
         assert!(ftruncate(&taken, 1).is_err() && ftruncate(file, 10_000).is_err());
         rustix::io::pwrite(file, b"block", 100).unwrap();
         let mut read = [0; 5];

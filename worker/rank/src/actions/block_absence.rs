@@ -6,14 +6,14 @@ use std::sync::Arc;
 use loadmaster_proto::training::actions::Stripe;
 
 use super::lane::Ticket;
-use super::place::{Place, Portion};
+use super::place::{OffloadPlace, Portion};
 use crate::error::RankError;
 use crate::ffi::{Direction, Storage};
 use crate::tape::defect;
 
 /// How far a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum BlockState {
     Leaving,
     Gone,
     /// Gone, but back for a moment.
@@ -23,8 +23,8 @@ pub(super) enum State {
 
 /// A block on its way.
 #[derive(Debug)]
-pub(super) struct Away {
-    pub(super) state: State,
+pub(super) struct BlockAbsence {
+    pub(super) state: BlockState,
     pieces: Vec<Piece>,
     /// Its copies that are not waited for yet, with their places.
     tickets: Vec<(usize, Ticket)>,
@@ -38,7 +38,7 @@ struct Piece {
     portions: Vec<Portion>,
 }
 
-impl Away {
+impl BlockAbsence {
     /// Begins to copy storages of so many bytes into the pools of these stripes.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Away {
     pub(super) fn leave(
         storages: Vec<(Arc<Storage>, u64)>,
         stripes: &[(usize, Stripe)],
-        places: &mut [Place],
+        places: &mut [OffloadPlace],
     ) -> Result<Self, RankError> {
         let shares: Vec<Stripe> = stripes.iter().map(|&(_, stripe)| stripe).collect();
         let parts: Vec<Vec<u64>> = storages.iter().map(|(_, bytes)| Stripe::split(&shares, *bytes)).collect();
@@ -66,7 +66,7 @@ impl Away {
             }
             pieces.push(Piece { storage, bytes, portions });
         }
-        let mut away = Self { state: State::Leaving, pieces, tickets: Vec::new() };
+        let mut away = Self { state: BlockState::Leaving, pieces, tickets: Vec::new() };
         away.copy(places, Direction::Out)?;
         Ok(away)
     }
@@ -75,7 +75,11 @@ impl Away {
     ///
     /// # Errors
     /// When a GPU refuses.
-    pub(super) fn copy(&mut self, places: &mut [Place], direction: Direction) -> Result<(), RankError> {
+    pub(super) fn copy(
+        &mut self,
+        places: &mut [OffloadPlace],
+        direction: Direction,
+    ) -> Result<(), RankError> {
         let portions = self.pieces.iter().flat_map(|piece| &piece.portions);
         let used: BTreeSet<usize> = portions.map(|portion| portion.place).collect();
         for index in used {
@@ -92,7 +96,7 @@ impl Away {
     ///
     /// # Errors
     /// When one of them failed.
-    pub(super) fn wait(&mut self, places: &mut [Place]) -> Result<(), RankError> {
+    pub(super) fn wait(&mut self, places: &mut [OffloadPlace]) -> Result<(), RankError> {
         self.tickets.drain(..).try_for_each(|(place, ticket)| places[place].wait(ticket))
     }
 
@@ -112,7 +116,7 @@ impl Away {
     }
 
     /// Gives its parts of pools back.
-    pub(super) fn give_places_back(&self, places: &mut [Place]) {
+    pub(super) fn give_places_back(&self, places: &mut [OffloadPlace]) {
         for portion in self.pieces.iter().flat_map(|piece| &piece.portions) {
             places[portion.place].give_back(portion);
         }

@@ -4,7 +4,7 @@ use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
 
 /// A visit: the position of its payload among the uses, when it is there, and what it moves.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct PayloadVisit {
     pub(super) payload: usize,
     pub(super) visit: Visit,
     pub(super) copies: VisitCopies,
@@ -12,28 +12,28 @@ pub(super) struct Told {
 
 /// What is due at a boundary, in the order in which it happens.
 #[derive(Debug, Clone, Default)]
-pub(super) struct DueVisits {
-    pub(super) leave: Vec<Told>,
-    pub(super) are_gone: Vec<Told>,
-    pub(super) come: Vec<Told>,
-    pub(super) are_needed: Vec<Told>,
+pub(super) struct BoundaryEvents {
+    pub(super) leave: Vec<PayloadVisit>,
+    pub(super) are_gone: Vec<PayloadVisit>,
+    pub(super) come: Vec<PayloadVisit>,
+    pub(super) are_needed: Vec<PayloadVisit>,
 }
 
 /// The visits of an iteration, boundary by boundary: one more than there are steps.
 #[derive(Debug, Default)]
-pub(super) struct Visiting {
-    due: Vec<DueVisits>,
+pub(super) struct BoundaryVisits {
+    due: Vec<BoundaryEvents>,
     /// Those that begin in the iteration before.
-    pub(super) over_end: Vec<Told>,
+    pub(super) over_end: Vec<PayloadVisit>,
     /// Visits that begin with a copy.
     pub(super) fetches: u64,
 }
 
-impl Visiting {
+impl BoundaryVisits {
     pub(super) fn new(visits: &Visits<'_>, steps: usize) -> Self {
-        let mut visiting = Self { due: vec![DueVisits::default(); steps + 1], ..Self::default() };
+        let mut visiting = Self { due: vec![BoundaryEvents::default(); steps + 1], ..Self::default() };
         for (payload, &visit, copies) in visits.all() {
-            let told = Told { payload, visit, copies };
+            let told = PayloadVisit { payload, visit, copies };
             let due = &mut visiting.due;
             due[visit.leaves].leave.push(told);
             due[visit.freed].are_gone.push(told);
@@ -48,7 +48,7 @@ impl Visiting {
     }
 
     /// What is due at a boundary.
-    pub(super) fn due(&self, boundary: usize) -> DueVisits {
+    pub(super) fn due(&self, boundary: usize) -> BoundaryEvents {
         self.due.get(boundary).cloned().unwrap_or_default()
     }
 }

@@ -22,7 +22,7 @@ const ITERATIONS: u32 = 5;
 
 /// What others cost a stage.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Crowded {
+pub(super) struct Contention {
     /// How many times the time of a core an iteration takes beside companions, at least 1; none where there are none, or the
     /// stage's layers cannot be computed twice at once.
     pub(super) ratio: Option<f64>,
@@ -31,9 +31,9 @@ pub(super) struct Crowded {
 }
 
 /// Tells others when to end, however whoever waits for them leaves.
-struct Ended<'a>(&'a AtomicBool);
+struct EndOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ended<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -43,9 +43,13 @@ impl Drop for Ended<'_> {
 ///
 /// # Errors
 /// Those of an iteration.
-pub(super) fn measure(trainer: &mut Trainer<'_>, first: u32, companions: u32) -> Result<Crowded, RankError> {
+pub(super) fn measure(
+    trainer: &mut Trainer<'_>,
+    first: u32,
+    companions: u32,
+) -> Result<Contention, RankError> {
     if companions == 0 {
-        return Ok(Crowded::default());
+        return Ok(Contention::default());
     }
     let before = core_seconds(trainer, first)?;
     let copied = beside_copies(trainer, first + ITERATIONS)?;
@@ -53,10 +57,13 @@ pub(super) fn measure(trainer: &mut Trainer<'_>, first: u32, companions: u32) ->
     // Before and behind: a machine that becomes slower or faster meanwhile does so for all of them.
     let alone = (before + core_seconds(trainer, first + 3 * ITERATIONS)?) / 2.0;
     if alone <= 0.0 {
-        return Ok(Crowded::default());
+        return Ok(Contention::default());
     }
     let copies = copied.and_then(|(beside, cost)| cost.beside(beside / alone));
-    Ok(Crowded { ratio: beside.map(|beside| (beside / alone).clamp(1.0, Environment::MOST_CROWDED)), copies })
+    Ok(Contention {
+        ratio: beside.map(|beside| (beside / alone).clamp(1.0, Environment::MOST_CROWDED)),
+        copies,
+    })
 }
 
 /// Seconds of a core beside as many others that compute the same.
@@ -71,7 +78,7 @@ fn beside_companions(
     let (ended, threads) = (AtomicBool::new(false), trainer.spec.threads);
     let (tell, begun) = mpsc::channel();
     std::thread::scope(|scope| {
-        let _ended = Ended(&ended);
+        let _ended = EndOnDrop(&ended);
         for _ in 0..companions {
             let (companion, tell, ended) = (companion.shallow_clone(), tell.clone(), &ended);
             scope.spawn(move || {
@@ -93,7 +100,7 @@ fn beside_copies(trainer: &mut Trainer<'_>, first: u32) -> Result<Option<(f64, C
     let (ended, pace) = (AtomicBool::new(false), trainer.spec.pace.host);
     let (tell, begun) = mpsc::channel();
     std::thread::scope(|scope| {
-        let (last, ended) = (Ended(&ended), &ended);
+        let (last, ended) = (EndOnDrop(&ended), &ended);
         let begins = move || tell.send(()).unwrap_or_default();
         let copier = scope.spawn(move || copier::copies(pace, begins, ended));
         if begun.recv().is_err() {

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::lent::{Lent, give, lost, take};
+use super::shared_memory::{MemoryGrant, give, lost, take};
 use crate::error::RankError;
 use crate::ffi::Mapping;
 use crate::memory::Memory;
@@ -16,7 +16,7 @@ use crate::peers::Address;
 pub(crate) struct SharedPools {
     /// Those of the others.
     pub(crate) others: BTreeMap<Address, Arc<Mapping>>,
-    _lent: Lent,
+    _lent: MemoryGrant,
 }
 
 impl SharedPools {
@@ -30,7 +30,7 @@ impl SharedPools {
         deadline: Instant,
         memory: &Memory,
     ) -> Result<Self, RankError> {
-        let lent = Lent::new(bytes, memory)?;
+        let lent = MemoryGrant::new(bytes, memory)?;
         // All are told before anybody is listened to: nobody waits for somebody who waits.
         for (&peer, stream) in streams {
             give(stream, Some(&lent)).map_err(|error| lost(peer, &error))?;

@@ -24,12 +24,12 @@ pub(super) type Tokens = Arc<[i64]>;
 
 /// A table on the host.
 #[derive(Debug)]
-pub(super) struct HostRows {
+pub(super) struct EmbeddingRows {
     pub(super) table: HostTable,
     pub(super) parts: HostTableParts,
     /// The elements that this rank owns.
     pub(super) owned: Range<u64>,
-    asked: Sender<Asked>,
+    asked: Sender<TableRequest>,
     /// The last copy of rows to the device: others take their place on the host behind it.
     pub(super) copied: Option<Completion>,
     /// The last addition of a micro-batch to the table's gradient, behind which are all before it.
@@ -40,7 +40,7 @@ pub(super) struct HostRows {
 
 /// Something to do with the table.
 #[derive(Debug)]
-enum Work {
+enum TableWork {
     /// Rows of these tokens, for the device.
     Gather(Tokens),
     /// Gradients of the rows of these tokens, of one micro-batch.
@@ -50,10 +50,10 @@ enum Work {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct TableRequest {
     /// What must be done before.
     after: Vec<Completion>,
-    work: Work,
+    work: TableWork,
     end: Doing,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct TablePlace {
     pub(super) owned: Range<u64>,
 }
 
-impl HostRows {
+impl EmbeddingRows {
     /// Starts the thread, which ends when nobody can ask any more.
     ///
     /// # Errors
@@ -84,32 +84,32 @@ impl HostRows {
         Ok(Self { table, parts, owned, asked, copied: None, added: None, has_whole: false })
     }
 
-    fn ask(&self, after: Vec<Completion>, work: Work) -> Completion {
+    fn ask(&self, after: Vec<Completion>, work: TableWork) -> Completion {
         let (done, end) = Completion::begun();
         // Where its thread is gone the work comes back, is dropped, and has failed.
-        drop(self.asked.send(Asked { after, work, end }));
+        drop(self.asked.send(TableRequest { after, work, end }));
         done
     }
 
     /// Asks for the rows of these tokens, behind the table's last update.
     pub(super) fn gather(&self, tokens: Tokens, updated: Option<Completion>) -> Completion {
         let after = updated.into_iter().chain(self.copied.clone()).collect();
-        self.ask(after, Work::Gather(tokens))
+        self.ask(after, TableWork::Gather(tokens))
     }
 
     /// Adds the gradients of the rows of these tokens, once they are on the host.
     pub(super) fn add(&mut self, tokens: Tokens, copied: Completion) {
-        self.added = Some(self.ask(vec![copied], Work::Add(tokens)));
+        self.added = Some(self.ask(vec![copied], TableWork::Add(tokens)));
     }
 
     /// Adds a gradient of the whole table, or of what this rank owns of it, once it is on the host.
     pub(super) fn add_all(&self, gradient: HostPart, copied: Completion, end: Doing) {
-        drop(self.asked.send(Asked { after: vec![copied], work: Work::AddAll(gradient), end }));
+        drop(self.asked.send(TableRequest { after: vec![copied], work: TableWork::AddAll(gradient), end }));
     }
 }
 
-fn work(works: &Receiver<Asked>, place: &TablePlace, precision: Precision, threads: usize) {
-    for Asked { after, work, end } in works {
+fn work(works: &Receiver<TableRequest>, place: &TablePlace, precision: Precision, threads: usize) {
+    for TableRequest { after, work, end } in works {
         // Sums that lack something are nobody's: with it fails all that comes behind.
         if !after.iter().all(Completion::is_done_at_last) {
             return;
@@ -127,7 +127,7 @@ fn work(works: &Receiver<Asked>, place: &TablePlace, precision: Precision, threa
 }
 
 impl TablePlace {
-    fn run<L: Scalar + Number>(&self, work: &Work, threads: usize) -> Result<(), RankError> {
+    fn run<L: Scalar + Number>(&self, work: &TableWork, threads: usize) -> Result<(), RankError> {
         let lacks = || defect("a table is not in the host's memory");
         let own =
             |part: HostPart, elements: u64| self.memory.numbers::<L>(part.start, elements).ok_or_else(lacks);
@@ -135,7 +135,7 @@ impl TablePlace {
         let elements = rows.saturating_mul(width);
         let row = usize::try_from(width).map_err(|_| lacks())?;
         match work {
-            Work::Gather(tokens) => {
+            TableWork::Gather(tokens) => {
                 let mut taken = own(self.parts.up, tokens.len() as u64 * width)?;
                 if let Some(whole) = self.parts.whole {
                     return gather(own(whole, elements)?.all(), tokens, taken.all(), (row, threads));
@@ -143,11 +143,11 @@ impl TablePlace {
                 let weights = self.memory.numbers::<f32>(self.weights.start, elements);
                 gather(weights.ok_or_else(lacks)?.all(), tokens, taken.all(), (row, threads))
             }
-            Work::Add(tokens) => {
+            TableWork::Add(tokens) => {
                 let mut gradients = own(self.parts.down, tokens.len() as u64 * width)?;
                 add_rows(own(self.parts.gradients, elements)?.all(), tokens, gradients.all(), (row, threads))
             }
-            Work::AddAll(part) => {
+            TableWork::AddAll(part) => {
                 let (start, elements) = (self.owned.start, self.owned.end - self.owned.start);
                 let owned = self.parts.gradients.start + size_of::<L>() as u64 * start;
                 let sum = self.memory.numbers::<L>(owned, elements);

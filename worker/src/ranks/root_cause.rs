@@ -41,7 +41,7 @@ pub(super) enum RankResult {
 
 /// What a rank said.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct RankOutput {
     /// Events of any kind.
     pub(super) events: u64,
     pub(super) result: Option<RankResult>,
@@ -64,7 +64,7 @@ pub(super) struct RankEnd {
     /// How its process ended.
     pub(super) exit: Exit,
     /// What it said before.
-    pub(super) said: Said,
+    pub(super) said: RankOutput,
 }
 
 impl RankEnd {
@@ -83,7 +83,7 @@ impl RankEnd {
 /// is never a consequence; a signal is more likely a cause than a code, because a rank that finds its
 /// neighbour gone ends with a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Blame {
+enum RootCause {
     OutOfMemory,
     NotStarted,
     Signal,
@@ -92,21 +92,21 @@ enum Blame {
     Killed,
 }
 
-fn blame(end: &RankEnd) -> Option<Blame> {
+fn blame(end: &RankEnd) -> Option<RootCause> {
     if end.said.out_of_memory.is_some() {
-        return Some(Blame::OutOfMemory);
+        return Some(RootCause::OutOfMemory);
     }
     match end.exit {
-        Exit::NotSpawned(_) => Some(Blame::NotStarted),
-        Exit::Code(EXIT_WRONG_LIBTORCH) => Some(Blame::NotStarted),
+        Exit::NotSpawned(_) => Some(RootCause::NotStarted),
+        Exit::Code(EXIT_WRONG_LIBTORCH) => Some(RootCause::NotStarted),
         Exit::Code(code) if EXIT_NOT_LOADED.contains(&code) && end.said.events == 0 => {
-            Some(Blame::NotStarted)
+            Some(RootCause::NotStarted)
         }
-        Exit::Signal(_) => Some(Blame::Signal),
-        Exit::Code(EXIT_LOST_NEIGHBOUR) => Some(Blame::LostNeighbour),
+        Exit::Signal(_) => Some(RootCause::Signal),
+        Exit::Code(EXIT_LOST_NEIGHBOUR) => Some(RootCause::LostNeighbour),
         Exit::Code(0) if end.said.result.is_some() => None,
-        Exit::Code(_) => Some(Blame::Code),
-        Exit::Killed => Some(Blame::Killed),
+        Exit::Code(_) => Some(RootCause::Code),
+        Exit::Killed => Some(RootCause::Killed),
     }
 }
 
@@ -117,12 +117,14 @@ fn blame(end: &RankEnd) -> Option<Blame> {
 pub(super) fn judge(mut ends: Vec<RankEnd>, stopped_for: Option<RunFailure>, kernel_killed: bool) -> Outcome {
     let cause = ends.iter().filter_map(|end| Some((blame(end)?, end))).min_by_key(|&(blame, _)| blame);
     match (cause, stopped_for) {
-        (Some((Blame::LostNeighbour | Blame::Killed, _)) | None, Some(failure)) => Outcome::Failed(failure),
+        (Some((RootCause::LostNeighbour | RootCause::Killed, _)) | None, Some(failure)) => {
+            Outcome::Failed(failure)
+        }
         (None, None) => {
             ends.sort_by_key(|end| end.rank);
             measured(ends.into_iter().filter_map(|end| end.said.result).collect())
         }
-        (Some((Blame::LostNeighbour, _)), None) => Outcome::Failed(nobody_says_why(&ends)),
+        (Some((RootCause::LostNeighbour, _)), None) => Outcome::Failed(nobody_says_why(&ends)),
         (Some((blame, end)), _) => Outcome::Failed(failure(blame, end, kernel_killed)),
     }
 }
@@ -172,7 +174,7 @@ fn nobody_says_why(ends: &[RankEnd]) -> RunFailure {
     }
 }
 
-fn failure(blame: Blame, end: &RankEnd, kernel_killed: bool) -> RunFailure {
+fn failure(blame: RootCause, end: &RankEnd, kernel_killed: bool) -> RunFailure {
     let rank = format!("the rank of {}", end.rank);
     let said = quote(&end.said);
     if let Some(oom) = &end.said.out_of_memory {
@@ -186,7 +188,7 @@ fn failure(blame: Blame, end: &RankEnd, kernel_killed: bool) -> RunFailure {
         (Exit::NotSpawned(error), _) => {
             (FailureKind::NotStarted, format!("{rank} could not be started: {error}"))
         }
-        (Exit::Code(code), Blame::NotStarted) => {
+        (Exit::Code(code), RootCause::NotStarted) => {
             (FailureKind::NotStarted, format!("{rank} could not be started (exit code {code}){said}"))
         }
         (Exit::Code(EXIT_OUT_OF_MEMORY), _) => (
@@ -212,7 +214,7 @@ fn failure(blame: Blame, end: &RankEnd, kernel_killed: bool) -> RunFailure {
 }
 
 /// A rank's own words: what it reports, or else the end of its standard error.
-fn quote(said: &Said) -> String {
+fn quote(said: &RankOutput) -> String {
     let tail = said.tail.text();
     let words = said.error.as_deref().unwrap_or(&tail);
     let mut text = quoted(words);
@@ -232,7 +234,7 @@ mod tests {
     use crate::testing::measurement;
 
     fn end(stage_index: u32, exit: Exit) -> RankEnd {
-        RankEnd { rank: RankId { stage_index, shard: 0, devices: 1 }, exit, said: Said::default() }
+        RankEnd { rank: RankId { stage_index, shard: 0, devices: 1 }, exit, said: RankOutput::default() }
     }
 
     fn measured(stage_index: u32) -> RankEnd {

@@ -29,7 +29,7 @@ const COMPLAIN: Duration = Duration::from_secs(30);
 
 /// The processes of a command wherever they went. Dropping it kills them.
 #[derive(Debug)]
-pub(super) struct Offspring {
+pub(super) struct Descendants {
     /// What the environment of each of them has: `NAME=value`.
     mark: Vec<u8>,
     /// Those that were killed, until they were waited for.
@@ -39,7 +39,7 @@ pub(super) struct Offspring {
 /// Processes that have not ended, by their parent.
 type Children = BTreeMap<u32, Vec<u32>>;
 
-impl Offspring {
+impl Descendants {
     /// The processes that have this variable, whose value no other command has.
     pub(super) fn new(variable: &str, value: &Path) -> Self {
         let mark = [variable.as_bytes(), b"=", value.as_os_str().as_encoded_bytes()].concat();
@@ -129,7 +129,7 @@ fn any_variable(pid: u32, is_it: impl Fn(&[u8]) -> bool) -> bool {
     environment.split(|&byte| byte == 0).any(is_it)
 }
 
-impl Drop for Offspring {
+impl Drop for Descendants {
     fn drop(&mut self) {
         self.kill(None);
     }

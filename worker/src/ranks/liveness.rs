@@ -11,7 +11,7 @@ use super::rank_process::Heard;
 
 /// What is known of a run's ranks.
 #[derive(Debug)]
-pub(super) struct Lives {
+pub(super) struct Liveness {
     ranks: BTreeMap<RankId, Life>,
 }
 
@@ -23,7 +23,7 @@ struct Life {
     ended: bool,
 }
 
-impl Lives {
+impl Liveness {
     /// Ranks that were started `now`.
     pub(super) fn new(ranks: impl IntoIterator<Item = RankId>, now: Instant) -> Self {
         let life = Life { last: now, fraction: 0.0, phase: Phase::Setup, ended: false };
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn progress_is_the_mean_and_the_phase_is_the_slowest_ranks() {
         let now = Instant::now();
-        let mut lives = Lives::new([rank(0, 0), rank(0, 1)], now);
+        let mut lives = Liveness::new([rank(0, 0), rank(0, 1)], now);
         lives.heard(Heard { rank: rank(0, 0), progress: Some((0.5, Phase::Backward)) }, now);
         assert_eq!(lives.progress(), (0.25, Phase::Setup));
         lives.ended(rank(0, 0), true);
@@ -101,7 +101,7 @@ mod tests {
     fn the_quietest_living_rank_is_the_suspect() {
         let start = Instant::now();
         let later = start + Duration::from_secs(5);
-        let mut lives = Lives::new([rank(0, 0), rank(0, 1), rank(1, 0)], start);
+        let mut lives = Liveness::new([rank(0, 0), rank(0, 1), rank(1, 0)], start);
         lives.heard(Heard { rank: rank(0, 0), progress: None }, later);
         lives.ended(rank(0, 1), false);
         assert_eq!(lives.quietest(), Some((rank(1, 0), start)));

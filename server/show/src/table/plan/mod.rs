@@ -49,7 +49,7 @@ fn one(plan: &Plan, look: Look) -> String {
     let acted: Vec<_> = plan
         .stages
         .iter()
-        .map(|stage| actions::OfStage {
+        .map(|stage| actions::StageActionFigures {
             actions: stage.actions.as_ref(),
             predicted: stage.offload.as_ref(),
             measured: stage.measured_offload.as_ref(),
@@ -58,7 +58,7 @@ fn one(plan: &Plan, look: Look) -> String {
         .collect();
     text.push_str(&actions::of_stages(&acted, look));
     text.push_str(&saved::of_stages(plan.stages.iter().map(|stage| stage.saved.as_ref()), look));
-    let in_chunks = plan.stages.iter().map(|stage| chunked::OfStage {
+    let in_chunks = plan.stages.iter().map(|stage| chunked::StageChunkFigures {
         chunks: stage.chunks.as_ref(),
         predicted: stage.chunk_run.as_ref(),
         measured: stage.measured_chunk_run.as_ref(),

@@ -56,7 +56,7 @@ const ENTRIES: [(&str, &str); 7] = [
 /// What an address asks of an export; empty for what is usual.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct ExportQuery {
     version: String,
     /// By its word.
     variant: String,
@@ -107,7 +107,7 @@ struct Entry {
 pub(crate) async fn show(
     State(desk): State<Desk>,
     Path((id, word)): Path<(String, String)>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<ExportQuery>,
 ) -> Result<Response, Fault> {
     let launcher = named::<v1::Launcher>("launcher", &word)?;
     let (mut plans, mut others) = (desk.planner.plans(), desk.planner.plans());
@@ -160,8 +160,13 @@ impl Refusal {
     }
 }
 
-fn request(name: String, launcher: v1::Launcher, asked: &Asked) -> Result<v1::ExportPlanRequest, Fault> {
-    let Asked { version, variant, binding, envelope, image, namespace, name: job_name, .. } = asked.clone();
+fn request(
+    name: String,
+    launcher: v1::Launcher,
+    asked: &ExportQuery,
+) -> Result<v1::ExportPlanRequest, Fault> {
+    let ExportQuery { version, variant, binding, envelope, image, namespace, name: job_name, .. } =
+        asked.clone();
     let options = v1::EnvelopeOptions {
         image,
         namespace,
@@ -210,7 +215,7 @@ fn files(export: v1::ExportPlanResponse) -> Vec<Section> {
     sections
 }
 
-fn selects(exporters: &[&v1::Exporter], bindings: &[v1::Binding], asked: &Asked) -> Vec<Select> {
+fn selects(exporters: &[&v1::Exporter], bindings: &[v1::Binding], asked: &ExportQuery) -> Vec<Select> {
     let plain = |words: Vec<String>| words.into_iter().map(|word| (word.clone(), word)).collect::<Vec<_>>();
     let mut versions: Vec<String> = exporters.iter().map(|of| of.launcher_version.clone()).collect();
     versions.dedup();
@@ -247,7 +252,7 @@ fn words<T: Choice + PartialEq>(values: impl Iterator<Item = T>) -> Vec<String> 
     words
 }
 
-fn entries(exporters: &[&v1::Exporter], asked: Asked) -> Vec<Entry> {
+fn entries(exporters: &[&v1::Exporter], asked: ExportQuery) -> Vec<Entry> {
     if !exporters.iter().any(|of| of.envelopes().any(|envelope| envelope == v1::Envelope::Job)) {
         return Vec::new();
     }
@@ -330,12 +335,15 @@ mod tests {
             envelopes: vec![v1::Envelope::Torchrun.into(), v1::Envelope::Job.into()],
             ..v1::Exporter::default()
         };
-        let asked =
-            Asked { binding: "bindings/gone".to_owned(), envelope: "job".to_owned(), ..Asked::default() };
+        let asked = ExportQuery {
+            binding: "bindings/gone".to_owned(),
+            envelope: "job".to_owned(),
+            ..ExportQuery::default()
+        };
         let selects = selects(&[&exporter, &exporter], &[], &asked);
         let told: Vec<_> = selects.iter().map(|of| (of.name, of.chosen.as_str(), of.values.len())).collect();
         assert_eq!(told, [("version", "", 2), ("binding", "bindings/gone", 2), ("envelope", "job", 3)]);
         assert_eq!(entries(&[&exporter], asked).len(), 7);
-        assert!(entries(&[&v1::Exporter::default()], Asked::default()).is_empty());
+        assert!(entries(&[&v1::Exporter::default()], ExportQuery::default()).is_empty());
     }
 }

@@ -25,7 +25,7 @@ const DRAWN: usize = 400;
 /// What an address asks.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct PredictionsQuery {
     filter: String,
 }
 
@@ -38,7 +38,7 @@ struct ErrorsPage {
     sections: Vec<Section>,
 }
 
-pub(crate) async fn show(State(desk): State<Desk>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn show(State(desk): State<Desk>, Query(asked): Query<PredictionsQuery>) -> Response {
     let request = v1::ListPredictionErrorsRequest {
         filter: asked.filter.clone(),
         with_pairs: true,

@@ -45,7 +45,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     write,
 };
 
-struct Asked<'a> {
+struct AccelerateSetup<'a> {
     question: &'a ExportQuestion<'a>,
     grid: Grid,
     transformer: Transformer,
@@ -71,7 +71,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         Precision::Fp32 => "no",
         casting => word::format(casting),
     };
-    let asked = Asked { question, grid, transformer, cut, gpt, recomputed, nodes, precision };
+    let asked = AccelerateSetup { question, grid, transformer, cut, gpt, recomputed, nodes, precision };
     let mut environment = BTreeMap::new();
     if grid.shards > 1 {
         environment.insert("CUDA_DEVICE_MAX_CONNECTIONS".to_owned(), "1".to_owned());
@@ -95,7 +95,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     })
 }
 
-impl Asked<'_> {
+impl AccelerateSetup<'_> {
     fn is_replicated(&self) -> bool {
         self.gpt.is_none()
     }

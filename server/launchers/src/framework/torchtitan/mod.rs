@@ -39,7 +39,7 @@ pub(super) const RULES: Rules = Rules {
 };
 
 /// What both surfaces say.
-struct Asked<'a> {
+struct TorchtitanSetup<'a> {
     question: &'a ExportQuestion<'a>,
     transformer: Transformer,
     cut: Cut,
@@ -48,7 +48,7 @@ struct Asked<'a> {
     recomputes_blocks: bool,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> TorchtitanSetup<'a> {
     fn of(question: &'a ExportQuestion<'a>) -> Result<Self, Refused> {
         let schedule = torch_schedule(question.check_schedule(RULES.schedules)?);
         question.check_fills_torch_pipeline()?;

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use loadmaster_proto::wire::v1::{ChunkRun, Plan, PlanStage};
 
-use super::over_time::TOO_FAR;
 use super::pieces::Pieces;
 use super::residency::Residency;
+use super::timeline::TOO_FAR;
 use crate::text::label::{cells, safe};
 use crate::text::{bytes, plural};
 

@@ -16,7 +16,7 @@ pub(super) const TOO_FAR: i64 = 4;
 const PARTS: usize = 8;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OverTime {
+pub(crate) struct MemoryTimeline {
     /// In the order of the pipeline.
     pub charts: Vec<Chart>,
     /// Seconds at the right end, the same for all charts; above 0.
@@ -74,7 +74,7 @@ impl Level {
     }
 }
 
-impl OverTime {
+impl MemoryTimeline {
     /// Of a plan's timeline; nothing where that does not say what is held.
     pub(crate) fn of(plan: &Plan, timeline: &Timeline) -> Option<Self> {
         let mut curves: Vec<&MemoryCurve> =
@@ -147,7 +147,7 @@ impl OverTime {
     }
 }
 
-impl OverTime {
+impl MemoryTimeline {
     /// What is held at most in each of so many equal pieces of time; nothing behind the end of the iteration.
     pub(crate) fn columns(&self, chart: &Chart, columns: usize) -> Vec<Option<Level>> {
         let mut held: Vec<Option<Level>> = vec![None; columns];

@@ -4,7 +4,7 @@ use super::notes::{legend, width_of_cells, within};
 use super::scene::{Anchor, Scene, Style};
 use super::stairs::area;
 use crate::picture::axis;
-use crate::picture::figure::over_time::{Chart, Level, OverTime, POOLS};
+use crate::picture::figure::timeline::{Chart, Level, MemoryTimeline, POOLS};
 use crate::picture::tint::Tint;
 use crate::text::bytes;
 
@@ -16,7 +16,7 @@ const CAPTION: f64 = 30.0;
 /// Pixels of a piece of time.
 const PIECE: f64 = 2.0;
 
-pub(super) fn draw(over_time: &OverTime, width: f64) -> Scene {
+pub(super) fn draw(over_time: &MemoryTimeline, width: f64) -> Scene {
     let mut scene = Scene::new(width);
     let (names, beside) = over_time.columns;
     let left = width_of_cells(names.max(over_time.widest())).min(width * 0.2) + 10.0;
@@ -47,7 +47,7 @@ pub(super) fn draw(over_time: &OverTime, width: f64) -> Scene {
     scene
 }
 
-fn one(scene: &mut Scene, chart: &Chart, over_time: &OverTime, (left, top): (f64, f64), room: f64) {
+fn one(scene: &mut Scene, chart: &Chart, over_time: &MemoryTimeline, (left, top): (f64, f64), room: f64) {
     let faint = Style::Tint(Tint::Faint);
     let held = over_time.columns(chart, (room / PIECE) as usize);
     let y = |amount: f64| top + HEIGHT * (1.0 - (amount / over_time.scale_bytes as f64).clamp(0.0, 1.0));

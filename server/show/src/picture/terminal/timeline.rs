@@ -3,14 +3,14 @@
 use super::line::{Line, legend};
 use super::schedule::scale;
 use super::stack::Stack;
-use crate::picture::figure::over_time::{Chart, Level, OverTime, POOLS};
+use crate::picture::figure::timeline::{Chart, Level, MemoryTimeline, POOLS};
 use crate::picture::tint::Tint;
 use crate::text::terminal_abilities::Look;
 
 /// Cells of a chart that is still worth drawing.
 const LEAST_CELLS: usize = 16;
 
-pub(super) fn draw(over_time: &OverTime, width: usize, look: Look) -> Vec<Line> {
+pub(super) fn draw(over_time: &MemoryTimeline, width: usize, look: Look) -> Vec<Line> {
     let (names, beside) = over_time.columns;
     let names = names.max(over_time.widest()).min(width / 4);
     let room = width.saturating_sub(names + beside.min(width / 3) + 4).max(LEAST_CELLS);
@@ -24,7 +24,7 @@ pub(super) fn draw(over_time: &OverTime, width: usize, look: Look) -> Vec<Line> 
     lines
 }
 
-fn one(chart: &Chart, over_time: &OverTime, (names, room): (usize, usize), look: Look) -> Vec<Line> {
+fn one(chart: &Chart, over_time: &MemoryTimeline, (names, room): (usize, usize), look: Look) -> Vec<Line> {
     let held = over_time.columns(chart, room);
     let capacity_bytes = over_time.shown_capacity(chart);
     let stack = Stack { names, scale_bytes: over_time.scale_bytes, capacity_bytes, look };
@@ -53,7 +53,7 @@ fn share(bytes: i64, most: i64, look: Look) -> char {
     if look.unicode { UNICODE[eighths] } else { ASCII[eighths] }
 }
 
-fn signs(over_time: &OverTime, width: usize, look: Look) -> Vec<Line> {
+fn signs(over_time: &MemoryTimeline, width: usize, look: Look) -> Vec<Line> {
     let letters: Vec<String> = over_time.parts.iter().map(|part| part.1.to_string()).collect();
     let parts = over_time.parts.iter().zip(&letters);
     let mut entries: Vec<(&str, Tint, &str)> =

@@ -9,7 +9,7 @@ use crate::pages::{Page, html};
 
 /// Why a page could not be made.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct HttpError {
     status: StatusCode,
     message: String,
 }
@@ -21,7 +21,7 @@ struct FaultPage<'a> {
     message: &'a str,
 }
 
-impl Fault {
+impl HttpError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
@@ -37,7 +37,7 @@ impl Fault {
     }
 }
 
-impl From<Status> for Fault {
+impl From<Status> for HttpError {
     fn from(status: Status) -> Self {
         let code = match status.code() {
             Code::NotFound => StatusCode::NOT_FOUND,
@@ -53,7 +53,7 @@ impl From<Status> for Fault {
     }
 }
 
-impl IntoResponse for Fault {
+impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let title = match self.status.canonical_reason() {
             Some(reason) => reason.to_owned(),

@@ -12,8 +12,8 @@ use tonic::{Code, Status};
 
 use super::plan::{get, tabs};
 use super::{LOOK, Page, Section, SheetPage, html};
-use crate::Desk;
-use crate::fault::Fault;
+use crate::AppState;
+use crate::http_error::HttpError;
 use crate::link::Piece;
 use crate::planner::answer;
 
@@ -21,7 +21,10 @@ use crate::planner::answer;
 const BINDINGS: i32 = 50;
 
 /// The launchers that a plan may be exported for.
-pub(crate) async fn exporters(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn exporters(
+    State(desk): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
     get(&desk, &id).await?;
     let listed = answer(desk.planner.plans().list_exporters(v1::ListExportersRequest::default())).await?;
     let mut section = Section::text("launchers", "For which launcher?", &listed.table(LOOK));
@@ -105,10 +108,10 @@ struct Entry {
 
 /// `GET /plans/{id}/export/{launcher}`.
 pub(crate) async fn show(
-    State(desk): State<Desk>,
+    State(desk): State<AppState>,
     Path((id, word)): Path<(String, String)>,
     Query(asked): Query<ExportQuery>,
-) -> Result<Response, Fault> {
+) -> Result<Response, HttpError> {
     let launcher = named::<v1::Launcher>("launcher", &word)?;
     let (mut plans, mut others) = (desk.planner.plans(), desk.planner.plans());
     let plan = format!("plans/{id}");
@@ -148,7 +151,7 @@ pub(crate) async fn show(
 enum Refusal {
     /// The launcher cannot say it; why, for people.
     Inexpressible(String),
-    Wrong(Fault),
+    Wrong(HttpError),
 }
 
 impl Refusal {
@@ -164,7 +167,7 @@ fn request(
     name: String,
     launcher: v1::Launcher,
     asked: &ExportQuery,
-) -> Result<v1::ExportPlanRequest, Fault> {
+) -> Result<v1::ExportPlanRequest, HttpError> {
     let ExportQuery { version, variant, binding, envelope, image, namespace, name: job_name, .. } =
         asked.clone();
     let options = v1::EnvelopeOptions {
@@ -284,13 +287,13 @@ fn in_labels(message: &str) -> String {
 }
 
 /// The value of a word; the default of none.
-fn named<T: Choice>(what: &str, word: &str) -> Result<T, Fault> {
+fn named<T: Choice>(what: &str, word: &str) -> Result<T, HttpError> {
     if word.is_empty() {
         return Ok(T::default());
     }
     T::of_word(word).ok_or_else(|| {
         let words: Vec<String> = T::ALL.iter().map(|(value, _)| value.word()).collect();
-        Fault::new(StatusCode::BAD_REQUEST, format!("{what}: {word:?} is none of {}", words.join(", ")))
+        HttpError::new(StatusCode::BAD_REQUEST, format!("{what}: {word:?} is none of {}", words.join(", ")))
     })
 }
 

@@ -17,7 +17,7 @@ use super::megatron::{MEGATRON, Recomputation, WAITS, is_said, layout};
 use super::{Exporter, Written, target};
 use crate::cut::Cut;
 use crate::envelope::nodes;
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};

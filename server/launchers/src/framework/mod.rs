@@ -17,7 +17,7 @@ pub(crate) use deepspeed::hosts::{FILE as HOSTFILE, WARNING as HOSTFILE_WARNING}
 use loadmaster_proto::plan::objective::Launcher;
 pub(crate) use megatron::model::MegatronScaling;
 
-use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
+use crate::export_parts::{ExportedFile, Proof, RankPlace, Verified};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::rules::Rules;

@@ -14,7 +14,7 @@ use loadmaster_proto::training::Precision;
 use super::{Written, torch_pipelining};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
-use crate::exported::ExportedFile;
+use crate::export_parts::ExportedFile;
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};

@@ -4,7 +4,7 @@ use loadmaster_proto::plan::objective::Launcher;
 
 use super::TorchtitanSetup;
 use super::memory::held;
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;

@@ -5,7 +5,7 @@ use loadmaster_proto::training::Precision;
 
 use super::TorchtitanSetup;
 use super::memory::held;
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::grid::Grid;
 use crate::question::{ExportQuestion, Refused};

@@ -20,13 +20,13 @@ const KEPT: Duration = Duration::from_secs(60);
 
 /// Some threads, started when they are needed. Clones are the same.
 #[derive(Debug, Clone)]
-pub(crate) struct SlowThreads(Arc<Threads>);
+pub(crate) struct BackgroundThreads(Arc<Threads>);
 
 /// None where they cannot be had: then those of the calls do their work.
 #[derive(Debug)]
 struct Threads(Option<Runtime>);
 
-impl SlowThreads {
+impl BackgroundThreads {
     /// At most so many, so much nicer. One that gives way never gets back what it had: so none of them is anybody else's.
     pub(crate) fn new(most: usize, nicer: i32) -> Self {
         let threads = tokio::runtime::Builder::new_current_thread()
@@ -44,7 +44,8 @@ impl SlowThreads {
 
     /// Those of everything that has none of its own, as many as cores.
     pub(crate) fn shared() -> &'static Self {
-        static SHARED: LazyLock<SlowThreads> = LazyLock::new(|| SlowThreads::new(cores().max(2), NICER));
+        static SHARED: LazyLock<BackgroundThreads> =
+            LazyLock::new(|| BackgroundThreads::new(cores().max(2), NICER));
         &SHARED
     }
 
@@ -88,14 +89,14 @@ mod tests {
     #[tokio::test]
     async fn slow_threads_give_way_and_nobody_else_does() {
         let own = niceness();
-        let slow = SlowThreads::new(1, NICEST);
+        let slow = BackgroundThreads::new(1, NICEST);
         assert_eq!(slow.spawn(niceness).await.unwrap(), (own + NICEST).min(19));
         assert_eq!(
             slow.spawn(niceness).await.unwrap(),
             (own + NICEST).min(19),
             "the same thread is no nicer yet"
         );
-        assert_eq!(SlowThreads::shared().spawn(niceness).await.unwrap(), (own + NICER).min(19));
+        assert_eq!(BackgroundThreads::shared().spawn(niceness).await.unwrap(), (own + NICER).min(19));
         assert_eq!((tokio::task::spawn_blocking(niceness).await.unwrap(), niceness()), (own, own));
     }
 
@@ -103,7 +104,7 @@ mod tests {
     #[tokio::test]
     async fn slow_threads_are_few() {
         let (slow, at_once, most) =
-            (SlowThreads::new(2, NICEST), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            (BackgroundThreads::new(2, NICEST), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         // Two are there at once, or neither would go on.
         let both = Arc::new(std::sync::Barrier::new(2));
         let work = || {

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::error::{EmbeddedError, io_error};
 use super::process::signal;
-use crate::folder::Folder;
+use crate::safe_files::Folder;
 
 const PID_FILE: &str = "postmaster.pid";
 const STEP: Duration = Duration::from_millis(20);

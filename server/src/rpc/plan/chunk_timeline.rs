@@ -11,7 +11,7 @@ use loadmaster_proto::wire::v1;
 use loadmaster_recommend::ChunksOverTime;
 
 use super::message::number;
-use super::over_time::{MOST, memory_curve};
+use super::timeline::{MOST, memory_curve};
 
 /// Lists that a timeline in chunks has besides passes: waits, updates, copies each way, and points of the curve.
 const LISTS: usize = 5;

@@ -18,7 +18,7 @@ use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_recommend::{Family, ProfiledChain};
 
 use super::Plans;
-use super::known::json_bytes;
+use super::cache::json_bytes;
 use crate::profile::StoredProfile;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;

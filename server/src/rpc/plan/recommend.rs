@@ -17,7 +17,7 @@ use loadmaster_recommend::{Grown, NamedPlan, PlanQuestion, ProfiledChain, Questi
 use loadmaster_search::Stop;
 
 use super::Plans;
-use super::known::Revisions;
+use super::cache::Revisions;
 use super::request::{self, Overrides};
 use super::search::SearchTerms;
 use crate::rpc::error::ApiError;

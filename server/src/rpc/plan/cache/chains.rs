@@ -19,7 +19,7 @@ const UNREAD: usize = 1 << 10;
 
 /// A profile at a revision. Whoever comes first reads it, and the others wait.
 #[derive(Clone)]
-pub(super) struct KnownChain {
+pub(super) struct ChainEntry {
     revision: String,
     chain: Arc<OnceCell<(Arc<ProfiledChain>, usize)>>,
 }
@@ -43,7 +43,7 @@ impl Plans {
             &key,
             |known| known.revision == revision,
             UNREAD,
-            || KnownChain { revision: revision.to_owned(), chain: Arc::default() },
+            || ChainEntry { revision: revision.to_owned(), chain: Arc::default() },
         );
         let read = || async {
             let (chain, bytes) = self.read_chain(name, kind).await?;

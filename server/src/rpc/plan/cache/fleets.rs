@@ -15,7 +15,7 @@ pub(super) type FleetKey = (String, Vec<String>);
 
 /// A fleet of a cluster at a revision.
 #[derive(Clone)]
-pub(super) struct KnownFleet {
+pub(super) struct FleetEntry {
     revision: String,
     fleet: Arc<PlannedFleet>,
 }
@@ -36,7 +36,7 @@ impl Plans {
         let key = (name.id().to_owned(), excluded.to_vec());
         let revision = revisions.of(name);
         let known = fleets.get(&key).filter(|known| revision == Some(known.revision.as_str()));
-        if let Some(KnownFleet { fleet, .. }) = known {
+        if let Some(FleetEntry { fleet, .. }) = known {
             return Ok(fleet);
         }
         let cluster = self.store.get_cluster(name).await?.cluster;
@@ -54,7 +54,7 @@ impl Plans {
         let (fleet, bytes) = read.await?;
         let fleet = Arc::new(fleet);
         if let Some(revision) = revision {
-            let known = KnownFleet { revision: revision.to_owned(), fleet: Arc::clone(&fleet) };
+            let known = FleetEntry { revision: revision.to_owned(), fleet: Arc::clone(&fleet) };
             fleets.put(key, known, bytes);
         }
         Ok(fleet)

@@ -6,28 +6,28 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
 /// Values whose weights add up to a limit at most.
-pub(super) struct Kept<Key, Value> {
+pub(super) struct Lru<Key, Value> {
     most: usize,
-    shelf: Mutex<Shelf<Key, Value>>,
+    shelf: Mutex<LruEntries<Key, Value>>,
 }
 
-struct Shelf<Key, Value> {
-    entries: HashMap<Key, KeptValue<Value>>,
+struct LruEntries<Key, Value> {
+    entries: HashMap<Key, LruEntry<Value>>,
     weight: usize,
     /// Counts uses.
     now: u64,
 }
 
-struct KeptValue<Value> {
+struct LruEntry<Value> {
     value: Value,
     weight: usize,
     used: u64,
 }
 
-impl<Key, Value> fmt::Debug for Kept<Key, Value> {
+impl<Key, Value> fmt::Debug for Lru<Key, Value> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
-        f.debug_struct("Kept")
+        f.debug_struct("Lru")
             .field("entries", &shelf.entries.len())
             .field("weight", &shelf.weight)
             .field("most", &self.most)
@@ -35,10 +35,10 @@ impl<Key, Value> fmt::Debug for Kept<Key, Value> {
     }
 }
 
-impl<Key: Eq + Hash + Clone, Value: Clone> Kept<Key, Value> {
+impl<Key: Eq + Hash + Clone, Value: Clone> Lru<Key, Value> {
     /// Nothing yet, and at most this weight.
     pub(super) fn new(most: usize) -> Self {
-        Self { most, shelf: Mutex::new(Shelf { entries: HashMap::new(), weight: 0, now: 0 }) }
+        Self { most, shelf: Mutex::new(LruEntries { entries: HashMap::new(), weight: 0, now: 0 }) }
     }
 
     /// The value of a key.
@@ -96,17 +96,17 @@ impl<Key: Eq + Hash + Clone, Value: Clone> Kept<Key, Value> {
         self.with(|shelf| shelf.remove(key));
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Shelf<Key, Value>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut LruEntries<Key, Value>) -> T) -> T {
         // A panic elsewhere cannot leave an entry half written.
         act(&mut self.shelf.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl<Key: Eq + Hash + Clone, Value> Shelf<Key, Value> {
+impl<Key: Eq + Hash + Clone, Value> LruEntries<Key, Value> {
     fn put(&mut self, key: Key, value: Value, weight: usize) {
         self.remove(&key);
         self.weight += weight;
-        self.entries.insert(key, KeptValue { value, weight, used: self.now });
+        self.entries.insert(key, LruEntry { value, weight, used: self.now });
     }
 
     fn remove(&mut self, key: &Key) {
@@ -136,14 +136,14 @@ impl<Key: Eq + Hash + Clone, Value> Shelf<Key, Value> {
 mod tests {
     use super::*;
 
-    fn kept<const N: usize>(kept: &Kept<u32, u32>, keys: [u32; N]) -> [bool; N] {
+    fn kept<const N: usize>(kept: &Lru<u32, u32>, keys: [u32; N]) -> [bool; N] {
         keys.map(|key| kept.with(|shelf| shelf.entries.contains_key(&key)))
     }
 
     /// What was used last stays, and the weights never add up to more than the limit.
     #[test]
     fn the_least_recently_used_makes_room() {
-        let shelf = Kept::new(8);
+        let shelf = Lru::new(8);
         (0..8).for_each(|key| shelf.put(key, 10 * key, 1));
         assert_eq!(shelf.get(&0), Some(0));
         shelf.put(8, 80, 1);
@@ -157,7 +157,7 @@ mod tests {
     /// A value that grew is weighed again, and its room counts no more once it is gone.
     #[test]
     fn weights_follow_their_values() {
-        let shelf = Kept::new(10);
+        let shelf = Lru::new(10);
         shelf.put(1, 1, 4);
         shelf.put(2, 2, 4);
         shelf.weigh(&2, 9);
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_is_no_longer_good_is_replaced() {
-        let shelf = Kept::new(10);
+        let shelf = Lru::new(10);
         assert_eq!(shelf.get_or(&1, |_| true, 1, || 5), 5);
         assert_eq!(shelf.get_or(&1, |&value| value == 5, 1, || 6), 5);
         assert_eq!(shelf.get_or(&1, |&value| value == 7, 1, || 7), 7);

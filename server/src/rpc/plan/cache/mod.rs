@@ -15,7 +15,7 @@
 mod answers;
 mod chains;
 mod fleets;
-mod kept;
+mod lru;
 mod plans;
 mod question;
 mod revisions;
@@ -27,9 +27,9 @@ use loadmaster_proto::wire::v1;
 use serde::Serialize;
 
 use answers::Answered;
-use chains::{ChainKey, KnownChain};
-use fleets::{FleetKey, KnownFleet};
-use kept::Kept;
+use chains::{ChainEntry, ChainKey};
+use fleets::{FleetEntry, FleetKey};
+use lru::Lru;
 use question::Question;
 use revisions::Named;
 pub(super) use revisions::Revisions;
@@ -47,26 +47,26 @@ const MOST_FLEET_BYTES: usize = 32 << 20;
 
 /// Everything that is kept between calls. Cheap to clone.
 #[derive(Clone)]
-pub(in crate::rpc) struct Memory(Arc<Shelves>);
+pub(in crate::rpc) struct Memory(Arc<Caches>);
 
-struct Shelves {
-    chains: Kept<ChainKey, KnownChain>,
-    answers: Kept<Question, Answered>,
+struct Caches {
+    chains: Lru<ChainKey, ChainEntry>,
+    answers: Lru<Question, Answered>,
     /// By id.
-    plans: Kept<String, Arc<v1::Plan>>,
+    plans: Lru<String, Arc<v1::Plan>>,
     /// By the model's id.
-    layer_names: Kept<String, Arc<Vec<String>>>,
-    fleets: Kept<FleetKey, KnownFleet>,
+    layer_names: Lru<String, Arc<Vec<String>>>,
+    fleets: Lru<FleetKey, FleetEntry>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Self(Arc::new(Shelves {
-            chains: Kept::new(MOST_CHAIN_BYTES),
-            answers: Kept::new(MOST_ANSWERS),
-            plans: Kept::new(MOST_PLAN_BYTES),
-            layer_names: Kept::new(MOST_NAME_BYTES),
-            fleets: Kept::new(MOST_FLEET_BYTES),
+        Self(Arc::new(Caches {
+            chains: Lru::new(MOST_CHAIN_BYTES),
+            answers: Lru::new(MOST_ANSWERS),
+            plans: Lru::new(MOST_PLAN_BYTES),
+            layer_names: Lru::new(MOST_NAME_BYTES),
+            fleets: Lru::new(MOST_FLEET_BYTES),
         }))
     }
 }

@@ -11,15 +11,15 @@
 //! * [`serve`]: from [`config`] to a serving planner and back.
 //! * [`program`]: the command line of the `loadmaster` program.
 
+mod background;
 pub mod config;
 pub mod dispatch;
 pub mod document;
 pub mod embedded;
-mod folder;
 pub mod profile;
 pub mod program;
 pub mod retention;
 pub mod rpc;
+mod safe_files;
 pub mod serve;
-mod slow;
 pub mod store;

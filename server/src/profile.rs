@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use loadmaster_memory::chunks::ChunkCheck;
 use loadmaster_predict::campaign::follow_up::follow_up;
-use loadmaster_predict::campaign::remaining::{Attempt, AttemptOutcome, remaining};
+use loadmaster_predict::campaign::remaining_runs::{Attempt, AttemptOutcome, remaining};
 use loadmaster_predict::campaign::runs::Layout;
 use loadmaster_predict::campaign::{CampaignError, KeyedRun, Purpose};
 use loadmaster_predict::capture::metrics::Metrics;

@@ -19,9 +19,9 @@ use tonic_health::server::HealthReporter;
 use crate::config::{DatabaseArgs, DatabaseSource, MigrateArgs, ServeArgs};
 use crate::dispatch::{Dispatcher, LeaseTerms};
 use crate::embedded::{EmbeddedError, EmbeddedPostgres};
-use crate::folder::Folder;
 use crate::retention::Schedule;
 use crate::rpc::{Limits, Services};
+use crate::safe_files::Folder;
 use crate::store::{ConnectOptions, Store};
 
 /// Where the pages are unless another address is named.

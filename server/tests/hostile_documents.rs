@@ -4,7 +4,7 @@
 
 use loadmaster::document::Import;
 use loadmaster_predict::choose::PredictorKind;
-use loadmaster_predict::choose::imported::predictor;
+use loadmaster_predict::choose::imported_profile::predictor;
 use loadmaster_predict::forecast::{Forecast, forecast, settings};
 use loadmaster_predict::{MOST_BYTES, Margin};
 use loadmaster_proto::bytes::Bytes;

@@ -36,6 +36,7 @@ mod memory_objectives;
 mod memory_of_several;
 mod mixed_machines;
 mod models;
+mod names;
 mod over_time;
 mod pages;
 mod pictures;

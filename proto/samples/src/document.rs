@@ -4,7 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::environment::{DeviceSample, Environment};
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::tape::{LayerTape, Passage, Step};
+use loadmaster_proto::measure::tape::{LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::profile::document::FORMAT;
 use loadmaster_proto::training::stage::StageConfig;
@@ -78,7 +78,7 @@ pub fn own() -> Value {
         later: passage(),
         without_graph: passage(),
         untrained_input: Some(Box::new([passage(), passage()])),
-        step: Step { blocks: vec![1], communication: vec![0], exchange: vec![1, -1], update: vec![] },
+        step: TapeStep { blocks: vec![1], communication: vec![0], exchange: vec![1, -1], update: vec![] },
         has_saved: true,
         overhead: 1,
     };

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::choice;
 use crate::error::Invalid;
 use crate::training::RecomputePolicy;
-use crate::training::actions::{ActedStage, Action, Block, Deed, Destination, StageActions, Swap};
+use crate::training::actions::{Action, ActionContext, Block, Deed, Destination, StageActions, Swap};
 use crate::wire::v1;
 
 /// Where what layers keep of a micro-batch is between its passes.
@@ -83,7 +83,7 @@ pub fn place_of(actions: &StageActions) -> ActivationPlace {
 ///
 /// # Errors
 /// Names the field of the action, and what would be right.
-pub fn check(actions: &StageActions, of: ActedStage<'_>) -> Result<(), Invalid> {
+pub fn check(actions: &StageActions, of: ActionContext<'_>) -> Result<(), Invalid> {
     if !actions.hosted.is_empty() {
         let why = "is set aside for other stages, and a training in chunks has one: leave it out";
         return Err(Invalid::field("hosted", why));

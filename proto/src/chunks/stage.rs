@@ -9,8 +9,8 @@ use super::layout::{Chunk, Layout};
 use super::lists::{List, Lists};
 use super::packing::{ChunkLayout, Packing};
 use super::paging::Shortage;
-use super::residency::paged::Paging;
-use super::residency::squeezed::squeezed;
+use super::residency::paging_visits::Paging;
+use super::residency::refit::refit;
 use super::residency::uses::{PayloadUses, Uses};
 use super::residency::visits::{CopyCause, Moved, Visit, Visits};
 use super::sequence::Sequence;
@@ -383,7 +383,7 @@ impl ChunkedStage {
     fn squeezed(&self, visits: &[Visit], chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
         let spills = |of: &_| self.may_leave_unfinished(chunks, of);
         let room = chunks.room_for_visits(room)?;
-        let squeezed = squeezed(&chunks.uses, visits, |chunk| chunks.payload_bytes(chunk), &room, spills);
+        let squeezed = refit(&chunks.uses, visits, |chunk| chunks.payload_bytes(chunk), &room, spills);
         squeezed.map_err(|lack| lacks_room("planned", lack))
     }
 }

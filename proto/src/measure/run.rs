@@ -10,7 +10,7 @@ use crate::error::{Invalid, in_range};
 use crate::measure::links::LinkWork;
 use crate::model::Model;
 use crate::name::CommandName;
-use crate::training::actions::{ActedStage, StageActions};
+use crate::training::actions::{ActionContext, StageActions};
 use crate::training::stage::{Partitioning, StageConfig};
 use crate::training::{RecomputePolicy, TrainingSpec};
 use crate::wire::v1;
@@ -197,7 +197,7 @@ impl RunSpec {
         for (index, (actions, position)) in self.stage_actions.iter().zip(&positions).enumerate() {
             let SoloStage { stage, stage_count: count, stage_index } = position;
             let training = self.stage_training(position);
-            let of = ActedStage {
+            let of = ActionContext {
                 model: &self.model,
                 training: &training,
                 stage,

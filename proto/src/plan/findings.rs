@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ledger::Ledger;
 use crate::measure::host::Host;
 use crate::plan::certificate::Certificate;
-use crate::plan::compared::{Alternative, Baseline, FrontPoint, RestrictionCost};
+use crate::plan::comparison::{Alternative, Baseline, FrontPoint, RestrictionCost};
 use crate::plan::copy_rates::CopyRates;
 use crate::plan::lane_rates::LaneRates;
 use crate::plan::prediction::Origin;

@@ -4,7 +4,7 @@ use crate::bytes::Bytes;
 use crate::measure::offload::CopyPace;
 use crate::plan::chunked::AskedChunks;
 use crate::plan::goal::Goal;
-use crate::plan::grown::GrownModel;
+use crate::plan::model_scaling::GrownModel;
 use crate::plan::objective::{Objective, SearchMode};
 use crate::training::actions::{Allowed, StageActions};
 use crate::training::overlap::Overlap;

@@ -3,7 +3,7 @@
 use crate::bytes::Bytes;
 use crate::ledger::Ledger;
 use crate::plan::certificate::{Certificate, Rejected};
-use crate::plan::compared::{Alternative, Baseline, FrontPoint, Outline, RestrictionCost};
+use crate::plan::comparison::{Alternative, Baseline, FrontPoint, Outline, RestrictionCost};
 use crate::plan::findings::AppliedCorrection;
 use crate::plan::prediction::SecondsInterval;
 use crate::plan::{PlacedDevice, Plan, PlanStage};

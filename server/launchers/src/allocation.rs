@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use loadmaster_proto::choice;
 use loadmaster_proto::wire::v1;
 
-use crate::exported::RankPlace;
+use crate::export_parts::RankPlace;
 
 /// Nodes with devices as the plan has them, and which ranks must be near each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 
-use crate::exported::RankPlace;
+use crate::export_parts::RankPlace;
 use crate::refusal::StageRefusal;
 
 /// Places along the pipeline by replicas by shards.

@@ -9,7 +9,7 @@
 mod allocation;
 mod cut;
 mod envelope;
-mod exported;
+mod export_parts;
 mod framework;
 mod grid;
 mod local_order;
@@ -28,7 +28,7 @@ mod tests;
 pub use allocation::{Allocation, AskedDevices, Locality, NodeGroup, StageLocality};
 pub use cut::{Cut, StagePart};
 pub use envelope::{Envelope, EnvelopeSettings, Wrapping, envelopes, wrap};
-pub use exported::{Export, ExportedFile, Proof, RankPlace, Verified};
+pub use export_parts::{Export, ExportedFile, Proof, RankPlace, Verified};
 pub use framework::{Exporter, exporters, framework_named, launchers_with, rules, variants};
 pub use grid::{AxisOrder, Grid};
 pub use memory::{Added, AddedCause, PredictedStage, StageMemory, parameter_notes};

@@ -7,7 +7,7 @@ use loadmaster_proto::plan::PlacedDevice;
 use loadmaster_proto::plan::objective::Launcher;
 
 use crate::envelope::{SCRIPT, STRICT};
-use crate::exported::{Export, RankPlace};
+use crate::export_parts::{Export, RankPlace};
 
 /// Nodes that are named at most.
 const MOST_NAMED: usize = 4;

@@ -9,7 +9,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use crate::allocation::{self, Allocation};
 use crate::cut::Cut;
 use crate::envelope::Envelope;
-use crate::exported::Export;
+use crate::export_parts::Export;
 use crate::framework::{Exporter, Written, exporters, rules, variants};
 use crate::grid::Grid;
 use crate::local_order;

@@ -13,10 +13,10 @@ const MOST: usize = 1_024;
 
 /// When the log last had a line about each worker, for lines that workers cause with messages of theirs.
 #[derive(Debug, Default)]
-pub(super) struct WorkerLines(Mutex<HashMap<WorkerName, Told>>);
+pub(super) struct WorkerLines(Mutex<HashMap<WorkerName, LineNote>>);
 
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct LineNote {
     at: Instant,
     /// Lines that were left out since.
     left_out: u64,
@@ -30,7 +30,7 @@ impl WorkerLines {
     }
 
     fn admit_at(&self, worker: &WorkerName, now: Instant) -> Option<u64> {
-        let is_over = |told: &Told| now.saturating_duration_since(told.at) >= PAUSE;
+        let is_over = |told: &LineNote| now.saturating_duration_since(told.at) >= PAUSE;
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = known.get_mut(worker) {
             if !is_over(told) {
@@ -38,7 +38,7 @@ impl WorkerLines {
                 return None;
             }
             let left_out = told.left_out;
-            *told = Told { at: now, left_out: 0 };
+            *told = LineNote { at: now, left_out: 0 };
             return Some(left_out);
         }
         if known.len() >= MOST {
@@ -47,7 +47,7 @@ impl WorkerLines {
         if known.len() >= MOST {
             return None;
         }
-        known.insert(worker.clone(), Told { at: now, left_out: 0 });
+        known.insert(worker.clone(), LineNote { at: now, left_out: 0 });
         Some(0)
     }
 }

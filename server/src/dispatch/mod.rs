@@ -6,7 +6,7 @@
 //! database at once.
 
 mod board;
-mod hopeless;
+mod give_up;
 mod keeper;
 mod ledger;
 mod lines;

@@ -9,7 +9,7 @@ use std::process::Command;
 use nix::unistd::{Gid, Uid, User, fchown};
 
 use super::error::{EmbeddedError, io_error};
-use crate::folder::Folder;
+use crate::safe_files::Folder;
 
 /// Accounts to use in place of root, best first.
 const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];

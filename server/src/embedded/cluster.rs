@@ -12,7 +12,7 @@ use super::account::Account;
 use super::binaries::Binaries;
 use super::error::{EmbeddedError, io_error};
 use super::process::{end_with_parent, forget_settings};
-use crate::folder::Folder;
+use crate::safe_files::Folder;
 
 /// The one role of the server; it owns everything.
 pub(super) const ROLE: &str = "loadmaster";

@@ -12,7 +12,7 @@ use super::binaries::Binaries;
 use super::cluster::{self, ROLE};
 use super::error::{EmbeddedError, io_error};
 use super::process::{self, Server};
-use super::{DATABASE, EmbeddedOptions, PORT, leftover, log, socket};
+use super::{DATABASE, EmbeddedOptions, PORT, log, socket, stale_server};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -36,7 +36,7 @@ impl Site {
     /// Starts a server once nothing is left of any earlier one, and waits for its first answer.
     pub(super) async fn launch(&self) -> Result<Launched, EmbeddedError> {
         let cluster = self.data_dir.join("postgres");
-        leftover::clear(&cluster).await?;
+        stale_server::clear(&cluster).await?;
         let binaries = Binaries::find(&cluster)?;
         let (data_dir, account, durable) =
             (self.data_dir.clone(), self.account.clone(), self.options.durable);

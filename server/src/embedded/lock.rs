@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::error::{EmbeddedError, io_error};
-use crate::folder::Folder;
+use crate::safe_files::Folder;
 
 /// Held as long as it lives; the kernel lets go of it when the process ends, however that happens.
 #[derive(Debug)]

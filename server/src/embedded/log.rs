@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 
 use super::error::{EmbeddedError, io_error};
-use crate::folder::Folder;
+use crate::safe_files::Folder;
 
 /// A larger file is put aside at the start, in place of the one put aside before.
 const MAX_BYTES: u64 = 8 << 20;

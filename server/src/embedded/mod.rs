@@ -8,7 +8,7 @@
 //! * Started by root, it runs as `postgres` or `nobody`, because Postgres refuses root ([`account`]).
 //! * One planner per data directory ([`lock`]).
 //! * It ends with the planner. A planner that is killed cannot stop it, so the kernel does; what
-//!   survives even that is stopped by the next planner ([`process`], [`leftover`]). Either way nothing
+//!   survives even that is stopped by the next planner ([`process`], [`stale_server`]). Either way nothing
 //!   that was committed is lost: `fsync` is on.
 //! * A server that ends by itself, because somebody killed it or the disk was full, is started again, and so is
 //!   one that answers nobody any more, which is ended first ([`mod@frozen`]); one that ends again and again is given
@@ -18,14 +18,14 @@ mod account;
 mod binaries;
 mod cluster;
 mod error;
-mod frozen;
 mod launch;
-mod leftover;
 mod lock;
 mod log;
 mod process;
 mod restarts;
 mod socket;
+mod stale_server;
+mod unresponsive;
 
 use std::fmt::Write;
 use std::fs;
@@ -36,10 +36,10 @@ use std::time::{Duration, Instant};
 use account::Account;
 use cluster::ROLE;
 use error::io_error;
-use frozen::frozen;
 use launch::{Launched, Site};
 use lock::DataDirLock;
 use restarts::{MOST, Restarts, WITHIN};
+use unresponsive::frozen;
 
 pub use error::EmbeddedError;
 
@@ -137,7 +137,7 @@ impl EmbeddedPostgres {
                 () = frozen(socket_folder, self.site.options.patience) => {
                     tracing::error!(log = %log.display(), "embedded postgres answers nobody and is started again");
                     let status = server.kill().await;
-                    leftover::kill_orphans(&self.site.data_dir.join("postgres"));
+                    stale_server::kill_orphans(&self.site.data_dir.join("postgres"));
                     format!("answered nobody, then {status}")
                 }
             };

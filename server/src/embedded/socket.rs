@@ -14,7 +14,7 @@ use nix::sys::stat::Mode;
 
 use super::account::Account;
 use super::error::{EmbeddedError, io_error};
-use crate::folder::Folder;
+use crate::safe_files::Folder;
 
 /// The kernel's limit for the path of a socket, without the final NUL.
 const MAX_SOCKET_PATH: usize = 107;

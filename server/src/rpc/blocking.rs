@@ -6,7 +6,7 @@ use loadmaster_search::Stop;
 use tokio::task::JoinError;
 
 use super::error::ApiError;
-use crate::slow::SlowThreads;
+use crate::background::BackgroundThreads;
 
 /// Ends work whose call is over, whoever ended it.
 pub(super) struct EndsWithCall(pub(super) Stop);
@@ -26,7 +26,7 @@ pub(super) async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'stat
     failed: &str,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, ApiError> {
-    blocking_on(SlowThreads::shared(), failed, work).await
+    blocking_on(BackgroundThreads::shared(), failed, work).await
 }
 
 /// The same on threads of the caller's own.
@@ -34,7 +34,7 @@ pub(super) async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'stat
 /// # Errors
 /// As there.
 pub(super) async fn blocking_on<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
-    threads: &SlowThreads,
+    threads: &BackgroundThreads,
     failed: &str,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, ApiError> {

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use super::blocking::{EndsWithCall, blocking_on};
 use super::error::ApiError;
 use super::limits::{MAX_IMPORT_WAIT, MAX_IMPORTS, MAX_WAITING_IMPORTS};
-use crate::slow::{NICEST, SlowThreads, cores};
+use crate::background::{BackgroundThreads, NICEST, cores};
 
 /// Turns to read documents.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub(super) struct Imports {
     turns: Arc<Semaphore>,
     queue: Arc<Semaphore>,
     wait: Duration,
-    threads: SlowThreads,
+    threads: BackgroundThreads,
 }
 
 impl Default for Imports {
@@ -37,7 +37,7 @@ impl Imports {
             turns: Arc::new(Semaphore::new(turns)),
             queue: Arc::new(Semaphore::new(MAX_WAITING_IMPORTS)),
             wait,
-            threads: SlowThreads::new(turns, NICEST),
+            threads: BackgroundThreads::new(turns, NICEST),
         }
     }
 

@@ -30,24 +30,24 @@ const LIST: ListSql = ListSql {
 };
 
 #[derive(FromRow)]
-struct WholeRow {
+struct BindingContentRow {
     id: String,
     content: Json<Binding>,
     create_time: Time,
 }
 
 #[derive(FromRow)]
-struct ListedRow {
+struct BindingListRow {
     #[sqlx(flatten)]
-    whole: WholeRow,
+    whole: BindingContentRow,
     nodes: Vec<String>,
 }
 
-impl TryFrom<WholeRow> for BindingRecord {
+impl TryFrom<BindingContentRow> for BindingRecord {
     type Error = StoreError;
 
-    fn try_from(row: WholeRow) -> Result<Self> {
-        let WholeRow { id, content, create_time } = row;
+    fn try_from(row: BindingContentRow) -> Result<Self> {
+        let BindingContentRow { id, content, create_time } = row;
         Ok(Self {
             name: stored_name(BindingName::from_id(id))?,
             content: content.0,
@@ -58,7 +58,7 @@ impl TryFrom<WholeRow> for BindingRecord {
 
 impl FromRow<'_, sqlx::postgres::PgRow> for BindingRow {
     fn from_row(row: &sqlx::postgres::PgRow) -> sqlx::Result<Self> {
-        let ListedRow { whole, nodes } = ListedRow::from_row(row)?;
+        let BindingListRow { whole, nodes } = BindingListRow::from_row(row)?;
         Ok(Self { record: whole.try_into()?, nodes })
     }
 }
@@ -88,7 +88,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn get_binding(&self, name: &BindingName) -> Result<BindingRecord> {
-        let row: Option<WholeRow> =
+        let row: Option<BindingContentRow> =
             sqlx::query_as("SELECT id, content, create_time FROM bindings WHERE id = $1")
                 .bind(name.id())
                 .fetch_optional(&self.pool)

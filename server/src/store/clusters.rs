@@ -8,8 +8,8 @@ use super::Store;
 use super::columns::name as stored_name;
 use super::error::{Result, StoreError};
 use super::find::ListSql;
+use super::idempotency::{once, refused};
 use super::json::{beside, document, read};
-use super::once::{once, refused};
 use super::records::{ClusterRecord, ClusterRow, Page, PageRequest, RequestKey};
 use super::time::Time;
 

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::{Result, StoreError};
-use crate::slow::SlowThreads;
+use crate::background::BackgroundThreads;
 
 /// What stands in for a NUL.
 const REPLACEMENT: &str = "\u{fffd}";
@@ -49,7 +49,7 @@ pub(super) fn read<T: DeserializeOwned>(name: &impl Display, text: &str) -> Resu
 pub(super) async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    match SlowThreads::shared().spawn(work).await {
+    match BackgroundThreads::shared().spawn(work).await {
         Ok(done) => done,
         Err(error) => Err(StoreError::Internal(format!("a content cannot be read or written: {error}"))),
     }

@@ -9,8 +9,8 @@ use super::Store;
 use super::columns::name;
 use super::error::{Result, StoreError};
 use super::find::ListSql;
+use super::idempotency::{OPERATION_KEY, refused};
 use super::json::document;
-use super::once::{OPERATION_KEY, refused};
 use super::records::{LinkRecord, NewLinkRun, Page, PageRequest, RequestKey};
 use super::submit::new_id;
 

@@ -25,14 +25,14 @@ const LIST: ListSql = ListSql {
 
 /// As it is stored.
 #[derive(FromRow)]
-struct ListedRow {
+struct ModelRow {
     id: String,
     model: String,
     source: String,
     create_time: Time,
 }
 
-impl Positioned for ListedRow {
+impl Positioned for ModelRow {
     fn cursor(&self) -> Cursor {
         Cursor { keys: Vec::new(), time: self.create_time.0, id: self.id.clone() }
     }
@@ -101,12 +101,12 @@ impl Store {
         let is_trainable = |sql: &mut QueryBuilder<Postgres>| {
             sql.push(" AND NOT opaque");
         };
-        let page: Page<ListedRow> = LIST.page(self, query, request, is_trainable).await?;
+        let page: Page<ModelRow> = LIST.page(self, query, request, is_trainable).await?;
         // A model may have 10,000 layers.
         let Page { rows, keys, next } = page;
         let records = beside(move || {
             let records = rows.into_iter().map(|row| {
-                let ListedRow { id, model, source, create_time } = row;
+                let ModelRow { id, model, source, create_time } = row;
                 record(stored_name(ModelName::from_id(id))?, &model, &source, create_time.0)
             });
             records.collect()

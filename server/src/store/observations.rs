@@ -9,8 +9,8 @@ use uuid::Uuid;
 use super::Store;
 use super::error::{Result, StoreError, broken_constraint};
 use super::find::ListSql;
+use super::idempotency::{once, refused};
 use super::json::document;
-use super::once::{once, refused};
 use super::records::{ObservationRecord, Page, PageRequest, RequestKey};
 
 /// Most observations of one plan: protects the database from a caller gone wild.

@@ -47,7 +47,7 @@ const LIST: ListSql = ListSql {
 };
 
 #[derive(FromRow)]
-struct WholeRow {
+struct PlanContentRow {
     id: String,
     content: Json<Plan>,
     create_time: Time,
@@ -109,11 +109,11 @@ impl FromRow<'_, PgRow> for PlanRow {
     }
 }
 
-impl TryFrom<WholeRow> for PlanRecord {
+impl TryFrom<PlanContentRow> for PlanRecord {
     type Error = StoreError;
 
-    fn try_from(row: WholeRow) -> Result<Self> {
-        let WholeRow { id, content, create_time } = row;
+    fn try_from(row: PlanContentRow) -> Result<Self> {
+        let PlanContentRow { id, content, create_time } = row;
         Ok(Self { name: name(PlanName::from_id(id))?, content: content.0, create_time: create_time.0 })
     }
 }
@@ -134,7 +134,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn get_plan(&self, name: &PlanName) -> Result<PlanRecord> {
-        let row: Option<WholeRow> =
+        let row: Option<PlanContentRow> =
             sqlx::query_as("SELECT id, content, create_time FROM plans WHERE id = $1")
                 .bind(name.id())
                 .fetch_optional(&self.pool)

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::columns::name;
 use super::error::{Result, StoreError, broken_constraint};
+use super::idempotency::{OPERATION_KEY, refused};
 use super::json::document;
-use super::once::{OPERATION_KEY, refused};
 use super::records::{
     Fenced, NewRun, NewTrial, ProfileRecord, ProfileSettings, ProfileState, RequestKey, ReusedRun,
 };

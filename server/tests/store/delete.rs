@@ -10,7 +10,7 @@ use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{OperationName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::compared::{Alternative, FrontPoint, Outline};
+use loadmaster_proto::plan::comparison::{Alternative, FrontPoint, Outline};
 use loadmaster_proto::plan::findings::Findings;
 use loadmaster_proto::plan::observation::{Measured, Observation};
 use loadmaster_proto::training::stage::Partitioning;

@@ -23,9 +23,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use crate::Desk;
+use crate::AppState;
 use crate::connections::PeerAddress;
-use crate::fault::Fault;
+use crate::http_error::HttpError;
 use crate::planner::{Planner, answer};
 
 /// Where browsers listen.
@@ -82,7 +82,7 @@ impl Events {
 
 /// `GET /events`.
 pub(crate) async fn listen(
-    State(desk): State<Desk>,
+    State(desk): State<AppState>,
     peer: Option<Extension<PeerAddress>>,
     headers: HeaderMap,
 ) -> Response {
@@ -91,7 +91,7 @@ pub(crate) async fn listen(
     let place = Arc::clone(&events.room).try_acquire_owned();
     let (Some(of_peer), Ok(place)) = (of_peer, place) else {
         let told = "too many browsers listen: this page does not update itself";
-        return Fault::new(StatusCode::SERVICE_UNAVAILABLE, told).into_response();
+        return HttpError::new(StatusCode::SERVICE_UNAVAILABLE, told).into_response();
     };
     let id = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let listener = Listener {

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
 use crate::events;
-use crate::fault::Fault;
+use crate::http_error::HttpError;
 
 /// Pages that are made at once: each asks the planner several times.
 const AT_ONCE: usize = 8;
@@ -43,7 +43,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         Ok(()) if request.uri().path() == events::PATH => next.run(request).await,
         Ok(()) => match tokio::time::timeout(PATIENCE, guard.room.acquire()).await {
             Ok(Ok(_place)) => next.run(request).await,
-            Ok(Err(_)) | Err(_) => Fault::new(
+            Ok(Err(_)) | Err(_) => HttpError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too many pages are being made: try again in a moment",
             )
@@ -55,16 +55,16 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
 }
 
 impl Guard {
-    fn admit(&self, request: &Request) -> Result<(), Fault> {
+    fn admit(&self, request: &Request) -> Result<(), HttpError> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return Err(Fault::new(
+            return Err(HttpError::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "pages only show: nothing can be changed from here",
             ));
         }
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
         if self.is_local && !host.is_some_and(is_of_this_machine) {
-            return Err(Fault::new(
+            return Err(HttpError::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "this address is for this machine: ask for localhost, or for an IP address",
             ));

@@ -15,8 +15,8 @@
 mod assets;
 mod connections;
 mod events;
-mod fault;
 mod guard;
+mod http_error;
 mod link;
 mod pages;
 mod planner;
@@ -33,7 +33,7 @@ use planner::Planner;
 
 /// What all pages work with.
 #[derive(Debug, Clone)]
-struct Desk {
+struct AppState {
     planner: Planner,
     events: Arc<Events>,
 }
@@ -46,7 +46,7 @@ pub async fn serve(listener: TcpListener, routes: Routes, stop: CancellationToke
     let address = listener.local_addr()?;
     let planner = Planner::new(routes);
     let events = Arc::new(Events::new(planner.clone(), stop.clone()));
-    let router = guard::around(pages::router(Desk { planner, events }), address);
+    let router = guard::around(pages::router(AppState { planner, events }), address);
     connections::serve(listener, router, stop).await;
     Ok(())
 }

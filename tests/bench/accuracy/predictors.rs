@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use loadmaster_predict::campaign::scenarios::sub_meshes;
 use loadmaster_predict::campaign::{PlannedRun, Purpose};
-use loadmaster_predict::choose::stored::predictor;
+use loadmaster_predict::choose::stored_profile::predictor;
 use loadmaster_predict::choose::{AnyPredictor, Evidence, PredictorKind, Profiled};
 use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::training::scenario::Scenario;

@@ -11,7 +11,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use loadmaster_memory::chunks::{ChunkPlan, Held};
+use loadmaster_memory::chunks::{ChunkPlan, StepMemory};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::cluster::quantity::show_bytes_per_second;
@@ -218,17 +218,21 @@ pub(crate) struct Used {
 impl Used {
     /// What a plan says of caps for device and host.
     pub(crate) fn planned(plan: &ChunkPlan, caps: (Bytes, Bytes)) -> Self {
-        let held = Held { other: &plan.needed, resident: &plan.resident };
+        let held = StepMemory { other: &plan.needed, resident: &plan.resident };
         Self::of(held, plan.host_bytes, (caps, plan.actions.host_pool))
     }
 
     /// What a rank told that trained by the plan.
     pub(crate) fn measured(run: &ChunkRun, plan: &ChunkPlan, caps: (Bytes, Bytes)) -> Self {
-        let held = Held { other: &run.other_bytes, resident: &run.payload_bytes };
+        let held = StepMemory { other: &run.other_bytes, resident: &run.payload_bytes };
         Self::of(held, run.host_bytes, (caps, plan.actions.host_pool))
     }
 
-    fn of(held: Held<'_>, host: Bytes, ((device_cap, host_cap), pool): ((Bytes, Bytes), Bytes)) -> Self {
+    fn of(
+        held: StepMemory<'_>,
+        host: Bytes,
+        ((device_cap, host_cap), pool): ((Bytes, Bytes), Bytes),
+    ) -> Self {
         let (step, most) = held.highest();
         let device = held.resident.get(step).copied().unwrap_or(0);
         Self {

@@ -11,12 +11,12 @@ use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::compared::Baseline;
+use loadmaster_proto::plan::comparison::Baseline;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
@@ -92,7 +92,7 @@ fn tape(model: &Model, layer: usize) -> Option<LayerTape> {
             ..Passage::default()
         },
         untrained_input: None,
-        step: Step::default(),
+        step: TapeStep::default(),
         has_saved: true,
         overhead: 0,
     };

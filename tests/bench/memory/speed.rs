@@ -4,7 +4,7 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Stag
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use loadmaster_search::fleet::mapping::{LinkGraph, Promise, best};
 use loadmaster_simulate::copies::{
-    Cores, DeviceSteps, Keep, LayerSeconds, Links, Rate, StageSteps, Stepped, Trip, simulate,
+    CopyPipeline, Cores, DeviceSteps, Keep, LayerSeconds, Links, Rate, StageSteps, Trip, simulate,
 };
 use loadmaster_simulate::{Edge, Overlap};
 use loadmaster_tests::peak_resident_bytes;
@@ -93,7 +93,7 @@ pub(crate) fn simulations() -> Vec<Cell> {
     let of = |(name, links, overlap): (&str, Links, Overlap)| {
         let run = |devices: &[DeviceSteps]| {
             let (found, took) = timed(21, || {
-                let stepped = Stepped { devices, edges: &edges, overlap, links: &links };
+                let stepped = CopyPipeline { devices, edges: &edges, overlap, links: &links };
                 simulate(&stepped, Keep::default())
             });
             found.ok().map(|found| (found.iteration_seconds, took))

@@ -1,10 +1,10 @@
 //! Stages that do random memory actions against real ranks: the device, the host and what is set aside for others, to the
 //! byte.
 
-use loadmaster_predict::ActedStages;
+use loadmaster_predict::PipelineActions;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::training::actions::{
-    ActedStage, Action, Block, Deed, Destination, StageActions, Stripe, Swap,
+    Action, ActionContext, Block, Deed, Destination, StageActions, Stripe, Swap,
 };
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_tests::Sampler;
@@ -28,7 +28,7 @@ pub(super) fn actions(
     dice: &mut Sampler,
 ) -> StageActions {
     let SoloStage { stage, stage_count, stage_index } = position;
-    let of = ActedStage { model, training, stage, index: *stage_index, count: *stage_count };
+    let of = ActionContext { model, training, stage, index: *stage_index, count: *stage_count };
     let in_flight = training.schedule.in_flight(*stage_count, *stage_index, training.micro_batches);
     let mut all = StageActions::default();
     let count = 1 + dice.below(6);
@@ -91,7 +91,7 @@ fn destination(peers: &[u32], dice: &mut Sampler) -> Destination {
 /// A run's stages with their actions, pools as large as predicted.
 pub(super) struct ActedRun {
     runs: Vec<Run>,
-    stages: ActedStages,
+    stages: PipelineActions,
 }
 
 impl ActedRun {
@@ -108,7 +108,7 @@ impl ActedRun {
                 StageSetting { stage, stage_index, stage_count, training: run.training }
             })
             .collect();
-        let stages = ActedStages::of(component, Some(model), &settings, actions).unwrap();
+        let stages = PipelineActions::of(component, Some(model), &settings, actions).unwrap();
         Self { runs, stages }
     }
 

@@ -16,7 +16,7 @@ use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{ClusterName, PlanName, WorkerName};
-use loadmaster_proto::plan::compared::FrontPoint;
+use loadmaster_proto::plan::comparison::FrontPoint;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::observation::{Measured, Observation};
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};

@@ -11,7 +11,7 @@ const WAITING_PAUSE: Duration = Duration::from_millis(100);
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CompletionState {
     Begun,
     Complete,
     /// Whoever did it is gone.
@@ -20,7 +20,7 @@ enum State {
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<CompletionState>,
     changed: Condvar,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Doing(Arc<Shared>);
 impl Completion {
     /// Something that is to be done, and who does it.
     pub(crate) fn begun() -> (Self, Doing) {
-        let shared = Arc::new(Shared { state: Mutex::new(State::Begun), changed: Condvar::new() });
+        let shared = Arc::new(Shared { state: Mutex::new(CompletionState::Begun), changed: Condvar::new() });
         (Self(shared.clone()), Doing(shared))
     }
 
@@ -54,7 +54,7 @@ impl Completion {
 
     fn until(&self, meanwhile: impl Fn()) -> bool {
         let mut state = self.0.state();
-        while *state == State::Begun {
+        while *state == CompletionState::Begun {
             let waited = self.0.changed.wait_timeout(state, WAITING_PAUSE);
             let (held, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = held;
@@ -62,7 +62,7 @@ impl Completion {
                 meanwhile();
             }
         }
-        *state == State::Complete
+        *state == CompletionState::Complete
     }
 }
 
@@ -71,7 +71,7 @@ fn failed() -> RankError {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CompletionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -79,15 +79,15 @@ impl Shared {
 impl Doing {
     /// It is done.
     pub(crate) fn complete(&self) {
-        *self.0.state() = State::Complete;
+        *self.0.state() = CompletionState::Complete;
     }
 }
 
 impl Drop for Doing {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        if *state == State::Begun {
-            *state = State::Failed;
+        if *state == CompletionState::Begun {
+            *state = CompletionState::Failed;
         }
         self.0.changed.notify_all();
     }

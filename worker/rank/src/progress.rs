@@ -17,7 +17,7 @@ const USUAL_PAUSE: Duration = Duration::from_millis(500);
 /// A change of phase is told unless something was told this recently.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-struct State {
+struct ProgressState {
     phase: Phase,
     layer: Option<usize>,
     done: u64,
@@ -27,10 +27,16 @@ struct State {
     enabled: bool,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { phase: Phase::Setup, layer: None, done: 0, total: 1, told: None, enabled: false });
+static STATE: Mutex<ProgressState> = Mutex::new(ProgressState {
+    phase: Phase::Setup,
+    layer: None,
+    done: 0,
+    total: 1,
+    told: None,
+    enabled: false,
+});
 
-fn state() -> MutexGuard<'static, State> {
+fn state() -> MutexGuard<'static, ProgressState> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -68,7 +74,7 @@ pub fn whereabouts() -> (Phase, Option<usize>) {
     (state.phase, state.layer)
 }
 
-fn tell(state: &mut State) {
+fn tell(state: &mut ProgressState) {
     let now = Instant::now();
     let due = state.told.is_none_or(|(when, phase)| {
         let pause = if phase == state.phase { USUAL_PAUSE } else { SHORTEST_PAUSE };

@@ -9,7 +9,7 @@ use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Edges, LinkSpec, RankDevice, RankSpec};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage};
-use loadmaster_proto::training::actions::ActedStage;
+use loadmaster_proto::training::actions::ActionContext;
 use loadmaster_proto::training::stage::StageConfig;
 use serde::de::DeserializeOwned;
 
@@ -113,7 +113,8 @@ fn check_position(spec: &RankSpec) -> Result<(), Invalid> {
 
 fn check_actions(spec: &RankSpec) -> Result<(), Invalid> {
     let SoloStage { stage, stage_count: count, stage_index: index } = &spec.position;
-    let of = ActedStage { model: &spec.model, training: &spec.training, stage, index: *index, count: *count };
+    let of =
+        ActionContext { model: &spec.model, training: &spec.training, stage, index: *index, count: *count };
     match &spec.chunks {
         None => spec.actions.check(of),
         Some(_) => activations::check(&spec.actions, of),

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use loadmaster_proto::measure::tape::{Event, Passage, Slot, Step};
+use loadmaster_proto::measure::tape::{Event, Passage, Slot, TapeStep};
 use tch::Tensor;
 
 use crate::error::RankError;
@@ -68,13 +68,13 @@ pub(crate) fn recorded(work: impl FnOnce() -> Result<(), RankError>) -> Result<V
 
 /// Gives blocks their numbers. A block that was there before is nobody's: its end is not an event.
 #[derive(Debug, Default)]
-struct Blocks {
+struct BlockNumbers {
     live: HashMap<u64, u32>,
     bytes: Vec<u64>,
     communication: Vec<u32>,
 }
 
-impl Blocks {
+impl BlockNumbers {
     fn event(&mut self, entry: &TapeEntry) -> Result<Option<Event>, RankError> {
         let number = |block: u32| {
             i32::try_from(block + 1).map_err(|_| defect("a recording has more blocks than it can number"))
@@ -102,7 +102,7 @@ pub(crate) fn defect(what: &str) -> RankError {
 /// What entries say about a micro-batch.
 pub(crate) fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
     let mut passage = Passage::default();
-    let mut blocks = Blocks::default();
+    let mut blocks = BlockNumbers::default();
     let mut slot = Slot::Input as usize;
     for entry in entries {
         match entry.kind {
@@ -135,9 +135,9 @@ pub(crate) fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
 }
 
 /// What entries say about the end of an iteration.
-pub(crate) fn step(entries: &[TapeEntry]) -> Result<Step, RankError> {
-    let mut step = Step::default();
-    let mut blocks = Blocks::default();
+pub(crate) fn step(entries: &[TapeEntry]) -> Result<TapeStep, RankError> {
+    let mut step = TapeStep::default();
+    let mut blocks = BlockNumbers::default();
     let mut end = End::Exchange as u32;
     for entry in entries {
         if entry.kind == TAPE_REMARK {

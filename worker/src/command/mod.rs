@@ -3,11 +3,11 @@
 //! The command gets the run as a JSON file ([`run_file`]) and its devices through
 //! `CUDA_VISIBLE_DEVICES`; it writes a JSON file per rank ([`rank_file`]) and, if it likes, lines of
 //! progress ([`progress`]). Around it everything is as for ranks: lease, deadline, processes that are
-//! gone before the devices are free ([`offspring`] finds those that left the group), and running out of
+//! gone before the devices are free ([`descendants`] finds those that left the group), and running out of
 //! memory as a result.
 
 mod collect;
-mod offspring;
+mod descendants;
 mod process;
 mod progress;
 mod rank_file;
@@ -30,7 +30,7 @@ use crate::config::command::TrainingCommand;
 use crate::run::Contact;
 use crate::run::job::Job;
 use crate::run::outcome::{Outcome, not_started};
-use offspring::Offspring;
+use descendants::Descendants;
 use process::Work;
 use run_file::RunFile;
 
@@ -45,7 +45,7 @@ const RANKS: &str = "{ranks}";
 
 /// Ends what commands of a dead daemon left, whose runs were in this folder of its.
 pub(crate) fn end_left(folder: &Path) {
-    offspring::kill_left(RUN_VARIABLE, folder);
+    descendants::kill_left(RUN_VARIABLE, folder);
 }
 
 /// Lets a command work on a run until none of its processes is left. `folder` is the run's own, private
@@ -65,7 +65,7 @@ pub(crate) async fn run(
             return Outcome::Failed(not_started(format!("the command {name} cannot be prepared: {error}")));
         }
     };
-    let offspring = Offspring::new(RUN_VARIABLE, &folder.join(RUN_FILE));
+    let offspring = Descendants::new(RUN_VARIABLE, &folder.join(RUN_FILE));
     let work = Work { results: &results, ranks: job.lease.devices.len(), deadline, contact };
     let end = work.until_gone(prepared, offspring).await;
     collect::outcome(name, command.ledger, job, &results, end)

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tracing::debug;
 
-use super::offspring::Offspring;
+use super::descendants::Descendants;
 use super::{progress, rank_file};
 use crate::process::group::Group;
 use crate::process::tail::{LAST_WORDS, Tail};
@@ -64,7 +64,7 @@ pub(super) enum How {
 
 impl Work<'_> {
     /// Starts the command and waits until no process of it is left.
-    pub(super) async fn until_gone(&self, command: Command, mut offspring: Offspring) -> End {
+    pub(super) async fn until_gone(&self, command: Command, mut offspring: Descendants) -> End {
         let mut group = Group::new();
         let mut child = match group.start(command) {
             Ok(child) => child,

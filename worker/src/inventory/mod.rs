@@ -1,7 +1,7 @@
 //! What the node offers: GPUs through NVML, CPU slots otherwise or when asked.
 
-mod beside;
 mod cpu;
+mod host_resources;
 mod links;
 mod nvml;
 
@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use crate::config::value::{CpuSlots, GpuSelection};
 use crate::host;
-pub(crate) use beside::{copy_pace, host_memory};
+pub(crate) use host_resources::{copy_pace, host_memory};
 
 /// No device to offer.
 #[derive(Debug, thiserror::Error)]

@@ -1,10 +1,10 @@
 //! The ranks of a run: started, watched, ended, and gone before their devices are free again.
 
 mod assignment;
-mod blame;
-mod lives;
+mod liveness;
 mod rank_id;
 mod rank_process;
+mod root_cause;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -27,9 +27,9 @@ use crate::run::Contact;
 use crate::run::job::Job;
 use crate::run::outcome::{Outcome, not_started};
 use assignment::{Assignment, Spec};
-use blame::{Exit, RankEnd, Said, judge};
-use lives::Lives;
+use liveness::Liveness;
 use rank_process::{command, drive};
+use root_cause::{Exit, RankEnd, RankOutput, judge};
 use watch::{Verdict, Watch};
 
 /// Signs of life that wait to be looked at.
@@ -77,7 +77,7 @@ impl Supervisor {
                 Ok((child, input)) => ranks.push(drive(child, rank, input, heard_sender.clone())),
                 Err(error) => {
                     let exit = Exit::NotSpawned(error.to_string());
-                    ends.push(RankEnd { rank, exit, said: Said::default() });
+                    ends.push(RankEnd { rank, exit, said: RankOutput::default() });
                     break;
                 }
             }
@@ -85,7 +85,7 @@ impl Supervisor {
         drop(heard_sender);
         let verdict = if ends.is_empty() {
             let watch = Watch {
-                lives: Lives::new(assignments.iter().map(|assignment| assignment.rank), Instant::now()),
+                lives: Liveness::new(assignments.iter().map(|assignment| assignment.rank), Instant::now()),
                 heard,
                 deadline: job.lease.deadline,
                 hang_timeout: self.hang_timeout,

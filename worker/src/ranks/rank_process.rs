@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::blame::{Exit, RankEnd, RankResult, Said};
 use super::rank_id::RankId;
+use super::root_cause::{Exit, RankEnd, RankOutput, RankResult};
 use crate::command::visible_devices;
 use crate::process::lines::read_line;
 use crate::process::tail::{LAST_WORDS, Tail};
@@ -80,7 +80,7 @@ pub(super) async fn drive(
     input: Vec<u8>,
     heard: mpsc::Sender<Heard>,
 ) -> RankEnd {
-    let (mut said, mut tail) = (Said::default(), Tail::default());
+    let (mut said, mut tail) = (RankOutput::default(), Tail::default());
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let status = {
         let mut pipes = pin!(async {
@@ -131,7 +131,7 @@ async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
 async fn listen(
     stdout: Option<impl AsyncRead + Unpin>,
     rank: RankId,
-    said: &mut Said,
+    said: &mut RankOutput,
     heard: &mpsc::Sender<Heard>,
 ) {
     let Some(stdout) = stdout else { return };
@@ -150,7 +150,7 @@ async fn listen(
 }
 
 /// Keeps what an event says. `None` if it makes no sense for this rank.
-fn note(event: RankEvent, rank: RankId, said: &mut Said) -> Option<Heard> {
+fn note(event: RankEvent, rank: RankId, said: &mut RankOutput) -> Option<Heard> {
     let mut progress = None;
     match event {
         RankEvent::Progress { fraction, phase } => progress = Some((fraction, phase)),
@@ -169,7 +169,7 @@ fn note(event: RankEvent, rank: RankId, said: &mut Said) -> Option<Heard> {
     Some(Heard { rank, progress })
 }
 
-fn garbage(line: &[u8], rank: RankId, said: &mut Said) {
+fn garbage(line: &[u8], rank: RankId, said: &mut RankOutput) {
     if said.garbage == 0 {
         let start = String::from_utf8_lossy(&line[..line.len().min(GARBAGE)]).into_owned();
         warn!(%rank, line = start, "a rank wrote a line that is no event");

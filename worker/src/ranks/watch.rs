@@ -9,10 +9,10 @@ use tokio::select;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::blame::RankEnd;
-use super::lives::Lives;
+use super::liveness::Liveness;
 use super::rank_id::RankId;
 use super::rank_process::Heard;
+use super::root_cause::RankEnd;
 use crate::run::Contact;
 
 /// How long the other ranks may take to end after one has failed.
@@ -25,7 +25,7 @@ const PROGRESS: Duration = Duration::from_millis(200);
 /// What is watched, and for how long.
 #[derive(Debug)]
 pub(super) struct Watch<'a> {
-    pub(super) lives: Lives,
+    pub(super) lives: Liveness,
     pub(super) heard: mpsc::Receiver<Heard>,
     /// Hard limit of the run.
     pub(super) deadline: Duration,

@@ -11,9 +11,9 @@
 //! | [`tensors`] | which steps use which tensors, whatever chunks these are in? |
 //! | [`uses`] | which payloads does a step need, and where do gradients go? |
 //! | [`visits`] | from when to when is each of them there, and how much is moved? |
-//! | [`paged`] | what does a rule make of the room that there is? |
-//! | [`squeezed`] | what is left of planned visits where there is less room? |
-//! | [`grouped`] | which things are of which step, boundary or payload? |
+//! | [`paging_visits`] | what does a rule make of the room that there is? |
+//! | [`refit`] | what is left of planned visits where there is less room? |
+//! | [`group_index`] | which things are of which step, boundary or payload? |
 //!
 //! At boundary b, in this order:
 //!
@@ -25,9 +25,9 @@
 //!
 //! When all its gradients are in it, a payload leaves, and what comes next time is what the optimizer has made of it.
 
-pub mod grouped;
-pub mod paged;
-pub mod squeezed;
+pub mod group_index;
+pub mod paging_visits;
+pub mod refit;
 pub mod tensors;
 pub mod uses;
 pub mod visits;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::Payload;
-use super::grouped::Grouped;
+use super::group_index::GroupIndex;
 use super::uses::{PayloadUses, Uses};
 use crate::error::Invalid;
 
@@ -265,7 +265,7 @@ impl<'a> Visits<'a> {
     /// Visits of payloads at these positions.
     fn of_payloads(uses: &'a Uses, visits: &[Visit], positions: &[usize]) -> Self {
         let payloads = uses.payloads().len();
-        let grouped = Grouped::of(visits.len(), payloads, |index| positions.get(index).copied());
+        let grouped = GroupIndex::of(visits.len(), payloads, |index| positions.get(index).copied());
         let grouped = grouped.sorted_by_key(|index| (visits[index].needed, visits[index].fetched));
         let ends = (0..payloads).map(|position| grouped.range(position).end).collect();
         let visits = grouped.all().iter().map(|&index| visits[index]).collect();

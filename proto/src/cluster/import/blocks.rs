@@ -7,7 +7,7 @@ use crate::error::Invalid;
 
 /// A block as Slurm describes it.
 #[derive(Debug, Clone)]
-pub(super) struct Block {
+pub(super) struct SlurmBlock {
     /// Its name.
     pub(super) name: String,
     /// Names of its nodes; empty for one that keeps the groups aligned.
@@ -35,7 +35,7 @@ pub(super) fn sizes(text: &str) -> Result<Vec<u32>, String> {
 ///
 /// # Errors
 /// When a size is not the one before it doubled, perhaps several times, as Slurm wants it.
-pub(super) fn domains(blocks: Vec<Block>, sizes: &[u32]) -> Result<(Vec<Tier>, Vec<Domain>), Invalid> {
+pub(super) fn domains(blocks: Vec<SlurmBlock>, sizes: &[u32]) -> Result<(Vec<Tier>, Vec<Domain>), Invalid> {
     let wrong = || {
         let why = format!(
             "are {sizes:?}, must be at most {MAX_TIERS} sizes, each the first one times a power of two"
@@ -65,7 +65,7 @@ pub(super) fn domains(blocks: Vec<Block>, sizes: &[u32]) -> Result<(Vec<Tier>, V
         let size = joined.get(level)?;
         Some(format!("{}-{}", levels.get(level)?, place / *size as usize))
     };
-    let blocks: Vec<Block> = blocks.into_iter().filter(|block| !block.nodes.is_empty()).collect();
+    let blocks: Vec<SlurmBlock> = blocks.into_iter().filter(|block| !block.nodes.is_empty()).collect();
     let mut domains = Vec::new();
     for (level, &size) in joined.iter().enumerate() {
         let groups: BTreeSet<usize> = blocks.iter().map(|block| block.place / size as usize).collect();
@@ -76,7 +76,7 @@ pub(super) fn domains(blocks: Vec<Block>, sizes: &[u32]) -> Result<(Vec<Tier>, V
             nodes: Vec::new(),
         }));
     }
-    domains.extend(blocks.into_iter().map(|Block { name, nodes, place }| Domain {
+    domains.extend(blocks.into_iter().map(|SlurmBlock { name, nodes, place }| Domain {
         level: LEVEL.to_owned(),
         name,
         parent: group(place, 0),

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use super::super::islands;
 use super::super::{ClusterParts, ClusterSource, Domain, MAX_NODES, MAX_TIERS, Tier};
-use super::blocks::{self, Block};
+use super::blocks::{self, SlurmBlock};
 use super::tree::{self, Switch};
 use super::{ImportOptions, fill, hostlist};
 use crate::error::Invalid;
@@ -181,7 +181,7 @@ pub(super) fn parts(
             Some((Kind::Switch, name)) => switches.push(Switch { name, children, nodes, level, field }),
             Some((Kind::Block, name)) => {
                 let place = block_index.map_or(blocks.len(), |index| index as usize);
-                blocks.push(Block { name, nodes, place });
+                blocks.push(SlurmBlock { name, nodes, place });
             }
             Some((Kind::Group, _)) => {}
             Some((Kind::Ring, name)) => rings.push(Island { name, nodes, placements: Vec::new() }),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use super::super::ClusterParts;
-use super::blocks::{self, Block};
+use super::blocks::{self, SlurmBlock};
 use super::slurm_conf::{Island, MAX_NAMES};
 use super::tree::{self, Switch};
 use super::{ImportOptions, hostlist, slurm_conf};
@@ -188,7 +188,7 @@ pub(super) fn parts(
         (None, Some(block), None, None) => {
             let all = block.blocks.into_iter().enumerate().map(|(index, of)| {
                 let nodes = list(&format!("{path}.block.blocks[{index}].nodes"), of.nodes.as_deref())?;
-                Ok(Block { name: of.block, nodes, place: index })
+                Ok(SlurmBlock { name: of.block, nodes, place: index })
             });
             blocks::domains(all.collect::<Result<_, Invalid>>()?, &block.block_sizes.unwrap_or_default())
                 .map_err(|invalid| invalid.under(&format!("{path}.block")))?

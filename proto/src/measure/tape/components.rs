@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LayerTape, Passage, Slot, Step, block_of};
+use super::{LayerTape, Passage, Slot, TapeStep, block_of};
 use crate::measure::layer_times::LayerTimes;
 use crate::training::StaticBytes;
 
@@ -162,7 +162,7 @@ impl<'a> Live<'a> {
     }
 }
 
-impl Step {
+impl TapeStep {
     /// Most bytes at once beyond parameters, gradients and state.
     pub fn peak(&self) -> u64 {
         let mut live = Live::new(&self.blocks, &self.communication);
@@ -189,7 +189,7 @@ mod tests {
             slots: [vec![1], vec![2, 3, 4, -2], vec![-3], vec![5], vec![6, 7, -6, -1, -4, -5], vec![-7]],
             ..Passage::default()
         };
-        let step = Step { blocks: vec![5, 6], update: vec![1, -1, 2, -2], ..Step::default() };
+        let step = TapeStep { blocks: vec![5, 6], update: vec![1, -1, 2, -2], ..TapeStep::default() };
         let tape = LayerTape {
             layer: 3,
             content: String::new(),

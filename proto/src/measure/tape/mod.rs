@@ -96,7 +96,7 @@ pub struct LayerTape {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untrained_input: Option<Box<[Passage; 2]>>,
     /// The end of an iteration.
-    pub step: Step,
+    pub step: TapeStep,
     /// Whether its passages say which blocks autograd saved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_saved: bool,
@@ -163,7 +163,7 @@ choice! {
 /// The end of an iteration in a layer. Gradients are freed after it and are not part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Step {
+pub struct TapeStep {
     /// Bytes of each block.
     pub blocks: Vec<u64>,
     /// Blocks that are buffers of collectives.
@@ -219,7 +219,7 @@ impl Passage {
     }
 }
 
-impl Step {
+impl TapeStep {
     /// Checks that events name blocks that exist and that none is freed before it was allocated.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Tapes and their numbers for people.
 
 use crate::error::{Invalid, required};
-use crate::measure::tape::{LayerComponents, LayerTape, Passage, Slot, Step};
+use crate::measure::tape::{LayerComponents, LayerTape, Passage, Slot, TapeStep};
 use crate::message;
 use crate::wire::{ToWire, field, v1};
 
@@ -56,7 +56,8 @@ impl TryFrom<v1::LayerTape> for LayerTape {
             later: passage("later", wire.later)?,
             without_graph: passage("without_graph", wire.without_graph)?,
             untrained_input,
-            step: Step::try_from(required("step", wire.step)?).map_err(|invalid| invalid.under("step"))?,
+            step: TapeStep::try_from(required("step", wire.step)?)
+                .map_err(|invalid| invalid.under("step"))?,
             has_saved: wire.has_saved,
             overhead: field("overhead_bytes", wire.overhead_bytes)?,
         }
@@ -102,8 +103,8 @@ impl TryFrom<v1::layer_tape::Passage> for Passage {
     }
 }
 
-impl From<&Step> for v1::layer_tape::Step {
-    fn from(step: &Step) -> Self {
+impl From<&TapeStep> for v1::layer_tape::Step {
+    fn from(step: &TapeStep) -> Self {
         Self {
             block_bytes: step.blocks.iter().map(ToWire::to_wire).collect(),
             communication: step.communication.clone(),
@@ -113,7 +114,7 @@ impl From<&Step> for v1::layer_tape::Step {
     }
 }
 
-impl TryFrom<v1::layer_tape::Step> for Step {
+impl TryFrom<v1::layer_tape::Step> for TapeStep {
     type Error = Invalid;
 
     fn try_from(wire: v1::layer_tape::Step) -> Result<Self, Invalid> {

@@ -10,7 +10,7 @@ use crate::training::{RecomputePolicy, TrainingSpec};
 
 /// The stage that actions are for.
 #[derive(Debug, Clone, Copy)]
-pub struct ActedStage<'a> {
+pub struct ActionContext<'a> {
     /// The whole model.
     pub model: &'a Model,
     /// How it is trained, with this stage's own recompute policy.
@@ -32,7 +32,7 @@ impl StageActions {
     ///
     /// # Errors
     /// Names the field of the action, and what would be right.
-    pub fn check(&self, of: ActedStage<'_>) -> Result<(), Invalid> {
+    pub fn check(&self, of: ActionContext<'_>) -> Result<(), Invalid> {
         in_range("actions", self.actions.len(), 0..=Self::MAX_ACTIONS)?;
         in_range("host_pool_bytes", self.host_pool.0, 0..=MAX_POOL)?;
         for (index, hosted) in self.hosted.iter().enumerate() {
@@ -58,7 +58,7 @@ impl StageActions {
         Ok(())
     }
 
-    fn check_action(&self, action: &Action, of: ActedStage<'_>, taken: &mut Taken) -> Result<(), Invalid> {
+    fn check_action(&self, action: &Action, of: ActionContext<'_>, taken: &mut Taken) -> Result<(), Invalid> {
         let StageConfig { first_layer, last_layer, .. } = *of.stage;
         in_range("first_layer", action.first_layer, first_layer..=last_layer)?;
         in_range("last_layer", action.last_layer, action.first_layer..=last_layer)?;
@@ -100,7 +100,7 @@ impl StageActions {
         &self,
         action: &Action,
         swap: &Swap,
-        of: ActedStage<'_>,
+        of: ActionContext<'_>,
         in_flight: u32,
     ) -> Result<(), Invalid> {
         in_range("release_after", swap.release_after, 0..=Action::MAX_STEPS)?;
@@ -164,7 +164,7 @@ impl StageActions {
     }
 }
 
-fn check_stripes(stripes: &[Stripe], of: ActedStage<'_>) -> Result<(), Invalid> {
+fn check_stripes(stripes: &[Stripe], of: ActionContext<'_>) -> Result<(), Invalid> {
     in_range("", stripes.len(), 1..=Stripe::MAX)?;
     let mut seen = HashSet::new();
     let mut sum = 0_u64;

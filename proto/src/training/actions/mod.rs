@@ -74,7 +74,7 @@ use serde::{Deserialize, Serialize};
 
 pub use absence::{Absence, Part};
 pub use allowed::{Allowed, Way};
-pub use check::ActedStage;
+pub use check::ActionContext;
 pub use forms::{Form, blocks};
 pub use notation::{ParseActionError, StagedAction};
 pub use runs::Run;

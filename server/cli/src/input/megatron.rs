@@ -39,7 +39,7 @@ pub(crate) struct Peaks {
 pub(crate) fn read(path: &Path) -> Result<MegatronLog, Failure> {
     let wrong = |why: String| Failure::Usage(format!("--megatron-log {}: {why}", path.display()));
     let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
-    let mut lines = Lines::default();
+    let mut lines = LogLines::default();
     for line in BufReader::new(file).split(b'\n') {
         // Programs of many kinds write into one log, not all of them UTF-8.
         lines.take(&String::from_utf8_lossy(&line.map_err(|error| wrong(error.to_string()))?));
@@ -51,7 +51,7 @@ pub(crate) fn read(path: &Path) -> Result<MegatronLog, Failure> {
 
 /// The lines that were read so far.
 #[derive(Debug, Default)]
-struct Lines {
+struct LogLines {
     /// Iterations of each line, and milliseconds of one of them: those behind another line of the same start.
     intervals: Vec<(i64, f64)>,
     /// The first line of each start: how many iterations it is of is not known.
@@ -61,7 +61,7 @@ struct Lines {
     peaks: BTreeMap<i32, Peaks>,
 }
 
-impl Lines {
+impl LogLines {
     fn take(&mut self, line: &str) {
         if let Some((iteration, milliseconds)) = timed(line) {
             // A training that starts again from a checkpoint goes back; its first iterations are slow again.
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn of(log: &str) -> Option<MegatronLog> {
-        let mut lines = Lines::default();
+        let mut lines = LogLines::default();
         log.lines().for_each(|line| lines.take(line));
         lines.end()
     }

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 
 use super::client::{lost_contact, operations, root_cause};
 use super::context::{Context, LeftBehind, come_back};
-use super::next;
+use super::hints;
 use super::progress::Progress;
 use crate::failure::{Exit, Failure};
 use crate::input::parse;
@@ -241,7 +241,7 @@ async fn print_made(
         context.output.print(&profile)?;
         context.link(&profile.name);
         judge_profile(&profile)?;
-        next::after_profile(context, &profile).await;
+        hints::after_profile(context, &profile).await;
         return Ok(());
     }
     if kind == v1::Plan::TYPE {

@@ -41,7 +41,7 @@ pub(crate) struct ListArgs {
 
 /// What a list asks the planner for.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ListOptions {
     pub(crate) filter: String,
     pub(crate) order_by: String,
     /// How many rows are printed, and how often.
@@ -53,13 +53,13 @@ impl ListArgs {
     ///
     /// # Errors
     /// An age beyond all times.
-    pub(crate) fn asked(self) -> Result<Asked, Failure> {
+    pub(crate) fn asked(self) -> Result<ListOptions, Failure> {
         let Self { filter, order_by, since, limit, watch } = self;
         let filter = match since {
             None => filter,
             Some(age) => since_then(&filter, age, Timestamp::now())?,
         };
-        Ok(Asked { filter, order_by, shown: Shown { limit, watch } })
+        Ok(ListOptions { filter, order_by, shown: Shown { limit, watch } })
     }
 }
 

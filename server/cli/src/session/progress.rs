@@ -26,7 +26,7 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 enum Display {
     Silent,
-    Lines(Lines),
+    Lines(ProgressLines),
     Bar(ProgressBar),
 }
 
@@ -37,7 +37,7 @@ impl Progress {
         let stderr = std::io::stderr();
         let display = match (quiet, stderr.is_terminal() && !verbose) {
             (true, _) => Display::Silent,
-            (false, false) => Display::Lines(Lines::default()),
+            (false, false) => Display::Lines(ProgressLines::default()),
             (false, true) => Display::Bar(bar(Look::of(&stderr))),
         };
         Self { estimate: Estimate::default(), display }
@@ -139,11 +139,11 @@ impl Estimate {
 
 /// Decides which states are worth a line.
 #[derive(Debug, Default)]
-struct Lines {
+struct ProgressLines {
     last: Option<(f64, String, Instant)>,
 }
 
-impl Lines {
+impl ProgressLines {
     fn wants(&mut self, share: f64, message: &str, now: Instant) -> bool {
         let wanted = self.last.as_ref().is_none_or(|(last_share, last_message, time)| {
             now.duration_since(*time) >= LEAST_GAP
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn lines_come_at_changes_but_not_too_often() {
-        let mut lines = Lines::default();
+        let mut lines = ProgressLines::default();
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         assert!(lines.wants(0.0, "a", at(0)), "the first state");

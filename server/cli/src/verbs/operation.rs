@@ -12,7 +12,7 @@ use crate::session::address;
 use crate::session::client::operations;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, WaitLimit};
-use crate::session::list::{Asked, ListArgs};
+use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
 
 #[derive(Debug, Subcommand)]
@@ -67,7 +67,7 @@ impl OperationVerb {
 pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Failure> {
     match verb {
         OperationVerb::List(list) => {
-            let Asked { filter, order_by, shown } = list.asked()?;
+            let ListOptions { filter, order_by, shown } = list.asked()?;
             if !order_by.is_empty() {
                 return Err(Failure::Usage(
                     "--order-by: operations have one order, the newest first: the standard request has no field for another"

@@ -10,7 +10,7 @@ use crate::input::parse;
 use crate::session::address;
 use crate::session::client::profiles;
 use crate::session::context::Context;
-use crate::session::list::{Asked, ListArgs};
+use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
 use loadmaster_show::choice::Choice;
 
@@ -50,7 +50,7 @@ impl RunVerb {
 pub(crate) async fn run(context: &Context, verb: RunVerb) -> Result<(), Failure> {
     match verb {
         RunVerb::List { operation, state, list } => {
-            let Asked { filter, order_by, shown } = list.asked()?;
+            let ListOptions { filter, order_by, shown } = list.asked()?;
             let state = state.unwrap_or_default();
             watch::print(context, shown, async |page_size, page_token| {
                 let operation = operation.clone().unwrap_or_default();

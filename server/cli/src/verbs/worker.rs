@@ -9,7 +9,7 @@ use crate::input::parse;
 use crate::session::address;
 use crate::session::client::workers;
 use crate::session::context::Context;
-use crate::session::list::{Asked, ListArgs};
+use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
 
 #[derive(Debug, Subcommand)]
@@ -57,7 +57,7 @@ impl WorkerVerb {
 pub(crate) async fn run(context: &Context, verb: WorkerVerb) -> Result<(), Failure> {
     match verb {
         WorkerVerb::List(list) => {
-            let Asked { filter, order_by, shown } = list.asked()?;
+            let ListOptions { filter, order_by, shown } = list.asked()?;
             watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListWorkersRequest {
                     page_size,

@@ -10,7 +10,7 @@ use super::products;
 use super::settings::Wrapping;
 use super::start;
 use super::topology::{Annotations, annotations};
-use crate::exported::{Export, ExportedFile};
+use crate::export_parts::{Export, ExportedFile};
 use crate::local_order::placed_by_cluster;
 use crate::question::{Refused, all_or};
 use crate::refusal::StageRefusal;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::kubernetes::Workload;
 use super::settings::EnvelopeSettings;
 use super::topology::QUEUE;
-use crate::exported::ExportedFile;
+use crate::export_parts::ExportedFile;
 
 /// Where the plan's files are in a pod.
 pub(super) const FILES: &str = "/etc/loadmaster";

@@ -20,7 +20,7 @@ use loadmaster_proto::choice;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::wire::v1;
 
-use crate::exported::Export;
+use crate::export_parts::Export;
 use crate::framework::rules;
 use crate::local_order::in_sight;
 use crate::question::Refused;

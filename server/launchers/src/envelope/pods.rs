@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
 
-use crate::exported::RankPlace;
+use crate::export_parts::RankPlace;
 use crate::question::{Refused, all_or};
 use crate::refusal::StageRefusal;
 

@@ -13,7 +13,7 @@ use super::pods::{Pod, pods};
 use super::settings::Wrapping;
 use super::start::program;
 use crate::cut::listed;
-use crate::exported::{Export, ExportedFile, RankPlace};
+use crate::export_parts::{Export, ExportedFile, RankPlace};
 use crate::framework::{HOSTFILE, HOSTFILE_WARNING};
 use crate::local_order::{placed_by_binding, placed_by_cluster};
 use crate::question::Refused;

@@ -4,7 +4,7 @@ use loadmaster_proto::plan::objective::Launcher;
 
 use super::kubernetes::Workload;
 use super::manifest::{FILES, START};
-use crate::exported::{Export, ExportedFile};
+use crate::export_parts::{Export, ExportedFile};
 
 /// The script.
 pub(super) fn file(workload: &Workload<'_>, rendezvous: &str, ends: bool) -> ExportedFile {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::exported::RankPlace;
+use crate::export_parts::RankPlace;
 use crate::question::Refused;
 use crate::refusal::StageRefusal;
 

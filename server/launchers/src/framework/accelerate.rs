@@ -17,7 +17,7 @@ use super::megatron::{MEGATRON, Recomputation, WAITS, is_said, layout};
 use super::{Exporter, Written, number_format, target};
 use crate::cut::Cut;
 use crate::envelope::nodes;
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
@@ -44,7 +44,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
     write,
 };
 
-struct Asked<'a> {
+struct AccelerateSetup<'a> {
     question: &'a ExportQuestion<'a>,
     grid: Grid,
     transformer: Transformer,
@@ -70,7 +70,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         Precision::Fp32 => "no",
         casting => number_format(casting),
     };
-    let asked = Asked { question, grid, transformer, cut, gpt, recomputed, nodes, precision };
+    let asked = AccelerateSetup { question, grid, transformer, cut, gpt, recomputed, nodes, precision };
     let mut environment = BTreeMap::new();
     if grid.shards > 1 {
         environment.insert("CUDA_DEVICE_MAX_CONNECTIONS".to_owned(), "1".to_owned());
@@ -94,7 +94,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     })
 }
 
-impl Asked<'_> {
+impl AccelerateSetup<'_> {
     fn is_replicated(&self) -> bool {
         self.gpt.is_none()
     }

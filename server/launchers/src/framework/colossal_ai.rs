@@ -6,7 +6,7 @@ use loadmaster_proto::training::{Precision, RecomputePolicy};
 use super::{Exporter, Written, number_format, target};
 use crate::cut::{Cut, listed};
 use crate::envelope::Torchrun;
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::{EdgeTensors, Held, MicroBatches, PaddedVocabulary, padding};
 use crate::question::{ExportQuestion, Refused, all_or};

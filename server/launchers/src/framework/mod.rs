@@ -18,7 +18,7 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::Precision;
 pub(crate) use megatron::model::MegatronScaling;
 
-use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
+use crate::export_parts::{ExportedFile, Proof, RankPlace, Verified};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::rules::Rules;

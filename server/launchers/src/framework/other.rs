@@ -8,7 +8,7 @@ use loadmaster_proto::training::actions::Block;
 use serde::Serialize;
 
 use super::{Exporter, Written, target};
-use crate::exported::{ExportedFile, Verified};
+use crate::export_parts::{ExportedFile, Verified};
 use crate::grid::places_in_order;
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};

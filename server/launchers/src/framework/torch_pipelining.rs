@@ -7,7 +7,7 @@ use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 use super::{Exporter, Written, number_format, target};
 use crate::cut::{Chain, listed};
 use crate::envelope::Torchrun;
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::{EdgeTensors, Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused};

@@ -8,7 +8,7 @@ use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
 use crate::cut::{Chain, listed};
-use crate::exported::{ExportedFile, Proof, RankPlace, Verified};
+use crate::export_parts::{ExportedFile, Proof, RankPlace, Verified};
 use crate::grid::AxisOrder;
 use crate::memory::{EdgeTensors, Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused, all_or};

@@ -7,7 +7,7 @@ use loadmaster_proto::training::Precision;
 
 use super::{Exporter, Written, target};
 use crate::envelope::{Flag, Torchrun};
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::AxisOrder;
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};

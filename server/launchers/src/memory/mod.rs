@@ -8,11 +8,11 @@
 //! | file | question |
 //! |---|---|
 //! | here | what does each stage, or device, hold under the launcher, and does it fit? |
-//! | `held` | what does a launcher hold besides, and how many bytes cross the edges of a stage? |
+//! | `overhead` | what does a launcher hold besides, and how many bytes cross the edges of a stage? |
 //! | `parameters` | how many bytes does a framework hold of every parameter? |
 //! | `vocabulary` | how many rows does a padded vocabulary have, and what do they take? |
 
-mod held;
+mod overhead;
 mod parameters;
 mod vocabulary;
 
@@ -26,8 +26,8 @@ use loadmaster_proto::wire::v1;
 
 use crate::cut::listed;
 use crate::question::ExportQuestion;
-use held::Edges;
-pub(crate) use held::{EdgeTensors, Held, MicroBatches, MoreParameters};
+use overhead::Edges;
+pub(crate) use overhead::{EdgeTensors, Held, MicroBatches, MoreParameters};
 pub(crate) use parameters::{MAIN_WEIGHTS, TrainingWay};
 pub use parameters::{PredictedStage, parameter_notes};
 pub(crate) use vocabulary::{PaddedVocabulary, padding};

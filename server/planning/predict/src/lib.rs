@@ -12,8 +12,6 @@
 //! | [`cores`] | what do seconds on CPU slots not contain? | |
 //! | [`learn`] | how right were predictions, and which plan did best when it was trained? | AMP, 3.1 |
 
-mod acted;
-mod acted_stages;
 pub mod campaign;
 pub mod capture;
 pub mod choose;
@@ -27,7 +25,9 @@ mod layer_costs;
 pub mod layer_table;
 pub mod learn;
 mod memo;
+mod memory_optimizations;
 mod moments;
+mod pipeline_actions;
 mod pools;
 mod setting;
 #[cfg(test)]
@@ -40,13 +40,13 @@ pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageS
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use serde::Serialize;
 
-pub use acted::{Acted, Away, Pool, StepBytes};
-pub use acted_stages::{ActedStages, ActionsError};
-pub use acted_stages::{MOST_PASSES, check_size};
 pub use curve::{PeakCurve, margin_up_to};
 pub use error::PredictionError;
 pub use layer_costs::{Exchange, LayerCost};
+pub use memory_optimizations::{ActionsPrediction, Away, Pool, StepBytes};
 pub use moments::Moments;
+pub use pipeline_actions::{ActionsError, PipelineActions};
+pub use pipeline_actions::{MOST_PASSES, check_size};
 pub use setting::{Share, StageSetting};
 
 /// Most bytes of one part of a [`Breakdown`]. An imported profile may list any numbers; beyond this they say
@@ -78,11 +78,15 @@ pub trait Predictor {
     }
 
     /// What each device of a stage needs that does these actions, which are valid for it, and what goes where. What it
-    /// sets aside for others is not part of it: see [`Acted::prediction`].
+    /// sets aside for others is not part of it: see [`ActionsPrediction::prediction`].
     ///
     /// # Errors
     /// What the profile lacks for this stage, setting and actions.
-    fn acted(&self, _setting: &StageSetting, _actions: &StageActions) -> Result<Acted, PredictionError> {
+    fn acted(
+        &self,
+        _setting: &StageSetting,
+        _actions: &StageActions,
+    ) -> Result<ActionsPrediction, PredictionError> {
         Err(PredictionError::NoActions { predictor: self.name() })
     }
 
@@ -95,7 +99,7 @@ pub trait Predictor {
         _setting: &StageSetting,
         _actions: &StageActions,
         _steps: Steps,
-    ) -> Result<Acted, PredictionError> {
+    ) -> Result<ActionsPrediction, PredictionError> {
         Err(PredictionError::NoActions { predictor: self.name() })
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::training::actions::Absence;
 
-use super::acted::{Away, Pool};
+use super::memory_optimizations::{Away, Pool};
 
 /// Bytes at each moment of an iteration that begins again when it is over.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::Zoo;
 use loadmaster_proto::name::ModelName;
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
-use loadmaster_proto::plan::grown::GrownModel;
+use loadmaster_proto::plan::model_scaling::GrownModel;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::{Plan, PlanStage};
 

@@ -3,7 +3,7 @@
 use loadmaster_launchers::rules;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::{PlanName, ProfileName};
-use loadmaster_proto::plan::compared::{Alternative, FrontPoint};
+use loadmaster_proto::plan::comparison::{Alternative, FrontPoint};
 use loadmaster_proto::plan::findings::{AppliedCorrection, Findings, IterationEstimate};
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, StageSeconds};

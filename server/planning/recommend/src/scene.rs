@@ -9,7 +9,7 @@ use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
@@ -106,7 +106,7 @@ fn tape(model: &Model, layer: usize, size: u32) -> LayerTape {
             ..Passage::default()
         },
         untrained_input: None,
-        step: Step::default(),
+        step: TapeStep::default(),
         has_saved: true,
         overhead: 0,
     }

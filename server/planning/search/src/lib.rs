@@ -22,7 +22,7 @@ mod choice;
 pub mod cost;
 mod costs;
 mod cuts;
-pub mod fewest;
+pub mod fewest_devices;
 pub mod fleet;
 mod graph;
 pub mod memory;

@@ -8,7 +8,7 @@ use super::topology::{Fleet, FleetNode, Link, LinkOrigin};
 #[derive(Debug, Clone)]
 pub struct UnlikeLinks {
     /// Of all devices of the node that there are.
-    table: Arc<Table>,
+    table: Arc<LinkTable>,
     /// Which of them a fleet has, ascending: of those that stages take some may be left out, and be idle.
     own: Vec<u32>,
     /// What a search prices an edge between any two of them with.
@@ -17,14 +17,14 @@ pub struct UnlikeLinks {
 
 /// Links of all pairs. Measured ones are seldom alike, and a node may have many devices, so each is there once.
 #[derive(Debug, PartialEq)]
-struct Table {
+struct LinkTable {
     devices: u32,
     links: Vec<Link>,
     /// By device and each before it: an index of `links`.
     between: Vec<u16>,
 }
 
-impl Table {
+impl LinkTable {
     fn of(devices: u32, link: impl Fn(u32, u32) -> Link) -> Option<Self> {
         let (mut links, mut between): (Vec<Link>, Vec<u16>) = (Vec::new(), Vec::new());
         for (high, low) in (0..devices).flat_map(|high| (0..high).map(move |low| (high, low))) {
@@ -51,7 +51,7 @@ impl Table {
 impl UnlikeLinks {
     /// Those of so many devices; none where all of them are as fast, as far as that can be told, or too many are different.
     pub fn of(devices: u32, link: impl Fn(u32, u32) -> Link) -> Option<Self> {
-        let table = Table::of(devices, link)?;
+        let table = LinkTable::of(devices, link)?;
         if is_as_fast(&table.links) {
             return None;
         }
@@ -121,7 +121,7 @@ impl UnlikeLinks {
         };
         let devices = u32::try_from(self.own.len()).unwrap_or(u32::MAX);
         // Those that are left may be linked alike, but not as slowly as the whole node says.
-        let table = Table::of(devices, link).map_or_else(|| Arc::clone(&self.table), Arc::new);
+        let table = LinkTable::of(devices, link).map_or_else(|| Arc::clone(&self.table), Arc::new);
         Self { table, own: (0..devices).collect(), edge: self.edge }
     }
 }

@@ -7,7 +7,7 @@ use super::{Lane, Overlap, Pipeline, SimulateError, TimedPass};
 
 /// What a walk does besides finding the end.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Walk {
+pub(super) struct EngineOptions {
     /// Notes every pass.
     pub(super) keep_passes: bool,
     /// Steps after each backward pass instead of once at the end.
@@ -16,7 +16,7 @@ pub(super) struct Walk {
 
 /// What one walk over all passes finds.
 #[derive(Debug)]
-pub(super) struct Walked {
+pub(super) struct EngineRun {
     /// When the last step ends.
     pub(super) iteration: f64,
     /// When the last pass ends.
@@ -27,7 +27,7 @@ pub(super) struct Walked {
 
 /// A device while its passes are walked over.
 #[derive(Debug, Clone, Copy, Default)]
-struct Device {
+struct DeviceProgress {
     /// How many of its turns are over.
     next: usize,
     /// When it can begin the next one.
@@ -39,8 +39,12 @@ struct Device {
 
 /// Walks over the turns of all devices: a device goes on until the input of its next pass is not there yet,
 /// and again when its neighbour has sent it. Every pass is looked at once, plus once per wait.
-pub(super) fn run(pipeline: &Pipeline<'_>, turns: &[Vec<Turn>], walk: Walk) -> Result<Walked, SimulateError> {
-    let mut engine = WalkInProgress::new(pipeline, turns, walk);
+pub(super) fn run(
+    pipeline: &Pipeline<'_>,
+    turns: &[Vec<Turn>],
+    walk: EngineOptions,
+) -> Result<EngineRun, SimulateError> {
+    let mut engine = Engine::new(pipeline, turns, walk);
     let mut awake: Vec<usize> = (0..turns.len()).rev().collect();
     while let Some(device) = awake.pop() {
         while let Some((turn, there)) = engine.ready(device) {
@@ -53,7 +57,7 @@ pub(super) fn run(pipeline: &Pipeline<'_>, turns: &[Vec<Turn>], walk: Walk) -> R
 
 /// A pass on its device.
 #[derive(Debug, Clone, Copy)]
-struct Work {
+struct DevicePass {
     turn: Turn,
     start: f64,
     end: f64,
@@ -64,19 +68,19 @@ struct Work {
 }
 
 /// A walk in progress.
-struct WalkInProgress<'a> {
+struct Engine<'a> {
     pipeline: &'a Pipeline<'a>,
     turns: &'a [Vec<Turn>],
-    walk: Walk,
+    walk: EngineOptions,
     /// Whether transfers leave devices free to compute.
     overlaps: bool,
     arrivals: Arrivals,
-    devices: Vec<Device>,
+    devices: Vec<DeviceProgress>,
     lanes: Vec<Lane>,
 }
 
-impl<'a> WalkInProgress<'a> {
-    fn new(pipeline: &'a Pipeline<'a>, turns: &'a [Vec<Turn>], walk: Walk) -> Self {
+impl<'a> Engine<'a> {
+    fn new(pipeline: &'a Pipeline<'a>, turns: &'a [Vec<Turn>], walk: EngineOptions) -> Self {
         let micro_batches = turns.iter().flatten().map(|turn| index(turn.pass) + 1).max().unwrap_or(0);
         let lane = |turns: &Vec<Turn>| Lane {
             passes: Vec::with_capacity(if walk.keep_passes { turns.len() } else { 0 }),
@@ -89,7 +93,7 @@ impl<'a> WalkInProgress<'a> {
             walk,
             overlaps: pipeline.overlap == Overlap::Computing,
             arrivals: Arrivals::new(pipeline.stages.len(), micro_batches),
-            devices: vec![Device::default(); turns.len()],
+            devices: vec![DeviceProgress::default(); turns.len()],
             lanes: turns.iter().map(lane).collect(),
         }
     }
@@ -102,7 +106,7 @@ impl<'a> WalkInProgress<'a> {
     }
 
     /// Begins a turn; none of a stage that the pipeline does not have.
-    fn start(&mut self, device: usize, turn: Turn, there: f64) -> Option<Work> {
+    fn start(&mut self, device: usize, turn: Turn, there: f64) -> Option<DevicePass> {
         let own = self.devices.get_mut(device)?;
         own.next += 1;
         let stage = turn.stage as usize;
@@ -124,12 +128,12 @@ impl<'a> WalkInProgress<'a> {
         let end = start + takes;
         own.free = end;
         own.busy += takes;
-        Some(Work { turn, start, end, to, sends })
+        Some(DevicePass { turn, start, end, to, sends })
     }
 
     /// Ends a turn and hands on what came out of it; the device that it is handed to.
-    fn finish(&mut self, device: usize, work: &Work) -> Option<usize> {
-        let &Work { turn, start, end, to, sends } = work;
+    fn finish(&mut self, device: usize, work: &DevicePass) -> Option<usize> {
+        let &DevicePass { turn, start, end, to, sends } = work;
         let (own, stage) = (self.devices.get_mut(device)?, turn.stage as usize);
         let mut receiver = None;
         match (to, sends) {
@@ -162,8 +166,8 @@ impl<'a> WalkInProgress<'a> {
     }
 
     /// What came of it; an error where devices wait for each other.
-    fn ended(mut self) -> Result<Walked, SimulateError> {
-        let is_done = |(own, turns): (&Device, &Vec<Turn>)| own.next == turns.len();
+    fn ended(mut self) -> Result<EngineRun, SimulateError> {
+        let is_done = |(own, turns): (&DeviceProgress, &Vec<Turn>)| own.next == turns.len();
         if !self.devices.iter().zip(self.turns).all(is_done) {
             return Err(SimulateError::Deadlock);
         }
@@ -176,7 +180,7 @@ impl<'a> WalkInProgress<'a> {
             iteration = iteration.max(own.free + step);
             passes = passes.max(own.free);
         }
-        Ok(Walked { iteration, passes, lanes: self.lanes })
+        Ok(EngineRun { iteration, passes, lanes: self.lanes })
     }
 }
 

@@ -12,7 +12,7 @@
 //! | `sequence` | when is all over, of pipelines that differ in seconds alone? | |
 //! | `steady` | how long does PipeDream take for a micro-batch in the long run? | |
 //! | `copies` | how long if blocks of memory leave devices and come back meanwhile? | |
-//! | `of_plan` | what does a plan do, under its own schedule or another one? | |
+//! | `plan_timeline` | what does a plan do, under its own schedule or another one? | |
 //!
 //! AMP's formula prices a search in constant time per stage. It is no bound: under 1F1B a heavy early stage
 //! works while the others pass micro-batches on, and under GPipe the slowest forward and the slowest backward
@@ -23,26 +23,42 @@ mod closed_form;
 pub mod copies;
 mod engine;
 mod links;
-mod of_plan;
 mod order;
 mod pipeline;
+mod plan_timeline;
 mod sequence;
 mod simulate;
 mod steady;
 #[cfg(test)]
 mod tests;
-mod units;
 
 pub use bound::lower_bound;
 pub use closed_form::{interleaved as interleaved_seconds, iteration};
 pub use links::{all_reduce, point_to_point};
 pub use loadmaster_proto::training::overlap::Overlap;
-pub use of_plan::{AskedOrder, NO_COPIES, PlanTimeline, has_times, is_stepped, timeline};
 pub use order::{Order, Turn};
 pub use pipeline::{Lane, MAX_PASSES, Pipeline, SimulateError, Simulated, TimedPass};
-pub use units::Seconds;
+pub use plan_timeline::{AskedOrder, NO_COPIES, PlanTimeline, has_times, is_stepped, timeline};
 
 pub use simulate::{Ends, KnownTurns, at_least, ends, iteration_seconds, simulate, summarize};
+
+/// Seconds on the slowest device of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Seconds {
+    /// Forward pass of one micro-batch, collectives included.
+    pub forward: f64,
+    /// Backward pass of one micro-batch, recomputation and collectives included.
+    pub backward: f64,
+    /// Once per iteration: gradient synchronisation and optimizer step.
+    pub step: f64,
+}
+
+impl Seconds {
+    /// Both passes of one micro-batch.
+    pub fn passes(self) -> f64 {
+        self.forward + self.backward
+    }
+}
 
 /// Seconds that one micro-batch takes between two neighbouring stages.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -12,7 +12,7 @@ use super::{Edge, Overlap, Pipeline};
 /// All passes of an iteration, each behind those that it waits for.
 #[derive(Debug)]
 pub(super) struct Sequence {
-    passes: Vec<Place>,
+    passes: Vec<SequencePass>,
     devices: usize,
     /// How many inputs there are.
     inputs: usize,
@@ -20,7 +20,7 @@ pub(super) struct Sequence {
 
 /// A pass: where, and between which inputs.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct SequencePass {
     device: u32,
     stage: u32,
     is_backward: bool,
@@ -33,7 +33,7 @@ struct Place {
 
 /// A device while its passes are looked at.
 #[derive(Debug, Clone, Copy, Default)]
-struct Device {
+struct DeviceState {
     free: f64,
     /// When its links, forward and backward, have sent what they were given.
     sent: [f64; 2],
@@ -79,7 +79,7 @@ impl Sequence {
                 let [in_front, behind] = [below, above.map(|above| above - 1)];
                 let over = if is_backward { [behind, in_front] } else { [in_front, behind] };
                 let number = |of: usize| u32::try_from(of).ok();
-                passes.push(Place {
+                passes.push(SequencePass {
                     device: number(device)?,
                     stage: turn.stage,
                     is_backward,
@@ -101,7 +101,7 @@ impl Sequence {
     /// When a pipeline of as many stages and micro-batches ends, whose devices step once at the end.
     pub(super) fn ends(&self, pipeline: &Pipeline<'_>) -> Ends {
         let overlaps = pipeline.overlap == Overlap::Computing;
-        let mut devices = vec![Device::default(); self.devices];
+        let mut devices = vec![DeviceState::default(); self.devices];
         let mut there = vec![0.0_f64; self.inputs];
         let crossing = |edge: u32, is_backward: bool| {
             let Edge { forward, backward } = pipeline.edges[edge as usize];

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use loadmaster_proto::training::Schedule;
 
 use super::bound::lower_bound;
-use super::engine::{self, Walk};
+use super::engine::{self, EngineOptions};
 use super::order::{self, Order};
 use super::pipeline::{Pipeline, SimulateError, Simulated, bubble};
 use super::sequence::Sequence;
@@ -24,7 +24,7 @@ use super::steady;
 /// # Errors
 /// Numbers that make no pipeline; the text names them.
 pub fn simulate(pipeline: &Pipeline<'_>) -> Result<Simulated, SimulateError> {
-    simulated(pipeline, Walk { keep_passes: true, ..Walk::default() })
+    simulated(pipeline, EngineOptions { keep_passes: true, ..EngineOptions::default() })
 }
 
 /// The same without the times of passes, which are most of its memory. Of PipeDream's steady state they are drawn all the same.
@@ -32,10 +32,10 @@ pub fn simulate(pipeline: &Pipeline<'_>) -> Result<Simulated, SimulateError> {
 /// # Errors
 /// As [`simulate`].
 pub fn summarize(pipeline: &Pipeline<'_>) -> Result<Simulated, SimulateError> {
-    simulated(pipeline, Walk::default())
+    simulated(pipeline, EngineOptions::default())
 }
 
-fn simulated(pipeline: &Pipeline<'_>, walk: Walk) -> Result<Simulated, SimulateError> {
+fn simulated(pipeline: &Pipeline<'_>, walk: EngineOptions) -> Result<Simulated, SimulateError> {
     pipeline.check()?;
     match pipeline.order {
         Order::PipeDream => steady::simulate(pipeline),
@@ -66,7 +66,7 @@ pub fn iteration_seconds(pipeline: &Pipeline<'_>) -> Result<f64, SimulateError> 
         return Ok(f64::from(pipeline.micro_batches) * steady::period(pipeline));
     }
     let turns = pipeline.order.turns(pipeline.stages.len(), pipeline.micro_batches);
-    Ok(engine::run(pipeline, &turns, Walk::default())?.iteration)
+    Ok(engine::run(pipeline, &turns, EngineOptions::default())?.iteration)
 }
 
 /// When the passes of a pipeline's first stage and its whole iteration end.
@@ -93,7 +93,7 @@ pub fn ends(pipeline: &Pipeline<'_>, known: &mut KnownTurns) -> Result<Ends, Sim
         return Ok(sequence.ends(pipeline));
     }
     let turns = pipeline.order.turns(pipeline.stages.len(), pipeline.micro_batches);
-    let run = engine::run(pipeline, &turns, Walk::default())?;
+    let run = engine::run(pipeline, &turns, EngineOptions::default())?;
     let first = run.lanes.first().and_then(|lane| lane.step).map_or(run.passes, |(start, _)| start);
     Ok(Ends { first_passes: first, iteration: run.iteration })
 }

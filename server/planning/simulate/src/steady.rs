@@ -7,7 +7,7 @@
 
 use loadmaster_proto::training::schedule::Pass;
 
-use super::engine::{self, Walk};
+use super::engine::{self, EngineOptions};
 use super::order::{self, Order};
 use super::pipeline::{Lane, Pipeline, SimulateError, Simulated, TimedPass, bubble};
 use super::{Edge, Overlap};
@@ -48,7 +48,7 @@ pub(super) fn simulate(pipeline: &Pipeline<'_>) -> Result<Simulated, SimulateErr
     let endless = Pipeline { micro_batches: all, ..*pipeline };
     endless.check()?;
     let turns = Order::PipeDream.turns(stages.len(), all);
-    let run = engine::run(&endless, &turns, Walk { keep_passes: true, updates_always: true })?;
+    let run = engine::run(&endless, &turns, EngineOptions { keep_passes: true, updates_always: true })?;
     let iteration_seconds = f64::from(micro_batches) * period(pipeline);
     let back = |wanted: u32| {
         let first = run.lanes.first();

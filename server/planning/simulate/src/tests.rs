@@ -4,7 +4,7 @@ use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::schedule::Pass;
 use proptest::prelude::*;
 
-use super::engine::Walk;
+use super::engine::EngineOptions;
 use super::*;
 use crate::Seconds;
 
@@ -253,7 +253,7 @@ proptest! {
         let count = 4_000;
         let turns = Order::PipeDream.turns(stages.len(), count);
         let endless = Pipeline { micro_batches: count, ..pipeline };
-        let walk = Walk { keep_passes: true, updates_always: true };
+        let walk = EngineOptions { keep_passes: true, updates_always: true };
         let run = engine::run(&endless, &turns, walk).unwrap();
         let ends: Vec<f64> = run.lanes[0].passes.iter().filter(|timed| matches!(timed.pass, Pass::Backward(_))).map(|timed| timed.end).collect();
         // 60 is a multiple of every number of micro-batches after which a cycle of five stages repeats.

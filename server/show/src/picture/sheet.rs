@@ -5,11 +5,11 @@ use loadmaster_proto::wire::v1::{ComparePlansResponse, Plan, Timeline};
 use super::figure::Figure;
 use crate::picture::figure::front::Front;
 use crate::picture::figure::memory::Memory;
-use crate::picture::figure::over_time::OverTime;
 use crate::picture::figure::placement::Placement;
 use crate::picture::figure::residency::Residency;
 use crate::picture::figure::schedule::Schedule;
 use crate::picture::figure::step_bytes::StepBytes;
+use crate::picture::figure::timeline::MemoryTimeline;
 use crate::picture::figure::{facts, lists};
 use crate::table::plan::contradiction;
 use crate::text::label::{id, sentence};
@@ -87,7 +87,7 @@ impl Sheet {
         }
         let drawn = timeline.filter(|_| which.schedule);
         let mut schedule = drawn.and_then(|timeline| Schedule::of(plan, timeline));
-        let mut over_time = drawn.and_then(|timeline| OverTime::of(plan, timeline));
+        let mut over_time = drawn.and_then(|timeline| MemoryTimeline::of(plan, timeline));
         if let (Some(schedule), Some(over_time)) = (&mut schedule, &mut over_time) {
             over_time.align(schedule);
         }
@@ -95,7 +95,7 @@ impl Sheet {
             add(SCHEDULE, false, Figure::Schedule(schedule));
         }
         if let Some(over_time) = over_time {
-            add(OVER_TIME, false, Figure::OverTime(over_time));
+            add(OVER_TIME, false, Figure::MemoryTimeline(over_time));
         }
         let (residency, step_bytes) = if which.chunks { in_chunks(plan) } else { (None, None) };
         if let Some(residency) = residency {
@@ -200,8 +200,9 @@ fn iterations(plans: &[Plan], timelines: &[Option<&Timeline>]) -> [Vec<(String, 
     let all = || plans.iter().zip(timelines).filter_map(|(plan, timeline)| Some((plan, (*timeline)?)));
     let mut schedules: Vec<(String, Schedule)> =
         all().filter_map(|(plan, timeline)| Some((name(plan), Schedule::of(plan, timeline)?))).collect();
-    let mut held: Vec<(String, OverTime)> =
-        all().filter_map(|(plan, timeline)| Some((name(plan), OverTime::of(plan, timeline)?))).collect();
+    let mut held: Vec<(String, MemoryTimeline)> = all()
+        .filter_map(|(plan, timeline)| Some((name(plan), MemoryTimeline::of(plan, timeline)?)))
+        .collect();
     let ends = schedules.iter().map(|(_, of)| of.end_seconds);
     let end = ends.chain(held.iter().map(|(_, of)| of.end_seconds)).fold(f64::MIN_POSITIVE, f64::max);
     let names = held.iter().map(|(_, of)| (of.widest(), 0));
@@ -216,7 +217,7 @@ fn iterations(plans: &[Plan], timelines: &[Option<&Timeline>]) -> [Vec<(String, 
         of.scale_bytes = if same { scale } else { of.scale_bytes };
     }
     let schedules = schedules.into_iter().map(|(name, of)| (name, Figure::Schedule(of)));
-    let held = held.into_iter().map(|(name, of)| (name, Figure::OverTime(of)));
+    let held = held.into_iter().map(|(name, of)| (name, Figure::MemoryTimeline(of)));
     [schedules.collect(), held.collect()]
 }
 

@@ -14,7 +14,7 @@ const MOST: usize = 12;
 
 /// A stage's actions, what they are predicted to move, and what they moved.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OfStage<'a> {
+pub(super) struct StageActionFigures<'a> {
     pub(super) actions: Option<&'a StageActions>,
     pub(super) predicted: Option<&'a Offload>,
     pub(super) measured: Option<&'a Offload>,
@@ -23,14 +23,14 @@ pub(super) struct OfStage<'a> {
 }
 
 /// The actions of stages in order; nothing where none has any.
-pub(super) fn of_stages(stages: &[OfStage<'_>], look: Look) -> String {
+pub(super) fn of_stages(stages: &[StageActionFigures<'_>], look: Look) -> String {
     if stages.iter().all(|stage| stage.actions.is_none()) {
         return String::new();
     }
     listed(stages, look) + &copies(stages, look)
 }
 
-fn listed(stages: &[OfStage<'_>], look: Look) -> String {
+fn listed(stages: &[StageActionFigures<'_>], look: Look) -> String {
     let columns = [
         ("stage", Left),
         ("actions (layers@slots = what : where : steps to leave, to come back)", Left),
@@ -63,7 +63,7 @@ fn notation(action: loadmaster_proto::wire::v1::MemoryAction, look: Look) -> Str
 }
 
 /// What goes where in an iteration, and how long devices wait for it.
-fn copies(stages: &[OfStage<'_>], look: Look) -> String {
+fn copies(stages: &[StageActionFigures<'_>], look: Look) -> String {
     let is_measured = stages.iter().any(|stage| stage.measured.is_some());
     // A prediction of bytes alone simulates no iteration.
     let is_timed = stages.iter().any(|stage| stage.is_timed);
@@ -118,7 +118,7 @@ fn copies(stages: &[OfStage<'_>], look: Look) -> String {
 /// What other stages have on this one's devices at most, if it lends them any.
 fn lent(
     index: usize,
-    stage: &OfStage<'_>,
+    stage: &StageActionFigures<'_>,
     (is_timed, is_measured): (bool, bool),
     look: Look,
 ) -> Option<Vec<String>> {
@@ -160,9 +160,13 @@ mod tests {
             hosted_peak_bytes: 0,
             copies: vec![copies(None, 5 << 20), copies(Some(2), 7 << 20)],
         };
-        let none = OfStage { actions: None, predicted: None, measured: None, is_timed: true };
-        let stage =
-            OfStage { actions: Some(&actions), predicted: Some(&predicted), measured: None, is_timed: true };
+        let none = StageActionFigures { actions: None, predicted: None, measured: None, is_timed: true };
+        let stage = StageActionFigures {
+            actions: Some(&actions),
+            predicted: Some(&predicted),
+            measured: None,
+            is_timed: true,
+        };
         let text = of_stages(&[none, stage], Look::PLAIN);
         for part in [
             "3..5=recompute",
@@ -176,7 +180,7 @@ mod tests {
         }
         assert!(!text.contains("measured"), "{text}");
         assert_eq!(of_stages(&[none, none], Look::PLAIN), "");
-        let measured = of_stages(&[OfStage { measured: Some(&predicted), ..stage }], Look::PLAIN);
+        let measured = of_stages(&[StageActionFigures { measured: Some(&predicted), ..stage }], Look::PLAIN);
         assert!(measured.contains("measured there") && measured.contains("waited"), "{measured}");
     }
 }

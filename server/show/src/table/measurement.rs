@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::{Ledger, Measurement};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{components, disturbed, id, training};
+use super::{components, id, interference, training};
 use crate::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, maybe_bytes, seconds, word};
@@ -79,7 +79,7 @@ fn peak(measurement: &Measurement) -> String {
 /// The seconds of an iteration, and whether they are of devices that the run had for itself.
 fn iteration(measurement: &Measurement) -> String {
     let mark =
-        measurement.environment.as_ref().map_or("", |of| disturbed::mark(of.contended, of.oversubscribed));
+        measurement.environment.as_ref().map_or("", |of| interference::mark(of.contended, of.oversubscribed));
     seconds(measurement.iteration_seconds) + mark
 }
 
@@ -106,7 +106,7 @@ fn disturbed(measurements: &[Measurement]) -> String {
         share = share.max(environment.others_share());
         oversubscribed += i32::from(environment.oversubscribed);
     }
-    disturbed::warnings(contended, share, oversubscribed)
+    interference::warnings(contended, share, oversubscribed)
 }
 
 #[cfg(test)]

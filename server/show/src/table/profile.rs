@@ -6,7 +6,7 @@ use loadmaster_proto::wire::v1::{self, Campaign, LayerMemory, Profile};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::operation::runs;
-use super::{disturbed, id, labels, ledger, or_none, training};
+use super::{id, interference, labels, ledger, or_none, training};
 use crate::show::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, maybe_bytes, plain, plural, seconds, time, word};
@@ -69,7 +69,7 @@ fn one(profile: &Profile, look: Look) -> String {
         }
     }
     let v1::Profile { contended_measurements, others_share, oversubscribed_measurements, .. } = *profile;
-    text.push_str(&disturbed::warnings(contended_measurements, others_share, oversubscribed_measurements));
+    text.push_str(&interference::warnings(contended_measurements, others_share, oversubscribed_measurements));
     for missing in &profile.missing {
         text.push_str(&format!("missing: {}\n", plain(missing)));
     }

@@ -1,6 +1,6 @@
 //! One connected worker: claims runs for its free devices and stores what it reports.
 
-mod held;
+mod lease_claims;
 mod reports;
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use super::Dispatcher;
 use super::ledger::{DeviceLedger, LeaseKey};
 use crate::store::StoreError;
 use crate::store::records::{Claim, HeldLease, Renewal, WorkerState};
-pub use held::{MAX_DEVICES, held_leases};
+pub use lease_claims::{MAX_DEVICES, held_leases};
 
 /// Messages from a worker.
 pub type Inbox = Streaming<v1::WorkerMessage>;

@@ -13,7 +13,7 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
 
 use super::{Session, Step};
-use crate::dispatch::{hopeless, settle};
+use crate::dispatch::{give_up, settle};
 use crate::store::StoreError;
 use crate::store::records::{AskedRun, Fenced};
 
@@ -160,7 +160,7 @@ impl Session<'_> {
         let store = &self.dispatcher.store;
         let stored = store.fail_run(&self.worker, run, lease_token, failure, seconds(took)).await?;
         if stored == Fenced::Applied
-            && let Err(error) = hopeless::consider(store, run).await
+            && let Err(error) = give_up::consider(store, run).await
         {
             // The failure is stored; the next one leads here again.
             tracing::warn!(run.id = run.id(), %error, "failed to look at the failures beside it");

@@ -10,7 +10,7 @@ use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::{BindingName, ClusterName, PlanName, ProfileName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::binding::Binding;
-use loadmaster_proto::plan::given::GivenNodes;
+use loadmaster_proto::plan::scheduler_nodes::GivenNodes;
 use loadmaster_proto::wire::v1;
 use loadmaster_recommend::{BindQuestion, Bound, ProfiledChain, usual_kinds};
 use loadmaster_search::fleet::{GivenFleet, described, of_given};

@@ -1,14 +1,12 @@
 //! `PlanService`.
 
 mod bind;
+mod cache;
+mod chunk_timeline;
 mod export;
-mod holds_here;
-mod in_chunks;
-mod known;
-mod listed;
 mod message;
 mod observe;
-mod over_time;
+mod plan_summary;
 mod predict;
 mod prediction_errors;
 mod profile;
@@ -16,8 +14,10 @@ mod recommend;
 mod request;
 mod search;
 mod simulate;
+mod timeline;
 mod trials;
 mod validate;
+mod worker_capacity;
 
 use jiff::Timestamp;
 use loadmaster_proto::error::required;
@@ -33,7 +33,7 @@ use super::imports::Imports;
 use super::page::Listing;
 use crate::store::records::{PageRequest, PlanRecord};
 use crate::store::{RunFilter, Store, fields};
-pub(super) use known::Memory;
+pub(super) use cache::Memory;
 use message::Trial;
 use recommend::Recommended;
 use search::SearchTerms;
@@ -127,7 +127,7 @@ impl PlanService for Plans {
         let listing = Listing::of("ListPlans", &[], fields::PLANS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_plans(listing.query(), &page).await.map_err(ApiError::from)?;
-        let (plans, next_page_token) = listing.answer(page, listed::plan);
+        let (plans, next_page_token) = listing.answer(page, plan_summary::plan);
         Ok(Response::new(v1::ListPlansResponse { plans, next_page_token }))
     }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use loadmaster_memory::chunks::ChunkCheck;
 use loadmaster_predict::campaign::runs::layer_names;
-use loadmaster_predict::choose::{Evidence, NoPredictor, PredictorKind, Profiled, imported, stored};
+use loadmaster_predict::choose::{
+    Evidence, NoPredictor, PredictorKind, Profiled, imported_profile, stored_profile,
+};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::host::Host;
@@ -16,7 +18,7 @@ use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_recommend::{Family, ProfiledChain};
 
 use super::Plans;
-use super::known::json_bytes;
+use super::cache::json_bytes;
 use crate::profile::StoredProfile;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
@@ -58,7 +60,7 @@ impl Plans {
             let StoredProfile { settings, model, measurements } = stored;
             let evidence: Vec<Evidence> = measurements.into_iter().map(evidence).collect();
             let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
-            let component = stored::component(profiled).map_err(|why| without(&profile, why))?;
+            let component = stored_profile::component(profiled).map_err(|why| without(&profile, why))?;
             Ok::<_, ApiError>(Family { zoo, component })
         })
         .await
@@ -102,7 +104,8 @@ fn of_document(
     kind: Option<PredictorKind>,
 ) -> Result<ReadChain, ApiError> {
     let settings = &profile.settings;
-    let predictor = imported::predictor(document, settings, kind).map_err(|why| without(profile, why))?;
+    let predictor =
+        imported_profile::predictor(document, settings, kind).map_err(|why| without(profile, why))?;
     let chain = ProfiledChain {
         profile: settings.name.clone(),
         model_name: settings.model.clone(),
@@ -132,7 +135,7 @@ fn of_measurements(
     let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
     let named = evidence.iter().map(|of| (of.name.clone(), &of.measurement));
     let chunk_check = ChunkCheck::last_of(named, model.parameter_count());
-    let predictor = stored::predictor(profiled, kind).map_err(|why| without(profile, why))?;
+    let predictor = stored_profile::predictor(profiled, kind).map_err(|why| without(profile, why))?;
     let chain = ProfiledChain {
         profile: profile.settings.name.clone(),
         model_name: profile.settings.model.clone(),

@@ -9,7 +9,7 @@ use loadmaster_predict::choose::PredictorKind;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::{ProfileName, checked_kind};
-use loadmaster_proto::plan::grown::GrownModel;
+use loadmaster_proto::plan::model_scaling::GrownModel;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::wire::{field, v1};
@@ -17,7 +17,7 @@ use loadmaster_recommend::{Grown, NamedPlan, PlanQuestion, ProfiledChain, Questi
 use loadmaster_search::Stop;
 
 use super::Plans;
-use super::known::Revisions;
+use super::cache::Revisions;
 use super::request::{self, Overrides};
 use super::search::SearchTerms;
 use crate::rpc::error::ApiError;

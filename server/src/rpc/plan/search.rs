@@ -16,10 +16,10 @@ use loadmaster_search::Stop;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Request;
 
+use crate::background::{BackgroundThreads, NICEST};
 use crate::rpc::blocking::{EndsWithCall, blocking_on};
 use crate::rpc::error::ApiError;
 use crate::rpc::transport::{SHORT_SEARCHES, SearchShare, searches, timeout};
-use crate::slow::{NICEST, SlowThreads};
 
 /// How long a search waits for a slot.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ const ANSWERING: f64 = 0.1;
 pub(in crate::rpc) struct Searches {
     long: Arc<Semaphore>,
     short: Arc<Semaphore>,
-    threads: SlowThreads,
+    threads: BackgroundThreads,
     /// How long a search may run on a short slot.
     time: Duration,
     /// The share of callers whose requests carry none.
@@ -62,7 +62,7 @@ impl Searches {
         Self {
             long: Arc::new(Semaphore::new(long)),
             short: Arc::new(Semaphore::new(short)),
-            threads: SlowThreads::new(long + short, NICEST),
+            threads: BackgroundThreads::new(long + short, NICEST),
             time,
             within: SearchShare::default(),
         }

@@ -12,9 +12,9 @@ use loadmaster_recommend::incomparable;
 use loadmaster_simulate::{AskedOrder, Lane, Order, Overlap, Simulated};
 
 use super::message::number;
-use super::over_time::{self, AskedMemory};
 use super::search::SearchTerms;
-use super::{Plans, in_chunks};
+use super::timeline::{self, AskedMemory};
+use super::{Plans, chunk_timeline};
 use crate::rpc::error::ApiError;
 use crate::store::records::PlanRecord;
 
@@ -156,7 +156,7 @@ fn timeline(
         let acts = plan.is_interleaved() || plan.stages.iter().any(|stage| !stage.actions.is_empty());
         match memory.interleaved(plan, chunks).filter(|_| acts) {
             None => {}
-            Some(Ok(interleaved)) => over_time::tell_interleaved(&mut answer, &interleaved, listed),
+            Some(Ok(interleaved)) => timeline::tell_interleaved(&mut answer, &interleaved, listed),
             Some(Err(why)) => answer.warnings.push(format!("what it copies and holds is not shown: {why}")),
         }
         return Ok(answer);
@@ -167,10 +167,10 @@ fn timeline(
     let is_in_chunks = plan.stages.iter().any(|stage| stage.chunks.is_some());
     let told = if is_in_chunks {
         let of = memory.in_chunks(plan, asked, overlap);
-        of.map(|of| of.map(|of| in_chunks::tell(&mut answer, plan, &of, listed)))
+        of.map(|of| of.map(|of| chunk_timeline::tell(&mut answer, plan, &of, listed)))
     } else {
         let of = memory.over_time(plan, asked, overlap);
-        of.map(|of| of.map(|of| over_time::tell(&mut answer, plan, &of, listed)))
+        of.map(|of| of.map(|of| timeline::tell(&mut answer, plan, &of, listed)))
     };
     if is_in_chunks && !matches!(told, Some(Ok(()))) {
         answer.warnings.push(UNTOLD_CHUNKS.to_owned());

@@ -1,6 +1,6 @@
 //! `ExportProfile` and `ImportProfile`.
 
-use loadmaster_predict::choose::imported;
+use loadmaster_predict::choose::imported_profile;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::ProfileName;
 use loadmaster_proto::profile::document::{ProfileDocument, Provenance};
@@ -93,7 +93,7 @@ impl Profiles {
 
 /// A row with what its document says.
 fn described(row: v1::Profile, document: &ProfileDocument, digest: &str) -> v1::Profile {
-    let (metrics, ledger) = imported::layer_metrics(document);
+    let (metrics, ledger) = imported_profile::layer_metrics(document);
     v1::Profile {
         layers: metrics.iter().map(|of| message::layer_memory(of, ledger)).collect(),
         provenance: Some(provenance(document, digest)),

@@ -6,7 +6,7 @@ use loadmaster_proto::MAX_MESSAGE_BYTES;
 use tokio::sync::Semaphore;
 
 use super::budget::Budget;
-use crate::slow::cores;
+use crate::background::cores;
 
 /// Calls of one connection that are answered at once; more wait for each other.
 const CALLS_PER_CONNECTION: usize = 32;

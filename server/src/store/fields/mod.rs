@@ -1,12 +1,12 @@
 //! What lists are filtered and ordered by, list by list: a table of the fields that callers name, with the columns where they
 //! are. The protocol documents the names; a test holds both to each other.
 
-mod besides;
 mod exporters;
 mod pairs;
 mod plans;
 mod profiles;
 mod runs;
+mod short_lists;
 #[cfg(test)]
 mod tests;
 
@@ -15,14 +15,14 @@ use loadmaster_proto::choice::Choice;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use besides::{
-    BINDINGS, CLUSTERS, LINK_MEASUREMENTS, MEASUREMENTS, MODELS, OBSERVATIONS, OPERATIONS, WORKERS,
-};
 pub use exporters::EXPORTERS;
 pub use pairs::PAIRS;
 pub use plans::PLANS;
 pub use profiles::PROFILES;
 pub use runs::RUNS;
+pub use short_lists::{
+    BINDINGS, CLUSTERS, LINK_MEASUREMENTS, MEASUREMENTS, MODELS, OBSERVATIONS, OPERATIONS, WORKERS,
+};
 
 /// A field that every row has.
 const fn always(name: &'static str, kind: Kind, column: &'static str) -> Field {

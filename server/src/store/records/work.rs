@@ -44,16 +44,20 @@ enum StoredWork {
 }
 
 /// What the columns say together.
-enum Told<M> {
+enum WorkColumns<M> {
     Links(LinkWork),
     Stages(Work, M, TrainingSpec),
 }
 
-fn told<M>(work: StoredWork, model: Option<M>, training: Option<Json<TrainingSpec>>) -> Result<Told<M>> {
+fn told<M>(
+    work: StoredWork,
+    model: Option<M>,
+    training: Option<Json<TrainingSpec>>,
+) -> Result<WorkColumns<M>> {
     match (work, model, training) {
-        (StoredWork::Links { links }, None, None) => Ok(Told::Links(links)),
+        (StoredWork::Links { links }, None, None) => Ok(WorkColumns::Links(links)),
         (StoredWork::Stages(stages), Some(model), Some(Json(training))) => {
-            Ok(Told::Stages(stages, model, training))
+            Ok(WorkColumns::Stages(stages, model, training))
         }
         _ => Err(StoreError::corrupt("a stored run trains without a model, or with links")),
     }
@@ -67,8 +71,8 @@ impl TryFrom<WorkRow<Stored<String>>> for RunWork {
         let WorkRow { model, training, work, stage_recompute, stage_actions, chunks, iterations, command } =
             row;
         Ok(match told(work, model, training)? {
-            Told::Links(links) => Self::Links(links),
-            Told::Stages(stages, model, training) => Self::Stages(TrainedWork {
+            WorkColumns::Links(links) => Self::Links(links),
+            WorkColumns::Stages(stages, model, training) => Self::Stages(TrainedWork {
                 model: model.try_into()?,
                 training,
                 stages,
@@ -90,8 +94,8 @@ impl TryFrom<WorkRow<Json<Model>>> for Task {
         let WorkRow { model, training, work, stage_recompute, stage_actions, chunks, iterations, command } =
             row;
         Ok(match told(work, model, training)? {
-            Told::Links(links) => Self::Links(links),
-            Told::Stages(work, Json(model), training) => Self::Train(Box::new(RunSpec {
+            WorkColumns::Links(links) => Self::Links(links),
+            WorkColumns::Stages(work, Json(model), training) => Self::Train(Box::new(RunSpec {
                 model,
                 training,
                 work,

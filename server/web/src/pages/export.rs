@@ -12,8 +12,8 @@ use tonic::{Code, Status};
 
 use super::plan::{get, tabs};
 use super::{LOOK, Page, Section, SheetPage, html};
-use crate::Desk;
-use crate::fault::Fault;
+use crate::AppState;
+use crate::http_error::HttpError;
 use crate::link::Piece;
 use crate::planner::answer;
 
@@ -21,7 +21,10 @@ use crate::planner::answer;
 const BINDINGS: i32 = 50;
 
 /// The launchers that a plan may be exported for.
-pub(crate) async fn exporters(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn exporters(
+    State(desk): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
     get(&desk, &id).await?;
     let listed = answer(desk.planner.plans().list_exporters(v1::ListExportersRequest::default())).await?;
     let mut section = Section::text("launchers", "For which launcher?", &listed.table(LOOK));
@@ -56,7 +59,7 @@ const ENTRIES: [(&str, &str); 7] = [
 /// What an address asks of an export; empty for what is usual.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct ExportQuery {
     version: String,
     /// By its word.
     variant: String,
@@ -105,10 +108,10 @@ struct Entry {
 
 /// `GET /plans/{id}/export/{launcher}`.
 pub(crate) async fn show(
-    State(desk): State<Desk>,
+    State(desk): State<AppState>,
     Path((id, word)): Path<(String, String)>,
-    Query(asked): Query<Asked>,
-) -> Result<Response, Fault> {
+    Query(asked): Query<ExportQuery>,
+) -> Result<Response, HttpError> {
     let launcher = named::<v1::Launcher>("launcher", &word)?;
     let (mut plans, mut others) = (desk.planner.plans(), desk.planner.plans());
     let plan = format!("plans/{id}");
@@ -148,7 +151,7 @@ pub(crate) async fn show(
 enum Refusal {
     /// The launcher cannot say it; why, for people.
     Inexpressible(String),
-    Wrong(Fault),
+    Wrong(HttpError),
 }
 
 impl Refusal {
@@ -160,8 +163,13 @@ impl Refusal {
     }
 }
 
-fn request(name: String, launcher: v1::Launcher, asked: &Asked) -> Result<v1::ExportPlanRequest, Fault> {
-    let Asked { version, variant, binding, envelope, image, namespace, name: job_name, .. } = asked.clone();
+fn request(
+    name: String,
+    launcher: v1::Launcher,
+    asked: &ExportQuery,
+) -> Result<v1::ExportPlanRequest, HttpError> {
+    let ExportQuery { version, variant, binding, envelope, image, namespace, name: job_name, .. } =
+        asked.clone();
     let options = v1::EnvelopeOptions {
         image,
         namespace,
@@ -210,7 +218,7 @@ fn files(export: v1::ExportPlanResponse) -> Vec<Section> {
     sections
 }
 
-fn selects(exporters: &[&v1::Exporter], bindings: &[v1::Binding], asked: &Asked) -> Vec<Select> {
+fn selects(exporters: &[&v1::Exporter], bindings: &[v1::Binding], asked: &ExportQuery) -> Vec<Select> {
     let plain = |words: Vec<String>| words.into_iter().map(|word| (word.clone(), word)).collect::<Vec<_>>();
     let mut versions: Vec<String> = exporters.iter().map(|of| of.launcher_version.clone()).collect();
     versions.dedup();
@@ -247,7 +255,7 @@ fn words<T: Choice + PartialEq>(values: impl Iterator<Item = T>) -> Vec<String> 
     words
 }
 
-fn entries(exporters: &[&v1::Exporter], asked: Asked) -> Vec<Entry> {
+fn entries(exporters: &[&v1::Exporter], asked: ExportQuery) -> Vec<Entry> {
     if !exporters.iter().any(|of| of.envelopes().any(|envelope| envelope == v1::Envelope::Job)) {
         return Vec::new();
     }
@@ -279,13 +287,13 @@ fn in_labels(message: &str) -> String {
 }
 
 /// The value of a word; the default of none.
-fn named<T: Choice>(what: &str, word: &str) -> Result<T, Fault> {
+fn named<T: Choice>(what: &str, word: &str) -> Result<T, HttpError> {
     if word.is_empty() {
         return Ok(T::default());
     }
     T::of_word(word).ok_or_else(|| {
         let words: Vec<String> = T::ALL.iter().map(|(value, _)| value.word()).collect();
-        Fault::new(StatusCode::BAD_REQUEST, format!("{what}: {word:?} is none of {}", words.join(", ")))
+        HttpError::new(StatusCode::BAD_REQUEST, format!("{what}: {word:?} is none of {}", words.join(", ")))
     })
 }
 
@@ -330,12 +338,15 @@ mod tests {
             envelopes: vec![v1::Envelope::Torchrun.into(), v1::Envelope::Job.into()],
             ..v1::Exporter::default()
         };
-        let asked =
-            Asked { binding: "bindings/gone".to_owned(), envelope: "job".to_owned(), ..Asked::default() };
+        let asked = ExportQuery {
+            binding: "bindings/gone".to_owned(),
+            envelope: "job".to_owned(),
+            ..ExportQuery::default()
+        };
         let selects = selects(&[&exporter, &exporter], &[], &asked);
         let told: Vec<_> = selects.iter().map(|of| (of.name, of.chosen.as_str(), of.values.len())).collect();
         assert_eq!(told, [("version", "", 2), ("binding", "bindings/gone", 2), ("envelope", "job", 3)]);
         assert_eq!(entries(&[&exporter], asked).len(), 7);
-        assert!(entries(&[&v1::Exporter::default()], Asked::default()).is_empty());
+        assert!(entries(&[&v1::Exporter::default()], ExportQuery::default()).is_empty());
     }
 }

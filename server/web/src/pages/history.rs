@@ -8,15 +8,18 @@ use loadmaster_show::table;
 
 use super::plan::tabs;
 use super::{LOOK, Page, Section, SheetPage, html};
-use crate::Desk;
-use crate::fault::Fault;
+use crate::AppState;
+use crate::http_error::HttpError;
 use crate::planner::answer;
 use crate::rows::Rows;
 
 /// Rows of each part.
 const ROWS: i32 = 50;
 
-pub(crate) async fn show(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn show(
+    State(desk): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
     let name = format!("plans/{id}");
     // Whoever asks for a plan that there is not is told so.
     answer(desk.planner.plans().get_plan(v1::GetPlanRequest { name: name.clone() })).await?;

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use tonic::Status;
 
 use super::{LOOK, Page, html};
-use crate::Desk;
-use crate::fault::Fault;
+use crate::AppState;
+use crate::http_error::HttpError;
 use crate::planner::answer;
 use crate::rows::Rows;
 
@@ -23,7 +23,7 @@ const ROWS: i32 = 50;
 /// What an address asks of a list.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct ListQuery {
     filter: String,
     order_by: String,
     page: String,
@@ -33,7 +33,7 @@ pub(crate) struct Asked {
 #[template(path = "list.html")]
 struct ListPage {
     page: Page,
-    asked: Asked,
+    asked: ListQuery,
     /// An example of a filter.
     example: &'static str,
     /// Whether the list has other orders than its own.
@@ -56,8 +56,8 @@ struct Kind {
 }
 
 /// The page of a list, with what is wrong with the question in it.
-fn page(kind: Kind, asked: Asked, listed: Result<(Rows, String), Status>) -> Response {
-    let (rows, next, fault) = match listed.map_err(Fault::from) {
+fn page(kind: Kind, asked: ListQuery, listed: Result<(Rows, String), Status>) -> Response {
+    let (rows, next, fault) = match listed.map_err(HttpError::from) {
         Ok((rows, next)) => (rows, next, None),
         Err(fault) if fault.is_readers() => {
             (Rows::default(), String::new(), Some(fault.message().to_owned()))
@@ -72,7 +72,7 @@ fn page(kind: Kind, asked: Asked, listed: Result<(Rows, String), Status>) -> Res
     response
 }
 
-pub(crate) async fn plans(State(desk): State<Desk>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn plans(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
     let request = v1::ListPlansRequest {
         page_size: ROWS,
         page_token: asked.page.clone(),
@@ -92,7 +92,7 @@ pub(crate) async fn plans(State(desk): State<Desk>, Query(asked): Query<Asked>) 
     page(kind, asked, listed)
 }
 
-pub(crate) async fn bindings(State(desk): State<Desk>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn bindings(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
     let request = v1::ListBindingsRequest {
         page_size: ROWS,
         page_token: asked.page.clone(),
@@ -116,7 +116,7 @@ pub(crate) async fn bindings(State(desk): State<Desk>, Query(asked): Query<Asked
     page(kind, asked, listed)
 }
 
-pub(crate) async fn profiles(State(desk): State<Desk>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn profiles(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
     let request = v1::ListProfilesRequest {
         page_size: ROWS,
         page_token: asked.page.clone(),
@@ -136,7 +136,7 @@ pub(crate) async fn profiles(State(desk): State<Desk>, Query(asked): Query<Asked
     page(kind, asked, listed)
 }
 
-pub(crate) async fn runs(State(desk): State<Desk>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn runs(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
     let request = v1::ListRunsRequest {
         page_size: ROWS,
         page_token: asked.page.clone(),
@@ -157,7 +157,7 @@ pub(crate) async fn runs(State(desk): State<Desk>, Query(asked): Query<Asked>) -
     page(kind, asked, listed)
 }
 
-pub(crate) async fn operations(State(desk): State<Desk>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn operations(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
     let request = ListOperationsRequest {
         name: "operations".to_owned(),
         page_size: ROWS,
@@ -178,7 +178,7 @@ pub(crate) async fn operations(State(desk): State<Desk>, Query(asked): Query<Ask
     page(kind, asked, listed)
 }
 
-pub(crate) async fn workers(State(desk): State<Desk>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn workers(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
     let request = v1::ListWorkersRequest {
         page_size: ROWS,
         page_token: asked.page.clone(),

@@ -17,7 +17,7 @@ use loadmaster_show::text::terminal_abilities::Look;
 
 use crate::link::{self, Piece};
 use crate::rows::Rows;
-use crate::{Desk, assets, events};
+use crate::{AppState, assets, events};
 
 /// How texts look in pages.
 const LOOK: Look = Look::FILE;
@@ -105,7 +105,7 @@ pub(crate) fn html(template: &impl Template) -> Response {
 }
 
 /// All addresses.
-pub(crate) fn router(desk: Desk) -> Router {
+pub(crate) fn router(desk: AppState) -> Router {
     Router::new()
         .route("/", get(overview::show))
         .route("/plans", get(lists::plans))
@@ -136,6 +136,6 @@ pub(crate) fn router(desk: Desk) -> Router {
         .with_state(desk)
 }
 
-async fn nothing() -> crate::fault::Fault {
-    crate::fault::Fault::new(StatusCode::NOT_FOUND, "there is no such page: see the links above")
+async fn nothing() -> crate::http_error::HttpError {
+    crate::http_error::HttpError::new(StatusCode::NOT_FOUND, "there is no such page: see the links above")
 }

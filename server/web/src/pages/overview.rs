@@ -11,8 +11,8 @@ use loadmaster_show::text::plural;
 use tonic::Status;
 
 use super::{LOOK, Page, Section, SheetPage, html};
-use crate::Desk;
-use crate::fault::Fault;
+use crate::AppState;
+use crate::http_error::HttpError;
 use crate::planner::answer;
 use crate::rows::Rows;
 
@@ -23,7 +23,7 @@ const ASKED: usize = 10;
 /// Workers that are counted.
 const WORKERS: i32 = 1_000;
 
-pub(crate) async fn show(State(desk): State<Desk>) -> Result<Response, Fault> {
+pub(crate) async fn show(State(desk): State<AppState>) -> Result<Response, HttpError> {
     let (working, running, queued, failed, plans, profiles) = tokio::try_join!(
         working(&desk),
         running(&desk),
@@ -38,7 +38,7 @@ pub(crate) async fn show(State(desk): State<Desk>) -> Result<Response, Fault> {
     Ok(html(&SheetPage { page, tabs: Vec::new(), sections }))
 }
 
-async fn working(desk: &Desk) -> Result<Section, Status> {
+async fn working(desk: &AppState) -> Result<Section, Status> {
     let request = v1::ListWorkersRequest {
         page_size: WORKERS,
         filter: "state = alive OR state = draining".to_owned(),
@@ -56,7 +56,7 @@ async fn working(desk: &Desk) -> Result<Section, Status> {
 }
 
 /// What runs, and what of it nobody can do at the moment.
-async fn running(desk: &Desk) -> Result<(Section, Section), Status> {
+async fn running(desk: &AppState) -> Result<(Section, Section), Status> {
     let request = ListOperationsRequest {
         name: "operations".to_owned(),
         page_size: ROWS,
@@ -118,7 +118,7 @@ const FAILED: Runs = Runs {
     all: "/runs?filter=state+%3D+parked+OR+state+%3D+out-of-memory",
 };
 
-async fn runs(desk: &Desk, of: Runs) -> Result<Section, Status> {
+async fn runs(desk: &AppState, of: Runs) -> Result<Section, Status> {
     let request = v1::ListRunsRequest {
         page_size: ROWS,
         filter: of.filter.to_owned(),
@@ -130,7 +130,7 @@ async fn runs(desk: &Desk, of: Runs) -> Result<Section, Status> {
     Ok(Section::rows(of.id, of.title, rows, of.none).with_link("all of them", of.all))
 }
 
-async fn newest_plans(desk: &Desk) -> Result<Section, Status> {
+async fn newest_plans(desk: &AppState) -> Result<Section, Status> {
     let request = v1::ListPlansRequest { page_size: ROWS, ..v1::ListPlansRequest::default() };
     let listed = answer(desk.planner.plans().list_plans(request)).await?;
     let rows = Rows::of(&table::plan::list::grid(&listed.plans, LOOK), &listed.names());
@@ -138,7 +138,7 @@ async fn newest_plans(desk: &Desk) -> Result<Section, Status> {
         .with_link("all plans", "/plans"))
 }
 
-async fn newest_profiles(desk: &Desk) -> Result<Section, Status> {
+async fn newest_profiles(desk: &AppState) -> Result<Section, Status> {
     let request = v1::ListProfilesRequest { page_size: ROWS, ..v1::ListProfilesRequest::default() };
     let listed = answer(desk.planner.profiles().list_profiles(request)).await?;
     let rows = Rows::of(&table::profile::grid(&listed.profiles, LOOK), &listed.names());

@@ -12,8 +12,8 @@ use loadmaster_show::picture::sheet::{Sheet, Which};
 use loadmaster_show::show::Show;
 
 use super::{LOOK, Page, Section, SheetPage, html};
-use crate::Desk;
-use crate::fault::Fault;
+use crate::AppState;
+use crate::http_error::HttpError;
 use crate::link::Piece;
 use crate::planner::answer;
 
@@ -28,12 +28,15 @@ pub(super) fn tabs(id: &str) -> Vec<Piece> {
 }
 
 /// The plan; whoever asks for one that there is not is told so.
-pub(super) async fn get(desk: &Desk, id: &str) -> Result<v1::Plan, Fault> {
+pub(super) async fn get(desk: &AppState, id: &str) -> Result<v1::Plan, HttpError> {
     let request = v1::GetPlanRequest { name: format!("plans/{id}") };
     Ok(answer(desk.planner.plans().get_plan(request)).await?)
 }
 
-pub(crate) async fn show(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn show(
+    State(desk): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
     let plan = get(&desk, &id).await?;
     let mut note = String::new();
     let timeline = if plan.iteration.is_none() {
@@ -55,18 +58,21 @@ pub(crate) async fn show(State(desk): State<Desk>, Path(id): Path<String>) -> Re
     Ok(html(&SheetPage { page, tabs: tabs(&id), sections: vec![drawn, told] }))
 }
 
-pub(crate) async fn json(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn json(
+    State(desk): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
     let plan = get(&desk, &id).await?;
     let text = loadmaster_show::json::json(&plan)
-        .map_err(|error| Fault::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+        .map_err(|error| HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 /// Several plans side by side: `/compare?plan=a&plan=b`.
 pub(crate) async fn compare(
-    State(desk): State<Desk>,
+    State(desk): State<AppState>,
     Query(asked): Query<Vec<(String, String)>>,
-) -> Result<Response, Fault> {
+) -> Result<Response, HttpError> {
     let request = v1::ComparePlansRequest { names: ticked(&asked)?, with_memory: true };
     let answer = answer(desk.planner.plans().compare_plans(request)).await?;
     let sheet = Sheet::of_comparison(&answer, Which::ALL, LOOK);
@@ -75,7 +81,7 @@ pub(crate) async fn compare(
 }
 
 /// The names of the plans that an address names, as many as can be compared.
-fn ticked(asked: &[(String, String)]) -> Result<Vec<String>, Fault> {
+fn ticked(asked: &[(String, String)]) -> Result<Vec<String>, HttpError> {
     let full = |id: &str| if id.contains('/') { id.to_owned() } else { format!("plans/{id}") };
     let named = asked.iter().filter(|(key, id)| key == "plan" && !id.is_empty());
     let names: Vec<String> = named.map(|(_, id)| full(id)).collect();
@@ -88,7 +94,7 @@ fn ticked(asked: &[(String, String)]) -> Result<Vec<String>, Fault> {
         COMPARED.end(),
         names.len()
     );
-    Err(Fault::new(StatusCode::BAD_REQUEST, why))
+    Err(HttpError::new(StatusCode::BAD_REQUEST, why))
 }
 
 #[cfg(test)]

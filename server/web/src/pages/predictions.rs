@@ -14,8 +14,8 @@ use loadmaster_show::table;
 use serde::Deserialize;
 
 use super::{LOOK, Page, Section, html};
-use crate::Desk;
-use crate::fault::Fault;
+use crate::AppState;
+use crate::http_error::HttpError;
 use crate::planner::answer;
 use crate::rows::Rows;
 
@@ -25,7 +25,7 @@ const DRAWN: usize = 400;
 /// What an address asks.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct PredictionsQuery {
     filter: String,
 }
 
@@ -38,14 +38,14 @@ struct ErrorsPage {
     sections: Vec<Section>,
 }
 
-pub(crate) async fn show(State(desk): State<Desk>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn show(State(desk): State<AppState>, Query(asked): Query<PredictionsQuery>) -> Response {
     let request = v1::ListPredictionErrorsRequest {
         filter: asked.filter.clone(),
         with_pairs: true,
         ..v1::ListPredictionErrorsRequest::default()
     };
     let answered = answer(desk.planner.plans().list_prediction_errors(request)).await;
-    let (sections, fault) = match answered.map_err(Fault::from) {
+    let (sections, fault) = match answered.map_err(HttpError::from) {
         Ok(answer) => (sections(&answer, &asked.filter), None),
         Err(fault) if fault.is_readers() => (Vec::new(), Some(fault.message().to_owned())),
         Err(fault) => return fault.into_response(),

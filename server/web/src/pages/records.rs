@@ -8,8 +8,8 @@ use loadmaster_show::show::Show;
 use loadmaster_show::table;
 
 use super::{LOOK, Page, Section, SheetPage, html};
-use crate::Desk;
-use crate::fault::Fault;
+use crate::AppState;
+use crate::http_error::HttpError;
 use crate::planner::answer;
 use crate::rows::Rows;
 
@@ -25,7 +25,10 @@ fn of(title: String, topics: &'static str, message: &impl Show, more: Vec<Sectio
     html(&SheetPage { page: Page::live(title, topics), tabs: Vec::new(), sections })
 }
 
-pub(crate) async fn profile(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn profile(
+    State(desk): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
     let name = format!("profiles/{id}");
     let get = v1::GetProfileRequest { name: name.clone() };
     let profile = answer(desk.planner.profiles().get_profile(get)).await?;
@@ -68,13 +71,16 @@ fn without_measurements(profile: &v1::Profile) -> &'static str {
     }
 }
 
-pub(crate) async fn run(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn run(State(desk): State<AppState>, Path(id): Path<String>) -> Result<Response, HttpError> {
     let name = format!("runs/{id}");
     let run = answer(desk.planner.profiles().get_run(v1::GetRunRequest { name: name.clone() })).await?;
     Ok(of(name, "runs", &run, Vec::new()))
 }
 
-pub(crate) async fn operation(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn operation(
+    State(desk): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
     let name = format!("operations/{id}");
     let get = GetOperationRequest { name: name.clone() };
     let operation = answer(desk.planner.operations().get_operation(get)).await?;
@@ -86,7 +92,10 @@ pub(crate) async fn operation(State(desk): State<Desk>, Path(id): Path<String>) 
     Ok(of(name, "operations runs", &operation, vec![runs]))
 }
 
-pub(crate) async fn worker(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn worker(
+    State(desk): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
     let name = format!("workers/{id}");
     let get = v1::GetWorkerRequest { name: name.clone() };
     let worker = answer(desk.planner.workers().get_worker(get)).await?;
@@ -101,20 +110,29 @@ pub(crate) async fn worker(State(desk): State<Desk>, Path(id): Path<String>) -> 
     Ok(of(name, "workers runs", &worker, vec![runs]))
 }
 
-pub(crate) async fn model(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn model(
+    State(desk): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
     let name = format!("models/{id}");
     let model = answer(desk.planner.models().get_model(v1::GetModelRequest { name: name.clone() })).await?;
     Ok(of(name, "", &model, Vec::new()))
 }
 
-pub(crate) async fn cluster(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn cluster(
+    State(desk): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
     let name = format!("clusters/{id}");
     let get = v1::GetClusterRequest { name: name.clone() };
     let cluster = answer(desk.planner.clusters().get_cluster(get)).await?;
     Ok(of(name, "", &cluster, Vec::new()))
 }
 
-pub(crate) async fn binding(State(desk): State<Desk>, Path(id): Path<String>) -> Result<Response, Fault> {
+pub(crate) async fn binding(
+    State(desk): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
     let name = format!("bindings/{id}");
     let get = v1::GetBindingRequest { name: name.clone() };
     let binding = answer(desk.planner.plans().get_binding(get)).await?;

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | here | how does the rest of the rank tell where it is? |
 //! | `mover` | what happens at a boundary? |
-//! | `away` | how far is a block, and where are its parts? |
+//! | `block_absence` | how far is a block, and where are its parts? |
 //! | `blocks` | which storages is a block? |
 //! | `place` | where are blocks meanwhile, and how much was moved and waited for? |
 //! | `pool` | which part of a pool is whose? |
@@ -18,7 +18,7 @@
 //!
 //! Boundaries of backward passes are in libtorch's hands, whose hooks carry nothing but a number: hence a static.
 
-mod away;
+mod block_absence;
 mod blocks;
 pub(crate) mod lane;
 mod mover;
@@ -40,7 +40,7 @@ use crate::layers::Trained;
 use crate::memory::Memory;
 use lane::Ways;
 use mover::Mover;
-use place::Place;
+use place::OffloadPlace;
 
 pub(crate) use mover::BoundaryPart;
 
@@ -76,10 +76,10 @@ pub(crate) fn begin(
     let (host, gpu) = (memory.host_pool(actions.host_pool)?, memory.gpu());
     let is_told = shared.is_some();
     let ways = shared.map_or_else(|| Ways::start("host", spec.pace.host, gpu), Ok)?;
-    let mut places = vec![Place::new(None, Arc::new(host), ways)];
+    let mut places = vec![OffloadPlace::new(None, Arc::new(host), ways)];
     for (&stage, pool) in borrowed {
         let ways = Ways::start(&format!("stage {stage}"), spec.pace.peer, gpu)?;
-        places.push(Place::new(Some(stage), pool.clone(), ways));
+        places.push(OffloadPlace::new(Some(stage), pool.clone(), ways));
     }
     *mover() = Some(Mover::new(actions, steps, places, is_told)?);
     Ok(())

@@ -8,9 +8,9 @@ use loadmaster_proto::training::actions::{
     Absence, Block, Deed, Destination, StageActions, Step, Steps, Stripe,
 };
 
-use super::away::{Away, State};
+use super::block_absence::{BlockAbsence, BlockState};
 use super::blocks::Blocks;
-use super::place::Place;
+use super::place::OffloadPlace;
 use crate::error::RankError;
 use crate::ffi::{self, Direction};
 use crate::tape::defect;
@@ -52,8 +52,8 @@ pub(super) struct Mover {
     /// The boundary of the iteration that comes next.
     next: usize,
     blocks: Blocks,
-    places: Vec<Place>,
-    away: Vec<Option<Away>>,
+    places: Vec<OffloadPlace>,
+    away: Vec<Option<BlockAbsence>>,
     /// Storages of blocks that are away.
     storages: HashSet<u64>,
     /// Bytes that are missing from the device.
@@ -70,7 +70,7 @@ impl Mover {
     pub(super) fn new(
         actions: &StageActions,
         steps: Steps,
-        places: Vec<Place>,
+        places: Vec<OffloadPlace>,
         is_told: bool,
     ) -> Result<Self, RankError> {
         let absences = actions.absences(&steps);
@@ -185,7 +185,7 @@ impl Mover {
             self.next = 0;
             self.blocks.forget_micro_batches();
         }
-        self.places.iter_mut().try_for_each(Place::count_iteration)
+        self.places.iter_mut().try_for_each(OffloadPlace::count_iteration)
     }
 
     /// A turn of a training that never flushes is over, and the micro-batch is back that went backward in it.
@@ -245,17 +245,17 @@ impl Mover {
         }
         if !storages.is_empty() {
             let stripes = &self.stripes[absence.action];
-            self.away[index] = Some(Away::leave(storages, stripes, &mut self.places)?);
+            self.away[index] = Some(BlockAbsence::leave(storages, stripes, &mut self.places)?);
         }
         Ok(())
     }
 
     /// Waits until a block has left and gives its memory back.
     fn free(&mut self, index: usize) -> Result<(), RankError> {
-        if let Some(away) = self.away[index].as_mut().filter(|away| away.state == State::Leaving) {
+        if let Some(away) = self.away[index].as_mut().filter(|away| away.state == BlockState::Leaving) {
             away.wait(&mut self.places)?;
             away.give_memory_back()?;
-            away.state = State::Gone;
+            away.state = BlockState::Gone;
             self.missing += away.bytes();
         }
         Ok(())
@@ -263,11 +263,11 @@ impl Mover {
 
     /// Gives a block memory again and begins to copy it back.
     fn fetch(&mut self, index: usize) -> Result<(), RankError> {
-        if let Some(away) = self.away[index].as_mut().filter(|away| away.state == State::Gone) {
+        if let Some(away) = self.away[index].as_mut().filter(|away| away.state == BlockState::Gone) {
             away.renew_memory()?;
             self.missing -= away.bytes();
             away.copy(&mut self.places, Direction::Back)?;
-            away.state = State::Coming;
+            away.state = BlockState::Coming;
         }
         Ok(())
     }
@@ -288,11 +288,11 @@ impl Mover {
     pub(super) fn lend(&mut self) -> Result<(), RankError> {
         for away in self.away.iter_mut().flatten() {
             away.wait(&mut self.places)?;
-            if away.state == State::Gone {
+            if away.state == BlockState::Gone {
                 ffi::without_host_capacity(|| away.renew_memory())?;
                 away.copy(&mut self.places, Direction::Back)?;
                 away.wait(&mut self.places)?;
-                away.state = State::Lent;
+                away.state = BlockState::Lent;
             }
         }
         Ok(())
@@ -300,16 +300,16 @@ impl Mover {
 
     /// Takes away again what was back for a moment, as it was.
     pub(super) fn take_back(&mut self) -> Result<(), RankError> {
-        for away in self.away.iter_mut().flatten().filter(|away| away.state == State::Lent) {
+        for away in self.away.iter_mut().flatten().filter(|away| away.state == BlockState::Lent) {
             away.give_memory_back()?;
-            away.state = State::Gone;
+            away.state = BlockState::Gone;
         }
         Ok(())
     }
 
     /// Forgets what was counted so far.
     pub(super) fn reset(&mut self) {
-        self.places.iter_mut().for_each(Place::reset);
+        self.places.iter_mut().for_each(OffloadPlace::reset);
     }
 
     /// What was counted, but for what others had here.
@@ -318,10 +318,10 @@ impl Mover {
     /// When the device failed.
     pub(super) fn offload(&self) -> Result<Offload, RankError> {
         let host = self.places.iter().find(|place| place.peer().is_none());
-        let mut copies = self.places.iter().map(Place::count).collect::<Result<Vec<_>, _>>()?;
+        let mut copies = self.places.iter().map(OffloadPlace::count).collect::<Result<Vec<_>, _>>()?;
         // There is a place at the host, whether anything goes there or not.
         copies.retain(|copies| copies.out_bytes > 0 || copies.in_bytes > 0);
-        let host_peak = Bytes(host.map_or(0, Place::peak));
+        let host_peak = Bytes(host.map_or(0, OffloadPlace::peak));
         Ok(Offload { host_peak, hosted_peak: Bytes::default(), copies })
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Portion {
 
 /// A place where blocks are while they are away.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OffloadPlace {
     peer: Option<u32>,
     ways: Ways,
     memory: Arc<Mapping>,
@@ -48,7 +48,7 @@ struct Tally {
     waits: Vec<Wait>,
 }
 
-impl Place {
+impl OffloadPlace {
     /// A pool of the host, or on a peer, with the ways there and back.
     pub(super) fn new(peer: Option<u32>, memory: Arc<Mapping>, ways: Ways) -> Self {
         Self {

@@ -7,7 +7,7 @@
 
 use loadmaster_proto::training::Optimizer;
 
-use super::pairs::Pair;
+use super::double_float::DoubleFloat;
 
 /// What a rule needs in one step of a training, the same for all elements.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,12 +55,12 @@ impl HostStep {
                 if weight_decay == 0.0 {
                     Self::Adam(adam)
                 } else {
-                    Self::DecayingAdam(DecayingAdam { adam, weight_decay: Pair::new(weight_decay) })
+                    Self::DecayingAdam(DecayingAdam { adam, weight_decay: DoubleFloat::new(weight_decay) })
                 }
             }
             Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } => {
                 let adam = Adam::new([learning_rate, beta1, beta2, epsilon], steps);
-                Self::AdamW(AdamW { adam, shrink: Pair::new(1.0 - learning_rate * weight_decay) })
+                Self::AdamW(AdamW { adam, shrink: DoubleFloat::new(1.0 - learning_rate * weight_decay) })
             }
         }
     }
@@ -109,54 +109,54 @@ impl Rule for Sgd {
 /// The numbers of `Adam` in one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adam {
-    first_kept: Pair,
-    first_share: Pair,
-    second_kept: Pair,
-    second_share: Pair,
+    first_kept: DoubleFloat,
+    first_share: DoubleFloat,
+    second_kept: DoubleFloat,
+    second_share: DoubleFloat,
     /// ε times the root of what the second moment lacks because it began at zero: both sides of the fraction are multiplied
     /// by that.
-    epsilon: Pair,
+    epsilon: DoubleFloat,
     /// The learning rate, as far as the moments are not yet what they become because they began at zero.
-    rate: Pair,
+    rate: DoubleFloat,
 }
 
 impl Adam {
     fn new([learning_rate, beta1, beta2, epsilon]: [f64; 4], steps: i32) -> Self {
         let (first, second) = (1.0 - beta1.powi(steps), (1.0 - beta2.powi(steps)).sqrt());
         Self {
-            first_kept: Pair::new(beta1),
-            first_share: Pair::new(1.0 - beta1),
-            second_kept: Pair::new(beta2),
-            second_share: Pair::new(1.0 - beta2),
-            epsilon: Pair::new(epsilon * second),
-            rate: Pair::new(learning_rate * second / first),
+            first_kept: DoubleFloat::new(beta1),
+            first_share: DoubleFloat::new(1.0 - beta1),
+            second_kept: DoubleFloat::new(beta2),
+            second_share: DoubleFloat::new(1.0 - beta2),
+            epsilon: DoubleFloat::new(epsilon * second),
+            rate: DoubleFloat::new(learning_rate * second / first),
         }
     }
 
     /// The first moment, of which a gradient may take away nearly all, so that nothing of it may be lost before.
     #[inline(always)]
-    fn first(&self, first: f32, gradient: f32) -> Pair {
+    fn first(&self, first: f32, gradient: f32) -> DoubleFloat {
         let (kept, share) = (self.first_kept.times(first), self.first_share.times(gradient));
-        Pair::sum(kept.high, share.high).plus(kept.low + share.low)
+        DoubleFloat::sum(kept.high, share.high).plus(kept.low + share.low)
     }
 
     /// The second moment. All of it is above zero, so that it is enough to round its sum once.
     #[inline(always)]
-    fn second(&self, second: f32, gradient: f32) -> Pair {
+    fn second(&self, second: f32, gradient: f32) -> DoubleFloat {
         let (kept, share) = (self.second_kept.times(second), self.second_share.times(gradient));
         let square = share.high * gradient;
         let low = share.low.mul_add(gradient, share.high.mul_add(gradient, -square));
-        Pair { high: kept.high + square, low: kept.low + low }
+        DoubleFloat { high: kept.high + square, low: kept.low + low }
     }
 
     /// A weight with these moments: `weight − rate · first / (√second + ε)`. The root and the reciprocal are rounded once each, and
     /// one step of Newton's finds what that took: both take several times as long as a product.
     #[inline(always)]
-    fn moved(&self, weight: Pair, first: Pair, second: Pair) -> Element {
+    fn moved(&self, weight: DoubleFloat, first: DoubleFloat, second: DoubleFloat) -> Element {
         let rounded = second.rounded();
         let root = rounded.sqrt();
         let lacks = (-root).mul_add(root, rounded) + (second.low - (rounded - second.high));
-        let under = Pair::sum_of_positive(root, self.epsilon.high);
+        let under = DoubleFloat::sum_of_positive(root, self.epsilon.high);
         let inverse = 1.0 / under.high;
         let low = (0.5 * inverse).mul_add(lacks, under.low + self.epsilon.low);
         let quotient = first.high * inverse;
@@ -171,7 +171,7 @@ impl Rule for Adam {
     #[inline(always)]
     fn update(&self, element: Element, gradient: f32) -> Element {
         let (first, second) = (self.first(element.first, gradient), self.second(element.second, gradient));
-        self.moved(Pair::exact(element.weight), first, second)
+        self.moved(DoubleFloat::exact(element.weight), first, second)
     }
 }
 
@@ -179,7 +179,7 @@ impl Rule for Adam {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DecayingAdam {
     adam: Adam,
-    weight_decay: Pair,
+    weight_decay: DoubleFloat,
 }
 
 impl Rule for DecayingAdam {
@@ -187,12 +187,12 @@ impl Rule for DecayingAdam {
     fn update(&self, element: Element, gradient: f32) -> Element {
         let Self { adam, weight_decay } = self;
         let decay = weight_decay.times(element.weight);
-        let gradient = Pair::sum(gradient, decay.high).plus(decay.low);
+        let gradient = DoubleFloat::sum(gradient, decay.high).plus(decay.low);
         // What the rounded gradient lacks is added to what each moment takes of it.
         let first = adam.first(element.first, gradient.high).plus(adam.first_share.high * gradient.low);
         let twice = 2.0 * adam.second_share.high * gradient.high;
         let second = adam.second(element.second, gradient.high).plus(twice * gradient.low);
-        adam.moved(Pair::exact(element.weight), first, second)
+        adam.moved(DoubleFloat::exact(element.weight), first, second)
     }
 }
 
@@ -201,7 +201,7 @@ impl Rule for DecayingAdam {
 pub struct AdamW {
     adam: Adam,
     /// What weights are multiplied by before anything else.
-    shrink: Pair,
+    shrink: DoubleFloat,
 }
 
 impl Rule for AdamW {

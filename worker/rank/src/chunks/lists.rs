@@ -90,8 +90,8 @@ pub(super) fn of_each_thread(elements: usize, threads: usize) -> usize {
 }
 
 fn round_here(from: &[f32], to: &mut [Bf16]) {
-    struct Rounding<'a>(&'a [f32], &'a mut [Bf16]);
-    impl NullaryFnOnce for Rounding<'_> {
+    struct RoundingKernel<'a>(&'a [f32], &'a mut [Bf16]);
+    impl NullaryFnOnce for RoundingKernel<'_> {
         type Output = ();
 
         #[inline(always)]
@@ -99,7 +99,7 @@ fn round_here(from: &[f32], to: &mut [Bf16]) {
             self.1.iter_mut().zip(self.0).for_each(|(to, &from)| *to = Bf16::round(from));
         }
     }
-    Arch::new().dispatch(Rounding(from, to));
+    Arch::new().dispatch(RoundingKernel(from, to));
 }
 
 /// The lists of a chunk, or of a part of one: element for element the same tensors.

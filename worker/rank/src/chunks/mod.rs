@@ -8,35 +8,35 @@
 //! |---|---|
 //! | here | how does the rest of the rank tell where it is? |
 //! | `run` | what happens at a boundary? |
-//! | `visiting` | which chunks come and leave there? |
+//! | `boundary_visits` | which chunks come and leave there? |
 //! | `payloads` | how do they? |
 //! | `tensors` | what is in a tensor's space, and may be read? |
 //! | `device` | what if a chunk's state is on the device? |
 //! | `device_step` | what does the optimizer do there? |
 //! | `host` | where are chunks on the host, and who updates them? |
-//! | `rows` | who gathers rows of a table on the host, and adds up their gradients? |
+//! | `embedding_rows` | who gathers rows of a table on the host, and adds up their gradients? |
 //! | `trace` | what does each step need, and what was moved? |
 //! | `host_step` | what does the optimizer do to one element? |
-//! | `pairs` | how does it compute to more bits than fp32 has? |
+//! | `double_float` | how does it compute to more bits than fp32 has? |
 //! | `lists` | how does it go over the lists of a chunk: in one pass, with which instructions, on which cores? |
 //! | `tensor_step` | the same as plain training does it |
 //!
 //! Passes are as in plain training, and backward passes in libtorch's hands: hence a static, as of
 //! [memory actions](crate::actions).
 
+mod boundary_visits;
 mod device;
 mod device_step;
+mod double_float;
+mod embedding_rows;
 mod host;
 pub mod host_step;
 pub mod lists;
-mod pairs;
 mod payloads;
-mod rows;
 mod run;
 mod tensor_step;
 mod tensors;
 mod trace;
-mod visiting;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

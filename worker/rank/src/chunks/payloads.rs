@@ -12,13 +12,13 @@ use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, StepKernel, UpdateTi
 use loadmaster_proto::measure::rank::RankSpec;
 use tch::{Kind, Tensor};
 
+use super::boundary_visits::PayloadVisit;
 use super::device::DeviceState;
+use super::embedding_rows::{EmbeddingRows, TablePlace};
 use super::host::{HostChunks, Passage, Rounding, Update, Updating};
 use super::lists::Bf16;
-use super::rows::{HostRows, TablePlace};
 use super::tensors::{ChunkBlock, Tensors};
 use super::trace::Counts;
-use super::visiting::Told;
 use crate::actions::lane::{First, Ticket, Ways, behind};
 use crate::collective::Group;
 use crate::completion::Completion;
@@ -66,7 +66,7 @@ pub(super) struct Payloads {
     rank: u32,
     pub(super) host: HostChunks,
     /// The table of tokens, where that is on the host.
-    rows: Option<HostRows>,
+    rows: Option<EmbeddingRows>,
     /// To the host and back, which others may use, too.
     pub(super) ways: Ways,
     /// Updates that wait for the end of the backward pass.
@@ -129,7 +129,7 @@ impl Payloads {
                     None => 0..table.rows.saturating_mul(table.width),
                 };
                 let place = TablePlace { memory: host.mapping.clone(), table, parts, weights, owned };
-                Some(HostRows::start(place, precision, updating.threads)?)
+                Some(EmbeddingRows::start(place, precision, updating.threads)?)
             }
             _ => None,
         };
@@ -212,8 +212,8 @@ impl Payloads {
     ///
     /// # Errors
     /// When a GPU refuses.
-    pub(super) fn leave(&mut self, told: Told, tensors: &Tensors) -> Result<(), RankError> {
-        let Told { payload, copies, .. } = told;
+    pub(super) fn leave(&mut self, told: PayloadVisit, tensors: &Tensors) -> Result<(), RankError> {
+        let PayloadVisit { payload, copies, .. } = told;
         let Some(cause) = copies.leaves_for() else { return Ok(()) };
         let own = self.own_place(payload);
         let ticket = if cause == CopyCause::Complete {
@@ -346,7 +346,7 @@ impl Payloads {
     ///
     /// # Errors
     /// When its copy failed.
-    pub(super) fn free(&mut self, told: Told) -> Result<(), RankError> {
+    pub(super) fn free(&mut self, told: PayloadVisit) -> Result<(), RankError> {
         let payload = &mut self.all[told.payload];
         if let Whereabouts::Leaving(ticket) = std::mem::replace(&mut payload.at, Whereabouts::Away) {
             self.counts.left(ticket.wait()?);
@@ -362,8 +362,8 @@ impl Payloads {
     ///
     /// # Errors
     /// Out of memory.
-    pub(super) fn fetch(&mut self, told: Told) -> Result<(), RankError> {
-        let Told { payload, visit, copies } = told;
+    pub(super) fn fetch(&mut self, told: PayloadVisit) -> Result<(), RankError> {
+        let PayloadVisit { payload, visit, copies } = told;
         if let Some(mut held) = self.all[payload].block.storage.hold() {
             held.renew()?;
         }
@@ -419,8 +419,8 @@ impl Payloads {
     ///
     /// # Errors
     /// When its copy failed, or a rank is gone.
-    pub(super) fn settle(&mut self, told: Told) -> Result<(), RankError> {
-        let Told { payload, copies, .. } = told;
+    pub(super) fn settle(&mut self, told: PayloadVisit) -> Result<(), RankError> {
+        let PayloadVisit { payload, copies, .. } = told;
         let at = &mut self.all[payload].at;
         if let Whereabouts::Coming(Some(ticket)) = std::mem::replace(at, Whereabouts::Here) {
             self.counts.came(ticket.wait()?);
@@ -441,7 +441,7 @@ impl Payloads {
     ///
     /// # Errors
     /// When its copy failed.
-    pub(super) fn abandon(&mut self, told: Told) -> Result<(), RankError> {
+    pub(super) fn abandon(&mut self, told: PayloadVisit) -> Result<(), RankError> {
         let at = &mut self.all[told.payload].at;
         if let Whereabouts::Coming(Some(ticket)) = std::mem::replace(at, Whereabouts::Away) {
             ticket.wait()?;

@@ -14,11 +14,11 @@ use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::training::actions::{Step, Steps};
 use tch::{Device, Kind, Tensor};
 
+use super::boundary_visits::{BoundaryEvents, BoundaryVisits};
+use super::embedding_rows::Tokens;
 use super::payloads::Payloads;
-use super::rows::Tokens;
 use super::tensors::{ChunkTensor, Tensors};
 use super::trace::Trace;
-use super::visiting::{DueVisits, Visiting};
 use crate::actions::lane::Ways;
 use crate::actions::{self, BoundaryPart};
 use crate::collective::Group;
@@ -43,7 +43,7 @@ pub(super) struct ChunkRun {
     kind: Kind,
     tensors: Tensors,
     payloads: Payloads,
-    visiting: Visiting,
+    visiting: BoundaryVisits,
     /// The boundary that comes next.
     next: usize,
     /// Whether visits are those of the training; the first iteration has its own.
@@ -77,7 +77,7 @@ impl ChunkRun {
             rank: group.as_ref().map_or(0, |group| group.own().index),
             group: group.clone(),
             payloads: Payloads::new(spec, &stage, &chunks, group, memory)?,
-            visiting: Visiting::default(),
+            visiting: BoundaryVisits::default(),
             next: 0,
             is_settled: false,
             is_replanned: false,
@@ -101,7 +101,7 @@ impl ChunkRun {
         let stays = chunks.on_device_bytes();
         let resident = visits.resident(|chunk| chunks.payload_bytes(chunk));
         self.trace.payload_bytes = resident.into_iter().map(|bytes| bytes.saturating_add(stays)).collect();
-        self.visiting = Visiting::new(&visits, chunks.uses.steps());
+        self.visiting = BoundaryVisits::new(&visits, chunks.uses.steps());
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl ChunkRun {
         while self.next < end {
             self.trace.step_is_over(self.next)?;
             let boundary = self.next;
-            let DueVisits { leave, are_gone, come, are_needed } = self.visiting.due(boundary);
+            let BoundaryEvents { leave, are_gone, come, are_needed } = self.visiting.due(boundary);
             self.next += 1;
             // What micro-batches keep on the host leaves and comes first: it is needed soon, and chunks may come long before.
             actions::at_boundary(boundary, BoundaryPart::Leave)?;

@@ -33,7 +33,7 @@ pub(super) fn passes(work: &LinkWork) -> usize {
 
 /// Every kind of step for this rank alone, the others waiting, and for all ranks at once.
 pub(super) fn measure(rank: &Rank<'_>, spec: &LinkSpec) -> Result<DeviceUpdates, RankError> {
-    let mut host = Host::new(rank, spec)?;
+    let mut host = HostLists::new(rank, spec)?;
     let mut alone = Vec::new();
     for device in 0..spec.work.devices {
         rank.mesh.wait_for_all()?;
@@ -56,7 +56,7 @@ pub(super) fn measure(rank: &Rank<'_>, spec: &LinkSpec) -> Result<DeviceUpdates,
 }
 
 /// Lists in the host's memory.
-struct Host {
+struct HostLists {
     memory: Arc<Mapping>,
     /// Of a set.
     parameters: u64,
@@ -66,7 +66,7 @@ struct Host {
     threads: usize,
 }
 
-impl Host {
+impl HostLists {
     fn new(rank: &Rank<'_>, spec: &LinkSpec) -> Result<Self, RankError> {
         let parameters = spec.work.updated_parameters();
         let set = PARAMETER_BYTES * parameters;

@@ -12,7 +12,7 @@ use tch::{Device, Tensor};
 use super::segment::Segment;
 use super::share::Share;
 use super::stage::Stage;
-use super::version::{Frame, Version};
+use super::version::{LayerFrame, Version};
 use crate::actions;
 use crate::chunks;
 use crate::data::Data;
@@ -70,7 +70,7 @@ impl Stage {
             let buffers: Vec<Tensor> =
                 buffers.iter().map(|buffer| maker.buffer(buffer)).collect::<Result<_, _>>()?;
             actions::made(index, trained.get(from..).unwrap_or_default(), &buffers)?;
-            let frame = Frame {
+            let frame = LayerFrame {
                 index,
                 kind: layer.kind,
                 buffers,

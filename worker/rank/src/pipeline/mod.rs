@@ -6,7 +6,7 @@
 //! as micro-batches in flight went forward with.
 
 mod build;
-mod companion;
+mod contention_load;
 mod passes;
 mod record;
 mod segment;

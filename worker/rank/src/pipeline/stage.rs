@@ -9,7 +9,7 @@ use tch::{Kind, TchError, Tensor};
 
 use super::passes::{MicroBatch, Passes};
 use super::segment::{Inputs, Kept, Segment};
-use super::version::{Frame, Version};
+use super::version::{LayerFrame, Version};
 use crate::data::Data;
 use crate::error::RankError;
 use crate::layers::Trained;
@@ -29,7 +29,7 @@ pub enum Forwarded {
 /// A stage of a model in training.
 #[derive(Debug)]
 pub struct Stage {
-    pub(super) frames: Vec<Frame>,
+    pub(super) frames: Vec<LayerFrame>,
     pub(super) newest: Rc<Version>,
     /// The version of the micro-batch that went backward last, with its gradients, until there is room for an update.
     pub(super) gone_back: Option<Rc<Version>>,
@@ -82,7 +82,7 @@ impl Stage {
 
     /// Its layers in the model.
     pub(super) fn layer_range(&self) -> RangeInclusive<usize> {
-        let index = |layer: Option<&Frame>| layer.map_or(0, |layer| layer.index);
+        let index = |layer: Option<&LayerFrame>| layer.map_or(0, |layer| layer.index);
         index(self.frames.first())..=index(self.frames.last())
     }
 

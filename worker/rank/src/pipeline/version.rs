@@ -29,7 +29,7 @@ pub(super) struct Version {
 
 /// A layer of a stage but for what is trained of it.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(super) struct LayerFrame {
     pub(super) index: usize,
     pub(super) kind: LayerKind,
     pub(super) buffers: Vec<Tensor>,
@@ -39,7 +39,7 @@ pub(super) struct Frame {
     pub(super) feeds_loss: bool,
 }
 
-impl Frame {
+impl LayerFrame {
     /// The layer with these parameters.
     pub(super) fn layer(&self, parameters: Vec<Tensor>) -> Result<Layer, RankError> {
         let tensors = LayerTensors {
@@ -54,9 +54,9 @@ impl Frame {
 
 impl Version {
     /// The same weights with memory of their own. No two layers may share one.
-    fn renewed(&self, frames: &[Frame]) -> Result<Self, RankError> {
+    fn renewed(&self, frames: &[LayerFrame]) -> Result<Self, RankError> {
         let trained: Vec<Trained> = self.trained.iter().map(Trained::renewed).collect::<Result<_, _>>()?;
-        let layer = |frame: &Frame| {
+        let layer = |frame: &LayerFrame| {
             let own = trained.iter().filter(|own| own.layer == frame.index);
             frame.layer(own.map(|own| own.value.shallow_clone()).collect())
         };

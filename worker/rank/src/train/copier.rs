@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use loadmaster_proto::measure::host::CopyCost;
 
-use super::crowd::core_clock;
+use super::contention::core_clock;
 use crate::actions::pace::Pace;
 
 /// Bytes that are carried in turn: more than caches have, as blocks are that were away.

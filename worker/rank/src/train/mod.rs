@@ -3,11 +3,11 @@
 //! Under PipeDream iterations are no more than as many micro-batches, and nothing is flushed between them: those that are
 //! measured begin once the pipeline is as full as in the long run, and end before it runs dry.
 
+mod contention;
 mod copier;
-mod crowd;
+mod core_lock;
 mod record;
 mod trainer;
-mod turn;
 
 use std::rc::Rc;
 
@@ -35,9 +35,9 @@ use crate::pipeline::{Share, Stage};
 use crate::progress;
 use crate::spec::is_alone;
 use crate::transport::Forms;
-use crowd::Crowded;
+use contention::Contention;
+use core_lock::CoreLock;
 use trainer::Trainer;
-use turn::Turn;
 
 /// Trains a stage for one warm-up iteration and the measured ones.
 ///
@@ -151,7 +151,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     trainer.restart_times(Timer::Host);
 
     let crowd = spec.crowd.as_ref().filter(|_| may_be_crowded(spec, memory));
-    let turn = crowd.map(|crowd| Turn::wait(&crowd.turns)).transpose()?;
+    let turn = crowd.map(|crowd| CoreLock::wait(&crowd.turns)).transpose()?;
     let mut losses = Vec::new();
     let mut seconds = Vec::new();
     for iteration in 0..spec.iterations {
@@ -196,9 +196,9 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let crowded = match crowd {
         Some(crowd) => {
             let next = warm_up + u32::try_from(seconds.len()).unwrap_or(0);
-            crowd::measure(&mut trainer, next, crowd.companions)?
+            contention::measure(&mut trainer, next, crowd.companions)?
         }
-        None => Crowded::default(),
+        None => Contention::default(),
     };
     drop(turn);
     let tape = if is_recorded(spec) { Some(Box::new(record::record(&mut trainer, memory)?)) } else { None };

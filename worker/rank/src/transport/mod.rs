@@ -1,13 +1,13 @@
 //! What crosses the edges of a stage, to and from real or made-up neighbours.
 
 mod frame;
-mod lent;
 mod link;
 mod meeting;
 mod pairs;
 mod pools;
 mod route;
-mod shared;
+mod shared_memory;
+mod shared_pools;
 mod sockets;
 mod synthetic;
 
@@ -20,7 +20,7 @@ pub(crate) use meeting::meet;
 pub(crate) use pairs::Pairs;
 pub(crate) use pools::{Lending, Pools};
 pub(crate) use route::Place;
-pub(crate) use shared::SharedPools;
+pub(crate) use shared_pools::SharedPools;
 pub(crate) use sockets::Plan;
 pub use sockets::Sockets;
 pub use synthetic::Synthetic;

@@ -10,7 +10,7 @@ use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use loadmaster_proto::training::actions::{Deed, Destination, Stripe};
 use rustix::net::RecvFlags;
 
-use super::lent::{Lent, cannot_share, give, hear, lost, say, take};
+use super::shared_memory::{MemoryGrant, cannot_share, give, hear, lost, say, take};
 use crate::error::RankError;
 use crate::ffi::Mapping;
 use crate::memory::Memory;
@@ -71,7 +71,7 @@ impl Lending {
     pub(crate) fn alone(&self, memory: &Memory) -> Result<Pools, RankError> {
         let mut pools = Pools::default();
         for &bytes in self.hosted.values().filter(|&&bytes| bytes > 0) {
-            pools.lent.push(Lent::new(bytes, memory)?);
+            pools.lent.push(MemoryGrant::new(bytes, memory)?);
         }
         for peer in &self.borrowed {
             let endless = Mapping::endless(ENDLESS).map_err(|error| cannot_share(*peer, &error))?;
@@ -97,7 +97,7 @@ impl Lending {
             let stream =
                 met.remove(&(tie, peer)).ok_or_else(|| RankError::Other(format!("{peer} was not met")))?;
             let bytes = self.hosted.get(&peer).copied().unwrap_or_default();
-            let lent = if bytes > 0 { Some(Lent::new(bytes, memory)?) } else { None };
+            let lent = if bytes > 0 { Some(MemoryGrant::new(bytes, memory)?) } else { None };
             give(&stream, lent.as_ref()).map_err(|error| lost(peer, &error))?;
             pools.lent.extend(lent);
             pools.streams.insert(peer, stream);
@@ -121,14 +121,14 @@ pub(crate) struct Pools {
     pub(crate) borrowed: BTreeMap<u32, Arc<Mapping>>,
     /// Which devices these are.
     lenders: BTreeSet<Address>,
-    lent: Vec<Lent>,
+    lent: Vec<MemoryGrant>,
     streams: BTreeMap<Address, UnixStream>,
 }
 
 impl Pools {
     /// Bytes of this device that others may use.
     pub(crate) fn set_aside(&self) -> u64 {
-        self.lent.iter().map(Lent::bytes).sum()
+        self.lent.iter().map(MemoryGrant::bytes).sum()
     }
 
     /// Notices when one of them has ended.

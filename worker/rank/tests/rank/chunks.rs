@@ -11,7 +11,7 @@ use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::Payload;
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::{Moved, Visit};
 use loadmaster_proto::chunks::sequence::Sequence;

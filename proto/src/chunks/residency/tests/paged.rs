@@ -6,7 +6,7 @@ use super::naive::{Case, Need, cases};
 use crate::chunks::host::{HostCopy, may_leave_unfinished, spills};
 use crate::chunks::paging::Shortage;
 use crate::chunks::residency::Payload;
-use crate::chunks::residency::paged::{Decided, Gap, Paging, gaps};
+use crate::chunks::residency::paging_visits::{Decided, Gap, Paging, gaps};
 use crate::chunks::residency::uses::PayloadUses;
 use crate::chunks::residency::visits::{Visit, Visits};
 

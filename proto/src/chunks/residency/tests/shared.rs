@@ -7,7 +7,7 @@ use super::{stage, training};
 use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::host::HostCopy;
 use crate::chunks::residency::Payload;
-use crate::chunks::residency::paged::Paging;
+use crate::chunks::residency::paging_visits::Paging;
 use crate::chunks::residency::visits::{Moved, Visit};
 use crate::chunks::stage::{ChunkMoves, ChunkedStage};
 use crate::training::actions::Step;

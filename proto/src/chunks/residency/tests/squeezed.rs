@@ -8,8 +8,8 @@ use super::visits::{begun_before, numbers, split};
 use super::{chunks_of, stage};
 use crate::chunks::host::HostCopy;
 use crate::chunks::residency::Payload;
-use crate::chunks::residency::paged::Paging;
-use crate::chunks::residency::squeezed::squeezed;
+use crate::chunks::residency::paging_visits::Paging;
+use crate::chunks::residency::refit::refit;
 use crate::chunks::residency::visits::{Visit, Visits};
 use crate::chunks::stage::{ChunkResidency, ChunkedStage};
 use crate::training::chunk_order::ChunkOrder;
@@ -62,7 +62,7 @@ proptest! {
     fn planned_visits_fit_wherever_any_do((case, room, visits) in plans()) {
         let (uses, spills) = (&case.chunks.uses, |of: &_| may_leave(&case, of));
         let bytes = |chunk| case.chunks.payload_bytes(chunk);
-        let found = squeezed(uses, &visits, bytes, &room, spills);
+        let found = refit(uses, &visits, bytes, &room, spills);
         if let Err(lack) = Paging::AT_NEED.visits(uses, bytes, &room, spills) {
             prop_assert_eq!(found, Err(lack));
             return Ok(());
@@ -82,7 +82,7 @@ proptest! {
     fn steps_with_room_keep_what_they_had((case, room, visits) in plans()) {
         let spills = |of: &_| may_leave(&case, of);
         let bytes = |chunk| case.chunks.payload_bytes(chunk);
-        let Ok(left) = squeezed(&case.chunks.uses, &visits, bytes, &room, spills) else { return Ok(()) };
+        let Ok(left) = refit(&case.chunks.uses, &visits, bytes, &room, spills) else { return Ok(()) };
         let (steps, there) = (case.steps(), resident(&case, &visits));
         let lacks = |step: usize| there[step % steps] > room[step % steps];
         for (payload, need) in case.needs() {
@@ -152,7 +152,7 @@ fn the_farthest_next_use_makes_room() {
         let all: Vec<Visit> = others.iter().copied().chain([visit(far, of_far)]).collect();
         let mut room = Visits::new(&chunks.uses, &all, |_| true).unwrap().resident(|_| 1);
         lacking.iter().for_each(|&step| room[step] -= 1);
-        let mut left = squeezed(&chunks.uses, &all, |_| 1, &room, |_| true).unwrap();
+        let mut left = refit(&chunks.uses, &all, |_| 1, &room, |_| true).unwrap();
         left.retain(|visit| !others.contains(visit));
         left
     };

@@ -15,7 +15,7 @@ use super::{stage, training};
 use crate::chunks::host::HostCopy;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::residency::Payload;
-use crate::chunks::residency::paged::Paging;
+use crate::chunks::residency::paging_visits::Paging;
 use crate::chunks::residency::visits::Visit;
 use crate::chunks::sequence::Sequence;
 use crate::chunks::stage::{ChunkMoves, ChunkedStage, UpdateTime};

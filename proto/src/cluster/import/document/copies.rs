@@ -26,7 +26,7 @@ pub(super) struct HostEntry {
     memory: Option<Quantity>,
     link: Option<CopyEntry>,
     #[serde(default)]
-    links: Vec<DeviceEntry>,
+    links: Vec<DeviceCopiesEntry>,
     #[serde(default)]
     uplinks: Vec<UplinkEntry>,
     #[serde(default)]
@@ -55,7 +55,7 @@ struct CopyEntry {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DeviceEntry {
+struct DeviceCopiesEntry {
     device: u32,
     bandwidth: Quantity,
     back: Option<Quantity>,
@@ -131,8 +131,8 @@ fn update(entry: UpdateEntry) -> Result<HostUpdate, Invalid> {
     })
 }
 
-fn of_device(entry: DeviceEntry) -> Result<HostLink, Invalid> {
-    let DeviceEntry { device, bandwidth, back, both, duplex, latency, origin } = entry;
+fn of_device(entry: DeviceCopiesEntry) -> Result<HostLink, Invalid> {
+    let DeviceCopiesEntry { device, bandwidth, back, both, duplex, latency, origin } = entry;
     let link = copy_link(CopyEntry { bandwidth, back, both, duplex, latency, origin })?;
     Ok(HostLink { device, link })
 }

@@ -17,7 +17,7 @@ use crate::input::{file, parse};
 use crate::session::client::clusters;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
-use crate::session::list::{Asked, ListArgs};
+use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
 use import::{CreateArgs, ImportArgs};
 
@@ -205,7 +205,7 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
             follow::begun(context, operation, &measure.wait).await
         }
         ClusterVerb::Links { worker, list } => {
-            let Asked { filter, order_by, shown } = list.asked()?;
+            let ListOptions { filter, order_by, shown } = list.asked()?;
             let worker = worker.unwrap_or_default();
             watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListLinkMeasurementsRequest {
@@ -227,7 +227,7 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
             Ok(())
         }
         ClusterVerb::List(list) => {
-            let Asked { filter, order_by, shown } = list.asked()?;
+            let ListOptions { filter, order_by, shown } = list.asked()?;
             watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListClustersRequest {
                     page_size,

@@ -17,7 +17,7 @@ use crate::input::parse;
 use crate::output::{Format, write_stdout};
 use crate::session::client::models;
 use crate::session::context::Context;
-use crate::session::list::{Asked, ListArgs};
+use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
 use chunks::LayOutModel;
 
@@ -82,7 +82,7 @@ pub(crate) struct ImportModel {
 pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failure> {
     match verb {
         ModelVerb::List(list) => {
-            let Asked { filter, order_by, shown } = list.asked()?;
+            let ListOptions { filter, order_by, shown } = list.asked()?;
             watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListModelsRequest {
                     page_size,

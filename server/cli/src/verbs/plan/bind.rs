@@ -9,7 +9,7 @@ use crate::input::parse;
 use crate::session::address;
 use crate::session::client::plans;
 use crate::session::context::Context;
-use crate::session::list::{Asked, ListArgs};
+use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
 
 /// See [`super::PlanVerb::Bind`].
@@ -102,7 +102,7 @@ pub(crate) struct Bindings {
 impl Bindings {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let plan = self.name.unwrap_or_default();
-        let Asked { filter, order_by, shown } = self.list.asked()?;
+        let ListOptions { filter, order_by, shown } = self.list.asked()?;
         if plan.starts_with("bindings/") {
             if shown.watch || !filter.is_empty() || !order_by.is_empty() {
                 let why =

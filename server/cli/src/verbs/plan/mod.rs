@@ -23,7 +23,7 @@ use crate::session::address;
 use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
-use crate::session::list::{Asked, ListArgs};
+use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
 use bind::{BindPlan, Bindings};
 use compare::Compare;
@@ -166,7 +166,7 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
         PlanVerb::Bind(bind) => bind.run(context).await,
         PlanVerb::Bindings(bindings) => bindings.run(context).await,
         PlanVerb::List(list) => {
-            let Asked { filter, order_by, shown } = list.asked()?;
+            let ListOptions { filter, order_by, shown } = list.asked()?;
             watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListPlansRequest {
                     page_size,

@@ -15,7 +15,7 @@ use crate::input::parse::request_id;
 use crate::session::address;
 use crate::session::client::plans;
 use crate::session::context::Context;
-use crate::session::list::{Asked, ListArgs};
+use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
 use loadmaster_show::choice::Choice as _;
 
@@ -220,7 +220,7 @@ impl Observations {
     /// Prints what was reported.
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let plan = self.plan.unwrap_or_else(|| ALL_PLANS.to_owned());
-        let Asked { filter, order_by, shown } = self.list.asked()?;
+        let ListOptions { filter, order_by, shown } = self.list.asked()?;
         watch::print(context, shown, async |page_size, page_token| {
             let request = v1::ListObservationsRequest {
                 plan: plan.clone(),

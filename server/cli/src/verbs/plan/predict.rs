@@ -26,7 +26,7 @@ pub(crate) struct Predict {
     profile: Option<ProfileRef>,
 
     #[command(flatten)]
-    subject: Asked,
+    subject: PredictSubject,
 
     /// Position of --stage in its pipeline, from 0. Under 1F1B and PipeDream it decides the peak.
     #[arg(long, value_name = "N", requires = "stage_count", conflicts_with_all = ["partition", "plan"],
@@ -60,7 +60,7 @@ pub(crate) struct Predict {
     chunks: Option<PathBuf>,
 
     #[command(flatten)]
-    memory: Memory,
+    memory: PredictMemoryOptions,
 
     #[command(flatten)]
     basis: Basis,
@@ -69,7 +69,7 @@ pub(crate) struct Predict {
 /// Where parameters and optimizer state are, and what may be chosen of that.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Memory")]
-struct Memory {
+struct PredictMemoryOptions {
     /// Where parameters and optimizer state are while the model is trained [default: as --chunks says, or the plan, or else
     /// plain]. In chunks they lie in the host's memory, of which --host-memory says how much may be taken, and the one stage of
     /// --partition or --plan trains the whole model; what --recompute and the options below do not fix is chosen as
@@ -93,7 +93,7 @@ struct Memory {
 /// What is asked about.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-struct Asked {
+struct PredictSubject {
     /// All stages of a pipeline: layers of each, for example 8-8-7-7 or 8-8d2-7t4-7.
     #[arg(long, value_name = "STAGES", value_parser = parse::partitioning)]
     partition: Option<v1::Partitioning>,
@@ -166,7 +166,7 @@ impl Predict {
             stage_count: self.stage_count.unwrap_or_default(),
             stage_index: self.stage_index.unwrap_or_default(),
         };
-        let Asked { partition, stage, plan } = self.subject;
+        let PredictSubject { partition, stage, plan } = self.subject;
         let subject = partition
             .map(Subject::Partitioning)
             .or_else(|| stage.map(solo).map(Subject::Stage))

@@ -19,7 +19,7 @@ use crate::session::address;
 use crate::session::client::profiles;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
-use crate::session::list::{Asked, ListArgs};
+use crate::session::list::{ListArgs, ListOptions};
 use crate::session::page::{self, Limit};
 use crate::session::watch;
 use campaign::CampaignArgs;
@@ -151,7 +151,7 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
             follow::begun(context, operation, &wait).await
         }
         ProfileVerb::List(list) => {
-            let Asked { filter, order_by, shown } = list.asked()?;
+            let ListOptions { filter, order_by, shown } = list.asked()?;
             watch::print(context, shown, async |page_size, page_token| {
                 let request = v1::ListProfilesRequest {
                     page_size,

@@ -6,11 +6,11 @@
 mod bind;
 mod binding;
 mod exec;
-mod near;
 mod node;
 mod request;
 mod script;
 mod task;
+mod topology;
 mod variables;
 
 use clap::Subcommand;

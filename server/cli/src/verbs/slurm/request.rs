@@ -6,7 +6,7 @@ use clap::Args;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::wire::v1;
 
-use super::near::{Near, Topology};
+use super::topology::{Near, Topology};
 use crate::failure::Failure;
 use crate::input::parse;
 use crate::output::{Format, write_stdout};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use loadmaster_proto::name::is_host;
 
-use crate::exported::{ExportedFile, RankPlace};
+use crate::export_parts::{ExportedFile, RankPlace};
 use crate::question::ExportQuestion;
 
 /// Its name.

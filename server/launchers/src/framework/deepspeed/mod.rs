@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{Exporter, Written, target};
 use crate::cut::{Chain, listed};
 use crate::envelope::nodes;
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};

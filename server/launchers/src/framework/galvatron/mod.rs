@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{Exporter, Written, number_format, target};
 use crate::cut::Cut;
 use crate::envelope::{Flag, Torchrun};
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::places_in_order;
 use crate::memory::{EdgeTensors, Held, MicroBatches, MoreParameters};
 use crate::question::{ExportQuestion, Refused, all_or};

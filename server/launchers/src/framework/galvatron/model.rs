@@ -4,7 +4,7 @@ use loadmaster_proto::model::layer::{Activation, NormKind, NormPosition, Percept
 use serde_json::json;
 
 use crate::envelope::Flag;
-use crate::exported::ExportedFile;
+use crate::export_parts::ExportedFile;
 use crate::memory::PaddedVocabulary;
 use crate::transformer::Transformer;
 

@@ -15,7 +15,7 @@ use super::model::{Biases, Gpt, MegatronScaling, Positions, Rule};
 use super::{BRIDGE, Recomputation, check_turns, is_said, layout};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;

@@ -11,7 +11,7 @@ use super::model::{Biases, Gpt, MegatronScaling, Positions, Rule};
 use super::{MEGATRON, Recomputation, check_turns, is_said, layout};
 use crate::cut::Cut;
 use crate::envelope::{Flag, Torchrun, flag, switch};
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::grid::{AxisOrder, Grid};
 use crate::question::{ExportQuestion, Refused};

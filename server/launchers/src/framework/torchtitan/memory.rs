@@ -6,7 +6,7 @@
 
 use loadmaster_proto::training::Precision;
 
-use super::{Asked, RULES};
+use super::{RULES, TorchtitanSetup};
 use crate::framework::torch_pipelining;
 use crate::memory::{EdgeTensors, Held, TrainingWay};
 
@@ -49,7 +49,7 @@ const fn accumulating(setting: &'static str) -> TrainingWay {
 }
 
 /// Returns the bytes that 0.3 holds, or 0.2, which holds no more of any parameter than a plan counts.
-pub(super) fn held(asked: &Asked<'_>, is_latest: bool) -> Held {
+pub(super) fn held(asked: &TorchtitanSetup<'_>, is_latest: bool) -> Held {
     let training = asked.question.plan.training;
     let tensors = match asked.grid.stages {
         // Without a pipeline gradients are added up by its own loop.

@@ -14,7 +14,7 @@ use loadmaster_proto::training::Precision;
 use super::{Written, torch_pipelining};
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
-use crate::exported::ExportedFile;
+use crate::export_parts::ExportedFile;
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
@@ -38,7 +38,7 @@ pub(super) const RULES: Rules = Rules {
 };
 
 /// What both surfaces say.
-struct Asked<'a> {
+struct TorchtitanSetup<'a> {
     question: &'a ExportQuestion<'a>,
     transformer: Transformer,
     cut: Cut,
@@ -47,7 +47,7 @@ struct Asked<'a> {
     recomputes_blocks: bool,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> TorchtitanSetup<'a> {
     fn of(question: &'a ExportQuestion<'a>) -> Result<Self, Refused> {
         let schedule = torch_pipelining::torch_schedule(question.check_schedule(RULES.schedules)?);
         question.check_fills_torch_pipeline()?;

@@ -2,9 +2,9 @@
 
 use loadmaster_proto::plan::objective::Launcher;
 
-use super::Asked;
+use super::TorchtitanSetup;
 use super::memory::held;
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::question::{ExportQuestion, Refused};
 use crate::refusal::StageRefusal;
@@ -21,7 +21,7 @@ pub(in crate::framework) const EXPORTER: Exporter = Exporter {
 const NORM_EPSILON: f64 = 1e-5;
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    let asked = Asked::of(question)?;
+    let asked = TorchtitanSetup::of(question)?;
     let epsilon = asked.transformer.block.epsilon;
     if epsilon != NORM_EPSILON {
         let why = format!(
@@ -38,8 +38,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     asked.written(vec![file], &["--module=loadmaster_plan", "--config=plan"], differs, held)
 }
 
-fn configuration(asked: &Asked<'_>) -> String {
-    let Asked { question, transformer, grid, .. } = asked;
+fn configuration(asked: &TorchtitanSetup<'_>) -> String {
+    let TorchtitanSetup { question, transformer, grid, .. } = asked;
     let block = transformer.block;
     let (hidden, vocabulary) = (block.hidden_size, transformer.embedding.vocabulary_size);
     let (checkpoint_import, checkpoint) = match asked.recomputes_blocks {

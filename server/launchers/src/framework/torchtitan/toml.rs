@@ -3,9 +3,9 @@
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::Precision;
 
-use super::Asked;
+use super::TorchtitanSetup;
 use super::memory::held;
-use crate::exported::{ExportedFile, Proof, Verified};
+use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::grid::Grid;
 use crate::question::{ExportQuestion, Refused};
@@ -20,7 +20,7 @@ pub(in crate::framework) const EXPORTER: Exporter = Exporter {
 };
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
-    let asked = Asked::of(question)?;
+    let asked = TorchtitanSetup::of(question)?;
     let replicas = Replicas::of(asked.grid);
     let multiple = multiple_of(&asked).map_err(|why| vec![StageRefusal::of_plan(why)])?;
     let files = vec![
@@ -77,7 +77,7 @@ impl Replicas {
 ///
 /// # Errors
 /// No multiple makes it so.
-fn multiple_of(asked: &Asked<'_>) -> Result<i64, String> {
+fn multiple_of(asked: &TorchtitanSetup<'_>) -> Result<i64, String> {
     let block = asked.transformer.block;
     let least = 8 * block.hidden_size / 3;
     // Rounded up, the least becomes the width where nothing between them is a multiple.
@@ -91,8 +91,8 @@ fn multiple_of(asked: &Asked<'_>) -> Result<i64, String> {
     ))
 }
 
-fn plan(asked: &Asked<'_>, replicas: Replicas) -> String {
-    let Asked { question, grid, transformer, .. } = asked;
+fn plan(asked: &TorchtitanSetup<'_>, replicas: Replicas) -> String {
+    let TorchtitanSetup { question, grid, transformer, .. } = asked;
     let mut parallelism = format!("pipeline_parallel_degree = {}\n", grid.stages);
     if grid.stages > 1 {
         parallelism += &format!(
@@ -143,7 +143,7 @@ mode = "{recompute}"
     )
 }
 
-fn model(asked: &Asked<'_>, multiple: i64) -> String {
+fn model(asked: &TorchtitanSetup<'_>, multiple: i64) -> String {
     let block = asked.transformer.block;
     format!(
         r#""""{head}.
@@ -187,7 +187,7 @@ register_train_spec("loadmaster", dataclasses.replace(get_train_spec(), model_ar
 }
 
 /// How rotary positions are scaled: Llama 3's way is the one that this version has.
-fn scaling(asked: &Asked<'_>) -> String {
+fn scaling(asked: &TorchtitanSetup<'_>) -> String {
     let scaling = asked.question.model.and_then(|model| model.numerics().rotary_scaling.as_ref());
     let Some(scaling) = scaling.filter(|scaling| scaling.kind == "llama3") else {
         return "RoPEScalingArgs(scaling_factor=1.0),  # none: factor 1 leaves the frequencies as they are"

@@ -7,8 +7,8 @@ use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions
 use super::held::bytes_of;
 use super::{PlanError, Question, StageBlocks, StageWork};
 use loadmaster_simulate::copies::{
-    Copied, DeviceSteps, Keep, LayerSeconds, Limit, Links, Rate, StageSteps, Stepped, Trip, Way, simulate,
-    simulate_within,
+    Copied, CopyPipeline, DeviceSteps, Keep, LayerSeconds, Limit, Links, Rate, StageSteps, Trip, Way,
+    simulate, simulate_within,
 };
 use loadmaster_simulate::{Edge, Order};
 
@@ -104,14 +104,14 @@ impl<'a> Scene<'a> {
     /// Simulates an iteration, as far as it may take at most so many seconds.
     pub(super) fn simulated_within(&self, seconds: f64) -> Result<Option<Copied>, PlanError> {
         let Self { question, links, edges, devices, after } = self;
-        let stepped = Stepped { devices, edges, overlap: question.overlap, links };
+        let stepped = CopyPipeline { devices, edges, overlap: question.overlap, links };
         Ok(simulate_within(&stepped, Limit { seconds, after })?)
     }
 
     /// Simulates an iteration.
     pub(super) fn simulated(&self, keep: Keep) -> Result<Copied, PlanError> {
         let Self { question, links, edges, devices, .. } = self;
-        Ok(simulate(&Stepped { devices, edges, overlap: question.overlap, links }, keep)?)
+        Ok(simulate(&CopyPipeline { devices, edges, overlap: question.overlap, links }, keep)?)
     }
 }
 

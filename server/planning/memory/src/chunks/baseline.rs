@@ -15,7 +15,7 @@ use loadmaster_proto::chunks::groups::Groups;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sizes::ChunkSizes;
@@ -24,13 +24,13 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
-use super::course::Courses;
-use super::ground::Ground;
-use super::laid::Laid;
-use super::placed::Placed;
+use super::chunk_usage::ChunkUsage;
+use super::layout_evaluation::LayoutEvaluation;
+use super::pass_costs::PassCosts;
 use super::plan::ChunkPlan;
 use super::question::{ChunkQuestion, PassChoice, Passes};
 use super::refusal::NoChunks;
+use super::step_sequence::StepSequences;
 
 /// The least number of chunks that sizes of a model are tried for to which PatrickStar's own do not fit.
 const LEAST_CHUNKS: u64 = 32;
@@ -104,15 +104,15 @@ impl Baseline {
             Self::PatrickStar(_) => (ChunkLayout::Patrickstar, ChunkOrder::MicroBatch),
         };
         let of = PassChoice { order, recompute, embedding: EmbeddingPlace::Chunk, activations: None };
-        let ground = Ground::of(question, passes, of, &mut Courses::default())?;
+        let ground = PassCosts::of(question, passes, of, &mut StepSequences::default())?;
         let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
         let sequence = question.sequence();
         let packing = Packing::new(&sequence, layout, lists)?;
         let places = packing.lay_out(published_size(&packing, layout)?)?;
         // PatrickStar with memory-saving communication, which gives each other one chunk at a time: in parts these are as many
         // bytes of each device, and as many between ranks.
-        let placed = Placed::new(question, &ground, (layout, lists), &places)?;
-        let laid = Laid::new(&ground, Rc::new(placed));
+        let placed = ChunkUsage::new(question, &ground, (layout, lists), &places)?;
+        let laid = LayoutEvaluation::new(&ground, Rc::new(placed));
         match self {
             Self::Static(_) => {
                 let chunks = laid.chunks(HostCopy::Kept, 0)?;
@@ -127,7 +127,7 @@ impl Baseline {
 impl PatrickStar {
     /// Checks that its first iteration has room: what a step uses of chunks in a share of the device, beside whatever else there is.
     /// Nobody counts state then.
-    fn check_first(&self, laid: &Laid<'_>, overall: u64, room: &[u64]) -> Result<(), NoChunks> {
+    fn check_first(&self, laid: &LayoutEvaluation<'_>, overall: u64, room: &[u64]) -> Result<(), NoChunks> {
         let share = (overall as f64 * self.warmup_ratio) as u64;
         let least = laid.placed.least_chunk_bytes(0);
         let lacks = least.iter().zip(room).map(|(least, room)| least.saturating_sub(share.min(*room)));
@@ -136,7 +136,7 @@ impl PatrickStar {
         lacking(laid, most).map_or(Ok(()), Err)
     }
 
-    fn plan(&self, laid: &Laid<'_>) -> Result<ChunkPlan, NoChunks> {
+    fn plan(&self, laid: &LayoutEvaluation<'_>) -> Result<ChunkPlan, NoChunks> {
         let overall = (laid.question.capacity.0 as f64 * self.overall_ratio) as u64;
         let room: Vec<u64> =
             laid.ground.costs.needed.iter().map(|needed| overall.saturating_sub(*needed)).collect();
@@ -179,12 +179,12 @@ pub(super) struct Margin {
 }
 
 /// Why there is no room, where so much lacks of the device in a step.
-fn lacking(laid: &Laid<'_>, device: Option<(usize, u64)>) -> Option<NoChunks> {
+fn lacking(laid: &LayoutEvaluation<'_>, device: Option<(usize, u64)>) -> Option<NoChunks> {
     laid.told(HostCopy::Kept, 0, (device, 0)).map(|lack| NoChunks::NoRoom(Box::new(lack)))
 }
 
 impl Margin {
-    fn of(laid: &Laid<'_>, overall: u64) -> Self {
+    fn of(laid: &LayoutEvaluation<'_>, overall: u64) -> Self {
         let scalar = laid.placed.lists.scalar_bytes(List::Parameters);
         Self {
             overall: overall as f64,
@@ -234,7 +234,7 @@ fn published_size(packing: &Packing<'_>, layout: ChunkLayout) -> Result<u64, Inv
 }
 
 /// What both do. An unchanged chunk is dropped, not copied back, when it is evicted.
-fn published_stage(laid: &Laid<'_>, on_device: Vec<usize>) -> ChunkedStage {
+fn published_stage(laid: &LayoutEvaluation<'_>, on_device: Vec<usize>) -> ChunkedStage {
     ChunkedStage { update: UpdateTime::AfterBackward, on_device, ..laid.stage(HostCopy::Kept, 0) }
 }
 
@@ -253,7 +253,7 @@ pub(super) fn static_visits(uses: &Uses) -> Vec<Visit> {
 
 /// Simulates it, if there is room in so many bytes of the device: also for steps that use no chunk.
 fn finish(
-    laid: &Laid<'_>,
+    laid: &LayoutEvaluation<'_>,
     capacity: u64,
     stage: ChunkedStage,
     (chunks, visits): (&Chunks, Vec<Visit>),

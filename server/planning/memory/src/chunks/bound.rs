@@ -26,7 +26,7 @@
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::lists::List;
 
-use super::laid::Laid;
+use super::layout_evaluation::LayoutEvaluation;
 use loadmaster_predict::Away;
 
 /// Moments of an iteration at which what does not fit is counted.
@@ -68,7 +68,7 @@ struct Cycle {
     seconds: Vec<f64>,
 }
 
-impl Laid<'_> {
+impl LayoutEvaluation<'_> {
     /// The least seconds of an iteration with these chunks on the device, however large that is.
     pub(super) fn bound(&self, on_device: usize) -> f64 {
         let trips = self.trips();

@@ -1,6 +1,6 @@
 //! The fastest way to train in chunks that there is room for.
 //!
-//! Choices that differ in visits alone are a *group*, which has a bound of its seconds ([`Laid::bound`]). Groups are looked at
+//! Choices that differ in visits alone are a *group*, which has a bound of its seconds ([`LayoutEvaluation::bound`]). Groups are looked at
 //! twice until none is left whose bound is below the best that was simulated: first by one rule for visits each, in the order of
 //! their bounds, then by the other rules, in the order of what the first came to. What groups have in common in their bounds
 //! says little of what their visits come to, so the first look finds what is fast long before the bounds prove it; and once many
@@ -12,30 +12,30 @@
 //!
 //! Visits of a rule that an iteration begins with begin in the one before ([`Early`]). Of each group that is looked at closer the
 //! rule that comes to least is also tried without that, and with less and more haste; and where chunks are of unlike sizes, with the
-//! ways of outliers that fetch fewest bytes ([`Outliers`]): one simulation more.
+//! ways of outliers that fetch fewest bytes ([`IrregularChunks`]): one simulation more.
 
 use std::cmp::Ordering;
 
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 
 use super::baseline::Baseline;
-use super::course::Courses;
-use super::ground::Ground;
+use super::best_first::BestFirst;
 use super::group::ChoiceGroup;
-use super::laid::Laid;
+use super::irregular_chunks::{self, IrregularChunks};
 use super::lanes::TakesMore;
-use super::outliers::{self, Outliers};
-use super::over_end::{Early, Haste};
+use super::layout_evaluation::LayoutEvaluation;
+use super::pass_costs::PassCosts;
 use super::plan::{Certificate, ChunkPlan};
+use super::prefetch::{Early, Haste};
 use super::question::{ChunkChoices, ChunkQuestion, Passes};
 use super::refusal::NoChunks;
 use super::remedies::no_room;
 use super::room::{TriedLayout, layouts};
-use super::soonest::Soonest;
+use super::step_sequence::StepSequences;
 
 /// Bounds are sums in another order than simulated seconds.
 pub(super) const ROUNDING: f64 = 1e-9;
@@ -83,24 +83,25 @@ pub fn choose_until(
     if question.choices.policy == ChunkPolicy::Patrickstar {
         return Baseline::PATRICKSTAR.fastest(question, passes);
     }
-    let mut search = Search { question, best: None, simulated: 0, besides: 0, left: f64::INFINITY, is_over };
+    let mut search =
+        ChoiceSearch { question, best: None, simulated: 0, besides: 0, left: f64::INFINITY, is_over };
     let (mut choices, mut any_visits_seconds) = (0, f64::INFINITY);
     let mut pass_seconds = f64::INFINITY;
-    let (places, mut courses) = (question.places(), Courses::default());
+    let (places, mut courses) = (question.places(), StepSequences::default());
     for &place in &places {
         // Where activations are changes nothing of passes: where these alone take as long as the best, nobody asks what it costs.
         if search.is_done_with(pass_seconds) {
             any_visits_seconds = any_visits_seconds.min(pass_seconds);
             continue;
         }
-        let grounds = match Ground::all(question, passes, &[place], &mut courses) {
+        let grounds = match PassCosts::all(question, passes, &[place], &mut courses) {
             Ok(grounds) => grounds,
             // What is known of the other place is an answer.
             Err(_) if places.len() > 1 => continue,
             Err(why) => return Err(why),
         };
         for embedding in question.embeddings() {
-            let of: Vec<&Ground> =
+            let of: Vec<&PassCosts> =
                 grounds.iter().filter(|ground| ground.course.embedding == embedding).collect();
             // What a table is elsewhere for is copies: where passes alone take as long, nothing is gained.
             let least = of.iter().map(|ground| ground.pass_seconds()).fold(f64::INFINITY, f64::min);
@@ -114,7 +115,7 @@ pub fn choose_until(
             let Ok(laid) = all_laid(question, &layouts, &of) else { continue };
             let groups = ChoiceGroup::all(&laid);
             choices += groups.len() * pagings(question).count().max(1);
-            let least = search.look_at(Soonest::of(groups));
+            let least = search.look_at(BestFirst::of(groups));
             any_visits_seconds = least.map_or(any_visits_seconds, |least| any_visits_seconds.min(least));
         }
     }
@@ -132,7 +133,7 @@ pub fn choose_until(
         simulated: search.simulated,
         bound_seconds: search.left.min(best.lanes.iteration_seconds),
         any_visits_seconds,
-        fetches_fewest: outliers::fetches_fewest(question, &best),
+        fetches_fewest: irregular_chunks::fetches_fewest(question, &best),
     });
     Ok(best)
 }
@@ -141,11 +142,11 @@ pub fn choose_until(
 pub(super) fn all_laid<'a>(
     question: &'a ChunkQuestion,
     layouts: &'a [TriedLayout],
-    grounds: &[&'a Ground],
-) -> Result<Vec<Laid<'a>>, Invalid> {
+    grounds: &[&'a PassCosts],
+) -> Result<Vec<LayoutEvaluation<'a>>, Invalid> {
     let mut all = Vec::new();
     for TriedLayout { lists, places, .. } in layouts {
-        all.extend(Laid::all(question, grounds.iter().copied(), *lists, places)?);
+        all.extend(LayoutEvaluation::all(question, grounds.iter().copied(), *lists, places)?);
     }
     Ok(all)
 }
@@ -160,7 +161,7 @@ pub(super) fn pagings(question: &ChunkQuestion) -> impl Iterator<Item = Paging> 
     all.filter(|_| question.choices.is_paged())
 }
 
-struct Search<'a> {
+struct ChoiceSearch<'a> {
     question: &'a ChunkQuestion,
     best: Option<ChunkPlan>,
     simulated: usize,
@@ -171,13 +172,13 @@ struct Search<'a> {
     is_over: &'a dyn Fn() -> bool,
 }
 
-impl Search<'_> {
+impl ChoiceSearch<'_> {
     /// Looks at groups twice: at a few of each ground, and then at all. Returns the least of their bounds.
-    fn look_at(&mut self, groups: Soonest<'_>) -> Option<f64> {
+    fn look_at(&mut self, groups: BestFirst<'_>) -> Option<f64> {
         let first: Vec<ChoiceGroup<'_>> =
             groups.groups().iter().filter(|group| group.is_first).copied().collect();
         let (mut least, mut looks, mut later) = (None, Vec::new(), Vec::new());
-        let mut tried: Vec<(&Ground, usize)> = Vec::new();
+        let mut tried: Vec<(&PassCosts, usize)> = Vec::new();
         for (group, bound) in groups {
             least.get_or_insert(bound);
             // Bounds of all others are no lower.
@@ -233,7 +234,7 @@ impl Search<'_> {
     }
 
     /// Looks at parameters that are there all the time, if there is room for them, and that are renewed in more and less haste.
-    fn look_renewed(&mut self, (laid, stage, chunks): (&Laid<'_>, &ChunkedStage, &Chunks)) {
+    fn look_renewed(&mut self, (laid, stage, chunks): (&LayoutEvaluation<'_>, &ChunkedStage, &Chunks)) {
         let Some(visits) = laid.all_there(stage, chunks) else { return };
         let early = Early::new(chunks, stage.update);
         let with = |haste: Haste| early.renewed(&visits, haste);
@@ -246,7 +247,7 @@ impl Search<'_> {
     fn look_besides(
         &mut self,
         all: impl Iterator<Item = Vec<Visit>>,
-        (laid, stage, chunks): (&Laid<'_>, &ChunkedStage, &Chunks),
+        (laid, stage, chunks): (&LayoutEvaluation<'_>, &ChunkedStage, &Chunks),
     ) {
         let (mut least, mut looked, mut before) = (f64::INFINITY, 0, None);
         for visits in all {
@@ -364,7 +365,7 @@ impl Search<'_> {
             before.push(visits);
         }
         if let Some((found, paging, mut visits)) = least.filter(|_| !self.is_done_with(bound)) {
-            if let Some(fewer) = Outliers::of(&stage, &chunks, &room).fewer(paging, &visits) {
+            if let Some(fewer) = IrregularChunks::of(&stage, &chunks, &room).fewer(paging, &visits) {
                 self.besides += 1;
                 let tried = early.over_end(&fewer, &room, Haste::USUAL);
                 if self.simulate(tried, (laid, &stage, &chunks)).is_some_and(|seconds| seconds < found) {
@@ -390,7 +391,7 @@ impl Search<'_> {
     fn simulate(
         &mut self,
         visits: Vec<Visit>,
-        (laid, stage, chunks): (&Laid<'_>, &ChunkedStage, &Chunks),
+        (laid, stage, chunks): (&LayoutEvaluation<'_>, &ChunkedStage, &Chunks),
     ) -> Option<f64> {
         self.simulated += 1;
         let best = self.best.as_ref().map_or(f64::INFINITY, |best| best.lanes.iteration_seconds);

@@ -4,16 +4,16 @@ use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations;
 use loadmaster_proto::chunks::packing::ChunkLayout;
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::training::actions::{ActedStage, StageActions};
+use loadmaster_proto::training::actions::{ActionContext, StageActions};
 
-use super::held::{Held, interval, resident};
-use super::kept::offload;
+use super::offload_summary::offload;
+use super::step_memory::{StepMemory, interval, resident};
 use loadmaster_predict::forecast::{Forecast, ForecastError, check_devices, of_predictions};
 use loadmaster_predict::{Margin, Moments, Prediction, Predictor, StageSetting, check_size};
 
@@ -52,7 +52,7 @@ pub fn in_chunks(
     };
     check_size(setting)?;
     let chunks = stage.lay_out_stage(model, &setting.training, (&setting.stage, setting.stage_count))?;
-    let of = ActedStage {
+    let of = ActionContext {
         model,
         training: &setting.training,
         stage: &setting.stage,
@@ -80,10 +80,10 @@ pub fn in_chunks(
     let told = stage.told(&chunks, &visits).map_err(|invalid| invalid.under("chunks"))?;
     let resident = resident(&chunks, &told);
     let other: Vec<u64> = moments.curve.iter().map(|step| step.most.total()).collect();
-    let held = Held { other: &other, resident: &resident };
+    let held = StepMemory { other: &other, resident: &resident };
     let (step, peak) = held.highest();
     let besides = moments.curve.get(step).map(|step| step.most).unwrap_or_default();
-    let most = Held { other: &needed, resident: &resident }.highest().1;
+    let most = StepMemory { other: &needed, resident: &resident }.highest().1;
     let expected = interval(peak, most);
     let prediction = Prediction {
         bytes: Bytes(peak),

@@ -2,13 +2,13 @@
 
 use loadmaster_proto::chunks::host::HostCopy;
 
-use super::laid::Laid;
+use super::layout_evaluation::LayoutEvaluation;
 use super::question::ChunkQuestion;
 
 /// Choices that differ in visits alone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChoiceGroup<'a> {
-    pub(super) laid: &'a Laid<'a>,
+    pub(super) laid: &'a LayoutEvaluation<'a>,
     pub(super) host_copy: HostCopy,
     pub(super) on_device: usize,
     /// Whether none of those that differ in nothing else has fewer on the device.
@@ -17,7 +17,7 @@ pub(super) struct ChoiceGroup<'a> {
 
 impl<'a> ChoiceGroup<'a> {
     /// All that there is room for.
-    pub(super) fn all(laid: &'a [Laid<'a>]) -> Vec<Self> {
+    pub(super) fn all(laid: &'a [LayoutEvaluation<'a>]) -> Vec<Self> {
         let mut groups = Vec::new();
         for laid in laid {
             let Some(most) = laid.most_that_fit() else { continue };

@@ -20,9 +20,9 @@ use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::plan::lane_rates::LaneRates;
 
-use super::clocks::Clocks;
-use super::due::{DueKept, DueVisits};
-use super::spans::{LaneWork, Witness};
+use super::boundary_events::{BoundaryActivations, BoundaryVisits};
+use super::lane_clocks::LaneClocks;
+use super::lane_spans::{LaneWork, Witness};
 use loadmaster_predict::Away;
 
 /// Most iterations until one begins as another did.
@@ -180,13 +180,13 @@ fn mean(told: &[Lanes], is_steady: bool) -> Lanes {
 #[derive(Debug, Clone)]
 pub(super) struct LaneRun<'a, W = ()> {
     scene: &'a LaneScene<'a>,
-    due: DueVisits,
-    due_kept: DueKept,
+    due: BoundaryVisits,
+    due_kept: BoundaryActivations,
     /// Of each step.
     seconds: Vec<f64>,
     /// The chunks whose state is on the device and whose gradients are complete behind each step.
     completed: Vec<Vec<usize>>,
-    clocks: Clocks<W>,
+    clocks: LaneClocks<W>,
 }
 
 impl<'a> LaneRun<'a> {
@@ -201,13 +201,13 @@ impl<'a, W: Witness> LaneRun<'a, W> {
     pub(super) fn seen_by(scene: &'a LaneScene<'a>, witness: W) -> Self {
         let uses = &scene.chunks.uses;
         let steps = uses.steps();
-        let due = DueVisits::of(scene.visits, steps);
+        let due = BoundaryVisits::of(scene.visits, steps);
         let mut seconds = scene.seconds.to_vec();
         seconds.resize(steps, 0.0);
-        let due_kept = DueKept::of(scene.away, steps);
+        let due_kept = BoundaryActivations::of(scene.away, steps);
         let over_end = scene.visits.all().filter(|(_, visit, _)| visit.is_over_end());
         let over_end = over_end.map(|(payload, ..)| payload).collect();
-        let clocks = Clocks::new(scene.chunks, scene.away.len(), over_end, witness);
+        let clocks = LaneClocks::new(scene.chunks, scene.away.len(), over_end, witness);
         let mut completed = vec![Vec::new(); steps];
         uses.completions_on_device().for_each(|(chunk, step)| completed[step].push(chunk));
         Self { scene, due, due_kept, seconds, completed, clocks }

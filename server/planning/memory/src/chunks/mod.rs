@@ -4,61 +4,59 @@
 //! |---|---|
 //! | `check` | what did a profile's run in chunks teach? |
 //! | `question` | what is given, and what may be chosen? |
-//! | `held` | what does a device hold of chunks and besides, step by step? |
-//! | `kept` | what do micro-batches have on the host? |
+//! | `step_memory` | what does a device hold of chunks and besides, step by step? |
+//! | `offload_summary` | what do micro-batches have on the host? |
 //! | `forecast` | does a stage in given chunks fit? |
-//! | `profiled`, `remembered` | what do steps cost by a profile? |
-//! | `known`, `first` | what was found out, and where does something begin to be true? |
+//! | `profiled_passes` | what do steps cost by a profile? |
+//! | `memo` | what was found out before? |
+//! | `exponential_search` | where does something begin to be true? |
 //! | `sizes` | which chunk sizes are tried? |
-//! | `course`, `ground` | what are the steps, and what do they cost? |
-//! | `placed`, `laid` | what is where, before visits are planned? |
+//! | `step_sequence`, `pass_costs` | what are the steps, and what do they cost? |
+//! | `chunk_usage`, `layout_evaluation` | what is where, before visits are planned? |
 //! | `group` | which choices differ in visits alone? |
-//! | `room` | which choices is there room for, and what lacks for the others? |
+//! | `room` | which choices is there room for, what lacks for the others, and what is the largest model with room? |
 //! | `bound` | how long does an iteration take at least, whatever its visits? |
-//! | `soonest` | which choices are bounded lowest? |
+//! | `best_first` | which choices are bounded lowest? |
 //! | `lanes` | how long does it take, and who waits for what? |
-//! | `due` | what is due at which boundary? |
-//! | `spans` | what do lanes do when? |
-//! | `over_end` | which visits begin in the iteration before? |
-//! | `outliers` | are chunks of unlike sizes there between their uses? |
+//! | `boundary_events` | what is due at which boundary? |
+//! | `lane_spans` | what do lanes do when? |
+//! | `prefetch` | which visits begin in the iteration before? |
+//! | `irregular_chunks` | are chunks of unlike sizes there between their uses? |
 //! | `choose` | which choice is fastest? |
 //! | `plan` | what comes of it, and what is known of the others? |
 //! | `refusal`, `remedies` | why is there no plan, and what would help? |
-//! | `largest` | what is the largest model that there is room for? |
 //! | `baseline` | what do ZeRO-Offload and PatrickStar as published come to? |
 //!
 //! The words are those of [`loadmaster_proto::chunks`], which also says what is where in which step.
 
 mod baseline;
+mod best_first;
 mod bound;
+mod boundary_events;
 mod check;
 mod choose;
-mod clocks;
-mod course;
-mod due;
-mod first;
+mod chunk_usage;
+mod exponential_search;
 mod forecast;
-mod ground;
 mod group;
-mod held;
-mod kept;
-mod known;
-mod laid;
+mod irregular_chunks;
+mod lane_clocks;
+mod lane_spans;
 mod lanes;
-mod largest;
-mod outliers;
-mod over_end;
-mod placed;
+mod layout_evaluation;
+mod memo;
+mod offload_summary;
+mod pass_costs;
 mod plan;
-mod profiled;
+mod prefetch;
+mod profiled_passes;
 mod question;
 mod refusal;
 mod remedies;
-mod remembered;
 mod room;
 mod sizes;
-mod soonest;
-mod spans;
+mod step_memory;
+mod step_sequence;
 
 #[cfg(test)]
 mod tests;
@@ -68,15 +66,14 @@ pub use check::ChunkCheck;
 pub use choose::{choose, choose_until};
 pub use forecast::larger;
 pub use forecast::{ChunkedForecast, in_chunks};
-pub use held::Held;
-pub use held::interval;
+pub use lane_spans::{LaneSpan, LaneWork};
 pub use lanes::{LaneScene, LaneSeconds, Lanes};
-pub use largest::largest;
+pub use memo::PassesMemo;
 pub use plan::{Certificate, ChunkPlan};
-pub use profiled::ProfiledPasses;
+pub use profiled_passes::ProfiledPasses;
 pub use question::{ChunkChoices, ChunkQuestion, PassChoice, Passes, StepCosts, TriedSizes};
 pub use refusal::{ChunkChoice, NoChunks, NoRoom};
 pub use remedies::ChunkRemedy;
-pub use remembered::Remembered;
-pub use room::fits;
-pub use spans::{LaneSpan, LaneWork};
+pub use room::{fits, largest};
+pub use step_memory::StepMemory;
+pub use step_memory::interval;

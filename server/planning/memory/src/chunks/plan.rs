@@ -9,10 +9,10 @@ use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::ground::Ground;
-use super::held::resident;
-use super::kept::offload;
 use super::lanes::{LaneScene, Lanes, TakesMore};
+use super::offload_summary::offload;
+use super::pass_costs::PassCosts;
+use super::step_memory::resident;
 
 /// How a model is trained in chunks, and what that takes.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,7 +84,7 @@ impl ChunkPlan {
         stage: ChunkedStage,
         chunks: &Chunks,
         visits: Vec<Visit>,
-        ground: &Ground,
+        ground: &PassCosts,
         rates: LaneRates,
     ) -> Result<Self, Invalid> {
         let told = stage.told(chunks, &visits)?;
@@ -102,7 +102,7 @@ impl ChunkPlan {
         stage: &ChunkedStage,
         chunks: &Chunks,
         visits: Vec<Visit>,
-        (ground, rates): (&Ground, LaneRates),
+        (ground, rates): (&PassCosts, LaneRates),
     ) -> Result<Result<Self, TakesMore>, Invalid> {
         let told = stage.told(chunks, &visits)?;
         let lanes = scene(stage, chunks, &told, (ground, rates)).simulate_within(most_seconds);
@@ -114,7 +114,7 @@ impl ChunkPlan {
         stage: &ChunkedStage,
         chunks: &Chunks,
         visits: &Visits<'_>,
-        (ground, lanes): (&Ground, Lanes),
+        (ground, lanes): (&PassCosts, Lanes),
     ) -> Self {
         Self {
             recompute: ground.course.recompute,
@@ -144,7 +144,7 @@ fn scene<'a>(
     stage: &ChunkedStage,
     chunks: &'a Chunks,
     visits: &'a Visits<'a>,
-    (ground, rates): (&'a Ground, LaneRates),
+    (ground, rates): (&'a PassCosts, LaneRates),
 ) -> LaneScene<'a> {
     let costs = &ground.costs;
     LaneScene { chunks, visits, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates }

@@ -10,12 +10,12 @@ use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
-use super::course::Courses;
-use super::ground::Ground;
-use super::laid::Laid;
+use super::layout_evaluation::LayoutEvaluation;
+use super::pass_costs::PassCosts;
 use super::question::{ChunkQuestion, Passes, TriedSizes};
 use super::refusal::{NoChunks, NoRoom};
 use super::room::{TriedLayout, fits, layouts};
+use super::step_sequence::StepSequences;
 
 /// A change of a question after which there is a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub(super) fn no_room(
     passes: &impl Passes,
     is_over: &dyn Fn() -> bool,
 ) -> Result<Option<NoRoom>, NoChunks> {
-    let grounds = Ground::all(question, passes, &question.places(), &mut Courses::default())?;
+    let grounds = PassCosts::all(question, passes, &question.places(), &mut StepSequences::default())?;
     let layouts = layouts(question, &question.embeddings())?;
     let mut least: Option<NoRoom> = None;
     let mut more: [Option<Bytes>; 2] = [None; 2];
@@ -112,7 +112,7 @@ pub(super) fn no_room(
             break;
         }
         let TriedLayout { lists, places, .. } = tried;
-        for laid in Laid::all(question, tried.of(&grounds), *lists, places)? {
+        for laid in LayoutEvaluation::all(question, tried.of(&grounds), *lists, places)? {
             for &copy in &question.choices.host_copies {
                 let Some(lack) = laid.lack(copy) else { return Ok(None) };
                 let [device, host] = &mut more;

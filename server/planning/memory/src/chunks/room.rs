@@ -10,12 +10,12 @@ use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 
 use super::baseline::Baseline;
-use super::course::Courses;
-use super::first::first_where;
-use super::ground::Ground;
-use super::laid::Laid;
+use super::exponential_search::first_where;
+use super::layout_evaluation::LayoutEvaluation;
+use super::pass_costs::PassCosts;
 use super::question::{ChunkQuestion, Passes};
 use super::refusal::{ChunkChoice, NoChunks, NoRoom};
+use super::step_sequence::StepSequences;
 
 /// A layout that is tried.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ pub(super) fn layouts(
     let mut refused = None;
     let mut all = Vec::new();
     for &embedding in embeddings {
-        match Laid::lay_out(question, &sequence, lists, embedding).and_then(Iterator::collect) {
+        match LayoutEvaluation::lay_out(question, &sequence, lists, embedding).and_then(Iterator::collect) {
             Ok::<Vec<_>, _>(places) => {
                 all.extend(places.into_iter().map(|places| TriedLayout { lists, embedding, places }));
             }
@@ -69,7 +69,7 @@ pub fn fits(
             Err(why) => Err(why),
         };
     }
-    let (sequence, mut courses) = (question.sequence(), Courses::default());
+    let (sequence, mut courses) = (question.sequence(), StepSequences::default());
     let lists = Lists::new(question.training.precision, &question.training.optimizer)?;
     let rooms = (question.capacity.0, question.host_memory.0);
     let may_hold = has_room_for_state(lists, sequence.elements() / u64::from(question.ranks.max(1)), rooms);
@@ -100,15 +100,15 @@ fn fits_with(
     question: &ChunkQuestion,
     passes: &impl Passes,
     (place, sequence, lists): (ActivationPlace, &Sequence, Lists),
-    courses: &mut Courses,
+    courses: &mut StepSequences,
     is_over: &dyn Fn() -> bool,
 ) -> Result<bool, NoChunks> {
-    let mut grounds = Ground::all(question, passes, &[place], courses)?;
+    let mut grounds = PassCosts::all(question, passes, &[place], courses)?;
     let capacity = question.capacity.0;
     grounds.retain(|ground| ground.most_needed() <= capacity);
     let (mut refused, mut is_any) = (None, false);
     for embedding in question.embeddings() {
-        let places = match Laid::lay_out(question, sequence, lists, embedding) {
+        let places = match LayoutEvaluation::lay_out(question, sequence, lists, embedding) {
             Ok(places) => places,
             Err(why) => {
                 refused = Some(why);
@@ -135,23 +135,23 @@ fn fits_with(
 
 impl TriedLayout {
     /// The grounds that it is for.
-    pub(super) fn of<'a>(&self, grounds: &'a [Ground]) -> impl Iterator<Item = &'a Ground> + use<'a> {
+    pub(super) fn of<'a>(&self, grounds: &'a [PassCosts]) -> impl Iterator<Item = &'a PassCosts> + use<'a> {
         let embedding = self.embedding;
         grounds.iter().filter(move |ground| ground.course.embedding == embedding)
     }
 
     /// Whether there is room for any choice of this layout.
-    fn fits(&self, question: &ChunkQuestion, grounds: &[Ground]) -> Result<bool, NoChunks> {
+    fn fits(&self, question: &ChunkQuestion, grounds: &[PassCosts]) -> Result<bool, NoChunks> {
         let Self { lists, places, .. } = self;
         let able = self.of(grounds).filter(|ground| may_fit(question, ground, *lists, places));
-        let laid = Laid::all(question, able, *lists, places)?;
-        Ok(laid.iter().any(Laid::has_room))
+        let laid = LayoutEvaluation::all(question, able, *lists, places)?;
+        Ok(laid.iter().any(LayoutEvaluation::has_room))
     }
 }
 
 /// Whether host and device may hold the state, as far as its bytes alone tell: what is on the device is there in every step,
 /// with its parameters.
-fn may_fit(question: &ChunkQuestion, ground: &Ground, lists: Lists, places: &Layout) -> bool {
+fn may_fit(question: &ChunkQuestion, ground: &PassCosts, lists: Lists, places: &Layout) -> bool {
     let is_shared = question.ranks > 1;
     let of = |chunk: &Chunk| if is_shared { chunk.extent } else { chunk.capacity };
     // Each has its part.
@@ -168,7 +168,7 @@ fn has_room_for_state(lists: Lists, elements: u64, (device, host): (u64, u64)) -
     elements.saturating_sub(device / lists.parameter_bytes()).saturating_mul(state) <= host
 }
 
-impl Laid<'_> {
+impl LayoutEvaluation<'_> {
     /// Whether there is room for any choice.
     fn has_room(&self) -> bool {
         // The host never needs more where one more of them is on the device.
@@ -273,4 +273,32 @@ impl Laid<'_> {
         }
         least
     }
+}
+
+/// The largest of these parameters whose model there is room for; none where there is room for none. Families grow with their
+/// parameter, so about as many of them are looked at as the range has bits, and none is simulated. A parameter without a
+/// question has no room.
+///
+/// # Errors
+/// A question makes no sense, or what steps cost is not known.
+pub fn largest<P: Passes>(
+    parameters: std::ops::RangeInclusive<u64>,
+    question: impl Fn(u64) -> Option<(ChunkQuestion, P)>,
+) -> Result<Option<u64>, NoChunks> {
+    let (mut low, mut high) = parameters.into_inner();
+    let mut found = None;
+    while low <= high {
+        let middle = low + (high - low) / 2;
+        let has_room =
+            question(middle).map(|(question, passes)| fits(&question, &passes, &|| false)).transpose()?;
+        if has_room.unwrap_or(false) {
+            found = Some(middle);
+            let Some(above) = middle.checked_add(1) else { break };
+            low = above;
+        } else {
+            let Some(below) = middle.checked_sub(1) else { break };
+            high = below;
+        }
+    }
+    Ok(found)
 }

@@ -21,7 +21,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::remaining::{Attempt, AttemptOutcome};
+use super::remaining_runs::{Attempt, AttemptOutcome};
 use super::runs::{Layout, ScenarioLayout};
 use super::{KeyedRun, PlannedRun};
 

@@ -22,7 +22,7 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use super::planned::{PlannedRun, Purpose};
+use super::planned_run::{PlannedRun, Purpose};
 use super::stage_key::distinct_layers;
 
 /// Most layers of a stage that checks predictions.

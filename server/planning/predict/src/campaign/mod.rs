@@ -10,25 +10,25 @@
 //! | module | question | paper |
 //! |---|---|---|
 //! | [`runs`] | what is the campaign of this profile, and what does each scenario show? | III-A |
-//! | [`in_chunks`](mod@in_chunks) | which run is made besides for plans in chunks? | |
+//! | [`chunk_run`](mod@chunk_run) | which run is made besides for plans in chunks? | |
 //! | [`scenarios`] | in which scenarios, and at which micro-batch sizes? | III-A2, III-B3 |
 //! | [`neighbours`] | with which other layers is a layer's added memory measured? | III-A1 |
 //! | [`stage_key`](mod@stage_key) | which stages are equal, so that one is run for all? | |
-//! | [`planned`] | what does a run measure, told apart from all others? | |
-//! | [`remaining`](mod@remaining) | what is left to do of a campaign that was begun before? | |
+//! | [`planned_run`] | what does a run measure, told apart from all others? | |
+//! | [`remaining_runs`](mod@remaining_runs) | what is left to do of a campaign that was begun before? | |
 //! | [`follow_up`](mod@follow_up) | which runs are needed besides, because some did not fit? | III-A1 |
 //! | [`effort`] | how long will runs take, as others did? | |
 //! | [`result`] | is what a worker measured what its run asked for? | |
 
+pub mod chunk_run;
 pub mod effort;
 mod error;
 pub mod follow_up;
-pub mod in_chunks;
 pub mod minimal;
 pub mod neighbours;
 pub mod paper;
-pub mod planned;
-pub mod remaining;
+pub mod planned_run;
+pub mod remaining_runs;
 pub mod result;
 pub mod runs;
 pub mod scenarios;
@@ -39,7 +39,7 @@ use loadmaster_proto::measure::run::Campaign;
 
 pub use error::CampaignError;
 pub use paper::PaperCampaign;
-pub use planned::{KeyedRun, PlannedRun, Purpose};
+pub use planned_run::{KeyedRun, PlannedRun, Purpose};
 pub use stage_key::{distinct_layers, stage_key};
 pub use stages::{Representative, StagesCampaign};
 

@@ -10,7 +10,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::scenario::Scenario;
 
-use super::in_chunks::in_chunks;
+use super::chunk_run::in_chunks;
 use super::minimal::minimal;
 use super::neighbours::Neighbours;
 use super::scenarios::{check_split, sizes, sub_meshes};

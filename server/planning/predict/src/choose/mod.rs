@@ -1,7 +1,7 @@
 //! Which predictor answers for a profile, and what it is made from.
 
-pub mod imported;
-pub mod stored;
+pub mod imported_profile;
+pub mod stored_profile;
 
 use loadmaster_proto::choice;
 use loadmaster_proto::measure::measurement::Measurement;

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_proto::measure::tape::{LayerTape, Passage, Step};
+use loadmaster_proto::measure::tape::{LayerTape, Passage, TapeStep};
 
 use super::counterparts::counterparts;
 use super::scratch;
@@ -271,14 +271,14 @@ fn read_alike(
     second.blocks.iter().zip(counterparts).enumerate().map(read).collect()
 }
 
-fn blend_steps(first: &Step, second: &Step, rule: &impl BlendRule) -> Step {
+fn blend_steps(first: &TapeStep, second: &TapeStep, rule: &impl BlendRule) -> TapeStep {
     let is_aligned = first.update == second.update && first.exchange == second.exchange;
     let blocks = if is_aligned {
         read_all(&first.blocks, &second.blocks, rule)
     } else {
         second.blocks.iter().map(|&bytes| rule.scale(bytes)).collect()
     };
-    Step { blocks, ..second.clone() }
+    TapeStep { blocks, ..second.clone() }
 }
 
 fn read_all(first: &[u64], second: &[u64], rule: &impl BlendRule) -> Vec<u64> {
@@ -307,7 +307,7 @@ mod tests {
             without_graph: Passage::default(),
             first,
             untrained_input: None,
-            step: Step::default(),
+            step: TapeStep::default(),
             has_saved: false,
             overhead: 0,
         };

@@ -10,11 +10,11 @@ use loadmaster_proto::measure::tape::LayerTape;
 use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::acted::player::Gradients;
-use super::acted::shard::{ActedShard, Scene};
-use super::acted::stored::Stored;
 use super::host_table::without_table;
 use super::library::ShardTapes;
+use super::memory_optimizations::player::Gradients;
+use super::memory_optimizations::resident_state::ResidentState;
+use super::memory_optimizations::shard::{Scene, ShardMemory};
 use super::replay::different_shards;
 use super::stage::ReplayStage;
 use super::{Component, margin};
@@ -35,13 +35,13 @@ impl Component {
         let played = self.played(setting)?;
         // Replicas do the same, and exchange parts of payloads where they are; shards may differ.
         let shards = different_shards(key.tensor_degree, &tapes);
-        let stored = Stored {
+        let stored = ResidentState {
             whole: StaticBytes { buffers: played.fixed.buffers, ..StaticBytes::default() },
-            ..Stored::default()
+            ..ResidentState::default()
         };
         let steps = &chunks.steps;
         let absences = actions.absences(steps);
-        let play_shard = |shard: &[&ShardTapes], tape: fn(&ShardTapes) -> &LayerTape| -> ActedShard {
+        let play_shard = |shard: &[&ShardTapes], tape: fn(&ShardTapes) -> &LayerTape| -> ShardMemory {
             let mut tapes: Vec<&LayerTape> = shard.iter().map(|of| tape(of)).collect();
             let first = chunks.table.zip(tapes.first()).map(|(table, tape)| {
                 let scalar = self.training.precision.gradient_bytes();
@@ -66,10 +66,10 @@ impl Component {
             }
             .play()
         };
-        let play = |tape: fn(&ShardTapes) -> &LayerTape| -> Vec<ActedShard> {
+        let play = |tape: fn(&ShardTapes) -> &LayerTape| -> Vec<ShardMemory> {
             shards.iter().map(|(_, shard)| play_shard(shard, tape)).collect()
         };
-        let fullest_of = |played: &[ActedShard]| -> Vec<StepBytes> {
+        let fullest_of = |played: &[ShardMemory]| -> Vec<StepBytes> {
             played.iter().map(|of| of.curve.clone()).reduce(fullest).unwrap_or_default()
         };
         let acted = play(|shard| &shard.tape);

@@ -6,7 +6,7 @@
 
 use loadmaster_proto::measure::tape::{LayerTape, Passage, Slot, block_of};
 
-use super::tied::counterpart;
+use super::tied_weights::counterpart;
 
 /// The tape of an embedding without the gradient of its table, of so many bytes.
 pub(super) fn without_table(tape: &LayerTape, bytes: u64) -> LayerTape {
@@ -32,7 +32,7 @@ fn without(passage: &Passage, block: usize) -> Passage {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::measure::tape::{Event, Step};
+    use loadmaster_proto::measure::tape::{Event, TapeStep};
 
     use super::*;
 
@@ -52,7 +52,7 @@ mod tests {
             later: passage(later),
             without_graph: Passage::default(),
             untrained_input: None,
-            step: Step::default(),
+            step: TapeStep::default(),
             has_saved: false,
             overhead: 0,
         };

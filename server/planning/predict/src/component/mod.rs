@@ -25,12 +25,12 @@
 //! | `replay` | what does a stage hold, from the tapes of its layers? |
 //! | `equal_stages` | which stages play the same? |
 //! | `schedule` | which moment of an iteration is the highest? |
-//! | `acted` | what is where, step by step, where blocks are computed again, or away? |
+//! | `memory_optimizations` | what is where, step by step, where blocks are computed again, or away? |
 //! | `chunked` | what does a device hold besides chunks, where a model is trained in them? |
 //! | `host_table` | what if the table of an embedding is on the host? |
 //! | `layer_seconds` | how long does a layer take at a setting between or beyond two recordings? |
 //! | `costs` | what does each layer cost one by one: seconds, and bytes that it sends? |
-//! | `tied` | what if both ends of a shared weight are in one stage? |
+//! | `tied_weights` | what if both ends of a shared weight are in one stage? |
 //! | `margin`, `pace` | how sure is it, of bytes and of seconds? |
 //!
 //! Under PipeDream every backward pass is followed by an update, and each micro-batch in flight holds the version of the
@@ -52,7 +52,6 @@
 //! * Shards that hold unequal parts are played one by one, and each kind of pass counts on the shard where it
 //!   needs most.
 
-mod acted;
 mod blend;
 mod chunked;
 mod costs;
@@ -63,6 +62,7 @@ mod layer_seconds;
 mod library;
 mod machine;
 pub mod margin;
+mod memory_optimizations;
 mod micro_batch;
 pub mod pace;
 mod playing;
@@ -70,7 +70,7 @@ mod replay;
 mod schedule;
 mod scratch;
 mod stage;
-mod tied;
+mod tied_weights;
 
 #[cfg(test)]
 mod tests;
@@ -92,8 +92,8 @@ use loadmaster_proto::training::{Optimizer, TrainingSpec};
 
 use crate::memo::Memo;
 use crate::{
-    Acted, Breakdown, Interval, LayerCost, MOST_BYTES, Moments, PeakCurve, Prediction, PredictionError,
-    Predictor, Share, StageSeconds, StageSetting, margin_up_to,
+    ActionsPrediction, Breakdown, Interval, LayerCost, MOST_BYTES, Moments, PeakCurve, Prediction,
+    PredictionError, Predictor, Share, StageSeconds, StageSetting, margin_up_to,
 };
 use equal_stages::Runs;
 use library::{Gap, Library, Tape};
@@ -460,7 +460,11 @@ impl Predictor for Component {
         true
     }
 
-    fn acted(&self, setting: &StageSetting, actions: &StageActions) -> Result<Acted, PredictionError> {
+    fn acted(
+        &self,
+        setting: &StageSetting,
+        actions: &StageActions,
+    ) -> Result<ActionsPrediction, PredictionError> {
         self.with_actions(setting, actions, self.steps(setting, actions))
     }
 
@@ -469,7 +473,7 @@ impl Predictor for Component {
         setting: &StageSetting,
         actions: &StageActions,
         steps: Steps,
-    ) -> Result<Acted, PredictionError> {
+    ) -> Result<ActionsPrediction, PredictionError> {
         self.with_actions(setting, actions, steps)
     }
 

@@ -1,6 +1,6 @@
 //! A tape while it is played: where its blocks are on the device.
 
-use loadmaster_proto::measure::tape::{Event, Passage, Slot, Step, block_of};
+use loadmaster_proto::measure::tape::{Event, Passage, Slot, TapeStep, block_of};
 
 use super::machine::{BlockClass, BlockId, Machine};
 
@@ -112,7 +112,7 @@ impl<'a> Playing<'a> {
 }
 
 /// Plays a part of the end of an iteration: everything in it is transient.
-pub(super) fn play_step(machine: &mut Machine, step: &Step, events: &[Event]) {
+pub(super) fn play_step(machine: &mut Machine, step: &TapeStep, events: &[Event]) {
     let mut on_device = vec![None; step.blocks.len()];
     let mut classes = vec![BlockClass::Transient; step.blocks.len()];
     for &block in &step.communication {

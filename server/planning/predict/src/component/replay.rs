@@ -15,7 +15,7 @@ use super::library::{ShardTapes, Tape};
 use super::machine::{BlockClass, ClassBytes};
 use super::schedule::StageBytes;
 use super::stage::{ReplayStage, StageLayer, runs_of};
-use super::tied::TiedEnds;
+use super::tied_weights::TiedEnds;
 use crate::{MOST_BYTES, Origin, PredictionError, StageSeconds};
 
 /// What the bytes of a stage depend on, apart from its place in the pipeline.

@@ -2,7 +2,7 @@
 //!
 //! Every micro-batch allocates the same, so each kind of pass is played once and the schedule is folded:
 //! a kind of pass peaks highest where most micro-batches are in flight, and where the gradients exist.
-//! A test holds the fold to a replay of every event of every micro-batch (`acted`), which is what stages with memory
+//! A test holds the fold to a replay of every event of every micro-batch (`memory_optimizations`), which is what stages with memory
 //! actions need.
 
 use loadmaster_proto::training::Schedule;

@@ -1,7 +1,7 @@
 //! "Will it fit?": what each device of given stages needs, against what it has.
 
-mod acted;
-mod excluded;
+mod actions;
+mod exclusions;
 mod warnings;
 
 use std::collections::BTreeSet;
@@ -14,8 +14,8 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::Partitioning;
 
 use crate::{ActionsError, Interval, Margin, Prediction, PredictionError, Predictor, StageSetting};
-pub use acted::{ActedForecast, with_actions};
-pub use excluded::{Excluded, excluded};
+pub use actions::{ActionsForecast, with_actions};
+pub use exclusions::{Excluded, excluded};
 pub use warnings::{on_top, warnings};
 
 /// What given stages need.

@@ -25,14 +25,14 @@ use crate::pools::{Cycle, in_places};
 use crate::{Away, Breakdown, MOST_BYTES, Moments, Origin, PredictionError, Share, StageSetting, StepBytes};
 
 /// The layers of a model on a device.
-struct Layers {
+struct ChunkedLayers {
     all: Vec<LayerLevel>,
     recompute: RecomputePolicy,
     /// Bytes of a gradient that the host makes: of the first layer, whose table is there.
     on_host: u64,
 }
 
-impl Layers {
+impl ChunkedLayers {
     fn of(&self, layer: usize, bytes: impl Fn(&LayerLevel) -> u64) -> u64 {
         self.all.get(layer).map_or(0, bytes)
     }
@@ -92,7 +92,7 @@ impl Held {
     }
 
     /// From the beginning of a step to when it holds most.
-    fn begin(&mut self, step: Step, layers: &Layers) {
+    fn begin(&mut self, step: Step, layers: &ChunkedLayers) {
         match step {
             Step::Forward { layer, .. } => {
                 // What was on its way is what it keeps.
@@ -113,7 +113,7 @@ impl Held {
     }
 
     /// To its end, where gradients are in their chunk or not.
-    fn end(&mut self, step: Step, layers: &Layers, delivers: bool) {
+    fn end(&mut self, step: Step, layers: &ChunkedLayers, delivers: bool) {
         let Step::Backward { layer, .. } = step else { return };
         let again = match layers.recompute {
             RecomputePolicy::None => 0,
@@ -146,7 +146,7 @@ impl TablePredictor {
         let scalar = setting.training.precision.gradient_bytes();
         let on_host =
             chunks.table.map_or(0, |table| table.rows.saturating_mul(table.width).saturating_mul(scalar));
-        let layers = Layers { all, recompute: setting.training.recompute, on_host };
+        let layers = ChunkedLayers { all, recompute: setting.training.recompute, on_host };
         let away: Vec<Away> =
             actions.absences(&chunks.steps).into_iter().map(|absence| layers.away(absence)).collect();
         let curve = self.played(&layers, chunks, &away);
@@ -161,7 +161,7 @@ impl TablePredictor {
     }
 
     /// The bytes of each step.
-    fn played(&self, layers: &Layers, chunks: &Chunks, away: &[Away]) -> Vec<StepBytes> {
+    fn played(&self, layers: &ChunkedLayers, chunks: &Chunks, away: &[Away]) -> Vec<StepBytes> {
         let steps = chunks.steps.all();
         let mut gone = Cycle::new(steps.len());
         away.iter().for_each(|of| gone.add(of.absence.freed, of.absence.fetched, of.bytes));

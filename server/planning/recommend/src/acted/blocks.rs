@@ -5,7 +5,7 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Part, StageActions, Swap};
 
 use loadmaster_memory::actions::{LayerBlocks, StageBlocks};
-use loadmaster_predict::{Acted, PredictionError, Predictor, StageSetting};
+use loadmaster_predict::{ActionsPrediction, PredictionError, Predictor, StageSetting};
 use loadmaster_simulate::copies::LayerSeconds;
 
 /// Passes in which every block of a stage has a step of another between its uses, wherever there is one.
@@ -81,7 +81,7 @@ pub(crate) fn recompute(layer: usize) -> Action {
 }
 
 /// The most of a layer that is away at once: of its first micro-batch, its output included that nobody else holds.
-fn bytes(acted: &Acted, layer: usize) -> u64 {
+fn bytes(acted: &ActionsPrediction, layer: usize) -> u64 {
     let own = |part: Part| {
         let of = acted.away.iter().filter(move |away| {
             let absence = &away.absence;

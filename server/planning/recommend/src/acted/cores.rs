@@ -12,7 +12,7 @@ use crate::answer::QuestionError;
 use crate::ask::Wish;
 use crate::find::{Candidate, Job};
 use crate::plan::Writer;
-use loadmaster_predict::ActedStages;
+use loadmaster_predict::PipelineActions;
 use loadmaster_search::cost::Market;
 use loadmaster_search::{KindSet, StageAt, StageCosts};
 use loadmaster_simulate::copies::SlotCores;
@@ -59,7 +59,7 @@ impl Writer<'_> {
         let mut plan = asked.untouched.clone();
         if !self.shared_cores(asked.candidate).is_empty() {
             let model = self.chain.model.as_ref();
-            let none = ActedStages::of(&*self.chain.predictor, model, &asked.settings, &[])?;
+            let none = PipelineActions::of(&*self.chain.predictor, model, &asked.settings, &[])?;
             if let Some(timed) = self.timed(asked.candidate, &none, choice.pace)? {
                 timed.tell(&mut plan);
             }

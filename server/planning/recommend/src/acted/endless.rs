@@ -8,7 +8,7 @@ use super::swaps;
 use crate::answer::QuestionError;
 use crate::find::Candidate;
 use crate::plan::Writer;
-use loadmaster_predict::{Acted, ActedStages};
+use loadmaster_predict::{ActionsPrediction, PipelineActions};
 use loadmaster_search::Seconds;
 use loadmaster_simulate::copies::{
     Copied, CopiesError, DeviceTimes, Endless, LayerSeconds, LongRun, StageSteps, long_run,
@@ -20,7 +20,7 @@ impl Writer<'_> {
     pub(super) fn endless(
         &self,
         candidate: &Candidate,
-        stages: &ActedStages,
+        stages: &PipelineActions,
         links: &dyn Fn() -> CopyLinks,
     ) -> Result<Option<Timed>, QuestionError> {
         let micro_batches = candidate.batch.micro_batches;
@@ -64,7 +64,7 @@ impl Writer<'_> {
 
 /// What a stage at this place of so many does for so many micro-batches, whose layers from the first one on take these seconds.
 pub(crate) fn endless_of(
-    acted: &Acted,
+    acted: &ActionsPrediction,
     place: (u32, u32),
     (first_layer, layers): (usize, &[LayerSeconds]),
     exchange_seconds: f64,

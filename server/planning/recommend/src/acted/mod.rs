@@ -68,7 +68,7 @@ use super::find::Candidate;
 use super::named_stages::GIVEN;
 use super::plan::{Writer, scaled};
 use loadmaster_memory::actions::saved;
-use loadmaster_predict::{ActedStages, ActionsError, Prediction, PredictionError, StageSetting};
+use loadmaster_predict::{ActionsError, PipelineActions, Prediction, PredictionError, StageSetting};
 use loadmaster_simulate::copies::LayerSeconds;
 
 /// What a stage's devices set aside for others, where they do: whoever sends there may be the one who takes too much.
@@ -101,7 +101,8 @@ impl Writer<'_> {
         let mut plan = self.plan(candidate, solver)?;
         let settings = settings(&plan);
         nodes::check_peers(&nodes::devices_of(&plan), actions)?;
-        let stages = ActedStages::of(&*self.chain.predictor, self.chain.model.as_ref(), &settings, actions)?;
+        let stages =
+            PipelineActions::of(&*self.chain.predictor, self.chain.model.as_ref(), &settings, actions)?;
         if solver == GIVEN {
             // What does nothing was not meant so by whoever wrote it.
             stages.check_points().map_err(ActionsError::from)?;
@@ -154,7 +155,7 @@ impl Writer<'_> {
     ///
     /// # Errors
     /// Names what they may not.
-    pub(super) fn check_acts_on(&self, devices: &[&[u32]], stages: &ActedStages) -> Result<(), Invalid> {
+    pub(super) fn check_acts_on(&self, devices: &[&[u32]], stages: &PipelineActions) -> Result<(), Invalid> {
         let placed = |of: &&[u32]| of.iter().map(|&device| self.fleet.placed(device)).collect();
         let placed: Vec<Vec<PlacedDevice>> = devices.iter().map(placed).collect();
         let placed: Vec<&[PlacedDevice]> = placed.iter().map(Vec::as_slice).collect();

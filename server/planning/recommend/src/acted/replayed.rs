@@ -14,7 +14,7 @@ use crate::answer::{QuestionError, RecommendError};
 use crate::plan::Writer;
 use loadmaster_memory::actions::fastest::{self, Effort, Known, Recipes};
 use loadmaster_memory::actions::{Held, PlanError, Question, StageWork, paper};
-use loadmaster_predict::ActedStages;
+use loadmaster_predict::PipelineActions;
 use loadmaster_search::Stop;
 
 /// How often whoever chooses is asked.
@@ -249,7 +249,7 @@ impl Writer<'_> {
                 .map(|of| StageActions { actions: of.actions, ..StageActions::default() })
                 .collect();
             let model = self.chain.model.as_ref();
-            let stages = ActedStages::of(&*self.chain.predictor, model, &asked.settings, &chosen)?;
+            let stages = PipelineActions::of(&*self.chain.predictor, model, &asked.settings, &chosen)?;
             lacks = None;
             let mut besides = Vec::with_capacity(reserve.len());
             for (index, reserve) in reserve.iter_mut().enumerate() {

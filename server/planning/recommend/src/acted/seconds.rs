@@ -14,10 +14,10 @@ use super::swaps;
 use crate::answer::QuestionError;
 use crate::find::{Candidate, CandidateStage};
 use crate::plan::Writer;
-use loadmaster_predict::{Acted, ActedStages, Away, LayerCost, Share, StageSetting};
+use loadmaster_predict::{ActionsPrediction, Away, LayerCost, PipelineActions, Share, StageSetting};
 use loadmaster_search::Seconds;
 use loadmaster_simulate::copies::{
-    Copied, CopiesError, DeviceSteps, Keep, LayerSeconds, Parcel, Place, StageSteps, Stepped, Trip, Way,
+    Copied, CopiesError, CopyPipeline, DeviceSteps, Keep, LayerSeconds, Parcel, Place, StageSteps, Trip, Way,
     simulate,
 };
 use loadmaster_simulate::{Edge, interleaved_seconds, iteration};
@@ -39,7 +39,7 @@ impl Writer<'_> {
     pub(super) fn timed(
         &self,
         candidate: &Candidate,
-        stages: &ActedStages,
+        stages: &PipelineActions,
         pace: CopyPace,
     ) -> Result<Option<Timed>, QuestionError> {
         self.timed_over(candidate, stages, &|| self.copy_links(candidate, pace))
@@ -49,7 +49,7 @@ impl Writer<'_> {
     pub(crate) fn timed_as_planned(
         &self,
         candidate: &Candidate,
-        stages: &ActedStages,
+        stages: &PipelineActions,
         planned: CopiesAsPlanned,
     ) -> Result<Option<Timed>, QuestionError> {
         self.timed_over(candidate, stages, &|| self.copy_links_as_planned(candidate, planned))
@@ -58,7 +58,7 @@ impl Writer<'_> {
     fn timed_over(
         &self,
         candidate: &Candidate,
-        stages: &ActedStages,
+        stages: &PipelineActions,
         links: &dyn Fn() -> CopyLinks,
     ) -> Result<Option<Timed>, QuestionError> {
         if candidate.schedule.updates_always() {
@@ -81,7 +81,8 @@ impl Writer<'_> {
         let told = stages.actions.iter().any(swaps).then(|| links.told(&used));
         let (links, rates) = (links.links(&used), told.unwrap_or_default());
         let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
-        let stepped = Stepped { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
+        let stepped =
+            CopyPipeline { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
         let copied = simulate(&stepped, Keep { copies: true, ..Keep::default() })
             .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
         let has_more = !used.is_empty() || !links.cores.is_empty();
@@ -161,7 +162,7 @@ pub(crate) fn in_proportion(
 
 /// What a device does of a stage at this place of so many, whose layers from the first one on take these seconds.
 pub(crate) fn device_of(
-    acted: &Acted,
+    acted: &ActionsPrediction,
     place: (u32, u32),
     (first_layer, layers): (usize, &[LayerSeconds]),
     exchange_seconds: f64,
@@ -205,12 +206,12 @@ pub(crate) fn ways_to(own: u32, place: Place) -> [Way; 2] {
 }
 
 /// Mean seconds of a stage's backward pass over its slots, what it computes again included.
-pub(crate) fn mean_backward(acted: &Acted, first: usize, layers: &[LayerSeconds]) -> f64 {
+pub(crate) fn mean_backward(acted: &ActionsPrediction, first: usize, layers: &[LayerSeconds]) -> f64 {
     layers.iter().map(|of| of.backward).sum::<f64>() + mean_again(acted, first, layers)
 }
 
 /// Mean seconds over its slots of what a stage computes again for a micro-batch.
-pub(crate) fn mean_again(acted: &Acted, first: usize, layers: &[LayerSeconds]) -> f64 {
+pub(crate) fn mean_again(acted: &ActionsPrediction, first: usize, layers: &[LayerSeconds]) -> f64 {
     let slots = acted.steps.slots();
     let again: f64 = (0..slots)
         .flat_map(|slot| acted.steps.runs(slot))

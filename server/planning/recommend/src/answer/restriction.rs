@@ -1,7 +1,7 @@
 //! What a shape and a launcher cost: the best plan without them, and which of their rules it breaks.
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::compared::RestrictionCost;
+use loadmaster_proto::plan::comparison::RestrictionCost;
 use loadmaster_proto::plan::objective::{PlanShape, SearchMode};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};

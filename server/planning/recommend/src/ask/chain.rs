@@ -12,7 +12,7 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_memory::chunks::ChunkCheck;
 use loadmaster_predict::choose::AnyPredictor;
 use loadmaster_predict::{Prediction, StageSetting};
-use loadmaster_search::cost::KnownPrices;
+use loadmaster_search::cost::PriceCache;
 
 /// What is known of a profile and its model, with the predictor that answers for it.
 pub struct ProfiledChain {
@@ -33,7 +33,7 @@ pub struct ProfiledChain {
     /// What answers for stages of it.
     pub predictor: AnyPredictor,
     /// What it answered before.
-    pub known: Arc<KnownPrices>,
+    pub known: Arc<PriceCache>,
     /// The host that it was measured on; none where nobody knows.
     pub host: Option<Host>,
     /// What a training in chunks taught; none where none was profiled.

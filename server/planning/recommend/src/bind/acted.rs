@@ -10,7 +10,7 @@ use crate::ask::{ProfiledChain, Transfers};
 use crate::find::Candidate;
 use crate::interleaved::Turns;
 use crate::plan::Writer;
-use loadmaster_predict::{Acted, ActedStages, ActionsError, Margin};
+use loadmaster_predict::{ActionsError, ActionsPrediction, Margin, PipelineActions};
 use loadmaster_search::cost::{Factors, Prices};
 use loadmaster_search::fleet::PlannedFleet;
 
@@ -19,7 +19,7 @@ pub(super) struct ActedPricer<'a> {
     plan: &'a Plan,
     plain: Pricer<'a, Prices<'a>>,
     writer: Writer<'a>,
-    stages: ActedStages,
+    stages: PipelineActions,
     /// Whose they are where devices have several stages.
     turns: Option<Turns>,
     copies: CopiesAsPlanned,
@@ -41,10 +41,10 @@ impl<'a> ActedPricer<'a> {
         let (predictor, model, settings) = (&*chain.predictor, chain.model.as_ref(), settings(plan));
         let turns = plan.is_interleaved().then(|| turns_of(plan)).flatten();
         let stages = match &turns {
-            None => ActedStages::of(predictor, model, &settings, &actions)?,
+            None => PipelineActions::of(predictor, model, &settings, &actions)?,
             Some(turns) => {
                 let steps = |setting: &_, actions: &_| turns.steps(model, setting, actions);
-                ActedStages::in_steps(predictor, model, &settings, &actions, &steps)?
+                PipelineActions::in_steps(predictor, model, &settings, &actions, &steps)?
             }
         };
         let overlap = plan.found.iteration.as_ref().map(|of| of.overlap).unwrap_or_default();
@@ -92,7 +92,7 @@ impl<'a> ActedPricer<'a> {
                 None => self.writer.timed_as_planned(&candidate, &self.stages, self.copies).ok()??,
                 Some(turns) => {
                     let links = self.writer.copy_links_as_planned(&candidate, self.copies);
-                    let acted: Vec<&Acted> = self.stages.acted.iter().collect();
+                    let acted: Vec<&ActionsPrediction> = self.stages.acted.iter().collect();
                     let of = (&*acted, &*self.stages.actions);
                     self.writer.timed_in_turn(&candidate, turns, of, &links).ok()??
                 }

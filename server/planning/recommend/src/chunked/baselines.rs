@@ -1,7 +1,7 @@
 //! What others come to on the same devices, by the same steps, costs and lanes.
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::compared::{Baseline, Outline};
+use loadmaster_proto::plan::comparison::{Baseline, Outline};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 

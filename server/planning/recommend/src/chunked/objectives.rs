@@ -12,7 +12,7 @@ use loadmaster_proto::plan::objective::Objective;
 use super::{Scene, Trained};
 use crate::answer::{QuestionError, RecommendError};
 use loadmaster_memory::chunks::{
-    ChunkPlan, ChunkQuestion, NoChunks, Passes as _, ProfiledPasses, Remembered, choose_until, fits,
+    ChunkPlan, ChunkQuestion, NoChunks, Passes as _, PassesMemo, ProfiledPasses, choose_until, fits,
 };
 use loadmaster_predict::Margin;
 use loadmaster_search::cost::Batch;
@@ -111,7 +111,7 @@ impl Scene<'_> {
         for &batch in &self.batches {
             // What steps cost is the same with any memory.
             let Trained { question, passes } = self.trained(batch, self.devices.capacity);
-            let passes = Remembered::new(passes);
+            let passes = PassesMemo::new(passes);
             let keeps = |capacity: u64| -> Result<Option<Kept>, NoChunks> {
                 let question = ChunkQuestion { capacity: Bytes(capacity), ..question.clone() };
                 if !fits(&question, &passes, &|| self.question.stop.is_over())? {

@@ -14,7 +14,7 @@ use loadmaster_proto::training::actions::{Step, Steps};
 use super::objectives::Best;
 use super::{SOLVER, Scene, Trained};
 use crate::answer::{LackingStep, QuestionError};
-use loadmaster_memory::chunks::{ChunkPlan, Held, NoRoom, interval, larger};
+use loadmaster_memory::chunks::{ChunkPlan, NoRoom, StepMemory, interval, larger};
 use loadmaster_predict::Prediction;
 use loadmaster_predict::forecast::{on_top, warnings as told};
 
@@ -32,7 +32,7 @@ impl Scene<'_> {
         let other: Vec<u64> =
             moments.curve.iter().map(|step| trained.passes.corrected(step.most.total())).collect();
         let run = predicted(plan, other);
-        let held = Held { other: &run.other_bytes, resident: &run.payload_bytes };
+        let held = StepMemory { other: &run.other_bytes, resident: &run.payload_bytes };
         let (step, peak) = held.highest();
         let besides = moments.curve.get(step).map(|step| step.most).unwrap_or_default();
         let breakdown = held.breakdown(step, besides, &chunks);

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::plan::compared::Outline;
+use loadmaster_proto::plan::comparison::Outline;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 

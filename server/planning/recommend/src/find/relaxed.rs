@@ -7,7 +7,7 @@ use super::inquiry::Inquiry;
 use super::solve::listing_of;
 use crate::ask::{Variant, variants_of_any_size};
 use loadmaster_search::cost::Market;
-use loadmaster_search::fewest::{Chain, fewest};
+use loadmaster_search::fewest_devices::{Chain, fewest};
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Best, Fleet, FleetNode, KindSet, Link, Places, Question, StageAt, simulated};
 

@@ -21,7 +21,7 @@ use crate::answer::{QuestionError, RecommendError};
 use crate::find::Candidate;
 use crate::plan::Writer;
 use loadmaster_memory::actions::StageBlocks;
-use loadmaster_predict::{Acted, StageSetting};
+use loadmaster_predict::{ActionsPrediction, StageSetting};
 use loadmaster_search::{StageCosts, Stop};
 use loadmaster_simulate::Edge;
 use loadmaster_simulate::copies::{CopiesError, LayerSeconds};
@@ -32,7 +32,7 @@ const MOST_LOOKS: u32 = 4_000;
 /// What devices and hosts hold with some actions.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Look {
-    pub(super) acted: Vec<Rc<Acted>>,
+    pub(super) acted: Vec<Rc<ActionsPrediction>>,
     /// By device, bytes that it lacks; below 0 what is free.
     pub(super) lacks: Vec<i128>,
     /// Bytes of the fullest host.
@@ -258,9 +258,9 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
     }
 
     /// Seconds of an iteration of stages that do this.
-    pub(super) fn seconds_of(&self, acted: &[Rc<Acted>]) -> Result<f64, QuestionError> {
+    pub(super) fn seconds_of(&self, acted: &[Rc<ActionsPrediction>]) -> Result<f64, QuestionError> {
         self.simulations.set(self.simulations.get() + 1);
-        let acted: Vec<&Acted> = acted.iter().map(|acted| &**acted).collect();
+        let acted: Vec<&ActionsPrediction> = acted.iter().map(|acted| &**acted).collect();
         let copied =
             self.pipeline.simulated(self.candidate, &acted, &self.seconds, (&self.edges, self.links));
         let told = |error: CopiesError| Invalid::field("stage_actions", error.to_string());
@@ -275,8 +275,8 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
     }
 
     /// What devices hold whose stages were replayed.
-    pub(super) fn looked(&self, acted: Vec<Rc<Acted>>) -> Look {
-        let stages: Vec<&Acted> = acted.iter().map(|acted| &**acted).collect();
+    pub(super) fn looked(&self, acted: Vec<Rc<ActionsPrediction>>) -> Look {
+        let stages: Vec<&ActionsPrediction> = acted.iter().map(|acted| &**acted).collect();
         let held = self.pipeline.turns.held(&stages);
         let lacks = held.iter().zip(&self.candidate.stages).map(|(held, first)| {
             let Some(of) = on_device(held, &stages) else { return 0 };
@@ -293,7 +293,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         Look { lacks: lacks.collect(), host: self.writer.most_of_a_host(pools), acted }
     }
 
-    fn replayed(&self, stage: usize, deeds: &Deeds) -> Result<Rc<Acted>, QuestionError> {
+    fn replayed(&self, stage: usize, deeds: &Deeds) -> Result<Rc<ActionsPrediction>, QuestionError> {
         let key = (stage, deeds.clone());
         if let Some(known) = self.replayed.borrow().get(&key) {
             return Ok(known);

@@ -14,7 +14,7 @@ use crate::acted::{CopyLinks, recompute, trip, ways_to};
 use crate::ask::Variant;
 use crate::find::{Asked, Candidate, CandidateStage, Inquiry};
 use crate::plan::Writer;
-use loadmaster_predict::{Acted, Prediction, PredictionError, StageSetting};
+use loadmaster_predict::{ActionsPrediction, Prediction, PredictionError, StageSetting};
 use loadmaster_search::StageCosts;
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;
@@ -91,12 +91,16 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         &self,
         candidate: &Candidate,
         again: bool,
-    ) -> Result<Vec<Rc<Acted>>, PredictionError> {
+    ) -> Result<Vec<Rc<ActionsPrediction>>, PredictionError> {
         let settings = settings(self.writer, candidate);
         settings.iter().map(|setting| self.replayed(setting, again)).collect()
     }
 
-    fn replayed(&self, setting: &StageSetting, again: bool) -> Result<Rc<Acted>, PredictionError> {
+    fn replayed(
+        &self,
+        setting: &StageSetting,
+        again: bool,
+    ) -> Result<Rc<ActionsPrediction>, PredictionError> {
         let key = (setting.stage.first_layer, setting.stage.last_layer, setting.stage_index, again);
         if let Some(known) = self.replayed.borrow().get(&key) {
             return Ok(known);
@@ -113,7 +117,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         &self,
         setting: &StageSetting,
         actions: &StageActions,
-    ) -> Result<Rc<Acted>, PredictionError> {
+    ) -> Result<Rc<ActionsPrediction>, PredictionError> {
         let chain = self.writer.chain;
         let steps = self.turns.steps(chain.model.as_ref(), setting, actions);
         Ok(Rc::new(chain.predictor.acted_in(setting, actions, steps)?))
@@ -123,7 +127,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
     pub(super) fn simulated(
         &self,
         candidate: &Candidate,
-        acted: &[&Acted],
+        acted: &[&ActionsPrediction],
         seconds: &[(Vec<LayerSeconds>, f64)],
         over: (&[Edge], &CopyLinks),
     ) -> Result<Copied, CopiesError> {
@@ -135,7 +139,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
 pub(super) fn simulated(
     turns: &Turns,
     candidate: &Candidate,
-    (acted, seconds): (&[&Acted], &[(Vec<LayerSeconds>, f64)]),
+    (acted, seconds): (&[&ActionsPrediction], &[(Vec<LayerSeconds>, f64)]),
     (edges, links): (&[Edge], &CopyLinks),
 ) -> Result<Copied, CopiesError> {
     let timed: Vec<TimedStage<'_>> = candidate
@@ -174,7 +178,7 @@ pub(super) fn settings(writer: &Writer<'_>, candidate: &Candidate) -> Vec<StageS
 }
 
 /// What a device is predicted to need: of its stages the least certain says how far that may be off.
-pub(super) fn on_device(held: &HeldTogether, stages: &[&Acted]) -> Option<Prediction> {
+pub(super) fn on_device(held: &HeldTogether, stages: &[&ActionsPrediction]) -> Option<Prediction> {
     let own = held.stages.iter().filter_map(|&stage| stages.get(stage)).map(|acted| acted.prediction(0));
     let most = own.reduce(|one, other| Prediction {
         margin: one.margin.zip(other.margin).map(|(one, other)| one.max(other)),
@@ -186,7 +190,7 @@ pub(super) fn on_device(held: &HeldTogether, stages: &[&Acted]) -> Option<Predic
 }
 
 /// The ways that copies of stages go over.
-pub(super) fn used(acted: &[&Acted]) -> BTreeSet<Way> {
+pub(super) fn used(acted: &[&ActionsPrediction]) -> BTreeSet<Way> {
     let away = (0..).zip(acted).flat_map(|(own, acted)| acted.away.iter().map(move |away| (own, trip(away))));
     let ways =
         away.flat_map(|(own, trip)| trip.parcels.into_iter().flat_map(move |of| ways_to(own, of.place)));

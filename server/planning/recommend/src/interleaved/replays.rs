@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use loadmaster_predict::Acted;
+use loadmaster_predict::ActionsPrediction;
 
 /// Most steps of all replays that are kept: some 100 bytes each.
 const MOST_STEPS: usize = 1_000_000;
@@ -11,7 +11,7 @@ const MOST_STEPS: usize = 1_000_000;
 /// Replays by what they are of.
 #[derive(Debug)]
 pub(super) struct Replays<K> {
-    known: BTreeMap<K, Rc<Acted>>,
+    known: BTreeMap<K, Rc<ActionsPrediction>>,
     steps: usize,
 }
 
@@ -22,12 +22,12 @@ impl<K> Default for Replays<K> {
 }
 
 impl<K: Ord> Replays<K> {
-    pub(super) fn get(&self, key: &K) -> Option<Rc<Acted>> {
+    pub(super) fn get(&self, key: &K) -> Option<Rc<ActionsPrediction>> {
         self.known.get(key).map(Rc::clone)
     }
 
     /// Keeps one; where it would be too many, in place of all others.
-    pub(super) fn keep(&mut self, key: K, acted: &Rc<Acted>) {
+    pub(super) fn keep(&mut self, key: K, acted: &Rc<ActionsPrediction>) {
         let steps = acted.curve.len();
         if self.steps.saturating_add(steps) > MOST_STEPS {
             self.known.clear();

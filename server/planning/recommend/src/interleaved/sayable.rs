@@ -9,7 +9,7 @@ use loadmaster_proto::training::actions::StageActions;
 use super::lighter::Lighter;
 use crate::acted::Launched;
 use crate::answer::{QuestionError, RecommendError};
-use loadmaster_predict::{Acted, PredictionError};
+use loadmaster_predict::{ActionsPrediction, PredictionError};
 use loadmaster_search::StageCosts;
 
 impl<C: StageCosts> Lighter<'_, C> {
@@ -18,7 +18,7 @@ impl<C: StageCosts> Lighter<'_, C> {
     /// # Errors
     /// None of it fits, or the search was stopped before any did.
     pub(super) fn sayable(&self, launched: Launched<'_>) -> Result<Vec<StageActions>, QuestionError> {
-        let mut replayed: HashMap<(usize, Runs), Rc<Acted>> = HashMap::new();
+        let mut replayed: HashMap<(usize, Runs), Rc<ActionsPrediction>> = HashMap::new();
         let mut best: Option<(Vec<StageActions>, f64)> = None;
         let mut nearest: Option<(i128, usize)> = None;
         for runs in self.choices(launched) {
@@ -62,10 +62,10 @@ impl<C: StageCosts> Lighter<'_, C> {
 
     fn computing_again(
         &self,
-        replayed: &mut HashMap<(usize, Runs), Rc<Acted>>,
+        replayed: &mut HashMap<(usize, Runs), Rc<ActionsPrediction>>,
         stage: usize,
         runs: &Runs,
-    ) -> Result<Rc<Acted>, PredictionError> {
+    ) -> Result<Rc<ActionsPrediction>, PredictionError> {
         let key = (stage, runs.clone());
         if let Some(known) = replayed.get(&key) {
             return Ok(Rc::clone(known));

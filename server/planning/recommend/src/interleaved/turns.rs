@@ -8,10 +8,10 @@ use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::schedule::Pass;
 
 use crate::acted::trip;
-use loadmaster_predict::{Acted, StageSetting};
+use loadmaster_predict::{ActionsPrediction, StageSetting};
 use loadmaster_simulate::copies::{
-    Copied, CopiesError, DeviceSteps, DeviceTimes, Keep, LayerSeconds, Links, Parcel, Place, StageSteps,
-    Stepped, Trip, Way, device_of_chunks, pass_of, simulate,
+    Copied, CopiesError, CopyPipeline, DeviceSteps, DeviceTimes, Keep, LayerSeconds, Links, Parcel, Place,
+    StageSteps, Trip, Way, device_of_chunks, pass_of, simulate,
 };
 use loadmaster_simulate::{Edge, Lane, Order, Overlap, TimedPass, Turn};
 
@@ -38,7 +38,7 @@ pub struct HeldTogether {
 /// A stage with its seconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimedStage<'a> {
-    pub(crate) acted: &'a Acted,
+    pub(crate) acted: &'a ActionsPrediction,
     pub(crate) first_layer: usize,
     pub(crate) layers: &'a [LayerSeconds],
     /// Of adding its gradients up with those of other devices.
@@ -132,7 +132,7 @@ impl Turns {
     }
 
     /// What each device holds.
-    pub(crate) fn held(&self, stages: &[&Acted]) -> Vec<HeldTogether> {
+    pub(crate) fn held(&self, stages: &[&ActionsPrediction]) -> Vec<HeldTogether> {
         let devices = self.devices().max(1);
         let device = |device: usize| {
             let pools = stages.iter().flat_map(|acted| &acted.pools);
@@ -146,11 +146,11 @@ impl Turns {
     }
 
     /// The most that the stages of a device hold together.
-    fn peak(&self, device: usize, stages: &[&Acted]) -> u64 {
-        let own: Vec<&Acted> =
+    fn peak(&self, device: usize, stages: &[&ActionsPrediction]) -> u64 {
+        let own: Vec<&ActionsPrediction> =
             self.own(device).into_iter().filter_map(|stage| stages.get(stage).copied()).collect();
         let between: Vec<Vec<u64>> = own.iter().map(|acted| between(acted)).collect();
-        let overhead = |acted: &&Acted| acted.prediction(0).breakdown.map_or(0, |of| of.overhead);
+        let overhead = |acted: &&ActionsPrediction| acted.prediction(0).breakdown.map_or(0, |of| of.overhead);
         // Workspaces are shared by the stages of a device.
         let shared: u64 = own.iter().map(overhead).sum::<u64>() - own.iter().map(overhead).max().unwrap_or(0);
         let mut held: Vec<u64> = between.iter().filter_map(|of| of.first().copied()).collect();
@@ -167,7 +167,7 @@ impl Turns {
     }
 
     /// The steps of a device's stages in the order in which it does them: which of its stages, and which of that one's steps.
-    fn in_turn(&self, device: usize, own: &[&Acted]) -> Vec<(usize, usize)> {
+    fn in_turn(&self, device: usize, own: &[&ActionsPrediction]) -> Vec<(usize, usize)> {
         let devices = self.devices().max(1);
         let mut done = vec![0_usize; own.len()];
         let mut all = Vec::new();
@@ -187,15 +187,16 @@ impl Turns {
     }
 
     /// What each device does: passes by stage.
-    pub(crate) fn lanes(&self, stages: &[&Acted], copied: &Copied) -> Vec<Lane> {
+    pub(crate) fn lanes(&self, stages: &[&ActionsPrediction], copied: &Copied) -> Vec<Lane> {
         let devices = (0..self.devices()).zip(&copied.devices);
         devices.map(|(device, times)| self.lane(device, stages, times)).collect()
     }
 
-    fn lane(&self, device: usize, stages: &[&Acted], times: &DeviceTimes) -> Lane {
+    fn lane(&self, device: usize, stages: &[&ActionsPrediction], times: &DeviceTimes) -> Lane {
         let mut lane = Lane { passes: Vec::new(), step: None, busy: times.busy };
         let named = self.own(device);
-        let own: Vec<&Acted> = named.iter().filter_map(|&stage| stages.get(stage).copied()).collect();
+        let own: Vec<&ActionsPrediction> =
+            named.iter().filter_map(|&stage| stages.get(stage).copied()).collect();
         for ((at, step), &(start, end)) in self.in_turn(device, &own).into_iter().zip(&times.steps) {
             let stage = number(named[at]);
             let Some(pass) = own[at].steps.all().get(step).and_then(|&step| pass_of(step)) else {
@@ -247,7 +248,7 @@ impl Turns {
                 .collect();
             all.push(device_of_chunks(turns, &own)?);
         }
-        simulate(&Stepped { devices: &all, edges, overlap, links: &links }, keep)
+        simulate(&CopyPipeline { devices: &all, edges, overlap, links: &links }, keep)
     }
 }
 
@@ -295,7 +296,7 @@ fn on_devices(mut links: Links, devices: u32) -> Links {
 }
 
 /// What a stage holds in front of each of its steps, before anything is fetched for it; behind the last as before the first.
-fn between(acted: &Acted) -> Vec<u64> {
+fn between(acted: &ActionsPrediction) -> Vec<u64> {
     let count = acted.curve.len().max(1);
     let mut held: Vec<u64> = acted.curve.iter().map(|step| step.at_boundary).collect();
     for away in &acted.away {

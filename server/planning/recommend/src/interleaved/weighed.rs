@@ -9,7 +9,7 @@ use super::cutting::Worth;
 use super::pipeline::{Pipeline, on_device};
 use crate::answer::{QuestionError, RecommendError};
 use crate::find::Candidate;
-use loadmaster_predict::Acted;
+use loadmaster_predict::ActionsPrediction;
 use loadmaster_search::{StageCosts, Unit};
 
 /// What of its memory a way to cut is weighed by, before seconds.
@@ -44,7 +44,7 @@ impl InterleavedQuestion<'_> {
             return Ok(is_free.then_some(of_time));
         }
         let acted = pipeline.acted(&candidate, memory == Weighed::WithAllAgain)?;
-        let acted: Vec<&Acted> = acted.iter().map(|acted| &**acted).collect();
+        let acted: Vec<&ActionsPrediction> = acted.iter().map(|acted| &**acted).collect();
         let held = pipeline.turns.held(&acted);
         let most = self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
         let (mut lacks, mut peaks) = (0.0, Vec::with_capacity(held.len()));

@@ -10,7 +10,7 @@ use crate::acted::{CopyLinks, Timed, mean_backward, swaps};
 use crate::answer::QuestionError;
 use crate::find::Candidate;
 use crate::plan::Writer;
-use loadmaster_predict::{Acted, ActedStages, ActionsError};
+use loadmaster_predict::{ActionsError, ActionsPrediction, PipelineActions};
 use loadmaster_search::StageCosts;
 use loadmaster_simulate::Edge;
 use loadmaster_simulate::copies::Copied;
@@ -49,18 +49,18 @@ impl Writer<'_> {
         let devices: Vec<&[u32]> = candidate.stages.iter().map(|stage| &*stage.devices).collect();
         let (acted, actions, offload) = if given.iter().all(StageActions::is_empty) {
             let acted = pipeline.acted(candidate, false)?;
-            (acted.iter().map(|acted| Acted::clone(acted)).collect::<Vec<_>>(), Vec::new(), None)
+            (acted.iter().map(|acted| ActionsPrediction::clone(acted)).collect::<Vec<_>>(), Vec::new(), None)
         } else {
             let (predictor, model) = (&*self.chain.predictor, self.chain.model.as_ref());
             let steps = |setting: &_, actions: &_| turns.steps(model, setting, actions);
-            let stages = ActedStages::in_steps(predictor, model, &settings, given, &steps)?;
+            let stages = PipelineActions::in_steps(predictor, model, &settings, given, &steps)?;
             if solver == super::GIVEN {
                 stages.check_points().map_err(ActionsError::from)?;
             }
             self.check_acts_on(&devices, &stages)?;
             (stages.acted.clone(), stages.actions.clone(), Some(stages))
         };
-        let acted: Vec<&Acted> = acted.iter().collect();
+        let acted: Vec<&ActionsPrediction> = acted.iter().collect();
         let mut lacks = None;
         for (device, held) in turns.held(&acted).iter().enumerate() {
             let Some(prediction) = on_device(held, &acted) else { continue };
@@ -101,7 +101,7 @@ impl Writer<'_> {
         &self,
         candidate: &Candidate,
         turns: &Turns,
-        (acted, actions): (&[&Acted], &[StageActions]),
+        (acted, actions): (&[&ActionsPrediction], &[StageActions]),
         links: &CopyLinks,
     ) -> Result<Option<Timed>, QuestionError> {
         let seconds = candidate.stages.iter().map(|stage| self.layers(candidate, stage));
@@ -128,7 +128,7 @@ impl Writer<'_> {
 /// Seconds for which a stage's device waits for the stage's copies to another one, or to the host.
 fn waited<C: StageCosts>(
     pipeline: &Pipeline<'_, C>,
-    acted: &[&Acted],
+    acted: &[&ActionsPrediction],
     copied: &Copied,
     stage: usize,
     peer: Option<u32>,

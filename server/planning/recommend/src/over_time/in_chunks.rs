@@ -7,12 +7,12 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::actions::{ActedStage, Step};
+use loadmaster_proto::training::actions::{ActionContext, Step};
 
 use super::{CurvePoint, MOST_STEPS, SAME, StageCurve, Untold};
 use crate::ask::ProfiledChain;
 use crate::plan::scaled;
-use loadmaster_memory::chunks::{Held, LaneScene, LaneSpan, LaneWork, Lanes, ProfiledPasses};
+use loadmaster_memory::chunks::{LaneScene, LaneSpan, LaneWork, Lanes, ProfiledPasses, StepMemory};
 use loadmaster_predict::{Away, Breakdown, Margin, Moments};
 
 /// An iteration of a plan in chunks, on one of its devices, all of which do as much at the same time.
@@ -71,7 +71,7 @@ impl LanesOfPlan {
         let passes = passes(plan, stage, chain, model);
         let seconds = seconds(plan, stage, passes.seconds(&chunks.steps)?)?;
         let training = TrainingSpec { recompute: stage.recompute, ..plan.training };
-        let acted = ActedStage { model, training: &training, stage: &stage.config, index: 0, count: 1 };
+        let acted = ActionContext { model, training: &training, stage: &stage.config, index: 0, count: 1 };
         activations::check(&stage.actions, acted)?;
         let moments = passes.moments(&chunks, stage.recompute, &stage.actions)?;
         let of = Self { stage: (**own).clone(), chunks, moments, seconds, rates, then };
@@ -246,7 +246,7 @@ fn seconds(plan: &Plan, stage: &PlanStage, profiled: Vec<f64>) -> Result<Vec<f64
 /// What each step holds as the plan says it, by component as the profile says it.
 fn held(stage: &PlanStage, chunks: &Chunks, moments: &Moments) -> Vec<Breakdown> {
     let Some(run) = &stage.chunk_run else { return Vec::new() };
-    let held = Held { other: &run.other_bytes, resident: &run.payload_bytes };
+    let held = StepMemory { other: &run.other_bytes, resident: &run.payload_bytes };
     let sums = run.other_bytes.iter().zip(&run.payload_bytes).map(|(one, other)| one.saturating_add(*other));
     let parts = sums.zip(&moments.curve).enumerate().map(|(step, (sum, besides))| {
         let parts = held.breakdown(step, besides.most, chunks);

@@ -8,7 +8,7 @@ use super::{MOST_STEPS, SAME, Untold, layers};
 use crate::acted::settings;
 use crate::ask::ProfiledChain;
 use crate::interleaved::{HeldTogether, TimedStage, Turns};
-use loadmaster_predict::{Acted, Away};
+use loadmaster_predict::{ActionsPrediction, Away};
 use loadmaster_search::Seconds;
 use loadmaster_simulate::copies::{Copied, Keep, Links};
 use loadmaster_simulate::{Edge, Lane, Overlap};
@@ -74,7 +74,7 @@ impl Interleaved {
         let keep = Keep { steps: true, copies: true };
         let copied = turns.simulated(&timed, &edges, overlap, links, keep)?;
         check_same(plan, &copied)?;
-        let acted: Vec<&Acted> = acted.iter().collect();
+        let acted: Vec<&ActionsPrediction> = acted.iter().collect();
         let (devices, lanes) = (turns.held(&acted), turns.lanes(&acted, &copied));
         let away = (0..turns.devices()).map(|device| {
             let of_stage = |stage: usize| {

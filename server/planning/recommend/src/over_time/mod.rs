@@ -23,10 +23,12 @@ use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use super::acted::{device_of, endless_of, in_proportion, mean_again, settings};
 use super::ask::ProfiledChain;
 use super::interleaved::NoTurns;
-use loadmaster_predict::{Acted, ActedStages, ActionsError, LayerCost, PredictionError, Share, StageSetting};
+use loadmaster_predict::{
+    ActionsError, ActionsPrediction, LayerCost, PipelineActions, PredictionError, Share, StageSetting,
+};
 use loadmaster_search::Seconds;
 use loadmaster_simulate::copies::{
-    Copied, CopiesError, Done, Endless, Keep, LayerSeconds, Links, LongRun, Stepped, long_run, simulate,
+    Copied, CopiesError, CopyPipeline, Done, Endless, Keep, LayerSeconds, Links, LongRun, long_run, simulate,
 };
 use loadmaster_simulate::{Edge, Order, Overlap, Pipeline, iteration_seconds};
 
@@ -47,7 +49,7 @@ pub struct OverTime {
     /// What was simulated, with every step, copy and wait.
     pub copied: Copied,
     /// By stage.
-    acted: Vec<Acted>,
+    acted: Vec<ActionsPrediction>,
     /// By stage, what a device sets aside for others.
     hosted: Vec<u64>,
     /// By stage, what each step is that was simulated: all of them once, or under PipeDream those of the micro-batches of an
@@ -188,8 +190,8 @@ impl OverTime {
                 long_run(&endless, &edges, overlap, &links, (micro_batches, each))?;
             (copied, done)
         } else {
-            let stepped = Stepped { devices: &devices, edges: &edges, overlap, links: &links };
-            let in_order = |of: &Acted| (0..of.steps.all().len()).map(Done::step).collect();
+            let stepped = CopyPipeline { devices: &devices, edges: &edges, overlap, links: &links };
+            let in_order = |of: &ActionsPrediction| (0..of.steps.all().len()).map(Done::step).collect();
             (simulate(&stepped, Keep { steps: true, copies: true })?, acted.iter().map(in_order).collect())
         };
         let now = copied.iteration_seconds;
@@ -210,14 +212,14 @@ fn replayed(
     plan: &Plan,
     chain: &ProfiledChain,
     settings: &[StageSetting],
-) -> Result<(Vec<Acted>, Vec<u64>), Untold> {
+) -> Result<(Vec<ActionsPrediction>, Vec<u64>), Untold> {
     let actions = plan.stage_actions();
     if actions.is_empty() {
         let untouched = |of: &StageSetting| chain.predictor.acted(of, &Default::default());
         let acted = settings.iter().map(untouched).collect::<Result<Vec<_>, _>>()?;
         return Ok((acted, vec![0; settings.len()]));
     }
-    let stages = ActedStages::of(&*chain.predictor, chain.model.as_ref(), settings, &actions)?;
+    let stages = PipelineActions::of(&*chain.predictor, chain.model.as_ref(), settings, &actions)?;
     Ok((stages.acted, stages.hosted))
 }
 
@@ -226,7 +228,7 @@ fn replayed(
 fn layers(
     chain: &ProfiledChain,
     setting: &StageSetting,
-    acted: &Acted,
+    acted: &ActionsPrediction,
     seconds: Seconds,
 ) -> Option<(Vec<LayerSeconds>, f64)> {
     let first = setting.stage.first_layer;

@@ -3,18 +3,18 @@
 //! | module | question |
 //! |---|---|
 //! | `market` | what do searches ask about the stages of a model? |
-//! | `predicted` | how do predictors answer it, one for each kind of device? |
-//! | `corrected` | what are the answers multiplied with? |
+//! | `predictor_prices` | how do predictors answer it, one for each kind of device? |
+//! | `calibration` | what are the answers multiplied with? |
 //! | `pricing` | what does any stage cost at one micro-batch size? |
-//! | `known` | what was it asked before? |
+//! | `price_cache` | what was it asked before? |
 //! | `sums` | what do layers cost together, in constant time? |
 //! | `rows` | how many bytes do the stages that begin with a layer take? |
 //! | `stage` | how is a predictor asked for a stage, and which ways to run it are none? |
 
-mod corrected;
-mod known;
+mod calibration;
 mod market;
-mod predicted;
+mod predictor_prices;
+mod price_cache;
 mod pricing;
 mod rows;
 mod stage;
@@ -22,8 +22,8 @@ mod sums;
 #[cfg(test)]
 mod tests;
 
-pub use corrected::{Corrected, Factors};
-pub use known::KnownPrices;
+pub use calibration::{CalibratedCosts, Factors};
 pub use market::{Batch, LayerFacts, Market};
-pub use predicted::Prices;
+pub use predictor_prices::Prices;
+pub use price_cache::PriceCache;
 pub use pricing::{KindOfDevice, PriceTerms, Pricing, SharedPredictor};

@@ -3,7 +3,7 @@
 //! A [`Pricing`] answers for one micro-batch size B and one number of micro-batches. Everything that a layer
 //! costs alone is summed up once from the first layer on, so that a stage is the difference of two sums
 //! (`sums`); peaks come as curves over the micro-batches in flight, one row of stages at a time, when they
-//! are first asked for (`rows`). Both are kept for whoever asks the predictor again (`known`).
+//! are first asked for (`rows`). Both are kept for whoever asks the predictor again (`price_cache`).
 //!
 //! ```text
 //! forward   Σ layers + what the shards sum and the profile's seconds do not contain
@@ -34,8 +34,8 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::gradient_buckets::BUCKET_BYTES;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use super::known::KnownPrices;
-use super::rows::{self, Asked, Predicted, Rows};
+use super::price_cache::PriceCache;
+use super::rows::{self, Predicted, PredictionMemo, Rows};
 use super::stage::{refusal, setting, share, unfit};
 use super::sums::Sums;
 use crate::{Choice, KindSet, Link, LinkId, Peak, Seconds, StageAt, StageCosts};
@@ -50,7 +50,7 @@ pub type SharedPredictor<'a> = &'a (dyn Predictor + Sync);
 pub struct KindOfDevice<'a> {
     pub predictor: SharedPredictor<'a>,
     /// What it was asked before.
-    pub known: Arc<KnownPrices>,
+    pub known: Arc<PriceCache>,
 }
 
 impl<'a> KindOfDevice<'a> {
@@ -112,7 +112,7 @@ struct KindPrices<'a> {
 struct ChoicePrices {
     sums: Arc<Sums>,
     rows: Arc<Rows>,
-    asked: Asked,
+    asked: PredictionMemo,
     /// See [`Predictor::waiting_share`].
     waiting_share: f64,
 }
@@ -137,7 +137,7 @@ impl<'a> Pricing<'a> {
                 is_run.then(|| ChoicePrices {
                     sums: known.sums(*predictor, share(choice, training.micro_batch_size), layers),
                     rows: known.rows(&training, choice, layers),
-                    asked: Asked::default(),
+                    asked: PredictionMemo::default(),
                     waiting_share: predictor.waiting_share(choice.data),
                 })
             });
@@ -311,7 +311,7 @@ impl StageCosts for Pricing<'_> {
         let mut fullest: Option<Peak> = None;
         for kind in self.kinds_of(stage.kinds) {
             let way = kind.ways.get(stage.choice)?.as_ref()?;
-            let terms = rows::Terms { predictor: kind.predictor, training: self.training, choice };
+            let terms = rows::PredictionTerms { predictor: kind.predictor, training: self.training, choice };
             let predicted = way.rows.bytes(terms, &way.asked, stage, in_flight)?;
             let needed = self.margin.needed_for(Bytes(predicted.bytes), predicted.margin).0;
             let own = Peak { bytes: predicted.bytes, needed };
@@ -337,7 +337,7 @@ impl StageCosts for Pricing<'_> {
         if !is_plain || self.unfit.get(stage.choice).is_none_or(Option::is_some) {
             return one_by_one(lasts);
         }
-        let terms = rows::Terms { predictor: kind.predictor, training: self.training, choice };
+        let terms = rows::PredictionTerms { predictor: kind.predictor, training: self.training, choice };
         let of_row = |curves: &[PeakCurve]| {
             let peak = |last: usize| {
                 let predicted = Predicted::of(curves.get(last - stage.first)?, in_flight);

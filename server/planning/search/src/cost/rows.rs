@@ -42,11 +42,11 @@ pub(super) struct Predicted {
 }
 
 /// What a predictor without curves was asked: first layer, last layer and micro-batches in flight.
-pub(super) type Asked = Mutex<BTreeMap<(usize, usize, u32), Option<Predicted>>>;
+pub(super) type PredictionMemo = Mutex<BTreeMap<(usize, usize, u32), Option<Predicted>>>;
 
 /// How a predictor is asked for the stages of a choice.
 #[derive(Clone, Copy)]
-pub(super) struct Terms<'a> {
+pub(super) struct PredictionTerms<'a> {
     pub(super) predictor: &'a dyn Predictor,
     pub(super) training: TrainingSpec,
     pub(super) choice: Choice,
@@ -76,8 +76,8 @@ impl Rows {
     /// The bytes of a stage; none where the predictor has no answer.
     pub(super) fn bytes(
         &self,
-        terms: Terms<'_>,
-        asked: &Asked,
+        terms: PredictionTerms<'_>,
+        asked: &PredictionMemo,
         stage: &StageAt,
         in_flight: u32,
     ) -> Option<Predicted> {
@@ -88,7 +88,7 @@ impl Rows {
                 // A panic elsewhere cannot leave an answer half written.
                 let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
                 *asked.entry((stage.first, stage.last, in_flight)).or_insert_with(|| {
-                    let Terms { predictor, training, choice } = terms;
+                    let PredictionTerms { predictor, training, choice } = terms;
                     let setting = setting(training, choice, stage.first, stage.last, in_flight);
                     let predicted = predictor.stage(&setting).ok()?;
                     Some(Predicted { bytes: predicted.bytes.0, margin: predicted.margin })
@@ -101,7 +101,7 @@ impl Rows {
     /// as they can be predicted. Inner none where the predictor has no curves.
     pub(super) fn with<T>(
         &self,
-        terms: Terms<'_>,
+        terms: PredictionTerms<'_>,
         layers: RangeInclusive<usize>,
         act: impl FnOnce(&[PeakCurve]) -> T,
     ) -> Option<Option<T>> {
@@ -130,8 +130,8 @@ impl Rows {
 }
 
 /// The curves of the stages of up to so many layers from the first on.
-fn read(terms: Terms<'_>, first: usize, width: usize) -> Option<Row> {
-    let Terms { predictor, training, choice } = terms;
+fn read(terms: PredictionTerms<'_>, first: usize, width: usize) -> Option<Row> {
+    let PredictionTerms { predictor, training, choice } = terms;
     // With all micro-batches in flight, so that the curve is that of this training.
     let all = setting(training, choice, first, first, training.micro_batches);
     let curves = predictor.curves(&all, first.saturating_add(width - 1))?;

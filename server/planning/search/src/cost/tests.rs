@@ -141,7 +141,7 @@ proptest! {
         let pricing = Pricing::new(&kinds, terms(training, &choices, &[]));
         for factor in [1.0, 1.5] {
             let factors = Factors { bytes: factor, seconds: 1.0 };
-            let pricing = Corrected::new(Pricing::new(&kinds, terms(training, &choices, &[])), vec![factors; 2]);
+            let pricing = CalibratedCosts::new(Pricing::new(&kinds, terms(training, &choices, &[])), vec![factors; 2]);
             for kinds in [KindSet::one(0), KindSet::one(1), KindSet::one(0).with(KindSet::one(1))] {
                 for (choice, first) in (0..5).flat_map(|choice| (0..layers.len()).map(move |first| (choice, first))) {
                     let stage = StageAt { kinds, ..at(first, first, choice) };

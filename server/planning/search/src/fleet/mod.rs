@@ -12,12 +12,12 @@
 //! Everything is conservative: a plan that is predicted in time runs no slower than predicted.
 
 mod choose;
+mod device_names;
 mod discover;
-mod given;
 mod groups;
 pub mod mapping;
 mod order;
-mod placed;
+mod scheduler_fleet;
 mod subset;
 mod subsets;
 #[cfg(test)]
@@ -30,8 +30,8 @@ use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, Node};
 
 use crate::{Fleet, FleetNode, Kind, KindSet, UnlikeLinks};
 pub use discover::{DiscoveredWorker, discover};
-pub use given::{GivenFleet, UsualKinds, described, of_given};
 pub use groups::{DeviceGroup, MAX_DEVICES, of_groups};
+pub use scheduler_fleet::{GivenFleet, UsualKinds, described, of_given};
 pub use subset::Subset;
 pub use subsets::Subsets;
 

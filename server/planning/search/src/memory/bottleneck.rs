@@ -5,7 +5,7 @@
 //! linear time, so all of it does, but for the tries, of which there are as many as halvings.
 
 use super::bits::Bits;
-use super::classes::Graph;
+use super::classes::ClassGraph;
 use super::costs::{Costs, NONE};
 use super::effort::{MemoryEffort, Stopped};
 use super::reach::{Hop, Reachable};
@@ -22,7 +22,7 @@ pub(super) struct Narrowed {
 }
 
 /// Finds the lowest limit within which the end can be reached.
-pub(super) fn narrow(graph: &Graph, costs: &Costs, effort: &mut MemoryEffort<'_>) -> Narrowed {
+pub(super) fn narrow(graph: &ClassGraph, costs: &Costs, effort: &mut MemoryEffort<'_>) -> Narrowed {
     let mut narrowed = Narrowed { best: None, at_least: None, is_stopped: false };
     narrowed.is_stopped = halve(graph, costs, effort, &mut narrowed).is_err();
     if !narrowed.is_stopped {
@@ -32,7 +32,7 @@ pub(super) fn narrow(graph: &Graph, costs: &Costs, effort: &mut MemoryEffort<'_>
 }
 
 fn halve(
-    graph: &Graph,
+    graph: &ClassGraph,
     costs: &Costs,
     effort: &mut MemoryEffort<'_>,
     narrowed: &mut Narrowed,

@@ -35,14 +35,14 @@ impl ClassStep {
 }
 
 /// The graph of the search.
-pub(super) type Graph = graph::Graph<ClassStep>;
+pub(super) type ClassGraph = graph::Graph<ClassStep>;
 
 /// The nodes and arcs of a question, none where its places have no path with so many stages; and the classes of its
 /// stages. Where a stage holds as many micro-batches as there are, it does not matter how many more follow.
 pub(super) fn classed<C: StageCosts>(
     question: &Question<'_, C>,
     effort: &MemoryEffort<'_>,
-) -> Result<(Graph, Vec<Class>), Unfinished> {
+) -> Result<(ClassGraph, Vec<Class>), Unfinished> {
     let enough = match question.schedule {
         Schedule::Gpipe => 1,
         Schedule::OneFOneB => question.micro_batches.max(1) as usize,
@@ -54,7 +54,7 @@ pub(super) fn classed<C: StageCosts>(
     let mut classes = Vec::new();
     let mut known: HashMap<(KindSet, u32, u32, u32), u32> = HashMap::new();
     let mut arcs = 0;
-    let graph = Graph::of(question, &counts, Counting::Exact, |node, way| {
+    let graph = ClassGraph::of(question, &counts, Counting::Exact, |node, way| {
         if node.before.is_none() {
             return Ok(None);
         }

@@ -7,7 +7,7 @@ use loadmaster_proto::bytes::Bytes;
 
 use super::super::{Peak, Question, StageAt, StageCosts, Unit};
 use super::bits::Bits;
-use super::classes::{Class, Graph};
+use super::classes::{Class, ClassGraph};
 use super::effort::{MemoryEffort, Unfinished};
 
 /// A stage that must not be.
@@ -48,7 +48,7 @@ impl Costs {
     /// Asks for the stages that paths can meet, and no others: neither those to which no stages lead that fit.
     pub(super) fn ask<C: StageCosts>(
         question: &Question<'_, C>,
-        graph: &Graph,
+        graph: &ClassGraph,
         classes: &[Class],
         measure: Measure,
         effort: &MemoryEffort<'_>,
@@ -80,7 +80,7 @@ impl Costs {
     /// Asks for the stages that follow on others that fit, from the first layer on. Where nothing fits that ends soon.
     fn ask_on_the_way<C: StageCosts>(
         &mut self,
-        graph: &Graph,
+        graph: &ClassGraph,
         asked: &[ClassQuestion<'_, C>],
         met: &Bits,
         effort: &MemoryEffort<'_>,
@@ -119,7 +119,7 @@ impl Costs {
     /// Asks for the stages of a class from one layer on.
     fn ask_row<C: StageCosts>(
         &mut self,
-        graph: &Graph,
+        graph: &ClassGraph,
         asked: &ClassQuestion<'_, C>,
         (class, first): (usize, usize),
         met: &Bits,
@@ -171,7 +171,7 @@ impl Costs {
 }
 
 /// Which stages some path can meet: the ends by class and first layer.
-fn met(graph: &Graph, classes: usize) -> Bits {
+fn met(graph: &ClassGraph, classes: usize) -> Bits {
     let layers = graph.layers;
     let mut met = Bits::new(classes * layers, layers + 1);
     let mut seen = HashSet::new();

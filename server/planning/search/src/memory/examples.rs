@@ -10,13 +10,13 @@ use super::super::{
 use super::*;
 
 /// Costs that are a function.
-struct Costs<F> {
+struct FunctionCosts<F> {
     layers: usize,
     choices: Vec<Choice>,
     peak: F,
 }
 
-impl<F: Fn(&StageAt, u32) -> Peak> StageCosts for Costs<F> {
+impl<F: Fn(&StageAt, u32) -> Peak> StageCosts for FunctionCosts<F> {
     fn layers(&self) -> usize {
         self.layers
     }
@@ -75,12 +75,12 @@ fn fleet(nodes: &[(u32, u64)]) -> Fleet {
 }
 
 /// What a test asks besides costs and devices.
-struct Asked<'a> {
+struct ExampleQuestion<'a> {
     places: &'a Places,
     cuts: &'a Cuts,
 }
 
-impl Asked<'_> {
+impl ExampleQuestion<'_> {
     fn of<'q, C: StageCosts>(
         &'q self,
         costs: &'q C,
@@ -107,9 +107,11 @@ fn pipeline(
     fleet: &Fleet,
     peak: impl Fn(&StageAt, u32) -> Peak,
 ) -> Option<(Vec<usize>, Vec<Run>)> {
-    let costs = Costs { layers, choices: vec![Choice::SINGLE], peak };
-    let asked =
-        Asked { places: &Places::in_order(fleet, &[1], Spanning::Never), cuts: &Cuts::anywhere(layers) };
+    let costs = FunctionCosts { layers, choices: vec![Choice::SINGLE], peak };
+    let asked = ExampleQuestion {
+        places: &Places::in_order(fleet, &[1], Spanning::Never),
+        cuts: &Cuts::anywhere(layers),
+    };
     let found = leximax(&asked.of(&costs, fleet, &[0]), Unit::Bytes, &Stop::default());
     assert_eq!(found.ended, Ended::Proven);
     let best = found.best?;
@@ -118,9 +120,11 @@ fn pipeline(
 }
 
 fn lack(layers: usize, fleet: &Fleet, peak: impl Fn(&StageAt, u32) -> Peak) -> Option<Shortfall> {
-    let costs = Costs { layers, choices: vec![Choice::SINGLE], peak };
-    let asked =
-        Asked { places: &Places::in_order(fleet, &[1], Spanning::Never), cuts: &Cuts::anywhere(layers) };
+    let costs = FunctionCosts { layers, choices: vec![Choice::SINGLE], peak };
+    let asked = ExampleQuestion {
+        places: &Places::in_order(fleet, &[1], Spanning::Never),
+        cuts: &Cuts::anywhere(layers),
+    };
     explain(&asked.of(&costs, fleet, &[0]), &Stop::default())
 }
 
@@ -196,13 +200,13 @@ fn more_devices_than_layers_and_no_device_have_no_plan() {
 #[test]
 fn pins_and_cuts_that_rule_every_plan_out_are_named() {
     let fleet = fleet(&[(1, 9), (1, 9)]);
-    let costs = Costs { layers: 2, choices: vec![Choice::SINGLE], peak: |_: &StageAt, _| plain(1) };
+    let costs = FunctionCosts { layers: 2, choices: vec![Choice::SINGLE], peak: |_: &StageAt, _| plain(1) };
     let mut pinned = Cuts::anywhere(2);
     pinned.pin(Pin { layer: 0, device: 1 });
     let mut together = pinned.clone();
     together.keep_together(0..=1);
     for (cuts, obstacle) in [(pinned, Obstacle::Pins), (together, Obstacle::Cuts)] {
-        let asked = Asked { places: &Places::in_order(&fleet, &[1], Spanning::Never), cuts: &cuts };
+        let asked = ExampleQuestion { places: &Places::in_order(&fleet, &[1], Spanning::Never), cuts: &cuts };
         let lack = explain(&asked.of(&costs, &fleet, &[0]), &Stop::default());
         assert_eq!(lack, Some(Shortfall::NoPlan(obstacle)));
     }
@@ -212,8 +216,11 @@ fn pins_and_cuts_that_rule_every_plan_out_are_named() {
 #[test]
 fn shares_fill_devices_in_proportion() {
     let fleet = fleet(&[(1, 10), (1, 40)]);
-    let costs = Costs { layers: 20, choices: vec![Choice::SINGLE], peak: sums(&[1; 20]) };
-    let asked = Asked { places: &Places::in_order(&fleet, &[1], Spanning::Never), cuts: &Cuts::anywhere(20) };
+    let costs = FunctionCosts { layers: 20, choices: vec![Choice::SINGLE], peak: sums(&[1; 20]) };
+    let asked = ExampleQuestion {
+        places: &Places::in_order(&fleet, &[1], Spanning::Never),
+        cuts: &Cuts::anywhere(20),
+    };
     let question = asked.of(&costs, &fleet, &[0]);
     let first = |unit| leximax(&question, unit, &Stop::default()).best.map(|best| best.stages[0].last + 1);
     assert_eq!((first(Unit::Bytes), first(Unit::Share)), (Some(10), Some(4)));
@@ -235,8 +242,11 @@ fn each_stage_takes_the_choice_with_the_fewest_bytes() {
     let data = Choice { data: 2, ..Choice::SINGLE };
     let tensor = Choice { tensor: 2, ..Choice::SINGLE };
     let peak = |stage: &StageAt, _: u32| plain(if (stage.first == 0) == (stage.choice == 0) { 3 } else { 5 });
-    let costs = Costs { layers: 2, choices: vec![data, tensor], peak };
-    let asked = Asked { places: &Places::in_order(&fleet, &[2], Spanning::Never), cuts: &Cuts::anywhere(2) };
+    let costs = FunctionCosts { layers: 2, choices: vec![data, tensor], peak };
+    let asked = ExampleQuestion {
+        places: &Places::in_order(&fleet, &[2], Spanning::Never),
+        cuts: &Cuts::anywhere(2),
+    };
     let found = leximax(&asked.of(&costs, &fleet, &[0, 1]), Unit::Bytes, &Stop::default());
     let best = found.best.unwrap();
     assert_eq!(best.stages.iter().map(|stage| stage.choice).collect::<Vec<_>>(), [0, 1]);
@@ -247,8 +257,11 @@ fn each_stage_takes_the_choice_with_the_fewest_bytes() {
 #[test]
 fn a_stopped_search_claims_nothing() {
     let fleet = fleet(&[(2, 9)]);
-    let costs = Costs { layers: 4, choices: vec![Choice::SINGLE], peak: sums(&[1; 4]) };
-    let asked = Asked { places: &Places::in_order(&fleet, &[1], Spanning::Never), cuts: &Cuts::anywhere(4) };
+    let costs = FunctionCosts { layers: 4, choices: vec![Choice::SINGLE], peak: sums(&[1; 4]) };
+    let asked = ExampleQuestion {
+        places: &Places::in_order(&fleet, &[1], Spanning::Never),
+        cuts: &Cuts::anywhere(4),
+    };
     let stop = Stop::default();
     stop.request();
     let found = leximax(&asked.of(&costs, &fleet, &[0]), Unit::Bytes, &stop);
@@ -268,9 +281,11 @@ fn captures_problem_is_small() {
         let sum: u64 = layers[stage.first..=stage.last].iter().sum();
         plain(sum + 4 * sum / degrees[stage.choice] as u64)
     };
-    let costs = Costs { layers: 96, choices, peak };
-    let asked =
-        Asked { places: &Places::in_order(&fleet, &degrees, Spanning::Never), cuts: &Cuts::anywhere(96) };
+    let costs = FunctionCosts { layers: 96, choices, peak };
+    let asked = ExampleQuestion {
+        places: &Places::in_order(&fleet, &degrees, Spanning::Never),
+        cuts: &Cuts::anywhere(96),
+    };
     let found = leximax(&asked.of(&costs, &fleet, &[0, 1, 2, 3]), Unit::Bytes, &Stop::default());
     assert_eq!(found.ended, Ended::Proven);
     assert_eq!(found.bound, found.best.map(|best| best.value));

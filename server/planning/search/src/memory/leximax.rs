@@ -7,12 +7,12 @@
 //! best are kept. The graph shrinks from round to round, often to a single path, and no list of peaks is ever
 //! built.
 
-use super::classes::Graph;
+use super::classes::ClassGraph;
 use super::costs::Costs;
 use super::effort::{MemoryEffort, Stopped, Unfinished};
 use super::peaks::Run;
 use super::reach::Hop;
-use super::widest::{Counted, Leg, Legs};
+use super::widest_paths::{Counted, Leg, Legs};
 
 /// What was found out.
 #[derive(Debug, Default)]
@@ -28,14 +28,14 @@ pub(super) struct Untied {
 /// The best path of those that stay within `limit`, the lowest highest cost.
 ///
 /// Of equal ones: the smallest first stage, and of those the first step; then the second stage, and so on.
-pub(super) fn untie(graph: &Graph, costs: &Costs, limit: u64, effort: &mut MemoryEffort<'_>) -> Untied {
+pub(super) fn untie(graph: &ClassGraph, costs: &Costs, limit: u64, effort: &mut MemoryEffort<'_>) -> Untied {
     let mut untied = Untied::default();
     untied.unfinished = rounds(graph, costs, limit, effort, &mut untied).err();
     untied
 }
 
 fn rounds(
-    graph: &Graph,
+    graph: &ClassGraph,
     costs: &Costs,
     limit: u64,
     effort: &mut MemoryEffort<'_>,
@@ -117,7 +117,7 @@ impl Rest {
 
     /// Of all paths that are left, the first by the tie rule. Different states of one place stand for
     /// different numbers of stages after it, so there may be several at once.
-    fn first_path(&self, graph: &Graph) -> Vec<Hop> {
+    fn first_path(&self, graph: &ClassGraph) -> Vec<Hop> {
         let mut hops = Vec::new();
         let mut at = self.legs.starts.clone();
         loop {

@@ -12,15 +12,15 @@
 //! | `costs` | asks for the bytes of every stage that a path can meet, once |
 //! | `reach` | from which layers and places the end can be reached within a limit, 64 layers at a time |
 //! | `bottleneck` | the lowest such limit, by halving the possible ones |
-//! | `widest`, `leximax` | of all plans within it, the leximax-lowest, one distinct peak per round |
+//! | `widest_paths`, `leximax` | of all plans within it, the leximax-lowest, one distinct peak per round |
 //! | `exact` | puts these together |
-//! | `coarse` | questions that are too large for that |
+//! | `coarse_bounds` | questions that are too large for that |
 //! | `shortfall` | where nothing fits: what is missing, and where |
 
 mod bits;
 mod bottleneck;
 mod classes;
-mod coarse;
+mod coarse_bounds;
 mod costs;
 mod effort;
 mod exact;
@@ -28,7 +28,7 @@ mod leximax;
 mod peaks;
 mod reach;
 mod shortfall;
-mod widest;
+mod widest_paths;
 
 pub use peaks::{Peaks, Run};
 pub use shortfall::{Obstacle, Shortage, Shortfall, explain};
@@ -56,7 +56,7 @@ fn leximax_within<C: StageCosts>(
     limits: SizeLimits,
 ) -> Searched<Peaks> {
     let found = exact::leximax(question, Measure::Peak(unit), stop, limits);
-    ended(found.unwrap_or_else(|why| coarse::leximax(question, unit, stop, limits, why)), stop)
+    ended(found.unwrap_or_else(|why| coarse_bounds::leximax(question, unit, stop, limits, why)), stop)
 }
 
 /// What effort ended is bounded.
@@ -70,7 +70,7 @@ fn ended<V>(found: Searched<V>, stop: &Stop) -> Searched<V> {
 pub fn bottleneck<C: StageCosts>(question: &Question<'_, C>, unit: Unit, stop: &Stop) -> Searched<u64> {
     let found = exact::bottleneck(question, Measure::Peak(unit), stop, SizeLimits::USUAL);
     let found = found.unwrap_or_else(|why| {
-        let found = coarse::leximax(question, unit, stop, SizeLimits::USUAL, why);
+        let found = coarse_bounds::leximax(question, unit, stop, SizeLimits::USUAL, why);
         let highest = |best: Assignment<Peaks>| {
             let value = best.value.highest()?;
             Some(Assignment { stages: best.stages, value })

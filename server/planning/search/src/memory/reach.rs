@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::super::PlaceId;
 use super::bits::Bits;
-use super::classes::Graph;
+use super::classes::ClassGraph;
 use super::costs::Costs;
 use super::effort::{MemoryEffort, Stopped};
 
@@ -35,7 +35,7 @@ pub(super) struct Reachable {
 impl Reachable {
     /// Looks at the states that are `known` to be on paths within a higher limit, or at all states.
     pub(super) fn of(
-        graph: &Graph,
+        graph: &ClassGraph,
         costs: &Costs,
         limit: u64,
         known: Option<&Bits>,
@@ -65,16 +65,16 @@ impl Reachable {
     }
 
     /// Whether the end can be reached from the beginning.
-    pub(super) fn is_open(&self, graph: &Graph) -> bool {
+    pub(super) fn is_open(&self, graph: &ClassGraph) -> bool {
         graph.layers > 0 && self.open_starts(graph).next().is_some()
     }
 
-    fn open_starts(&self, graph: &Graph) -> impl Iterator<Item = usize> {
+    fn open_starts(&self, graph: &ClassGraph) -> impl Iterator<Item = usize> {
         graph.starts.iter().map(|&start| start as usize).filter(|&start| self.layers.has(start, 0))
     }
 
     /// The states that are on a path from the beginning to the end, by node.
-    pub(super) fn met(&self, graph: &Graph, effort: &mut MemoryEffort<'_>) -> Result<Bits, Stopped> {
+    pub(super) fn met(&self, graph: &ClassGraph, effort: &mut MemoryEffort<'_>) -> Result<Bits, Stopped> {
         let mut met = Bits::new(graph.nodes.len(), graph.layers + 1);
         for start in self.open_starts(graph) {
             met.set(start, 0);
@@ -97,7 +97,7 @@ impl Reachable {
     /// The ends that an arc may have from a layer on.
     pub(super) fn ends<'a>(
         &'a self,
-        graph: &'a Graph,
+        graph: &'a ClassGraph,
         arc: usize,
         first: usize,
     ) -> impl Iterator<Item = usize> + 'a {
@@ -107,7 +107,7 @@ impl Reachable {
     }
 
     /// A path from the beginning to the end, which takes the cheapest stage at each node.
-    pub(super) fn walk(&self, graph: &Graph, costs: &Costs) -> Vec<Hop> {
+    pub(super) fn walk(&self, graph: &ClassGraph, costs: &Costs) -> Vec<Hop> {
         let mut hops = Vec::new();
         let mut at = self.open_starts(graph).next().map(|start| (start, 0));
         while let Some((node, first)) = at.filter(|&(_, first)| first < graph.layers) {

@@ -5,7 +5,7 @@ use loadmaster_proto::bytes::Bytes;
 use super::super::{Assignment, Cuts, PlacedStage, Question, StageCosts, Stop};
 use super::Peaks;
 use super::bits::Bits;
-use super::classes::{Graph, classed};
+use super::classes::{ClassGraph, classed};
 use super::costs::{Costs, Measure, NONE};
 use super::effort::{MemoryEffort, SizeLimits, Stopped};
 use super::exact;
@@ -103,7 +103,7 @@ fn obstacle<C: StageCosts>(question: &Question<'_, C>, stop: &Stop) -> Option<Ob
 }
 
 struct Lacks<'a> {
-    graph: &'a Graph,
+    graph: &'a ClassGraph,
     classes: usize,
     costs: &'a Costs,
     reach: &'a Reachable,

@@ -13,7 +13,7 @@
 //! | too many classes for that | as in a given order, for some good orders ([`Layouts`]) |
 
 mod by_class;
-mod given;
+mod fixed_devices;
 mod in_order;
 mod layouts;
 

@@ -31,15 +31,15 @@
 //! |---|---|
 //! | `tables` | seconds and room of every stage, and what the stages before any place and layer take at least |
 //! | `branch` | builds the plans |
-//! | `wanted` | which plans are wanted: the fastest, the lowest peaks within a time, a front |
+//! | `acceptance` | which plans are wanted: the fastest, the lowest peaks within a time, a front |
 
+mod acceptance;
 mod branch;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod wanted;
 
-pub use wanted::{Fastest, Least, LowestPeaks, SimulatedFront, Wanted, Weighed};
+pub use acceptance::{Fastest, Least, LowestPeaks, SimulatedFront, Wanted, Weighed};
 
 use super::{Ended, Question, StageCosts, Stop, Unit};
 use branch::Branch;

@@ -1,6 +1,6 @@
 //! The cheapest way to run each stage under bounds: what one pass of the program reads.
 
-use super::alike::{AlikeStep, Graph};
+use super::step_classes::{StepClass, StepGraph};
 use super::tables::{Priced, Tables};
 
 /// Bounds on a plan's largest stage.
@@ -75,10 +75,10 @@ pub(super) enum Squeezing {
 
 impl Levels {
     /// Arcs share a level where no stage tells their in-flight numbers apart.
-    pub(super) fn of(graph: &Graph, tables: &Tables<'_>) -> Self {
+    pub(super) fn of(graph: &StepGraph, tables: &Tables<'_>) -> Self {
         let thresholds: Vec<Vec<u32>> =
             (0..tables.of_step.len()).map(|step| thresholds(tables, step)).collect();
-        let class = |taken: AlikeStep| {
+        let class = |taken: StepClass| {
             let step = taken.like as usize;
             (step, thresholds[step].partition_point(|&held| held < taken.in_flight))
         };
@@ -101,7 +101,7 @@ impl Levels {
                 *in_flight = keys.len() as u32 - 1;
             }
         }
-        let level = |taken: AlikeStep| {
+        let level = |taken: StepClass| {
             let (step, class) = class(taken);
             known[step][class].unwrap_or_default()
         };
@@ -123,7 +123,7 @@ impl Levels {
 
     /// From now on only bounds up to these are filled in, and only stages that begin where some state of the
     /// level's arcs is left.
-    pub(super) fn focus(&mut self, graph: &Graph, tables: &Tables<'_>, high: Bounds, alive: &[bool]) {
+    pub(super) fn focus(&mut self, graph: &StepGraph, tables: &Tables<'_>, high: Bounds, alive: &[bool]) {
         let layers = tables.layers;
         for key in &mut self.keys {
             key.rows.fill(false);

@@ -14,7 +14,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `alike` | what tells stages apart, for the graph of which may follow which (`search::graph`) |
+//! | `step_classes` | what tells stages apart, for the graph of which may follow which (`search::graph`) |
 //! | `tables` | seconds and room of every stage, asked once |
 //! | `levels` | the best of the choices of each stage within bounds |
 //! | `program` | one shortest path |
@@ -25,13 +25,13 @@
 //! | `questions` | the best of several questions |
 //! | `orders` | the best of several orders of the nodes |
 
-mod alike;
 mod fit_by_recompute;
 mod levels;
 mod orders;
 mod program;
 mod questions;
 mod recompute;
+mod step_classes;
 mod sweep;
 mod tables;
 #[cfg(test)]
@@ -45,7 +45,7 @@ pub use value::{Parts, Time, highest_peak, is_within_limits, parts};
 
 use super::graph::{Counting, Counts};
 use super::{Assignment, Ended, Peak, PlacedStage, Question, Searched, StageAt, StageCosts, Stop, Unit};
-use alike::{Alike, Graph, enough, graph};
+use step_classes::{StepClasses, StepGraph, enough, graph};
 use sweep::{PathStage, Survey, Swept, survey, sweep};
 use tables::{Tables, stages_of};
 
@@ -128,7 +128,7 @@ fn fastest_counting<C: StageCosts>(
     let is_limited = limits.are_of_bytes(question);
     let nothing = Searched { best: None, bound: None, states: 0, ended: Ended::Bounded };
     let Some(counts) = Counts::of(question, enough(question, is_limited), usize::MAX) else { return nothing };
-    let alike = Alike::of(question, &counts);
+    let alike = StepClasses::of(question, &counts);
     let layers = question.costs.layers();
     let plain_values = counts.plain_nodes().saturating_mul(layers + 1);
     if plain_values > MOST_PLAIN_VALUES || stages_of(question, &alike) > MOST_STAGES {
@@ -140,7 +140,7 @@ fn fastest_counting<C: StageCosts>(
     };
     let graph = |counting: Counting| graph(question, &counts, &alike, counting);
     let limit = limits.below.map_or(f64::INFINITY, |time| time.0);
-    let run = |graph: &Graph, limit: f64, survey: Option<&Survey>| {
+    let run = |graph: &StepGraph, limit: f64, survey: Option<&Survey>| {
         sweep(graph, &tables, question.micro_batches, limit, survey, stop)
     };
     // A plan that was valued too well, or too badly, as it really is; none where it breaks the limits.
@@ -188,7 +188,7 @@ fn fastest_counting<C: StageCosts>(
 }
 
 /// A sweep's answer in the question's terms.
-fn searched(graph: &Graph, swept: Swept, states_before: u64) -> Searched<Time> {
+fn searched(graph: &StepGraph, swept: Swept, states_before: u64) -> Searched<Time> {
     let Swept { best, bound, states, is_stopped } = swept;
     let best = best
         .map(|(value, start, path)| Assignment { stages: placed(graph, start, &path), value: Time(value) });
@@ -200,7 +200,7 @@ fn searched(graph: &Graph, swept: Swept, states_before: u64) -> Searched<Time> {
     Searched { best, bound: Some(Time(bound)), states: states + states_before, ended }
 }
 
-fn placed(graph: &Graph, start: u32, path: &[PathStage]) -> Vec<PlacedStage> {
+fn placed(graph: &StepGraph, start: u32, path: &[PathStage]) -> Vec<PlacedStage> {
     let (mut node, mut first) = (start, 0);
     let stage = |part: &PathStage| {
         let arc = &graph.arcs[part.arc];

@@ -1,8 +1,8 @@
 //! The dynamic program over (node, layer): one pass for one pair of bounds.
 
 use super::super::Stop;
-use super::alike::Graph;
 use super::levels::{Level, Levels};
+use super::step_classes::StepGraph;
 
 /// Work that is done between two looks at [`Stop`].
 const BETWEEN_LOOKS: u64 = 1 << 16;
@@ -22,7 +22,7 @@ pub(super) enum Fold {
 /// The best value from every state to the end, or from the start to every state.
 #[derive(Debug)]
 pub(super) struct Program<'a> {
-    graph: &'a Graph,
+    graph: &'a StepGraph,
     layers: usize,
     /// By node and layer: whether a plan through it may still be the best.
     alive: Vec<bool>,
@@ -36,7 +36,7 @@ pub(super) struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    pub(super) fn new(graph: &'a Graph, layers: usize, stop: &'a Stop) -> Self {
+    pub(super) fn new(graph: &'a StepGraph, layers: usize, stop: &'a Stop) -> Self {
         let alive = vec![true; graph.nodes.len() * (layers + 1)];
         Self { graph, layers, alive, states: 0, work: 0, stop, is_stopped: false }
     }

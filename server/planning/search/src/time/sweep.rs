@@ -10,9 +10,9 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::super::Stop;
-use super::alike::Graph;
 use super::levels::{Bounds, By, Levels, Squeezing};
 use super::program::{Fold, Program};
+use super::step_classes::StepGraph;
 use super::tables::{Cost, Priced, Tables};
 
 /// By how much bounds are widened until squeezed stages make a plan within them.
@@ -86,7 +86,7 @@ struct Path {
 
 /// A search in progress.
 struct Sweep<'a> {
-    graph: &'a Graph,
+    graph: &'a StepGraph,
     tables: &'a Tables<'a>,
     /// m − 1.
     repeats: f64,
@@ -114,7 +114,7 @@ pub(super) struct Survey {
 
 /// The best path below `limit`.
 pub(super) fn sweep(
-    graph: &Graph,
+    graph: &StepGraph,
     tables: &Tables<'_>,
     micro_batches: u32,
     limit: f64,
@@ -140,7 +140,7 @@ pub(super) fn sweep(
 
 /// What is left of a graph below `limit`; none where nothing is, or it was stopped.
 pub(super) fn survey(
-    graph: &Graph,
+    graph: &StepGraph,
     tables: &Tables<'_>,
     micro_batches: u32,
     limit: f64,
@@ -156,7 +156,13 @@ pub(super) fn survey(
 }
 
 impl<'a> Sweep<'a> {
-    fn new(graph: &'a Graph, tables: &'a Tables<'a>, micro_batches: u32, limit: f64, stop: &'a Stop) -> Self {
+    fn new(
+        graph: &'a StepGraph,
+        tables: &'a Tables<'a>,
+        micro_batches: u32,
+        limit: f64,
+        stop: &'a Stop,
+    ) -> Self {
         Self {
             graph,
             tables,

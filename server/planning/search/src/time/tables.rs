@@ -4,8 +4,8 @@ use loadmaster_proto::training::Schedule;
 
 use super::super::{LinkId, Question, StageAt, StageCosts, Stop};
 use super::Limits;
-use super::alike::Alike;
 use super::fit_by_recompute::Squeezer;
+use super::step_classes::StepClasses;
 
 /// Work of asking for a stage.
 const STAGE: u64 = 20;
@@ -59,7 +59,7 @@ impl<'a> Tables<'a> {
     /// Asks the costs for every stage that may be on these steps; none where the search is over before.
     pub(super) fn of<C: StageCosts>(
         question: &'a Question<'_, C>,
-        alike: &Alike,
+        alike: &StepClasses,
         most_held: u32,
         limits: &Limits,
         stop: &Stop,
@@ -124,7 +124,7 @@ impl<'a> Tables<'a> {
 }
 
 /// Stages in the tables of these steps, at most.
-pub(super) fn stages_of<C: StageCosts>(question: &Question<'_, C>, alike: &Alike) -> usize {
+pub(super) fn stages_of<C: StageCosts>(question: &Question<'_, C>, alike: &StepClasses) -> usize {
     let choices = question.choices.iter().filter_map(|&choice| question.costs.choices().get(choice));
     let tables: usize =
         choices.map(|choice| alike.list.iter().filter(|step| step.devices == choice.devices()).count()).sum();

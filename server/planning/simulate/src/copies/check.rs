@@ -1,6 +1,6 @@
 //! Which numbers make no sense.
 
-use super::stepped::{MAX_WORK, Stepped};
+use super::device_steps::{CopyPipeline, MAX_WORK};
 use super::{Place, Trip, Way};
 
 /// What cannot be simulated with copies.
@@ -72,7 +72,7 @@ pub enum CopiesError {
 /// Seconds that a single step, transfer or latency may take: some ten million years. Sums stay numbers.
 const MOST_SECONDS: f64 = 1e15;
 
-impl Stepped<'_> {
+impl CopyPipeline<'_> {
     /// Whether all numbers are some.
     pub(super) fn check(&self) -> Result<(), CopiesError> {
         let devices = self.devices.len();

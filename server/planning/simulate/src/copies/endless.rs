@@ -4,11 +4,11 @@ use loadmaster_proto::training::actions::Step;
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::schedule::Pass;
 
-use super::cut::cut;
-use super::of_stage::pass_of;
+use super::stage_steps::pass_of;
+use super::window::cut;
 use super::{
-    Copied, CopiesError, DeviceSteps, Handed, Keep, Links, Place, StageSteps, Stepped, TimedCopy, TimedStep,
-    Trip, simulate,
+    Copied, CopiesError, CopyPipeline, DeviceSteps, Handover, Keep, Links, Place, StageSteps, TimedCopy,
+    TimedStep, Trip, simulate,
 };
 use crate::Edge;
 
@@ -123,7 +123,7 @@ impl Endless {
 
 /// A step that takes and gives what is of this micro-batch.
 fn numbered(step: TimedStep, micro_batch: u32) -> TimedStep {
-    let of = |handed: Option<Handed>| handed.map(|handed| Handed { micro_batch, ..handed });
+    let of = |handed: Option<Handover>| handed.map(|handed| Handover { micro_batch, ..handed });
     TimedStep { takes: of(step.takes), gives: of(step.gives), ..step }
 }
 
@@ -139,7 +139,7 @@ pub fn long_run(
     (micro_batches, each): (u32, Option<f64>),
 ) -> Result<LongRun, CopiesError> {
     let devices: Vec<DeviceSteps> = stages.iter().map(|stage| stage.device.clone()).collect();
-    let stepped = Stepped { devices: &devices, edges, overlap, links };
+    let stepped = CopyPipeline { devices: &devices, edges, overlap, links };
     let copied = simulate(&stepped, Keep { steps: true, copies: true })?;
     let first = stages.first().zip(copied.devices.first()).ok_or(CopiesError::Empty)?;
     let updates: Option<Vec<f64>> =

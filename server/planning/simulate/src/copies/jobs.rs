@@ -1,9 +1,9 @@
 //! What is at work, and how far it has come.
 
-use super::due::DeviceTable;
-use super::fair::{Flow, Want};
-use super::lanes::{Parceled, What};
-use super::together::WayTable;
+use super::boundary_events::DeviceTable;
+use super::concurrent_copies::WayTable;
+use super::lanes::{ParcelCopy, What};
+use super::max_min_fair::{Flow, Want};
 
 /// Moments less than this share apart are the same: layers are alike, so that copies often end with a step, and rounding must not have
 /// them wait for what that step begins.
@@ -32,9 +32,9 @@ pub(super) struct Job<'t> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
     /// A copy before its first byte.
-    Latency(Parceled),
+    Latency(ParcelCopy),
     /// A copy: bytes.
-    Copy(Parceled),
+    Copy(ParcelCopy),
     /// A step of a CPU slot: seconds of a core.
     Step { device: u32 },
 }

@@ -3,27 +3,27 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-use super::due::Due;
-use super::walk::Walk;
-use super::{TimedCopy, Waited};
+use super::boundary_events::BoundaryEvent;
+use super::event_loop::CopyEventLoop;
+use super::{TimedCopy, WaitSeconds};
 
 /// A way while copies go over it.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct CopyLane {
     /// Until when it copies, where its speed never changes.
     pub(super) free: f64,
     /// Where it may: whether it copies, and what has been asked for meanwhile.
     pub(super) is_taken: bool,
-    pub(super) queue: VecDeque<Parceled>,
+    pub(super) queue: VecDeque<ParcelCopy>,
     pub(super) copies: u64,
     pub(super) bytes: u64,
     pub(super) busy: f64,
-    pub(super) waited: Waited,
+    pub(super) waited: WaitSeconds,
 }
 
 /// A copy that a boundary asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Parceled {
+pub(super) struct ParcelCopy {
     /// The number of its parcel.
     pub(super) parcel: u32,
     pub(super) is_back: bool,
@@ -61,10 +61,10 @@ pub(super) enum What {
     Step,
 }
 
-impl Lane {
+impl CopyLane {
     /// Forgets what was counted.
     pub(super) fn forget(&mut self) {
-        (self.copies, self.bytes, self.busy, self.waited) = (0, 0, 0.0, Waited::default());
+        (self.copies, self.bytes, self.busy, self.waited) = (0, 0, 0.0, WaitSeconds::default());
     }
 
     /// Counts a copy that is asked for.
@@ -74,12 +74,12 @@ impl Lane {
     }
 }
 
-impl Walk<'_> {
+impl CopyEventLoop<'_> {
     /// Asks for copies of all parcels of trips.
-    pub(super) fn ask(&mut self, device: usize, due: &[Due], is_back: bool, now: f64) {
+    pub(super) fn ask(&mut self, device: usize, due: &[BoundaryEvent], is_back: bool, now: f64) {
         let tables = self.tables;
         let direction = usize::from(is_back);
-        for &Due { trip, is_of_last } in due {
+        for &BoundaryEvent { trip, is_of_last } in due {
             if is_of_last && self.iteration == 0 {
                 continue;
             }
@@ -92,21 +92,21 @@ impl Walk<'_> {
                 lane.count(of.bytes);
                 if way.component.is_some() {
                     self.trips[trip as usize].pending[direction] += 1;
-                    let what = What::asks(Parceled { parcel, is_back, asked: now });
+                    let what = What::asks(ParcelCopy { parcel, is_back, asked: now });
                     self.happens_at(now, device as u32, what);
                     continue;
                 }
                 let start = lane.free.max(now);
                 let end = start + (way.latency_seconds + of.bytes as f64 / way.bytes_per_second);
                 lane.free = end;
-                self.ends(Parceled { parcel, is_back, asked: now }, (trip, to), start, end);
+                self.ends(ParcelCopy { parcel, is_back, asked: now }, (trip, to), start, end);
             }
         }
     }
 
     /// Notes that a copy of a trip over a way ends at a known moment.
     #[inline]
-    pub(super) fn ends(&mut self, copy: Parceled, (trip, way): (u32, u32), start: f64, end: f64) {
+    pub(super) fn ends(&mut self, copy: ParcelCopy, (trip, way): (u32, u32), start: f64, end: f64) {
         self.lanes[way as usize].busy += end - start;
         let direction = usize::from(copy.is_back);
         let underway = &mut self.trips[trip as usize];
@@ -114,7 +114,7 @@ impl Walk<'_> {
             (underway.end[direction], underway.slowest[direction]) = (end, way);
         }
         if self.keep.copies {
-            let Parceled { is_back, asked, .. } = copy;
+            let ParcelCopy { is_back, asked, .. } = copy;
             let (_, device, _) = self.tables.parcel(copy);
             let trip = trip - self.tables.devices[device as usize].first_trip;
             let way = self.tables.ways[way as usize].way;
@@ -133,8 +133,8 @@ impl Walk<'_> {
         match what {
             What::Crossed { route } => self.transit(route, false, at),
             What::Crosses { route } => self.transit(route, true, at),
-            What::Leaves { parcel } => self.asked_for(Parceled { parcel, is_back: false, asked: at }),
-            What::Returns { parcel } => self.asked_for(Parceled { parcel, is_back: true, asked: at }),
+            What::Leaves { parcel } => self.asked_for(ParcelCopy { parcel, is_back: false, asked: at }),
+            What::Returns { parcel } => self.asked_for(ParcelCopy { parcel, is_back: true, asked: at }),
             What::Step => self.begin_step(device, at),
         }
     }
@@ -142,7 +142,7 @@ impl Walk<'_> {
 
 impl What {
     /// A boundary asks for a copy.
-    pub(super) fn asks(Parceled { parcel, is_back, .. }: Parceled) -> Self {
+    pub(super) fn asks(ParcelCopy { parcel, is_back, .. }: ParcelCopy) -> Self {
         if is_back { Self::Returns { parcel } } else { Self::Leaves { parcel } }
     }
 

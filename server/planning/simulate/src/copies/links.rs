@@ -57,7 +57,7 @@ pub struct Cores {
 /// Over which ways an edge's activations, or their gradients, go, which copies use, too.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
-    /// The edge, an index in [`Stepped::edges`](super::Stepped::edges).
+    /// The edge, an index in [`CopyPipeline::edges`](super::CopyPipeline::edges).
     pub edge: u32,
     /// Which of its directions.
     pub is_backward: bool,

@@ -2,24 +2,24 @@
 //!
 //! | module | question |
 //! |---|---|
-//! | `stepped` | what does each device do one after another, and what does it hand on? |
+//! | `device_steps` | what does each device do one after another, and what does it hand on? |
 //! | `trip` | which blocks are away, from when to when, and where? |
 //! | `links` | which ways do copies go, and what do ways share? |
 //! | `slots` | how many CPU slots compute at once, and what does a copy take of that? |
 //! | `rates` | how does a plan tell of that? |
-//! | `of_stage` | which steps does a stage, or a device of several chunks, do? |
+//! | `stage_steps` | which steps does a stage, or a device of several chunks, do? |
 //! | `endless` | which does a stage of PipeDream do, and what do all of them do in the long run? |
-//! | `cut` | what happens meanwhile? |
+//! | `window` | what happens meanwhile? |
 //! | `check` | which numbers make no sense? |
 //! | `tables` | which number has each trip, parcel and way? |
-//! | `due` | what is due at which boundary? |
-//! | `together` | which lanes change each other's speed? |
-//! | `walk` | when does each step start? |
-//! | `handing` | what comes out of it, and when does that arrive? |
+//! | `boundary_events` | what is due at which boundary? |
+//! | `concurrent_copies` | which lanes change each other's speed? |
+//! | `event_loop` | when does each step start? |
+//! | `handover` | what comes out of it, and when does that arrive? |
 //! | `lanes` | when does each copy begin and end? |
 //! | `sharing` | how fast do copies and steps go that share something? |
 //! | `jobs` | how far have they come? |
-//! | `fair` | who gets how much of what is shared? |
+//! | `max_min_fair` | who gets how much of what is shared? |
 //! | `simulate` | how long does an iteration take, and in the long run? |
 //! | `outcome` | what comes of it? |
 //! | `picture` | what does that look like? |
@@ -61,37 +61,37 @@
 //! the end, also what nobody waited for: a copy that was asked for later ends later. Of a copy that stands still for
 //! activations at that moment, what it has left is compared.
 
+mod boundary_events;
 mod check;
-mod cut;
-mod due;
+mod concurrent_copies;
+mod device_steps;
 mod endless;
-mod fair;
-mod handing;
+mod event_loop;
+mod handover;
 mod jobs;
 mod lanes;
 mod links;
-mod of_stage;
+mod max_min_fair;
 mod outcome;
 mod picture;
 mod rates;
 mod sharing;
 mod simulate;
 mod slots;
-mod stepped;
+mod stage_steps;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod together;
 mod trip;
-mod walk;
+mod window;
 
 pub use check::CopiesError;
+pub use device_steps::{CopyPipeline, DeviceSteps, Handover, TimedStep};
 pub use endless::{Done, Endless, LongRun, long_run};
 pub use links::{Cores, Links, Rate, Route, Shared, Way};
-pub use of_stage::{LayerSeconds, StageSteps, device_of_chunks, pass_of};
-pub use outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, Waited, WayTimes};
+pub use outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, WaitSeconds, WayTimes};
 pub use picture::{LaneOf, Shown, ShownLane, Span};
 pub use simulate::{Keep, Limit, MOST_ITERATIONS, simulate, simulate_within};
 pub use slots::{CORE_COPIES, SlotCores};
-pub use stepped::{DeviceSteps, Handed, Stepped, TimedStep};
+pub use stage_steps::{LayerSeconds, StageSteps, device_of_chunks, pass_of};
 pub use trip::{Parcel, Place, Trip};

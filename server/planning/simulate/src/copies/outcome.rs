@@ -25,7 +25,7 @@ pub struct Copied {
 
 /// Seconds for which a device waits for copies, all else being there.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Waited {
+pub struct WaitSeconds {
     /// For copies out, so that memory is free.
     pub frees: f64,
     /// For copies back, which a step needs.
@@ -40,7 +40,7 @@ pub struct DeviceTimes {
     /// Seconds of its steps; where cores are shared, as long as they take.
     pub busy: f64,
     /// Seconds that it waits for copies.
-    pub waited: Waited,
+    pub waited: WaitSeconds,
     /// Start and end of each step, if asked for.
     pub steps: Vec<(f64, f64)>,
 }
@@ -57,7 +57,7 @@ pub struct WayTimes {
     /// Seconds in which it copies, latencies included.
     pub busy: f64,
     /// Seconds for which a device waits for it: of a trip that several ways carry, for the last one to end.
-    pub waited: Waited,
+    pub waited: WaitSeconds,
 }
 
 /// A copy that was simulated.
@@ -93,7 +93,7 @@ pub struct TimedWait {
     pub end: f64,
 }
 
-impl Waited {
+impl WaitSeconds {
     /// For either.
     pub fn all(self) -> f64 {
         self.frees + self.needs

@@ -1,11 +1,11 @@
 //! How fast copies and steps go that share something.
 
 use super::Cores;
-use super::fair::{Flow, MaxMin, level};
+use super::event_loop::CopyEventLoop;
 use super::jobs::{Job, Phase, Slowed, Work, crowded};
-use super::lanes::{Event, Parceled, What};
+use super::lanes::{Event, ParcelCopy, What};
+use super::max_min_fair::{Flow, MaxMin, level};
 use super::tables::Tables;
-use super::walk::Walk;
 
 /// Lanes and cores that change each other's speed, and what is at work on them.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Taken {
     }
 }
 
-impl<'t> Walk<'t> {
+impl<'t> CopyEventLoop<'t> {
     /// Has the next happen of what is asked for or at work; whether there was anything.
     pub(super) fn happen_next(&mut self) -> bool {
         self.happen_next_before(f64::INFINITY)
@@ -127,7 +127,7 @@ impl<'t> Walk<'t> {
     }
 
     /// A boundary asks for a copy.
-    pub(super) fn asked_for(&mut self, copy: Parceled) {
+    pub(super) fn asked_for(&mut self, copy: ParcelCopy) {
         let (_, _, way) = self.tables.parcel(copy);
         let lane = &mut self.lanes[way as usize];
         if lane.is_taken {
@@ -137,7 +137,7 @@ impl<'t> Walk<'t> {
         self.begin_copy(copy, way, copy.asked);
     }
 
-    fn begin_copy(&mut self, copy: Parceled, number: u32, now: f64) {
+    fn begin_copy(&mut self, copy: ParcelCopy, number: u32, now: f64) {
         let way = &self.tables.ways[number as usize];
         let Some(component) = way.component else { return };
         self.lanes[number as usize].is_taken = true;
@@ -155,7 +155,7 @@ impl<'t> Walk<'t> {
     }
 
     /// The first byte of a copy goes over its way.
-    fn copies(&mut self, component: u32, copy: Parceled, began: f64, now: f64) {
+    fn copies(&mut self, component: u32, copy: ParcelCopy, began: f64, now: f64) {
         let tables = self.tables;
         let (of, device, way) = tables.parcel(copy);
         let job = Job::new(Work::Copy(copy), of.bytes as f64, now).on(&tables.devices[device as usize]);

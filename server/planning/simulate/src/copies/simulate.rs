@@ -1,11 +1,11 @@
 //! How long an iteration takes, and in the long run.
 
+use super::event_loop::{CopyEventLoop, TripProgress};
 use super::jobs::Phase;
 use super::lanes::What;
 use super::outcome::{Copied, WayTimes};
 use super::tables::Tables;
-use super::walk::{Underway, Walk};
-use super::{CopiesError, Stepped};
+use super::{CopiesError, CopyPipeline};
 
 /// Most iterations that are simulated until one repeats the one before.
 pub const MOST_ITERATIONS: u32 = 12;
@@ -25,7 +25,7 @@ pub struct Keep {
 ///
 /// # Errors
 /// Numbers that make no pipeline; the text names them.
-pub fn simulate(stepped: &Stepped<'_>, keep: Keep) -> Result<Copied, CopiesError> {
+pub fn simulate(stepped: &CopyPipeline<'_>, keep: Keep) -> Result<Copied, CopiesError> {
     let copied = simulated(stepped, keep, None)?;
     copied.ok_or(CopiesError::Empty)
 }
@@ -45,18 +45,18 @@ pub struct Limit<'a> {
 ///
 /// # Errors
 /// As there.
-pub fn simulate_within(stepped: &Stepped<'_>, limit: Limit<'_>) -> Result<Option<Copied>, CopiesError> {
+pub fn simulate_within(stepped: &CopyPipeline<'_>, limit: Limit<'_>) -> Result<Option<Copied>, CopiesError> {
     simulated(stepped, Keep::default(), Some(limit))
 }
 
 fn simulated(
-    stepped: &Stepped<'_>,
+    stepped: &CopyPipeline<'_>,
     keep: Keep,
     limit: Option<Limit<'_>>,
 ) -> Result<Option<Copied>, CopiesError> {
     let tables = Tables::of(*stepped)?;
     let limit = limit.filter(|_| !tables.is_cyclic || tables.components == 0);
-    let mut walk = Walk::new(&tables, keep, limit);
+    let mut walk = CopyEventLoop::new(&tables, keep, limit);
     let (mut now, mut seconds) = (0.0, Vec::new());
     let mut before: Option<Left> = None;
     let mut is_steady = !tables.is_cyclic;
@@ -99,13 +99,13 @@ impl Left {
     }
 }
 
-impl Walk<'_> {
+impl CopyEventLoop<'_> {
     /// What an iteration leaves, once all has happened that does before its end: nobody need have waited for that.
     fn left(&mut self, end: f64) -> Left {
         while self.happen_next_before(end) {}
         let mut seconds: Vec<f64> = self.devices.iter().map(|device| device.time - self.began).collect();
         seconds.extend(self.lanes.iter().map(|lane| (lane.free - end).max(0.0)));
-        let known = |underway: &Underway| underway.end.map(|at| (at - end).max(0.0));
+        let known = |underway: &TripProgress| underway.end.map(|at| (at - end).max(0.0));
         seconds.extend(self.trips.iter().flat_map(known));
         let (mut ongoing, until_done): (Vec<_>, Vec<f64>) = self.at_work(end).unzip();
         seconds.extend(until_done);
@@ -133,13 +133,14 @@ impl Walk<'_> {
                 *end -= began;
             });
         }
-        let of_way = |(lane, table): (&super::lanes::Lane, &super::together::WayTable)| WayTimes {
-            way: table.way,
-            copies: lane.copies,
-            bytes: lane.bytes,
-            busy: lane.busy,
-            waited: lane.waited,
-        };
+        let of_way =
+            |(lane, table): (&super::lanes::CopyLane, &super::concurrent_copies::WayTable)| WayTimes {
+                way: table.way,
+                copies: lane.copies,
+                bytes: lane.bytes,
+                busy: lane.busy,
+                waited: lane.waited,
+            };
         let mut copies = self.copies;
         copies.retain(|copy| copy.start < end && copy.end > began);
         for copy in &mut copies {

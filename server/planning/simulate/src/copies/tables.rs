@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::due::DeviceTable;
-use super::lanes::Parceled;
-use super::together::{WayTable, Ways};
-use super::{CopiesError, DeviceSteps, Handed, Parcel, Place, Stepped, Trip, Way};
+use super::boundary_events::DeviceTable;
+use super::concurrent_copies::{WayTable, Ways};
+use super::lanes::ParcelCopy;
+use super::{CopiesError, CopyPipeline, DeviceSteps, Handover, Parcel, Place, Trip, Way};
 
 /// A simulation's input, numbered through.
 pub(super) struct Tables<'a> {
-    pub(super) of: Stepped<'a>,
+    pub(super) of: CopyPipeline<'a>,
     pub(super) devices: Vec<DeviceTable>,
     /// Parcels of trip t are those from `first_parcel[t]` to `first_parcel[t + 1]`.
     pub(super) first_parcel: Vec<u32>,
@@ -62,12 +62,12 @@ impl PlaceTable {
 const NOBODY: u32 = u32::MAX;
 
 impl<'a> Tables<'a> {
-    pub(super) fn of(of: Stepped<'a>) -> Result<Self, CopiesError> {
+    pub(super) fn of(of: CopyPipeline<'a>) -> Result<Self, CopiesError> {
         of.check()?;
         let links = of.links;
         let names: Vec<Way> = links.ways.keys().copied().collect();
         let askers = vec![BTreeSet::new(); names.len()];
-        let mut ends = Ends { names: &names, askers, parcels: Vec::new(), places: Vec::new() };
+        let mut ends = ParcelEnds { names: &names, askers, parcels: Vec::new(), places: Vec::new() };
         let mut first_parcel = vec![0_u32];
         let mut devices = Vec::with_capacity(of.devices.len());
         for (device, steps) in of.devices.iter().enumerate() {
@@ -75,7 +75,7 @@ impl<'a> Tables<'a> {
             ends.of_device(device, steps, &mut first_parcel)?;
             devices.push(DeviceTable::of(steps, first_trip));
         }
-        let Ends { askers, parcels, places, .. } = ends;
+        let ParcelEnds { askers, parcels, places, .. } = ends;
         let ways = Ways::of(links, &askers);
         let mut nodes = vec![Vec::new(); ways.components];
         for (node, of) in ways.nodes.iter().zip(&links.cores) {
@@ -94,7 +94,7 @@ impl<'a> Tables<'a> {
             routes[2 * route.edge as usize + usize::from(route.is_backward)].push(index as u32);
         }
         let work = micro_batches.saturating_mul(2 * of.edges.len());
-        if work > super::stepped::MAX_WORK {
+        if work > super::device_steps::MAX_WORK {
             return Err(CopiesError::TooLarge { what: "edges of micro-batches", work });
         }
         let mut tables = Self {
@@ -125,7 +125,7 @@ impl<'a> Tables<'a> {
     }
 
     /// The parcel of a copy, whose it is, and the number of its way.
-    pub(super) fn parcel(&self, copy: Parceled) -> (&ParcelTable, u32, u32) {
+    pub(super) fn parcel(&self, copy: ParcelCopy) -> (&ParcelTable, u32, u32) {
         let parcel = &self.parcels[copy.parcel as usize];
         let place = self.place(parcel);
         (parcel, place.device, place.way(copy.is_back))
@@ -137,7 +137,7 @@ impl<'a> Tables<'a> {
     }
 
     /// The number of what is handed over.
-    pub(super) fn at(&self, handed: Handed) -> usize {
+    pub(super) fn at(&self, handed: Handover) -> usize {
         let way = 2 * handed.edge as usize + usize::from(handed.is_backward);
         way * self.micro_batches + handed.micro_batch as usize
     }
@@ -150,7 +150,7 @@ impl<'a> Tables<'a> {
 }
 
 /// From where to where parcels go, while they are numbered.
-struct Ends<'n> {
+struct ParcelEnds<'n> {
     names: &'n [Way],
     /// By way: the devices that ask for it.
     askers: Vec<BTreeSet<u32>>,
@@ -158,7 +158,7 @@ struct Ends<'n> {
     places: Vec<PlaceTable>,
 }
 
-impl Ends<'_> {
+impl ParcelEnds<'_> {
     /// Adds a device's parcels, and where those of each trip end.
     fn of_device(
         &mut self,

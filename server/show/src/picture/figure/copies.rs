@@ -3,20 +3,20 @@
 use loadmaster_proto::wire::v1::{CopyLane, Lane, Timeline};
 
 use super::pass::Pass;
-use super::schedule::Row;
+use super::schedule::ScheduleRow;
 use crate::text::{bytes, count, percent, plural, seconds};
 
 /// Lanes of copies that are drawn; of more, the busiest.
 const MOST_ROWS: usize = 32;
 
 /// Rows of copies, each with the stage that it is below, and what is left out.
-pub(super) fn rows(timeline: &Timeline) -> (Vec<(i32, Row)>, Option<String>) {
+pub(super) fn rows(timeline: &Timeline) -> (Vec<(i32, ScheduleRow)>, Option<String>) {
     let mut lanes: Vec<(usize, &CopyLane)> = timeline.copies.iter().enumerate().collect();
     lanes.sort_by(|(_, one), (_, other)| other.busy_seconds.total_cmp(&one.busy_seconds));
     let hidden = lanes.len().saturating_sub(MOST_ROWS);
     lanes.truncate(MOST_ROWS);
     lanes.sort_by_key(|(place, _)| *place);
-    let mut rows: Vec<(i32, Row)> = lanes.iter().map(|(_, lane)| row(lane, timeline)).collect();
+    let mut rows: Vec<(i32, ScheduleRow)> = lanes.iter().map(|(_, lane)| row(lane, timeline)).collect();
     rows.extend(timeline.lanes.iter().filter_map(|lane| updates(lane, timeline)));
     // To a place and back from there, one below the other.
     rows.sort_by_key(|(stage, _)| *stage);
@@ -26,7 +26,7 @@ pub(super) fn rows(timeline: &Timeline) -> (Vec<(i32, Row)>, Option<String>) {
     (rows, note)
 }
 
-fn row(lane: &CopyLane, timeline: &Timeline) -> (i32, Row) {
+fn row(lane: &CopyLane, timeline: &Timeline) -> (i32, ScheduleRow) {
     let ends = (lane.from_stage, lane.to_stage);
     let owner = lane.copies.first().map(|copy| copy.stage).or(ends.0).or(ends.1).unwrap_or(0);
     let place =
@@ -48,11 +48,11 @@ fn row(lane: &CopyLane, timeline: &Timeline) -> (i32, Row) {
     let mut passes: Vec<Pass> = lane.copies.iter().filter_map(Pass::of_copy).collect();
     passes.sort_by(|one, other| one.start.total_cmp(&other.start));
     let stage = usize::try_from(owner).unwrap_or(0);
-    (owner, Row { label, stage, passes, is_of_copies: true, busy, title })
+    (owner, ScheduleRow { label, stage, passes, is_of_copies: true, busy, title })
 }
 
 /// What the host updates for a stage; none where it does not.
-fn updates(lane: &Lane, timeline: &Timeline) -> Option<(i32, Row)> {
+fn updates(lane: &Lane, timeline: &Timeline) -> Option<(i32, ScheduleRow)> {
     let mut passes: Vec<Pass> = lane.updates.iter().filter_map(Pass::of_update).collect();
     if passes.is_empty() {
         return None;
@@ -63,7 +63,7 @@ fn updates(lane: &Lane, timeline: &Timeline) -> Option<(i32, Row)> {
         format!("the host's steps for stage {stage}: in {} (predicted)", seconds(lane.update_seconds));
     let busy = used(lane.update_seconds, timeline);
     let label = "  host step".to_owned();
-    Some((lane.stage, Row { label, stage, passes, is_of_copies: true, busy, title }))
+    Some((lane.stage, ScheduleRow { label, stage, passes, is_of_copies: true, busy, title }))
 }
 
 fn used(busy_seconds: f64, timeline: &Timeline) -> String {

@@ -6,21 +6,21 @@ pub(super) mod facts;
 pub(super) mod front;
 pub(super) mod lists;
 pub(super) mod memory;
-pub(super) mod over_time;
 pub(super) mod pass;
 pub(super) mod pieces;
 pub(super) mod placement;
 pub(super) mod residency;
 pub(super) mod schedule;
 pub(super) mod step_bytes;
+pub(super) mod timeline;
 
 use front::Front;
 use memory::Memory;
-use over_time::OverTime;
 use placement::Placement;
 use residency::Residency;
 use schedule::Schedule;
 use step_bytes::StepBytes;
+use timeline::MemoryTimeline;
 
 /// One picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +32,7 @@ pub(super) enum Figure {
     /// One iteration.
     Schedule(Schedule),
     /// What devices hold in that iteration.
-    OverTime(OverTime),
+    MemoryTimeline(MemoryTimeline),
     /// Where chunks are, step by step.
     Residency(Residency),
     /// What the device holds meanwhile.
@@ -49,7 +49,7 @@ impl Figure {
             Self::Placement(Placement { notes, .. })
             | Self::Memory(Memory { notes, .. })
             | Self::Schedule(Schedule { notes, .. })
-            | Self::OverTime(OverTime { notes, .. })
+            | Self::MemoryTimeline(MemoryTimeline { notes, .. })
             | Self::Residency(Residency { notes, .. })
             | Self::StepBytes(StepBytes { notes, .. })
             | Self::Front(Front { notes, .. })
@@ -64,7 +64,7 @@ impl Figure {
             | Self::Schedule(Schedule { summary, .. })
             | Self::Residency(Residency { summary, .. })
             | Self::Front(Front { summary, .. }) => summary,
-            Self::Memory(_) | Self::OverTime(_) | Self::StepBytes(_) | Self::Table(_) => "",
+            Self::Memory(_) | Self::MemoryTimeline(_) | Self::StepBytes(_) | Self::Table(_) => "",
         }
     }
 }

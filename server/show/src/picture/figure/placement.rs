@@ -38,12 +38,12 @@ pub(crate) struct NodeBox {
     pub nodes: usize,
     /// Kinds of its devices.
     pub kind: String,
-    pub cells: Vec<Cell>,
+    pub cells: Vec<PlacementCell>,
 }
 
 /// One device, or several of the same stage that follow each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub(crate) struct PlacementCell {
     pub stage: usize,
     /// How many devices it stands for.
     pub devices: usize,
@@ -141,7 +141,7 @@ fn kinds(node: &[&Device]) -> String {
 }
 
 /// The devices of a node. Of several nodes that are drawn as one, replicas and shards differ and are not told.
-fn cells(plan: &Plan, node: &[&Device], several: bool, look: Look) -> Vec<Cell> {
+fn cells(plan: &Plan, node: &[&Device], several: bool, look: Look) -> Vec<PlacementCell> {
     let one_by_one = node.len() <= ONE_BY_ONE;
     let together = |a: &&Device, b: &&Device| !one_by_one && a.stage == b.stage;
     node.chunk_by(together)
@@ -163,7 +163,7 @@ fn cells(plan: &Plan, node: &[&Device], several: bool, look: Look) -> Vec<Cell> 
             }
             let index = if run.len() > 1 || several { String::new() } else { format!("#{}", first.index) };
             let title = title(stage, &owned, several, look);
-            Some(Cell { stage: first.stage, devices: run.len(), index, label, title })
+            Some(PlacementCell { stage: first.stage, devices: run.len(), index, label, title })
         })
         .collect()
 }

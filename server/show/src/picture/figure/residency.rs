@@ -80,7 +80,7 @@ struct Visit {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cells {
     /// From the first chunk on.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ResidencyRow>,
     /// The steps of each column.
     pub columns: Pieces,
     /// Chunks of each row, but the last one, which may have fewer.
@@ -107,7 +107,7 @@ impl Cells {
 
 /// Where some chunks that follow each other are.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct ResidencyRow {
     /// `chunk 3`, or `3–5`.
     pub label: String,
     /// Column by column: on the host where all of them are there all the time; else where most of what is elsewhere is, of
@@ -176,7 +176,7 @@ impl Residency {
         let per_row = self.chunks.div_ceil(rows.max(1));
         let rows = self.chunks.div_ceil(per_row.max(1));
         let columns = Pieces::new(self.steps, columns);
-        let mut held = vec![Held::default(); rows * columns.len()];
+        let mut held = vec![PlaceSteps::default(); rows * columns.len()];
         let mut add = |chunk: usize, steps: Range<usize>, place: Place| {
             if steps.is_empty() {
                 return;
@@ -203,7 +203,7 @@ impl Residency {
         let row = |row: usize| {
             let chunks = row * per_row..((row + 1) * per_row).min(self.chunks);
             let own = held.iter().skip(row * columns.len()).take(columns.len());
-            Row { label: label(&chunks, look), places: own.map(Held::mostly).collect() }
+            ResidencyRow { label: label(&chunks, look), places: own.map(PlaceSteps::mostly).collect() }
         };
         let rows = (0..rows).map(row).collect();
         Cells { rows, columns, per_row }
@@ -245,9 +245,9 @@ impl Visit {
 
 /// In how many steps of how many chunks each place was, but for the host.
 #[derive(Debug, Clone, Copy, Default)]
-struct Held([usize; Place::ALL.len()]);
+struct PlaceSteps([usize; Place::ALL.len()]);
 
-impl Held {
+impl PlaceSteps {
     fn add(&mut self, place: Place, steps: usize) {
         if let Some(held) = self.0.get_mut(place as usize) {
             *held = held.saturating_add(steps);

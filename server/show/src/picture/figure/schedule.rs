@@ -13,7 +13,7 @@ const MOST_LANES: usize = 32;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Schedule {
     /// One per stage, each with those of its copies below.
-    pub lanes: Vec<Row>,
+    pub lanes: Vec<ScheduleRow>,
     /// Seconds at the right end, the same for all lanes; above 0.
     pub end_seconds: f64,
     /// Where the iteration ends: earlier than the right end beside a longer one.
@@ -28,7 +28,7 @@ pub(crate) struct Schedule {
 
 /// What the devices of one stage do.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Row {
+pub(crate) struct ScheduleRow {
     /// `stage 3`; of the row that stands for lanes left out, how many they are.
     pub label: String,
     pub stage: usize,
@@ -56,10 +56,10 @@ impl Schedule {
             let own = ways.iter().filter(|(stage, _)| *stage == lane.stage).map(|(_, row)| row.clone());
             std::iter::once(row(lane, timeline)).chain(own).collect::<Vec<_>>()
         };
-        let mut lanes: Vec<Row> = timeline.lanes.iter().take(half).flat_map(whole).collect();
+        let mut lanes: Vec<ScheduleRow> = timeline.lanes.iter().take(half).flat_map(whole).collect();
         if total > half {
             let label = format!("{} more", count(i64::try_from(total - 2 * half).unwrap_or(i64::MAX)));
-            lanes.push(Row { label, stage: half, ..Row::default() });
+            lanes.push(ScheduleRow { label, stage: half, ..ScheduleRow::default() });
             lanes.extend(timeline.lanes.iter().skip(total - half).flat_map(whole));
             notes.push(format!("left out in the middle: {}", plural(total - 2 * half, "stage")));
         }
@@ -84,7 +84,8 @@ impl Schedule {
         let ends = lanes.iter().flat_map(|lane| &lane.passes).map(|pass| pass.end);
         let whole = Some(timeline.iteration_seconds).filter(|whole| (0.0..=1e12).contains(whole));
         let end_seconds = ends.chain(whole).fold(f64::MIN_POSITIVE, f64::max);
-        let widest = |of: fn(&Row) -> &str| lanes.iter().map(|lane| cells(of(lane))).max().unwrap_or(0);
+        let widest =
+            |of: fn(&ScheduleRow) -> &str| lanes.iter().map(|lane| cells(of(lane))).max().unwrap_or(0);
         let columns = (widest(|lane| &lane.label), widest(|lane| &lane.busy));
         let summary = summary(plan, timeline);
         Some(Self { columns, lanes, end_seconds, iteration_seconds: end_seconds, summary, notes })
@@ -132,7 +133,7 @@ fn source(plan: &Plan) -> String {
     text
 }
 
-fn row(lane: &Lane, timeline: &Timeline) -> Row {
+fn row(lane: &Lane, timeline: &Timeline) -> ScheduleRow {
     let stage = usize::try_from(lane.stage).unwrap_or(0);
     // With several stages in turn a lane is a device's.
     let whose = if timeline.schedule() == SimulatedSchedule::Interleaved { "device" } else { "stage" };
@@ -156,5 +157,5 @@ fn row(lane: &Lane, timeline: &Timeline) -> Row {
         }
     }
     let passes = with_waits(lane.passes.iter().filter_map(Pass::of), &lane.waits);
-    Row { label: format!("{whose} {stage}"), stage, passes, is_of_copies: false, busy, title }
+    ScheduleRow { label: format!("{whose} {stage}"), stage, passes, is_of_copies: false, busy, title }
 }

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use loadmaster_proto::wire::v1::{ChunkRun, Plan, PlanStage};
 
-use super::over_time::TOO_FAR;
 use super::pieces::Pieces;
 use super::residency::Residency;
+use super::timeline::TOO_FAR;
 use crate::text::label::{cells, safe};
 use crate::text::{bytes, plural};
 
@@ -15,7 +15,7 @@ pub(crate) struct StepBytes {
     /// `at most 1.90 GiB of 2.00 GiB, in step 12 (predicted); measured 1.80 GiB, in step 12`.
     pub label: String,
     /// In each step, as it was predicted; as it was measured where nothing was.
-    pub held: Vec<Held>,
+    pub held: Vec<DeviceBytes>,
     /// Which of the two.
     pub source: &'static str,
     /// What was measured beside a prediction, in each step; empty without.
@@ -34,14 +34,14 @@ pub(crate) struct StepBytes {
 
 /// Bytes of a device in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Held {
+pub(crate) struct DeviceBytes {
     /// Besides chunks: N(t).
     pub other: i64,
     /// Of chunks: R(t).
     pub chunks: i64,
 }
 
-impl Held {
+impl DeviceBytes {
     pub(crate) fn total(self) -> i64 {
         self.other.saturating_add(self.chunks)
     }
@@ -55,10 +55,10 @@ impl StepBytes {
         let mut notes = vec!["bytes of tensors, allocated ledger: the most of each step".to_owned()];
         let (held, source, measured) = match (known(&stage.chunk_run), known(&stage.measured_chunk_run)) {
             (Some(predicted), Some(measured)) if predicted.len() == measured.len() => {
-                (predicted, "predicted", measured.into_iter().map(Held::total).collect())
+                (predicted, "predicted", measured.into_iter().map(DeviceBytes::total).collect())
             }
             (Some(predicted), measured) => {
-                let note = |measured: Vec<Held>| {
+                let note = |measured: Vec<DeviceBytes>| {
                     let (one, other) = (plural(measured.len(), "step"), predicted.len());
                     format!("what was measured has {one}, not {other}, and is not drawn")
                 };
@@ -92,7 +92,7 @@ impl StepBytes {
     }
 
     /// The fullest step of each of at most so many columns.
-    pub(crate) fn columns(&self, most: usize) -> Vec<Held> {
+    pub(crate) fn columns(&self, most: usize) -> Vec<DeviceBytes> {
         let fullest = |steps: Range<usize>| {
             let own = self.held.iter().take(steps.end).skip(steps.start);
             own.copied().max_by_key(|held| held.total()).unwrap_or_default()
@@ -120,12 +120,12 @@ impl StepBytes {
 }
 
 /// What each step holds, as far as both parts are known.
-fn listed(run: &ChunkRun) -> Vec<Held> {
+fn listed(run: &ChunkRun) -> Vec<DeviceBytes> {
     let both = run.other_bytes.iter().zip(&run.payload_bytes);
-    both.map(|(&other, &chunks)| Held { other: other.max(0), chunks: chunks.max(0) }).collect()
+    both.map(|(&other, &chunks)| DeviceBytes { other: other.max(0), chunks: chunks.max(0) }).collect()
 }
 
-fn label(stage: &PlanStage, held: &[Held], source: &str, measured: &[i64]) -> String {
+fn label(stage: &PlanStage, held: &[DeviceBytes], source: &str, measured: &[i64]) -> String {
     let most = held.iter().map(|held| held.total()).max().unwrap_or(0);
     let step = held.iter().position(|held| held.total() == most).unwrap_or(0);
     let mut text = format!("at most {}", bytes(most));

@@ -4,7 +4,6 @@ pub mod errors;
 mod front;
 mod memory;
 mod notes;
-mod over_time;
 mod placement;
 mod residency;
 mod scene;
@@ -12,6 +11,7 @@ mod schedule;
 mod stairs;
 mod step_bytes;
 mod table;
+mod timeline;
 mod write;
 
 use super::figure::Figure;
@@ -81,7 +81,7 @@ fn draw(figure: &Figure, width: f64) -> Scene {
         Figure::Placement(placement) => placement::draw(placement, width),
         Figure::Memory(memory) => memory::draw(memory, width),
         Figure::Schedule(schedule) => schedule::draw(schedule, width),
-        Figure::OverTime(over_time) => over_time::draw(over_time, width),
+        Figure::MemoryTimeline(over_time) => timeline::draw(over_time, width),
         Figure::Residency(residency) => residency::draw(residency, width),
         Figure::StepBytes(step_bytes) => step_bytes::draw(step_bytes, width),
         Figure::Front(front) => front::draw(front, width),

@@ -23,7 +23,7 @@ pub(super) enum Shape {
     },
     /// Filled rectangles of which nothing is told: many of them are few bytes.
     Bars {
-        bars: Vec<Bar>,
+        bars: Vec<Rectangle>,
         style: Style,
     },
     Line {
@@ -64,7 +64,7 @@ pub(super) enum Shape {
 
 /// A rectangle, from its upper left corner.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Bar {
+pub(super) struct Rectangle {
     pub(super) x: f64,
     pub(super) y: f64,
     pub(super) width: f64,
@@ -126,7 +126,7 @@ impl Scene {
         self.shapes.push(Shape::Box { x, y, width: width.max(0.0), height, style, title });
     }
 
-    pub(super) fn bars(&mut self, bars: Vec<Bar>, style: Style) {
+    pub(super) fn bars(&mut self, bars: Vec<Rectangle>, style: Style) {
         self.shapes.push(Shape::Bars { bars, style });
     }
 
@@ -153,7 +153,7 @@ impl Scene {
                 Shape::Box { x: x + dx, y: y + dy, width, height, style, title }
             }
             Shape::Bars { bars, style } => {
-                let moved = |bar: Bar| Bar { x: bar.x + dx, y: bar.y + dy, ..bar };
+                let moved = |bar: Rectangle| Rectangle { x: bar.x + dx, y: bar.y + dy, ..bar };
                 Shape::Bars { bars: bars.into_iter().map(moved).collect(), style }
             }
             Shape::Line { x1, y1, x2, y2, style } => {

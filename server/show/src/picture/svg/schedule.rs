@@ -1,10 +1,10 @@
 //! One iteration: a lane per stage over a common axis of seconds.
 
 use super::notes::{legend, width_of, width_of_cells, within};
-use super::scene::{Anchor, Bar, Scene, Style};
+use super::scene::{Anchor, Rectangle, Scene, Style};
 use crate::picture::axis;
 use crate::picture::figure::pass::{EVER, Kind, MOSTLY, Pass, columns};
-use crate::picture::figure::schedule::{Row, Schedule};
+use crate::picture::figure::schedule::{Schedule, ScheduleRow};
 use crate::picture::tint::Tint;
 
 const LANE: f64 = 22.0;
@@ -71,7 +71,7 @@ pub(super) fn draw(schedule: &Schedule, width: f64) -> Scene {
 }
 
 /// Height of a lane, and with the space below it.
-fn heights(lane: &Row) -> (f64, f64) {
+fn heights(lane: &ScheduleRow) -> (f64, f64) {
     if lane.is_of_copies { (THIN_LANE, THIN_ROW) } else { (LANE, ROW) }
 }
 
@@ -106,16 +106,22 @@ fn one(scene: &mut Scene, pass: &Pass, (left, y): (f64, f64), height: f64, scale
 }
 
 /// Of each of so many pieces of time what takes most of it, or ever copies: all of a kind are one shape.
-fn pieces(scene: &mut Scene, lane: &Row, (end, count): (f64, usize), (left, y): (f64, f64), room: f64) {
+fn pieces(
+    scene: &mut Scene,
+    lane: &ScheduleRow,
+    (end, count): (f64, usize),
+    (left, y): (f64, f64),
+    room: f64,
+) {
     let share = if lane.is_of_copies { EVER } else { MOSTLY };
     let kinds = columns(&lane.passes, end, count, share);
     let piece = room / count as f64;
-    let mut shapes: Vec<(Kind, Vec<Bar>)> = Vec::new();
+    let mut shapes: Vec<(Kind, Vec<Rectangle>)> = Vec::new();
     let mut at = 0;
     for run in kinds.chunk_by(|a, b| a == b) {
         if let Some(&Some(kind)) = run.first() {
             let (x, width) = (left + at as f64 * piece, run.len() as f64 * piece);
-            let bar = Bar { x, y, width, height: heights(lane).0 };
+            let bar = Rectangle { x, y, width, height: heights(lane).0 };
             match shapes.iter_mut().find(|(of, _)| *of == kind) {
                 Some((_, bars)) => bars.push(bar),
                 None => shapes.push((kind, vec![bar])),

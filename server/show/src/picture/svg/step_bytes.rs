@@ -6,7 +6,7 @@ use super::residency::{across, steps};
 use super::scene::{Anchor, Scene, Shape, Style};
 use super::stairs::{area, stairs};
 use crate::picture::axis;
-use crate::picture::figure::step_bytes::{Held, StepBytes};
+use crate::picture::figure::step_bytes::{DeviceBytes, StepBytes};
 use crate::picture::tint::Tint;
 use crate::text::bytes;
 
@@ -31,9 +31,10 @@ pub(super) fn draw(of: &StepBytes, width: f64) -> Scene {
         scene.text((left - 6.0, y + 4.0), Anchor::End, faint, &mark.text);
     }
     let held = of.columns((room / PIECE) as usize);
-    let heights = |amount: fn(&Held) -> i64| held.iter().map(|held| y(amount(held))).collect::<Vec<f64>>();
+    let heights =
+        |amount: fn(&DeviceBytes) -> i64| held.iter().map(|held| y(amount(held))).collect::<Vec<f64>>();
     let (none, other, both) = (heights(|_| 0), heights(|held| held.other), heights(|held| held.total()));
-    let most = |amount: fn(&Held) -> i64| bytes(of.held.iter().map(amount).max().unwrap_or(0));
+    let most = |amount: fn(&DeviceBytes) -> i64| bytes(of.held.iter().map(amount).max().unwrap_or(0));
     let told = [
         (Tint::OTHER, (&none, &other), format!("N, besides chunks: at most {}", most(|held| held.other))),
         (Tint::Resident, (&other, &both), format!("R, chunks: at most {}", most(|held| held.chunks))),

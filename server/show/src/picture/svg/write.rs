@@ -1,6 +1,6 @@
 //! Scenes as SVG.
 
-use super::scene::{Anchor, Bar, Scene, Shape};
+use super::scene::{Anchor, Rectangle, Scene, Shape};
 use crate::picture::tint::Tint;
 use crate::picture::xml::{Xml, number};
 
@@ -132,7 +132,7 @@ fn shape(xml: &mut Xml, shape: &Shape) {
 }
 
 /// The way around a bar.
-fn outline(&Bar { x, y, width, height }: &Bar) -> String {
+fn outline(&Rectangle { x, y, width, height }: &Rectangle) -> String {
     let [x, y, width, height] = [x, y, width, height].map(number);
     format!("M{x} {y}h{width}v{height}h-{width}z")
 }

@@ -3,12 +3,12 @@
 mod front;
 mod line;
 mod memory;
-mod over_time;
 mod placement;
 mod residency;
 mod schedule;
 mod stack;
 mod step_bytes;
+mod timeline;
 
 use super::figure::Figure;
 use super::sheet::Sheet;
@@ -62,7 +62,7 @@ fn draw(figure: &Figure, width: usize, look: Look) -> Vec<Line> {
         Figure::Placement(placement) => placement::draw(placement, width, look),
         Figure::Memory(memory) => memory::draw(memory, width, look),
         Figure::Schedule(schedule) => schedule::draw(schedule, width, look),
-        Figure::OverTime(over_time) => over_time::draw(over_time, width, look),
+        Figure::MemoryTimeline(over_time) => timeline::draw(over_time, width, look),
         Figure::Residency(residency) => residency::draw(residency, width, look),
         Figure::StepBytes(step_bytes) => step_bytes::draw(step_bytes, width, look),
         Figure::Front(front) => front::draw(front, width, look),

@@ -1,7 +1,7 @@
 //! The stages on the devices as text: a box per node, and a line per stage.
 
 use super::line::Line;
-use crate::picture::figure::placement::{Cell, NodeBox, Placement, StageNote};
+use crate::picture::figure::placement::{NodeBox, Placement, PlacementCell, StageNote};
 use crate::picture::tint::Tint;
 use crate::text::label::{cells, column, fit};
 use crate::text::terminal_abilities::Look;
@@ -68,7 +68,7 @@ fn one(node: &NodeBox, width: usize, look: Look) -> Vec<Line> {
     let inner_most = width.saturating_sub(4);
     let cell = node.cells.iter().map(|cell| cells(&cell.label)).max().unwrap_or(1).min(inner_most);
     let per_row = ((inner_most + 1) / (cell + 1)).max(1);
-    let rows: Vec<&[Cell]> = node.cells.chunks(per_row).collect();
+    let rows: Vec<&[PlacementCell]> = node.cells.chunks(per_row).collect();
     let widest = rows.iter().map(|row| row.len() * (cell + 1) - 1).max().unwrap_or(0);
     let title = [node.name.as_str(), node.kind.as_str()].into_iter().filter(|part| !part.is_empty());
     let title = title.collect::<Vec<_>>().join(&format!(" {} ", look.dot()));

@@ -2,7 +2,7 @@
 
 use super::line::{Line, legend, wrapped};
 use super::schedule::ruler;
-use super::stack::{Cell, Stack};
+use super::stack::{Glyph, Stack};
 use crate::picture::axis;
 use crate::picture::figure::pieces::Pieces;
 use crate::picture::figure::residency::{Place, Residency};
@@ -59,7 +59,7 @@ pub(super) fn steps(steps: usize, names: usize, room: usize) -> [Line; 2] {
 }
 
 /// A character and a colour for a place.
-fn glyph(place: Place, is_gradients: bool, look: Look) -> Cell {
+fn glyph(place: Place, is_gradients: bool, look: Look) -> Glyph {
     let (unicode, ascii, tint) = match place {
         Place::Host => ('·', '.', Tint::Faint),
         Place::Coming => ('«', '<', Tint::Back),

@@ -3,7 +3,7 @@
 use super::line::{Line, axis_texts, legend};
 use crate::picture::axis;
 use crate::picture::figure::pass::{EVER, Kind, MOSTLY, Pass, columns};
-use crate::picture::figure::schedule::{Row, Schedule};
+use crate::picture::figure::schedule::{Schedule, ScheduleRow};
 use crate::picture::tint::Tint;
 use crate::text::label::column;
 use crate::text::terminal_abilities::Look;
@@ -60,7 +60,7 @@ pub(super) fn draw(schedule: &Schedule, width: usize, look: Look) -> Vec<Line> {
 }
 
 /// A lane of exactly `room` cells. A pass that is wide enough begins with the number of its micro-batch.
-fn cells_of(lane: &Row, schedule: &Schedule, room: usize, look: Look) -> Line {
+fn cells_of(lane: &ScheduleRow, schedule: &Schedule, room: usize, look: Look) -> Line {
     let share = if lane.is_of_copies { EVER } else { MOSTLY };
     let kinds = columns(&lane.passes, schedule.end_seconds, room, share);
     let mut row: Vec<(char, Tint)> = kinds.iter().map(|&kind| glyph(kind, look)).collect();

@@ -22,7 +22,7 @@ pub(super) struct Stack {
 }
 
 /// What is in a cell.
-pub(super) type Cell = (char, Option<Tint>);
+pub(super) type Glyph = (char, Option<Tint>);
 
 impl Stack {
     /// The lines of columns, each with its parts from the bottom up, and bytes at which it has a mark.
@@ -62,7 +62,7 @@ impl Stack {
     }
 
     /// A line of cells with a name before it.
-    pub(super) fn framed(&self, name: &str, row: Vec<Cell>) -> Line {
+    pub(super) fn framed(&self, name: &str, row: Vec<Glyph>) -> Line {
         let bar = if self.look.unicode { "│" } else { "|" };
         let padding = " ".repeat(self.names.saturating_sub(cells(name)));
         let name = column(name, cells(name).min(self.names), self.look);
@@ -82,7 +82,7 @@ impl Stack {
     }
 
     /// What is held at the middle of a row, counted from the bottom; a column that holds anything has a cell.
-    fn letter(&self, parts: impl Iterator<Item = (i64, char, Tint)> + Clone, row: usize) -> Option<Cell> {
+    fn letter(&self, parts: impl Iterator<Item = (i64, char, Tint)> + Clone, row: usize) -> Option<Glyph> {
         let total = parts.clone().fold(0_i64, |sum, (bytes, ..)| sum.saturating_add(bytes)) as f64;
         let height = self.scale_bytes as f64 / HEIGHT as f64;
         let middle = if row == 0 { (0.5 * height).min(total * 0.5) } else { (row as f64 + 0.5) * height };

@@ -17,7 +17,7 @@ const MOST_RANGES: usize = 12;
 
 /// A stage's chunks, what they are predicted to move and hold, and what they did.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OfStage<'a> {
+pub(super) struct StageChunkFigures<'a> {
     pub(super) chunks: Option<&'a ChunkedStage>,
     pub(super) predicted: Option<&'a ChunkRun>,
     pub(super) measured: Option<&'a ChunkRun>,
@@ -26,11 +26,11 @@ pub(super) struct OfStage<'a> {
 }
 
 /// The stages that have chunks, one after the other; nothing where none has.
-pub(super) fn of_stages<'a>(stages: impl IntoIterator<Item = OfStage<'a>>, look: Look) -> String {
+pub(super) fn of_stages<'a>(stages: impl IntoIterator<Item = StageChunkFigures<'a>>, look: Look) -> String {
     stages.into_iter().map(|stage| of_stage(&stage, look)).collect()
 }
 
-fn of_stage(stage: &OfStage<'_>, look: Look) -> String {
+fn of_stage(stage: &StageChunkFigures<'_>, look: Look) -> String {
     let Some(chunks) = stage.chunks else { return String::new() };
     let mut facts = Facts::default();
     facts.add("in chunks", laid_out(chunks, stage.precision));
@@ -177,9 +177,9 @@ impl Amount {
 }
 
 /// What it is called, how to find it, and whether it is told where it is nothing.
-type Row = (&'static str, fn(&ChunkRun) -> Option<Amount>, bool);
+type AmountRow = (&'static str, fn(&ChunkRun) -> Option<Amount>, bool);
 
-const ROWS: [Row; 20] = [
+const ROWS: [AmountRow; 20] = [
     ("on the host (host ledger)", |run| Some(Amount::Bytes(run.host_bytes)), true),
     ("to the device", |run| Some(Amount::Bytes(run.up_bytes)), true),
     ("of those, for forward passes", forward_up, false),
@@ -236,7 +236,7 @@ const NOTE: &str =
 const REPLANNED: &str = "the planned visits left too little room for what was measured besides chunks: some came later or \
                          left sooner\n";
 
-fn amounts(stage: &OfStage<'_>, look: Look) -> String {
+fn amounts(stage: &StageChunkFigures<'_>, look: Look) -> String {
     let runs = [stage.predicted, stage.measured];
     if runs.iter().all(Option::is_none) {
         return String::new();
@@ -260,7 +260,7 @@ fn amounts(stage: &OfStage<'_>, look: Look) -> String {
 }
 
 /// Whether any of these runs has something of it.
-fn is_told<'a>(&(_, find, where_nothing): &Row, runs: impl Iterator<Item = &'a ChunkRun>) -> bool {
+fn is_told<'a>(&(_, find, where_nothing): &AmountRow, runs: impl Iterator<Item = &'a ChunkRun>) -> bool {
     runs.filter_map(find).any(|amount| where_nothing || amount.value() != 0.0)
 }
 

@@ -44,7 +44,7 @@ fn run() -> ChunkRun {
 
 fn table(chunks: &ChunkedStage, predicted: Option<&ChunkRun>, measured: Option<&ChunkRun>) -> String {
     let precision = Some(Precision::Bf16);
-    of_stages([OfStage { chunks: Some(chunks), predicted, measured, precision }], Look::PLAIN)
+    of_stages([StageChunkFigures { chunks: Some(chunks), predicted, measured, precision }], Look::PLAIN)
 }
 
 #[test]
@@ -160,12 +160,15 @@ fn activations_on_the_host_are_told_in_short() {
 fn what_cannot_be_known_is_not_told() {
     let paging = ChunkPaging {};
     let paged = ChunkedStage { residency: Some(Residency::Paged(paging)), on_device: Vec::new(), ..stage() };
-    let stage = OfStage { chunks: Some(&paged), predicted: None, measured: None, precision: None };
+    let stage = StageChunkFigures { chunks: Some(&paged), predicted: None, measured: None, precision: None };
     let text = of_stages([stage], Look::PLAIN);
     assert!(text.starts_with("in chunks  chunks of 4M elements, aligned; M:"), "{text}");
     assert!(text.contains("others as steps use them"), "{text}");
     assert!(!text.contains("predicted"), "{text}");
-    assert_eq!(of_stages([OfStage { chunks: None, predicted: Some(&run()), ..stage }], Look::PLAIN), "");
+    assert_eq!(
+        of_stages([StageChunkFigures { chunks: None, predicted: Some(&run()), ..stage }], Look::PLAIN),
+        ""
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::recommendation;
 use crate::show::show;
 use crate::table::grid::Grid;
 use crate::table::grid::Side::{self, Left, Right};
-use crate::table::{common_ledger, disturbed, figure, id, labels, ledger, or_none};
+use crate::table::{common_ledger, figure, id, interference, labels, ledger, or_none};
 use crate::text::terminal_abilities::Look;
 use crate::text::{count, plain, plural, ratio, seconds, time};
 
@@ -114,7 +114,7 @@ fn iteration(of: &IterationEstimate) -> String {
 fn measured_seconds(plan: &Plan) -> Option<String> {
     let of = trainings(plan);
     let text = of.iteration_seconds.map(seconds)?;
-    Some(text + disturbed::mark(of.contended, of.oversubscribed))
+    Some(text + interference::mark(of.contended, of.oversubscribed))
 }
 
 /// How often users reported a training of it.

@@ -12,8 +12,8 @@ use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
 use super::{
-    actions, chunked, common_ledger, disturbed, figure, fit_under, hosts, id, labels, ledger, observation,
-    or_none, parts, saved, shared, training,
+    actions, chunked, common_ledger, figure, fit_under, hosts, id, interference, labels, ledger, observation,
+    or_none, parts, savings, shared, training,
 };
 use crate::devices::{self, devices_of_stages};
 use crate::show::show;
@@ -49,7 +49,7 @@ fn one(plan: &Plan, look: Look) -> String {
     let acted: Vec<_> = plan
         .stages
         .iter()
-        .map(|stage| actions::OfStage {
+        .map(|stage| actions::StageActionFigures {
             actions: stage.actions.as_ref(),
             predicted: stage.offload.as_ref(),
             measured: stage.measured_offload.as_ref(),
@@ -57,8 +57,8 @@ fn one(plan: &Plan, look: Look) -> String {
         })
         .collect();
     text.push_str(&actions::of_stages(&acted, look));
-    text.push_str(&saved::of_stages(plan.stages.iter().map(|stage| stage.saved.as_ref()), look));
-    let in_chunks = plan.stages.iter().map(|stage| chunked::OfStage {
+    text.push_str(&savings::of_stages(plan.stages.iter().map(|stage| stage.saved.as_ref()), look));
+    let in_chunks = plan.stages.iter().map(|stage| chunked::StageChunkFigures {
         chunks: stage.chunks.as_ref(),
         predicted: stage.chunk_run.as_ref(),
         measured: stage.measured_chunk_run.as_ref(),
@@ -188,7 +188,7 @@ fn peak(plan: &Plan, look: Look) -> String {
                 error(newest.peak_error_ratio),
                 look.dot(),
                 seconds(newest.iteration_seconds),
-                disturbed::mark(newest.contended, newest.oversubscribed)
+                interference::mark(newest.contended, newest.oversubscribed)
             ));
             if newest.iteration_error_ratio.is_some() {
                 text.push_str(&format!("  error {}", error(newest.iteration_error_ratio)));

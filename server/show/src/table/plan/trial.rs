@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{MemoryFigure, PlanTrial, Trials};
 
 use crate::table::grid::Grid;
 use crate::table::grid::Side::{Left, Right};
-use crate::table::{common_ledger, disturbed, figure, id, ledger};
+use crate::table::{common_ledger, figure, id, interference, ledger};
 use crate::text::terminal_abilities::Look;
 use crate::text::{plain, ratio, seconds, word};
 
@@ -32,7 +32,7 @@ pub fn all(trials: &Trials, look: Look) -> String {
     );
     for trial in rows {
         let bytes = |of: &Option<MemoryFigure>| or_nothing(of.as_ref().map(|of| figure(of, common)), look);
-        let mark = disturbed::mark(trial.contended, trial.oversubscribed);
+        let mark = interference::mark(trial.contended, trial.oversubscribed);
         grid.row([
             place(trial.predicted_rank, look),
             place(trial.measured_rank, look),

@@ -52,7 +52,7 @@ fn one(answer: &PredictMemoryResponse, look: Look) -> String {
     let acted: Vec<_> = answer
         .stages
         .iter()
-        .map(|stage| actions::OfStage {
+        .map(|stage| actions::StageActionFigures {
             actions: stage.actions.as_ref(),
             predicted: stage.offload.as_ref(),
             measured: None,
@@ -60,7 +60,7 @@ fn one(answer: &PredictMemoryResponse, look: Look) -> String {
         })
         .collect();
     text.push_str(&actions::of_stages(&acted, look));
-    let in_chunks = answer.stages.iter().map(|stage| chunked::OfStage {
+    let in_chunks = answer.stages.iter().map(|stage| chunked::StageChunkFigures {
         chunks: stage.chunks.as_ref(),
         predicted: stage.chunk_run.as_ref(),
         measured: None,

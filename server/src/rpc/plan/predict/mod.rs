@@ -6,9 +6,9 @@
 //! | `contradictions` | what must it not say together? |
 //! | `subject` | which stages is it about, and how large are their devices? |
 //! | `scene` | what do they need where nothing is to be chosen? |
-//! | `chosen` | what does a training in chunks need, of which something is? |
+//! | `chunk_choice` | what does a training in chunks need, of which something is? |
 
-mod chosen;
+mod chunk_choice;
 mod contradictions;
 mod scene;
 mod subject;

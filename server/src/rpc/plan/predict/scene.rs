@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loadmaster_memory::chunks::in_chunks;
 use loadmaster_predict::cores;
-use loadmaster_predict::forecast::{ActedForecast, devices, excluded, forecast, with_actions};
+use loadmaster_predict::forecast::{ActionsForecast, devices, excluded, forecast, with_actions};
 use loadmaster_predict::{Margin, Prediction, StageSetting};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
@@ -56,7 +56,7 @@ impl Scene {
         } else {
             let model = chain.model.as_ref();
             let found = with_actions(&**predictor, model, stages, &actions.stages, capacities, *margin)?;
-            let ActedForecast { forecast, stages } = found;
+            let ActionsForecast { forecast, stages } = found;
             if actions.are_given {
                 stages.check_points()?;
             }

@@ -11,7 +11,7 @@ use loadmaster_search::fleet::{self, DeviceGroup, Exclusion, FleetError, MAX_DEV
 use super::capacity;
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::Plans;
-use crate::rpc::plan::known::Revisions;
+use crate::rpc::plan::cache::Revisions;
 
 impl Plans {
     /// The devices of a request, and the cluster that they are of; groups without a kind are of `kind`.

@@ -2,7 +2,7 @@
 
 mod chunks;
 mod devices;
-mod grown;
+mod model_scaling;
 mod question;
 
 use loadmaster_predict::Margin;

@@ -88,7 +88,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
             && request.memory_blocks.is_empty()
             && request.smallest_block_bytes == 0
             && mode != SearchMode::Mpress,
-        grow: super::grown::grown(request)?,
+        grow: super::model_scaling::grown(request)?,
         copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
         virtual_stages: virtual_stages(request.virtual_stages)?,
         global_batch_size: global_batch_size(request.global_batch_size)?,

@@ -7,8 +7,8 @@ use tch::Tensor;
 
 use super::{Payloads, way};
 use crate::actions::lane::{Ticket, behind};
+use crate::chunks::embedding_rows::Tokens;
 use crate::chunks::host::Update;
-use crate::chunks::rows::Tokens;
 use crate::completion::Completion;
 use crate::error::RankError;
 use crate::ffi::{self, Storage, Transfer};

@@ -9,7 +9,7 @@ use crate::verbs::plan::chunk_options::ChunkOptions;
 /// Where parameters and optimizer state are, and what may be chosen of that.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Memory")]
-pub(super) struct Memory {
+pub(super) struct RecommendMemoryOptions {
     /// Where parameters and optimizer state are while the model is trained. In chunks they lie in the host's memory, of
     /// which --host-memory says how much may be taken, and one stage trains the whole model: like devices of one node share
     /// its chunks, each with its part of every micro-batch, or several of them are shards of a replica where the profile knows

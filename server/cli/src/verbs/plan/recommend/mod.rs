@@ -15,7 +15,7 @@ use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
 use loadmaster_show::table::fit_under;
-use memory::Memory;
+use memory::RecommendMemoryOptions;
 use options::{Batch, Goal, Limits, On, Search};
 
 /// See [`super::PlanVerb::Recommend`].
@@ -66,7 +66,7 @@ pub(crate) struct Recommend {
     smallest_block: Option<i64>,
 
     #[command(flatten)]
-    memory: Memory,
+    memory: RecommendMemoryOptions,
 
     /// Memory of each host that may be taken: by blocks, or with --memory by chunks, in equal parts by its devices
     /// [default: none]. Beside --action it is the most that the given actions may take [default: any].

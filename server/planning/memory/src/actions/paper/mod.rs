@@ -24,7 +24,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-use loadmaster_proto::plan::saved::SavedBytes;
+use loadmaster_proto::plan::savings::SavedBytes;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::{PlanError, Question, saved};

@@ -1,7 +1,7 @@
 //! What others do, against their rules.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, UpdateTime};
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::training::actions::{Deed, Step, Swap};
@@ -13,14 +13,14 @@ use super::draw::{Case, SharedChunk, cases, simulate};
 use super::weighed::{
     begun_before, hastes, is_held, weighed, weighed_all_there, weighed_otherwise, weighed_outliers,
 };
+use crate::chunks::best_first::BestFirst;
 use crate::chunks::choose::{MANY_SIMULATED, all_laid};
-use crate::chunks::course::Courses;
-use crate::chunks::ground::Ground;
 use crate::chunks::group::ChoiceGroup;
-use crate::chunks::held::resident;
-use crate::chunks::laid::Laid;
+use crate::chunks::layout_evaluation::LayoutEvaluation;
+use crate::chunks::pass_costs::PassCosts;
 use crate::chunks::room::layouts;
-use crate::chunks::soonest::Soonest;
+use crate::chunks::step_memory::resident;
+use crate::chunks::step_sequence::StepSequences;
 use crate::chunks::{ChunkPlan, Lanes, NoChunks, PassChoice, Passes, choose};
 
 /// A plan is what it says that it is, by the contract alone.
@@ -204,11 +204,11 @@ proptest! {
         case in cases(), (ahead, behind) in (0_usize..6, 0_usize..6), haste in hastes(),
     ) {
         let question = &case.question;
-        let Ok(grounds) = Ground::all(question, &case.costs, &question.choices.activations, &mut Courses::default()) else { return Ok(()) };
+        let Ok(grounds) = PassCosts::all(question, &case.costs, &question.choices.activations, &mut StepSequences::default()) else { return Ok(()) };
         let layouts = layouts(question, &question.embeddings()).unwrap_or_default();
         let mut laid = Vec::new();
         for tried in &layouts {
-            let grounds: Vec<&Ground> = tried.of(&grounds).collect();
+            let grounds: Vec<&PassCosts> = tried.of(&grounds).collect();
             laid.extend(all_laid(question, std::slice::from_ref(tried), &grounds).unwrap());
         }
         for group in ChoiceGroup::all(&laid) {
@@ -239,19 +239,19 @@ proptest! {
     fn groups_come_in_the_order_of_their_bounds(case in cases()) {
         let question = &case.question;
         let places = &question.choices.activations;
-        let Ok(grounds) = Ground::all(question, &case.costs, places, &mut Courses::default()) else { return Ok(()) };
+        let Ok(grounds) = PassCosts::all(question, &case.costs, places, &mut StepSequences::default()) else { return Ok(()) };
         for tried in layouts(question, &question.embeddings()).unwrap_or_default() {
-            let grounds: Vec<&Ground> = tried.of(&grounds).collect();
+            let grounds: Vec<&PassCosts> = tried.of(&grounds).collect();
             let laid = |grounds| all_laid(question, std::slice::from_ref(&tried), grounds).unwrap();
-            let alone: Vec<Laid<'_>> = grounds.chunks(1).flat_map(laid).collect();
+            let alone: Vec<LayoutEvaluation<'_>> = grounds.chunks(1).flat_map(laid).collect();
             let together = laid(&grounds);
             let named = |group: &ChoiceGroup<'_>, bound: f64| {
-                let ground: *const Ground = group.laid.ground;
+                let ground: *const PassCosts = group.laid.ground;
                 (ground, group.host_copy, group.on_device, bound)
             };
             let mut sorted: Vec<_> = ChoiceGroup::all(&alone).iter().map(|group| named(group, group.bound())).collect();
             sorted.sort_by(|one, other| one.3.total_cmp(&other.3));
-            let came: Vec<_> = Soonest::of(ChoiceGroup::all(&together)).map(|(group, bound)| named(&group, bound)).collect();
+            let came: Vec<_> = BestFirst::of(ChoiceGroup::all(&together)).map(|(group, bound)| named(&group, bound)).collect();
             prop_assert_eq!(came, sorted);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::lists::List;
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::plan::lane_rates::LaneRates;

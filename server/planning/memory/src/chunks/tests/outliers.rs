@@ -4,7 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::{HostCopy, may_leave_unfinished};
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::draw::{Case, Costs, RATES, cases, chain, stages, training};
 use super::weighed::is_held;
-use crate::chunks::outliers::Outliers;
+use crate::chunks::irregular_chunks::IrregularChunks;
 use crate::chunks::{ChunkChoices, ChunkQuestion, TriedSizes, choose};
 
 /// Most gaps of all payloads of which every set is tried.
@@ -113,7 +113,7 @@ fn holds(
     room: &[u64],
     paging: Paging,
 ) -> Result<(), TestCaseError> {
-    let found = Outliers::of(stage, chunks, room).fewest(paging).unwrap();
+    let found = IrregularChunks::of(stage, chunks, room).fewest(paging).unwrap();
     let by_rule = stage.paged(paging, chunks, room).unwrap();
     prop_assert!(found.bytes <= bytes(chunks, &by_rule));
     prop_assert_eq!(found.bytes, bytes(chunks, &found.visits));

@@ -1,7 +1,7 @@
 //! What lanes are said to do, against the clock and against visits.
 
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::residency::paged::Paging;
+use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use super::clock::{ITERATIONS, clock, found, jobs, some_stage};
 use super::draw::{Case, SharedChunk, cases};
 use super::weighed::{begun_before, hastes};
+use crate::chunks::lane_spans::Witness;
 use crate::chunks::lanes::LaneRun;
-use crate::chunks::spans::Witness;
 use crate::chunks::{LaneScene, LaneSpan, LaneWork, StepCosts};
 
 /// Remembers all that it sees.

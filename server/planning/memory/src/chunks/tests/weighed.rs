@@ -2,7 +2,7 @@
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::may_leave_unfinished;
-use loadmaster_proto::chunks::residency::paged::{Decided, Gap, Paging, gaps};
+use loadmaster_proto::chunks::residency::paging_visits::{Decided, Gap, Paging, gaps};
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks, UpdateTime};
@@ -11,7 +11,7 @@ use loadmaster_proto::training::RecomputePolicy;
 use proptest::prelude::*;
 
 use super::draw::{Case, all_there, simulate, stages};
-use crate::chunks::held::resident;
+use crate::chunks::step_memory::resident;
 use crate::chunks::{ChunkChoices, Lanes, StepCosts};
 
 /// Whether a visit has memory in a step.

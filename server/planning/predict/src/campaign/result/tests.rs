@@ -8,7 +8,7 @@ use loadmaster_proto::measure::links::LinkWork;
 use loadmaster_proto::measure::links::updates::{DeviceUpdates, TimedUpdate};
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::measure::run::SoloStage;
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 use loadmaster_proto::name::CommandName;
@@ -166,7 +166,7 @@ fn tape(model: &Model, layer: usize, gradients: u64) -> LayerTape {
         without_graph: later.clone(),
         untrained_input: untrained.then(|| Box::new([later.clone(), later.clone()])),
         later,
-        step: Step::default(),
+        step: TapeStep::default(),
         has_saved: false,
         overhead: 0,
     }

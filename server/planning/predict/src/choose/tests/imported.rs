@@ -10,7 +10,7 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
 use serde_json::{Value, json};
 
-use super::super::imported::{layer_metrics, predictor};
+use super::super::imported_profile::{layer_metrics, predictor};
 use super::super::{AnyPredictor, NoPredictor, PredictorKind};
 use crate::StageSetting;
 

@@ -11,7 +11,7 @@ use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::super::stored::predictor;
+use super::super::stored_profile::predictor;
 use super::super::{AnyPredictor, Evidence, NoPredictor, PredictorKind, Profiled};
 use crate::StageSetting;
 use crate::campaign::runs::Layout;

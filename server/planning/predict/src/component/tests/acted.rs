@@ -7,9 +7,9 @@ use loadmaster_proto::training::actions::{
 use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 use proptest::prelude::*;
 
-use super::super::acted::player::Gradients;
-use super::super::acted::shard::{ActedShard, Scene};
-use super::super::acted::stored::Stored;
+use super::super::memory_optimizations::player::Gradients;
+use super::super::memory_optimizations::resident_state::ResidentState;
+use super::super::memory_optimizations::shard::{Scene, ShardMemory};
 use super::oracle::Oracle;
 use super::tapes::{Shape, schedules, shapes, stage, tapes, untrained_up_to};
 use crate::pools::in_places;
@@ -164,7 +164,7 @@ impl Case {
         self.stored.iter().flat_map(|layer| &layer[of]).sum()
     }
 
-    fn play(&self) -> ActedShard {
+    fn play(&self) -> ShardMemory {
         let (steps, mut tapes) = (self.steps(), tapes(&self.shapes, self.is_first));
         if self.is_first {
             untrained_up_to(&self.shapes, &mut tapes, self.untrained);
@@ -180,7 +180,7 @@ impl Case {
             .collect();
         Scene {
             stage: &replayed,
-            stored: Stored {
+            stored: ResidentState {
                 first_layer: FIRST,
                 whole: StaticBytes {
                     parameters: self.whole(0),

@@ -15,7 +15,7 @@ use super::promise::{self, PACKED, measurement, recorded, tape};
 use crate::component::Component;
 use crate::forecast::{Forecast, ForecastError, forecast, settings, with_actions};
 use crate::testing::training;
-use crate::{Acted, Margin, PredictionError, Predictor, StageSetting};
+use crate::{ActionsPrediction, Margin, PredictionError, Predictor, StageSetting};
 
 const WIDTH: i64 = 32;
 /// Weight and bias, in fp32.
@@ -132,7 +132,7 @@ fn a_newer_recording_completes_an_older_one() {
     }
 }
 
-fn most(acted: &Acted, which: impl Fn(&Step) -> bool) -> u64 {
+fn most(acted: &ActionsPrediction, which: impl Fn(&Step) -> bool) -> u64 {
     let steps = acted.steps.all().iter().zip(&acted.curve);
     steps.filter(|(step, _)| which(step)).map(|(_, bytes)| bytes.most.total()).max().unwrap()
 }

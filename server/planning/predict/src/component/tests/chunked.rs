@@ -15,9 +15,9 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
 use proptest::prelude::*;
 
-use super::super::acted::player::Gradients;
-use super::super::acted::shard::{ActedShard, Scene};
-use super::super::acted::stored::Stored;
+use super::super::memory_optimizations::player::Gradients;
+use super::super::memory_optimizations::resident_state::ResidentState;
+use super::super::memory_optimizations::shard::{Scene, ShardMemory};
 use super::super::stage::ReplayStage;
 use super::super::{Component, margin as margins};
 use super::oracle::{Answer, Oracle};
@@ -73,16 +73,19 @@ fn told(shapes: &[Shape], chunks: &Chunks, actions: &StageActions) -> Answer {
     Oracle::new(shapes, (true, 0), (0, &chunks.steps, &absences), 0).in_chunks().play()
 }
 
-fn played(tapes: &[LayerTape], chunks: &Chunks) -> ActedShard {
+fn played(tapes: &[LayerTape], chunks: &Chunks) -> ShardMemory {
     acted(tapes, chunks, &StageActions::default())
 }
 
-fn acted(tapes: &[LayerTape], chunks: &Chunks, actions: &StageActions) -> ActedShard {
+fn acted(tapes: &[LayerTape], chunks: &Chunks, actions: &StageActions) -> ShardMemory {
     let steps = &chunks.steps;
     let runs = (0..steps.slots()).map(|slot| steps.runs(slot).to_vec()).collect();
     Scene {
         stage: &ReplayStage { runs, ..stage(tapes, RecomputePolicy::None, true) },
-        stored: Stored { whole: StaticBytes { buffers: 5, ..StaticBytes::default() }, ..Stored::default() },
+        stored: ResidentState {
+            whole: StaticBytes { buffers: 5, ..StaticBytes::default() },
+            ..ResidentState::default()
+        },
         overhead: 11,
         steps,
         absences: &actions.absences(steps),

@@ -3,7 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Step};
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::stage::StageConfig;
@@ -67,7 +67,7 @@ pub(super) fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> Laye
         later: passage(true),
         without_graph,
         untrained_input: None,
-        step: Step::default(),
+        step: TapeStep::default(),
         has_saved: false,
         overhead: 0,
     }

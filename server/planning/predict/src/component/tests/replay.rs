@@ -8,10 +8,10 @@ use loadmaster_proto::training::schedule::{Endless, Pass};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 use proptest::prelude::*;
 
-use super::super::acted::player::Gradients;
-use super::super::acted::shard::{ActedShard, Scene};
-use super::super::acted::stored::Stored;
 use super::super::machine::{BlockClass, ClassBytes, Machine};
+use super::super::memory_optimizations::player::Gradients;
+use super::super::memory_optimizations::resident_state::ResidentState;
+use super::super::memory_optimizations::shard::{Scene, ShardMemory};
 use super::super::schedule::{Place, StageBytes};
 use super::super::stage::{PassTurn, ReplayStage};
 use super::tapes::{Shape, policies, schedules, shapes, stage, tape, tapes};
@@ -21,12 +21,17 @@ use crate::Breakdown;
 fn replay(stage: &ReplayStage<'_>, place: Place, synchronisation: u64) -> Breakdown {
     let passes = place.schedule.passes(place.stages, place.stage, place.micro_batches);
     let steps = Steps::of(&passes, 0..=stage.layers.len() - 1, &stage.runs, synchronisation > 0);
-    let acted = played(stage, Stored::default(), &steps, synchronisation);
+    let acted = played(stage, ResidentState::default(), &steps, synchronisation);
     assert_eq!(acted.left, 0, "an iteration leaves nothing behind");
     acted.peak()
 }
 
-fn played(stage: &ReplayStage<'_>, stored: Stored, steps: &Steps, synchronisation: u64) -> ActedShard {
+fn played(
+    stage: &ReplayStage<'_>,
+    stored: ResidentState,
+    steps: &Steps,
+    synchronisation: u64,
+) -> ShardMemory {
     let actions = StageActions::default();
     let gradients = Gradients::Wait;
     Scene { stage, stored, overhead: 0, steps, absences: &[], actions: &actions, synchronisation, gradients }
@@ -37,11 +42,11 @@ fn played(stage: &ReplayStage<'_>, stored: Stored, steps: &Steps, synchronisatio
 fn endless_replay(stage: &ReplayStage<'_>, in_flight: u32, synchronisation: u64, version: u64) -> u64 {
     let runs: Vec<_> = (0..in_flight).map(|slot| stage.runs(slot).to_vec()).collect();
     let steps = Steps::endless(0..=stage.layers.len() - 1, &runs, synchronisation > 0);
-    let stored = Stored {
+    let stored = ResidentState {
         whole: StaticBytes { parameters: version, ..StaticBytes::default() },
         versions: vec![vec![version]],
         older: in_flight - 1,
-        ..Stored::default()
+        ..ResidentState::default()
     };
     played(stage, stored, &steps, synchronisation).peak().total()
 }

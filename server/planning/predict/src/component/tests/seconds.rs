@@ -3,7 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::tape::{LayerTape, Passage, Step};
+use loadmaster_proto::measure::tape::{LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::Schedule;
 
@@ -30,7 +30,7 @@ fn run(
         later: Passage::default(),
         without_graph: Passage::default(),
         untrained_input: None,
-        step: Step::default(),
+        step: TapeStep::default(),
         has_saved: false,
         overhead: 0,
     };

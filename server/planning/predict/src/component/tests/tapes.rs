@@ -1,6 +1,6 @@
 //! Layers by what they hold on to, and their tapes.
 
-use loadmaster_proto::measure::tape::{Event, LayerTape, Passage, Step};
+use loadmaster_proto::measure::tape::{Event, LayerTape, Passage, TapeStep};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
@@ -101,7 +101,7 @@ pub(super) fn tape(shape: Shape, input: u64, is_first: bool) -> LayerTape {
         later: passage(shape, input, !is_first, true, false),
         without_graph: passage(shape, input, !is_first, false, false),
         untrained_input: None,
-        step: Step { blocks: vec![shape.step_scratch], update: vec![1, -1], ..Step::default() },
+        step: TapeStep { blocks: vec![shape.step_scratch], update: vec![1, -1], ..TapeStep::default() },
         has_saved: true,
         overhead: 0,
     }

@@ -6,7 +6,9 @@ use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 
 use super::*;
 use loadmaster_simulate::Overlap;
-use loadmaster_simulate::copies::{DeviceSteps, Keep, Parcel, Place, Stepped, TimedStep, Trip, simulate};
+use loadmaster_simulate::copies::{
+    CopyPipeline, DeviceSteps, Keep, Parcel, Place, TimedStep, Trip, simulate,
+};
 
 const FREE: CopyPace = CopyPace { host: None, peer: None };
 
@@ -53,7 +55,7 @@ fn seconds(links: &CopyLinks, places: &[Place]) -> f64 {
         Place::Peer(peer) => both(own, peer),
     });
     let links = links.links(&used.collect());
-    let stepped = Stepped { devices: &devices, edges: &[], overlap: Overlap::Computing, links: &links };
+    let stepped = CopyPipeline { devices: &devices, edges: &[], overlap: Overlap::Computing, links: &links };
     simulate(&stepped, Keep::default()).unwrap().iteration_seconds - 3.0
 }
 

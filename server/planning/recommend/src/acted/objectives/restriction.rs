@@ -1,7 +1,7 @@
 //! What a launcher costs where memory actions are chosen: the best plan that anything could run, beside the one that it runs.
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::compared::RestrictionCost;
+use loadmaster_proto::plan::comparison::RestrictionCost;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::Partitioning;

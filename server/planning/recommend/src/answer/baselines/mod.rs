@@ -15,7 +15,7 @@ mod rule;
 mod uniform;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::plan::compared::Baseline;
+use loadmaster_proto::plan::comparison::Baseline;
 use loadmaster_proto::training::stage::StageConfig;
 
 use crate::ask::Variant;

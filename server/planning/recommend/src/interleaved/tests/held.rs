@@ -9,7 +9,7 @@ use crate::Interleaved;
 use crate::acted::settings;
 use crate::interleaved::Turns;
 use crate::scene::{Scene, gpt};
-use loadmaster_predict::Acted;
+use loadmaster_predict::ActionsPrediction;
 use loadmaster_simulate::copies::pass_of;
 
 /// A device holds what the stage at work holds in its fullest step, beside what each other one has at that moment: counted here turn by
@@ -28,7 +28,7 @@ fn a_device_holds_what_its_stages_hold_in_turn() {
                 .acted_in(setting, &none, turns.steps(chain.model.as_ref(), setting, &none))
                 .unwrap()
         };
-        let all: Vec<Acted> = settings(&plan).iter().map(replay).collect();
+        let all: Vec<ActionsPrediction> = settings(&plan).iter().map(replay).collect();
         let timeline = Interleaved::of(&plan, chain, each).unwrap();
         for (device, lane) in timeline.lanes.iter().enumerate() {
             // Who is at work, by the clock.

@@ -1,6 +1,6 @@
 //! The cluster that connected workers are: one node per host.
 
-mod copied;
+mod copy_rates;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +15,7 @@ use loadmaster_proto::cluster::{
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::links::LinkMeasurement;
 
-use self::copied::{copies, updates};
+use self::copy_rates::{copies, updates};
 
 /// A worker, as far as a cluster is concerned.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,9 +16,9 @@ pub(super) struct Random {
 }
 
 impl Random {
-    pub(super) fn stepped(&self) -> Stepped<'_> {
+    pub(super) fn stepped(&self) -> CopyPipeline<'_> {
         let Self { devices, edges, overlap, links } = self;
-        Stepped { devices, edges, overlap: *overlap, links }
+        CopyPipeline { devices, edges, overlap: *overlap, links }
     }
 
     pub(super) fn seconds(&self) -> f64 {

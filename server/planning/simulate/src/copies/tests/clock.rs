@@ -9,12 +9,12 @@ use super::*;
 enum Deed {
     Ask(usize, bool),
     Wait(usize, bool),
-    Take(Handed),
-    Give(Handed),
+    Take(Handover),
+    Give(Handover),
     /// Seconds of a core.
     Work(f64),
     /// Seconds that it only stands by; whether they are those of a transfer that it sends.
-    Stand(f64, Option<Handed>),
+    Stand(f64, Option<Handover>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ struct Moving {
 }
 
 /// Seconds of the last of so many iterations.
-pub(super) fn clock(of: &Stepped<'_>, iterations: u32) -> f64 {
+pub(super) fn clock(of: &CopyPipeline<'_>, iterations: u32) -> f64 {
     let mut lanes: BTreeMap<Way, VecDeque<Moving>> = BTreeMap::new();
     let mut away: Vec<Vec<[usize; 2]>> =
         of.devices.iter().map(|device| vec![[0; 2]; device.trips.len()]).collect();
@@ -38,8 +38,8 @@ pub(super) fn clock(of: &Stepped<'_>, iterations: u32) -> f64 {
             of.devices.iter().map(|device| deeds(device, of, iteration > 0)).collect();
         let mut next = vec![0; deeds.len()];
         let mut left = vec![f64::NAN; deeds.len()];
-        let mut arrived: Vec<Handed> = Vec::new();
-        let mut sending: Vec<[VecDeque<(Handed, f64)>; 2]> =
+        let mut arrived: Vec<Handover> = Vec::new();
+        let mut sending: Vec<[VecDeque<(Handover, f64)>; 2]> =
             deeds.iter().map(|_| Default::default()).collect();
         loop {
             // Of what is asked for at one moment, that of the first device comes first.
@@ -118,7 +118,7 @@ pub(super) fn clock(of: &Stepped<'_>, iterations: u32) -> f64 {
             }
             let doing: Vec<Option<Deed>> =
                 deeds.iter().zip(&next).map(|(deeds, &next)| deeds.get(next).copied()).collect();
-            let mut over: Vec<Handed> =
+            let mut over: Vec<Handover> =
                 sending.iter().flatten().filter_map(|line| Some(line.front()?.0)).collect();
             over.extend(doing.iter().filter_map(|deed| match deed {
                 Some(Deed::Stand(_, sent)) => *sent,
@@ -170,13 +170,13 @@ pub(super) fn clock(of: &Stepped<'_>, iterations: u32) -> f64 {
     now - began
 }
 
-fn crossing(of: &Stepped<'_>, handed: Handed) -> f64 {
+fn crossing(of: &CopyPipeline<'_>, handed: Handover) -> f64 {
     let edge = of.edges[handed.edge as usize];
     if handed.is_backward { edge.backward } else { edge.forward }
 }
 
 /// All that a device does in an iteration, one after another.
-fn deeds(device: &DeviceSteps, of: &Stepped<'_>, has_before: bool) -> Vec<Deed> {
+fn deeds(device: &DeviceSteps, of: &CopyPipeline<'_>, has_before: bool) -> Vec<Deed> {
     let count = device.steps.len();
     let mut deeds = Vec::new();
     for (boundary, step) in device.steps.iter().enumerate() {
@@ -208,10 +208,10 @@ fn deeds(device: &DeviceSteps, of: &Stepped<'_>, has_before: bool) -> Vec<Deed> 
 
 /// How fast each way copies and each device works at this moment.
 fn speeds(
-    of: &Stepped<'_>,
+    of: &CopyPipeline<'_>,
     lanes: &BTreeMap<Way, VecDeque<Moving>>,
     doing: &[Option<Deed>],
-    over: &[Handed],
+    over: &[Handover],
 ) -> (BTreeMap<Way, f64>, Vec<f64>) {
     let taken = |ways: &[Way]| -> f64 {
         let is_on = |route: &&Route| {

@@ -21,7 +21,7 @@ fn hosts(count: u32, bytes_per_second: f64) -> Links {
 }
 
 fn of(devices: &[DeviceSteps], links: &Links) -> Copied {
-    let stepped = Stepped { devices, edges: &[], overlap: Overlap::Computing, links };
+    let stepped = CopyPipeline { devices, edges: &[], overlap: Overlap::Computing, links };
     simulate(&stepped, Keep { steps: true, copies: true }).unwrap()
 }
 
@@ -33,7 +33,7 @@ fn copies_that_nothing_hides_are_waited_for() {
     let copied = of(&devices, &Links::default().host(0, rate(1.0), slow));
     assert_eq!(copied.iteration_seconds, 4.0 + 2.0 + 2.5);
     assert_eq!(copied.devices[0].steps, [(0.0, 1.0), (3.0, 4.0), (6.5, 7.5), (7.5, 8.5)]);
-    assert_eq!(copied.devices[0].waited, Waited { frees: 2.0, needs: 2.5 });
+    assert_eq!(copied.devices[0].waited, WaitSeconds { frees: 2.0, needs: 2.5 });
     let ways: Vec<_> =
         copied.ways.iter().map(|way| (way.way, way.bytes, way.busy, way.waited.all())).collect();
     assert_eq!(ways, [(Way::ToHost(0), 2, 2.0, 2.0), (Way::FromHost(0), 2, 2.5, 2.5)]);
@@ -100,7 +100,7 @@ fn devices_of_an_uplink_share_it_max_min_fairly() {
 /// Activations have their seconds, and copies what these leave of the way.
 #[test]
 fn copies_stand_back_for_activations() {
-    let gives = Some(Handed { edge: 0, is_backward: false, micro_batch: 0 });
+    let gives = Some(Handover { edge: 0, is_backward: false, micro_batch: 0 });
     let mut first = device(&[1.0, 1.0, 1.0], vec![trip(1, 1, 2, 2, &[(Place::Peer(1), 6)])]);
     first.steps[0].gives = gives;
     let mut second = device(&[1.0], Vec::new());
@@ -112,7 +112,7 @@ fn copies_stand_back_for_activations() {
         let ways = vec![Way::Between { from: 0, to: 1 }];
         let route = Route { edge: 0, is_backward: false, bytes_per_second: taken, ways };
         let links = Links { routes: vec![route], ..links.clone() };
-        let stepped = Stepped {
+        let stepped = CopyPipeline {
             devices: &[first.clone(), second.clone()],
             edges: &edges,
             overlap: Overlap::Computing,
@@ -129,7 +129,7 @@ fn copies_stand_back_for_activations() {
 /// A copy that ends with a step is over before what this step hands on takes its way, though their ends are a rounding apart.
 #[test]
 fn copies_that_end_with_a_step_do_not_wait_for_what_it_hands_on() {
-    let gives = Some(Handed { edge: 0, is_backward: false, micro_batch: 0 });
+    let gives = Some(Handover { edge: 0, is_backward: false, micro_batch: 0 });
     let mut first =
         device(&[0.1, 0.2, 0.1, 0.1, 0.1, 1.0, 1.0], vec![trip(2, 5, 6, 6, &[(Place::Peer(1), 3)])]);
     first.steps[4].gives = gives;
@@ -142,7 +142,7 @@ fn copies_that_end_with_a_step_do_not_wait_for_what_it_hands_on() {
         ways: vec![Way::Between { from: 0, to: 1 }],
     };
     let links = Links::default().peer(0, 1, rate(10.0)).peer(1, 0, rate(10.0));
-    let stepped = Stepped {
+    let stepped = CopyPipeline {
         devices: &[first, second],
         edges: &[Edge { forward: 4.0, backward: 0.0 }],
         overlap: Overlap::Computing,
@@ -234,7 +234,7 @@ fn what_stays_away_over_the_end_of_an_iteration_settles() {
     let misses = device(&steps, vec![trip(3, 4, 4, 5, &[(Place::Host, 6)])]);
     let copied = of(&[misses], &hosts(1, 1.0));
     assert_eq!((copied.iteration_seconds, copied.iterations), (13.0, 3));
-    assert_eq!(copied.devices[0].waited, Waited { frees: 2.0, needs: 2.0 });
+    assert_eq!(copied.devices[0].waited, WaitSeconds { frees: 2.0, needs: 2.0 });
 }
 
 /// A block that leaves late, and for which nothing waits before the iteration ends, decides about later ones: here it comes
@@ -242,7 +242,7 @@ fn what_stays_away_over_the_end_of_an_iteration_settles() {
 /// is no longer than the first, since both wait for the other device meanwhile.
 #[test]
 fn an_iteration_is_not_repeated_while_what_nobody_waited_for_leaves_later() {
-    let handed = Handed { edge: 0, is_backward: true, micro_batch: 0 };
+    let handed = Handover { edge: 0, is_backward: true, micro_batch: 0 };
     let mut first = device(&[1.0, 1.0, 1.0], vec![trip(2, 3, 4, 4, &[(Place::Host, 95)])]);
     first.steps[2].takes = Some(handed);
     let mut second = device(&[10.0], Vec::new());
@@ -253,7 +253,7 @@ fn an_iteration_is_not_repeated_while_what_nobody_waited_for_leaves_later() {
         let edges = [Edge { forward: 0.0, backward: 0.0 }];
         let devices = [first.clone(), second.clone()];
         let stepped =
-            Stepped { devices: &devices, edges: &edges, overlap: Overlap::Computing, links: &links };
+            CopyPipeline { devices: &devices, edges: &edges, overlap: Overlap::Computing, links: &links };
         let copied = simulate(&stepped, Keep::default()).unwrap();
         assert!(copied.is_steady && (copied.iteration_seconds - 12.5).abs() < 1e-9, "{copied:?}");
     }
@@ -263,7 +263,7 @@ fn an_iteration_is_not_repeated_while_what_nobody_waited_for_leaves_later() {
 /// are those after what it has left repeats, not those while it is as long because of the other device.
 #[test]
 fn an_iteration_is_not_repeated_while_a_copy_that_stands_still_has_more_left() {
-    let handed = Handed { edge: 0, is_backward: true, micro_batch: 0 };
+    let handed = Handover { edge: 0, is_backward: true, micro_batch: 0 };
     let mut first = device(&[3.0, 0.0], vec![trip(1, 1, 1, 2, &[(Place::Host, 700)])]);
     first.steps[1].takes = Some(handed);
     let mut second = device(&[8.0], Vec::new());
@@ -271,7 +271,7 @@ fn an_iteration_is_not_repeated_while_a_copy_that_stands_still_has_more_left() {
     // 1 second out, 7 back unless the gradient is on its way, from 8 to 9.
     let route = Route { edge: 0, is_backward: true, bytes_per_second: 100.0, ways: vec![Way::FromHost(0)] };
     let links = Links { routes: vec![route], ..Links::default().host(0, rate(700.0), rate(100.0)) };
-    let stepped = Stepped {
+    let stepped = CopyPipeline {
         devices: &[first, second],
         edges: &[Edge { forward: 0.0, backward: 1.0 }],
         overlap: Overlap::Computing,
@@ -290,7 +290,7 @@ fn wrong_numbers_are_named() {
     let right = device(&[1.0; 4], vec![trip(1, 1, 2, 2, &[(Place::Host, 2)])]);
     let links = hosts(1, 1.0);
     let refused = |device: DeviceSteps, links: &Links| {
-        let stepped = Stepped { devices: &[device], edges: &[], overlap: Overlap::Computing, links };
+        let stepped = CopyPipeline { devices: &[device], edges: &[], overlap: Overlap::Computing, links };
         simulate(&stepped, Keep::default()).unwrap_err().to_string()
     };
     assert!(refused(DeviceSteps::default(), &links).contains("at least 1 step"));
@@ -339,9 +339,10 @@ fn wrong_numbers_are_named() {
     quicker.cores[0].slowdown_seconds_per_byte = -1.0;
     assert!(refused(right.clone(), &quicker).contains("cores[0].slowdown_seconds_per_byte is -1"));
     let mut waiting = right;
-    waiting.steps[2].takes = Some(Handed { edge: 0, is_backward: true, micro_batch: 0 });
+    waiting.steps[2].takes = Some(Handover { edge: 0, is_backward: true, micro_batch: 0 });
     let edges = [Edge::default()];
-    let stepped = Stepped { devices: &[waiting], edges: &edges, overlap: Overlap::Computing, links: &links };
+    let stepped =
+        CopyPipeline { devices: &[waiting], edges: &edges, overlap: Overlap::Computing, links: &links };
     let refused = simulate(&stepped, Keep::default()).unwrap_err();
     assert_eq!(refused, CopiesError::Deadlock { device: 0, step: 2 });
 }

@@ -83,7 +83,7 @@ fn swap(first_layer: usize, last_layer: usize, points: u32) -> Action {
 }
 
 fn seconds(devices: &[DeviceSteps], edges: &[Edge], links: &Links) -> f64 {
-    let stepped = Stepped { devices, edges, overlap: Overlap::Computing, links };
+    let stepped = CopyPipeline { devices, edges, overlap: Overlap::Computing, links };
     simulate(&stepped, Keep::default()).unwrap().iteration_seconds
 }
 

@@ -80,7 +80,7 @@ proptest! {
         let rate = random.links.ways[&Way::ToHost(0)];
         let links = (0..count).fold(Links::default(), |links, device| links.host(device, rate, rate));
         let edges = vec![Edge { forward: 0.1, backward: 0.2 }; count as usize - 1];
-        let stepped = Stepped { devices: &devices, edges: &edges, overlap: random.overlap, links: &links };
+        let stepped = CopyPipeline { devices: &devices, edges: &edges, overlap: random.overlap, links: &links };
         let copied = simulate(&stepped, Keep { steps: true, copies: false }).unwrap();
         for (index, (times, device)) in copied.devices.iter().zip(&devices).enumerate() {
             let behind = (count as usize - 1 - index) as f64 * layers as f64 * (forward + backward);

@@ -46,7 +46,7 @@ fn hand_on(devices: &mut [DeviceSteps], order: &[Vec<u32>], pairs: &[(bool, usiz
                 devices[giver].steps[from].gives.is_none() && devices[taker].steps[to].takes.is_none();
             if is_free && order[giver][from] < order[taker][to] {
                 let micro_batch = &mut given[usize::from(is_backward)];
-                let handed = Handed { edge: edge as u32, is_backward, micro_batch: *micro_batch };
+                let handed = Handover { edge: edge as u32, is_backward, micro_batch: *micro_batch };
                 *micro_batch += 1;
                 devices[giver].steps[from].gives = Some(handed);
                 devices[taker].steps[to].takes = Some(handed);

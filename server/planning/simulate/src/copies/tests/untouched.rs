@@ -56,7 +56,7 @@ proptest! {
         for schedule in [Schedule::Gpipe, Schedule::OneFOneB] {
             let pipeline = Pipeline { stages: &whole, edges, micro_batches, order: schedule.into(), overlap };
             let devices = devices(&stages, schedule, micro_batches);
-            let stepped = Stepped { devices: &devices, edges, overlap, links: &Links::default() };
+            let stepped = CopyPipeline { devices: &devices, edges, overlap, links: &Links::default() };
             let copied = simulate(&stepped, Keep::default()).unwrap();
             prop_assert_eq!(copied.iteration_seconds, iteration_seconds(&pipeline).unwrap());
             prop_assert_eq!((copied.iterations, copied.is_steady), (1, true));
@@ -79,7 +79,7 @@ proptest! {
             order.turns(stages.len(), micro_batches).iter().map(|turns| of_turns(turns, stages)).collect();
         let cores = if has_cores { vec![Cores { devices: (0..count).collect(), cores: f64::from(count), crowded_ratio: 1.0, slowdown_seconds_per_byte: 0.0 }] } else { vec![] };
         let links = Links { cores, ..Links::default() };
-        let copied = simulate(&Stepped { devices: &devices, edges, overlap, links: &links }, Keep::default()).unwrap();
+        let copied = simulate(&CopyPipeline { devices: &devices, edges, overlap, links: &links }, Keep::default()).unwrap();
         prop_assert_eq!(copied.iteration_seconds, iteration_seconds(&pipeline).unwrap());
     }
 }

@@ -1,0 +1,100 @@
+//! What a stage needs with its memory actions: what is where, step by step.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::actions::{Absence, Steps};
+
+use super::{Breakdown, MOST_BYTES, Prediction};
+
+/// What each device of a stage needs with memory actions, and what goes where. An iteration is one of many: what leaves
+/// at its end comes back in the next one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ActionsPrediction {
+    /// The device, without what it sets aside for other stages.
+    prediction: Prediction,
+    /// What the stage does one after another.
+    pub steps: Steps,
+    /// Bytes of the device in each step, without what it sets aside for other stages; none where nothing is ever flushed.
+    pub curve: Vec<StepBytes>,
+    /// What is away when, in the order of [`loadmaster_proto::training::actions::StageActions::absences`].
+    pub away: Vec<Away>,
+    /// What is away where, the host first; places that hold nothing are left out.
+    pub pools: Vec<Pool>,
+}
+
+/// The bytes of a device in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepBytes {
+    /// When the boundary before it has done what it does.
+    pub at_boundary: u64,
+    /// When they are most.
+    pub most: Breakdown,
+}
+
+/// A block that is away, with its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Away {
+    /// When, and what it is.
+    pub absence: Absence,
+    /// All of it.
+    pub bytes: u64,
+    /// Tensors that it is made of, each of which is copied.
+    pub tensors: u32,
+    /// What goes to which stage; none where all goes to the host.
+    pub stripes: Vec<(u32, u64)>,
+}
+
+/// What is in a place at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pool {
+    /// The stage that hosts it; none for the host.
+    pub peer: Option<u32>,
+    /// The most: what is to be set aside.
+    pub peak: u64,
+    /// What is copied there in an iteration, and back.
+    pub moved_bytes: u64,
+    /// What is there at the boundary before each step, while that does what it does.
+    pub at_boundaries: Vec<u64>,
+}
+
+impl ActionsPrediction {
+    pub(super) fn new(
+        prediction: Prediction,
+        steps: Steps,
+        curve: Vec<StepBytes>,
+        away: Vec<Away>,
+        pools: Vec<Pool>,
+    ) -> Self {
+        Self { prediction, steps, curve, away, pools }
+    }
+
+    /// What a device needs that sets so much aside for other stages.
+    pub fn prediction(&self, hosted: u64) -> Prediction {
+        let bytes = self.prediction.bytes.0.saturating_add(hosted.min(MOST_BYTES));
+        let breakdown = self.prediction.breakdown.map(|parts| Breakdown {
+            overhead: parts.overhead.saturating_add(hosted.min(MOST_BYTES)),
+            ..parts
+        });
+        // A pool is as large as it is said to be: what may err are the bytes beside it.
+        let share = self.prediction.bytes.0 as f64 / bytes.max(1) as f64;
+        let margin = self.prediction.margin.map(|margin| margin * share);
+        Prediction { bytes: Bytes(bytes), breakdown, margin, ..self.prediction }
+    }
+
+    /// The most that is in the host's memory at once.
+    pub fn host_peak(&self) -> u64 {
+        self.pools.iter().find(|pool| pool.peer.is_none()).map_or(0, |pool| pool.peak)
+    }
+
+    /// The most that is on a device of that stage at once.
+    pub fn peak_on(&self, stage: u32) -> u64 {
+        self.pools.iter().find(|pool| pool.peer == Some(stage)).map_or(0, |pool| pool.peak)
+    }
+}
+
+impl Away {
+    /// Whether it is on the device within this of so many steps; an absence may reach into the next iteration.
+    pub fn is_away_in(&self, step: usize, steps: usize) -> bool {
+        let Absence { freed, fetched, .. } = self.absence;
+        (freed..fetched).contains(&step) || (freed..fetched).contains(&step.saturating_add(steps))
+    }
+}

@@ -1,0 +1,252 @@
+//! The iteration of a plan in chunks in a timeline: passes and exchanges, both directions of the link, and updates on the host.
+
+use loadmaster_memory::chunks::{LaneSpan, LaneWork};
+use loadmaster_predict::Away;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::embedding::HostTable;
+use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::training::actions::Step;
+use loadmaster_proto::wire::v1;
+use loadmaster_recommend::ChunksOverTime;
+
+use super::message::number;
+use super::timeline::{MOST, memory_curve};
+
+/// Lists that a timeline in chunks has besides passes: waits, updates, copies each way, and points of the curve.
+const LISTS: usize = 5;
+
+/// Has a timeline tell of a plan in chunks.
+pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunksOverTime, listed: usize) {
+    let each = listed.min(MOST) / LISTS;
+    let lists = Lists::of(of);
+    answer.iteration_seconds = of.lanes.iteration_seconds;
+    answer.bubble_ratio = plan.found.iteration.as_ref().map_or(answer.bubble_ratio, |of| of.bubble);
+    let [up, down] = [lists.up.copies.len(), lists.down.copies.len()];
+    let longest = [lists.waits.len(), lists.updates.len(), up, down].into_iter().max().unwrap_or(0);
+    answer.truncated = lists.passes.len() > listed || longest > each;
+    let way = |CopyList { mut copies, requested, bytes }: CopyList, is_back: bool| {
+        let (busy, waited) = match is_back {
+            true => (of.lanes.busy.up, of.lanes.fetch_seconds + of.lanes.kept_fetch_seconds),
+            false => (of.lanes.busy.down, of.lanes.leave_seconds + of.lanes.kept_leave_seconds),
+        };
+        copies.truncate(each);
+        v1::CopyLane {
+            from_stage: (!is_back).then_some(0),
+            to_stage: is_back.then_some(0),
+            copies,
+            copy_count: requested,
+            bytes,
+            busy_seconds: busy,
+            waited_seconds: waited,
+        }
+    };
+    answer.copies = vec![way(lists.down, false), way(lists.up, true)];
+    answer.copies.retain(|way| way.copy_count > 0);
+    let first = |mut passes: Vec<v1::PassSpan>| {
+        passes.truncate(listed);
+        passes
+    };
+    answer.lanes = vec![v1::Lane {
+        stage: 0,
+        passes: first(lists.passes),
+        busy_seconds: of.lanes.busy.compute,
+        in_flight: number(of.in_flight()),
+        weight_versions: 1,
+        waits: lists.waits.into_iter().take(each).collect(),
+        waited_seconds: of.lanes.waited_seconds() - of.lanes.exchange_seconds,
+        updates: lists.updates.into_iter().take(each).collect(),
+        update_seconds: of.lanes.busy.update,
+    }];
+    for stage in &plan.stages {
+        match of.curve(plan, each) {
+            Some(curve) => answer.memory.push(memory_curve(0, stage.capacity, &curve, plan)),
+            None => answer.warnings.push(
+                "what it holds over time is not shown: its profile no longer says what the plan does of its peak"
+                    .to_owned(),
+            ),
+        }
+        if stage.config.data_degree > 1 {
+            let ranks = stage.config.data_degree;
+            answer.warnings.push(format!("lanes are those of one of {ranks} ranks, all of which do as much"));
+        }
+    }
+    if of.lanes.cycle > 1 {
+        let which = if of.lanes.is_steady { "repeat together" } else { "do not repeat themselves" };
+        answer.warnings.push(format!(
+            "{} iterations {which}: seconds are their mean, and spans are those of the last of them",
+            of.lanes.cycle
+        ));
+    }
+}
+
+/// What lanes do, in order.
+#[derive(Default)]
+struct Lists {
+    passes: Vec<v1::PassSpan>,
+    waits: Vec<v1::WaitSpan>,
+    updates: Vec<v1::UpdateSpan>,
+    up: CopyList,
+    down: CopyList,
+}
+
+/// Copies that go one way in an iteration, and how many the iteration requests with how many bytes.
+#[derive(Default)]
+struct CopyList {
+    copies: Vec<v1::CopySpan>,
+    requested: i64,
+    bytes: i64,
+}
+
+impl CopyList {
+    fn push(&mut self, span: &LaneSpan, copy: v1::CopySpan) {
+        if span.is_requested {
+            self.requested += 1;
+            self.bytes = self.bytes.saturating_add(copy.bytes);
+        }
+        if span.start < span.end {
+            self.copies.push(copy);
+        }
+    }
+}
+
+impl Lists {
+    fn of(of: &ChunksOverTime) -> Self {
+        let mut lists = Self::default();
+        of.spans.iter().for_each(|span| lists.add(of, span));
+        lists
+    }
+
+    fn add(&mut self, of: &ChunksOverTime, span: &LaneSpan) {
+        use v1::pass_span::Kind;
+        let LaneSpan { work, start: start_seconds, end: end_seconds, .. } = *span;
+        let about = |kind: Kind, chunk: usize| v1::PassSpan {
+            kind: kind.into(),
+            parameter_chunk: Some(number(chunk)),
+            start_seconds,
+            end_seconds,
+            ..v1::PassSpan::default()
+        };
+        match work {
+            LaneWork::Step(step) => {
+                let Some((kind, micro_batch, layer)) = pass(of, step) else { return };
+                self.passes.push(v1::PassSpan {
+                    kind: kind.into(),
+                    micro_batch,
+                    layer: Some(layer),
+                    start_seconds,
+                    end_seconds,
+                    ..v1::PassSpan::default()
+                });
+            }
+            LaneWork::UpdateOnDevice(chunk) => self.passes.push(about(Kind::Step, chunk)),
+            LaneWork::Gather(chunk) => self.passes.push(about(Kind::Gather, chunk)),
+            LaneWork::Scatter(chunk) => self.passes.push(about(Kind::Scatter, chunk)),
+            LaneWork::Wait(visit, back) => self.waits.push(wait(span, Some(visit.payload.chunk), back)),
+            LaneWork::WaitForKept(_, back) => self.waits.push(wait(span, None, back)),
+            LaneWork::WaitForRows(back) => self.waits.push(wait(span, Some(HostTable::CHUNK), back)),
+            LaneWork::Update(chunk, parameters) => self.updates.push(v1::UpdateSpan {
+                parameter_chunk: number(chunk),
+                parameter_count: i64::try_from(parameters).unwrap_or(i64::MAX),
+                start_seconds,
+                end_seconds,
+            }),
+            LaneWork::Up(visit, copies) => self.up.push(span, copy(of, span, &visit, copies, true)),
+            LaneWork::Down(visit, copies) => self.down.push(span, copy(of, span, &visit, copies, false)),
+            LaneWork::Out(index) => {
+                kept(of, span, index, false).into_iter().for_each(|copy| self.down.push(span, copy));
+            }
+            LaneWork::Back(index) => {
+                kept(of, span, index, true).into_iter().for_each(|copy| self.up.push(span, copy));
+            }
+            LaneWork::RowsUp(step) => self.up.push(span, rows(of, span, step, true)),
+            LaneWork::RowsDown(step) => self.down.push(span, rows(of, span, step, false)),
+            // Copies of rows begin when these are gathered, and no pass waits for their addition.
+            LaneWork::Rows(_) => {}
+        }
+    }
+}
+
+fn wait(span: &LaneSpan, chunk: Option<usize>, back: bool) -> v1::WaitSpan {
+    v1::WaitSpan {
+        peer: None,
+        back,
+        start_seconds: span.start,
+        end_seconds: span.end,
+        parameter_chunk: chunk.map(number),
+    }
+}
+
+/// What a micro-batch keeps, on its way to the host or back.
+fn kept(of: &ChunksOverTime, span: &LaneSpan, index: usize, back: bool) -> Option<v1::CopySpan> {
+    let Away { absence, bytes, .. } = of.away.get(index)?;
+    Some(v1::CopySpan {
+        stage: 0,
+        back,
+        block: v1::MemoryBlock::from(absence.block).into(),
+        layer: number(absence.layer),
+        micro_batch: absence.micro_batch.map(number),
+        bytes: Bytes(*bytes).to_wire(),
+        start_seconds: span.start,
+        end_seconds: span.end,
+        parameter_chunk: None,
+        unfinished: false,
+    })
+}
+
+/// Rows of a table on the host that come for a step, or their gradients, which leave behind it.
+fn rows(of: &ChunksOverTime, span: &LaneSpan, step: usize, back: bool) -> v1::CopySpan {
+    let block = if back { v1::MemoryBlock::Weights } else { v1::MemoryBlock::Gradients };
+    let pass = pass(of, step);
+    v1::CopySpan {
+        stage: 0,
+        back,
+        block: block.into(),
+        layer: pass.map_or(0, |(_, _, layer)| layer),
+        micro_batch: pass.map(|(_, micro_batch, _)| micro_batch),
+        bytes: Bytes(of.chunks.row_bytes()).to_wire(),
+        start_seconds: span.start,
+        end_seconds: span.end,
+        parameter_chunk: Some(number(HostTable::CHUNK)),
+        unfinished: false,
+    }
+}
+
+/// What a step is, of which micro-batch and layer.
+fn pass(of: &ChunksOverTime, step: usize) -> Option<(v1::pass_span::Kind, i32, i32)> {
+    use v1::pass_span::Kind;
+    let (kind, micro_batch, layer) = match *of.chunks.steps.all().get(step)? {
+        Step::Forward { micro_batch, layer } => (Kind::Forward, micro_batch, layer),
+        Step::Again { micro_batch, layer } => (Kind::Recomputation, micro_batch, layer),
+        Step::Backward { micro_batch, layer } => (Kind::Backward, micro_batch, layer),
+        Step::Renew | Step::Exchange | Step::Update { .. } => return None,
+    };
+    Some((kind, number(micro_batch), number(layer)))
+}
+
+fn copy(
+    of: &ChunksOverTime,
+    span: &LaneSpan,
+    visit: &Visit,
+    copies: VisitCopies,
+    back: bool,
+) -> v1::CopySpan {
+    let chunk = visit.payload.chunk;
+    let unfinished = if back { copies.comes_unfinished } else { copies.leaves_unfinished };
+    let are_gradients = unfinished || (!back && copies.is_complete);
+    let block = if are_gradients { v1::MemoryBlock::Gradients } else { v1::MemoryBlock::Weights };
+    // What it comes for, or what it leaves behind.
+    let pass = pass(of, if back { visit.needed } else { visit.leaves.saturating_sub(1) });
+    v1::CopySpan {
+        stage: 0,
+        back,
+        block: block.into(),
+        layer: pass.map_or(0, |(_, _, layer)| layer),
+        micro_batch: pass.map(|(_, micro_batch, _)| micro_batch),
+        bytes: Bytes(of.chunks.copied_bytes(chunk, unfinished)).to_wire(),
+        start_seconds: span.start,
+        end_seconds: span.end,
+        parameter_chunk: Some(number(chunk)),
+        unfinished,
+    }
+}

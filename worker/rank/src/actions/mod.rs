@@ -1,4 +1,4 @@
-//! Memory actions: blocks that are away from the device between their uses (MPress).
+//! Memory optimizations: blocks that are away from the device between their uses (MPress). The crate's README has the walk.
 //!
 //! Which blocks, where they go and at which boundaries between steps they leave and come follows from
 //! [`StageActions`](loadmaster_proto::training::actions::StageActions) alone ([`loadmaster_proto::training::actions`] is the contract with the planner). Here it is done,

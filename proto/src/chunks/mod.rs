@@ -1,9 +1,9 @@
-//! How parameters and optimizer state lie in chunks: a few pieces of memory that move and are shared as wholes
-//! (PatrickStar, Fang et al., 2022).
+//! Parameters and optimizer state in chunks: blocks of memory that move and are shared as wholes (PatrickStar, Fang et al.,
+//! 2022).
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | [`sequence`] | the tensors of a stage in their order, grouped into *atoms*: the modules inside a layer, which are never cut |
+//! | [`sequence`] | the tensors of a stage in their order, grouped into *atoms*: modules inside a layer, which are never cut |
 //! | [`lists`] | the lists of chunks, and bytes per parameter by number format and update rule |
 //! | [`packing`] | which atoms are in which chunk: next-fit, bare or aligned |
 //! | [`layout`] | chunk, offset and elements of every tensor |
@@ -18,8 +18,12 @@
 //! | [`stage`] | how a rank trains in chunks, and all that follows from it |
 //! | [`question`] | all of that of a model, from a request to its answer |
 //!
-//! Planner and rank lay out by this alone, so they agree to the byte. Sizes are in *elements*: a chunk of each list
-//! has as many of them, so its bytes follow from the list. The paper counts elements in [`MEBI`]s and writes M.
+//! Planner and rank lay out by this module alone, so they agree to the byte. Sizes are in *elements*: a chunk of each list has as
+//! many of them, so its bytes follow from the list. The paper counts elements in [`MEBI`]s and writes M.
+//!
+//! A device holds N(t) + R(t) bytes in step t. N(t) are the bytes of the same step without chunks. The predictors play them from
+//! allocation traces, with gradients that end when their chunk has them. R(t) are the payloads on the device, from their
+//! residency intervals. End-to-end tests compare both with real ranks to the byte.
 
 pub mod activations;
 pub mod embedding;

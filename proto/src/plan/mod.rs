@@ -1,5 +1,9 @@
-//! Plans: what one is asked to be, what it is made of, what it is predicted to need, and what it needed when it was
-//! trained.
+//! Plans: requests for them, their parts, predictions, and observations of trainings.
+//!
+//! A [`Plan`] is one type everywhere. A search result is written as one, the store keeps it, and messages and pictures are made
+//! of it. It never changes. Its name is a fingerprint of its serialized form ([`Plan::name`]), so the names and the order of its
+//! fields are an interface. Equal requests on equal profiles therefore yield the same plan. Samples in `proto/tests/kept` and
+//! `tests/e2e/kept` pin that form.
 
 pub mod binding;
 pub mod certificate;

@@ -165,10 +165,12 @@ mod tests {
                 .is_some()
         };
         assert!(!with("the command gpt ended with code 1: no space left"));
-        let line = |rank: u32| failed(3, "w", &format!("rank {rank} of process {rank}77 ended"));
-        assert!(hopeless(&failures(vec![line(1), line(2), line(3)])).is_some());
-        let traceback = |file: &str| failed(3, "w", &format!("ended: in {file}\n  import\nImportError: gpt"));
-        assert!(hopeless(&failures(vec![traceback("a.py"), traceback("b.py"), traceback("c.py")])).is_some());
+        let line = |rank: i64| failed(rank, "w", &format!("rank {rank} of process {rank}77 ended"));
+        assert!(hopeless(&failures(vec![line(3), line(2), line(1)])).is_some());
+        let traceback = |second: i64, file: &str| {
+            failed(second, "w", &format!("ended: in {file}\n  import\nImportError: gpt"))
+        };
+        assert!(hopeless(&failures(vec![traceback(3, "a.py"), traceback(2, "b.py"), traceback(1, "c.py")])).is_some());
 
         let mut killed = failed(2, "w", BROKEN);
         killed.failure.kind = FailureKind::Crashed { signal: 9 };

@@ -1,9 +1,26 @@
-//! Hands queued runs to connected workers under fenced leases.
+//! Dispatch of queued runs to connected workers, under leases with fences.
 //!
-//! The queue is in Postgres; nothing here must survive a crash. Each connected worker has a
-//! [`session`] that claims runs for its free devices; the [`keeper`] returns expired leases to the
-//! queue and ends operations whose runs are all done. Several planners may do all of this on one
-//! database at once.
+//! The queue is in Postgres, and no state here must survive a crash. Each connected worker has a [`session`] that claims runs for
+//! its free devices. The [`keeper`] returns expired leases to the queue and ends operations whose runs are done. Several planners
+//! may do so on one database.
+//!
+//! A claim is one statement with `FOR UPDATE SKIP LOCKED` that raises the fence, `lease_token`. The [`board`] reads the queue
+//! once for all sessions: after a notification of the database, or after a heartbeat at the latest.
+//!
+//! # Failure of a worker
+//!
+//! 1. The kernel kills the ranks with their daemon (parent-death signal). Of a custom profiler it kills the first process only;
+//!    the next daemon in the same work folder finds and ends the rest.
+//! 2. The stream breaks or becomes silent. After two missed heartbeats the worker receives no new run. After a lease without a
+//!    message its session ends. It may reconnect and announce its runs.
+//! 3. Its leases expire. The keeper of any planner records `LEASE_EXPIRED` and returns the run to the queue. The third failure
+//!    parks it. The worker is listed as lost.
+//! 4. Another worker claims the run with a higher fence. If the first worker is still alive, the next renewal stops its run, and
+//!    its late result is rejected. There is never a second result.
+//! 5. A daemon without its planner for longer than a lease stops its own runs. While it has runs, it reconnects at least every
+//!    quarter of a lease.
+//!
+//! When a planner fails, runs continue. Workers reconnect with back-off, announce their runs, and resend unacknowledged results.
 
 mod board;
 mod give_up;

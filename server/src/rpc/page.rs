@@ -1,8 +1,9 @@
-//! Pages: how many rows they have at most, how many bytes, and the tokens that lead from one to the next (AIP-158).
+//! Pages of lists: their limits in rows and bytes, and their tokens (AIP-158).
 //!
-//! Clients of gRPC take messages of at most 4 MiB unless they are told otherwise, so every page ends well before,
-//! however many rows were asked for. A token is the position of the last row, bound to the call that it belongs to:
-//! used with another call or other arguments it is refused rather than answered with the wrong rows.
+//! Clients of gRPC accept messages of at most 4 MiB by default, so every page ends before 1 MiB, however many rows were
+//! requested. Plans in lists come from a summary that the database stores (`plan_summary` in `migrations/0001_schema.sql`), and
+//! devices travel as ranges. A token is the position of the last row, bound to its call: with another call or other arguments it
+//! is rejected.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,5 +1,10 @@
-//! Lists as statements: which rows, in which order, from which on. A filter and an order are conditions on the columns of a
-//! table of fields; what a caller wrote is bound, and never a part of a statement.
+//! Lists as statements: their rows, their order, and the row to begin with.
+//!
+//! A filter and an order are conditions on the columns of a table of fields (`fields`). Every value of a caller is bound, and
+//! never part of a statement. Pages use keyset paging in any order. Plans are found by narrow rows that triggers maintain
+//! (`plan_facts` in `migrations/0001_schema.sql`), which contain labels, trials and observations. `cargo run --release -p
+//! loadmaster --example history` prints the seconds of lists with 100,000 plans. Filtered and ordered lists have connections of
+//! their own (`connect`).
 
 use loadmaster_filter::{
     Comparison, Condition, Kind, MAX_ORDERED_CHARACTERS, Query, Relation, SortKey, Test, Value,

@@ -1,7 +1,8 @@
-//! Live updates as server-sent events: which kinds of things have changed. A page that shows such things asks for itself again.
+//! Live updates as server-sent events: kinds of things that have changed. A page that shows such things reloads itself.
 //!
-//! One look for changes serves all who watch, and there is none while nobody does. Every change has a number; a browser that
-//! was away names the last one that it heard of, and is told what it missed.
+//! One look at the planner serves all browsers: every 0.25 s while one is connected, less often where looks take long, and never
+//! while none is. Every change has a number. A browser that reconnects names the last number that it received, and gets the
+//! missed ones.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap};

@@ -1,8 +1,8 @@
-//! Processes of a command that left its process group.
+//! Processes of a custom profiler that left its process group.
 //!
-//! Launchers give each worker a session of its own (torchrun does), so killing the group would leave them on
-//! the devices. They are found as descendants of the command while it lives, and by the variable that names
-//! the run, which they inherit, after that.
+//! Launchers give each worker a session of its own (torchrun does), so killing the group would leave them on the devices. They
+//! are found as descendants of the command while it lives, and later by the variable that names the run, which they inherit.
+//! After the death of a daemon, the next one in the same work folder finds and ends them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,11 +1,13 @@
-//! How fast the devices of a worker exchange bytes: what is measured, and what is read from it.
+//! Link measurements: exchanges between the devices of a worker, and the rates derived from them.
 //!
-//! A run of this kind trains nothing. Its ranks exchange tensors of several sizes over the transports
-//! that training uses: each pair of devices back and forth, one pair at a time, and then groups of 2, 4,
-//! 8, … devices in all-reduces; a device alone exchanges with nobody. A straight line through the seconds
-//! over the sizes gives bandwidth and latency; the points that it was drawn through are kept. Then devices
-//! copy as memory actions do ([`copies`]), and the host updates parameters as it does for trainings in
-//! chunks ([`updates`]).
+//! Such a run trains nothing. One run per worker is queued, which no other worker may claim (`only_worker_id`). Its ranks
+//! exchange tensors of several sizes over the transports of training: each pair of devices back and forth, one pair at a time,
+//! and then groups of 2, 4, 8, … devices in all-reduces. A straight line through the medians over the sizes gives bandwidth and
+//! latency; the points are stored.
+//!
+//! Then devices copy as memory optimizations do ([`copies`]). Rates of simultaneous copies (both directions, shared uplinks) come
+//! from the largest payload, which noise disturbs least. At last the host runs optimizer steps as trainings in chunks do
+//! ([`updates`]), for each rank alone and for all at once. A device alone has no exchange, but the rest.
 
 pub mod copies;
 mod fit;

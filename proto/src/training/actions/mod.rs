@@ -1,4 +1,4 @@
-//! Memory actions: what a stage does so that it holds less between its steps (MPress).
+//! Memory optimizations of a stage: recompute, CPU offload and peer swap between its steps (MPress).
 //!
 //! | module | question |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `check` | which actions make no sense, and why? |
 //! | `notation` | how do people write them? |
 //!
-//! Planner and rank must agree on all of it to the byte, so it is defined here alone.
+//! Planner and rank must agree on all of it to the byte, so it is defined here alone. `worker/rank/README.md` draws a boundary.
 //!
 //! # Points
 //!

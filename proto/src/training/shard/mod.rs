@@ -1,9 +1,15 @@
-//! What each device of a stage holds of its layers' trained tensors.
+//! Trained tensors of each device of a stage.
 //!
-//! Every replica holds all of them. Among the shards of a tensor-parallel stage attention and
-//! perceptrons are split in Megatron's two ways (the first map by its outputs, the second by its inputs),
-//! embedding and head by the vocabulary, plain linear maps and convolutions by their outputs. What is
-//! small (normalisations, positions, biases that are added to a sum) is on every shard.
+//! Every replica holds all of them. The shards of a tensor-parallel stage split them as follows:
+//!
+//! * attention and MLP in Megatron's two ways: the first map by its outputs, the second by its inputs;
+//! * embedding and head by the vocabulary;
+//! * plain linear maps and convolutions by their outputs.
+//!
+//! Small tensors (normalizations, positions, biases that are added to a sum) are on every shard.
+//!
+//! Devices of a stage are numbered as in Megatron-LM, the shard varying fastest. A rank belongs to two groups: the shards of its
+//! own replica, and the ranks that hold the same tensors in other replicas.
 
 use std::ops::Range;
 

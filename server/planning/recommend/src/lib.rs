@@ -1,4 +1,4 @@
-//! From a request to a plan, with what proves it, what came next, and what restricted it.
+//! Recommendation: from a request to a plan with its bound, alternatives, restrictions and remedies.
 //!
 //! | module | question |
 //! |---|---|
@@ -17,8 +17,22 @@
 //! | `grown` | which is the largest model of a family that is trained in chunks? |
 //! | `incomparable` | which plans must not be compared, in what? |
 //!
-//! A formula finds good plans among millions at once. What certificates say rests on simulation: plans are ranked by
-//! simulated seconds, and no plan is faster, as simulated, than the bound.
+//! A request, its profiles and its devices form a [`PlanQuestion`]; nothing in this crate depends on the server. One request
+//! takes these steps:
+//!
+//! 1. `ask` fills in defaults and lists variants: batch, schedule, recomputation, degrees. Where seconds are compared, no variant
+//!    leaves a device fewer samples than were profiled, unless the request names its micro-batches. A note states what was left
+//!    out.
+//! 2. `find` searches each variant twice. AMP's formula finds good plans among millions at once, and these are simulated. Then
+//!    the simulated search builds plans stage by stage until none that may be better is left, or its effort ends.
+//! 3. Fewest devices are found upwards from the smallest number. A relaxation rejects numbers on which no plan is possible
+//!    anywhere.
+//! 4. `answer` adds the certificate, the cost of shape and framework, and the plans of five baseline rules. Where nothing fits it
+//!    names the plan with the smallest shortage, its stage, device and bytes, and repeats the search for each remedy.
+//! 5. `plan` writes the candidate as a stored plan. Alternatives are stored too, for trials.
+//!
+//! Certificates bound simulated seconds: no plan is faster, as simulated, than the bound. A deadline, or the end of the call,
+//! stops a search within a tenth of a second; the result is then the best plan so far with its gap.
 
 mod acted;
 mod answer;

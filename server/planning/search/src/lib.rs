@@ -1,21 +1,36 @@
-//! Exact search: which layers go into which stage, on which devices, shared how.
+//! Exact search over pipeline layouts: layers of each stage, its devices, and its data- and tensor-parallel sizes.
 //!
-//! A search sees plain numbers alone. [`Question`] puts them together:
+//! A search sees numbers alone. [`Question`] combines them:
 //!
-//! | part | says |
+//! | part | contents |
 //! |---|---|
-//! | [`Fleet`] | which devices there are, node by node, and how fast they are linked |
-//! | [`Places`] | which runs of devices a stage may take, given what earlier stages took: a graph without cycles |
-//! | [`Choice`] | how the devices of a stage may share its work, and what is computed again |
+//! | [`Fleet`] | devices, node by node, and the links between them |
+//! | [`Places`] | runs of devices that a stage may take after the earlier stages: an acyclic graph |
+//! | [`Choice`] | how the devices of a stage divide its work, and which layers are recomputed |
 //! | [`StageCosts`] | bytes and seconds of any stage under any choice |
-//! | [`Cuts`] | after which layers the chain may be cut |
+//! | [`Cuts`] | layers after which the chain may be cut |
 //!
-//! A plan shape is a set of choices: one `Choice` for `UNIFORM_GRID`, all with the same number of devices for
-//! `EQUAL_DEVICES`, those without tensor shards for `PER_STAGE_REPLICAS`, one device for `SINGLE_PIPELINE`, all
-//! for `PER_STAGE_MESH`. So one dynamic program over (place, layer) answers for every shape. It runs from
-//! the last stage to the first: how many micro-batches a stage holds under 1F1B depends on the stages after it.
+//! A plan shape is a set of choices: one `Choice` for `UNIFORM_GRID`, all with the same number of devices for `EQUAL_DEVICES`,
+//! those without tensor shards for `PER_STAGE_REPLICAS`, one device for `SINGLE_PIPELINE`, all for `PER_STAGE_MESH`. One dynamic
+//! program over (place, layer) thus covers every shape. It runs from the last stage to the first, because the micro-batches that
+//! a stage holds under 1F1B depend on the stages after it.
 //!
-//! Every answer is a [`Searched`]: the best plan found, a bound that no plan beats, and how the search ended.
+//! | module | result | method |
+//! |---|---|---|
+//! | [`memory`] | lexicographic min-max of peaks over devices | bisection of the highest peak, then one distinct peak per round |
+//! | [`time`] | least Σt + Σe + (m−1)·max t + max s (AMP, equation 5) | both maxima bounded, shortest path within, best first |
+//! | [`pareto`] | front of peak and seconds | the fastest plan below the last plan's peak, repeatedly |
+//! | [`simulated`] | fastest plan, lowest peaks, front, in simulated seconds | branch and bound from the last stage |
+//! | [`paper`] | results of the published searches | CAPTURE, mCAP, AMP, as described |
+//! | `fewest` | fewest devices that hold a chain, on any nodes | program over layers and later stages |
+//!
+//! Every search returns a [`Searched`]: the best plan found, a bound that no plan beats, and the way in which it ended. A search
+//! that is too large, or whose effort ends, returns the best plan and a valid bound. [`time`] bounds its own formula only, which
+//! is no lower bound of an iteration under 1F1B; [`simulated`] bounds iterations.
+//!
+//! A pipeline passes through the nodes one after another, in any order, and visits each once. Equal devices of a node are
+//! interchangeable: a pin requests any one of them, and the plan names it. [`pairs`] describes nodes whose devices have different
+//! links.
 
 mod best;
 mod choice;

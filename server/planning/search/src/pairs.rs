@@ -1,4 +1,15 @@
-//! The links between the devices of a node, where they are unlike: a hybrid cube mesh, or devices on two sockets.
+//! Links between the devices of one node where they differ: a hybrid cube mesh, or devices on two sockets.
+//!
+//! Links are different when measured bandwidths differ by more than 5 %, or latencies by more than a factor of 2: repeated
+//! measurements of one link differ by less. A search places stages on nodes before it places them on devices, so it prices P2P
+//! transfers within a node with one link:
+//!
+//! * the slowest of the node for plans: no plan is slower;
+//! * the best of the node for bounds: no plan is faster.
+//!
+//! Plans are then placed on devices (`fleet::mapping`, and `find::mapped` in the crate `recommend`), and their transfers are
+//! priced with the slowest pair that exchanges bytes. A plan is optimal once no plan with the best links remains that may be
+//! faster. Rings of replicas and shards use the slowest link of the node in plans and in bounds.
 
 use std::sync::Arc;
 

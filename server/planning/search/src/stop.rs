@@ -1,4 +1,8 @@
-//! When a search has to end: because somebody asks, or because its effort is spent.
+//! The end of a search: a flag that any thread may set, and an effort in units of work.
+//!
+//! Effort counts work, not seconds, so it ends a search at the same plan on every machine. A deadline sets the flag; the search
+//! then returns its best plan and the gap to its bound. Only a search that the flag ended may return another plan when it is
+//! repeated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

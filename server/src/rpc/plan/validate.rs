@@ -1,4 +1,8 @@
-//! `ValidatePlan`.
+//! `ValidatePlan`: trials of a plan and its best alternatives.
+//!
+//! Each plan is one run of one operation. The plans are then ranked by their measured figures. A plan that no connected worker
+//! could run, even when idle, is rejected before anything is queued (`holds_here`). Trials and `ReportObservation` give pairs of
+//! predicted and measured figures, which `ListPredictionErrors` sums up.
 
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};

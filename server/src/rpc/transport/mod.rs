@@ -1,16 +1,19 @@
-//! Connections, and what may happen on them: everything that a peer can hold on to has a limit and a deadline.
+//! Connections and admission: every resource that a peer can occupy has a limit and a deadline.
 //!
 //! ```text
 //!  listener      connections            serving         call
-//!  accepts, ───► admits, counts, ─────► HTTP/2 on ────► receives the request, waits for room,
-//!  rests when    ends what is idle,     one socket      asks the services, hands the answer over
+//!  accepts, ───► admits, counts, ─────► HTTP/2 on ────► receives the request, waits for a slot,
+//!  rests when    ends what is idle,     one socket      calls the services, sends the response
 //!  descriptors   silent or does                         piece by piece
 //!  are short     not read
 //! ```
 //!
-//! What a peer has only begun to send takes no room from anybody: a call counts against what the planner answers
-//! at once ([`gate`], [`share`]) when its request is there, until its answer is. Unread answers count bytes ([`budget`]), and
-//! end with their connection when nobody takes them.
+//! A call counts against the planner's capacity ([`gate`], [`share`]) only from the moment that its request is complete until its
+//! response is. Half-sent calls and unread responses thus block no other caller. Unread responses count bytes ([`budget`]), and
+//! end with their connection when the peer does not read them.
+//!
+//! Connections are served with hyper, not with tonic's `Server`. That has no limit on the bytes that it buffers for a peer that
+//! does not read, closes no idle connection, and waits for a preface without end.
 
 mod answer;
 mod budget;

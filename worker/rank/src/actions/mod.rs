@@ -1,9 +1,10 @@
-//! Memory actions: blocks that are away from the device between their uses (MPress).
+//! Memory optimizations: blocks that are away from the device between their uses (MPress). The crate's README has the walk.
 //!
 //! Which blocks, where they go and at which boundaries between steps they leave and come follows from
-//! [`StageActions`](loadmaster_proto::training::actions::StageActions) alone ([`loadmaster_proto::training::actions`] is the contract with the planner). Here it is done,
-//! with *storages*, the memory behind tensors: one is copied into a pool, its memory is given back, and later it gets new
-//! memory and its bytes again. Handles, views and what autograd saved stay what they are and notice nothing.
+//! [`StageActions`](loadmaster_proto::training::actions::StageActions) alone ([`loadmaster_proto::training::actions`] is the
+//! contract with the planner). Here it is done, with *storages*, the memory behind tensors: one is copied into a pool, its memory
+//! is given back, and later it gets new memory and its bytes again. Handles, views and what autograd saved stay what they are and
+//! notice nothing.
 //!
 //! | module | question |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Chunks: a model's state in pieces that live in the host's memory (PatrickStar).
+//! Chunks: a model's state in blocks of CPU memory (PatrickStar). The crate's README has the walk.
 //!
 //! What layers compute with comes to the device in time and leaves, by chunks, and gradients leave in the same memory. When
 //! follows from [`ChunkedStage`](loadmaster_proto::chunks::stage::ChunkedStage) alone, the contract with the planner. A chunk is

@@ -1,7 +1,13 @@
-//! The whole of a rank's work, from its specification to its measurement.
+//! Training of a stage, from the specification to the measurement.
 //!
-//! Under PipeDream iterations are no more than as many micro-batches, and nothing is flushed between them: those that are
-//! measured begin once the pipeline is as full as in the long run, and end before it runs dry.
+//! A rank runs one warm-up iteration, which creates the optimizer state, and then the measured ones. A stage of one layer that is
+//! trained alone runs one more iteration, which records the allocation trace ([`record`]). The seconds of a pass are the median
+//! over iterations for each micro-batch, and the mean over micro-batches. Hooks on the gradients at layer edges time the backward
+//! pass without cutting the graph. A GPU times its own passes (`clock`). On CPU slots the rank then measures the contention with
+//! other slots and copies ([`crowd`], [`copier`]); ranks of one host take turns for it.
+//!
+//! Under PipeDream an iteration is a number of micro-batches, and nothing is flushed. Measured ones begin once the pipeline is as
+//! full as in the long run, and end before it drains.
 
 mod contention;
 mod copier;

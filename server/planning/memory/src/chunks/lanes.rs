@@ -2,16 +2,16 @@
 //!
 //! A lane does one thing at a time, in the order in which it was asked. What happens at a boundary and in which order is
 //! [`loadmaster_proto::chunks::residency`]'s to say, and the rank does it so. Chunks whose state is on the device are updated
-//! behind the step that completes them, on the passes' lane. Ranks that share chunks exchange parts at boundaries: gradients
-//! that are complete before they leave, or where their state is on the devices before that is updated; parameters when they have
-//! come. Passes wait for that, so it is their lane's; and all ranks do as much at the same time, so one of them stands for all.
+//! behind the step that completes them, on the passes' lane. Ranks that share chunks exchange parts at boundaries: gradients that
+//! are complete before they leave, or where their state is on the devices before that is updated; parameters when they have come.
+//! Passes wait for that, so it is their lane's; and all ranks do as much at the same time, so one of them stands for all.
 //!
 //! Rows of a table on the host are gathered and added up by a worker of their own, of which a row is taken to be as much work as
 //! an update of as many parameters, which touches more bytes. Passes of the embedding stop until its rows have come, or left.
 //!
-//! A GPU's copies go over the memory of its host beside updates, and parameters in bf16 that are made are rounded there before they
-//! are copied, through the buffers of gradients ([`LaneRates::host_memory`]): what of it happens while an update is on its way makes
-//! the next one longer.
+//! A GPU's copies go over the memory of its host beside updates, and parameters in bf16 that are made are rounded there before
+//! they are copied, through the buffers of gradients ([`LaneRates::host_memory`]): what of it happens while an update is on its
+//! way makes the next one longer. On the host of an H100, updates beside copies took a third longer than alone.
 //!
 //! What micro-batches have on the host goes over the same two ways as chunks, in the order in which
 //! [`loadmaster_proto::chunks::activations`] has it at boundaries.

@@ -1,10 +1,20 @@
-//! The `component` predictor, `component/4`: replays a stage's allocations from the tapes of its layers.
+//! The `component` predictor, `component/4`: replays a stage from the allocation traces of its layers.
 //!
-//! Every distinct layer was trained alone once and its allocations and frees recorded
-//! ([`loadmaster_proto::measure::tape`]). The peak of a stage that nobody ran is found by playing the tapes of its
-//! layers in the order of its passes, with the tensors at edges shared between neighbours as the rank
-//! shares them. Schedule, recompute policy and micro-batches in flight decide only what is played when,
-//! so one profile answers for all of them.
+//! Every distinct layer was trained alone once, and its allocations and frees were recorded as an allocation trace
+//! ([`loadmaster_proto::measure::tape`]). The traces of a stage's layers are played in the order of its passes. Tensors at edges
+//! are shared between neighbours, as on the rank. The peak is the maximum of the running sum. Schedule, recompute policy and
+//! micro-batches in flight decide only the order of play, so one profile covers all of them.
+//!
+//! ```text
+//!  trace of layer 3       trace of layer 4          stage 3..4, two micro-batches under GPipe
+//!  ┌ input    +x          ┌ input    +x
+//!  │ forward  +a +y  …    │ forward  +t −t +b +y …   fwd 3 · fwd 4 · fwd 3 · fwd 4
+//!  │ backward +g −a …     │ backward +g −b −x …        · bwd 4 (first) · bwd 3 (first)
+//!  └ step     +s −s       └ step     +s −s             · bwd 4 (later) · bwd 3 (later) · step
+//!       y of layer 3 is x of layer 4: one block, live until its last reference ends
+//! ```
+//!
+//! The first backward pass of an iteration creates the gradients, and later ones add to them, so both are recorded.
 //!
 //! ```text
 //! let predictor = Component::new(&model, &training, named_measurements)?;   // single layers, with tapes

@@ -1,12 +1,13 @@
-//! How right predictions were, and what to multiply them with.
+//! Errors of predictions, and the calibration factors that follow from them.
 //!
-//! A trial or an observation of a plan gives *pairs*: a figure as it was predicted and as it was measured.
-//! [`errors()`] says how far apart they are; [`Corrections`] learns a factor from them for each kind of
-//! device, predictor and quantity that a factor may mend. Bytes of two ledgers are different quantities: they are
-//! never compared, and what one teaches says nothing about the other.
+//! A trial or an observation of a plan gives *pairs* of a predicted and a measured figure. [`errors()`] summarizes their
+//! differences. [`Corrections`] computes one factor for each kind of device, predictor and quantity that a factor may correct:
+//! the median ratio, from three plans on. A request must ask for factors. A plan that uses them stores their version and reasons.
+//! Bytes of different memory accountings (allocated, reserved, device) are different quantities, and are never compared.
 //!
-//! A pair holds the prediction as the predictor made it. Where a plan was corrected, its factor is taken out
-//! again: a factor that was learnt from corrected figures would undo itself.
+//! A pair holds the prediction as the predictor made it. The factor of a calibrated plan is removed first: a factor that was
+//! computed from calibrated figures would cancel itself. Seconds of trials that other processes disturbed are shown and flagged,
+//! but give no factor.
 
 pub mod best_trial;
 mod errors;

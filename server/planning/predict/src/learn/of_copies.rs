@@ -1,4 +1,15 @@
-//! What a stage copies, predicted beside measured.
+//! Copies of a stage, predicted and measured: bytes each way, waiting seconds, and bytes in CPU memory, for each link.
+//!
+//! Copies of memory optimizations and of chunks are treated alike. Most of these figures may be 0, so an error is a difference in
+//! bytes or seconds, not a ratio. No calibration factor is made of them:
+//!
+//! * Bytes follow from the plan exactly. A difference is a defect, and `plan errors` reports it.
+//! * A wait is the rest of a copy that no pass covers. A copy that takes a tenth longer may turn no wait into a long one, so a
+//!   factor on waits has no meaning.
+//! * The seconds of an iteration are calibrated, and already contain its waits.
+//!
+//! Chunks that moved otherwise because less memory was free than planned are left out, and so are waits of disturbed trials and
+//! of plans with calibrated seconds. Better copy rates come from profiles and link measurements.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A plan whose stages do memory actions: its bytes by replay, its seconds by simulation.
+//! Plans with memory optimizations: bytes by replay, seconds by simulation.
 //!
 //! | module | question |
 //! |---|---|
@@ -20,6 +20,22 @@
 //! | `seconds` | how long does an iteration take with the copies? |
 //! | `objectives` | which plan with chosen actions is best at what is asked? |
 //! | `endless` | how long if it never flushes? |
+//!
+//! A replay plays every step of every micro-batch on the predictor. It sees tensors that layers share, and rounding of
+//! allocators, which sums of blocks miss. The choice is therefore repeated with the missing bytes set aside until the replay
+//! fits.
+//!
+//! * *Stages.* Where a request names no stages, several pipelines of its shape are tried: the fastest without memory limits, and
+//!   the fastest with 4 to 1 times the devices' memory. Where stages may have several devices, deeper pipelines are tried too.
+//!   The plans with the fastest first results are improved further.
+//! * *Devices of a stage* act alike. Bytes are per device, CPU memory is counted for all of them, and the slowest link stands for
+//!   all.
+//! * *Mappings.* On nodes with different links, mappings of stages to devices are compared by quickly found plans, P2P transfers
+//!   included. Idle devices of the node take part. A bound uses the best links, so it holds for every mapping.
+//! * *Frameworks* express few choices of recompute. They are replayed in order, the smallest first, and the first that fits is
+//!   taken. The question is then repeated without the framework, which gives the cost of the restriction.
+//! * *Objectives* all ask for the fastest plan within devices, batches and a peak. A value is optimal only where a bound rejects
+//!   every better one; the rest remains in the gap.
 
 mod again;
 mod asked;

@@ -1,4 +1,4 @@
-//! A plan on the very nodes that a scheduler gave: who is where, and how fast is that?
+//! Placement of a plan on the nodes that a scheduler gave, and the seconds of an iteration there.
 //!
 //! | file | question |
 //! |---|---|
@@ -18,10 +18,19 @@
 //! | `copying` | which nodes and devices copy alike? |
 //! | `fastest` | which way is the fastest? |
 //!
-//! Ranks that the plan has on one node stay on one machine, whose devices may be of several kinds, and allow different bytes: each
+//! Ranks that the plan has on one node stay on one machine. Its devices may be of several kinds, and allow different bytes: each
 //! rank has one that is large enough. Where no machine has devices of all kinds, those of each kind stay together, unless shards
-//! that split the same tensors would be torn apart. Where the nodes given have other sizes, ranks take them one behind the other in
-//! the plan's order, and these shards stay together. Among the ways that keep most together the fastest is looked for.
+//! that split the same tensors would be torn apart. Where the nodes given have other sizes, ranks take them one behind the other
+//! in the plan's order, and these shards stay together. Among the placements that keep most together the fastest is taken.
+//!
+//! * Machines with equal devices in equal domains form one group, so few placements remain on most clusters. All of them are
+//!   simulated, and the best is optimal.
+//! * Where there are too many, machines are exchanged while that helps. The bound is the pipeline over the fastest links of any
+//!   placement.
+//! * On a node with different links, ranks take the devices that make the placement fastest.
+//! * Plans with memory optimizations, shared cores or chunks are simulated step by step, at the copy rates of the cluster that
+//!   describes the nodes. Without a description the plan's own rates apply.
+//! * Devices without stated bytes are taken for the plan's own devices of that kind, if these are all alike.
 
 mod acted;
 mod alike;

@@ -1,5 +1,5 @@
-//! Plans whose parameters and optimizer state are in chunks: one stage, the whole model, on one device or on several that share
-//! the chunks (PatrickStar).
+//! Plans in chunks: parameters and optimizer state in chunks, one stage with the whole model, on one device or on several that
+//! share the chunks (PatrickStar).
 //!
 //! | module | question |
 //! |---|---|
@@ -13,6 +13,20 @@
 //! | `baselines` | what do others come to on the same device? |
 //! | `written` | what is told and kept of a plan in chunks? |
 //! | `with_plain` | is a plan with chunks better than one without? |
+//!
+//! Devices are equal devices of one node. Where some may stay idle, each number of devices is a question of its own, and so is
+//! each split into replicas that divide the micro-batch and shards that the profile contains. The crate `memory` answers each:
+//!
+//! * Shortest iteration: one search per micro-batch size.
+//! * Lowest peak: bisection over capacities, because more memory never makes a plan impossible.
+//! * Largest micro-batch: the largest with a plan. Its bound is the largest that fits without any chunk.
+//! * Largest model of a family: exponential search over one parameter of the zoo. The profile has measured all its layers, so one
+//!   predictor covers all sizes.
+//!
+//! Copy rates come from the request, the cluster or a guess, as for memory optimizations. Rates of optimizer steps come from the
+//! request, the profile's run in chunks, or the cluster. For DeepSpeed and Colossal-AI only their own ways are planned: one
+//! micro-batch after the other, parameters kept in CPU memory, updates after the backward pass. Where a request allows both kinds
+//! of plans, a plan without chunks is searched too, and the better one reports the other's value.
 
 mod asked;
 mod baselines;

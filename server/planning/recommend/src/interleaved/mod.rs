@@ -1,4 +1,4 @@
-//! Plans whose devices take turns with several stages each: interleaved 1F1B, Megatron-LM's virtual pipeline stages (SC'21, 2.2).
+//! Plans with virtual pipeline stages: interleaved 1F1B (Megatron-LM, SC'21, 2.2).
 //!
 //! | module | question |
 //! |---|---|
@@ -24,9 +24,24 @@
 //! | `told` | what proves the plan, and what is it beside others? |
 //! | `written` | what is told and kept of it? |
 //!
-//! Stage k is on the devices of place k modulo the places along the pipeline, which has all devices in their order. Every way to
-//! cut is weighed by a replay of what each device holds and by simulation; where there are too many the certificate says how far
-//! from any plan's least seconds the best one is that was found. Nobody trains such plans here; launchers that take turns are told them.
+//! Stage k is on the devices of place k modulo the places along the pipeline, which uses all devices in their order. The peak of
+//! a stage is its device's peak. Interleaving divides the bubble by the number of stages per device, and needs more memory.
+//!
+//! * A device executes the steps of all its stages. Its bytes in each step are those of the running stage, and the bytes that its
+//!   other stages left after their last steps.
+//! * Every partition is evaluated by replay and simulation where these are few. Otherwise stage boundaries move from an even
+//!   partition. A certificate then states the gap to a bound of every partition: the seconds of all layers spread over the
+//!   devices, plus the way to each device's first stage and back.
+//! * Memory optimizations are added greedily until a replay fits on every device. Then single changes are kept while a simulation
+//!   becomes faster.
+//! * All objectives ask `room` for the fastest plan within devices, micro-batches and a peak. Values are rejected by complete
+//!   searches, or by the bytes that layers need alone; with memory optimizations by the latter only.
+//! * A front has up to 15 peaks, one right below the other, while each result is optimal. Otherwise up to 32 peaks are sampled.
+//! * Where another order of the devices may be better (several nodes, different links), no other order is evaluated. Bounds then
+//!   cover any order, or are not stated.
+//!
+//! Ranks do not train such plans. Frameworks with virtual stages (Megatron, Megatron-Bridge, `other`) receive them as exports.
+//! Operations that assume one stage per device, such as trials and new predictions, reject them (`Plan::check_flat`).
 
 mod asked;
 mod best;

@@ -1,4 +1,7 @@
-//! The bytes of all stages that begin with the same layer.
+//! Peak bytes of all stages that begin with the same layer.
+//!
+//! The rows of one predictor take 256 MiB at most; beyond that only the newest row is kept. `known` drops costs beyond 24 MiB
+//! before and after each request. A request that names its partitioning reads rows of the widths of its own stages only.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -1,4 +1,8 @@
-//! How fast copies and steps go that share something.
+//! Speeds of copies and steps that share links, cores or memory bandwidth.
+//!
+//! On a node of CPU slots, each step takes longer while other slots compute, by the measured contention factor of its host. The
+//! whole factor applies where as many other slots compute as there are cores, and a part of it where fewer do. Each byte copied
+//! on the node adds its measured seconds to the step beside it.
 
 use super::Cores;
 use super::event_loop::CopyEventLoop;

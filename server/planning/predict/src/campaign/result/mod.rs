@@ -1,10 +1,9 @@
-//! Whether what a worker measured is what its run asked for.
+//! Checks of a worker's result against its run.
 //!
-//! A result that contradicts its run (other layers, another micro-batch size, a device too few, a peak above
-//! the device) would be stored as an answer and found again by every profile that needs the same, which then
-//! lacks it for ever. So it is held against the run first, field by field, and refused by the field's name.
-//! What an honest worker sends always passes: of Loadmaster's own rank everything is expected that follows
-//! from the run, of a training command only what every framework can tell.
+//! A result that contradicts its run (other layers, another micro-batch size, a missing device, a peak above the device) would be
+//! stored, and found by every profile that needs the same measurement. It is therefore compared with the run first, field by
+//! field, and rejected by the field's name. Loadmaster's own rank must send every figure that follows from the run. A custom
+//! profiler must send only the figures that every framework can report.
 
 mod chunks;
 mod offload;

@@ -1,4 +1,7 @@
-//! The cluster that connected workers are: one node per host.
+//! The cluster of connected workers: one node per host.
+//!
+//! A link is taken from the newest measurement of its worker, else from the GPU driver's description, else from the catalog of
+//! device kinds. Each link records its origin.
 
 mod copy_rates;
 #[cfg(test)]

@@ -170,7 +170,10 @@ mod tests {
         let traceback = |second: i64, file: &str| {
             failed(second, "w", &format!("ended: in {file}\n  import\nImportError: gpt"))
         };
-        assert!(hopeless(&failures(vec![traceback(3, "a.py"), traceback(2, "b.py"), traceback(1, "c.py")])).is_some());
+        assert!(
+            hopeless(&failures(vec![traceback(3, "a.py"), traceback(2, "b.py"), traceback(1, "c.py")]))
+                .is_some()
+        );
 
         let mut killed = failed(2, "w", BROKEN);
         killed.failure.kind = FailureKind::Crashed { signal: 9 };

@@ -7,42 +7,20 @@ const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md",
 /// The guide's pages.
 const GUIDE: &str = "deploy/guide";
 
-/// Where a short path may begin: `planning/predict/src/learn/` is `server/planning/predict/src/learn/`.
-const ROOTS: [&str; 14] = [
-    "",
-    "server/src",
-    "server/planning/src",
-    "server/planning/predict/src",
-    "server/planning/recommend/src",
-    "server/planning/recommend/src/answer",
-    "server/planning/recommend/src/ask",
-    "server/planning/recommend/src/find",
-    "server/cli/src/verbs",
-    "server/src/rpc/plan",
-    "server/planning/search/src",
-    "server/cli/src",
-    "worker/src",
-    "worker/rank/src",
-];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What stands in backticks and looks like a path of sources: `a/b.rs`, `b.rs`, `a/b/`.
+/// Words in backticks that look like a path of sources from the root: `a/b.rs`, `a/b/`.
 fn paths(text: &str) -> Vec<&str> {
     let is_path = |word: &&str| {
         let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
-        plain && !word.starts_with(['/', '.']) && (word.ends_with(".rs") || word.ends_with('/'))
+        plain
+            && word.contains('/')
+            && !word.starts_with(['/', '.'])
+            && (word.ends_with(".rs") || word.ends_with('/'))
     };
     text.split('`').skip(1).step_by(2).filter(is_path).collect()
-}
-
-fn is_there(path: &str) -> bool {
-    let root = root();
-    let short = path.strip_prefix("planning/").map(|rest| format!("server/planning/src/{rest}"));
-    ROOTS.iter().any(|at| root.join(at).join(path).exists())
-        || short.is_some_and(|path| root.join(path).exists())
 }
 
 /// The guide's pages, from the root.
@@ -106,7 +84,8 @@ fn documents_name_files_that_are_there() {
     let mut checked = 0;
     for document in documents() {
         let text = std::fs::read_to_string(root().join(&document)).unwrap();
-        let missing: Vec<&str> = paths(&text).into_iter().filter(|path| !is_there(path)).collect();
+        let missing: Vec<&str> =
+            paths(&text).into_iter().filter(|path| !root().join(path).exists()).collect();
         assert!(missing.is_empty(), "{document} names {missing:?}");
         checked += paths(&text).len();
     }

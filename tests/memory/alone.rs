@@ -10,6 +10,7 @@ use loadmaster_planning::search::Stop;
 use loadmaster_proto::cluster::{CopyLink, Link, LinkOrigin};
 use loadmaster_proto::training::actions::Block;
 
+use crate::gaps::Gaps;
 use crate::report::{Cell, Claim};
 
 const LAYERS: usize = 48;
@@ -76,7 +77,7 @@ fn stages(of: Kind) -> Vec<StageBlocks> {
 }
 
 /// Each of them once where it should be quick.
-pub(crate) fn cells(quick: bool) -> Vec<Cell> {
+pub(crate) fn cells(quick: bool, gaps: &Gaps) -> Vec<Cell> {
     let runs = if quick { 1 } else { RUNS };
     // Of models that people train, no two layers of a stage differ by nine times: that is shown besides.
     let kinds: [(&str, Kind, bool); 3] = [
@@ -139,6 +140,7 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
                     Err(error) => error.to_string(),
                 };
             }
+            gaps.add("one stage", gap);
             times.sort_unstable();
             let took: Duration = times[runs / 2];
             let (published, claim) = match is_goal {

@@ -7,6 +7,7 @@ mod ask;
 mod chosen;
 mod contradiction;
 mod decisions;
+mod gaps;
 mod held;
 mod largest;
 mod links;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use gaps::Gaps;
 use report::Cell;
 
 /// Predicts the tables and figures of MPress, each beside the published one.
@@ -51,6 +53,8 @@ type Section = (&'static str, Box<dyn Fn() -> Vec<Cell>>);
 /// All sections; smaller ones where it should be quick.
 fn sections(quick: bool) -> Vec<Section> {
     let (micro_batches, mappings, pipelines) = if quick { (12, 8, 2) } else { (32, 100, 40) };
+    let gaps = Gaps::default();
+    let [random, alone, partitioned, published] = [(); 4].map(|()| gaps.clone());
     vec![
         ("Table II, largest stages", Box::new(largest::cells)),
         ("Table II, BERT-6.2B against itself", Box::new(contradiction::cells)),
@@ -61,11 +65,18 @@ fn sections(quick: bool) -> Vec<Section> {
         ("Fig. 9, mapping and striping", Box::new(move || links::cells(micro_batches, mappings))),
         ("Mappings", Box::new(mappings::cells)),
         ("Simulation, 8 stages of 12 layers, 64 micro-batches", Box::new(simulated::cells)),
-        ("Chosen actions, 8 stages of 12 layers", Box::new(move || chosen::random(pipelines))),
-        ("Chosen actions, one stage of 48 layers, 8 in flight", Box::new(move || alone::cells(quick))),
-        ("Chosen actions, with the partitioning", Box::new(move || partitioned::cells(quick))),
-        ("Chosen actions, the paper's models", Box::new(move || chosen::published(micro_batches))),
-        // Behind all others, whose searches it is of.
+        ("Chosen actions, 8 stages of 12 layers", Box::new(move || chosen::random(pipelines, &random))),
+        (
+            "Chosen actions, one stage of 48 layers, 8 in flight",
+            Box::new(move || alone::cells(quick, &alone)),
+        ),
+        ("Chosen actions, with the partitioning", Box::new(move || partitioned::cells(quick, &partitioned))),
+        (
+            "Chosen actions, the paper's models",
+            Box::new(move || chosen::published(micro_batches, &published)),
+        ),
+        // Behind all others, whose searches they are of.
+        ("Optimality gaps", Box::new(move || gaps.cells())),
         ("Memory", Box::new(held::cells)),
     ]
 }

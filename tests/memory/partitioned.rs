@@ -26,6 +26,7 @@ use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
+use crate::gaps::Gaps;
 use crate::report::{Cell, Claim};
 
 /// Layers, devices, and the seconds within which there should be an answer.
@@ -213,7 +214,7 @@ fn beside(plan: &Plan) -> String {
 }
 
 /// Both problems; the smaller one alone where it should be quick.
-pub(crate) fn cells(quick: bool) -> Vec<Cell> {
+pub(crate) fn cells(quick: bool, gaps: &Gaps) -> Vec<Cell> {
     let problems = if quick { &PROBLEMS[..1] } else { &PROBLEMS };
     let of = |&(layers, devices, goal): &(usize, u32, f64)| {
         let what = format!("{layers} layers on {devices} devices, with the partitioning");
@@ -235,6 +236,7 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
                 let of = plan.found.certificate.as_ref();
                 let told = of.and_then(|of| Some((of.value, of.gap?)));
                 let stages = plan.stages.len();
+                gaps.add("with the partitioning", told.map_or(f64::INFINITY, |(_, gap)| gap));
                 let told = told.map_or_else(String::new, |(value, gap)| {
                     format!("{value:.4} s, gap {:.1} %", 100.0 * gap)
                 });

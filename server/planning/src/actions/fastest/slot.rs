@@ -130,25 +130,6 @@ impl SlotChoices {
         Self { all, levels, is_whole: false }
     }
 
-    /// Choices that are all within one limit.
-    pub(super) fn within(mut all: Vec<SlotChoice>, excess: u64) -> Self {
-        all.sort_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
-        let levels = vec![Level::of(&all, excess)];
-        Self { all, levels, is_whole: false }
-    }
-
-    /// The same within several limits, the tightest first.
-    pub(super) fn within_each(limits: Vec<(u64, Vec<SlotChoice>)>) -> Self {
-        let (mut all, mut levels) = (Vec::new(), Vec::new());
-        for (excess, choices) in limits {
-            let before = all.len();
-            let Self { all: own, levels: of, .. } = Self::within(choices, excess);
-            all.extend(own);
-            levels.extend(of.into_iter().map(|level| level.behind(before)));
-        }
-        Self { all, levels, is_whole: false }
-    }
-
     /// Choices within a limit; none where there is no such choice.
     pub(super) fn level(&self, excess: u64) -> Option<&Level> {
         let within = self.levels.partition_point(|level| level.excess <= excess);
@@ -189,12 +170,6 @@ impl Level {
         retain_unbeaten(&mut points);
         let hull = hull(&points);
         Self { excess: 0, points, hull }
-    }
-
-    /// The same where so many choices come first.
-    fn behind(mut self, count: usize) -> Self {
-        self.points.iter_mut().chain(&mut self.hull).for_each(|point| point.2 += count);
-        self
     }
 }
 

@@ -10,7 +10,6 @@
 //! mixture of its choices it would be solved by what costs least per byte; that says how good a plan can be, and rounded
 //! it is one.
 
-use super::alike;
 use super::slot::{Level, Point, SlotChoices};
 
 /// Of each slot, the number of its choice.
@@ -97,17 +96,6 @@ pub(super) fn least_in_turn(slots: &[Slot<'_>], bytes: u64) -> Vec<Vec<usize>> {
     let mut found: Vec<Vec<usize>> = both.into_iter().flatten().collect();
     found.dedup();
     found
-}
-
-/// The best choices within a limit that keep so many bytes together and take fewer than `below` seconds.
-pub(super) fn fewest_within(slots: &[Slot<'_>], excess: u64, bytes: u64, below: f64) -> Option<SlotPlan> {
-    let within = Within::new(slots, excess, bytes)?;
-    if within.mixture(0).seconds_within(bytes) >= below {
-        return None;
-    }
-    let rounded = within.rounded().filter(|rounded| rounded.seconds < below);
-    let below = rounded.as_ref().map_or(below, |rounded| rounded.seconds);
-    within.solved(below).or(rounded)
 }
 
 /// The slots within each limit, with the seconds that they take at least, fewest first.
@@ -242,10 +230,6 @@ impl<'a> Within<'a> {
 
     /// The best choices below so many seconds.
     fn solved(&self, below: f64) -> Option<SlotPlan> {
-        let &first = self.slots.first()?;
-        if self.slots.iter().all(|of| std::ptr::eq(of.0, first.0) && of.1 == first.1) {
-            return alike::solved(first, self.slots.len(), self.bytes, below);
-        }
         let mut labels = vec![vec![Label::START]];
         for (slot, (level, weight)) in self.slots.iter().enumerate() {
             let rest = self.mixture(slot + 1);

@@ -29,6 +29,7 @@ use loadmaster_search::Stop;
 use loadmaster_search::fleet::{DeviceGroup, of_groups};
 use loadmaster_tests::ADAM;
 
+use crate::memory::gaps::Gaps;
 use crate::memory::{Cell, Claim};
 
 /// Layers, devices, and the seconds within which there should be an answer.
@@ -194,7 +195,7 @@ fn beside(plan: &Plan) -> String {
 }
 
 /// Both problems; the smaller one alone where it should be quick.
-pub(crate) fn cells(quick: bool) -> Vec<Cell> {
+pub(crate) fn cells(quick: bool, gaps: &Gaps) -> Vec<Cell> {
     let problems = if quick { &PROBLEMS[..1] } else { &PROBLEMS };
     let of = |&(layers, devices, goal): &(usize, u32, f64)| {
         let what = format!("{layers} layers on {devices} devices, with the partitioning");
@@ -209,6 +210,7 @@ pub(crate) fn cells(quick: bool) -> Vec<Cell> {
                 let of = plan.found.certificate.as_ref();
                 let told = of.and_then(|of| Some((of.value, of.gap?)));
                 let stages = plan.stages.len();
+                gaps.add("with the partitioning", told.map_or(f64::INFINITY, |(_, gap)| gap));
                 let told = told.map_or_else(String::new, |(value, gap)| {
                     format!("{value:.4} s, gap {:.1} %", 100.0 * gap)
                 });

@@ -1,20 +1,23 @@
 //! What a micro-batch may keep at little more than it costs at least, where bytes have a price.
 //!
-//! A program over the layers from above, as within one limit (`limited`), but of all limits of a range at once: a label also
-//! says by how much its runs need more than what is kept above them. A plan has that much less for what is kept, so labels pay
-//! for it. Those from which nothing comes that is cheap enough are left out (`floor`), and few are left, as of a knapsack
-//! with a core.
+//! A program over the layers from above: what is kept above a run is free when the run goes backward, so that a run needs no
+//! more than that and a limit. A label is what the layers from a position up keep, their seconds, and by how much their runs need
+//! more than what is kept above them. All limits of a range are considered at once: a plan has that much less for what is kept, so
+//! labels pay for it. Labels from which no cheap enough choice follows are left out (`floor`). Few remain, as of a knapsack with a
+//! core.
 
 use rustc_hash::FxHashMap;
 
 use super::floor::{Floor, Steps, Terms};
-use super::limited::{Limited, Way, traced};
+use super::limited::Limited;
 use super::slot::SlotChoice;
 use loadmaster_search::Stop;
 
 /// Most labels of a layer; where there are more, so many stay: the cheapest.
 const MOST_LABELS: usize = 1 << 12;
 const CHEAPEST: usize = 1 << 10;
+/// Parts of all seconds that are told apart.
+const PARTS: f64 = 1e13;
 
 /// Which choices are looked for.
 #[derive(Clone, Copy)]
@@ -39,34 +42,49 @@ pub(super) struct CheapChoices {
     pub(super) labels: usize,
 }
 
+/// A way down through the layers to a position.
 #[derive(Debug, Clone, Copy)]
-struct Label {
-    way: Way,
+struct PathLabel {
+    kept: u64,
+    /// In parts of all seconds, so that equal sums are equal.
+    parts: u64,
     /// By how much its backward passes need more than it keeps, and at least the tightest limit.
     excess: u64,
+    /// The position above and the number of the label that it came from.
+    from: (usize, usize),
+    is_run: bool,
 }
 
 impl Cheap<'_> {
+    /// Seconds of a part, and by layer the parts that computing it again takes.
+    fn parts(&self) -> (f64, Vec<u64>) {
+        let again = || self.limited.layers.iter().map(|layer| layer.seconds.again);
+        let all: f64 = again().sum();
+        let part = if all > 0.0 { all / PARTS } else { 1.0 };
+        (part, again().map(|seconds| (seconds / part).round() as u64).collect())
+    }
+
     /// The choices; none where it was stopped.
     pub(super) fn choices(&self, stop: &Stop) -> Option<CheapChoices> {
         let count = self.limited.layers.len();
         let input = self.limited.even_input();
-        let (part, parts) = self.limited.parts();
-        let mut labels: Vec<Vec<Label>> = vec![Vec::new(); count + 1];
-        labels[count].push(Label { way: Way::above(count), excess: self.limits.0 });
+        let (part, parts) = self.parts();
+        let mut labels: Vec<Vec<PathLabel>> = vec![Vec::new(); count + 1];
+        let start = PathLabel { kept: 0, parts: 0, excess: self.limits.0, from: (count, 0), is_run: false };
+        labels[count].push(start);
         let mut is_all = true;
         for position in (0..=count).rev() {
             if stop.is_requested() {
                 return None;
             }
             let mut own = std::mem::take(&mut labels[position]);
-            own.sort_unstable_by_key(|label| (label.way.parts, label.way.kept, label.excess));
+            own.sort_unstable_by_key(|label| (label.parts, label.kept, label.excess));
             let (any, alone) = self.limited.needs(position);
             let free = if input == Some(0) { alone } else { any };
-            let mut known = Known { free, alone, input, loosest: self.limits.1, ..Known::default() };
-            own.retain(|label| known.is_new(label.way.kept, label.excess));
+            let mut known = Slack { free, alone, input, loosest: self.limits.1, ..Slack::default() };
+            own.retain(|label| known.is_new(label.kept, label.excess));
             if own.len() > MOST_LABELS {
-                let cost = |label: &Label| self.cost(position, label, part);
+                let cost = |label: &PathLabel| self.cost(position, label, part);
                 own.select_nth_unstable_by(CHEAPEST, |a, b| cost(a).total_cmp(&cost(b)));
                 own.truncate(CHEAPEST);
                 is_all = false;
@@ -76,66 +94,64 @@ impl Cheap<'_> {
             }
             labels[position] = own;
         }
-        let way = |position: usize, number: usize| Some(labels.get(position)?.get(number)?.way);
-        let choices = labels[0].iter().enumerate();
-        let found = choices.filter_map(|(number, label)| traced(way, number, label.excess, part)).collect();
+        let found = labels[0].iter().filter_map(|label| traced(&labels, *label, part)).collect();
         Some(CheapChoices { found, is_all, labels: labels.iter().map(Vec::len).sum() })
     }
 
     /// What the choices that a label leads to cost at least.
-    fn cost(&self, position: usize, label: &Label, part: f64) -> f64 {
-        let Label { way, excess } = label;
-        let bytes = way.kept.saturating_add(excess - self.limits.0);
-        let above = self.terms.weight * (way.parts as f64 * part) + self.terms.price * bytes as f64;
-        above + self.floor.at(self.steps, position, way.kept).all
+    fn cost(&self, position: usize, label: &PathLabel, part: f64) -> f64 {
+        let bytes = label.kept.saturating_add(label.excess - self.limits.0);
+        let above = self.terms.weight * (label.parts as f64 * part) + self.terms.price * bytes as f64;
+        above + self.floor.at(self.steps, position, label.kept).all
     }
 
     /// Keeps the layer below a position, or computes it again with some of those below it.
     fn extend(
         &self,
-        own: &[Label],
+        own: &[PathLabel],
         position: usize,
         (part, parts): (f64, &[u64]),
-        labels: &mut [Vec<Label>],
+        labels: &mut [Vec<PathLabel>],
     ) {
         let top = position - 1;
         let (layer, is_away) = (self.limited.layers[top], self.limited.is_away(top));
-        for (index, &Label { way, excess }) in own.iter().enumerate() {
+        for (index, &above) in own.iter().enumerate() {
             let from = (position, index);
-            let mut add = |position: usize, label: Label| {
-                let fits = label.way.kept <= self.limited.bytes && label.excess <= self.limits.1;
+            let mut add = |position: usize, label: PathLabel| {
+                let fits = label.kept <= self.limited.bytes && label.excess <= self.limits.1;
                 if fits && self.cost(position, &label, part) <= self.most {
                     labels[position].push(label);
                 }
             };
             if is_away {
-                let excess = excess.max(layer.activations.saturating_sub(way.kept));
-                add(top, Label { way: Way { from, is_run: false, ..way }, excess });
+                let excess = above.excess.max(layer.activations.saturating_sub(above.kept));
+                add(top, PathLabel { excess, from, is_run: false, ..above });
                 continue;
             }
-            let kept = way.kept.saturating_add(layer.activations);
-            add(top, Label { way: Way { kept, from, is_run: false, ..way }, excess });
-            let (mut needs, mut again) = (0_u64, way.parts);
+            let kept = above.kept.saturating_add(layer.activations);
+            add(top, PathLabel { kept, from, is_run: false, ..above });
+            let (mut needs, mut again) = (0_u64, above.parts);
             for first in (0..=top).rev().take_while(|&first| !self.limited.is_away(first)) {
                 let below = self.limited.layers[first];
                 needs = needs.max(below.working).saturating_add(below.activations);
-                let excess = excess.max(needs.saturating_sub(way.kept));
+                let excess = above.excess.max(needs.saturating_sub(above.kept));
                 if excess > self.limits.1 {
                     break;
                 }
                 again += parts[first];
-                let kept = way.kept.saturating_add(below.input);
-                add(first, Label { way: Way { kept, parts: again, from, is_run: true }, excess });
+                let kept = above.kept.saturating_add(below.input);
+                add(first, PathLabel { kept, parts: again, excess, from, is_run: true });
             }
         }
     }
 }
 
 /// Labels of a position so far, those of fewest seconds first. One beats those after it that keep as much and need no less; and
-/// some that keep more, where that is worth nothing to the runs below (see `limited`): with `needs` so large that they are
-/// within it whatever is kept.
+/// some that keep more, where that is worth nothing to the runs below: with `needs` so large that they are within it whatever is
+/// kept. Fewer bytes are worse for the runs below; but where all layers' inputs are as large, a run that is too long for them can
+/// be split as often as the difference has inputs in it, which makes up for it.
 #[derive(Default)]
-struct Known {
+struct Slack {
     /// What runs below need at most, and what each layer alone does.
     free: u64,
     alone: u64,
@@ -150,7 +166,7 @@ struct Known {
     stairs: Vec<(u64, u64)>,
 }
 
-impl Known {
+impl Slack {
     /// Whether none beats this one, which is known then.
     fn is_new(&mut self, kept: u64, excess: u64) -> bool {
         let at = self.stairs.partition_point(|of| of.0 <= kept);
@@ -188,4 +204,18 @@ impl Known {
         let worse = self.stairs[at..].partition_point(|of| of.1 >= needs);
         self.stairs.splice(at..at + worse, [(kept, needs)]);
     }
+}
+
+/// The choice that a label below all layers stands for.
+fn traced(labels: &[Vec<PathLabel>], last: PathLabel, part: f64) -> Option<SlotChoice> {
+    let (mut runs, mut at, mut position) = (Vec::new(), last, 0);
+    while at.from.0 > position {
+        let (above, number) = at.from;
+        if at.is_run {
+            runs.push(position..=above - 1);
+        }
+        (at, position) = (*labels.get(above)?.get(number)?, above);
+    }
+    let PathLabel { kept, parts, excess, .. } = last;
+    Some(SlotChoice { runs, kept, most: kept.saturating_add(excess), seconds: parts as f64 * part })
 }

@@ -57,12 +57,12 @@ struct Asked {
 
 /// What a slot may choose, fewest bytes first.
 struct Choices {
-    choices: Vec<Choice>,
+    choices: Vec<KeepOption>,
     weight: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Choice {
+struct KeepOption {
     kept: u64,
     most: u64,
     seconds: f64,
@@ -119,13 +119,13 @@ impl Asked {
 
 impl Choices {
     fn of(choices: &SlotChoices, weight: f64) -> Self {
-        let choice = |(index, of): (usize, &super::slot::SlotChoice)| Choice {
+        let choice = |(index, of): (usize, &super::slot::SlotChoice)| KeepOption {
             kept: of.kept,
             most: of.most,
             seconds: of.seconds,
             index,
         };
-        let mut choices: Vec<Choice> = choices.all.iter().enumerate().map(choice).collect();
+        let mut choices: Vec<KeepOption> = choices.all.iter().enumerate().map(choice).collect();
         choices.sort_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
         Self { choices, weight }
     }

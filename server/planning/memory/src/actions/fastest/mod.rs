@@ -5,11 +5,9 @@
 //! | here | what is the answer? |
 //! | `slot` | what may a micro-batch keep, and what is computed again? |
 //! | `slots` | which micro-batches in flight keep what, within a stage's bytes? |
-//! | `alike` | the same where all of them may keep the same? |
 //! | `in_turn` | the same where the last of them goes backward first? |
-//! | `limited` | what may a micro-batch keep of many layers of few kinds? |
-//! | `exact` | which seconds does no choice of slots get below? |
-//! | `priced` | the same where all of them are alike? |
+//! | `priced` | the same for many layers, and which seconds does no choice of slots get below? |
+//! | `limited` | what does a micro-batch need at most above what it keeps? |
 //! | `cheap` | which choices cost little more than the cheapest where bytes have a price? |
 //! | `floor` | what does a slot cost at least where bytes have a price? |
 //! | `recipe` | what does a stage do of which so much leaves? |
@@ -28,13 +26,11 @@
 //! tried, too, so that none is slower than that. The bound knows when what leaves must be back, but not in which order copies
 //! go, nor that blocks are whole, and that is what it may be too low by.
 
-mod alike;
 mod bound;
 mod chain;
 mod cheap;
 mod draft;
 mod ends;
-mod exact;
 mod floor;
 mod improve;
 mod in_turn;

@@ -1,4 +1,4 @@
-//! The fewest seconds of slots that are all alike, by a price of bytes.
+//! The fewest seconds of slots with the same layers, by a price of bytes, and proof of that.
 //!
 //! With bytes at a price, all slots together cost no less than each of them at its cheapest. That bounds the seconds, and a
 //! choice that costs more than the cheapest by more than a plan may be above the bound is in no such plan: few are left (`cheap`),
@@ -9,8 +9,7 @@
 use std::rc::Rc;
 
 use super::cheap::{Cheap, CheapChoices};
-use super::exact::Fewest;
-use super::floor::{Floor, Steps, Terms};
+use super::floor::{Cost, Floor, Steps, Terms};
 use super::limited::Limited;
 use super::slot::SlotChoices;
 use super::slots::{Slot, SlotPlan, fewest_seconds_below};
@@ -27,28 +26,48 @@ const NARROW: f64 = 1.5e-4;
 /// Most looks at what a limit costs at least, and labels after which no other program begins.
 const MOST_LOOKS: u32 = 200;
 const MOST_LABELS: usize = 1 << 17;
+/// Most different weights of slots: in an iteration some have one micro-batch more than the others.
+const MOST_WEIGHTS: usize = 2;
 /// Prices that are tried at most.
 const PRICES: u32 = 40;
 /// Share of seconds by which they differ that are the same.
 const SAME: f64 = 1e-9;
 
-/// Slots that are all alike.
-#[derive(Clone, Copy)]
-pub(super) struct Alike<'a> {
-    /// What each of them may keep; no more bytes than all of them have together.
-    pub(super) limited: Limited<'a>,
-    pub(super) count: usize,
-    /// How much a second of a micro-batch counts.
-    pub(super) weight: f64,
+/// The fewest seconds.
+#[derive(Debug, Clone)]
+pub(super) struct Fewest {
+    /// By slot.
+    pub(super) choices: Vec<Rc<SlotChoices>>,
+    pub(super) plan: SlotPlan,
+    /// Nothing takes fewer.
+    pub(super) at_least: f64,
 }
 
-/// By how much a micro-batch may need more than it keeps.
+/// Slots with the same layers.
+struct Slots<'a> {
+    /// What each of them may keep; no more bytes than all of them have together.
+    limited: Limited<'a>,
+    /// How much a second of a micro-batch counts, each weight once, and how many slots have it.
+    weights: Vec<(f64, usize)>,
+    /// By slot, which of these weights is its own.
+    of_slot: Vec<usize>,
+}
+
+/// What slots cost at least within a limit on by how much a micro-batch may need more than it keeps.
+struct Floors {
+    /// A slot of each weight.
+    by_weight: Vec<Floor>,
+    /// All slots together.
+    all: f64,
+}
+
+/// Limits on by how much a micro-batch may need more than it keeps.
 struct Range {
     low: u64,
     high: u64,
     /// Within the loosest of these limits.
-    floor: Rc<Floor>,
-    /// What a slot costs at least within limits that are tighter than all of these.
+    floors: Rc<Floors>,
+    /// What all slots cost at least within limits that are tighter than all of these.
     tighter: f64,
     /// Seconds by the price alone; and as far as they are known.
     priced: f64,
@@ -57,27 +76,31 @@ struct Range {
     slack: f64,
 }
 
-/// The best so far.
-struct Best {
-    choices: Rc<SlotChoices>,
-    plan: SlotPlan,
+/// Choices of slots that are cheap enough.
+struct Found {
+    by_weight: Vec<Rc<SlotChoices>>,
+    /// None was left out.
+    is_all: bool,
+    /// Labels that were looked at.
+    labels: usize,
 }
 
-/// The best choices; none where none are found.
-pub(super) fn fewest(alike: Alike<'_>, stop: &Stop) -> Option<Fewest> {
-    let bytes = alike.limited.bytes;
-    let (any, alone) = alike.limited.most();
-    let steps = Steps::of(alike.limited);
-    let terms = Terms { price: alike.price(&steps, alone.min(bytes))?, weight: alike.weight };
-    let whole = Rc::new(Floor::of(&steps, any.min(bytes), terms));
-    let mut ranges = vec![alike.range((0, any.min(bytes)), (f64::INFINITY, whole), terms)];
-    let mut best: Option<Best> = None;
+/// The best choices of slots with these weights; none where none are found, or weights are too many.
+pub(super) fn fewest(limited: Limited<'_>, weights: &[f64], stop: &Stop) -> Option<Fewest> {
+    let bytes = limited.bytes;
+    let asked = Slots::of(limited, weights)?;
+    let (any, alone) = limited.most();
+    let steps = Steps::of(limited);
+    let price = asked.price(&steps, alone.min(bytes))?;
+    let whole = asked.floors(&steps, any.min(bytes), price);
+    let mut ranges = vec![asked.range((0, any.min(bytes)), (f64::INFINITY, whole), price)];
+    let mut best: Option<(Found, SlotPlan)> = None;
     let (mut looks, mut looked) = (0, 0);
     let mut left = f64::INFINITY;
     while let Some(at) = (0..ranges.len()).min_by(|&a, &b| ranges[a].at_least.total_cmp(&ranges[b].at_least))
     {
         let mut range = ranges.swap_remove(at);
-        let below = best.as_ref().map_or(f64::INFINITY, |best| best.plan.seconds * (1.0 - SAME));
+        let below = best.as_ref().map_or(f64::INFINITY, |(_, plan)| plan.seconds * (1.0 - SAME));
         if range.at_least >= below {
             break;
         }
@@ -85,51 +108,47 @@ pub(super) fn fewest(alike: Alike<'_>, stop: &Stop) -> Option<Fewest> {
             left = left.min(range.at_least);
             break;
         }
-        let bytes_cost = terms.price * (range.high - range.low) as f64;
-        if !range.is_flat() && bytes_cost > alike.seconds() * NARROW {
+        let bytes_cost = price * (range.high - range.low) as f64;
+        if !range.is_flat() && bytes_cost > asked.seconds() * NARROW {
             looks += 1;
-            ranges.extend(alike.halves(&range, &steps, terms));
+            ranges.extend(asked.halves(&range, &steps, price));
             continue;
         }
-        alike.widen(&mut range, &mut ranges, terms);
+        asked.widen(&mut range, &mut ranges, price);
         let within = range.within(below);
-        let cheap = Cheap {
-            limited: alike.limited,
-            steps: &steps,
-            floor: &range.floor,
-            terms,
-            limits: (range.low, range.high),
-            // Sums are rounded.
-            most: (range.floor.whole().all + (within - range.priced)) * (1.0 + SAME),
-        };
-        let Some(CheapChoices { found, is_all, labels }) = cheap.choices(stop) else {
+        let Some(found) = asked.cheap(&range, within, (&steps, price), stop) else {
             left = left.min(range.at_least);
             break;
         };
-        looked += labels.max(FEW_LABELS);
-        let choices = Rc::new(SlotChoices::with_levels(found, 0));
-        let slots = vec![Slot { choices: &choices, weight: alike.weight }; alike.count];
+        looked += found.labels.max(FEW_LABELS);
+        let (is_all, is_few) = (found.is_all, found.labels < FEW_LABELS);
+        let slots: Vec<Slot<'_>> = asked
+            .of_slot
+            .iter()
+            .map(|&of| Slot { choices: &found.by_weight[of], weight: asked.weights[of].0 })
+            .collect();
         let plan = fewest_seconds_below(&slots, bytes, below);
         // No other plan of the range takes fewer seconds than these choices do, or than was looked for.
         let fewest = plan.as_ref().map_or(f64::INFINITY, |plan| plan.seconds);
-        best = plan.map(|plan| Best { choices, plan }).or(best);
+        best = plan.map(|plan| (found, plan)).or(best);
         if !is_all {
             left = left.min(range.at_least);
         } else if within < fewest.min(below) {
             range.at_least = within;
-            range.slack *= if labels < FEW_LABELS { MUCH_MORE } else { MORE };
+            range.slack *= if is_few { MUCH_MORE } else { MORE };
             ranges.push(range);
         }
     }
-    let Best { choices, plan } = best?;
+    let (found, plan) = best?;
     let at_least = left.min(plan.seconds);
-    Some(Fewest { choices: vec![choices; alike.count], plan, at_least })
+    let choices = asked.of_slot.iter().map(|&of| Rc::clone(&found.by_weight[of])).collect();
+    Some(Fewest { choices, plan, at_least })
 }
 
 impl Range {
     /// Its tightest limit costs as much at least as its loosest.
     fn is_flat(&self) -> bool {
-        self.tighter <= self.floor.whole().all * (1.0 + SAME)
+        self.tighter <= self.floors.all * (1.0 + SAME)
     }
 
     /// Seconds up to which its plans are looked at: all that matter where that is little more.
@@ -146,68 +165,129 @@ impl Range {
     }
 }
 
-impl Alike<'_> {
+impl<'a> Slots<'a> {
+    /// None where their weights are too many.
+    fn of(limited: Limited<'a>, weights: &[f64]) -> Option<Self> {
+        let mut asked = Self { limited, weights: Vec::new(), of_slot: Vec::with_capacity(weights.len()) };
+        for &weight in weights {
+            let known = asked.weights.iter().position(|of| of.0 == weight);
+            let of = known.unwrap_or(asked.weights.len());
+            if known.is_none() {
+                asked.weights.push((weight, 0));
+            }
+            asked.weights[of].1 += 1;
+            asked.of_slot.push(of);
+        }
+        (1..=MOST_WEIGHTS).contains(&asked.weights.len()).then_some(asked)
+    }
+
     /// Of computing all layers of all slots again.
     fn seconds(&self) -> f64 {
         let all: f64 = self.limited.layers.iter().map(|layer| layer.seconds.again).sum();
-        all * self.count as f64 * self.weight
+        all * self.weights.iter().map(|&(weight, count)| weight * count as f64).sum::<f64>()
     }
 
-    fn range(&self, (low, high): (u64, u64), (tighter, floor): (f64, Rc<Floor>), terms: Terms) -> Range {
+    fn floors(&self, steps: &Steps<'_>, excess: u64, price: f64) -> Rc<Floors> {
+        let of = |&(weight, _): &(f64, usize)| Floor::of(steps, excess, Terms { price, weight });
+        let by_weight: Vec<Floor> = self.weights.iter().map(of).collect();
+        let counted = by_weight.iter().zip(&self.weights);
+        let all = counted.map(|(floor, &(_, count))| floor.whole().all * count as f64).sum();
+        Rc::new(Floors { by_weight, all })
+    }
+
+    fn range(&self, (low, high): (u64, u64), (tighter, floors): (f64, Rc<Floors>), price: f64) -> Range {
         let room = self.limited.bytes.saturating_sub(low) as f64;
-        let priced = floor.whole().all * self.count as f64 - terms.price * room;
+        let priced = floors.all - price * room;
         let slack = self.seconds() * FIRST_SLACK;
-        Range { low, high, floor, tighter, priced, at_least: priced.max(0.0), slack }
+        Range { low, high, floors, tighter, priced, at_least: priced.max(0.0), slack }
     }
 
-    fn halves(&self, range: &Range, steps: &Steps<'_>, terms: Terms) -> [Range; 2] {
+    fn halves(&self, range: &Range, steps: &Steps<'_>, price: f64) -> [Range; 2] {
         let middle = range.low + (range.high - range.low) / 2;
-        let floor = Rc::new(Floor::of(steps, middle, terms));
-        let whole = floor.whole().all;
+        let floors = self.floors(steps, middle, price);
+        let all = floors.all;
         let halves = [
-            self.range((range.low, middle), (range.tighter, floor), terms),
-            self.range((middle + 1, range.high), (whole, Rc::clone(&range.floor)), terms),
+            self.range((range.low, middle), (range.tighter, floors), price),
+            self.range((middle + 1, range.high), (all, Rc::clone(&range.floors)), price),
         ];
         halves.map(|half| half.no_less(range))
     }
 
     /// Takes the ranges beside it to it whose limits cost as much at least: all of them are looked at in one program.
-    fn widen(&self, range: &mut Range, ranges: &mut Vec<Range>, terms: Terms) {
-        let whole = range.floor.whole().all;
-        let is_same = |of: &Range| (of.floor.whole().all - whole).abs() <= whole * SAME;
+    fn widen(&self, range: &mut Range, ranges: &mut Vec<Range>, price: f64) {
+        let all = range.floors.all;
+        let is_same = |of: &Range| (of.floors.all - all).abs() <= all * SAME;
         let is_next = |of: &Range, to: &Range| of.high.checked_add(1) == Some(to.low);
         while let Some(at) =
             ranges.iter().position(|of| is_same(of) && (is_next(of, range) || is_next(range, of)))
         {
             let other = ranges.swap_remove(at);
-            let loosest = if other.low > range.low { &other.floor } else { &range.floor };
+            let loosest = if other.low > range.low { &other.floors } else { &range.floors };
             let limits = (range.low.min(other.low), range.high.max(other.high));
-            let both = self.range(limits, (whole, Rc::clone(loosest)), terms);
+            let both = self.range(limits, (all, Rc::clone(loosest)), price);
             let at_least = both.at_least.max(range.at_least.min(other.at_least));
             *range = Range { at_least, slack: range.slack.max(other.slack), ..both };
         }
-        range.tighter = whole;
+        range.tighter = all;
     }
 
-    /// The price at which a slot keeps its part of what a limit leaves, or as little as it can; none where nothing is within it.
+    /// Choices of which plans of a range consist that take at most `within` seconds; none where it was stopped.
+    fn cheap(
+        &self,
+        range: &Range,
+        within: f64,
+        (steps, price): (&Steps<'_>, f64),
+        stop: &Stop,
+    ) -> Option<Found> {
+        let mut all = Found { by_weight: Vec::new(), is_all: true, labels: 0 };
+        for (floor, &(weight, _)) in range.floors.by_weight.iter().zip(&self.weights) {
+            let cheap = Cheap {
+                limited: self.limited,
+                steps,
+                floor,
+                terms: Terms { price, weight },
+                limits: (range.low, range.high),
+                // Sums are rounded.
+                most: (floor.whole().all + (within - range.priced)) * (1.0 + SAME),
+            };
+            let CheapChoices { found, is_all, labels } = cheap.choices(stop)?;
+            all.by_weight.push(Rc::new(SlotChoices::with_levels(found, 0)));
+            all.is_all &= is_all;
+            all.labels += labels;
+        }
+        Some(all)
+    }
+
+    /// The price at which all slots keep what a limit leaves, or as little as they can; none where nothing is within it.
     fn price(&self, steps: &Steps<'_>, excess: u64) -> Option<f64> {
-        let at = |price: f64, weight: f64| Floor::of(steps, excess, Terms { price, weight }).whole();
-        let (mut few, mut many) = (at(1.0, 0.0), at(0.0, self.weight));
+        // Of all slots, with seconds as they count.
+        let at = |price: f64, seconds_count: bool| {
+            let mut all = Cost::default();
+            for &(weight, count) in &self.weights {
+                let terms = Terms { price, weight: if seconds_count { weight } else { 0.0 } };
+                let own = Floor::of(steps, excess, terms).whole();
+                all.all += own.all * count as f64;
+                all.seconds += own.seconds * weight * count as f64;
+                all.kept += own.kept * count as f64;
+            }
+            all
+        };
+        let (mut few, mut many) = (at(1.0, false), at(0.0, true));
         if few.all.is_infinite() {
             return None;
         }
-        let part = ((self.limited.bytes - excess) as f64 / self.count as f64).max(few.kept);
-        if many.kept <= part {
+        let room = ((self.limited.bytes - excess) as f64).max(few.kept);
+        if many.kept <= room {
             return Some(0.0);
         }
         let mut price = 0.0;
         for _ in 0..PRICES {
-            price = self.weight * (few.seconds - many.seconds) / (many.kept - few.kept);
-            let cost = at(price, self.weight);
-            if cost.all >= (self.weight * few.seconds + price * few.kept) * (1.0 - SAME) {
+            price = (few.seconds - many.seconds) / (many.kept - few.kept);
+            let cost = at(price, true);
+            if cost.all >= (few.seconds + price * few.kept) * (1.0 - SAME) {
                 break;
             }
-            *(if cost.kept <= part { &mut few } else { &mut many }) = cost;
+            *(if cost.kept <= room { &mut few } else { &mut many }) = cost;
         }
         Some(price)
     }

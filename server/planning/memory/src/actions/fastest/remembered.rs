@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::exact::{self, Fewest};
-use super::limited::{Limited, within_limits};
+use super::limited::Limited;
+use super::priced::{self, Fewest};
 use super::recipe::{Built, Care, LASTING, Recipe, Stage};
 use super::slot::{Grains, SlotChoices};
 use crate::actions::LayerBlocks;
@@ -66,12 +66,7 @@ impl Stage<'_> {
         let again = self.question.allowed.recompute;
         let stop = self.question.stop;
         let layers = self.layers_without(inputs);
-        let few_kinds = (again && layers.len() > MOST_TOLD_APART)
-            .then(|| within_limits(Limited { layers: &layers, away, bytes: self.room }, stop));
-        let found = few_kinds
-            .flatten()
-            .unwrap_or_else(|| SlotChoices::of(&layers, away, self.room, again, self.grains(), stop));
-        let found = Rc::new(found);
+        let found = Rc::new(SlotChoices::of(&layers, away, self.room, again, self.grains(), stop));
         let mut known = self.remembered.choices.borrow_mut();
         if known.len() >= MOST_KEPT {
             known.clear();
@@ -88,7 +83,7 @@ impl Stage<'_> {
     }
 
     /// The fewest seconds of computing again with such layers away by slot, within so many bytes; none where its layers are few,
-    /// so that all choices are told apart, or of too many kinds.
+    /// so that all choices are told apart, or others are away in some of its slots.
     pub(super) fn fewest(&self, away: &[Vec<bool>], inputs: bool, bytes: u64) -> Option<Rc<Fewest>> {
         if self.layers() as usize <= MOST_TOLD_APART || !self.question.allowed.recompute {
             return None;
@@ -97,10 +92,12 @@ impl Stage<'_> {
         if let Some((_, found)) = self.remembered.fewest.borrow().as_ref().filter(|known| known.0 == key) {
             return found.clone();
         }
-        let slots: Vec<(&[bool], f64)> =
-            away.iter().map(Vec::as_slice).zip(self.weights.iter().copied()).collect();
-        let found =
-            exact::fewest(&self.layers_without(inputs), &slots, bytes, self.question.stop).map(Rc::new);
+        let layers = self.layers_without(inputs);
+        let alike = away.first().filter(|first| away.iter().all(|of| of == *first));
+        let limited = alike.map(|away| Limited { layers: &layers, away, bytes });
+        let found = limited
+            .and_then(|limited| priced::fewest(limited, &self.weights, self.question.stop))
+            .map(Rc::new);
         *self.remembered.fewest.borrow_mut() = Some((key, found.clone()));
         found
     }

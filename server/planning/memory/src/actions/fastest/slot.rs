@@ -64,7 +64,7 @@ pub(super) struct Grains {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Label {
+struct SlotLabel {
     kept: u64,
     most: u64,
     seconds: f64,
@@ -86,8 +86,8 @@ impl SlotChoices {
         stop: &Stop,
     ) -> Self {
         let is_away = |layer: usize| away.get(layer).copied().unwrap_or(false);
-        let start = Label { kept: 0, most: 0, seconds: 0.0, from: (0, 0), is_run: false };
-        let mut labels: Vec<Vec<Label>> = vec![vec![start]];
+        let start = SlotLabel { kept: 0, most: 0, seconds: 0.0, from: (0, 0), is_run: false };
+        let mut labels: Vec<Vec<SlotLabel>> = vec![vec![start]];
         let (most, mut is_whole) =
             (MOST_LABELS / layers.len().max(1), grains.label == 0 && grains.run.is_none());
         for position in 1..=layers.len() {
@@ -100,7 +100,7 @@ impl SlotChoices {
                 let with = label.kept.saturating_add(layer.activations);
                 let kept = if is_away(position - 1) { label.kept } else { with };
                 let most = label.most.max(with);
-                next.push(Label { kept, most, from: (position - 1, index), is_run: false, ..*label });
+                next.push(SlotLabel { kept, most, from: (position - 1, index), is_run: false, ..*label });
             }
             let mut run = Run::default();
             let longest = if again { grains.run.unwrap_or(usize::MAX) } else { 0 };
@@ -110,7 +110,7 @@ impl SlotChoices {
                     let kept = label.kept.saturating_add(run.input);
                     let most = label.most.max(kept.saturating_add(run.most));
                     let seconds = label.seconds + run.seconds;
-                    next.push(Label { kept, most, seconds, from: (first, index), is_run: true });
+                    next.push(SlotLabel { kept, most, seconds, from: (first, index), is_run: true });
                 }
             }
             next.retain(|label| label.most <= bytes);
@@ -127,25 +127,6 @@ impl SlotChoices {
     pub(super) fn with_levels(mut all: Vec<SlotChoice>, apart: u64) -> Self {
         all.sort_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
         let levels = excesses(&all, apart).into_iter().map(|excess| Level::of(&all, excess)).collect();
-        Self { all, levels, is_whole: false }
-    }
-
-    /// Choices that are all within one limit.
-    pub(super) fn within(mut all: Vec<SlotChoice>, excess: u64) -> Self {
-        all.sort_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
-        let levels = vec![Level::of(&all, excess)];
-        Self { all, levels, is_whole: false }
-    }
-
-    /// The same within several limits, the tightest first.
-    pub(super) fn within_each(limits: Vec<(u64, Vec<SlotChoice>)>) -> Self {
-        let (mut all, mut levels) = (Vec::new(), Vec::new());
-        for (excess, choices) in limits {
-            let before = all.len();
-            let Self { all: own, levels: of, .. } = Self::within(choices, excess);
-            all.extend(own);
-            levels.extend(of.into_iter().map(|level| level.behind(before)));
-        }
         Self { all, levels, is_whole: false }
     }
 
@@ -189,12 +170,6 @@ impl Level {
         retain_unbeaten(&mut points);
         let hull = hull(&points);
         Self { excess: 0, points, hull }
-    }
-
-    /// The same where so many choices come first.
-    fn behind(mut self, count: usize) -> Self {
-        self.points.iter_mut().chain(&mut self.hull).for_each(|point| point.2 += count);
-        self
     }
 }
 
@@ -240,7 +215,7 @@ impl Run {
 }
 
 /// Labels that no other one beats, those of fewest seconds first.
-fn unbeaten(mut labels: Vec<Label>, grain: u64) -> Vec<Label> {
+fn unbeaten(mut labels: Vec<SlotLabel>, grain: u64) -> Vec<SlotLabel> {
     let coarse = |bytes: u64| bytes.checked_div(grain).unwrap_or(bytes);
     labels.sort_unstable_by(|a, b| {
         a.seconds.total_cmp(&b.seconds).then(a.kept.cmp(&b.kept)).then(a.most.cmp(&b.most))
@@ -262,7 +237,7 @@ fn unbeaten(mut labels: Vec<Label>, grain: u64) -> Vec<Label> {
 }
 
 /// As many of them at most, the first and the last among these.
-fn thinned(mut labels: Vec<Label>, most: usize) -> Vec<Label> {
+fn thinned(mut labels: Vec<SlotLabel>, most: usize) -> Vec<SlotLabel> {
     let (count, most) = (labels.len(), most.max(2));
     if count <= most {
         return labels;
@@ -278,7 +253,7 @@ fn thinned(mut labels: Vec<Label>, most: usize) -> Vec<Label> {
 }
 
 /// The choice that a last label stands for.
-fn traced(labels: &[Vec<Label>], index: usize) -> Option<SlotChoice> {
+fn traced(labels: &[Vec<SlotLabel>], index: usize) -> Option<SlotChoice> {
     let last = *labels.last()?.get(index)?;
     let mut runs = Vec::new();
     let (mut label, mut position) = (last, labels.len() - 1);

@@ -10,7 +10,6 @@
 //! mixture of its choices it would be solved by what costs least per byte; that says how good a plan can be, and rounded
 //! it is one.
 
-use super::alike;
 use super::slot::{Level, Point, SlotChoices};
 
 /// Of each slot, the number of its choice.
@@ -30,14 +29,14 @@ pub(super) struct Slot<'a> {
 
 /// What the slots so far keep together, and their seconds: by the choice of the last of them, behind a label of those before it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Label {
+pub(super) struct JointLabel {
     pub(super) kept: u64,
     pub(super) seconds: f64,
     pub(super) choice: usize,
     pub(super) from: usize,
 }
 
-impl Label {
+impl JointLabel {
     /// Of no slots.
     pub(super) const START: Self = Self { kept: 0, seconds: 0.0, choice: 0, from: 0 };
 }
@@ -97,17 +96,6 @@ pub(super) fn least_in_turn(slots: &[Slot<'_>], bytes: u64) -> Vec<Vec<usize>> {
     let mut found: Vec<Vec<usize>> = both.into_iter().flatten().collect();
     found.dedup();
     found
-}
-
-/// The best choices within a limit that keep so many bytes together and take fewer than `below` seconds.
-pub(super) fn fewest_within(slots: &[Slot<'_>], excess: u64, bytes: u64, below: f64) -> Option<SlotPlan> {
-    let within = Within::new(slots, excess, bytes)?;
-    if within.mixture(0).seconds_within(bytes) >= below {
-        return None;
-    }
-    let rounded = within.rounded().filter(|rounded| rounded.seconds < below);
-    let below = rounded.as_ref().map_or(below, |rounded| rounded.seconds);
-    within.solved(below).or(rounded)
 }
 
 /// The slots within each limit, with the seconds that they take at least, fewest first.
@@ -242,11 +230,7 @@ impl<'a> Within<'a> {
 
     /// The best choices below so many seconds.
     fn solved(&self, below: f64) -> Option<SlotPlan> {
-        let &first = self.slots.first()?;
-        if self.slots.iter().all(|of| std::ptr::eq(of.0, first.0) && of.1 == first.1) {
-            return alike::solved(first, self.slots.len(), self.bytes, below);
-        }
-        let mut labels = vec![vec![Label::START]];
+        let mut labels = vec![vec![JointLabel::START]];
         for (slot, (level, weight)) in self.slots.iter().enumerate() {
             let rest = self.mixture(slot + 1);
             let mut next = Vec::new();
@@ -255,7 +239,7 @@ impl<'a> Within<'a> {
                     let (kept, seconds) = (label.kept.saturating_add(kept), label.seconds + seconds * weight);
                     let Some(room) = self.bytes.checked_sub(kept) else { break };
                     if seconds + rest.seconds_within(room) < below {
-                        next.push(Label { kept, seconds, choice, from });
+                        next.push(JointLabel { kept, seconds, choice, from });
                     }
                 }
             }
@@ -266,7 +250,7 @@ impl<'a> Within<'a> {
 }
 
 /// Labels of more and more bytes and fewer and fewer seconds.
-pub(super) fn unbeaten(mut labels: Vec<Label>) -> Vec<Label> {
+pub(super) fn unbeaten(mut labels: Vec<JointLabel>) -> Vec<JointLabel> {
     labels.sort_unstable_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
     let mut least = f64::INFINITY;
     labels.retain(|label| {
@@ -278,7 +262,7 @@ pub(super) fn unbeaten(mut labels: Vec<Label>) -> Vec<Label> {
 }
 
 /// The choices that the last label stands for: fewest bytes come first, fewest seconds last.
-pub(super) fn traced(labels: &[Vec<Label>]) -> Option<SlotPlan> {
+pub(super) fn traced(labels: &[Vec<JointLabel>]) -> Option<SlotPlan> {
     let mut index = labels.last()?.len().checked_sub(1)?;
     let seconds = labels.last()?.get(index)?.seconds;
     let mut choices = Vec::with_capacity(labels.len());

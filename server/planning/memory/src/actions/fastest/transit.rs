@@ -26,7 +26,7 @@ const PARTS: u32 = 8;
 const HALVINGS: u32 = 24;
 
 /// What a stage must move, and when it can.
-struct Traffic {
+struct CopyDemand {
     /// Bytes that must be absent while all in flight are there, but for those that may be away without being in anybody's way.
     between: Option<Between>,
     last: Vec<Last>,
@@ -75,10 +75,10 @@ pub(super) fn bound(
     if !question.allowed.host || question.node.host_bytes == 0 {
         return least;
     }
-    let traffic: Vec<Traffic> = stages
+    let traffic: Vec<CopyDemand> = stages
         .iter()
         .zip(needs)
-        .map(|(stage, &need)| Traffic::of(question, stages, stage, need, edges))
+        .map(|(stage, &need)| CopyDemand::of(question, stages, stage, need, edges))
         .collect();
     let is_possible = |seconds: f64| {
         // All devices of a stage lack the same.
@@ -99,7 +99,7 @@ pub(super) fn bound(
     low
 }
 
-impl Traffic {
+impl CopyDemand {
     fn of(
         question: &Question<'_>,
         stages: &[Stage<'_>],

@@ -29,7 +29,7 @@ pub(super) fn best(question: &Question<'_>, decided: &Decided) -> Result<Option<
     let prices: Vec<Prices> =
         (0..question.stages.len()).map(|stage| Prices::of(question, &untouched, &ran, stage)).collect();
     let at_least = at_least(question, decided)?;
-    let traffic = Traffic::of(question, decided, &prices);
+    let traffic = PeerTraffic::of(question, decided, &prices);
     let mut known: HashMap<Vec<u64>, Option<f64>> = HashMap::new();
     let mut error = None;
     let found = mapping::best(
@@ -126,14 +126,14 @@ fn at_least(question: &Question<'_>, decided: &Decided) -> Result<f64, PlanError
 
 /// Who sends blocks, and who may receive them.
 #[derive(Debug)]
-struct Traffic {
+struct PeerTraffic {
     /// Stages with blocks on peers, and their bytes in an iteration, one way.
     donors: Vec<(usize, f64)>,
     /// Stages with room.
     receivers: Vec<usize>,
 }
 
-impl Traffic {
+impl PeerTraffic {
     fn of(question: &Question<'_>, decided: &Decided, prices: &[Prices]) -> Self {
         let mut donors = Vec::new();
         let mut alone = Decided::nothing(question, &decided.mapping);

@@ -4,10 +4,9 @@ use loadmaster_proto::training::actions::{Action, Deed, StageActions};
 use proptest::prelude::*;
 
 use super::{NEVER, layer};
-use crate::actions::fastest::exact;
 use crate::actions::fastest::in_turn::{self, InTurn};
 use crate::actions::fastest::limited::Limited;
-use crate::actions::fastest::priced::{self, Alike};
+use crate::actions::fastest::priced;
 use crate::actions::fastest::slot::{Grains, SlotChoices};
 use crate::actions::fastest::slots::{Slot, few_seconds, fewest_seconds};
 use crate::actions::{Held, LayerBlocks, StageBlocks, StageWork};
@@ -170,61 +169,8 @@ proptest! {
         prop_assert!(seconds(coarse) >= seconds(Grains::default()) - 1e-12);
     }
 
-    /// Limit by limit nothing better is found than with all choices told apart, for layers of few kinds or of many, with some
-    /// away, and what is proven is never above it: so what is as good as its proof is the best.
-    #[test]
-    fn limits_find_what_telling_all_apart_finds(
-        kinds in proptest::collection::vec((1_u64..6, 1_u32..5), 1..4),
-        picks in proptest::collection::vec(any::<prop::sample::Index>(), 1..8),
-        away in proptest::collection::vec(proptest::bool::weighted(0.2), 32),
-        slots in 1_usize..4, share in 0.05..1.0_f64, is_even: bool,
-    ) {
-        let mut layers: Vec<LayerBlocks> = picks
-            .iter()
-            .map(|pick| pick.get(&kinds))
-            .map(|&(kept, forward)| layer(10 * kept, forward))
-            .collect();
-        if is_even {
-            layers.iter_mut().for_each(|layer| layer.input = 700_000);
-        }
-        let of_slot = |slot: usize| &away[8 * slot..8 * slot + layers.len()];
-        let kept: u64 = layers.iter().map(|layer| layer.activations).sum();
-        let bytes = (kept as f64 * slots as f64 * share) as u64;
-        let weight = |slot: usize| 3.0 - slot as f64 / 4.0;
-        let told_apart: Vec<SlotChoices> = (0..slots)
-            .map(|slot| SlotChoices::of(&layers, of_slot(slot), bytes, true, Grains::default(), &NEVER))
-            .collect();
-        let asked: Vec<Slot<'_>> = told_apart
-            .iter()
-            .enumerate()
-            .map(|(slot, choices)| Slot { choices, weight: weight(slot) })
-            .collect();
-        let expected = fewest_seconds(&asked, bytes);
-        let by_slot: Vec<(&[bool], f64)> = (0..slots).map(|slot| (of_slot(slot), weight(slot))).collect();
-        let found = exact::fewest(&layers, &by_slot, bytes, &NEVER);
-        prop_assert_eq!(found.is_some(), expected.is_some());
-        if let (Some(found), Some(expected)) = (found, expected) {
-            let same = 1e-9 * (1.0 + expected.seconds);
-            // Where slots are of several kinds few limits are tried, and what is not proven may be above the best.
-            prop_assert!(found.plan.seconds >= expected.seconds - same, "{} {}", found.plan.seconds, expected.seconds);
-            prop_assert!(found.at_least <= expected.seconds + same);
-            // How far below is promised for slots of one kind alone.
-            let are_alike = (1..slots).all(|slot| of_slot(slot) == of_slot(0));
-            prop_assert!(!are_alike || found.at_least >= expected.seconds * 0.9 - same, "{} {}", found.at_least, expected.seconds);
-            let runs = |slot: usize| &found.choices[slot].all[found.plan.choices[slot]].runs;
-            let again: f64 = (0..slots)
-                .map(|slot| weight(slot) * runs(slot).iter().flat_map(|run| run.clone()).map(|of| layers[of].seconds.again).sum::<f64>())
-                .sum();
-            prop_assert!((again - found.plan.seconds).abs() <= same);
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(loadmaster_samples::cases(48))]
-
     /// By a price of bytes the best is found and proven, of all plans of few layers, and what is found fits; of more layers it is
-    /// what telling all choices apart finds, whether layers are alike or not.
+    /// what telling all choices apart finds, whether layers are alike or not, and slots count alike or some more than others.
     #[test]
     fn a_price_of_bytes_finds_and_proves_the_best(
         few in layers(), more in prop_oneof![
@@ -232,8 +178,12 @@ proptest! {
             proptest::collection::vec((7_u64..60, 1_u32..50), 1..9),
         ],
         away in proptest::collection::vec(proptest::bool::weighted(0.2), 8),
-        slots in 1_usize..4, share in 0.05..1.0_f64, is_even: bool,
+        slots in 1_usize..4, longer in 0_usize..3, share in 0.05..1.0_f64, is_even: bool,
     ) {
+        // Some slots have one micro-batch more than the others.
+        let longer = longer % slots;
+        let weights: Vec<f64> = (0..slots).map(|slot| if slot < longer { 3.0 } else { 2.0 }).collect();
+        let micro_batches = (2 * slots + longer) as u32;
         let more: Vec<LayerBlocks> = more.iter().map(|&(kept, forward)| layer(kept, forward)).collect();
         for (mut layers, is_few) in [(few, true), (more, false)] {
             if is_even {
@@ -243,9 +193,11 @@ proptest! {
             let kept: u64 = layers.iter().map(|layer| layer.activations).sum();
             let bytes = (kept as f64 * slots as f64 * share) as u64;
             let limited = Limited { layers: &layers, away: &away, bytes };
-            let found = priced::fewest(Alike { limited, count: slots, weight: 2.0 }, &NEVER);
+            let found = priced::fewest(limited, &weights, &NEVER);
             let told_apart = SlotChoices::of(&layers, &away, bytes, true, Grains::default(), &NEVER);
-            let expected = fewest_seconds(&vec![Slot { choices: &told_apart, weight: 2.0 }; slots], bytes);
+            let asked: Vec<Slot<'_>> =
+                weights.iter().map(|&weight| Slot { choices: &told_apart, weight }).collect();
+            let expected = fewest_seconds(&asked, bytes);
             prop_assert_eq!(found.is_some(), expected.is_some());
             let (Some(found), Some(expected)) = (found, expected) else { continue };
             let same = 1e-9 * (1.0 + found.plan.seconds);
@@ -258,7 +210,7 @@ proptest! {
                 let choice = &found.choices[slot].all[found.plan.choices[slot]];
                 choice.runs.iter().map(|run| (*run.start(), *run.end())).collect()
             };
-            let (most, seconds) = played(&layers, &(0..slots).map(runs).collect::<Vec<_>>(), 2 * slots as u32);
+            let (most, seconds) = played(&layers, &(0..slots).map(runs).collect::<Vec<_>>(), micro_batches);
             prop_assert!(most <= bytes && (seconds - found.plan.seconds).abs() <= same, "{most} of {bytes}");
             let all = structures(layers.len());
             let number = all.len();
@@ -266,11 +218,16 @@ proptest! {
             for plan in (0..plans).step_by(plans.div_ceil(800)) {
                 let of_slots: Vec<_> =
                     (0..slots as u32).map(|slot| all[plan / number.pow(slot) % number].clone()).collect();
-                let (most, seconds) = played(&layers, &of_slots, 2 * slots as u32);
+                let (most, seconds) = played(&layers, &of_slots, micro_batches);
                 prop_assert!(most > bytes || seconds >= found.at_least - same, "{of_slots:?} takes {seconds}");
             }
         }
     }
+}
+
+/// The weights of eight slots, of which so many have a micro-batch more than the others.
+fn weights(longer: usize) -> Vec<f64> {
+    (0..8).map(|slot| if slot < longer { 4.0 } else { 3.0 }).collect()
 }
 
 /// A long stage of layers of which no two are the same is answered exactly, too.
@@ -290,13 +247,16 @@ fn many_unlike_layers_are_proven() {
     };
     let layers: Vec<LayerBlocks> = (0..48).map(of).collect();
     let (none, kept) = ([false; 48], layers.iter().map(|layer| layer.activations).sum::<u64>());
-    for share in [0.2, 0.4, 0.6, 0.8] {
+    for (share, longer) in [(0.2, 8), (0.4, 6), (0.6, 8), (0.8, 3)] {
+        let weights = weights(longer);
         let bytes = (8.0 * kept as f64 * share) as u64;
-        let found = exact::fewest(&layers, &[(&none[..], 4.0); 8], bytes, &NEVER).unwrap();
+        let limited = Limited { layers: &layers, away: &none, bytes };
+        let found = priced::fewest(limited, &weights, &NEVER).unwrap();
         assert!(found.at_least >= found.plan.seconds * (1.0 - 1e-9), "{share}: {}", found.at_least);
         let grains = Grains { label: kept / 1024, level: kept / 64, run: Some(12) };
         let choices = SlotChoices::of(&layers, &none, bytes, true, grains, &NEVER);
-        let coarse = fewest_seconds(&[Slot { choices: &choices, weight: 4.0 }; 8], bytes).unwrap();
+        let slots: Vec<Slot<'_>> = weights.iter().map(|&weight| Slot { choices: &choices, weight }).collect();
+        let coarse = fewest_seconds(&slots, bytes).unwrap();
         assert!(found.plan.seconds <= coarse.seconds * (1.0 + 1e-9), "{share}");
     }
 }
@@ -312,19 +272,23 @@ fn steps_of_one_price_end_at_what_fits() {
     assert!(few_seconds(&slots, bytes).is_some());
 }
 
-/// A long stage of a transformer is answered exactly, with each micro-batch in flight on its own.
+/// A long stage of a transformer is answered exactly, with each micro-batch in flight on its own,
+/// whether all slots have as many micro-batches or not.
 #[test]
 fn many_equal_layers_are_proven() {
     let mut layers = vec![layer(100, 10); 48];
     layers[0] = LayerBlocks { input: 100_000, ..layer(10, 1) };
     let (none, kept) = ([false; 48], layers.iter().map(|layer| layer.activations).sum::<u64>());
-    for share in [0.1, 0.25, 0.5, 0.8] {
+    for (share, longer) in [(0.1, 8), (0.25, 6), (0.5, 8), (0.8, 3)] {
+        let weights = weights(longer);
         let bytes = (8.0 * kept as f64 * share) as u64;
-        let found = exact::fewest(&layers, &[(&none[..], 4.0); 8], bytes, &NEVER).unwrap();
+        let limited = Limited { layers: &layers, away: &none, bytes };
+        let found = priced::fewest(limited, &weights, &NEVER).unwrap();
         assert_eq!(found.at_least, found.plan.seconds, "{share}");
         let grains = Grains { label: kept / 1024, level: kept / 64, run: Some(12) };
         let choices = SlotChoices::of(&layers, &none, bytes, true, grains, &NEVER);
-        let coarse = fewest_seconds(&[Slot { choices: &choices, weight: 4.0 }; 8], bytes).unwrap();
+        let slots: Vec<Slot<'_>> = weights.iter().map(|&weight| Slot { choices: &choices, weight }).collect();
+        let coarse = fewest_seconds(&slots, bytes).unwrap();
         assert!(found.plan.seconds <= coarse.seconds * (1.0 + 1e-9), "{share}");
     }
 }

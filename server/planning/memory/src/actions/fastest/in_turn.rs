@@ -11,7 +11,7 @@
 //! behind it had any mixture of its choices, is left out; what a first look with few labels finds is known.
 
 use super::slot::{Level, SlotChoices};
-use super::slots::{Label, Mixture, Slot, SlotPlan, Within, traced, unbeaten};
+use super::slots::{JointLabel, Mixture, Slot, SlotPlan, Within, traced, unbeaten};
 use loadmaster_search::Stop;
 
 /// Most slots that are looked at.
@@ -88,16 +88,16 @@ impl Asked {
     /// The best choices below so many seconds with at most so many labels of a slot, and seconds that none gets below which was
     /// left out for that; none where it was stopped.
     fn labelled(&self, most: usize, below: f64, stop: &Stop) -> Option<(Option<SlotPlan>, f64)> {
-        let (mut labels, mut left_out) = (vec![vec![Label::START]], f64::INFINITY);
+        let (mut labels, mut left_out) = (vec![vec![JointLabel::START]], f64::INFINITY);
         for (slot, rest) in self.slots.iter().zip(&self.rests[1..]) {
             if stop.is_requested() {
                 return None;
             }
             // With those of the slots to come.
-            let at_least = |label: &Label| label.seconds + rest.seconds_within(self.bytes - label.kept);
+            let at_least = |label: &JointLabel| label.seconds + rest.seconds_within(self.bytes - label.kept);
             let mut next = Vec::new();
             for (from, label) in labels.last()?.iter().enumerate() {
-                slot.go_on(from, *label, self.bytes, |label: Label| {
+                slot.go_on(from, *label, self.bytes, |label: JointLabel| {
                     if at_least(&label) < below {
                         next.push(label);
                     }
@@ -105,7 +105,8 @@ impl Asked {
             }
             let mut next = unbeaten(next);
             if next.len() > most {
-                let mut by_bound: Vec<(f64, Label)> = next.iter().map(|of| (at_least(of), *of)).collect();
+                let mut by_bound: Vec<(f64, JointLabel)> =
+                    next.iter().map(|of| (at_least(of), *of)).collect();
                 by_bound.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));
                 left_out = left_out.min(by_bound[most].0);
                 next = by_bound.into_iter().take(most).map(|(_, label)| label).collect();
@@ -131,14 +132,14 @@ impl Choices {
     }
 
     /// Labels of this slot behind one of those before it: of each choice that fits and is faster than all that keep less.
-    fn go_on(&self, from: usize, label: Label, bytes: u64, mut push: impl FnMut(Label)) {
+    fn go_on(&self, from: usize, label: JointLabel, bytes: u64, mut push: impl FnMut(JointLabel)) {
         let room = bytes - label.kept;
         let mut least = f64::INFINITY;
         for of in self.choices.iter().take_while(|of| of.kept <= room) {
             if of.most <= room && of.seconds < least {
                 least = of.seconds;
                 let seconds = label.seconds + of.seconds * self.weight;
-                push(Label { kept: label.kept + of.kept, seconds, choice: of.index, from });
+                push(JointLabel { kept: label.kept + of.kept, seconds, choice: of.index, from });
             }
         }
     }

@@ -79,7 +79,7 @@ impl Family {
 }
 
 /// What is known of a model once it was looked at.
-enum Look {
+enum ModelOutcome {
     /// It has a plan; none is written where there is only known to be room for one.
     Fits(Option<Box<(NamedPlan, Vec<NamedPlan>)>>),
     /// It lacks memory, or takes too long, and so do larger ones.
@@ -90,7 +90,7 @@ enum Look {
     Unknown,
 }
 
-impl Look {
+impl ModelOutcome {
     /// # Errors
     /// What is wrong with the profile, whatever the model.
     fn at(error: QuestionError, stop: &Stop) -> Result<Self, QuestionError> {
@@ -211,18 +211,18 @@ impl PlanQuestion {
                 break;
             }
             match self.look(family, parameter, value, stop)? {
-                Look::Fits(plan) => {
+                ModelOutcome::Fits(plan) => {
                     bracket.fits(value, plan.as_ref().and_then(|plan| share(&plan.0.1)));
                     fit = Some((value, plan));
                 }
                 // It may be too small for what is asked, where no smaller one fits.
-                Look::Refused if fit.is_none() => bracket.fits(value, None),
-                Look::TooLarge | Look::Refused => {
+                ModelOutcome::Refused if fit.is_none() => bracket.fits(value, None),
+                ModelOutcome::TooLarge | ModelOutcome::Refused => {
                     bracket.fits_not(value);
                     too_large = Some(value);
                 }
                 // The next look says that time is up.
-                Look::Unknown => {}
+                ModelOutcome::Unknown => {}
             }
         }
         let Some((value, known)) = fit else {
@@ -287,37 +287,43 @@ impl PlanQuestion {
     }
 
     /// Whether one model has a plan: room is enough where nothing but room is asked for.
-    fn look(&self, family: &Family, parameter: &str, value: u64, stop: &Stop) -> Result<Look, QuestionError> {
+    fn look(
+        &self,
+        family: &Family,
+        parameter: &str,
+        value: u64,
+        stop: &Stop,
+    ) -> Result<ModelOutcome, QuestionError> {
         let question = match self.of(family, parameter, value) {
             Ok((_, _, question)) => question,
-            Err(error) => return Look::at(error, stop),
+            Err(error) => return ModelOutcome::at(error, stop),
         };
         let chunks = self.request.chunks.as_ref();
         let may_be_plain = chunks.is_none_or(|asked| asked.or_plain);
         let plain = if may_be_plain { question.fits_plain(stop) } else { Ok(None) };
         let is_known = match plain {
             Ok(Some(PlainFit::Plan(plan))) => {
-                return Ok(Look::Fits(Some(Box::new(((plan.name()?, *plan), Vec::new())))));
+                return Ok(ModelOutcome::Fits(Some(Box::new(((plan.name()?, *plan), Vec::new())))));
             }
-            Ok(Some(PlainFit::TooLarge)) if chunks.is_none() => return Ok(Look::TooLarge),
-            Ok(Some(PlainFit::Impossible)) if chunks.is_none() => return Ok(Look::Refused),
+            Ok(Some(PlainFit::TooLarge)) if chunks.is_none() => return Ok(ModelOutcome::TooLarge),
+            Ok(Some(PlainFit::Impossible)) if chunks.is_none() => return Ok(ModelOutcome::Refused),
             Ok(plain) => plain.is_some() || !may_be_plain,
-            Err(error) => return Look::at(error, stop),
+            Err(error) => return ModelOutcome::at(error, stop),
         };
         let has_limit = self.request.goal.constraints.max_iteration_seconds.is_some();
         if let Some(asked) = chunks.filter(|_| is_known && !has_limit) {
             return match question.has_room_in_chunks(asked, stop) {
-                Ok(true) => Ok(Look::Fits(None)),
-                Ok(false) => Ok(Look::TooLarge),
-                Err(error) => Look::at(error, stop),
+                Ok(true) => Ok(ModelOutcome::Fits(None)),
+                Ok(false) => Ok(ModelOutcome::TooLarge),
+                Err(error) => ModelOutcome::at(error, stop),
             };
         }
         // What others come to is for the plan that is told.
         let mut brief = question;
         (brief.request.brief, brief.request.alternatives) = (true, 0);
         match brief.answer(stop) {
-            Ok(answer) => Ok(Look::Fits(Some(Box::new(answer)))),
-            Err(error) => Look::at(error, stop),
+            Ok(answer) => Ok(ModelOutcome::Fits(Some(Box::new(answer)))),
+            Err(error) => ModelOutcome::at(error, stop),
         }
     }
 

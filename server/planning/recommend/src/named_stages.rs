@@ -5,7 +5,7 @@ use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::answer::RecommendError;
 use super::ask::{Variant, Wish};
-use super::find::{Asked, Candidate, Effort, Inquiry, Job, KnownOrders};
+use super::find::{Candidate, Effort, Inquiry, Job, KnownOrders, PricedVariant};
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Choice, Cuts};
@@ -91,7 +91,7 @@ fn untouched_on<M: Market>(
     let inquiry =
         Inquiry { market, job, subset: &whole, wish, cuts: &anywhere, effort: &effort, orders: &orders };
     let sizes: Vec<u32> = partitioning.stages().iter().map(StageConfig::devices).collect();
-    let asked = Asked::along(inquiry, &variant, &sizes);
+    let asked = PricedVariant::along(inquiry, &variant, &sizes);
     let Some(mut plan) = asked.given(&stages) else {
         let why = stages.iter().find_map(|&(first, last, choice)| {
             market.obstacle(schedule, batch, *variant.choices.get(choice)?, first, last)

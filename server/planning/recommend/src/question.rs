@@ -16,7 +16,7 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, Launched, most_at_a_host};
+use super::acted::{ActionsQuestion, Choice, Chooser, Launched, LayerMinima, most_at_a_host};
 use super::answer::{Fit, QuestionError, RecommendError, fit, recommend};
 use super::ask::{
     ProfiledChain, Reach, Transfers, Wish, batches, least_share, left_out, recompute, schedules, transfers,
@@ -351,7 +351,7 @@ impl PlanQuestion {
         }
         let chunks = self.chunks_left_out(&writer, &wish, &any, stop);
         writer.notes.extend(chunks.clone());
-        let known = KnownAlone::default();
+        let known = LayerMinima::default();
         let question =
             ActionsQuestion { writer: &writer, job, wish: &wish, given, choice, stop, known: &known };
         let (mut plan, others) = question.answer().map_err(|error| error.with_note(chunks.as_deref()))?;

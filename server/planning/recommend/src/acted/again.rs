@@ -12,7 +12,7 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Action, Deed, StageActions, Way};
 
-use super::asked::Asked;
+use super::asked::ActionProblem;
 use super::choose::{Choice, Chooser};
 use super::told::seconds;
 use crate::answer::QuestionError;
@@ -35,7 +35,7 @@ struct Set {
 
 /// What a stage does.
 #[derive(Debug, Clone)]
-struct Found {
+struct RecomputeActions {
     /// The same for every micro-batch.
     alike: StageActions,
     /// Two sets for some of them each, where that computes less again.
@@ -47,7 +47,7 @@ impl Writer<'_> {
     ///
     /// # Errors
     /// What the profile lacks.
-    pub(super) fn fits_untouched(&self, asked: &Asked<'_>) -> Result<bool, PredictionError> {
+    pub(super) fn fits_untouched(&self, asked: &ActionProblem<'_>) -> Result<bool, PredictionError> {
         for (index, &capacity) in asked.node.capacity.iter().enumerate() {
             if self.needed_with(asked, index, &[])? > capacity {
                 return Ok(false);
@@ -63,7 +63,7 @@ impl Writer<'_> {
     /// What the profile lacks.
     pub(super) fn or_again(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         found: Option<&[StageActions]>,
         choice: Choice<'_>,
         stop: &Stop,
@@ -73,7 +73,9 @@ impl Writer<'_> {
             && !asked.candidate.schedule.updates_always();
         let stages = if is_asked { self.by_stage(asked, choice, stop)? } else { None };
         let Some(stages) = stages else { return Ok(found.map(<[_]>::to_vec)) };
-        let of = |which: fn(&Found) -> &StageActions| stages.iter().map(which).cloned().collect::<Vec<_>>();
+        let of = |which: fn(&RecomputeActions) -> &StageActions| {
+            stages.iter().map(which).cloned().collect::<Vec<_>>()
+        };
         let mut all = vec![of(|found| &found.alike), of(|found| &found.mixed)];
         all.dedup();
         if let Some(found) = found {
@@ -101,16 +103,16 @@ impl Writer<'_> {
     /// stopped.
     fn by_stage(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         choice: Choice<'_>,
         stop: &Stop,
-    ) -> Result<Option<Vec<Found>>, PredictionError> {
+    ) -> Result<Option<Vec<RecomputeActions>>, PredictionError> {
         let may_compute_again = choice.allowed.ways.contains(&Way::Recompute);
         let mut all = Vec::with_capacity(asked.stages.len());
         for (index, &capacity) in asked.node.capacity.iter().enumerate() {
             if self.needed_with(asked, index, &[])? <= capacity {
                 let nothing = StageActions::default();
-                all.push(Found { alike: nothing.clone(), mixed: nothing });
+                all.push(RecomputeActions { alike: nothing.clone(), mixed: nothing });
                 continue;
             }
             if !may_compute_again || asked.stages[index].layers.len() > MOST_LAYERS || stop.is_requested() {
@@ -126,10 +128,10 @@ impl Writer<'_> {
 
     fn of_stage(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         index: usize,
         capacity: u64,
-    ) -> Result<Option<Found>, PredictionError> {
+    ) -> Result<Option<RecomputeActions>, PredictionError> {
         let front = self.front_of(asked, index)?;
         let Some(fits) = front.iter().position(|set| set.needed <= capacity) else { return Ok(None) };
         let alike = StageActions { actions: front[fits].actions.clone(), ..StageActions::default() };
@@ -153,11 +155,11 @@ impl Writer<'_> {
                 }
             }
         }
-        Ok(Some(Found { alike, mixed: best.1 }))
+        Ok(Some(RecomputeActions { alike, mixed: best.1 }))
     }
 
     /// Sets of runs of a stage of which none needs less and computes less again, those that compute least first.
-    fn front_of(&self, asked: &Asked<'_>, index: usize) -> Result<Vec<Set>, PredictionError> {
+    fn front_of(&self, asked: &ActionProblem<'_>, index: usize) -> Result<Vec<Set>, PredictionError> {
         let blocks = &asked.stages[index];
         let mut sets = Vec::new();
         for actions in sets_of_runs(blocks.first_layer, blocks.layers.len()) {
@@ -179,7 +181,7 @@ impl Writer<'_> {
     /// The bytes that a device of a stage must hold with these actions.
     fn needed_with(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         index: usize,
         actions: &[Action],
     ) -> Result<u64, PredictionError> {
@@ -229,7 +231,7 @@ fn computes_again_alone(actions: &StageActions) -> bool {
 }
 
 /// Seconds of an iteration in which a stage computes again.
-fn computed_again(asked: &Asked<'_>, index: usize, actions: &StageActions) -> f64 {
+fn computed_again(asked: &ActionProblem<'_>, index: usize, actions: &StageActions) -> f64 {
     let (blocks, slots) = (&asked.stages[index], asked.settings[index].in_flight().max(1));
     let of_slot = |slot: u32| -> f64 {
         let runs = actions.runs(blocks.range(), RecomputePolicy::None, slot).into_iter();

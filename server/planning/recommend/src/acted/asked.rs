@@ -21,7 +21,7 @@ use loadmaster_simulate::{Edge, Order};
 
 /// What is asked of a candidate.
 #[derive(Clone)]
-pub(super) struct Asked<'a> {
+pub(super) struct ActionProblem<'a> {
     pub(super) candidate: &'a Candidate,
     /// The same stages as if edges were over the best links of their nodes: wherever they are, nothing is faster.
     at_best: Candidate,
@@ -38,7 +38,7 @@ pub(super) struct Asked<'a> {
     bytes_factor: f64,
 }
 
-impl Asked<'_> {
+impl ActionProblem<'_> {
     /// What is known of it besides the question.
     pub(super) fn known(&self) -> Known<'_> {
         self.known_within(&self.needs)
@@ -77,10 +77,10 @@ impl Asked<'_> {
     }
 
     /// The same stages on each other's devices: `candidate` is these, `node` these devices in the order of the stages.
-    pub(super) fn on<'b>(&'b self, candidate: &'b Candidate, node: NodeDevices) -> Asked<'b> {
+    pub(super) fn on<'b>(&'b self, candidate: &'b Candidate, node: NodeDevices) -> ActionProblem<'b> {
         let edge_bytes = bytes_of_edges(candidate, &node);
         let edges = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
-        Asked { candidate, node, edge_bytes, edges, ..self.clone() }
+        ActionProblem { candidate, node, edge_bytes, edges, ..self.clone() }
     }
 
     /// Its devices with as much memory of each host as may be taken.
@@ -146,7 +146,7 @@ impl Writer<'_> {
         candidate: &'a Candidate,
         untouched: Plan,
         pace: CopyPace,
-    ) -> Result<Asked<'a>, QuestionError> {
+    ) -> Result<ActionProblem<'a>, QuestionError> {
         candidate.check_to_be_chosen()?;
         let settings = settings(&untouched);
         let predictor = &*self.chain.predictor;
@@ -179,7 +179,7 @@ impl Writer<'_> {
         let edges = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
         let bytes_factor = self.bytes_factor();
         let at_best = self.at_best_edges(candidate);
-        Ok(Asked {
+        Ok(ActionProblem {
             candidate,
             at_best,
             untouched,

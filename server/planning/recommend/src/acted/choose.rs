@@ -8,7 +8,7 @@ use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 
 use super::Stages;
-use super::asked::Asked;
+use super::asked::ActionProblem;
 use super::launched::Launched;
 use super::replayed::{Begun, Pursued};
 use super::told::{self, baseline, certificate, seconds};
@@ -57,7 +57,7 @@ pub(crate) struct Choice<'a> {
 
 /// The fastest plan with chosen actions that was found.
 pub(super) struct Fastest<'a> {
-    pub(super) asked: Asked<'a>,
+    pub(super) asked: ActionProblem<'a>,
     pub(super) plan: Plan,
     recipes: Recipes,
 }
@@ -131,7 +131,7 @@ impl Writer<'_> {
         let mut error = None;
         let has_several = |of: &Candidate| of.stages.iter().any(|stage| stage.devices.len() > 1);
         let is_several = stages.candidates.iter().any(has_several);
-        let mut begun: Vec<(bool, Asked<'_>, Begun)> = Vec::with_capacity(stages.candidates.len());
+        let mut begun: Vec<(bool, ActionProblem<'_>, Begun)> = Vec::with_capacity(stages.candidates.len());
         let own = stages.candidates.iter().map(|of| (false, of));
         let mut candidates: Vec<(bool, &Candidate)> =
             own.chain(stages.mapped.iter().map(|of| (true, of))).collect();
@@ -233,7 +233,7 @@ impl Writer<'_> {
         candidate: &'a Candidate,
         choice: Choice<'_>,
         stop: &Stop,
-    ) -> Result<(Asked<'a>, Begun), QuestionError> {
+    ) -> Result<(ActionProblem<'a>, Begun), QuestionError> {
         let untouched = self.plan(candidate, choice.chooser.solver())?;
         let asked = self.asked(candidate, untouched, choice.pace)?;
         let begun = self.begun(&asked, choice, stop)?;
@@ -244,7 +244,7 @@ impl Writer<'_> {
     /// that way alone and nothing is faster, it is what is found; otherwise what its stages do is where the search begins.
     fn others(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         (best, recipes): (&Plan, &Recipes),
         choice: Choice<'_>,
         stop: &Stop,

@@ -6,7 +6,7 @@ use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::PlanShape;
 
-use super::asked::Asked;
+use super::asked::ActionProblem;
 use super::choose::Choice;
 use crate::answer::QuestionError;
 use crate::ask::Wish;
@@ -55,7 +55,7 @@ impl Writer<'_> {
     }
 
     /// Untouched stages as plans with actions are told: with the cores that they share.
-    pub(super) fn kept(&self, asked: &Asked<'_>, choice: Choice<'_>) -> Result<Plan, QuestionError> {
+    pub(super) fn kept(&self, asked: &ActionProblem<'_>, choice: Choice<'_>) -> Result<Plan, QuestionError> {
         let mut plan = asked.untouched.clone();
         if !self.shared_cores(asked.candidate).is_empty() {
             let model = self.chain.model.as_ref();

@@ -4,14 +4,14 @@
 
 use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, StageActions, Way};
 
-use super::asked::Asked;
+use super::asked::ActionProblem;
 use super::blocks::{recompute, swap};
 use crate::plan::Writer;
 use loadmaster_predict::StageSetting;
 
 impl Writer<'_> {
     /// Actions with which a replay finds all stages to fit; none where no plain way does.
-    pub(super) fn extreme(&self, asked: &Asked<'_>, allowed: &Allowed) -> Option<Vec<StageActions>> {
+    pub(super) fn extreme(&self, asked: &ActionProblem<'_>, allowed: &Allowed) -> Option<Vec<StageActions>> {
         self.plain(asked, allowed, |mut ways, capacity| {
             ways.retain(|way| way.needed <= capacity);
             ways.into_iter().next()
@@ -19,14 +19,14 @@ impl Writer<'_> {
     }
 
     /// Plain actions with which a replay finds every stage to need least.
-    pub(super) fn least(&self, asked: &Asked<'_>, allowed: &Allowed) -> Option<Vec<StageActions>> {
+    pub(super) fn least(&self, asked: &ActionProblem<'_>, allowed: &Allowed) -> Option<Vec<StageActions>> {
         self.plain(asked, allowed, |ways, _| ways.into_iter().min_by_key(|way| way.needed))
     }
 
     /// What is chosen for every stage of the plain ways for which the host has memory left.
     fn plain(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         allowed: &Allowed,
         choose: impl Fn(Vec<PlainWay>, u64) -> Option<PlainWay>,
     ) -> Option<Vec<StageActions>> {

@@ -5,7 +5,7 @@
 
 use loadmaster_proto::training::actions::{Allowed, Block, Deed, StageActions, Swap};
 
-use super::asked::Asked;
+use super::asked::ActionProblem;
 use super::choose::{Choice, Chooser};
 use super::told::seconds;
 use crate::answer::{QuestionError, RecommendError};
@@ -25,7 +25,7 @@ const SOME: [&[Block]; 5] = [
 const DISTANCES: [(u32, u32); 5] = [(2, 1), (4, 1), (1, 2), (1, 4), (0, 1)];
 
 /// The fastest so far.
-struct Best {
+struct BestActions {
     actions: Vec<StageActions>,
     seconds: f64,
 }
@@ -37,12 +37,12 @@ impl Writer<'_> {
     /// Nothing that is allowed makes the stages fit, as far as was found.
     pub(super) fn fastest_endless(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         mpress: Option<Vec<StageActions>>,
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Result<Vec<StageActions>, QuestionError> {
-        let mut best: Option<Best> = None;
+        let mut best: Option<BestActions> = None;
         let mut error = None;
         if let Some(actions) = mpress {
             self.tries(asked, actions, choice, &mut best);
@@ -78,10 +78,10 @@ impl Writer<'_> {
     /// Takes actions over that fit and are faster.
     fn tries(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         actions: Vec<StageActions>,
         choice: Choice<'_>,
-        best: &mut Option<Best>,
+        best: &mut Option<BestActions>,
     ) {
         let Ok(plan) = self.acted(asked.candidate, &actions, choice.pace, choice.chooser.solver()) else {
             return;
@@ -91,12 +91,18 @@ impl Writer<'_> {
         let seconds = seconds(&plan);
         let is_faster = best.as_ref().is_none_or(|best| seconds < best.seconds);
         if is_faster && node.hosts_have_room(at_host.enumerate()) {
-            *best = Some(Best { actions, seconds });
+            *best = Some(BestActions { actions, seconds });
         }
     }
 
     /// Tries other distances, stage by stage and block by block, as long as that helps.
-    fn move_points(&self, asked: &Asked<'_>, best: &mut Best, choice: Choice<'_>, stop: &Stop) {
+    fn move_points(
+        &self,
+        asked: &ActionProblem<'_>,
+        best: &mut BestActions,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) {
         let least = asked.untouched.iteration_seconds().unwrap_or(0.0);
         let moving = [Block::Versions, Block::Optimizer, Block::Activations, Block::Inputs];
         for stage in 0..best.actions.len() {
@@ -120,7 +126,7 @@ impl Writer<'_> {
                         }
                     }
                     if has_moved {
-                        let mut tried = Some(Best { actions: Vec::new(), seconds: best.seconds });
+                        let mut tried = Some(BestActions { actions: Vec::new(), seconds: best.seconds });
                         self.tries(asked, actions, choice, &mut tried);
                         if let Some(faster) = tried.filter(|tried| !tried.actions.is_empty()) {
                             *best = faster;

@@ -12,7 +12,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::asked::Asked;
+use super::asked::ActionProblem;
 use super::choose::Choice;
 use super::told::seconds;
 use crate::answer::{QuestionError, RecommendError};
@@ -39,12 +39,12 @@ impl Writer<'_> {
     /// None of the choices fits, or the search was stopped before one did.
     pub(super) fn sayable(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         choice: Choice<'_>,
         launched: Launched<'_>,
         stop: &Stop,
     ) -> Result<Sayable, QuestionError> {
-        let mut replays = Replays { writer: self, asked, known: HashMap::new() };
+        let mut replays = ExpressibleReplays { writer: self, asked, known: HashMap::new() };
         let mut best: Option<Sayable> = None;
         let mut nearest: Option<(usize, u64)> = None;
         let shares_cores = asked.node.cores.is_some();
@@ -78,10 +78,10 @@ impl Writer<'_> {
     /// Those with which a replay finds the fullest device to hold least.
     pub(super) fn least_sayable(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         launched: Launched<'_>,
     ) -> Option<Vec<StageActions>> {
-        let mut replays = Replays { writer: self, asked, known: HashMap::new() };
+        let mut replays = ExpressibleReplays { writer: self, asked, known: HashMap::new() };
         let mut least: Option<(u64, Vec<Runs>)> = None;
         for runs in replays.every(launched).ok()? {
             let peaks: Result<Vec<u64>, QuestionError> =
@@ -97,7 +97,7 @@ impl Writer<'_> {
     fn lacks_with(
         &self,
         launched: Launched<'_>,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         stage: usize,
         missing: u64,
     ) -> QuestionError {
@@ -115,13 +115,13 @@ impl Writer<'_> {
 }
 
 /// What stages were found to need.
-struct Replays<'a, 'b> {
+struct ExpressibleReplays<'a, 'b> {
     writer: &'a Writer<'b>,
-    asked: &'a Asked<'a>,
+    asked: &'a ActionProblem<'a>,
     known: HashMap<(usize, Runs), u64>,
 }
 
-impl Replays<'_, '_> {
+impl ExpressibleReplays<'_, '_> {
     /// What is looked at of all stages at once, the least first. Where stages choose for themselves, each takes the first that
     /// fits: none else can be part of a faster plan.
     fn candidates(&mut self, launched: Launched<'_>) -> Result<Vec<Vec<Runs>>, QuestionError> {

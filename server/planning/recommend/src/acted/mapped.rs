@@ -7,7 +7,7 @@
 use loadmaster_proto::plan::PlacedDevice;
 use loadmaster_proto::training::actions::Way;
 
-use super::asked::Asked;
+use super::asked::ActionProblem;
 use super::choose::{Choice, Chooser};
 use super::links::CopyLinks;
 use super::replayed::Begun;
@@ -160,7 +160,7 @@ fn with_links(node: NodeDevices, every: &Candidate, links: &CopyLinks) -> NodeDe
 
 /// Seconds of an iteration with actions that are soon found on these devices with so much left free, or with MPress's; none
 /// where neither fit.
-fn soon(asked: &Asked<'_>, besides: &[u64], choice: Choice<'_>, stop: &Stop) -> Option<f64> {
+fn soon(asked: &ActionProblem<'_>, besides: &[u64], choice: Choice<'_>, stop: &Stop) -> Option<f64> {
     let question = asked.question(&asked.node, besides, choice.allowed, stop);
     let is_searched = choice.chooser == Chooser::Fastest && !asked.candidate.schedule.updates_always();
     let found = is_searched.then(|| fastest::unproven(&question, asked.known(), Effort::Few).ok()).flatten();
@@ -171,7 +171,7 @@ fn soon(asked: &Asked<'_>, besides: &[u64], choice: Choice<'_>, stop: &Stop) -> 
 }
 
 /// Seconds of sending once what stages lack to all that have room, over all links at once.
-fn sending(asked: &Asked<'_>, node: &NodeDevices, mapping: &[usize]) -> f64 {
+fn sending(asked: &ActionProblem<'_>, node: &NodeDevices, mapping: &[usize]) -> f64 {
     let needs = asked.known().needs.unwrap_or(&[]);
     let rate = |from: usize, to: usize| {
         let link = mapping.get(from).zip(mapping.get(to)).and_then(|(&from, &to)| node.link(from, to));

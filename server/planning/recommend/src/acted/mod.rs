@@ -72,7 +72,7 @@ pub(super) use launched::Launched;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
 pub(super) use nodes::most_at_a_host;
 pub(super) use objectives::{
-    ActionsQuestion, KnownAlone, Point, Progress, by_halves, fill, kept, nothing_found, seconds_note,
+    ActionsQuestion, LayerMinima, Point, Progress, by_halves, fill, kept, nothing_found, seconds_note,
 };
 pub(super) use replayed::with_all;
 pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, mean_backward, trip, ways_to};

@@ -7,7 +7,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::actions::{Allowed, Hosted, StageActions, Way};
 
-use super::asked::Asked;
+use super::asked::ActionProblem;
 use super::choose::{Choice, Chooser};
 use super::launched::Sayable;
 use crate::answer::{QuestionError, RecommendError};
@@ -63,7 +63,7 @@ impl Begun {
 
 impl Fitting {
     /// Of stages that fit as they are.
-    fn untouched(asked: &Asked<'_>) -> Self {
+    fn untouched(asked: &ActionProblem<'_>) -> Self {
         let stages = asked.stages.len();
         Self {
             actions: vec![StageActions::default(); stages],
@@ -90,7 +90,7 @@ impl Writer<'_> {
     /// Actions that a replay finds to fit; recipes are those of a plan that the search for the fastest begins with.
     pub(super) fn actions(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         choice: Choice<'_>,
         recipes: &Recipes,
         stop: &Stop,
@@ -102,7 +102,7 @@ impl Writer<'_> {
     /// What must be left free, learnt from plans that are found soon.
     pub(super) fn begun(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Result<Begun, QuestionError> {
@@ -132,7 +132,7 @@ impl Writer<'_> {
     /// The fastest actions that are found, after those that were found soon.
     pub(super) fn pursued(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         begun: Begun,
         choice: Choice<'_>,
         recipes: &Recipes,
@@ -161,7 +161,7 @@ impl Writer<'_> {
     /// The same by the search that adds blocks up.
     fn searched(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         begun: Begun,
         choice: Choice<'_>,
         recipes: &Recipes,
@@ -201,7 +201,7 @@ impl Writer<'_> {
     /// free for what it sees besides.
     fn fitting(
         &self,
-        asked: &Asked<'_>,
+        asked: &ActionProblem<'_>,
         choice: Choice<'_>,
         (effort, recipes): (Effort, &Recipes),
         reserve: &mut [u64],
@@ -274,7 +274,13 @@ impl Writer<'_> {
         Err(self.no_room(asked, choice, stage, missing))
     }
 
-    fn no_room(&self, asked: &Asked<'_>, choice: Choice<'_>, stage: usize, missing: u64) -> QuestionError {
+    fn no_room(
+        &self,
+        asked: &ActionProblem<'_>,
+        choice: Choice<'_>,
+        stage: usize,
+        missing: u64,
+    ) -> QuestionError {
         let allowed = choice.allowed;
         let config =
             asked.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());

@@ -7,7 +7,7 @@ use loadmaster_proto::plan::comparison::Baseline;
 use loadmaster_proto::plan::objective::PlanShape;
 
 use super::Stages;
-use super::asked::Asked;
+use super::asked::ActionProblem;
 use super::choose::Choice;
 use loadmaster_memory::actions::fastest::{self, Known};
 use loadmaster_search::Stop;
@@ -21,14 +21,14 @@ pub(super) fn seconds(plan: &Plan) -> f64 {
 }
 
 /// Whether a plan takes no longer than its stages untouched, which no actions make faster where each device has its own cores.
-pub(super) fn is_as_fast_as_untouched(asked: &Asked<'_>, plan: &Plan) -> bool {
+pub(super) fn is_as_fast_as_untouched(asked: &ActionProblem<'_>, plan: &Plan) -> bool {
     let untouched = asked.untouched.iteration_seconds().unwrap_or(0.0);
     asked.node.cores.is_none() && seconds(plan) <= untouched * (1.0 + EQUAL)
 }
 
 /// How far from the best the plan's seconds can be, and of what their bound is.
 pub(super) fn certificate(
-    asked: &Asked<'_>,
+    asked: &ActionProblem<'_>,
     stages: &Stages,
     choice: Choice<'_>,
     plan: &Plan,

@@ -6,7 +6,7 @@ use loadmaster_proto::plan::objective::Objective;
 
 use super::why_not::why_not;
 use crate::ask::{Variant, Wish};
-use crate::find::{Asked, Candidate, Effort, Found, Inquiry, counted, value};
+use crate::find::{Candidate, Effort, Inquiry, PricedVariant, Solution, counted, value};
 use loadmaster_search::Unit;
 use loadmaster_search::cost::Market;
 
@@ -19,7 +19,7 @@ const SAME: f64 = 1e-11;
 /// The certificate of a search's best plan.
 pub(super) fn certificate<M: Market>(
     inquiry: Inquiry<'_, M>,
-    found: &Found,
+    found: &Solution,
     pool: &[Candidate],
 ) -> Certificate {
     let wish = inquiry.wish;
@@ -54,7 +54,7 @@ pub(super) fn certificate<M: Market>(
 }
 
 /// The first alternatives: those that came next, what is faster but does not fit, and what has no plan.
-fn rejected<M: Market>(inquiry: Inquiry<'_, M>, found: &Found, pool: &[Candidate]) -> Vec<Rejected> {
+fn rejected<M: Market>(inquiry: Inquiry<'_, M>, found: &Solution, pool: &[Candidate]) -> Vec<Rejected> {
     let wish = inquiry.wish;
     let Some(best) = pool.first() else { return Vec::new() };
     let mut rejected = Vec::new();
@@ -92,7 +92,7 @@ fn faster_without_limits<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -
         if formula.is_over() {
             break;
         }
-        let asked = Asked::new(inquiry, &variant);
+        let asked = PricedVariant::new(inquiry, &variant);
         if let Some(mut plan) = asked.fastest_of_any(Some(least), &formula).best {
             plan.simulate();
             if let Some(seconds) = plan.seconds().filter(|&seconds| seconds < least) {
@@ -122,7 +122,7 @@ fn faster_without_limits<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -
 }
 
 /// The first variant without a plan, and what it lacks.
-fn unfit<M: Market>(inquiry: Inquiry<'_, M>, found: &Found) -> Option<Rejected> {
+fn unfit<M: Market>(inquiry: Inquiry<'_, M>, found: &Solution) -> Option<Rejected> {
     let Inquiry { wish, effort, .. } = inquiry;
     let variant = found.unfit.first()?;
     let on_all_devices = matches!(wish.objective, Objective::MinPeakMemory | Objective::MinIterationTime)

@@ -8,7 +8,7 @@ use super::error::{RecommendError, UNPROVEN};
 use super::remedies;
 use super::why_not::{WhyNot, closer, why_not};
 use crate::ask::Wish;
-use crate::find::{Effort, Found, Inquiry, first_fit, on_any_subset};
+use crate::find::{Effort, Inquiry, Solution, first_fit, on_any_subset};
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;
 
@@ -20,7 +20,7 @@ const UNEXPLAINED: &str = "no plan fits, and what comes closest would take too l
 const MOST_BATCHES_EXPLAINED: usize = 16;
 
 /// Why there is no plan, and what would help.
-pub(super) fn no_plan<M: Market>(inquiry: Inquiry<'_, M>, found: &Found) -> RecommendError {
+pub(super) fn no_plan<M: Market>(inquiry: Inquiry<'_, M>, found: &Solution) -> RecommendError {
     let Inquiry { job, wish, .. } = inquiry;
     let stop = &inquiry.effort.stop;
     let subsets = inquiry.allowed_subsets();

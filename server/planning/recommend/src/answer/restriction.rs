@@ -8,7 +8,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::ask::{Wish, restrict};
 use crate::find::{
-    Candidate, CandidateStage, Effort, Found, Inquiry, Job, attempt, best_value, counted, value,
+    Candidate, CandidateStage, Effort, Inquiry, Job, Solution, attempt, best_value, counted, value,
 };
 use loadmaster_search::cost::Market;
 use loadmaster_search::{Choice, Cuts};
@@ -26,7 +26,7 @@ pub(super) fn restriction<M: Market>(inquiry: Inquiry<'_, M>, pool: &[Candidate]
     weigh(inquiry.job, wish, pool, &found)
 }
 
-fn weigh(job: &Job<'_>, wish: &Wish, pool: &[Candidate], found: &Found) -> Option<RestrictionCost> {
+fn weigh(job: &Job<'_>, wish: &Wish, pool: &[Candidate], found: &Solution) -> Option<RestrictionCost> {
     let restricted_value = best_value(wish, pool)?;
     let of_value = |plans: &[Candidate], wanted: f64| {
         plans.iter().find(|plan| value(wish, plan) == Some(wanted)).cloned()

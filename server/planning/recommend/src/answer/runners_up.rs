@@ -3,7 +3,9 @@
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
 use crate::ask::Wish;
-use crate::find::{Candidate, Effort, Found, Inquiry, counted, order, rank_by_formula, simulate_best, value};
+use crate::find::{
+    Candidate, Effort, Inquiry, Solution, counted, order, rank_by_formula, simulate_best, value,
+};
 use loadmaster_search::cost::Market;
 
 /// Most cuts of the best plan that are forbidden, one at a time, to find the plans that come next.
@@ -11,7 +13,7 @@ const MOST_FORBIDDEN: usize = 8;
 
 /// The plans of a search and those that come next, best first: the best of each variant, and those that differ from
 /// the best one in a cut.
-pub(super) fn pool<M: Market>(inquiry: Inquiry<'_, M>, found: &Found) -> Vec<Candidate> {
+pub(super) fn pool<M: Market>(inquiry: Inquiry<'_, M>, found: &Solution) -> Vec<Candidate> {
     let wish = inquiry.wish;
     let mut pool = found.candidates.clone();
     let is_timed = wish.objective == Objective::MinIterationTime;

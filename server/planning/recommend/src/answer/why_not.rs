@@ -5,7 +5,7 @@ use loadmaster_proto::bytes::Bytes;
 
 use super::error::UNPROVEN;
 use crate::ask::Variant;
-use crate::find::{Asked, Candidate, Inquiry, Job};
+use crate::find::{Candidate, Inquiry, Job, PricedVariant};
 use loadmaster_search::cost::Market;
 use loadmaster_search::memory::{self, Obstacle};
 use loadmaster_search::{Choice, Spanning, Stop};
@@ -140,7 +140,7 @@ pub(super) fn why_not<M: Market>(
         if stop.is_over() {
             return None;
         }
-        let asked = Asked::new(inquiry, variant);
+        let asked = PricedVariant::new(inquiry, variant);
         stop.take(asked.work());
         are_all_asked &= asked.has_all_orders();
         for question in asked.questions(true) {

@@ -70,10 +70,10 @@ pub fn variants(wish: &Wish, subset: &Subset, layers: usize) -> Vec<Variant> {
 }
 
 /// (Data, tensor) degrees that stages of a plan may mix, and how many stages it may have.
-type Group = (Vec<(u32, u32)>, RangeInclusive<usize>);
+type DegreeGroup = (Vec<(u32, u32)>, RangeInclusive<usize>);
 
 /// The sets of (data, tensor) degrees that stages of a plan may mix, each with the number of stages.
-fn degrees(wish: &Wish, subset: &Subset, batch: Batch, layers: usize) -> Vec<Group> {
+fn degrees(wish: &Wish, subset: &Subset, batch: Batch, layers: usize) -> Vec<DegreeGroup> {
     let counts = wish.stage_counts(layers);
     let devices = subset.devices();
     let all = pairs(wish, subset, batch);
@@ -82,7 +82,7 @@ fn degrees(wish: &Wish, subset: &Subset, batch: Batch, layers: usize) -> Vec<Gro
         let stages = usize::try_from(devices / size.max(1)).unwrap_or(usize::MAX);
         (devices.is_multiple_of(size.max(1)) && counts.contains(&stages)).then_some(stages..=stages)
     };
-    let groups: Vec<Group> = families(wish, &all)
+    let groups: Vec<DegreeGroup> = families(wish, &all)
         .into_iter()
         .filter_map(|degrees| {
             let is_equal = matches!(

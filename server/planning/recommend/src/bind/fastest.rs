@@ -30,7 +30,7 @@ pub(super) fn fastest(
     let all = looks(pricer.work(ways));
     let Some((first, seconds)) = some_priced(ways, pricer, first, all, stop) else { return Ok(None) };
     let least = pricer.least(ways, &first).map(|least| least.min(seconds));
-    let mut best = Best { way: first, seconds, least, looks: all };
+    let mut best = BestPlacement { way: first, seconds, least, looks: all };
     // Half is for swapping, which finds more than the last machines of the first way in another order.
     let mut are_all = best.look_at_all(ways, pricer, Parting::ByRule, all / 2, stop);
     if !are_all {
@@ -39,7 +39,7 @@ pub(super) fn fastest(
         are_all = best.look_at_all(ways, pricer, Parting::InAllWays, 0, stop);
     }
     let is_proven = are_all && pricer.tells_all() || best.is_least();
-    let Best { way, seconds, least, .. } = best;
+    let BestPlacement { way, seconds, least, .. } = best;
     let least = if is_proven { Some(seconds) } else { least };
     let bound = Bound {
         stages: pricer.devices(ways, &way),
@@ -76,7 +76,7 @@ fn looks(work: u64) -> u64 {
 }
 
 /// The best way so far.
-struct Best {
+struct BestPlacement {
     way: Vec<Seat>,
     seconds: f64,
     least: Option<f64>,
@@ -84,7 +84,7 @@ struct Best {
     looks: u64,
 }
 
-impl Best {
+impl BestPlacement {
     fn is_least(&self) -> bool {
         self.least.is_some_and(|least| self.seconds <= least * (1.0 + SAME))
     }

@@ -64,7 +64,7 @@ use loadmaster_simulate::is_stepped;
 pub use needs::{BindError, StageLack};
 use price::Pricer;
 pub use usual::usual_kinds;
-use ways::{Kept, Ways};
+use ways::{Cohesion, Ways};
 
 /// A plan, and the devices that a scheduler gave for it.
 #[derive(Debug, Clone)]
@@ -111,12 +111,12 @@ impl BindQuestion {
         let ways = Ways::of(&self.plan, &self.fleet.fleet, classes)?;
         let mut notes = self.fleet.notes.clone();
         let other = match ways.kept {
-            Kept::Nodes => None,
-            Kept::Kinds => Some(
+            Cohesion::Nodes => None,
+            Cohesion::Kinds => Some(
                 "the nodes given do not have all kinds of devices that the plan has on one node: ranks on those of each kind stay \
                  together",
             ),
-            Kept::Shards => Some(
+            Cohesion::Shards => Some(
                 "the nodes given are not those of the plan in size: ranks take them one behind the other",
             ),
         };

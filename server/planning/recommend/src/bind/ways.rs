@@ -31,7 +31,7 @@ impl Seat {
 
 /// What stays together of the ranks that the plan has on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum Cohesion {
     /// All of them are on one machine.
     Nodes,
     /// Those of each kind of devices are.
@@ -44,7 +44,7 @@ pub(super) enum Kept {
 #[derive(Debug)]
 pub(super) struct Ways<'a> {
     pub(super) fleet: &'a Fleet,
-    pub(super) kept: Kept,
+    pub(super) kept: Cohesion,
     pub(super) needs: Vec<RankNeed<'a>>,
     /// What takes ranks at once.
     pub(super) machines: Vec<Machine<'a>>,
@@ -86,17 +86,17 @@ impl<'a> Ways<'a> {
         needs::check(&needs, fleet)?;
         let with = |kept, machines, blocks| Self::with(kept, fleet, (&needs, &classes), machines, blocks);
         let has_parts = machines::machines(fleet).len() < fleet.nodes.len();
-        let all = with(Kept::Nodes, machines::machines(fleet), Some(blocks::of_nodes(plan, &needs)));
-        all.or_else(|| with(Kept::Kinds, machines::nodes(fleet), Some(blocks::of_kinds(plan, &needs)?)))
-            .or_else(|| with(Kept::Shards, machines::nodes(fleet), None))
+        let all = with(Cohesion::Nodes, machines::machines(fleet), Some(blocks::of_nodes(plan, &needs)));
+        all.or_else(|| with(Cohesion::Kinds, machines::nodes(fleet), Some(blocks::of_kinds(plan, &needs)?)))
+            .or_else(|| with(Cohesion::Shards, machines::nodes(fleet), None))
             // What one part of a machine has no room for several may have.
-            .or_else(|| with(Kept::Shards, machines::machines(fleet), None).filter(|_| has_parts))
+            .or_else(|| with(Cohesion::Shards, machines::machines(fleet), None).filter(|_| has_parts))
             .ok_or_else(|| needs::torn(&needs, &machines::machines(fleet)))
     }
 
     /// Those of one sort; none where there are none.
     fn with(
-        kept: Kept,
+        kept: Cohesion,
         fleet: &'a Fleet,
         (needs, classes): (&[RankNeed<'a>], &[usize]),
         machines: Vec<Machine<'a>>,

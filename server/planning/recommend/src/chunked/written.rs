@@ -11,7 +11,7 @@ use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Step, Steps};
 
-use super::objectives::Best;
+use super::objectives::BestChunkPlan;
 use super::{SOLVER, Scene, Trained};
 use crate::answer::{LackingStep, QuestionError};
 use loadmaster_memory::chunks::{ChunkPlan, NoRoom, StepMemory, interval, larger};
@@ -20,8 +20,8 @@ use loadmaster_predict::forecast::{on_top, warnings as told};
 
 impl Scene<'_> {
     /// The plan, without what proves it and what others come to.
-    pub(super) fn written(&self, best: &Best) -> Result<Plan, QuestionError> {
-        let Best { batch, plan } = best;
+    pub(super) fn written(&self, best: &BestChunkPlan) -> Result<Plan, QuestionError> {
+        let BestChunkPlan { batch, plan } = best;
         let trained = self.trained(*batch, self.devices.capacity);
         let writer = self.question.writer;
         let training = TrainingSpec { recompute: plan.recompute, ..trained.question.training };

@@ -8,7 +8,7 @@ use super::known_layouts::KnownLayouts;
 use super::rank::rank;
 use super::ranking::{Ranking, keep_front, order};
 use super::relaxed::{BestNodes, least};
-use super::solve::Asked;
+use super::solve::PricedVariant;
 use super::value::best_value;
 use loadmaster_search::cost::Market;
 
@@ -104,7 +104,7 @@ pub(crate) fn first_fit<M: Market>(inquiry: Inquiry<'_, M>, within_capacity: boo
         if stop.is_over() {
             return None;
         }
-        let asked = Asked::on(inquiry, variant, &layouts);
+        let asked = PricedVariant::on(inquiry, variant, &layouts);
         stop.take(asked.work());
         asked.any_fit(within_capacity, &stop).0
     })

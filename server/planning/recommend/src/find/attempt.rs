@@ -4,14 +4,14 @@ use loadmaster_proto::plan::objective::Objective;
 
 use super::any_subset::on_any_subset;
 use super::fewest::fewest;
-use super::found::Found;
+use super::found::Solution;
 use super::inquiry::Inquiry;
 use super::largest_batch::largest_batch;
 use super::value::best_value;
 use loadmaster_search::cost::Market;
 
 /// Searches for what is asked.
-pub(crate) fn attempt<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
+pub(crate) fn attempt<M: Market>(inquiry: Inquiry<'_, M>) -> Solution {
     let wish = inquiry.wish;
     match wish.objective {
         Objective::MinDevices | Objective::MinCost => fewest(inquiry),
@@ -21,7 +21,7 @@ pub(crate) fn attempt<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
             let ranking = on_any_subset(inquiry);
             let value = best_value(wish, &ranking.candidates);
             let bound = ranking.bound.filter(|bound| bound.is_finite());
-            Found::of(ranking, value, bound)
+            Solution::of(ranking, value, bound)
         }
     }
 }

@@ -9,7 +9,7 @@ use loadmaster_proto::plan::objective::Objective;
 
 use super::any_subset::{first_fit, on_any_subset};
 use super::effort::Effort;
-use super::found::{Found, MOST_NAMED};
+use super::found::{MOST_NAMED, Solution};
 use super::inquiry::Inquiry;
 use super::rank::rank;
 use super::ranking::{Ranking, settle};
@@ -26,7 +26,7 @@ const MOST_OF_A_SIZE: usize = 256;
 const SAME: f64 = 1e-12;
 
 /// The fewest or cheapest devices, with the best plan on them.
-pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
+pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Solution {
     let (Inquiry { wish, effort, .. }, fleet) = (inquiry, inquiry.fleet());
     // Whatever the limits leave, the plan should be good besides: the fastest where time counts.
     let limit = wish.constraints.max_iteration_seconds;
@@ -115,22 +115,26 @@ impl SoFar {
     }
 
     /// A plan that was found fits, whether or not the search for a better one on the same devices was ended.
-    fn found(self, ranking: Ranking, worth: f64) -> Found {
+    fn found(self, ranking: Ranking, worth: f64) -> Solution {
         let is_bounded = self.doubtful.is_some();
         let ranking =
             Ranking { states: self.states, is_stopped: self.is_stopped && is_bounded, is_bounded, ..ranking };
         let bound = self.doubtful.or(Some(worth));
-        Found { passed_over: self.passed_over, open: self.open, ..Found::of(ranking, Some(worth), bound) }
+        Solution {
+            passed_over: self.passed_over,
+            open: self.open,
+            ..Solution::of(ranking, Some(worth), bound)
+        }
     }
 
-    fn nothing(self) -> Found {
+    fn nothing(self) -> Solution {
         let Self { states, is_stopped, passed_over, doubtful, open } = self;
         let ranking = Ranking { states, is_stopped, is_bounded: doubtful.is_some(), ..Ranking::default() };
-        Found { passed_over, open, ..Found::of(ranking, None, doubtful) }
+        Solution { passed_over, open, ..Solution::of(ranking, None, doubtful) }
     }
 
     /// A search that was ended: some devices that are enough, with the gap to what it had come to.
-    fn last_resort<M: Market>(self, inquiry: Inquiry<'_, M>, objective: Objective) -> Found {
+    fn last_resort<M: Market>(self, inquiry: Inquiry<'_, M>, objective: Objective) -> Solution {
         let Inquiry { wish: asked, effort, .. } = inquiry;
         // An ended search may still take one look: the first variant that fits.
         let plan = first_fit(inquiry.within(&Effort::last_look()), true);

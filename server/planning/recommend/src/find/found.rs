@@ -9,7 +9,7 @@ pub(crate) const MOST_NAMED: usize = 8;
 
 /// What a search for a wish came to.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct Solution {
     /// Plans, best first.
     pub candidates: Vec<Candidate>,
     /// The best one's value in the objective's terms; none without a plan.
@@ -30,7 +30,7 @@ pub(crate) struct Found {
     pub unfit: Vec<Variant>,
 }
 
-impl Found {
+impl Solution {
     pub(crate) fn of(ranking: Ranking, value: Option<f64>, bound: Option<f64>) -> Self {
         Self {
             candidates: ranking.candidates,

@@ -4,7 +4,7 @@ use loadmaster_proto::plan::objective::Objective;
 
 use super::any_subset::{first_fit, on_any_subset};
 use super::effort::Effort;
-use super::found::{Found, MOST_NAMED};
+use super::found::{MOST_NAMED, Solution};
 use super::inquiry::Inquiry;
 use super::ranking::{Ranking, settle};
 use crate::ask::Wish;
@@ -28,7 +28,7 @@ fn fits_by_halves<M: Market>(inquiry: Inquiry<'_, M>, batches: &[Batch]) -> Opti
 /// The largest micro-batch that fits: from the largest listed one down, so that nothing is taken for granted of
 /// sizes in between. Those above one that fits are passed over, and said to be open, once nothing is left to look at
 /// them with.
-pub(super) fn largest_batch<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
+pub(super) fn largest_batch<M: Market>(inquiry: Inquiry<'_, M>) -> Solution {
     let Inquiry { wish, effort, .. } = inquiry;
     let timed = wish.constraints.max_iteration_seconds.is_some();
     let objective = if timed { Objective::MinIterationTime } else { Objective::MinPeakMemory };
@@ -73,7 +73,11 @@ pub(super) fn largest_batch<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
         if !ranking.candidates.is_empty() {
             let found =
                 Ranking { states, is_bounded, is_stopped: is_stopped && doubtful.is_some(), ..ranking };
-            return Found { passed_over, open, ..Found::of(found, Some(size), doubtful.or(Some(size))) };
+            return Solution {
+                passed_over,
+                open,
+                ..Solution::of(found, Some(size), doubtful.or(Some(size)))
+            };
         }
         if ranking.is_bounded || ranking.is_stopped {
             is_bounded |= ranking.is_bounded;
@@ -82,5 +86,5 @@ pub(super) fn largest_batch<M: Market>(inquiry: Inquiry<'_, M>) -> Found {
         passed_over.push((format!("micro-batch {}", batch.micro_batch_size), size));
     }
     let nothing = Ranking { states, is_bounded, is_stopped, ..Ranking::default() };
-    Found { passed_over, open, ..Found::of(nothing, None, doubtful) }
+    Solution { passed_over, open, ..Solution::of(nothing, None, doubtful) }
 }

@@ -48,7 +48,7 @@ pub(super) use any_subset::{first_fit, on_any_subset};
 pub(super) use attempt::attempt;
 pub use candidate::{Candidate, CandidateStage};
 pub(super) use effort::{Effort, efforts};
-pub(super) use found::Found;
+pub(super) use found::Solution;
 pub(super) use inquiry::Inquiry;
 pub use inquiry::Job;
 pub(super) use mapped::KnownOrders;
@@ -58,6 +58,6 @@ pub(super) use ranking::{order, simulate_best};
 pub(super) use relaxed::fewest_devices;
 #[cfg(test)]
 pub(super) use relaxed::{BestNodes, least};
-pub(super) use solve::Asked;
+pub(super) use solve::PricedVariant;
 pub(super) use value::{best_value, counted, value};
 pub(super) use worth::DeviceWorth;

@@ -11,7 +11,7 @@ use super::inquiry::Inquiry;
 use super::known_layouts::KnownLayouts;
 use super::ranking::{Ranking, settle};
 use super::refinement::Refinement;
-use super::solve::Asked;
+use super::solve::PricedVariant;
 use crate::ask::Variant;
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;
@@ -35,7 +35,7 @@ pub(crate) fn rank<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking {
         return ranking;
     }
     let variants = inquiry.variants();
-    let search = Search::of(inquiry, &variants);
+    let search = VariantSearch::of(inquiry, &variants);
     // Where links of a node are unlike, no plan is slower than with edges over the slowest of them, which is where good ones are
     // looked for, and none faster than with edges over the best, which is where they are proven.
     let best = inquiry.fleet().has_unlike_links().then(|| inquiry.subset.with_fastest_edges());
@@ -68,7 +68,7 @@ pub(crate) fn rank<M: Market>(inquiry: Inquiry<'_, M>) -> Ranking {
 pub(crate) fn rank_by_formula<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Candidate> {
     let mut ranking = Ranking::none();
     let variants = inquiry.variants();
-    let search = Search::of(inquiry, &variants);
+    let search = VariantSearch::of(inquiry, &variants);
     if inquiry.wish.objective.is_timed() {
         search.by_formula(&mut ranking);
     } else {
@@ -79,7 +79,7 @@ pub(crate) fn rank_by_formula<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Candida
 }
 
 /// One search over the variants of a wish.
-pub(super) struct Search<'a, M> {
+pub(super) struct VariantSearch<'a, M> {
     pub(super) inquiry: Inquiry<'a, M>,
     pub(super) variants: &'a [Variant],
     layouts: KnownLayouts,
@@ -88,33 +88,33 @@ pub(super) struct Search<'a, M> {
 /// A variant after the first look at it.
 struct Variety<'a, C> {
     /// Its prices; none where they were too large to be kept.
-    asked: Option<Box<Asked<'a, C>>>,
+    asked: Option<Box<PricedVariant<'a, C>>>,
     /// What no plan of it is faster than.
     at_least: f64,
 }
 
 /// Variants, as far as they were looked at.
-type Kept<'a, C> = Vec<Variety<'a, C>>;
+type Varieties<'a, C> = Vec<Variety<'a, C>>;
 
-impl<'a, M: Market> Search<'a, M> {
+impl<'a, M: Market> VariantSearch<'a, M> {
     fn of(inquiry: Inquiry<'a, M>, variants: &'a [Variant]) -> Self {
         Self { inquiry, variants, layouts: KnownLayouts::default() }
     }
 
     /// The same variants on the same devices, priced otherwise.
-    fn on<'b>(&'b self, subset: &'b Subset) -> Search<'b, M>
+    fn on<'b>(&'b self, subset: &'b Subset) -> VariantSearch<'b, M>
     where
         'a: 'b,
     {
-        Search::of(self.inquiry.on(subset, self.inquiry.cuts), self.variants)
+        VariantSearch::of(self.inquiry.on(subset, self.inquiry.cuts), self.variants)
     }
 
-    pub(super) fn ask(&self, variant: &'a Variant) -> Asked<'a, M::Costs> {
-        Asked::on(self.inquiry, variant, &self.layouts)
+    pub(super) fn ask(&self, variant: &'a Variant) -> PricedVariant<'a, M::Costs> {
+        PricedVariant::on(self.inquiry, variant, &self.layouts)
     }
 
     /// The fastest plan of each variant by AMP's formula, or its front, as far as it is near the fastest of all.
-    fn by_formula(&self, ranking: &mut Ranking) -> Kept<'a, M::Costs> {
+    fn by_formula(&self, ranking: &mut Ranking) -> Varieties<'a, M::Costs> {
         let Inquiry { wish, effort, .. } = self.inquiry;
         if wish.mode == SearchMode::AmpAnnealing {
             if let Some(first) = self.variants.first() {
@@ -206,7 +206,7 @@ impl<'a, M: Market> Search<'a, M> {
     }
 
     /// Better plans than those that are known, by simulation; and what no plan is better than.
-    fn by_simulation(&self, ranking: &mut Ranking, mut kept: Kept<'a, M::Costs>) {
+    fn by_simulation(&self, ranking: &mut Ranking, mut kept: Varieties<'a, M::Costs>) {
         let (Inquiry { wish, effort, .. }, terms) = (self.inquiry, self.inquiry.terms());
         let limit = wish.constraints.max_iteration_seconds;
         let within = |plan: &&Candidate| self.keeps_limits(plan);

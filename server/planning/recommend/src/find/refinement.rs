@@ -13,7 +13,7 @@
 
 use super::candidate::Candidate;
 use super::inquiry::Inquiry;
-use super::rank::{Search, is_of};
+use super::rank::{VariantSearch, is_of};
 use super::ranking::Ranking;
 use loadmaster_search::Ended;
 use loadmaster_search::cost::Market;
@@ -49,7 +49,7 @@ struct OpenVariant {
 
 /// A search that goes on.
 pub(super) struct Refinement<'a, 'b, M> {
-    search: &'b Search<'a, M>,
+    search: &'b VariantSearch<'a, M>,
     /// The slowest iteration that is allowed.
     at_most: f64,
     /// The least that any variant may take, by variant: infinite where none is better.
@@ -59,7 +59,7 @@ pub(super) struct Refinement<'a, 'b, M> {
 }
 
 impl<'a, 'b, M: Market> Refinement<'a, 'b, M> {
-    pub(super) fn new(search: &'b Search<'a, M>, at_most: f64, open: &'b mut [f64]) -> Self {
+    pub(super) fn new(search: &'b VariantSearch<'a, M>, at_most: f64, open: &'b mut [f64]) -> Self {
         Self { search, at_most, open, plans: Vec::new(), states: 0 }
     }
 

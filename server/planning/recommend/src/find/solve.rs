@@ -78,7 +78,7 @@ impl Solved {
 
 /// A variant with its prices, ready to be asked about.
 #[derive(Debug)]
-pub(crate) struct Asked<'a, C> {
+pub(crate) struct PricedVariant<'a, C> {
     costs: C,
     layouts: Rc<Layouts>,
     choices: Vec<usize>,
@@ -89,7 +89,7 @@ pub(crate) struct Asked<'a, C> {
     orders: &'a KnownOrders,
 }
 
-impl<'a, C: StageCosts> Asked<'a, C> {
+impl<'a, C: StageCosts> PricedVariant<'a, C> {
     /// Prices a variant on the devices.
     pub(crate) fn new<M: Market<Costs = C>>(inquiry: Inquiry<'a, M>, variant: &'a Variant) -> Self {
         Self::on(inquiry, variant, &KnownLayouts::default())

@@ -8,7 +8,7 @@ use loadmaster_proto::training::actions::Allowed;
 
 use super::cutting::{Cut, Cutting, Patience, Worth, cut};
 use super::pipeline::Pipeline;
-use super::room::Found;
+use super::room::InterleavedSolution;
 use super::variants::Variants;
 use super::weighed::Weighed;
 use super::written::Written;
@@ -25,13 +25,13 @@ const MOST_LIGHTENED: usize = 8;
 const FEWEST_LIGHTENED: usize = 2;
 
 /// A way to cut a variant that is one of the best of it so far.
-struct Way {
+struct CutCandidate {
     cut: Cut,
     candidate: Candidate,
 }
 
 /// What no plan of the variants gets below, and how that is known.
-struct Known {
+struct SearchBound {
     /// Seconds; none where stages may be faster than their layers.
     bound: Option<f64>,
     /// Whether every way to cut every variant that could be better was looked at.
@@ -41,7 +41,10 @@ struct Known {
 
 impl InterleavedQuestion<'_> {
     /// The best plan of all variants.
-    pub(super) fn best(&self, inquiry: Inquiry<'_, Prices<'_>>) -> Result<Found, QuestionError> {
+    pub(super) fn best(
+        &self,
+        inquiry: Inquiry<'_, Prices<'_>>,
+    ) -> Result<InterleavedSolution, QuestionError> {
         let is_timed = self.wish.objective == Objective::MinIterationTime
             || self.wish.constraints.max_iteration_seconds.is_some();
         if is_timed && !self.prices.has_times() {
@@ -55,13 +58,13 @@ impl InterleavedQuestion<'_> {
     }
 
     /// The best plan whose stages do nothing about their memory.
-    fn plain(&self, asked: &Variants<'_>) -> Result<Found, QuestionError> {
+    fn plain(&self, asked: &Variants<'_>) -> Result<InterleavedSolution, QuestionError> {
         let is_timed = self.wish.objective == Objective::MinIterationTime;
         let next = self.wish.alternatives;
         // The best one of all variants, and those that come next.
-        let mut ways: Vec<(usize, Way)> = Vec::new();
+        let mut ways: Vec<(usize, CutCandidate)> = Vec::new();
         let (bound, is_complete) = (asked.least_unsearched(), asked.are_searched());
-        let mut known = Known { bound, is_complete, looked_at: 0 };
+        let mut known = SearchBound { bound, is_complete, looked_at: 0 };
         let mut error: Option<QuestionError> = None;
         for &index in &asked.order {
             if !ways.is_empty() && self.stop.is_requested() {
@@ -89,7 +92,7 @@ impl InterleavedQuestion<'_> {
             ways.truncate(next + 1);
         }
         let mut ways = ways.into_iter();
-        let Some((variant, Way { cut, candidate })) = ways.next() else {
+        let Some((variant, CutCandidate { cut, candidate })) = ways.next() else {
             return Err(error.unwrap_or_else(|| self.nothing()));
         };
         self.check_limits(&cut.worth, &candidate, known.is_complete)?;
@@ -112,21 +115,25 @@ impl InterleavedQuestion<'_> {
         };
         let next = ways.filter(|(_, way)| self.is_within_limits(way));
         let next = next.map(|(variant, way)| written(variant, &way.candidate));
-        Ok(Found {
+        Ok(InterleavedSolution {
             plan,
             certificate: self.certificate(value, bound, known.looked_at),
             next: next.collect::<Result<_, _>>()?,
         })
     }
 
-    fn is_within_limits(&self, way: &Way) -> bool {
+    fn is_within_limits(&self, way: &CutCandidate) -> bool {
         way.cut.worth.lacks == 0.0 && self.is_in_time(&way.candidate)
     }
 
     /// The fastest plan whose stages do what is allowed, of the fastest ways to cut if memory did not matter, and of those that lack
     /// least, untouched and with all computed again: of one variant after another, until none of the others can be faster.
-    fn with_actions(&self, asked: &Variants<'_>, allowed: &Allowed) -> Result<Found, QuestionError> {
-        let mut known = Known { bound: None, is_complete: asked.are_searched(), looked_at: 0 };
+    fn with_actions(
+        &self,
+        asked: &Variants<'_>,
+        allowed: &Allowed,
+    ) -> Result<InterleavedSolution, QuestionError> {
+        let mut known = SearchBound { bound: None, is_complete: asked.are_searched(), looked_at: 0 };
         let of_each = (MOST_LIGHTENED / asked.order.len().max(1)).max(FEWEST_LIGHTENED);
         // The fastest one, and those that were found besides.
         let mut plans: Vec<(Plan, f64)> = Vec::new();
@@ -138,14 +145,14 @@ impl InterleavedQuestion<'_> {
                 continue;
             }
             let pipeline = asked.pipeline(self, index)?;
-            let mut candidates: Vec<Way> = Vec::new();
+            let mut candidates: Vec<CutCandidate> = Vec::new();
             for memory in [Weighed::BySeconds, Weighed::Untouched, Weighed::WithAllAgain] {
                 match self.cut(&pipeline, (memory, Patience::SOME), &mut known) {
                     Ok(found) => candidates.extend(found),
                     Err(failed) => error = error.or(Some(failed)),
                 }
             }
-            let seconds = |way: &Way| way.candidate.simulated.unwrap_or(f64::INFINITY);
+            let seconds = |way: &CutCandidate| way.candidate.simulated.unwrap_or(f64::INFINITY);
             candidates.sort_by(|one, other| seconds(one).total_cmp(&seconds(other)));
             candidates.dedup_by(|one, other| one.candidate.is_same(&other.candidate));
             let mut lightened = 0;
@@ -183,7 +190,11 @@ impl InterleavedQuestion<'_> {
         let on_cores = || self.writer.least_on_cores(&job, self.wish).unwrap_or(0.0);
         let bound = asked.least_in_any_order().map(|bound| bound.max(on_cores()).min(value));
         let next = plans.filter(|(_, seconds)| *seconds <= limit).take(self.wish.alternatives);
-        Ok(Found { plan, certificate: self.certificate(value, bound, known.looked_at), next: next.collect() })
+        Ok(InterleavedSolution {
+            plan,
+            certificate: self.certificate(value, bound, known.looked_at),
+            next: next.collect(),
+        })
     }
 
     /// The best ways to cut a variant, best first.
@@ -191,8 +202,8 @@ impl InterleavedQuestion<'_> {
         &self,
         pipeline: &Pipeline<'_, C>,
         (memory, patience): (Weighed, Patience),
-        known: &mut Known,
-    ) -> Result<Vec<Way>, QuestionError> {
+        known: &mut SearchBound,
+    ) -> Result<Vec<CutCandidate>, QuestionError> {
         let weights = match pipeline.layer_seconds() {
             Some(seconds) => seconds,
             None => vec![1.0; self.writer.chain.layer_names.len()],
@@ -214,7 +225,7 @@ impl InterleavedQuestion<'_> {
         if let Some(error) = failed.filter(|_| found.is_empty()) {
             return Err(error);
         }
-        let priced = |cut: Cut| Some(Way { candidate: pipeline.candidate(&cut.ends)?, cut });
+        let priced = |cut: Cut| Some(CutCandidate { candidate: pipeline.candidate(&cut.ends)?, cut });
         Ok(found.into_iter().filter_map(priced).collect())
     }
 

@@ -5,8 +5,8 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::PlanShape;
 
 use super::InterleavedQuestion;
-use super::room::{Found, Room};
-use crate::acted::{KnownAlone, Progress, nothing_found, seconds_note};
+use super::room::{InterleavedSolution, InterleavedSubproblem};
+use crate::acted::{LayerMinima, Progress, nothing_found, seconds_note};
 use crate::answer::{QuestionError, RecommendError};
 use crate::find::DeviceWorth;
 use crate::plan::NamedPlan;
@@ -26,7 +26,7 @@ impl InterleavedQuestion<'_> {
         device_worth.check()?;
         // What is left where the search is stopped.
         let spare = self.spare();
-        let known = KnownAlone::default();
+        let known = LayerMinima::default();
         let subsets = Subsets::of(fleet, self.cuts, wish.starts_evenly(), wish.keeps_order);
         let mut sizes =
             subsets.sizes(device_worth.speeds(self.prices, wish), |counts| device_worth.of(counts));
@@ -44,7 +44,7 @@ impl InterleavedQuestion<'_> {
             };
             let mut is_possible = !is_proven;
             for devices in ways {
-                let room = Room { devices, ..Room::whole(self) };
+                let room = InterleavedSubproblem { devices, ..InterleavedSubproblem::whole(self) };
                 let (is_one_possible, is_short) = self.within(&room, |one| {
                     let possible = one.possible();
                     Ok((!possible.is_empty(), one.is_any_short(&possible)))
@@ -83,7 +83,9 @@ impl InterleavedQuestion<'_> {
         let Some(error) = last else {
             // Says why there are no such plans on all of them.
             self.check_nodes()?;
-            return self.fastest(&Room::whole(self)).and_then(|_| Err(RecommendError::Stopped.into()));
+            return self
+                .fastest(&InterleavedSubproblem::whole(self))
+                .and_then(|_| Err(RecommendError::Stopped.into()));
         };
         Err(if tried.doubtful.is_none() { error.proven() } else { error.unproven() }.into())
     }
@@ -98,19 +100,19 @@ impl InterleavedQuestion<'_> {
     }
 
     /// The fastest plan on all devices, where the launcher starts processes on these.
-    fn spare(&self) -> Option<Found> {
+    fn spare(&self) -> Option<InterleavedSolution> {
         let whole: &Subset = self.devices;
         let may_start = whole.is_even() || !self.wish.starts_evenly();
-        may_start.then(|| self.fastest(&Room::whole(self)).ok()).flatten()
+        may_start.then(|| self.fastest(&InterleavedSubproblem::whole(self)).ok()).flatten()
     }
 
     fn on_fewest(
         &self,
-        found: Found,
+        found: InterleavedSolution,
         mut tried: Progress,
         value: f64,
     ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
-        let Found { mut plan, certificate: of_seconds, mut next } = found;
+        let InterleavedSolution { mut plan, certificate: of_seconds, mut next } = found;
         tried.states = tried.states.saturating_add(of_seconds.states);
         self.tell_looked_at(&mut plan);
         if plan.iteration_seconds().is_some() {

@@ -4,7 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 
 use super::InterleavedQuestion;
-use super::room::{Found, Room};
+use super::room::{InterleavedSolution, InterleavedSubproblem};
 use crate::acted::{Point, fill, kept, nothing_found};
 use crate::answer::{QuestionError, RecommendError};
 use crate::plan::{NamedPlan, told_front};
@@ -20,7 +20,7 @@ const FOR_THE_LOWEST: u32 = 8;
 /// Plans within peaks.
 struct Sampled {
     /// The highest first.
-    points: Vec<Point<Found>>,
+    points: Vec<Point<InterleavedSolution>>,
     /// How many peaks were asked for.
     caps: u32,
     /// Whether there is no other plan that none of them beats in both.
@@ -36,10 +36,11 @@ impl InterleavedQuestion<'_> {
         let Sampled { points, caps, is_whole } = self.sampled()?;
         let (highest, lowest) =
             (points.first().map_or(0, |point| point.peak), points.last().map_or(0, |point| point.peak));
-        let seconds = |found: &Found| found.plan.iteration_seconds().unwrap_or(f64::INFINITY);
-        let points: Vec<Found> = kept(points, seconds).into_iter().map(|point| point.found).collect();
+        let seconds = |found: &InterleavedSolution| found.plan.iteration_seconds().unwrap_or(f64::INFINITY);
+        let points: Vec<InterleavedSolution> =
+            kept(points, seconds).into_iter().map(|point| point.found).collect();
         // The fastest end, before what is told of it alone.
-        let Some(Found { mut plan, mut certificate, .. }) = points.first().cloned() else {
+        let Some(InterleavedSolution { mut plan, mut certificate, .. }) = points.first().cloned() else {
             return Err(RecommendError::Stopped.into());
         };
         let (front, others) = told_front(points.into_iter().map(|found| found.plan).collect())?;
@@ -59,12 +60,12 @@ impl InterleavedQuestion<'_> {
                 if has_bound { ", and only the fastest end has a bound" } else { "" }
             ));
         }
-        self.tell_beside(&mut plan, &self.wish_within(&Room::whole(self)))?;
+        self.tell_beside(&mut plan, &self.wish_within(&InterleavedSubproblem::whole(self)))?;
         Ok((plan, others))
     }
 
     fn sampled(&self) -> Result<Sampled, QuestionError> {
-        let room = Room::whole(self);
+        let room = InterleavedSubproblem::whole(self);
         let first = self.fastest(&room)?;
         let mut points = vec![Point { cap: u64::MAX, peak: first.plan.peak(), found: first }];
         let mut caps = 1;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use loadmaster_proto::training::actions::{Absence, Block, Way};
 
 use super::deeds::{Deeds, Measure, orders};
-use super::lighter::{Lighter, Look};
+use super::lighter::{Lighter, MemoryUse};
 use crate::answer::QuestionError;
 use loadmaster_search::StageCosts;
 
@@ -94,7 +94,7 @@ impl<C: StageCosts> Lighter<'_, C> {
         stage: usize,
         deeds: &Deeds,
         measures: &BTreeSet<Measure>,
-        look: &Look,
+        look: &MemoryUse,
     ) -> Vec<(Deeds, bool)> {
         let mut others = Vec::new();
         let moves =

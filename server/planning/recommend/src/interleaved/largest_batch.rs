@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use loadmaster_proto::plan::Plan;
 
 use super::InterleavedQuestion;
-use super::room::{Found, Room};
-use crate::acted::{KnownAlone, Progress, nothing_found, seconds_note};
+use super::room::{InterleavedSolution, InterleavedSubproblem};
+use crate::acted::{LayerMinima, Progress, nothing_found, seconds_note};
 use crate::answer::{QuestionError, RecommendError};
 use crate::plan::NamedPlan;
 use loadmaster_search::cost::Batch;
@@ -20,7 +20,7 @@ const MOST_SEARCHED: usize = 128;
 struct Sizes<'a, 'q> {
     question: &'a InterleavedQuestion<'q>,
     batches: Vec<Batch>,
-    known: KnownAlone,
+    known: LayerMinima,
     /// By place: whether it is proven that nothing fits.
     empty: BTreeMap<usize, bool>,
     states: u64,
@@ -29,13 +29,13 @@ struct Sizes<'a, 'q> {
 }
 
 impl Sizes<'_, '_> {
-    fn room(&self, index: usize) -> Room {
+    fn room(&self, index: usize) -> InterleavedSubproblem {
         let batches = self.batches.get(index).copied().into_iter().collect();
-        Room { batches, ..Room::whole(self.question) }
+        InterleavedSubproblem { batches, ..InterleavedSubproblem::whole(self.question) }
     }
 
     /// The fastest plan of a size; none where none was found.
-    fn ask(&mut self, index: usize) -> Result<Option<Found>, QuestionError> {
+    fn ask(&mut self, index: usize) -> Result<Option<InterleavedSolution>, QuestionError> {
         let room = self.room(index);
         let hopeless = self.question.hopeless(&room, &self.known);
         let found = match hopeless {
@@ -59,7 +59,7 @@ impl Sizes<'_, '_> {
     }
 
     /// The largest one of which a plan is found, as if all below one that fits fitted, too.
-    fn first(&mut self) -> Result<Option<(usize, Found)>, QuestionError> {
+    fn first(&mut self) -> Result<Option<(usize, InterleavedSolution)>, QuestionError> {
         let mut best = None;
         // Below it something fits, from it on nothing was found to.
         let (mut low, mut high, mut step) = (0, self.batches.len(), 1);
@@ -117,7 +117,7 @@ impl Sizes<'_, '_> {
 enum Above {
     Nothing,
     Open(usize),
-    Fits(usize, Box<Found>),
+    Fits(usize, Box<InterleavedSolution>),
 }
 
 impl InterleavedQuestion<'_> {
@@ -136,12 +136,14 @@ impl InterleavedQuestion<'_> {
         }
         if may_be.is_empty() {
             // What is wrong with all of them.
-            return self.fastest(&Room::whole(self)).and_then(|_| Err(RecommendError::Stopped.into()));
+            return self
+                .fastest(&InterleavedSubproblem::whole(self))
+                .and_then(|_| Err(RecommendError::Stopped.into()));
         }
         let mut sizes = Sizes {
             question: self,
             batches: may_be,
-            known: KnownAlone::default(),
+            known: LayerMinima::default(),
             empty: BTreeMap::new(),
             states: 0,
             error: None,
@@ -174,7 +176,7 @@ impl InterleavedQuestion<'_> {
         }
         (tried.doubtful, tried.is_stopped) = (doubtful.map(size), self.stop.is_requested());
         let wish = self.wish_within(&sizes.room(index));
-        let Found { mut plan, certificate: of_seconds, mut next } = found;
+        let InterleavedSolution { mut plan, certificate: of_seconds, mut next } = found;
         self.tell_looked_at(&mut plan);
         if wish.objective.is_timed() {
             plan.warnings.push(seconds_note("of this micro-batch", &of_seconds));
@@ -188,15 +190,18 @@ impl InterleavedQuestion<'_> {
 
     /// Whether plans of a micro-batch may be searched; none where there are none.
     fn may_be(&self, batch: Batch) -> Result<Option<bool>, QuestionError> {
-        self.within(&Room { batches: vec![batch], ..Room::whole(self) }, |one| {
-            let Some(given) = &one.request.partitioning else {
-                let possible = one.possible();
-                return Ok((!possible.is_empty()).then(|| one.is_any_short(&possible)));
-            };
-            let (stages, each) = (given.stages().len(), one.request.virtual_stages.max(1) as usize);
-            let is_possible = (batch.micro_batches as usize).is_multiple_of((stages / each).max(1));
-            let layers = one.writer.chain.layer_names.len();
-            Ok(is_possible.then(|| super::check_length(layers, batch.micro_batches).is_ok()))
-        })
+        self.within(
+            &InterleavedSubproblem { batches: vec![batch], ..InterleavedSubproblem::whole(self) },
+            |one| {
+                let Some(given) = &one.request.partitioning else {
+                    let possible = one.possible();
+                    return Ok((!possible.is_empty()).then(|| one.is_any_short(&possible)));
+                };
+                let (stages, each) = (given.stages().len(), one.request.virtual_stages.max(1) as usize);
+                let is_possible = (batch.micro_batches as usize).is_multiple_of((stages / each).max(1));
+                let layers = one.writer.chain.layer_names.len();
+                Ok(is_possible.then(|| super::check_length(layers, batch.micro_batches).is_ok()))
+            },
+        )
     }
 }

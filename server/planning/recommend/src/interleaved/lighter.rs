@@ -15,7 +15,7 @@ use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 
 use super::deeds::{Deeds, Measure, orders};
 use super::pipeline::{Pipeline, on_device, settings};
-use super::replays::Replays;
+use super::replays::ReplayCache;
 use crate::acted::{CopyLinks, stage_blocks, with_all};
 use crate::answer::{QuestionError, RecommendError};
 use crate::find::Candidate;
@@ -31,7 +31,7 @@ const MOST_LOOKS: u32 = 4_000;
 
 /// What devices and hosts hold with some actions.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Look {
+pub(super) struct MemoryUse {
     pub(super) acted: Vec<Rc<ActionsPrediction>>,
     /// By device, bytes that it lacks; below 0 what is free.
     pub(super) lacks: Vec<i128>,
@@ -39,7 +39,7 @@ pub(super) struct Look {
     pub(super) host: u64,
 }
 
-impl Look {
+impl MemoryUse {
     pub(super) fn fits(&self) -> bool {
         self.lacks.iter().all(|&lacks| lacks <= 0)
     }
@@ -61,7 +61,7 @@ pub(super) struct Lighter<'a, C> {
     edges: Vec<Edge>,
     looks: Cell<u32>,
     pub(super) simulations: Cell<u32>,
-    replayed: RefCell<Replays<(usize, Deeds)>>,
+    replayed: RefCell<ReplayCache<(usize, Deeds)>>,
 }
 
 impl<'a, C: StageCosts> Lighter<'a, C> {
@@ -217,7 +217,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
         stage: usize,
         layer: usize,
         measure: Measure,
-        look: &Look,
+        look: &MemoryUse,
     ) -> bool {
         let peer = || self.roomiest_peer(stage, look);
         match measure {
@@ -240,7 +240,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
     }
 
     /// The stage of another device of the same node that has most room; none where none has any.
-    fn roomiest_peer(&self, stage: usize, look: &Look) -> Option<u32> {
+    fn roomiest_peer(&self, stage: usize, look: &MemoryUse) -> Option<u32> {
         let devices = self.pipeline.turns.devices();
         let own = &self.candidate.stages[stage].devices;
         let may_be = |device: &usize| {
@@ -268,14 +268,14 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
     }
 
     /// What devices hold when their stages do this.
-    pub(super) fn look(&self, deeds: &[Deeds]) -> Result<Look, QuestionError> {
+    pub(super) fn look(&self, deeds: &[Deeds]) -> Result<MemoryUse, QuestionError> {
         self.looks.set(self.looks.get() + 1);
         let acted = deeds.iter().enumerate().map(|(stage, deeds)| self.replayed(stage, deeds));
         Ok(self.looked(acted.collect::<Result<_, _>>()?))
     }
 
     /// What devices hold whose stages were replayed.
-    pub(super) fn looked(&self, acted: Vec<Rc<ActionsPrediction>>) -> Look {
+    pub(super) fn looked(&self, acted: Vec<Rc<ActionsPrediction>>) -> MemoryUse {
         let stages: Vec<&ActionsPrediction> = acted.iter().map(|acted| &**acted).collect();
         let held = self.pipeline.turns.held(&stages);
         let lacks = held.iter().zip(&self.candidate.stages).map(|(held, first)| {
@@ -290,7 +290,7 @@ impl<'a, C: StageCosts> Lighter<'a, C> {
             .iter()
             .zip(&stages)
             .map(|(stage, acted)| (&*stage.devices, acted.host_peak()));
-        Look { lacks: lacks.collect(), host: self.writer.most_of_a_host(pools), acted }
+        MemoryUse { lacks: lacks.collect(), host: self.writer.most_of_a_host(pools), acted }
     }
 
     fn replayed(&self, stage: usize, deeds: &Deeds) -> Result<Rc<ActionsPrediction>, QuestionError> {

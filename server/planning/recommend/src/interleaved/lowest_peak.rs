@@ -3,7 +3,7 @@
 use loadmaster_proto::plan::Plan;
 
 use super::InterleavedQuestion;
-use super::room::{Found, Room};
+use super::room::{InterleavedSolution, InterleavedSubproblem};
 use crate::acted::{Point, Progress, by_halves, seconds_note};
 use crate::answer::QuestionError;
 use loadmaster_search::Unit;
@@ -14,11 +14,11 @@ const MOST_ASKED: u32 = 12;
 impl InterleavedQuestion<'_> {
     /// The fastest plan within the lowest peak for which one was found.
     pub(super) fn lowest_peak(&self) -> Result<Plan, QuestionError> {
-        let room = Room::whole(self);
+        let room = InterleavedSubproblem::whole(self);
         let first = self.fastest(&room)?;
         let floor = self.least_bytes(&room);
         let (Point { peak, found, .. }, asked) = self.lowest(&room, first, (floor, MOST_ASKED))?;
-        let Found { mut plan, certificate: of_seconds, .. } = found;
+        let InterleavedSolution { mut plan, certificate: of_seconds, .. } = found;
         let tried = Progress {
             states: of_seconds.states,
             is_stopped: self.stop.is_requested(),
@@ -33,7 +33,7 @@ impl InterleavedQuestion<'_> {
         plan.warnings.push(seconds_note("within this peak", &of_seconds));
         let unit = if self.wish.unit == Unit::Share { "share" } else { self.wish.objective.unit() };
         plan.found.certificate = Some(tried.certificate(self.counted(peak), unit));
-        let wish = self.wish_within(&Room { most: Some(peak), ..room });
+        let wish = self.wish_within(&InterleavedSubproblem { most: Some(peak), ..room });
         self.tell_beside(&mut plan, &wish)?;
         Ok(plan)
     }
@@ -41,10 +41,10 @@ impl InterleavedQuestion<'_> {
     /// From a plan on, the one with the lowest peak above a floor that is found with so many asks; and the asks that it took.
     pub(super) fn lowest(
         &self,
-        room: &Room,
-        first: Found,
+        room: &InterleavedSubproblem,
+        first: InterleavedSolution,
         floor_and_most: (u64, u32),
-    ) -> Result<(Point<Found>, u32), QuestionError> {
+    ) -> Result<(Point<InterleavedSolution>, u32), QuestionError> {
         let first = Point { cap: u64::MAX, peak: first.plan.peak(), found: first };
         by_halves(first, floor_and_most, self.stop, |cap| self.point(room, cap))
     }

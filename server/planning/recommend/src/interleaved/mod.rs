@@ -86,7 +86,7 @@ use loadmaster_search::cost::{Market as _, Prices};
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Choice, Cuts, StageCosts, Stop};
 use pipeline::{Pipeline, places};
-use room::Found;
+use room::InterleavedSolution;
 pub use turns::{HeldTogether, NoTurns};
 pub(super) use turns::{TimedStage, Turns};
 use written::Written;
@@ -132,7 +132,7 @@ impl InterleavedQuestion<'_> {
     ///
     /// # Errors
     /// As [`Self::answer`].
-    fn found(&self) -> Result<Found, QuestionError> {
+    fn found(&self) -> Result<InterleavedSolution, QuestionError> {
         let repeated = self.devices.in_turn(self.request.virtual_stages);
         let cuts = self.cuts.without_pins();
         let (effort, orders) = (Effort::usual(self.stop), KnownOrders::default());
@@ -150,7 +150,7 @@ impl InterleavedQuestion<'_> {
                 let plan = self.given(inquiry, partitioning)?;
                 let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
                 let certificate = self.certificate(seconds, None, 0);
-                Ok(Found { plan, certificate, next: Vec::new() })
+                Ok(InterleavedSolution { plan, certificate, next: Vec::new() })
             }
             None => self.best(inquiry),
         }

@@ -7,7 +7,7 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::InterleavedQuestion;
-use super::room::{Found, Room};
+use super::room::{InterleavedSolution, InterleavedSubproblem};
 use crate::answer::QuestionError;
 use crate::ask::Wish;
 use crate::plan::NamedPlan;
@@ -22,7 +22,7 @@ impl InterleavedQuestion<'_> {
             Objective::MinIterationTime => self.at_once(self.wish),
             Objective::MinPeakMemory if self.allowed.is_none() => self.at_once(self.wish),
             // Of several models the caller asks for one after another.
-            Objective::MaxModel => self.at_once(&self.wish_within(&Room::whole(self))),
+            Objective::MaxModel => self.at_once(&self.wish_within(&InterleavedSubproblem::whole(self))),
             Objective::MinPeakMemory => self.lowest_peak().map(|plan| (plan, Vec::new())),
             Objective::MaxBatch => self.largest_batch(),
             Objective::MinDevices | Objective::MinCost => self.fewest(),
@@ -32,7 +32,8 @@ impl InterleavedQuestion<'_> {
 
     /// What one search answers, on all devices.
     fn at_once(&self, wish: &Wish) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
-        let Found { mut plan, certificate, next } = InterleavedQuestion { wish, ..*self }.found()?;
+        let InterleavedSolution { mut plan, certificate, next } =
+            InterleavedQuestion { wish, ..*self }.found()?;
         // Of stages that are given nobody looked at others.
         if self.request.partitioning.is_some() {
             return Ok((plan, Vec::new()));

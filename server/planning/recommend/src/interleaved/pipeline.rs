@@ -8,11 +8,11 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::replays::Replays;
+use super::replays::ReplayCache;
 use super::turns::{HeldTogether, TimedStage, Turns};
 use crate::acted::{CopyLinks, recompute, trip, ways_to};
 use crate::ask::Variant;
-use crate::find::{Asked, Candidate, CandidateStage, Inquiry};
+use crate::find::{Candidate, CandidateStage, Inquiry, PricedVariant};
 use crate::plan::Writer;
 use loadmaster_predict::{ActionsPrediction, Prediction, PredictionError, StageSetting};
 use loadmaster_search::StageCosts;
@@ -32,14 +32,14 @@ type Replayed = (usize, usize, u32, bool);
 /// A variant with its prices.
 pub(super) struct Pipeline<'a, C> {
     writer: &'a Writer<'a>,
-    asked: Asked<'a, C>,
+    asked: PricedVariant<'a, C>,
     pub(super) variant: &'a Variant,
     /// The devices, once.
     whole: &'a Subset,
     pub(super) turns: Turns,
     each: u32,
     /// What stages hold that were replayed.
-    replayed: RefCell<Replays<Replayed>>,
+    replayed: RefCell<ReplayCache<Replayed>>,
 }
 
 impl<'a, C: StageCosts> Pipeline<'a, C> {
@@ -56,7 +56,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         let stages = places * each as usize;
         Some(Self {
             writer,
-            asked: Asked::along(inquiry, variant, &vec![size; stages]),
+            asked: PricedVariant::along(inquiry, variant, &vec![size; stages]),
             variant,
             whole,
             turns: Turns::of(stages, places, variant.batch.micro_batches)?,

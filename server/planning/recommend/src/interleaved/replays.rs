@@ -10,18 +10,18 @@ const MOST_STEPS: usize = 1_000_000;
 
 /// Replays by what they are of.
 #[derive(Debug)]
-pub(super) struct Replays<K> {
+pub(super) struct ReplayCache<K> {
     known: BTreeMap<K, Rc<ActionsPrediction>>,
     steps: usize,
 }
 
-impl<K> Default for Replays<K> {
+impl<K> Default for ReplayCache<K> {
     fn default() -> Self {
         Self { known: BTreeMap::new(), steps: 0 }
     }
 }
 
-impl<K: Ord> Replays<K> {
+impl<K: Ord> ReplayCache<K> {
     pub(super) fn get(&self, key: &K) -> Option<Rc<ActionsPrediction>> {
         self.known.get(key).map(Rc::clone)
     }

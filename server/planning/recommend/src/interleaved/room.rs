@@ -8,7 +8,7 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::{Allowed, Way};
 
 use super::InterleavedQuestion;
-use crate::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, Point};
+use crate::acted::{ActionsQuestion, Choice, Chooser, LayerMinima, Point};
 use crate::answer::{QuestionError, RecommendError};
 use crate::ask::Wish;
 use loadmaster_search::Unit;
@@ -17,7 +17,7 @@ use loadmaster_search::fleet::Subset;
 
 /// What a plan may take.
 #[derive(Debug, Clone)]
-pub(super) struct Room {
+pub(super) struct InterleavedSubproblem {
     /// Its devices, all of them.
     pub(super) devices: Subset,
     pub(super) batches: Vec<Batch>,
@@ -25,7 +25,7 @@ pub(super) struct Room {
     pub(super) most: Option<u64>,
 }
 
-impl Room {
+impl InterleavedSubproblem {
     /// All that a question leaves.
     pub(super) fn whole(question: &InterleavedQuestion<'_>) -> Self {
         Self { devices: question.devices.clone(), batches: question.wish.batches.clone(), most: None }
@@ -34,7 +34,7 @@ impl Room {
 
 /// The best plan that was found within a room.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct InterleavedSolution {
     /// Without a certificate.
     pub(super) plan: Plan,
     /// Of its seconds, or its peak.
@@ -45,7 +45,7 @@ pub(super) struct Found {
 
 impl InterleavedQuestion<'_> {
     /// The same wish for the fastest plan within a room; for that with the lowest peaks, where nobody knows seconds.
-    pub(super) fn wish_within(&self, room: &Room) -> Wish {
+    pub(super) fn wish_within(&self, room: &InterleavedSubproblem) -> Wish {
         let constraints = &self.wish.constraints;
         let most = [room.most, constraints.max_peak_bytes].into_iter().flatten().min();
         let has_times = self.prices.has_times();
@@ -61,14 +61,14 @@ impl InterleavedQuestion<'_> {
     ///
     /// # Errors
     /// Nothing was found that fits and keeps to the limits.
-    pub(super) fn fastest(&self, room: &Room) -> Result<Found, QuestionError> {
+    pub(super) fn fastest(&self, room: &InterleavedSubproblem) -> Result<InterleavedSolution, QuestionError> {
         self.within(room, |question| question.found())
     }
 
     /// Asks the question of a room.
     pub(super) fn within<T>(
         &self,
-        room: &Room,
+        room: &InterleavedSubproblem,
         ask: impl FnOnce(&InterleavedQuestion<'_>) -> Result<T, QuestionError>,
     ) -> Result<T, QuestionError> {
         let wish = self.wish_within(room);
@@ -76,23 +76,31 @@ impl InterleavedQuestion<'_> {
     }
 
     /// The fastest plan within a peak of so many bytes.
-    pub(super) fn point(&self, room: &Room, cap: u64) -> Result<Point<Found>, QuestionError> {
-        let found = self.fastest(&Room { most: Some(cap), ..room.clone() })?;
+    pub(super) fn point(
+        &self,
+        room: &InterleavedSubproblem,
+        cap: u64,
+    ) -> Result<Point<InterleavedSolution>, QuestionError> {
+        let found = self.fastest(&InterleavedSubproblem { most: Some(cap), ..room.clone() })?;
         Ok(Point { cap, peak: found.plan.peak(), found })
     }
 
     /// Why no plan fits into a room, however its stages take turns, where that is proven without looking at any.
-    pub(super) fn hopeless(&self, room: &Room, known: &KnownAlone) -> Option<RecommendError> {
+    pub(super) fn hopeless(
+        &self,
+        room: &InterleavedSubproblem,
+        known: &LayerMinima,
+    ) -> Option<RecommendError> {
         self.of_any(known, |any| any.lacks_anyhow(&room.devices, &room.batches))
     }
 
     /// Bytes that some device of any plan within a room needs at least.
-    pub(super) fn least_bytes(&self, room: &Room) -> u64 {
-        self.of_any(&KnownAlone::default(), |any| any.least_anyhow(&room.devices, &room.batches))
+    pub(super) fn least_bytes(&self, room: &InterleavedSubproblem) -> u64 {
+        self.of_any(&LayerMinima::default(), |any| any.least_anyhow(&room.devices, &room.batches))
     }
 
     /// Asks what holds for any plan, whose stages may do what is allowed, or compute again.
-    fn of_any<T>(&self, known: &KnownAlone, ask: impl FnOnce(&ActionsQuestion<'_>) -> T) -> T {
+    fn of_any<T>(&self, known: &LayerMinima, ask: impl FnOnce(&ActionsQuestion<'_>) -> T) -> T {
         let Self { writer, job, wish, stop, request, launched, .. } = *self;
         // What is computed again by a policy is no action.
         let policies = Allowed {

@@ -9,7 +9,7 @@ use loadmaster_proto::plan::objective::Objective;
 
 use super::best::EQUAL;
 use super::{InterleavedQuestion, SOLVER};
-use crate::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, baseline};
+use crate::acted::{ActionsQuestion, Choice, Chooser, LayerMinima, baseline};
 use crate::answer::{QuestionError, recommend};
 use crate::ask::Wish;
 use crate::plan::NamedPlan;
@@ -88,7 +88,7 @@ impl InterleavedQuestion<'_> {
         };
         let choice =
             Choice { chooser: Chooser::Fastest, allowed, pace: request.copy_pace, launched: self.launched };
-        let known = KnownAlone::default();
+        let known = LayerMinima::default();
         let question = ActionsQuestion { writer, job, wish, given: None, choice, stop, known: &known };
         question.answer().map(|(plan, _)| plan)
     }

@@ -9,13 +9,13 @@ use loadmaster_simulate::copies::{Shared, Way};
 
 /// What goes up over one thing and what comes down, with how many of its devices the busiest stage has there.
 #[derive(Debug, Default)]
-struct Group {
+struct LinkGroup {
     up: Vec<Way>,
     down: Vec<Way>,
     most: usize,
 }
 
-impl Group {
+impl LinkGroup {
     /// Both directions, each no faster than this, with a part for each device of a stage.
     fn shared(self, bytes_per_second: f64, origin: LinkOrigin) -> impl Iterator<Item = (Shared, LinkOrigin)> {
         let bytes_per_second = (bytes_per_second / self.most.max(1) as f64).max(1.0);
@@ -41,12 +41,12 @@ pub(super) fn uplinks(stages: &[Vec<StageDevice<'_>>], with_peers: bool) -> Vec<
         }
         for device in &node.devices {
             let Some(link) = node.host_link_of(device.index) else { continue };
-            let Group { up, down, most } = group(node, &[device.index], stages, true);
+            let LinkGroup { up, down, most } = group(node, &[device.index], stages, true);
             // Alone with the host nothing is shared.
             let crowded = |ways: Vec<Way>| if ways.len() > 1 { ways } else { Vec::new() };
             let [up, down] = [up, down].map(crowded);
-            let out = Group { up, down: Vec::new(), most };
-            let back = Group { up: Vec::new(), down, most };
+            let out = LinkGroup { up, down: Vec::new(), most };
+            let back = LinkGroup { up: Vec::new(), down, most };
             shared.extend(out.shared(link.out.bytes_per_second, link.out.origin));
             shared.extend(back.shared(link.back.bytes_per_second, link.back.origin));
         }
@@ -55,10 +55,10 @@ pub(super) fn uplinks(stages: &[Vec<StageDevice<'_>>], with_peers: bool) -> Vec<
 }
 
 /// The ways that leave and enter a group of devices of a node.
-fn group(node: &Node, devices: &[u32], stages: &[Vec<StageDevice<'_>>], with_peers: bool) -> Group {
+fn group(node: &Node, devices: &[u32], stages: &[Vec<StageDevice<'_>>], with_peers: bool) -> LinkGroup {
     let here = |of: &&StageDevice<'_>| of.0.is_some_and(|own| own.name == node.name);
     let inside = |of: &&StageDevice<'_>| here(of) && devices.contains(&of.1);
-    let mut group = Group::default();
+    let mut group = LinkGroup::default();
     for (stage, own) in (0..).zip(stages) {
         let count = own.iter().filter(inside).count();
         if count == 0 {

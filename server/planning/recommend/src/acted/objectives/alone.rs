@@ -18,11 +18,11 @@ use loadmaster_search::cost::Batch;
 
 /// What was asked of layers before: every peak, device and pipeline asks for the same.
 #[derive(Debug, Default)]
-pub(crate) struct KnownAlone(RefCell<HashMap<(usize, Way), u64>>);
+pub(crate) struct LayerMinima(RefCell<HashMap<(usize, LayerSetting), u64>>);
 
 /// A way to run a stage: how samples come in, in which order, and how its devices share them and its tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Way {
+pub(super) struct LayerSetting {
     pub(super) batch: Batch,
     pub(super) schedule: Schedule,
     pub(super) data: u32,
@@ -31,7 +31,7 @@ pub(super) struct Way {
 
 impl ActionsQuestion<'_> {
     /// Bytes that a device of any stage with a layer that is run so needs at least; 0 where that is not known.
-    pub(super) fn alone(&self, layer: usize, way: Way) -> u64 {
+    pub(super) fn alone(&self, layer: usize, way: LayerSetting) -> u64 {
         let key = (layer, way);
         if let Some(&known) = self.known.0.borrow().get(&key) {
             return known;
@@ -41,8 +41,8 @@ impl ActionsQuestion<'_> {
         least
     }
 
-    fn replayed_alone(&self, layer: usize, way: Way) -> u64 {
-        let Way { batch, schedule, data, tensor } = way;
+    fn replayed_alone(&self, layer: usize, way: LayerSetting) -> u64 {
+        let LayerSetting { batch, schedule, data, tensor } = way;
         let last = self.job.names.len().saturating_sub(1);
         let stage_index = if layer == 0 { 0 } else { 1 + u32::from(layer == last) };
         let training = TrainingSpec {

@@ -5,7 +5,7 @@ use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::ActionsQuestion;
-use super::room::{Room, named_by};
+use super::room::{Subproblem, named_by};
 use crate::answer::RecommendError;
 use crate::ask::{Variant, Wish, variants};
 use crate::find::{Candidate, Job};
@@ -29,7 +29,7 @@ impl Every {
     const UNKNOWN: Self = Self { candidates: Vec::new(), is_complete: false };
 
     /// Every pipeline, whatever memory it takes.
-    pub(super) fn of(question: &ActionsQuestion<'_>, room: &Room) -> Self {
+    pub(super) fn of(question: &ActionsQuestion<'_>, room: &Subproblem) -> Self {
         let ActionsQuestion { wish, job, .. } = question;
         if let Some(given) = question.given {
             let asked = Wish { batches: room.batches.clone(), ..(*wish).clone() };

@@ -6,7 +6,7 @@ use loadmaster_proto::plan::objective::PlanShape;
 
 use super::impossible::nothing_found;
 use super::proof::{Progress, looked_at, seconds_note};
-use super::room::{Found, Room};
+use super::room::{ActionSolution, Subproblem};
 use super::{ActionsQuestion, QuestionError};
 use crate::answer::RecommendError;
 use crate::find::DeviceWorth;
@@ -24,10 +24,10 @@ impl ActionsQuestion<'_> {
         let (wish, fleet) = (self.wish, self.job.fleet);
         let device_worth = DeviceWorth { fleet, objective: wish.objective };
         device_worth.check()?;
-        if let Some(error) = self.lacks_layer(&Room::whole(self)) {
-            return Err(self.explained(error.into(), &Room::whole(self)));
+        if let Some(error) = self.lacks_layer(&Subproblem::whole(self)) {
+            return Err(self.explained(error.into(), &Subproblem::whole(self)));
         }
-        let room = |subset: Subset| Room { subset, may_idle: false, ..Room::whole(self) };
+        let room = |subset: Subset| Subproblem { subset, may_idle: false, ..Subproblem::whole(self) };
         // What is left where the search is stopped.
         let spare = self.spare();
         let subsets = Subsets::of(fleet, &wish.cuts, wish.starts_evenly(), wish.keeps_order);
@@ -72,16 +72,18 @@ impl ActionsQuestion<'_> {
             Some((error, room)) => (if is_proven { error.proven() } else { error.unproven() }, room),
             None => {
                 let why = "no number of devices has room for the training, with all that is allowed";
-                (RecommendError::no_plan(why), Room::whole(self))
+                (RecommendError::no_plan(why), Subproblem::whole(self))
             }
         };
         Err(self.explained(error.into(), &room))
     }
 
     /// The fastest plan on all devices, or on those of the largest node.
-    fn spare(&self) -> Option<Found> {
+    fn spare(&self) -> Option<ActionSolution> {
         let (fleet, pins) = (self.job.fleet, self.wish.cuts.pins());
-        let on = |subset: Subset| self.fastest(&Room { subset, may_idle: false, ..Room::whole(self) }).ok();
+        let on = |subset: Subset| {
+            self.fastest(&Subproblem { subset, may_idle: false, ..Subproblem::whole(self) }).ok()
+        };
         let all = on(Subset::whole(fleet));
         let is_at = |node: &FleetNode, other: &FleetNode| fleet.is_one_node || node.name == other.name;
         let of_node = |node: &FleetNode| -> Vec<u32> {
@@ -91,8 +93,8 @@ impl ActionsQuestion<'_> {
         all.or_else(|| on(Subset::of(fleet, &largest()?, pins)))
     }
 
-    fn on_fewest(&self, found: Found, mut tried: Progress, value: f64) -> Plan {
-        let Found { mut plan, certificate: of_seconds, .. } = found;
+    fn on_fewest(&self, found: ActionSolution, mut tried: Progress, value: f64) -> Plan {
+        let ActionSolution { mut plan, certificate: of_seconds, .. } = found;
         tried.states = tried.states.saturating_add(of_seconds.states);
         tried.is_stopped |= of_seconds.stopped;
         plan.warnings.push(looked_at(self.wish.shape));

@@ -5,9 +5,9 @@
 //! there. What layers need during their own passes (`alone`) is a second floor, and the only one of what never flushes.
 
 use super::ActionsQuestion;
-use super::alone::Way;
+use super::alone::LayerSetting;
 use super::every::Every;
-use crate::acted::asked::Asked;
+use crate::acted::asked::ActionProblem;
 use crate::find::{Candidate, CandidateStage};
 use loadmaster_memory::actions::fastest::{self, Known};
 use loadmaster_memory::actions::{NodeDevices, StageBlocks};
@@ -23,7 +23,7 @@ const LONG: f64 = 1e12;
 /// What each of some pipelines needs at least.
 pub(super) struct Floor<'a> {
     question: &'a ActionsQuestion<'a>,
-    asked: Vec<Asked<'a>>,
+    asked: Vec<ActionProblem<'a>>,
     /// By pipeline and stage: bytes that it needs whatever is done.
     least: Vec<Vec<u64>>,
     is_complete: bool,
@@ -48,7 +48,7 @@ impl<'a> Floor<'a> {
                     let Candidate { batch, schedule, .. } = *candidate;
                     let of_stage = |(stage, run): (&StageBlocks, &CandidateStage)| {
                         let Choice { data, tensor, .. } = run.choice;
-                        let way = Way { batch, schedule, data, tensor };
+                        let way = LayerSetting { batch, schedule, data, tensor };
                         let own: Vec<u64> = stage.range().map(|layer| question.alone(layer, way)).collect();
                         question.least_of_stage(&stage.layers, &own)
                     };

@@ -5,7 +5,7 @@ use loadmaster_proto::plan::Plan;
 
 use super::peaks::{Point, fill, kept};
 use super::proof::looked_at;
-use super::room::{Found, Room};
+use super::room::{ActionSolution, Subproblem};
 use super::{ActionsQuestion, NamedPlan, QuestionError};
 use crate::acted::told::seconds;
 use crate::plan::told_front;
@@ -19,7 +19,7 @@ const FOR_THE_LOWEST: u32 = 8;
 impl ActionsQuestion<'_> {
     /// The fastest plan, with a front between peak and seconds that is sampled.
     pub(super) fn front(&self) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
-        let room = Room::whole(self);
+        let room = Subproblem::whole(self);
         let first = self.told(&room).map_err(|error| self.explained(error, &room))?;
         let (points, caps) = self.sampled(&room, first.clone())?;
         let (highest, lowest) =
@@ -33,7 +33,7 @@ impl ActionsQuestion<'_> {
             plans.push(plan);
         }
         let (front, others) = told_front(plans)?;
-        let Found { mut plan, mut certificate, bound_is, .. } = first;
+        let ActionSolution { mut plan, mut certificate, bound_is, .. } = first;
         // The whole front is asked for, and that is not proven.
         certificate.proven = false;
         certificate.stopped |= self.stop.is_requested();
@@ -51,7 +51,11 @@ impl ActionsQuestion<'_> {
     }
 
     /// Plans within peaks, the highest first, and how many peaks were asked for.
-    fn sampled(&self, room: &Room, first: Found) -> Result<(Vec<Point<Found>>, u32), QuestionError> {
+    fn sampled(
+        &self,
+        room: &Subproblem,
+        first: ActionSolution,
+    ) -> Result<(Vec<Point<ActionSolution>>, u32), QuestionError> {
         let peak = self.peak(&first.plan);
         let floor = self.floor(room, peak);
         let (lowest, for_the_lowest) = self.lowest(room, first.clone(), floor, FOR_THE_LOWEST)?;

@@ -10,11 +10,11 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::ActionsQuestion;
-use super::alone::Way;
+use super::alone::LayerSetting;
 use super::every::Every;
 use super::floor::Floor;
 use super::remedies::{Tried, remedies};
-use super::room::Room;
+use super::room::Subproblem;
 use crate::answer::{QuestionError, RecommendError};
 use crate::ask::{Variant, Wish, variants_of_any_size};
 use crate::find::Candidate;
@@ -29,7 +29,7 @@ const MOST_LACKING: usize = 512;
 
 impl ActionsQuestion<'_> {
     /// Whether it is proven that no plan fits within a room and keeps to the limits.
-    pub(super) fn is_impossible(&self, room: &Room) -> bool {
+    pub(super) fn is_impossible(&self, room: &Subproblem) -> bool {
         self.lacks_room(room).is_some() || self.lacks_layer(room).is_some() || {
             let every = Every::of(self, room);
             !Floor::of(self, &every).may_fit(&|capacity| self.most_bytes(room, Bytes(capacity)))
@@ -38,7 +38,7 @@ impl ActionsQuestion<'_> {
 
     /// The first of a room's pipelines that are not proven impossible, the most promising first; none where there are too many to be
     /// listed.
-    pub(super) fn that_may_fit(&self, room: &Room, most: usize) -> Option<Vec<Candidate>> {
+    pub(super) fn that_may_fit(&self, room: &Subproblem, most: usize) -> Option<Vec<Candidate>> {
         let every = Every::of(self, room);
         let mut fit =
             Floor::of(self, &every).that_may_fit(&|capacity| self.most_bytes(room, Bytes(capacity)))?;
@@ -47,7 +47,7 @@ impl ActionsQuestion<'_> {
     }
 
     /// An error with what would help; where nothing does, with what was tried.
-    pub(super) fn explained(&self, error: QuestionError, room: &Room) -> QuestionError {
+    pub(super) fn explained(&self, error: QuestionError, room: &Subproblem) -> QuestionError {
         let QuestionError::Recommend(mut error) = error else { return error };
         if !is_nothing_found(&error) || matches!(error, RecommendError::Stopped) {
             return error.into();
@@ -74,7 +74,7 @@ impl ActionsQuestion<'_> {
     }
 
     /// Where a layer fits on no device of a room, whatever else leaves: the one that lacks most of those that are looked at.
-    pub(super) fn lacks_layer(&self, room: &Room) -> Option<RecommendError> {
+    pub(super) fn lacks_layer(&self, room: &Subproblem) -> Option<RecommendError> {
         let fleet = &room.subset.fleet;
         let kinds = fleet.nodes.iter().filter_map(|node| fleet.kinds.get(node.kind));
         let most = kinds.map(|kind| self.most_bytes(room, kind.capacity)).max()?;
@@ -102,25 +102,25 @@ impl ActionsQuestion<'_> {
 
     /// Why no plan fits on these devices, however their stages take turns, where what is always there or what layers need alone says so.
     pub(crate) fn lacks_anyhow(&self, devices: &Subset, batches: &[Batch]) -> Option<RecommendError> {
-        let room = Room::of(devices, batches);
+        let room = Subproblem::of(devices, batches);
         self.lacks_room(&room).or_else(|| self.lacks_layer(&room))
     }
 
     /// Bytes that some device needs at least, however its stages take turns: what a layer needs alone.
     pub(crate) fn least_anyhow(&self, devices: &Subset, batches: &[Batch]) -> u64 {
-        let room = Room::of(devices, batches);
+        let room = Subproblem::of(devices, batches);
         let alone = (0..self.job.names.len()).map(|layer| self.least_alone(layer, &room));
         self.writer.corrected(alone.max().unwrap_or(0))
     }
 
     /// Bytes that the devices of a layer need at least, in whichever way it is run; 0 where that is not known.
-    pub(super) fn least_alone(&self, layer: usize, room: &Room) -> u64 {
+    pub(super) fn least_alone(&self, layer: usize, room: &Subproblem) -> u64 {
         let ways = self.ways(layer, room).filter(|ways| ways.len() <= MOST_WAYS).unwrap_or_default();
         ways.into_iter().map(|way| self.alone(layer, way)).min().unwrap_or(0)
     }
 
     /// Bytes that devices of a layer lack in each way to run it, the fewest of them; none where it fits in one, or nobody knows.
-    fn lacks_alone(&self, layer: usize, ways: &[Way], most: u64) -> Option<u64> {
+    fn lacks_alone(&self, layer: usize, ways: &[LayerSetting], most: u64) -> Option<u64> {
         let mut fewest = None;
         for &way in ways {
             let needed = self.writer.corrected(self.alone(layer, way));
@@ -131,10 +131,12 @@ impl ActionsQuestion<'_> {
     }
 
     /// The ways in which a stage with a layer may be run, those first that need least; none where nobody knows.
-    fn ways(&self, layer: usize, room: &Room) -> Option<Vec<Way>> {
+    fn ways(&self, layer: usize, room: &Subproblem) -> Option<Vec<LayerSetting>> {
         let schedules = &self.wish.schedules;
         let all = room.batches.iter().flat_map(|&batch| schedules.iter().map(move |&order| (batch, order)));
-        let of = |(data, tensor): (u32, u32)| move |(batch, schedule)| Way { batch, schedule, data, tensor };
+        let of = |(data, tensor): (u32, u32)| {
+            move |(batch, schedule)| LayerSetting { batch, schedule, data, tensor }
+        };
         if let Some(given) = self.given {
             let own = given.stages().iter().find(|stage| stage.layers().contains(&layer))?;
             return Some(all.map(of((own.data_degree, own.tensor_degree))).collect());
@@ -151,15 +153,15 @@ impl ActionsQuestion<'_> {
         let ways = variants.iter().flat_map(|Variant { batch, schedule, choices, .. }| {
             choices.iter().map(|choice| of((choice.data, choice.tensor))((*batch, *schedule)))
         });
-        let ways: HashSet<Way> = ways.collect();
-        let mut ways: Vec<Way> = ways.into_iter().collect();
+        let ways: HashSet<LayerSetting> = ways.collect();
+        let mut ways: Vec<LayerSetting> = ways.into_iter().collect();
         ways.sort_by_key(|way| (way.batch.micro_batch_size, Reverse(way.tensor), Reverse(way.data)));
         Some(ways)
     }
 
     /// Where what is always somewhere, weights and what the optimizer keeps, has no room on the devices and in what may be
     /// taken of the host.
-    pub(super) fn lacks_room(&self, room: &Room) -> Option<RecommendError> {
+    pub(super) fn lacks_room(&self, room: &Subproblem) -> Option<RecommendError> {
         let (last, batch) = (self.job.names.len().checked_sub(1)?, room.batches.first()?);
         let training = TrainingSpec {
             micro_batch_size: batch.micro_batch_size,

@@ -4,7 +4,7 @@ use loadmaster_proto::plan::Plan;
 
 use super::impossible::nothing_found;
 use super::proof::{Progress, looked_at, seconds_note};
-use super::room::{Found, Room};
+use super::room::{ActionSolution, Subproblem};
 use super::{ActionsQuestion, QuestionError};
 use crate::answer::RecommendError;
 use loadmaster_search::cost::Batch;
@@ -18,9 +18,9 @@ impl ActionsQuestion<'_> {
     pub(super) fn largest_batch(&self) -> Result<Plan, QuestionError> {
         let mut batches: Vec<Batch> = self.wish.batches.clone();
         batches.sort_by_key(|batch| batch.micro_batch_size);
-        let room = |batch: Batch| Room { batches: vec![batch], ..Room::whole(self) };
+        let room = |batch: Batch| Subproblem { batches: vec![batch], ..Subproblem::whole(self) };
         let mut tried = Progress::default();
-        let mut best: Option<(usize, Found)> = None;
+        let mut best: Option<(usize, ActionSolution)> = None;
         let mut error = None;
         // Below it something fits, from it on nothing was found to.
         let (mut low, mut high, mut step) = (0, batches.len(), 1);
@@ -66,7 +66,7 @@ impl ActionsQuestion<'_> {
         }
         let batch = batches.get(index).copied().unwrap_or(Batch { micro_batch_size: 0, micro_batches: 0 });
         let found = self.told(&room(batch)).unwrap_or(found);
-        let Found { mut plan, certificate: of_seconds, .. } = found;
+        let ActionSolution { mut plan, certificate: of_seconds, .. } = found;
         tried.is_stopped |= of_seconds.stopped;
         plan.warnings.push(looked_at(self.wish.shape));
         plan.warnings.push(seconds_note("of this micro-batch", &of_seconds));

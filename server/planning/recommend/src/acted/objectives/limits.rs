@@ -5,7 +5,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 
 use super::ActionsQuestion;
-use super::room::{Found, Room};
+use super::room::{ActionSolution, Subproblem};
 use crate::answer::RecommendError;
 use loadmaster_search::Peak;
 
@@ -14,7 +14,7 @@ const SAME: f64 = 1e-12;
 
 impl ActionsQuestion<'_> {
     /// The most predicted bytes that a plan may need on a device of this capacity.
-    pub(super) fn most_bytes(&self, room: &Room, capacity: Bytes) -> u64 {
+    pub(super) fn most_bytes(&self, room: &Subproblem, capacity: Bytes) -> u64 {
         let peak = room.most.map_or(u64::MAX, |most| self.wish.unit.most_bytes(most, capacity));
         let most = peak.min(self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX)).min(capacity.0);
         let Some((parts, of)) = room.beyond else { return most };
@@ -22,7 +22,7 @@ impl ActionsQuestion<'_> {
     }
 
     /// The highest peak that a room allows, in the wish's unit; none without devices.
-    pub(super) fn highest(&self, room: &Room) -> Option<u64> {
+    pub(super) fn highest(&self, room: &Subproblem) -> Option<u64> {
         let kinds = room.subset.fleet.kinds.iter();
         kinds.map(|kind| self.wish.unit.of(self.most_bytes(room, kind.capacity), kind.capacity)).max()
     }
@@ -40,7 +40,7 @@ impl ActionsQuestion<'_> {
     }
 
     /// What a device may hold, with what is kept free besides a peak, where the room allows less than it has.
-    pub(super) fn capacity(&self, room: &Room, own: Bytes, peak: Peak, is_strict: bool) -> Bytes {
+    pub(super) fn capacity(&self, room: &Subproblem, own: Bytes, peak: Peak, is_strict: bool) -> Bytes {
         let most = self.most_bytes(room, own);
         if most == own.0 || is_strict || peak.bytes == 0 {
             return Bytes(most);
@@ -53,7 +53,7 @@ impl ActionsQuestion<'_> {
     ///
     /// # Errors
     /// How far they are from it, and whether it is proven that nothing keeps to it.
-    pub(super) fn check_seconds(&self, found: &Found) -> Result<(), RecommendError> {
+    pub(super) fn check_seconds(&self, found: &ActionSolution) -> Result<(), RecommendError> {
         let Some(limit) = self.wish.constraints.max_iteration_seconds else { return Ok(()) };
         let seconds = found.plan.iteration_seconds().unwrap_or(f64::INFINITY);
         if seconds <= limit * (1.0 + SAME) {

@@ -9,7 +9,7 @@ use super::every::Every;
 use super::floor::Floor;
 use super::peaks::{Point, by_halves};
 use super::proof::{Progress, looked_at, seconds_note};
-use super::room::{Found, Room, at_least};
+use super::room::{ActionSolution, Subproblem, at_least};
 use super::{ActionsQuestion, QuestionError};
 use crate::acted::Chooser;
 use loadmaster_search::Unit;
@@ -31,7 +31,7 @@ fn slow_note(of: &Certificate) -> String {
 impl ActionsQuestion<'_> {
     /// The fastest plan within the lowest peak for which one was found.
     pub(super) fn lowest_peak(&self) -> Result<Plan, QuestionError> {
-        let room = Room::whole(self);
+        let room = Subproblem::whole(self);
         let first = self.told(&room).map_err(|error| self.explained(error, &room))?;
         let floor = self.floor(&room, self.peak(&first.plan));
         let bound = first.certificate.bound;
@@ -39,11 +39,11 @@ impl ActionsQuestion<'_> {
         let peak = self.peak(&found.plan);
         // With what it is compared with, within the same peak: of the fast pipelines, or of its own where none of them fits.
         let within = room.within(peak);
-        let keeps = |told: &Found| self.peak(&told.plan) <= peak;
+        let keeps = |told: &ActionSolution| self.peak(&told.plan) <= peak;
         let of_its_own = || self.told_of(&found.candidate, bound, &within).ok().filter(keeps);
         let told = self.told(&within).ok().filter(keeps).or_else(of_its_own);
         let is_searched = told.is_some();
-        let Found { mut plan, certificate: of_seconds, .. } = told.unwrap_or(found);
+        let ActionSolution { mut plan, certificate: of_seconds, .. } = told.unwrap_or(found);
         let value = self.peak(&plan);
         let tried = Progress {
             states: of_seconds.states,
@@ -75,7 +75,7 @@ impl ActionsQuestion<'_> {
     }
 
     /// A peak that no plan within a room gets below, where one reaches `known`.
-    pub(super) fn floor(&self, room: &Room, known: u64) -> u64 {
+    pub(super) fn floor(&self, room: &Subproblem, known: u64) -> u64 {
         let every = Every::of(self, room);
         let most = |most: u64, capacity: u64| self.most_bytes(&room.within(most), Bytes(capacity));
         let alone = (0..self.job.names.len()).map(|layer| self.least_alone(layer, room)).max().unwrap_or(0);
@@ -88,11 +88,11 @@ impl ActionsQuestion<'_> {
     /// it took.
     pub(super) fn lowest(
         &self,
-        room: &Room,
-        first: Found,
+        room: &Subproblem,
+        first: ActionSolution,
         floor: u64,
         most: u32,
-    ) -> Result<(Found, u32), QuestionError> {
+    ) -> Result<(ActionSolution, u32), QuestionError> {
         let mut best = first;
         if let Some(plain) =
             self.plain(room, Some(&best)).filter(|plain| self.peak(&plain.plan) < self.peak(&best.plan))
@@ -105,13 +105,13 @@ impl ActionsQuestion<'_> {
     }
 
     /// The fastest plan within a peak.
-    pub(super) fn point(&self, room: &Room, cap: u64) -> Result<Point<Found>, QuestionError> {
+    pub(super) fn point(&self, room: &Subproblem, cap: u64) -> Result<Point<ActionSolution>, QuestionError> {
         let found = self.ask(&room.within(cap), false)?;
         Ok(Point { cap, peak: self.peak(&found.plan), found })
     }
 
     /// The lowest peak that plain ways reach, within the limit on time: where to begin, and what is left where nothing else fits.
-    pub(super) fn plain(&self, room: &Room, first: Option<&Found>) -> Option<Found> {
+    pub(super) fn plain(&self, room: &Subproblem, first: Option<&ActionSolution>) -> Option<ActionSolution> {
         let ActionsQuestion { writer, choice, .. } = *self;
         if choice.chooser == Chooser::Mpress {
             return None;
@@ -141,11 +141,11 @@ impl ActionsQuestion<'_> {
             let plan = writer.acted(&candidate, &actions, choice.pace, solver).ok()?;
             drop(asked);
             let certificate = at_least(&plan, bound, (stopped, states));
-            Some(Found { plan, candidate, certificate, bound_is: String::new() })
+            Some(ActionSolution { plan, candidate, certificate, bound_is: String::new() })
         });
         let limit = self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
         let most = self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
-        let keeps = |found: &Found| {
+        let keeps = |found: &ActionSolution| {
             found.plan.peak() <= most
                 && found.plan.iteration_seconds().is_some_and(|seconds| seconds <= limit)
         };

@@ -38,7 +38,7 @@ mod room;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use alone::KnownAlone;
+pub(crate) use alone::LayerMinima;
 pub(crate) use impossible::nothing_found;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
@@ -52,7 +52,7 @@ use crate::ask::Wish;
 use crate::find::Job;
 use crate::plan::{NamedPlan, Writer};
 use loadmaster_search::Stop;
-use room::{Found, Room};
+use room::{ActionSolution, Subproblem};
 
 /// A question for a plan whose memory actions are to be chosen.
 #[derive(Clone, Copy)]
@@ -64,7 +64,7 @@ pub(crate) struct ActionsQuestion<'a> {
     pub(crate) given: Option<&'a Partitioning>,
     pub(crate) choice: Choice<'a>,
     pub(crate) stop: &'a Stop,
-    pub(crate) known: &'a KnownAlone,
+    pub(crate) known: &'a LayerMinima,
 }
 
 impl ActionsQuestion<'_> {
@@ -90,8 +90,8 @@ impl ActionsQuestion<'_> {
 
     /// The fastest plan on all devices.
     fn shortest(&self) -> Result<Plan, QuestionError> {
-        let room = Room::whole(self);
-        let Found { mut plan, certificate, bound_is, .. } =
+        let room = Subproblem::whole(self);
+        let ActionSolution { mut plan, certificate, bound_is, .. } =
             self.told(&room).map_err(|error| self.explained(error, &room))?;
         plan.found.certificate = Some(certificate);
         plan.warnings.push(bound_is);

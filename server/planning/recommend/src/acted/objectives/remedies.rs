@@ -5,8 +5,8 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Allowed, Block, Way};
 
-use super::room::{Found, Room};
-use super::{ActionsQuestion, KnownAlone};
+use super::room::{ActionSolution, Subproblem};
+use super::{ActionsQuestion, LayerMinima};
 use crate::acted::Choice;
 use crate::acted::nodes::most_at_a_host;
 use crate::answer::{RecommendError, Remedy, smaller, told_batch};
@@ -30,7 +30,7 @@ pub(super) struct Tried {
 }
 
 /// Tries changes of what is allowed, of the training, or of the limit on time.
-pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, room: &Room) -> Tried {
+pub(super) fn remedies(question: &ActionsQuestion<'_>, error: &RecommendError, room: &Subproblem) -> Tried {
     let mut tried = Tried::default();
     if matches!(error, RecommendError::Limits { .. }) {
         tried.without_limit(question, room);
@@ -92,20 +92,20 @@ impl Tried {
         option: &str,
         allowed: &Allowed,
         question: &ActionsQuestion<'_>,
-        room: &Room,
+        room: &Subproblem,
     ) {
         let choice = Choice { allowed, ..question.choice };
-        let other = ActionsQuestion { choice, known: &KnownAlone::default(), ..*question };
+        let other = ActionsQuestion { choice, known: &LayerMinima::default(), ..*question };
         self.ask(what, option, &other, room);
     }
 
     /// Asks with another order of passes, and with smaller micro-batches until one helps.
-    fn other_training(&mut self, question: &ActionsQuestion<'_>, room: &Room) {
+    fn other_training(&mut self, question: &ActionsQuestion<'_>, room: &Subproblem) {
         let wish = question.wish;
         let may_alternate = wish.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB));
         if wish.schedules == [Schedule::Gpipe] && may_alternate {
             let other = Wish { schedules: vec![Schedule::OneFOneB], ..wish.clone() };
-            let other = ActionsQuestion { wish: &other, known: &KnownAlone::default(), ..*question };
+            let other = ActionsQuestion { wish: &other, known: &LayerMinima::default(), ..*question };
             self.ask("1F1B instead of GPipe", "--schedule 1f1b", &other, room);
         }
         if wish.objective == Objective::MaxBatch {
@@ -114,8 +114,8 @@ impl Tried {
         for batch in smaller(&room.batches).into_iter().take(MOST_BATCHES) {
             let mut other = Wish { batches: vec![batch], ..wish.clone() };
             other.constraints.micro_batch_sizes.clear();
-            let other = ActionsQuestion { wish: &other, known: &KnownAlone::default(), ..*question };
-            let room = Room { batches: vec![batch], ..room.clone() };
+            let other = ActionsQuestion { wish: &other, known: &LayerMinima::default(), ..*question };
+            let room = Subproblem { batches: vec![batch], ..room.clone() };
             let (what, option) = told_batch(batch);
             if self.ask(&what, &option, &other, &room) {
                 break;
@@ -124,14 +124,14 @@ impl Tried {
     }
 
     /// Asks for the fastest plan whatever its seconds.
-    fn without_limit(&mut self, question: &ActionsQuestion<'_>, room: &Room) {
+    fn without_limit(&mut self, question: &ActionsQuestion<'_>, room: &Subproblem) {
         if question.wish.constraints.max_iteration_seconds.is_none() || question.stop.is_requested() {
             return;
         }
         let mut wish = question.wish.clone();
         wish.constraints.max_iteration_seconds = None;
         let other = ActionsQuestion { wish: &wish, ..*question };
-        if let Ok(Found { plan, candidate, .. }) = other.ask(room, false)
+        if let Ok(ActionSolution { plan, candidate, .. }) = other.ask(room, false)
             && let Some(seconds) = plan.iteration_seconds()
         {
             let seconds = format!("{:.0}ms", (seconds * 1_000.0).ceil());
@@ -141,13 +141,13 @@ impl Tried {
     }
 
     /// Notes a change, and whether a plan is found then. `HOST` stands for what that plan takes of a host.
-    fn ask(&mut self, what: &str, option: &str, other: &ActionsQuestion<'_>, room: &Room) -> bool {
+    fn ask(&mut self, what: &str, option: &str, other: &ActionsQuestion<'_>, room: &Subproblem) -> bool {
         if other.stop.is_requested() {
             return false;
         }
         let found = other.ask(room, false);
         let helps = found.is_ok();
-        if let Ok(Found { plan, candidate, .. }) = found {
+        if let Ok(ActionSolution { plan, candidate, .. }) = found {
             let host = Bytes(most_at_a_host(&plan).0.div_ceil(STEP).saturating_mul(STEP));
             let what = what.replace("HOST", &host.to_string());
             let option = option.replace("HOST", &format!("{}MiB", host.0 / STEP));

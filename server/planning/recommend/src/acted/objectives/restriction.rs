@@ -6,7 +6,7 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::Partitioning;
 
-use super::{ActionsQuestion, KnownAlone};
+use super::{ActionsQuestion, LayerMinima};
 use crate::acted::told::EQUAL;
 use crate::acted::{Choice, Chooser};
 use crate::answer::broken_stages;
@@ -29,7 +29,7 @@ impl ActionsQuestion<'_> {
         };
         let wish = Wish { objective, ..self.wish.free() };
         let choice = Choice { chooser: Chooser::Fastest, allowed: asked, launched: None, ..self.choice };
-        let free = ActionsQuestion { wish: &wish, choice, known: &KnownAlone::default(), ..*self };
+        let free = ActionsQuestion { wish: &wish, choice, known: &LayerMinima::default(), ..*self };
         let found = free.answer().ok().map(|(plan, _)| plan);
         self.weighed(plan, found.as_ref())
     }

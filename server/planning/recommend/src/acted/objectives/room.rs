@@ -33,7 +33,7 @@ const NEAR: u32 = 8;
 
 /// What a plan may take.
 #[derive(Debug, Clone)]
-pub(super) struct Room {
+pub(super) struct Subproblem {
     /// Its devices: all of them, unless they may be idle.
     pub(super) subset: Subset,
     pub(super) batches: Vec<Batch>,
@@ -47,7 +47,7 @@ pub(super) struct Room {
 
 /// The fastest plan that was found within a room.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct ActionSolution {
     /// Without a certificate.
     pub(super) plan: Plan,
     /// Its stages untouched.
@@ -58,7 +58,7 @@ pub(super) struct Found {
     pub(super) bound_is: String,
 }
 
-impl Room {
+impl Subproblem {
     /// All that a question leaves.
     pub(super) fn whole(question: &ActionsQuestion<'_>) -> Self {
         let ActionsQuestion { job, wish, .. } = question;
@@ -82,7 +82,7 @@ impl Room {
     }
 }
 
-impl Found {
+impl ActionSolution {
     /// The same with the comparisons and the bound of a slower plan for the same room.
     fn told_as(mut self, slower: Option<Self>) -> Self {
         match slower {
@@ -115,7 +115,7 @@ impl ActionsQuestion<'_> {
     ///
     /// # Errors
     /// Nothing was found that fits and keeps to the limits.
-    pub(super) fn fastest(&self, room: &Room) -> Result<Found, QuestionError> {
+    pub(super) fn fastest(&self, room: &Subproblem) -> Result<ActionSolution, QuestionError> {
         self.or_within_more(room, self.ask(room, false))
     }
 
@@ -123,7 +123,7 @@ impl ActionsQuestion<'_> {
     ///
     /// # Errors
     /// As there.
-    pub(super) fn told(&self, room: &Room) -> Result<Found, QuestionError> {
+    pub(super) fn told(&self, room: &Subproblem) -> Result<ActionSolution, QuestionError> {
         self.or_within_more(room, self.ask(room, true))
     }
 
@@ -134,9 +134,9 @@ impl ActionsQuestion<'_> {
     /// point.
     fn or_within_more(
         &self,
-        room: &Room,
-        mut found: Result<Found, QuestionError>,
-    ) -> Result<Found, QuestionError> {
+        room: &Subproblem,
+        mut found: Result<ActionSolution, QuestionError>,
+    ) -> Result<ActionSolution, QuestionError> {
         // MPress's planner finds what it finds.
         let is_open = self.choice.chooser == Chooser::Fastest
             && match &found {
@@ -150,13 +150,14 @@ impl ActionsQuestion<'_> {
             found.as_ref().is_err_and(|error| missing(error).is_some_and(|of| of <= peak / LITTLE));
         let halves = if lacks_little { NEAR } else { 0 };
         let near = (0..halves).rev().map(|times| peak + ((peak / LITTLE) >> times));
-        let mut better: Option<Found> = None;
+        let mut better: Option<ActionSolution> = None;
         for other in near.chain(rungs_around(peak, PARTS)) {
             let known = better.as_ref().or_else(|| found.as_ref().ok());
             if self.stop.is_requested() || known.is_some_and(|known| is_best(&known.certificate)) {
                 break;
             }
-            let Ok(other) = self.ask(&Room { beyond: Some((other, peak)), ..room.clone() }, false) else {
+            let Ok(other) = self.ask(&Subproblem { beyond: Some((other, peak)), ..room.clone() }, false)
+            else {
                 continue;
             };
             let is_faster = known.is_none_or(|known| seconds(&other.plan) < seconds(&known.plan));
@@ -177,12 +178,12 @@ impl ActionsQuestion<'_> {
     }
 
     /// Whether a plan fits its devices and keeps to a room.
-    fn keeps(&self, room: &Room, plan: &Plan) -> bool {
+    fn keeps(&self, room: &Subproblem, plan: &Plan) -> bool {
         plan.stages.iter().all(fits) && self.is_within(room, plan)
     }
 
     /// Whether no predicted peak exceeds a room.
-    fn is_within(&self, room: &Room, plan: &Plan) -> bool {
+    fn is_within(&self, room: &Subproblem, plan: &Plan) -> bool {
         plan.stages.iter().all(|stage| stage.predicted_peak <= self.most_bytes(room, Bytes(stage.capacity)))
     }
 
@@ -190,7 +191,7 @@ impl ActionsQuestion<'_> {
     ///
     /// # Errors
     /// As [`Self::fastest`].
-    pub(super) fn ask(&self, room: &Room, is_told: bool) -> Result<Found, QuestionError> {
+    pub(super) fn ask(&self, room: &Subproblem, is_told: bool) -> Result<ActionSolution, QuestionError> {
         if let Some(hopeless) = self.lacks_room(room) {
             return Err(hopeless.into());
         }
@@ -205,7 +206,12 @@ impl ActionsQuestion<'_> {
         }
     }
 
-    fn ask_within(&self, room: &Room, is_told: bool, is_strict: bool) -> Result<Found, QuestionError> {
+    fn ask_within(
+        &self,
+        room: &Subproblem,
+        is_told: bool,
+        is_strict: bool,
+    ) -> Result<ActionSolution, QuestionError> {
         let stages = self.stages(room)?;
         let Stages { bound, stopped, states, .. } = stages;
         match self.ask_for(stages, room, is_told, is_strict) {
@@ -244,8 +250,8 @@ impl ActionsQuestion<'_> {
         &self,
         candidate: &Candidate,
         bound: Option<f64>,
-        room: &Room,
-    ) -> Result<Found, QuestionError> {
+        room: &Subproblem,
+    ) -> Result<ActionSolution, QuestionError> {
         let candidates = vec![candidate.clone()];
         let stages = Stages { candidates, mapped: Vec::new(), bound, stopped: false, states: 0 };
         let found = self.ask_for(stages, room, true, false)?;
@@ -257,10 +263,10 @@ impl ActionsQuestion<'_> {
     fn ask_for(
         &self,
         mut stages: Stages,
-        room: &Room,
+        room: &Subproblem,
         is_told: bool,
         is_strict: bool,
-    ) -> Result<Found, QuestionError> {
+    ) -> Result<ActionSolution, QuestionError> {
         let Self { writer, choice, stop, .. } = *self;
         for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
             stage.capacity = self.capacity(room, self.job.fleet.capacity(stage.kinds), stage.peak, is_strict);
@@ -270,13 +276,13 @@ impl ActionsQuestion<'_> {
         }
         let mut found = if is_told {
             let Chosen { candidate, plan, certificate, bound_is } = writer.chosen(&stages, choice, stop)?;
-            Found { plan, candidate: candidate.clone(), certificate, bound_is }
+            ActionSolution { plan, candidate: candidate.clone(), certificate, bound_is }
         } else {
             let Fastest { asked, plan, .. } = writer.fastest(&stages, choice, stop)?;
             let candidate = asked.candidate.clone();
             let bound = stages.bound.or_else(|| asked.least_seconds());
             let certificate = at_least(&plan, bound, (stages.stopped, stages.states));
-            Found { plan, candidate, certificate, bound_is: String::new() }
+            ActionSolution { plan, candidate, certificate, bound_is: String::new() }
         };
         for (stage, of) in found.plan.stages.iter_mut().zip(&mut found.candidate.stages) {
             of.capacity = self.job.fleet.capacity(of.kinds);
@@ -286,7 +292,7 @@ impl ActionsQuestion<'_> {
     }
 
     /// The stages that actions are chosen for: those that are named, or those of fast pipelines.
-    pub(super) fn stages(&self, room: &Room) -> Result<Stages, RecommendError> {
+    pub(super) fn stages(&self, room: &Subproblem) -> Result<Stages, RecommendError> {
         let market = self.writer.prices;
         let mut fleet = room.subset.fleet.clone();
         for kind in &mut fleet.kinds {

@@ -19,7 +19,7 @@ use loadmaster_proto::plan::comparison::Baseline;
 use loadmaster_proto::training::stage::StageConfig;
 
 use crate::ask::Variant;
-use crate::find::{Asked, Candidate, Inquiry};
+use crate::find::{Candidate, Inquiry, PricedVariant};
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Choice, Cuts, Fleet};
@@ -122,7 +122,8 @@ fn weigh<M: Market>(
         })
         .collect();
     let (used, anywhere) = (used(inquiry.fleet(), best), Cuts::anywhere(market.layers()));
-    let asked = Asked::along(inquiry.on(&used, &anywhere), &variant, &vec![choice.devices(); stages.len()]);
+    let asked =
+        PricedVariant::along(inquiry.on(&used, &anywhere), &variant, &vec![choice.devices(); stages.len()]);
     let Some(mut plan) = asked.given(&stages) else {
         let known = stages
             .iter()

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 
 use super::fastest::fastest;
 use super::price::{Price, Pricer};
-use super::ways::{Kept, Seat, Ways};
+use super::ways::{Cohesion, Seat, Ways};
 use super::*;
 use crate::tests::Casino;
 use loadmaster_samples::cases;
@@ -243,7 +243,7 @@ proptest! {
                 return Ok(());
             }
         };
-        prop_assert_eq!(ways.kept == Kept::Nodes, !as_planned.is_empty());
+        prop_assert_eq!(ways.kept == Cohesion::Nodes, !as_planned.is_empty());
         let seconds: Vec<f64> = every.iter().filter_map(|way| pricer.seconds(&ways, way)).collect();
         let best = seconds.iter().copied().reduce(f64::min).expect("every way has seconds");
         let (_, found) = fastest(&ways, &pricer, &Stop::default()).unwrap().expect("every way has seconds");

@@ -141,7 +141,7 @@ fn check_against(
     ways: &Ways<'_>,
     seed: u64,
 ) -> Result<f64, TestCaseError> {
-    prop_assert_eq!(ways.kept == Kept::Nodes, !every.is_empty());
+    prop_assert_eq!(ways.kept == Cohesion::Nodes, !every.is_empty());
     let casino = Casino::new(seed, plan.stages.len(), 5);
     let pricer = Pricer::of(&casino, plan, &[]);
     let (_, found) = fastest(ways, &pricer, &Stop::default()).unwrap().expect("every way has seconds");
@@ -252,7 +252,7 @@ fn machine(name: &str, large: u32, small: u32) -> (String, DrawnMachine) {
 }
 
 /// By stage, whether its devices are large; and what is kept together.
-fn sizes(plan: &Plan, machines: &[(String, DrawnMachine)]) -> (Vec<Vec<bool>>, Kept) {
+fn sizes(plan: &Plan, machines: &[(String, DrawnMachine)]) -> (Vec<Vec<bool>>, Cohesion) {
     let fleet = machines_of(machines, &[], false);
     let ways = Ways::of(plan, &fleet, Vec::new()).unwrap();
     let begins = fleet.begins();
@@ -269,7 +269,7 @@ fn sizes(plan: &Plan, machines: &[(String, DrawnMachine)]) -> (Vec<Vec<bool>>, K
 fn one_smaller_device_is_no_obstacle() {
     let plan = plan_in(&singles(&[70, 20, 70, 70]), &[LARGE; 4], Schedule::OneFOneB);
     let (sizes, kept) = sizes(&plan, &[machine("a04", 3, 1)]);
-    assert_eq!((sizes.concat(), kept), (vec![true, false, true, true], Kept::Nodes));
+    assert_eq!((sizes.concat(), kept), (vec![true, false, true, true], Cohesion::Nodes));
 }
 
 /// Shards may be on several parts of a machine, as they were planned to be.
@@ -277,7 +277,7 @@ fn one_smaller_device_is_no_obstacle() {
 fn shards_span_the_parts_of_a_machine() {
     let plan = plan_in(&[(1, 4, 20)], &[LARGE, LARGE, LARGE, SMALL], Schedule::OneFOneB);
     let (sizes, kept) = sizes(&plan, &[machine("a04", 3, 1)]);
-    assert_eq!((sizes.concat(), kept), (vec![true, true, true, false], Kept::Nodes));
+    assert_eq!((sizes.concat(), kept), (vec![true, true, true, false], Cohesion::Nodes));
 }
 
 /// Ranks of a part need not follow each other.
@@ -285,7 +285,7 @@ fn shards_span_the_parts_of_a_machine() {
 fn large_and_small_devices_take_turns() {
     let plan = plan_in(&singles(&[70, 30, 70, 30]), &[LARGE, SMALL, LARGE, SMALL], Schedule::OneFOneB);
     let (sizes, kept) = sizes(&plan, &[machine("given", 2, 2)]);
-    assert_eq!((sizes.concat(), kept), (vec![true, false, true, false], Kept::Nodes));
+    assert_eq!((sizes.concat(), kept), (vec![true, false, true, false], Cohesion::Nodes));
 }
 
 /// Ranks stay on the parts that they were planned on, where these have room, though others are large enough.
@@ -294,12 +294,12 @@ fn parts_stay_together() {
     let plan = plan_in(&singles(&[70, 70, 30, 30]), &[LARGE, LARGE, SMALL, SMALL], Schedule::OneFOneB);
     for given in [machine("given", 2, 2), machine("given", 3, 2)] {
         let (sizes, kept) = sizes(&plan, &[given]);
-        assert_eq!((sizes.concat(), kept), (vec![true, true, false, false], Kept::Nodes));
+        assert_eq!((sizes.concat(), kept), (vec![true, true, false, false], Cohesion::Nodes));
     }
     // Pairs of shards do where the part has no room for all.
     let plan = plan_in(&[(1, 2, 20), (1, 2, 20)], &[LARGE; 4], Schedule::OneFOneB);
     let (sizes, kept) = self::sizes(&plan, &[machine("given", 3, 3)]);
-    assert_eq!((sizes, kept), (vec![vec![true, true], vec![false, false]], Kept::Nodes));
+    assert_eq!((sizes, kept), (vec![vec![true, true], vec![false, false]], Cohesion::Nodes));
 }
 
 /// A machine of which one part alone has no room for the ranks of a node is one that they may be on.
@@ -326,7 +326,7 @@ fn hundreds_of_machines_of_two_parts_are_bound_with_a_gap() {
     let stages: Vec<DrawnStage> = (0..64).map(|_| (16, 2, 10)).collect();
     let plan = plan_in(&stages, &slots, Schedule::OneFOneB);
     let ways = Ways::of(&plan, &fleet, Vec::new()).unwrap();
-    assert_eq!(ways.kept, Kept::Nodes);
+    assert_eq!(ways.kept, Cohesion::Nodes);
     let casino = Casino::new(3, 64, 5);
     let (_, found) = fastest(&ways, &Pricer::of(&casino, &plan, &[]), &Stop::default()).unwrap().unwrap();
     let (seconds, least) = (found.seconds.unwrap(), found.least.unwrap());
@@ -348,10 +348,10 @@ fn shards_of_several_kinds_are_not_torn() {
     );
     let both = named("x", (vec![(2, 0, true), (2, 1, true)], 2, 1, 0));
     let whole = machines_of(&[both], &[], true);
-    assert_eq!(Ways::of(&split, &whole, Vec::new()).unwrap().kept, Kept::Nodes);
+    assert_eq!(Ways::of(&split, &whole, Vec::new()).unwrap().kept, Cohesion::Nodes);
     let slots = [(0, 0, true), (0, 1, true), (0, 0, true), (0, 1, true)];
     let single = plan_in(&singles(&[10; 4]), &slots, Schedule::OneFOneB);
-    assert_eq!(Ways::of(&single, &apart, Vec::new()).unwrap().kept, Kept::Kinds);
+    assert_eq!(Ways::of(&single, &apart, Vec::new()).unwrap().kept, Cohesion::Kinds);
 }
 
 /// What a device allows is not known where the plan's allow several amounts.
@@ -380,5 +380,5 @@ fn what_no_order_gives_is_told_without_shards() {
     let told = Ways::of(&plan, &given, Vec::new()).unwrap_err().to_string();
     assert!(told.contains("no device that is large enough") && !told.contains("shards"), "{told}");
     // On one machine any of its devices is at hand.
-    assert_eq!(sizes(&plan, &[machine("x", 2, 2)]).1, Kept::Shards);
+    assert_eq!(sizes(&plan, &[machine("x", 2, 2)]).1, Cohesion::Shards);
 }

@@ -24,7 +24,7 @@ use super::candidate::Candidate;
 use loadmaster_search::fleet::mapping::{DevicesWanted, Orders};
 use loadmaster_search::{Pin, StageCosts, UnlikeLinks, UnlikeNodes};
 use rows::Rows;
-use search::Search;
+use search::MappingSearch;
 
 /// Nodes of which orders are listed.
 const MOST_LISTED: usize = 128;
@@ -41,10 +41,10 @@ pub(crate) struct Mapped {
 
 /// Orders on nodes that were listed before: plans have as many stages on a node again and again.
 #[derive(Debug, Default)]
-pub(crate) struct KnownOrders(RefCell<Vec<Known>>);
+pub(crate) struct KnownOrders(RefCell<Vec<ListedOrders>>);
 
 #[derive(Debug)]
-struct Known {
+struct ListedOrders {
     links: UnlikeLinks,
     stages: Vec<DevicesWanted>,
     orders: Option<Rc<Orders>>,
@@ -53,7 +53,7 @@ struct Known {
 impl KnownOrders {
     fn orders(&self, links: &UnlikeLinks, stages: &[DevicesWanted]) -> Option<Rc<Orders>> {
         let mut known = self.0.borrow_mut();
-        let is_it = |of: &&Known| of.links.is_shared_with(links) && of.stages == stages;
+        let is_it = |of: &&ListedOrders| of.links.is_shared_with(links) && of.stages == stages;
         if let Some(of) = known.iter().find(is_it) {
             return of.orders.clone();
         }
@@ -61,7 +61,7 @@ impl KnownOrders {
             return None;
         }
         let orders = Orders::of(links, stages).map(Rc::new);
-        known.push(Known { links: links.clone(), stages: stages.to_vec(), orders: orders.clone() });
+        known.push(ListedOrders { links: links.clone(), stages: stages.to_vec(), orders: orders.clone() });
         orders
     }
 }
@@ -77,7 +77,7 @@ impl Candidate {
         known: &KnownOrders,
     ) -> Mapped {
         let Rows { rows, are_all } = if nodes.is_empty() { Rows::NONE } else { Rows::of(&self, nodes, pins) };
-        let search = if rows.is_empty() { None } else { Search::of(&self, costs, rows, known) };
+        let search = if rows.is_empty() { None } else { MappingSearch::of(&self, costs, rows, known) };
         let Some(mut search) = search else {
             return Mapped { candidate: self, is_proven: are_all, passes: 0 };
         };

@@ -19,7 +19,7 @@ const MOST_TOGETHER: usize = 4_096;
 const SAME: f64 = 1e-12;
 
 /// The best devices so far.
-pub(super) struct Best {
+pub(super) struct BestMapping {
     /// By stage.
     pub(super) devices: Vec<Vec<u32>>,
     pub(super) edges: Vec<f64>,
@@ -27,17 +27,17 @@ pub(super) struct Best {
 }
 
 /// A search for the best devices.
-pub(super) struct Search<'a, C> {
+pub(super) struct MappingSearch<'a, C> {
     candidate: &'a Candidate,
     costs: &'a C,
     rows: Vec<Row<'a>>,
     /// By row; none where its devices are exchanged.
     orders: Vec<Option<Rc<Orders>>>,
     clock: Clock,
-    best: Best,
+    best: BestMapping,
 }
 
-impl<'a, C: StageCosts> Search<'a, C> {
+impl<'a, C: StageCosts> MappingSearch<'a, C> {
     pub(super) fn of(
         candidate: &'a Candidate,
         costs: &'a C,
@@ -45,7 +45,7 @@ impl<'a, C: StageCosts> Search<'a, C> {
         known: &KnownOrders,
     ) -> Option<Self> {
         let mut clock = Clock::of(candidate)?;
-        let best = Best {
+        let best = BestMapping {
             devices: candidate.stages.iter().map(|stage| stage.devices.clone()).collect(),
             edges: candidate.edges.clone(),
             seconds: clock.seconds(&candidate.edges)?,
@@ -79,7 +79,7 @@ impl<'a, C: StageCosts> Search<'a, C> {
     }
 
     /// What was found.
-    pub(super) fn found(self) -> (Best, Clock) {
+    pub(super) fn found(self) -> (BestMapping, Clock) {
         (self.best, self.clock)
     }
 

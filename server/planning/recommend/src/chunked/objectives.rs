@@ -9,8 +9,8 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
-use super::{Scene, Trained};
-use crate::answer::{QuestionError, RecommendError};
+use super::{ChunkContext, Trained};
+use crate::result::{QuestionError, RecommendError};
 use loadmaster_memory::chunks::{
     ChunkPlan, ChunkQuestion, NoChunks, Passes as _, PassesMemo, ProfiledPasses, choose_until, fits,
 };
@@ -39,14 +39,14 @@ impl BestChunkPlan {
     }
 }
 
-impl Scene<'_> {
+impl ChunkContext<'_> {
     fn limit(&self) -> f64 {
         self.question.request.goal.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY)
     }
 
     /// The plan with what proves it.
     fn proven(&self, best: &BestChunkPlan, certificate: Certificate) -> Result<Plan, QuestionError> {
-        let mut written = self.written(best)?;
+        let mut written = self.build_plan(best)?;
         written.found.certificate = Some(best.visited(certificate));
         Ok(written)
     }
@@ -160,7 +160,7 @@ impl Scene<'_> {
         let bound = bound.map(|bound| bound as f64);
         let stopped = self.question.stop.is_over();
         let best = BestChunkPlan { batch, plan };
-        let mut written = self.written(&best)?;
+        let mut written = self.build_plan(&best)?;
         let certificate = certified(written.peak() as f64, bound, Objective::MinPeakMemory);
         written.found.certificate = Some(Certificate { stopped, ..best.visited(certificate) });
         Ok(written)
@@ -184,7 +184,7 @@ impl Scene<'_> {
                     return self.proven(&BestChunkPlan { batch, plan }, certificate);
                 }
                 open = open.or(Some(batch.micro_batch_size));
-            } else if self.least_besides(batch, self.question.writer.margin)? < capacity.0 {
+            } else if self.least_besides(batch, self.question.builder.margin)? < capacity.0 {
                 // Without room beside any chunks no chunk size helps.
                 open = open.or(Some(batch.micro_batch_size));
             }

@@ -7,14 +7,14 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::Allowed;
 
 use super::cutting::{Cut, Cutting, Patience, Worth, cut};
+use super::evaluation::MemoryWeight;
 use super::pipeline::Pipeline;
-use super::room::InterleavedSolution;
+use super::plan_builder::BuiltPlan;
+use super::subproblem::InterleavedSolution;
 use super::variants::Variants;
-use super::weighed::Weighed;
-use super::written::Written;
 use super::{InterleavedQuestion, SOLVER};
-use crate::answer::{QuestionError, RecommendError};
-use crate::find::{Candidate, Inquiry, Job};
+use crate::result::{QuestionError, RecommendError};
+use crate::search::{Candidate, Inquiry, Job};
 use loadmaster_search::StageCosts;
 use loadmaster_search::cost::{Market, Prices};
 
@@ -45,10 +45,10 @@ impl InterleavedQuestion<'_> {
         &self,
         inquiry: Inquiry<'_, Prices<'_>>,
     ) -> Result<InterleavedSolution, QuestionError> {
-        let is_timed = self.wish.objective == Objective::MinIterationTime
-            || self.wish.constraints.max_iteration_seconds.is_some();
+        let is_timed = self.criteria.objective == Objective::MinIterationTime
+            || self.criteria.constraints.max_iteration_seconds.is_some();
         if is_timed && !self.prices.has_times() {
-            return Err(RecommendError::NoTimes { objective: self.wish.objective }.into());
+            return Err(RecommendError::NoTimes { objective: self.criteria.objective }.into());
         }
         let asked = Variants::of(self, inquiry)?;
         match self.allowed {
@@ -59,8 +59,8 @@ impl InterleavedQuestion<'_> {
 
     /// The best plan whose stages do nothing about their memory.
     fn plain(&self, asked: &Variants<'_>) -> Result<InterleavedSolution, QuestionError> {
-        let is_timed = self.wish.objective == Objective::MinIterationTime;
-        let next = self.wish.alternatives;
+        let is_timed = self.criteria.objective == Objective::MinIterationTime;
+        let next = self.criteria.alternatives;
         // The best one of all variants, and those that come next.
         let mut ways: Vec<(usize, CutCandidate)> = Vec::new();
         let (bound, is_complete) = (asked.least_unsearched(), asked.are_searched());
@@ -77,7 +77,7 @@ impl InterleavedQuestion<'_> {
                 continue;
             }
             let pipeline = asked.pipeline(self, index)?;
-            let weighed = (Weighed::Untouched, Patience { next, ..Patience::ALL });
+            let weighed = (MemoryWeight::Untouched, Patience { next, ..Patience::ALL });
             // Another variant may be known where this one is not.
             let found = self.cut(&pipeline, weighed, &mut known).unwrap_or_else(|failed| {
                 error.get_or_insert(failed);
@@ -98,12 +98,12 @@ impl InterleavedQuestion<'_> {
         self.check_limits(&cut.worth, &candidate, known.is_complete)?;
         let written = |variant: usize, candidate: &Candidate| {
             let pipeline = asked.pipeline(self, variant)?;
-            let Written { plan, .. } = self.writer.interleaved(&pipeline, candidate, None, SOLVER)?;
+            let BuiltPlan { plan, .. } = self.builder.interleaved(&pipeline, candidate, None, SOLVER)?;
             let value = self.value(&plan);
             Ok::<_, QuestionError>((plan, value))
         };
         let (mut plan, value) = written(variant, &candidate)?;
-        self.tell_order(&mut plan);
+        self.annotate_order(&mut plan);
         let bound = match (known.is_complete, is_timed) {
             (true, true) if !self.is_any_order() => asked.least_in_any_order().map(|bound| bound.min(value)),
             // Devices are alike: what they hold is the same in any order, and what that takes is not.
@@ -146,7 +146,7 @@ impl InterleavedQuestion<'_> {
             }
             let pipeline = asked.pipeline(self, index)?;
             let mut candidates: Vec<CutCandidate> = Vec::new();
-            for memory in [Weighed::BySeconds, Weighed::Untouched, Weighed::WithAllAgain] {
+            for memory in [MemoryWeight::BySeconds, MemoryWeight::Untouched, MemoryWeight::WithAllAgain] {
                 match self.cut(&pipeline, (memory, Patience::SOME), &mut known) {
                     Ok(found) => candidates.extend(found),
                     Err(failed) => error = error.or(Some(failed)),
@@ -164,8 +164,8 @@ impl InterleavedQuestion<'_> {
                     continue;
                 }
                 lightened += 1;
-                let links = self.writer.copy_links(&way.candidate, self.request.copy_pace);
-                match self.lightened(&pipeline, &way.candidate, allowed, &links) {
+                let links = self.builder.copy_links(&way.candidate, self.request.copy_pace);
+                match self.greedy_fit(&pipeline, &way.candidate, allowed, &links) {
                     Ok(plan) => {
                         let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
                         let at = plans.partition_point(|(_, known)| *known <= seconds);
@@ -184,12 +184,12 @@ impl InterleavedQuestion<'_> {
             return Err(error.unwrap_or_else(|| self.nothing()));
         };
         self.check_seconds(plan.iteration_seconds(), false)?;
-        self.tell_order(&mut plan);
+        self.annotate_order(&mut plan);
         // What is computed is spread over the cores that slots share.
         let job = Job { fleet: &self.devices.fleet, ..*self.job };
-        let on_cores = || self.writer.least_on_cores(&job, self.wish).unwrap_or(0.0);
+        let on_cores = || self.builder.least_on_cores(&job, self.criteria).unwrap_or(0.0);
         let bound = asked.least_in_any_order().map(|bound| bound.max(on_cores()).min(value));
-        let next = plans.filter(|(_, seconds)| *seconds <= limit).take(self.wish.alternatives);
+        let next = plans.filter(|(_, seconds)| *seconds <= limit).take(self.criteria.alternatives);
         Ok(InterleavedSolution {
             plan,
             certificate: self.certificate(value, bound, known.looked_at),
@@ -201,12 +201,12 @@ impl InterleavedQuestion<'_> {
     fn cut<C: StageCosts>(
         &self,
         pipeline: &Pipeline<'_, C>,
-        (memory, patience): (Weighed, Patience),
+        (memory, patience): (MemoryWeight, Patience),
         known: &mut SearchBound,
     ) -> Result<Vec<CutCandidate>, QuestionError> {
         let weights = match pipeline.layer_seconds() {
             Some(seconds) => seconds,
-            None => vec![1.0; self.writer.chain.layer_names.len()],
+            None => vec![1.0; self.builder.chain.layer_names.len()],
         };
         let failed: RefCell<Option<QuestionError>> = RefCell::new(None);
         let mut weigh = |ends: &[usize], best: Option<&Worth>| {

@@ -4,10 +4,10 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 
 use super::InterleavedQuestion;
-use super::room::{InterleavedSolution, InterleavedSubproblem};
-use crate::acted::{Point, fill, kept, nothing_found};
-use crate::answer::{QuestionError, RecommendError};
-use crate::plan::{NamedPlan, told_front};
+use super::subproblem::{InterleavedSolution, InterleavedSubproblem};
+use crate::memory_optimizations::{Point, fill, kept, nothing_found};
+use crate::plan::{NamedPlan, front_points};
+use crate::result::{QuestionError, RecommendError};
 use loadmaster_search::cost::Market as _;
 
 /// Most peaks that plans are held to.
@@ -31,7 +31,7 @@ impl InterleavedQuestion<'_> {
     /// The fastest plan, with a front between peak and seconds.
     pub(super) fn front(&self) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         if !self.prices.has_times() {
-            return Err(RecommendError::NoTimes { objective: self.wish.objective }.into());
+            return Err(RecommendError::NoTimes { objective: self.criteria.objective }.into());
         }
         let Sampled { points, caps, is_whole } = self.sampled()?;
         let (highest, lowest) =
@@ -43,7 +43,7 @@ impl InterleavedQuestion<'_> {
         let Some(InterleavedSolution { mut plan, mut certificate, .. }) = points.first().cloned() else {
             return Err(RecommendError::Stopped.into());
         };
-        let (front, others) = told_front(points.into_iter().map(|found| found.plan).collect())?;
+        let (front, others) = front_points(points.into_iter().map(|found| found.plan).collect())?;
         let has_bound = certificate.bound.is_some();
         certificate.proven &= is_whole;
         certificate.stopped |= self.stop.is_requested();
@@ -60,13 +60,13 @@ impl InterleavedQuestion<'_> {
                 if has_bound { ", and only the fastest end has a bound" } else { "" }
             ));
         }
-        self.tell_beside(&mut plan, &self.wish_within(&InterleavedSubproblem::whole(self)))?;
+        self.annotate_comparison(&mut plan, &self.criteria_within(&InterleavedSubproblem::whole(self)))?;
         Ok((plan, others))
     }
 
     fn sampled(&self) -> Result<Sampled, QuestionError> {
-        let room = InterleavedSubproblem::whole(self);
-        let first = self.fastest(&room)?;
+        let subproblem = InterleavedSubproblem::whole(self);
+        let first = self.fastest(&subproblem)?;
         let mut points = vec![Point { cap: u64::MAX, peak: first.plan.peak(), found: first }];
         let mut caps = 1;
         // Where each is proven the fastest within its peak, one right below another is all that there is.
@@ -75,7 +75,7 @@ impl InterleavedQuestion<'_> {
             && !self.stop.is_requested()
         {
             caps += 1;
-            match self.point(&room, last.peak.saturating_sub(1)) {
+            match self.point(&subproblem, last.peak.saturating_sub(1)) {
                 Ok(found) => points.push(found),
                 Err(error) => {
                     if nothing_found(error)?.is_proof() {
@@ -86,14 +86,14 @@ impl InterleavedQuestion<'_> {
             }
         }
         let Some(last) = points.last() else { return Err(RecommendError::Stopped.into()) };
-        let floor = self.least_bytes(&room);
-        let (lowest, asked) = self.lowest(&room, last.found.clone(), (floor, FOR_THE_LOWEST))?;
+        let floor = self.least_bytes(&subproblem);
+        let (lowest, asked) = self.lowest(&subproblem, last.found.clone(), (floor, FOR_THE_LOWEST))?;
         caps += asked;
         if lowest.peak < last.peak {
             points.push(Point { cap: lowest.peak, ..lowest });
         }
         let more = MOST_CAPS.saturating_sub(caps);
-        caps += fill(&mut points, more, self.stop, |cap| self.point(&room, cap))?;
+        caps += fill(&mut points, more, self.stop, |cap| self.point(&subproblem, cap))?;
         Ok(Sampled { points, caps, is_whole: false })
     }
 }

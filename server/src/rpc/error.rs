@@ -16,7 +16,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::reason::{DOMAIN, Reason};
-use loadmaster_recommend::{BindError, LackingStep, QuestionError, RecommendError};
+use loadmaster_recommend::{LackingStep, PlacementError, QuestionError, RecommendError};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -128,7 +128,7 @@ pub enum ApiError {
     NotExportable(Box<Refusal>),
     /// The nodes given lack what a plan needs.
     #[error("{0}")]
-    NotBindable(BindError),
+    NotBindable(PlacementError),
     /// A launcher does not run plans of a shape.
     #[error(
         "{launcher} does not run plans of the shape {shape}: ask for {required}, or name another launcher"
@@ -380,7 +380,7 @@ fn add_violations<'a>(
     }
 }
 
-fn not_bindable(refusal: &BindError, message: String) -> Status {
+fn not_bindable(refusal: &PlacementError, message: String) -> Status {
     let mut details = details(Reason::PlanDoesNotBind, []);
     let stages = refusal.stages.iter().map(|lack| (lack.stage, lack.why.as_str()));
     add_violations(&mut details, "NODES", stages);
@@ -569,7 +569,7 @@ mod tests {
     fn violations_of_many_stages_are_counted() {
         let listed = |stages: usize| {
             let lack = |stage| StageLack { stage: Some(stage), why: "lacks devices".to_owned() };
-            let error = BindError { stages: (0..stages).map(lack).collect() };
+            let error = PlacementError { stages: (0..stages).map(lack).collect() };
             let status = Status::from(ApiError::NotBindable(error));
             let violations = status.get_details_precondition_failure().unwrap().violations;
             violations.into_iter().map(|of| (of.subject, of.description)).collect::<Vec<_>>()

@@ -8,7 +8,7 @@ use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
-use loadmaster_recommend::{Job, RecommendError, Recommendation, Wish, divisors, recommend};
+use loadmaster_recommend::{Criteria, Job, RecommendError, Recommendation, divisors, recommend};
 use loadmaster_search::cost::{Batch, Factors, KindOfDevice, Prices};
 use loadmaster_search::{Cuts, Fleet, Stop, Unit};
 use loadmaster_simulate::Overlap;
@@ -81,7 +81,7 @@ impl Request {
             optimizer: &training.optimizer,
         };
         let batch = |size: u32| Batch { micro_batch_size: size, micro_batches: self.global_batch / size };
-        let wish = Wish {
+        let wish = Criteria {
             objective: self.objective,
             shape: self.shape,
             rules: None,

@@ -24,7 +24,7 @@
 //!    number of bytes in an iteration, and the rest must be recomputed. The bound ignores the order of copies and the size of
 //!    blocks.
 //!
-//! The crate `recommend` replays every result, and repeats the choice with the missing bytes set aside (`recommend::acted`).
+//! `recommend::memory_optimizations` replays every result, and repeats the choice with the missing bytes set aside.
 //!
 //! # Choice of chunks
 //!

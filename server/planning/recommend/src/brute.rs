@@ -1,4 +1,4 @@
-//! Every plan of a wish, enumerated from what a plan is: nothing here knows places, subsets, variants or any search.
+//! Every plan of criteria, enumerated from what a plan is: nothing here knows places, subsets, variants or any search.
 //!
 //! Devices are taken node by node, in every order of the nodes; where devices may be idle, in every subset. Only the
 //! prices of single stages and the simulator are those of the planner.
@@ -6,7 +6,7 @@
 use loadmaster_proto::plan::objective::{NodeSpanning, PlanShape};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use super::ask::Wish;
+use super::problem::Criteria;
 use loadmaster_search::cost::{Batch, Market};
 use loadmaster_search::{Choice, Fleet, KindSet, Link, Pin, Seconds, StageAt, StageCosts};
 use loadmaster_simulate::{Edge, Order, Pipeline, iteration_seconds};
@@ -17,7 +17,7 @@ pub(super) struct Plan {
     pub(super) batch: Batch,
     pub(super) devices: u32,
     pub(super) price: f64,
-    /// Peaks of all devices in the wish's unit, the highest first.
+    /// Peaks of all devices in the criteria's unit, the highest first.
     pub(super) peaks: Vec<u64>,
     pub(super) bytes: u64,
     /// Simulated; 0 without times.
@@ -41,26 +41,31 @@ struct Stage {
     nodes: Vec<usize>,
 }
 
-/// Every plan of a wish on a fleet, whether it fits or not; the limits of the wish do not count.
-pub(super) fn every_plan<M: Market>(market: &M, wish: &Wish, fleet: &Fleet, may_idle: bool) -> Vec<Plan> {
+/// Every plan of criteria on a fleet, whether it fits or not; the limits of the criteria do not count.
+pub(super) fn every_plan<M: Market>(
+    market: &M,
+    criteria: &Criteria,
+    fleet: &Fleet,
+    may_idle: bool,
+) -> Vec<Plan> {
     let mut plans = Vec::new();
-    for order in orders(fleet, wish.keeps_order || fleet.is_one_node) {
+    for order in orders(fleet, criteria.keeps_order || fleet.is_one_node) {
         for counts in counts(fleet, may_idle) {
             let used: Vec<u32> = counts.iter().copied().filter(|&count| count > 0).collect();
             let is_even = used.windows(2).all(|pair| pair[0] == pair[1]);
             if used.is_empty()
-                || wish.rules.is_some_and(|rules| rules.even_nodes && !fleet.is_one_node && !is_even)
+                || criteria.rules.is_some_and(|rules| rules.even_nodes && !fleet.is_one_node && !is_even)
             {
                 continue;
             }
             // The devices in the pipeline's order, each by its node.
             let sequence: Vec<usize> =
                 order.iter().flat_map(|&node| std::iter::repeat_n(node, counts[node] as usize)).collect();
-            for &batch in &wish.batches {
-                for &schedule in &wish.schedules {
+            for &batch in &criteria.batches {
+                for &schedule in &criteria.schedules {
                     let asked = Enumeration {
                         market,
-                        wish,
+                        criteria,
                         fleet,
                         batch,
                         schedule,
@@ -104,7 +109,7 @@ fn counts(fleet: &Fleet, may_idle: bool) -> Vec<Vec<u32>> {
 
 struct Enumeration<'a, M> {
     market: &'a M,
-    wish: &'a Wish,
+    criteria: &'a Criteria,
     fleet: &'a Fleet,
     batch: Batch,
     schedule: Schedule,
@@ -116,7 +121,7 @@ impl<M: Market> Enumeration<'_, M> {
     fn extend(&self, begun: &mut Vec<Stage>, layer: usize, taken: usize, plans: &mut Vec<Plan>) {
         let layers = self.market.layers();
         if layer == layers {
-            let limits = &self.wish.constraints;
+            let limits = &self.criteria.constraints;
             let (least, most) = (limits.min_stages.unwrap_or(1), limits.max_stages.unwrap_or(layers));
             if taken == self.sequence.len() && (least..=most).contains(&begun.len()) {
                 plans.extend(self.weigh(begun));
@@ -138,7 +143,7 @@ impl<M: Market> Enumeration<'_, M> {
     }
 
     fn choices(&self) -> Vec<Choice> {
-        let limits = &self.wish.constraints;
+        let limits = &self.criteria.constraints;
         let mut choices = Vec::new();
         for data in 1..=self.batch.micro_batch_size {
             for tensor in [1, 2, 4, 8] {
@@ -146,7 +151,7 @@ impl<M: Market> Enumeration<'_, M> {
                 let is_possible = self.batch.micro_batch_size.is_multiple_of(data)
                     && is_listed(&limits.data_degrees, data)
                     && is_listed(&limits.tensor_degrees, tensor);
-                for &recompute in self.wish.recompute.iter().filter(|_| is_possible) {
+                for &recompute in self.criteria.recompute.iter().filter(|_| is_possible) {
                     choices.push(Choice { data, tensor, recompute });
                 }
             }
@@ -155,21 +160,21 @@ impl<M: Market> Enumeration<'_, M> {
     }
 
     fn is_allowed(&self, begun: &[Stage], stage: &Stage) -> bool {
-        let cuts = &self.wish.cuts;
+        let cuts = &self.criteria.cuts;
         let Choice { data, tensor, recompute } = stage.choice;
-        let in_shape = |other: &Stage| match self.wish.shape {
+        let in_shape = |other: &Stage| match self.criteria.shape {
             PlanShape::UniformGrid => (data, tensor) == (other.choice.data, other.choice.tensor),
             PlanShape::EqualDevices => stage.choice.devices() == other.choice.devices(),
             PlanShape::SinglePipeline | PlanShape::PerStageReplicas | PlanShape::PerStageMesh => true,
         };
-        let is_shaped = match self.wish.shape {
+        let is_shaped = match self.criteria.shape {
             PlanShape::SinglePipeline => stage.choice.devices() == 1,
             PlanShape::PerStageReplicas => tensor == 1,
             _ => begun.iter().all(in_shape),
         };
         let alike = |policy: RecomputePolicy| begun.iter().all(|other| other.choice.recompute == policy);
         is_shaped
-            && (self.wish.constraints.recompute_per_stage || alike(recompute))
+            && (self.criteria.constraints.recompute_per_stage || alike(recompute))
             && cuts.may_be_stage(stage.first, stage.last)
             && self.may_span(stage)
             && self.keeps_pins(stage)
@@ -179,7 +184,7 @@ impl<M: Market> Enumeration<'_, M> {
         if self.fleet.is_one_node || stage.nodes.windows(2).all(|pair| pair[0] == pair[1]) {
             return true;
         }
-        let spanning = match (self.wish.constraints.spanning, self.wish.shape) {
+        let spanning = match (self.criteria.constraints.spanning, self.criteria.shape) {
             (Some(spanning), _) => spanning,
             (None, PlanShape::UniformGrid) => NodeSpanning::Anywhere,
             (None, _) => NodeSpanning::Never,
@@ -198,7 +203,7 @@ impl<M: Market> Enumeration<'_, M> {
     /// Whether a stage can have every device that its layers are pinned to, and no other stage needs one of them.
     fn keeps_pins(&self, stage: &Stage) -> bool {
         let is_in = |pin: &&Pin| (stage.first..=stage.last).contains(&pin.layer);
-        let pins = self.wish.cuts.pins();
+        let pins = self.criteria.cuts.pins();
         let shares = pins
             .iter()
             .filter(is_in)
@@ -309,7 +314,7 @@ impl<M: Market> Enumeration<'_, M> {
             let capacity = self.fleet.capacity(stage.kinds);
             lacks = lacks.max(peak.needed.saturating_sub(capacity.0));
             bytes = bytes.max(peak.bytes);
-            peaks.extend(stages[index].nodes.iter().map(|_| self.wish.unit.of(peak.bytes, capacity)));
+            peaks.extend(stages[index].nodes.iter().map(|_| self.criteria.unit.of(peak.bytes, capacity)));
         }
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         let seconds: Option<Vec<Seconds>> = at.iter().map(|stage| costs.seconds(stage)).collect();
@@ -323,7 +328,7 @@ impl<M: Market> Enumeration<'_, M> {
             .collect();
         let simulated = seconds.map(|stages| {
             let micro_batches = self.batch.micro_batches;
-            let (order, overlap) = (Order::from(self.schedule), self.wish.overlap);
+            let (order, overlap) = (Order::from(self.schedule), self.criteria.overlap);
             iteration_seconds(&Pipeline { stages: &stages, edges: &edges, micro_batches, order, overlap })
                 .unwrap()
         });

@@ -3,9 +3,9 @@
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::Objective;
 
-use super::answer::{QuestionError, RecommendError};
 use super::plan::NamedPlan;
 use super::question::PlanQuestion;
+use super::result::{QuestionError, RecommendError};
 use loadmaster_search::Stop;
 
 /// Most models that a certificate names as rejected.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::plan::Plan;
 
-use crate::scene::Scene;
-use crate::{BindError, BindQuestion, Bound};
+use crate::fixture::Fixture;
+use crate::{Placement, PlacementError, PlacementProblem};
 use loadmaster_search::Stop;
 use loadmaster_search::fleet::{PlannedFleet, Selection, fleet};
 
@@ -33,8 +33,8 @@ pub(super) fn nodes(nodes: &[Node], bytes: u64) -> PlannedFleet {
     fleet(&cluster, &Selection::default()).unwrap().with_cluster(cluster)
 }
 
-pub(super) fn bind(plan: &Plan, scene: &Scene, fleet: PlannedFleet) -> Result<Bound, BindError> {
-    let question = BindQuestion { plan: plan.clone(), chains: vec![Arc::clone(&scene.chain)], fleet };
+pub(super) fn bind(plan: &Plan, fixture: &Fixture, fleet: PlannedFleet) -> Result<Placement, PlacementError> {
+    let question = PlacementProblem { plan: plan.clone(), chains: vec![Arc::clone(&fixture.chain)], fleet };
     question.answer(&Stop::default())
 }
 

@@ -11,9 +11,9 @@ use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::answer::{QuestionError, RecommendError, Recommendation};
-use super::ask::{ProfiledChain, Transfers};
-use super::find::{Candidate, CandidateStage};
+use super::problem::{ProfiledChain, Transfers};
+use super::result::{QuestionError, RecommendError, Recommendation};
+use super::search::{Candidate, CandidateStage};
 use loadmaster_predict::forecast::{on_top, warnings};
 use loadmaster_predict::{Margin, Origin, Prediction, StageSetting};
 use loadmaster_search::cost::{Factors, Prices};
@@ -24,7 +24,7 @@ use loadmaster_search::{KindSet, StageAt};
 pub type NamedPlan = (PlanName, Plan);
 
 /// Everything that plans of one question have in common.
-pub(super) struct Writer<'a> {
+pub(super) struct PlanBuilder<'a> {
     pub(super) chain: &'a ProfiledChain,
     /// By kind of device, in the fleet's order; and what its predictions are multiplied with.
     pub(super) kinds: &'a [(&'a ProfiledChain, Factors)],
@@ -38,7 +38,7 @@ pub(super) struct Writer<'a> {
     pub(super) transfers: Transfers,
 }
 
-impl Writer<'_> {
+impl PlanBuilder<'_> {
     /// A plan without anything besides its stages and its iteration.
     ///
     /// # Errors
@@ -267,7 +267,7 @@ impl Writer<'_> {
 ///
 /// # Errors
 /// The stages of a plan do not follow each other.
-pub(super) fn told_front(plans: Vec<Plan>) -> Result<(Vec<FrontPoint>, Vec<NamedPlan>), QuestionError> {
+pub(super) fn front_points(plans: Vec<Plan>) -> Result<(Vec<FrontPoint>, Vec<NamedPlan>), QuestionError> {
     let mut others: Vec<NamedPlan> = Vec::with_capacity(plans.len());
     let mut front = Vec::with_capacity(plans.len());
     for plan in plans.into_iter().rev() {

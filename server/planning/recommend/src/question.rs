@@ -16,16 +16,19 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::StageConfig;
 
-use super::acted::{ActionsQuestion, Choice, Chooser, KnownAlone, Launched, most_at_a_host};
-use super::answer::{Fit, QuestionError, RecommendError, fit, recommend};
-use super::ask::{
-    ProfiledChain, Reach, Transfers, Wish, batches, least_share, left_out, recompute, schedules, transfers,
-};
 use super::chunked::{ChunksQuestion, better};
-use super::find::{Job, efforts};
+use super::fixed_partition::{GIVEN, named_stages, untouched};
 use super::interleaved::{InterleavedQuestion, check_launcher};
-use super::named_stages::{GIVEN, named_stages, untouched};
-use super::plan::{NamedPlan, Writer};
+use super::memory_optimizations::{
+    ActionsQuestion, Choice, Chooser, FrameworkRules, LayerMinima, most_at_a_host,
+};
+use super::plan::{NamedPlan, PlanBuilder};
+use super::problem::{
+    Criteria, ProfiledChain, Reach, Transfers, batches, least_share, left_out, recompute, schedules,
+    transfers,
+};
+use super::result::{Fit, QuestionError, RecommendError, fit, recommend};
+use super::search::{Job, efforts};
 use loadmaster_predict::capture::merger;
 use loadmaster_predict::learn::{Correction, Corrections};
 use loadmaster_predict::{Margin, PredictionError};
@@ -65,9 +68,9 @@ pub(super) enum PlainFit {
 
 /// A question with all defaults filled in.
 struct Prepared<'a> {
-    writer: Writer<'a>,
+    builder: PlanBuilder<'a>,
     job: &'a Job<'a>,
-    wish: Wish,
+    criteria: Criteria,
     /// What tensor degrees were left out, for people.
     reach: Option<String>,
     prices: &'a Prices<'a>,
@@ -115,9 +118,10 @@ impl PlanQuestion {
     /// # Errors
     /// As [`Self::answer`], but for room.
     pub(super) fn has_room_in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<bool, QuestionError> {
-        self.prepared(|Prepared { writer, wish, .. }| {
-            let wish = Wish { objective: self.objective_in_chunks(), ..wish };
-            ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop }.has_room()
+        self.prepared(|Prepared { builder, criteria, .. }| {
+            let criteria = Criteria { objective: self.objective_in_chunks(), ..criteria };
+            ChunksQuestion { builder: &builder, request: &self.request, asked, criteria: &criteria, stop }
+                .has_room()
         })
     }
 
@@ -134,9 +138,9 @@ impl PlanQuestion {
         if is_limited || !is_searched || *mode != SearchMode::Exact {
             return Ok(None);
         }
-        self.without_chunks().prepared(|Prepared { writer, job, wish, prices, .. }| {
-            Ok(Some(match fit(prices, job, &wish, stop)? {
-                Fit::Plan(found) => PlainFit::Plan(Box::new(writer.recommendation(&found)?.0)),
+        self.without_chunks().prepared(|Prepared { builder, job, criteria, prices, .. }| {
+            Ok(Some(match fit(prices, job, &criteria, stop)? {
+                Fit::Plan(found) => PlainFit::Plan(Box::new(builder.recommendation(&found)?.0)),
                 Fit::TooLarge => PlainFit::TooLarge,
                 Fit::Impossible => PlainFit::Impossible,
                 Fit::Unknown => return Ok(None),
@@ -150,18 +154,24 @@ impl PlanQuestion {
     /// Names the field that contradicts such a training.
     pub fn check_in_chunks(&self) -> Result<(), QuestionError> {
         let Some(asked) = &self.request.chunks else { return Ok(()) };
-        self.prepared(|Prepared { writer, wish, .. }| {
+        self.prepared(|Prepared { builder, criteria, .. }| {
             let stop = &Stop::default();
-            let question =
-                ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop };
+            let question = ChunksQuestion {
+                builder: &builder,
+                request: &self.request,
+                asked,
+                criteria: &criteria,
+                stop,
+            };
             Ok(question.check()?)
         })
     }
 
     fn in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<Plan, QuestionError> {
-        self.prepared(|Prepared { writer, wish, .. }| {
-            let wish = Wish { objective: self.objective_in_chunks(), ..wish };
-            ChunksQuestion { writer: &writer, request: &self.request, asked, wish: &wish, stop }.answer()
+        self.prepared(|Prepared { builder, criteria, .. }| {
+            let criteria = Criteria { objective: self.objective_in_chunks(), ..criteria };
+            ChunksQuestion { builder: &builder, request: &self.request, asked, criteria: &criteria, stop }
+                .answer()
         })
     }
 
@@ -187,8 +197,8 @@ impl PlanQuestion {
         };
         let reach = self.reach(&kinds);
         let transfers = self.transfers();
-        let wish = self.wish(&kinds, reach.tensor_degrees, &transfers, &names)?;
-        let writer = Writer {
+        let criteria = self.criteria(&kinds, reach.tensor_degrees, &transfers, &names)?;
+        let builder = PlanBuilder {
             chain,
             kinds: &kinds,
             prices: &prices,
@@ -200,7 +210,7 @@ impl PlanQuestion {
             notes: self.fleet.notes.clone(),
             transfers,
         };
-        ask(Prepared { writer, job: &job, wish, reach: reach.note, prices: &prices })
+        ask(Prepared { builder, job: &job, criteria, reach: reach.note, prices: &prices })
     }
 
     /// The plan whose parameters and optimizer state are on its devices, all the time.
@@ -219,39 +229,40 @@ impl PlanQuestion {
         if let Some(allowed) = &self.request.allowed {
             return self.with_actions(prepared, allowed, stop);
         }
-        let Prepared { mut writer, job, wish, reach, prices } = prepared;
+        let Prepared { mut builder, job, criteria, reach, prices } = prepared;
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
-            writer.goal = Goal { objective: None, ..writer.goal };
+            builder.goal = Goal { objective: None, ..builder.goal };
             // Of thousands of stages each part takes a while.
             let goes_on = || if stop.is_requested() { Err(RecommendError::Stopped) } else { Ok(()) };
             goes_on()?;
             let mut plan = if request.stage_actions.is_empty() {
-                let named = named_stages(prices, job, &wish, partitioning)?;
+                let named = named_stages(prices, job, &criteria, partitioning)?;
                 goes_on()?;
-                writer.plan(&named, GIVEN)?
+                builder.plan(&named, GIVEN)?
             } else {
-                if let Some(rules) = &wish.rules {
+                if let Some(rules) = &criteria.rules {
                     let stages: Vec<_> = partitioning.stages().iter().map(StageConfig::layers).collect();
                     rules.check_recomputed(job.model, &stages, &request.stage_actions)?;
                 }
-                let untouched = untouched(prices, job, &wish, partitioning)?;
+                let untouched = untouched(prices, job, &criteria, partitioning)?;
                 goes_on()?;
-                let plan = writer.acted(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?;
+                let plan =
+                    builder.with_actions(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?;
                 self.check_host_memory(&plan)?;
                 plan
             };
             goes_on()?;
-            writer.tell_saved(&mut plan)?;
+            builder.tell_saved(&mut plan)?;
             return Ok((plan, Vec::new()));
         }
-        let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices());
-        writer.notes.extend(reach);
-        writer.notes.extend(left_out.clone());
+        let left_out = left_out(request, &criteria.batches, criteria.least_share, job.fleet.devices());
+        builder.notes.extend(reach);
+        builder.notes.extend(left_out.clone());
         // What was left out of the plans that were looked at.
-        let found = recommend(prices, job, &wish, stop)
+        let found = recommend(prices, job, &criteria, stop)
             .map_err(|error| QuestionError::from(error).with_note(left_out.as_deref()))?;
-        writer.recommendation(&found)
+        builder.recommendation(&found)
     }
 
     /// The plan whose devices have several stages in turn, with what is chosen of what is allowed.
@@ -260,36 +271,36 @@ impl PlanQuestion {
         prepared: Prepared<'_>,
         stop: &Stop,
     ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
-        let Prepared { mut writer, job, wish, reach, prices } = prepared;
+        let Prepared { mut builder, job, criteria, reach, prices } = prepared;
         let request = &self.request;
-        check_launcher(&wish)?;
-        let allowed = request.allowed.as_ref().map(|allowed| self.there(allowed, &mut writer));
-        let allowed = match (allowed, &wish.rules) {
+        check_launcher(&criteria)?;
+        let allowed = request.allowed.as_ref().map(|allowed| self.there(allowed, &mut builder));
+        let allowed = match (allowed, &criteria.rules) {
             (Some(any), Some(rules)) => Some(rules.allowed(&any)?),
             (allowed, _) => allowed,
         };
         let objective = request.objective();
         // Of given stages nothing is searched but what is allowed.
         let is_searched = request.partitioning.is_none() || allowed.is_some();
-        writer.goal.objective = is_searched.then_some(objective);
-        let left_out = left_out(request, &wish.batches, wish.least_share, job.fleet.devices())
+        builder.goal.objective = is_searched.then_some(objective);
+        let left_out = left_out(request, &criteria.batches, criteria.least_share, job.fleet.devices())
             .filter(|_| request.partitioning.is_none());
         if request.partitioning.is_none() {
-            writer.notes.extend(reach);
-            writer.notes.extend(left_out.clone());
+            builder.notes.extend(reach);
+            builder.notes.extend(left_out.clone());
         }
-        let wish = Wish { objective, ..wish };
-        let (allowed, launched) = (allowed.as_ref(), counting(&wish, job));
-        let cuts = wish.cuts_for(job.model).map_err(RecommendError::Launcher)?;
+        let criteria = Criteria { objective, ..criteria };
+        let (allowed, framework_rules) = (allowed.as_ref(), counting(&criteria, job));
+        let cuts = criteria.cuts_for(job.model).map_err(RecommendError::Launcher)?;
         let devices = Subset::whole(job.fleet);
         let question = InterleavedQuestion {
             devices: &devices,
-            writer: &writer,
+            builder: &builder,
             request,
             allowed,
-            launched,
+            framework_rules,
             job,
-            wish: &wish,
+            criteria: &criteria,
             cuts: &cuts,
             prices,
             stop,
@@ -314,14 +325,14 @@ impl PlanQuestion {
     }
 
     /// What may be chosen, of no more of a host's memory than there is.
-    fn there(&self, allowed: &Allowed, writer: &mut Writer<'_>) -> Allowed {
+    fn there(&self, allowed: &Allowed, builder: &mut PlanBuilder<'_>) -> Allowed {
         let mut any = allowed.clone();
         if let Some(there) = self.fleet.host_memory().filter(|there| *there < any.host_memory) {
             let asked = any.host_memory;
             let note = format!(
                 "blocks may take {there} of a host's memory by the cluster, not the {asked} asked for"
             );
-            writer.notes.push(note);
+            builder.notes.push(note);
             any.host_memory = there;
         }
         any
@@ -334,29 +345,36 @@ impl PlanQuestion {
         allowed: &Allowed,
         stop: &Stop,
     ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
-        let Prepared { mut writer, job, wish, .. } = prepared;
+        let Prepared { mut builder, job, criteria, .. } = prepared;
         let request = &self.request;
-        let any = self.there(allowed, &mut writer);
-        let allowed = match &wish.rules {
+        let any = self.there(allowed, &mut builder);
+        let allowed = match &criteria.rules {
             Some(rules) => rules.allowed(&any)?,
             None => any.clone(),
         };
         let chooser = if request.mode == SearchMode::Mpress { Chooser::Mpress } else { Chooser::Fastest };
-        let launched = counting(&wish, job);
-        let choice = Choice { chooser, allowed: &allowed, pace: request.copy_pace, launched };
+        let framework_rules = counting(&criteria, job);
+        let choice = Choice { chooser, allowed: &allowed, pace: request.copy_pace, framework_rules };
         let given = request.partitioning.as_ref();
         if given.is_none() {
             let devices = job.fleet.devices();
-            writer.notes.extend(left_out(request, &wish.batches, wish.least_share, devices));
+            builder.notes.extend(left_out(request, &criteria.batches, criteria.least_share, devices));
         }
-        let chunks = self.chunks_left_out(&writer, &wish, &any, stop);
-        writer.notes.extend(chunks.clone());
-        let known = KnownAlone::default();
-        let question =
-            ActionsQuestion { writer: &writer, job, wish: &wish, given, choice, stop, known: &known };
+        let chunks = self.chunks_left_out(&builder, &criteria, &any, stop);
+        builder.notes.extend(chunks.clone());
+        let known = LayerMinima::default();
+        let question = ActionsQuestion {
+            builder: &builder,
+            job,
+            criteria: &criteria,
+            given,
+            choice,
+            stop,
+            known: &known,
+        };
         let (mut plan, others) = question.answer().map_err(|error| error.with_note(chunks.as_deref()))?;
         plan.found.restriction = question.restriction(&plan, &any);
-        writer.tell_saved(&mut plan)?;
+        builder.tell_saved(&mut plan)?;
         Ok((plan, others))
     }
 
@@ -364,16 +382,16 @@ impl PlanQuestion {
     /// might.
     fn chunks_left_out(
         &self,
-        writer: &Writer<'_>,
-        wish: &Wish,
+        builder: &PlanBuilder<'_>,
+        criteria: &Criteria,
         allowed: &Allowed,
         stop: &Stop,
     ) -> Option<String> {
         let of_chunks =
             [Objective::MinIterationTime, Objective::MinPeakMemory, Objective::MaxBatch, Objective::MaxModel];
         let request = &self.request;
-        let is_open = request.host_memory_alone && of_chunks.contains(&wish.objective);
-        if !is_open || !writer.chain.predictor.knows_chunks() || writer.chain.model.is_none() {
+        let is_open = request.host_memory_alone && of_chunks.contains(&criteria.objective);
+        if !is_open || !builder.chain.predictor.knows_chunks() || builder.chain.model.is_none() {
             return None;
         }
         let asked = &AskedChunks {
@@ -383,7 +401,7 @@ impl PlanQuestion {
             host_memory: allowed.host_memory,
             host_update: None,
         };
-        ChunksQuestion { writer, request, asked, wish, stop }.check().ok()?;
+        ChunksQuestion { builder, request, asked, criteria, stop }.check().ok()?;
         Some(
             "a training in chunks, which takes memory of the host as well, was not looked at: `--memory best` compares it with a \
              plan without chunks and without memory actions, `--memory chunks` looks for nothing else"
@@ -442,13 +460,13 @@ impl PlanQuestion {
         applied
     }
 
-    fn wish(
+    fn criteria(
         &self,
         kinds: &[(&ProfiledChain, Factors)],
         tensor_degrees: Vec<u32>,
         transfers: &Transfers,
         names: &[String],
-    ) -> Result<Wish, QuestionError> {
+    ) -> Result<Criteria, QuestionError> {
         let Self { request, chain, training, .. } = self;
         let goal = &request.goal;
         let mut cuts = cuts(&goal.constraints, chain.layer_names.len(), names, goal.cluster.is_some())?;
@@ -481,7 +499,7 @@ impl PlanQuestion {
             );
             return Err(Invalid::field("constraints.recompute_per_stage", why).into());
         }
-        Ok(Wish {
+        Ok(Criteria {
             objective: request.objective(),
             shape: goal.shape,
             rules,
@@ -540,10 +558,10 @@ impl PlanQuestion {
     }
 }
 
-/// The launcher of a wish, where that counts what it computes again.
-fn counting<'a>(wish: &Wish, job: &Job<'a>) -> Option<Launched<'a>> {
+/// The launcher of criteria, where that counts what it computes again.
+fn counting<'a>(criteria: &Criteria, job: &Job<'a>) -> Option<FrameworkRules<'a>> {
     let counts = |rules: &Rules| rules.recomputing != Recomputing::Anything;
-    wish.rules.filter(counts).map(|rules| Launched { rules, model: job.model })
+    criteria.rules.filter(counts).map(|rules| FrameworkRules { rules, model: job.model })
 }
 
 /// Where the chain may be cut, and what is pinned to which of the devices with these names.

@@ -9,9 +9,9 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
-use super::answer::broken_rules;
 use super::brute::{Plan, every_plan, highest};
-use super::find::{BestNodes, Effort, Inquiry, KnownOrders, least, on_any_subset, value};
+use super::result::broken_rules;
+use super::search::{BestNodes, Effort, Inquiry, KnownOrders, least, on_any_subset, value};
 use super::*;
 use loadmaster_samples::cases;
 use loadmaster_search::cost::{Batch, LayerFacts, Market};
@@ -160,7 +160,7 @@ impl Market for Casino {
 struct Case {
     casino: Casino,
     fleet: Fleet,
-    wish: Wish,
+    criteria: Criteria,
     names: Vec<String>,
     devices: Vec<String>,
 }
@@ -177,22 +177,22 @@ impl Case {
     }
 
     fn recommend(&self) -> Result<Recommendation, RecommendError> {
-        recommend(&self.casino, &self.job(), &self.wish, &Stop::default())
+        recommend(&self.casino, &self.job(), &self.criteria, &Stop::default())
     }
 
     /// Every plan that fits, enumerated.
-    fn every_plan(&self, wish: &Wish) -> Vec<Plan> {
-        let may_idle = wish.constraints.allow_idle_devices
-            || matches!(wish.objective, Objective::MinDevices | Objective::MinCost);
-        let mut plans = every_plan(&self.casino, wish, &self.fleet, may_idle);
+    fn every_plan(&self, criteria: &Criteria) -> Vec<Plan> {
+        let may_idle = criteria.constraints.allow_idle_devices
+            || matches!(criteria.objective, Objective::MinDevices | Objective::MinCost);
+        let mut plans = every_plan(&self.casino, criteria, &self.fleet, may_idle);
         plans.retain(|plan| plan.lacks == 0);
         plans
     }
 
-    /// Those that keep to the wish's limits besides.
+    /// Those that keep to the criteria's limits besides.
     fn plans_within_limits(&self) -> Vec<Plan> {
-        let limits = &self.wish.constraints;
-        let mut plans = self.every_plan(&self.wish);
+        let limits = &self.criteria.constraints;
+        let mut plans = self.every_plan(&self.criteria);
         plans.retain(|plan| {
             limits.max_iteration_seconds.is_none_or(|limit| plan.seconds <= limit)
                 && limits.max_peak_bytes.is_none_or(|limit| plan.bytes <= limit)
@@ -205,8 +205,8 @@ fn link(speed: u32) -> Link {
     Link { bytes_per_second: f64::from(speed), latency_seconds: 0.0, origin: LinkOrigin::Given }
 }
 
-fn wish(shape: PlanShape, objective: Objective, layers: usize) -> Wish {
-    Wish {
+fn criteria(shape: PlanShape, objective: Objective, layers: usize) -> Criteria {
+    Criteria {
         objective,
         shape,
         rules: None,
@@ -305,20 +305,21 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
                     is_one_node,
                     may_grow: true,
                 };
-                let mut wish = wish(shape, objective, layers);
-                wish.batches = batches
+                let mut criteria = criteria(shape, objective, layers);
+                criteria.batches = batches
                     .iter()
                     .map(|&(micro_batch_size, micro_batches)| Batch { micro_batch_size, micro_batches })
                     .collect();
-                (wish.schedules, wish.recompute, wish.keeps_order) = (schedules, recompute, keeps_order);
-                wish.overlap = if blocks { Overlap::Nothing } else { Overlap::Computing };
-                wish.unit = if is_share { Unit::Share } else { Unit::Bytes };
-                wish.constraints.recompute_per_stage = each;
-                wish.constraints.allow_idle_devices = may_idle;
-                wish.constraints.spanning = spanning;
+                (criteria.schedules, criteria.recompute, criteria.keeps_order) =
+                    (schedules, recompute, keeps_order);
+                criteria.overlap = if blocks { Overlap::Nothing } else { Overlap::Computing };
+                criteria.unit = if is_share { Unit::Share } else { Unit::Bytes };
+                criteria.constraints.recompute_per_stage = each;
+                criteria.constraints.allow_idle_devices = may_idle;
+                criteria.constraints.spanning = spanning;
                 for (layer, device) in pins {
                     if layer < layers && device < fleet.devices() as usize {
-                        wish.cuts.pin(Pin { layer, device });
+                        criteria.cuts.pin(Pin { layer, device });
                     }
                 }
                 Case {
@@ -326,7 +327,7 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
                     names: (0..layers).map(|layer| format!("layer{layer}")).collect(),
                     devices: (0..fleet.devices()).map(|device| format!("device {device}")).collect(),
                     fleet,
-                    wish,
+                    criteria,
                 }
             },
         )
@@ -339,7 +340,7 @@ fn differ(one: f64, other: f64) -> bool {
 
 /// Whether each pinned layer is where it has to be.
 fn keeps_pins(case: &Case, plan: &Candidate) -> bool {
-    case.wish.cuts.pins().iter().all(|pin| {
+    case.criteria.cuts.pins().iter().all(|pin| {
         let own = plan.stages.iter().find(|stage| (stage.first..=stage.last).contains(&pin.layer));
         own.is_some_and(|stage| stage.devices.contains(&(pin.device as u32)))
     })
@@ -347,10 +348,10 @@ fn keeps_pins(case: &Case, plan: &Candidate) -> bool {
 
 /// A limit on time near what is possible: often some plans keep it and others do not.
 fn limit(case: &mut Case, at: f64) -> Option<f64> {
-    let all = case.every_plan(&case.wish);
+    let all = case.every_plan(&case.criteria);
     let fastest = all.iter().map(|plan| plan.seconds).reduce(f64::min)?;
     let limit = fastest * at;
-    case.wish.constraints.max_iteration_seconds = Some(limit);
+    case.criteria.constraints.max_iteration_seconds = Some(limit);
     Some(limit)
 }
 
@@ -361,9 +362,9 @@ fn limited(mut case: Case, at: f64, which: u8) -> Case {
             limit(&mut case, at);
         }
         1 => {
-            let all = case.every_plan(&case.wish);
+            let all = case.every_plan(&case.criteria);
             let least = all.iter().map(|plan| plan.bytes).min();
-            case.wish.constraints.max_peak_bytes = least.map(|bytes| ((bytes as f64) * at) as u64 + 1);
+            case.criteria.constraints.max_peak_bytes = least.map(|bytes| ((bytes as f64) * at) as u64 + 1);
         }
         _ => {}
     }
@@ -377,7 +378,7 @@ fn shape_of(stage: StageConfig) -> (usize, usize, u32, u32) {
 
 /// Holds an answer against every plan: `least` is the best value of those that keep all limits.
 fn check_answer(case: &Case, least: Option<f64>) -> Result<(), TestCaseError> {
-    let is_timed = case.wish.objective.is_timed();
+    let is_timed = case.criteria.objective.is_timed();
     match case.recommend() {
         Ok(found) => {
             let Some(least) = least else {
@@ -391,7 +392,7 @@ fn check_answer(case: &Case, least: Option<f64>) -> Result<(), TestCaseError> {
             prop_assert_eq!(certificate.gap, Some(0.0));
             prop_assert!(found.best.fits() && keeps_pins(case, &found.best));
             prop_assert!(!is_timed || found.best.simulated.is_some());
-            prop_assert_eq!(broken_rules(&case.job(), &case.wish, &found.best), Vec::<String>::new());
+            prop_assert_eq!(broken_rules(&case.job(), &case.criteria, &found.best), Vec::<String>::new());
             let mut devices: Vec<u32> =
                 found.best.stages.iter().flat_map(|stage| stage.devices.iter().copied()).collect();
             devices.sort_unstable();
@@ -405,9 +406,9 @@ fn check_answer(case: &Case, least: Option<f64>) -> Result<(), TestCaseError> {
         Err(RecommendError::NoPlan { remedies, why_not, .. }) => {
             prop_assert!(least.is_none());
             check_remedies(case, &remedies)?;
-            let may_idle = case.wish.constraints.allow_idle_devices
-                || matches!(case.wish.objective, Objective::MinDevices | Objective::MinCost);
-            let all = every_plan(&case.casino, &case.wish, &case.fleet, may_idle);
+            let may_idle = case.criteria.constraints.allow_idle_devices
+                || matches!(case.criteria.objective, Objective::MinDevices | Objective::MinCost);
+            let all = every_plan(&case.casino, &case.criteria, &case.fleet, may_idle);
             let lacks = all.iter().map(|plan| plan.lacks).min();
             prop_assert_eq!(why_not.missing().map(|bytes| bytes.0), lacks, "{:?}", why_not);
         }
@@ -427,20 +428,21 @@ fn check_remedies(case: &Case, remedies: &[Remedy]) -> Result<(), TestCaseError>
         let mut other = case.clone();
         let words: Vec<&str> = remedy.option.split_whitespace().collect();
         match words.as_slice() {
-            ["--schedule", "1f1b"] => other.wish.schedules = vec![Schedule::OneFOneB],
-            ["--recompute", "layer"] => other.wish.recompute = vec![RecomputePolicy::Layer],
-            ["--recompute", "stage"] => other.wish.recompute = vec![RecomputePolicy::Stage],
+            ["--schedule", "1f1b"] => other.criteria.schedules = vec![Schedule::OneFOneB],
+            ["--recompute", "layer"] => other.criteria.recompute = vec![RecomputePolicy::Layer],
+            ["--recompute", "stage"] => other.criteria.recompute = vec![RecomputePolicy::Stage],
             ["--micro-batch-size", size, "--micro-batches", count] => {
-                other.wish.batches = vec![Batch {
+                other.criteria.batches = vec![Batch {
                     micro_batch_size: size.parse().unwrap(),
                     micro_batches: count.parse().unwrap(),
                 }];
             }
             ["--shape", shape] => {
-                other.wish.shape = PlanShape::ALL.into_iter().find(|of| of.to_string() == **shape).unwrap()
+                other.criteria.shape =
+                    PlanShape::ALL.into_iter().find(|of| of.to_string() == **shape).unwrap()
             }
-            ["--allow-idle-devices"] => other.wish.constraints.allow_idle_devices = true,
-            ["--spanning", spanning] => other.wish.constraints.spanning = Some(spanning.parse().unwrap()),
+            ["--allow-idle-devices"] => other.criteria.constraints.allow_idle_devices = true,
+            ["--spanning", spanning] => other.criteria.constraints.spanning = Some(spanning.parse().unwrap()),
             ["--devices", groups] => {
                 for (node, group) in other.fleet.nodes.iter_mut().zip(groups.split(',')) {
                     let (count, kind) = group.split_once('x').unwrap();
@@ -481,10 +483,10 @@ proptest! {
         let (effort, subset, job) = (Effort::times(&Stop::default(), times), Subset::whole(&case.fleet), case.job());
         // Not even one stage is looked at in the usual way.
         effort.passes.take(u64::MAX);
-        let (market, wish, orders) = (&case.casino, &case.wish, KnownOrders::default());
-        let Some(cuts) = subset.cuts(&wish.cuts) else { return Ok(()) };
+        let (market, criteria, orders) = (&case.casino, &case.criteria, KnownOrders::default());
+        let Some(cuts) = subset.cuts(&criteria.cuts) else { return Ok(()) };
         let inquiry =
-            Inquiry { market, job: &job, subset: &subset, wish, cuts: &cuts, effort: &effort, orders: &orders };
+            Inquiry { market, job: &job, subset: &subset, criteria, cuts: &cuts, effort: &effort, orders: &orders };
         let found = on_any_subset(inquiry);
         let best = found.candidates.first().and_then(|plan| plan.seconds());
         if let (Some(best), Some(fastest)) = (best, fastest) {
@@ -507,7 +509,7 @@ proptest! {
         let lowest = plans.iter().min_by(|one, other| one.peaks.cmp(&other.peaks));
         check_answer(&case, lowest.map(|plan| plan.peaks[0] as f64))?;
         if let (Some(lowest), Ok(found)) = (lowest, case.recommend()) {
-            let mut peaks: Vec<u64> = found.best.peaks(case.wish.unit).runs().iter()
+            let mut peaks: Vec<u64> = found.best.peaks(case.criteria.unit).runs().iter()
                 .flat_map(|run| std::iter::repeat_n(run.peak, run.devices as usize)).collect();
             peaks.sort_unstable_by(|a, b| b.cmp(a));
             prop_assert_eq!(&peaks, &lowest.peaks);
@@ -540,7 +542,7 @@ proptest! {
         match case.recommend() {
             Ok(found) => {
                 let front: Vec<(u64, f64)> = found.front.iter()
-                    .map(|plan| (plan.peaks(case.wish.unit).highest().unwrap(), plan.seconds().unwrap())).collect();
+                    .map(|plan| (plan.peaks(case.criteria.unit).highest().unwrap(), plan.seconds().unwrap())).collect();
                 prop_assert_eq!(front.len(), expected.len(), "{:?} {:?}", front, expected);
                 for ((peak, seconds), plan) in front.iter().zip(expected) {
                     prop_assert!(*peak == highest(plan) && !differ(*seconds, plan.seconds), "{front:?} {peak} {seconds} {plan:?}");
@@ -559,13 +561,13 @@ proptest! {
     ]) {
         let Ok(found) = case.recommend() else { return Ok(()) };
         let Some(cost) = found.restriction else {
-            prop_assert_eq!(case.wish.shape, PlanShape::PerStageMesh);
+            prop_assert_eq!(case.criteria.shape, PlanShape::PerStageMesh);
             return Ok(());
         };
         prop_assert!(cost.ratio >= 1.0, "{}", cost.ratio);
         let whole = if found.certificate.unit == "share" { Unit::WHOLE as f64 } else { 1.0 };
-        let free = case.every_plan(&case.wish.free());
-        let own = |plan: &Plan| match case.wish.objective {
+        let free = case.every_plan(&case.criteria.free());
+        let own = |plan: &Plan| match case.criteria.objective {
             Objective::MinIterationTime => plan.seconds,
             _ => highest(plan) as f64,
         };
@@ -590,7 +592,7 @@ proptest! {
         any_case(Objective::MinDevices), any_case(Objective::MinCost)
     ], at in 0.85..2.0_f64, which in 0_u8..4) {
         let case = limited(case, at, which);
-        let worth = |plan: &Plan| match case.wish.objective {
+        let worth = |plan: &Plan| match case.criteria.objective {
             Objective::MinCost => plan.price,
             _ => f64::from(plan.devices),
         };
@@ -616,22 +618,22 @@ proptest! {
     ], which in prop_oneof![12 => Just(0_usize), 12 => Just(1), 1 => Just(2), 12 => Just(3), 3 => Just(4)]) {
         let mut case = case;
         let (mode, shape) = [
-            (SearchMode::Capture, case.wish.shape),
+            (SearchMode::Capture, case.criteria.shape),
             (SearchMode::McapBruteForce, PlanShape::SinglePipeline),
             (SearchMode::McapBayesian, PlanShape::SinglePipeline),
             (SearchMode::Amp, PlanShape::UniformGrid),
             (SearchMode::AmpAnnealing, PlanShape::UniformGrid),
         ][which];
-        (case.wish.mode, case.wish.shape) = (mode, shape);
+        (case.criteria.mode, case.criteria.shape) = (mode, shape);
         if matches!(mode, SearchMode::McapBayesian | SearchMode::AmpAnnealing) {
             // They take their time, on every subset of the devices anew.
-            case.wish.constraints.allow_idle_devices = false;
-            case.wish.batches.truncate(1);
-            case.wish.schedules.truncate(1);
-            case.wish.recompute.truncate(1);
-            case.wish.keeps_order = true;
+            case.criteria.constraints.allow_idle_devices = false;
+            case.criteria.batches.truncate(1);
+            case.criteria.schedules.truncate(1);
+            case.criteria.recompute.truncate(1);
+            case.criteria.keeps_order = true;
         }
-        case.wish.objective =
+        case.criteria.objective =
             if which < 3 { Objective::MinPeakMemory } else { Objective::MinIterationTime };
         let plans = case.plans_within_limits();
         let least = plans.iter().map(|plan| if which < 3 { highest(plan) as f64 } else { plan.seconds });
@@ -643,7 +645,7 @@ proptest! {
                     prop_assert!(mode == SearchMode::AmpAnnealing && !found.certificate.proven);
                     return Ok(());
                 };
-                let own = value(&case.wish, &found.best).unwrap();
+                let own = value(&case.criteria, &found.best).unwrap();
                 let is_beaten = own < least && differ(own, least);
                 prop_assert!(!is_beaten || mode == SearchMode::AmpAnnealing, "{own} {least}");
                 prop_assert!(!found.certificate.proven || !differ(own, least));
@@ -651,7 +653,7 @@ proptest! {
                 let bound = found.certificate.bound.map(|bound| bound * whole);
                 prop_assert!(bound.is_none_or(|bound| bound <= least || !differ(bound, least)));
                 prop_assert!(found.best.fits() && keeps_pins(&case, &found.best));
-                prop_assert_eq!(broken_rules(&case.job(), &case.wish, &found.best), Vec::<String>::new());
+                prop_assert_eq!(broken_rules(&case.job(), &case.criteria, &found.best), Vec::<String>::new());
             }
             Err(error) => prop_assert!(!error.is_proof() || least.is_none(), "{error}"),
         }
@@ -688,7 +690,7 @@ fn simple(objective: Objective, shape: PlanShape, capacity: u64) -> Case {
         names: (0..4).map(|layer| format!("layer{layer}")).collect(),
         devices: (0..4).map(|device| format!("n/{device}")).collect(),
         fleet,
-        wish: wish(shape, objective, 4),
+        criteria: criteria(shape, objective, 4),
     }
 }
 
@@ -703,8 +705,8 @@ fn orders_that_were_not_looked_at_prove_nothing() {
         let mut case = simple(Objective::MinPeakMemory, PlanShape::SinglePipeline, 200);
         case.casino = Casino::new(seed, 15, 50);
         case.names = (0..15).map(|layer| format!("layer{layer}")).collect();
-        case.wish = wish(PlanShape::SinglePipeline, case.wish.objective, 15);
-        (case.wish.keeps_order, case.wish.brief) = (false, true);
+        case.criteria = criteria(PlanShape::SinglePipeline, case.criteria.objective, 15);
+        (case.criteria.keeps_order, case.criteria.brief) = (false, true);
         // No two have the same links, so that there are too many orders to look at each.
         let node = |index: usize| FleetNode {
             name: format!("n{index}"),
@@ -750,7 +752,7 @@ fn the_fewest_devices_of_a_large_cluster_are_those_of_a_small_one() {
             case.casino = Casino::new(seed, 4, 50);
             case.fleet.nodes = vec![case.fleet.nodes[0].clone(); nodes];
             case.devices = (0..case.fleet.devices()).map(|device| format!("d{device}")).collect();
-            (case.wish.keeps_order, case.wish.brief) = (false, true);
+            (case.criteria.keeps_order, case.criteria.brief) = (false, true);
             let found = case.recommend().unwrap();
             assert!(found.certificate.proven, "{:?}", found.certificate);
             found.certificate.value
@@ -766,13 +768,13 @@ fn a_search_that_cannot_list_all_places_ends_by_its_effort() {
     let mut case = simple(Objective::MinIterationTime, PlanShape::UniformGrid, 90);
     case.fleet.nodes = vec![case.fleet.nodes[0].clone(); 40];
     case.devices = (0..case.fleet.devices()).map(|device| format!("d{device}")).collect();
-    (case.wish.keeps_order, case.wish.brief) = (false, true);
-    case.wish.constraints.allow_idle_devices = true;
+    (case.criteria.keeps_order, case.criteria.brief) = (false, true);
+    case.criteria.constraints.allow_idle_devices = true;
     let (effort, subset, job) = (Effort::usual(&Stop::default()), Subset::whole(&case.fleet), case.job());
-    let (market, wish, cuts) = (&case.casino, &case.wish, &case.wish.cuts);
+    let (market, criteria, cuts) = (&case.casino, &case.criteria, &case.criteria.cuts);
     let orders = KnownOrders::default();
     let inquiry =
-        Inquiry { market, job: &job, subset: &subset, wish, cuts, effort: &effort, orders: &orders };
+        Inquiry { market, job: &job, subset: &subset, criteria, cuts, effort: &effort, orders: &orders };
     let whole = on_any_subset(inquiry);
     effort.list(u64::MAX);
     assert!(effort.is_short());
@@ -788,12 +790,12 @@ fn a_look_at_many_devices_is_work_whatever_comes_of_it() {
     let mut case = simple(Objective::MinIterationTime, PlanShape::UniformGrid, 90);
     case.fleet.nodes = vec![case.fleet.nodes[0].clone(); 4_096];
     case.devices = Vec::new();
-    case.wish.keeps_order = false;
+    case.criteria.keeps_order = false;
     let (effort, subset, job) = (Effort::usual(&Stop::default()), Subset::whole(&case.fleet), case.job());
-    let (market, wish, cuts) = (&case.casino, &case.wish, &case.wish.cuts);
+    let (market, criteria, cuts) = (&case.casino, &case.criteria, &case.criteria.cuts);
     let orders = KnownOrders::default();
     let inquiry =
-        Inquiry { market, job: &job, subset: &subset, wish, cuts, effort: &effort, orders: &orders };
+        Inquiry { market, job: &job, subset: &subset, criteria, cuts, effort: &effort, orders: &orders };
     effort.list(45_000_000);
     let nodes = BestNodes::of(&case.fleet);
     let mut looks = 0;
@@ -811,7 +813,7 @@ fn objectives_without_their_numbers_are_refused() {
     let mut case = simple(Objective::MinIterationTime, PlanShape::SinglePipeline, 1 << 40);
     case.casino.timed = false;
     assert!(matches!(case.recommend(), Err(RecommendError::NoTimes { .. })));
-    case.wish.objective = Objective::MinPeakMemory;
+    case.criteria.objective = Objective::MinPeakMemory;
     let found = case.recommend().unwrap();
     assert_eq!((found.best.seconds(), found.best.closed_form), (None, None));
     let unpriced = simple(Objective::MinCost, PlanShape::SinglePipeline, 1 << 40);
@@ -838,7 +840,7 @@ fn a_search_that_is_stopped_at_once_finds_nothing() {
     let case = simple(Objective::MinPeakMemory, PlanShape::SinglePipeline, 1 << 40);
     let stop = Stop::default();
     stop.request();
-    let answer = recommend(&case.casino, &case.job(), &case.wish, &stop);
+    let answer = recommend(&case.casino, &case.job(), &case.criteria, &stop);
     assert!(matches!(answer, Err(RecommendError::Stopped)), "{answer:?}");
 }
 
@@ -867,7 +869,7 @@ fn further_nodes_help_where_they_are_taken_and_their_links_are_known() {
             remedies.iter().any(|remedy| remedy.option.ends_with(" like n in the cluster"))
         })
     };
-    let timed = |case: &mut Case| case.wish.constraints.max_iteration_seconds = Some(1e9);
+    let timed = |case: &mut Case| case.criteria.constraints.max_iteration_seconds = Some(1e9);
     let alone = |case: &mut Case| case.fleet.nodes[0].outside = FleetNode::ALONE;
     assert!(helps(&|_| ()) && helps(&timed) && helps(&alone));
     assert!(!helps(&|case| (timed(case), alone(case)).0));
@@ -888,7 +890,7 @@ fn remedies_keep_to_the_launcher() {
                 case.fleet.nodes.push(smaller);
                 case.devices = (0..3).map(|device| format!("d{device}")).collect();
             }
-            case.wish.rules = launcher.map(loadmaster_launchers::rules);
+            case.criteria.rules = launcher.map(loadmaster_launchers::rules);
             match case.recommend() {
                 Err(RecommendError::NoPlan { remedies, .. } | RecommendError::Limits { remedies, .. }) => {
                     remedies
@@ -912,14 +914,14 @@ fn remedies_keep_to_the_launcher() {
 fn devices_that_cannot_all_be_taken_are_explained() {
     let mut case = simple(Objective::MinPeakMemory, PlanShape::SinglePipeline, 1 << 40);
     case.casino = Casino::new(7, 3, 50);
-    (case.names, case.wish.cuts) = (case.names[..3].to_vec(), Cuts::anywhere(3));
+    (case.names, case.criteria.cuts) = (case.names[..3].to_vec(), Cuts::anywhere(3));
     let error = case.recommend().unwrap_err();
     let RecommendError::NoPlan { remedies, .. } = &error else { panic!("{error}") };
     assert!(error.to_string().contains("takes all 4 devices"), "{error}");
     let options: Vec<&str> = remedies.iter().map(|remedy| remedy.option.as_str()).collect();
     assert!(options.contains(&"--allow-idle-devices"), "{options:?}");
     assert!(options.iter().any(|option| option.starts_with("--shape")), "{options:?}");
-    case.wish.constraints.allow_idle_devices = true;
+    case.criteria.constraints.allow_idle_devices = true;
     assert!(case.recommend().unwrap().best.devices() <= 3);
 }
 
@@ -932,7 +934,7 @@ fn a_launcher_that_needs_equal_nodes_says_so() {
     (smaller.name, smaller.devices, smaller.whole) = ("smaller".to_owned(), 2, 2);
     case.fleet.nodes.push(smaller);
     case.devices = (0..6).map(|device| format!("d{device}")).collect();
-    case.wish.rules = Some(loadmaster_launchers::rules(Launcher::Torchtitan));
+    case.criteria.rules = Some(loadmaster_launchers::rules(Launcher::Torchtitan));
     let error = case.recommend().unwrap_err();
     assert!(error.to_string().contains("equally many processes"), "{error}");
 }

@@ -12,7 +12,7 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::scheduler_nodes::GivenNodes;
 use loadmaster_proto::wire::v1;
-use loadmaster_recommend::{BindQuestion, Bound, ProfiledChain, usual_kinds};
+use loadmaster_recommend::{Placement, PlacementProblem, ProfiledChain, usual_kinds};
 use loadmaster_search::fleet::{GivenFleet, described, of_given};
 
 use super::Plans;
@@ -73,7 +73,7 @@ impl Plans {
                 Describes::Stored(..) => fleet.with_cluster(cluster.clone()),
                 Describes::Request(_) => fleet,
             };
-            let question = BindQuestion { plan, chains, fleet };
+            let question = PlacementProblem { plan, chains, fleet };
             let bound = question.answer(stop).map_err(ApiError::NotBindable)?;
             let cluster = match describes {
                 Describes::Stored(name, _) => Some(name),
@@ -198,12 +198,12 @@ fn other_names(names: &[String]) -> Result<Vec<ProfileName>, Invalid> {
 fn binding(
     plan: PlanName,
     cluster: Option<ClusterName>,
-    question: &BindQuestion,
-    bound: Bound,
+    question: &PlacementProblem,
+    bound: Placement,
     others: &[String],
     unread: Option<String>,
 ) -> Binding {
-    let BindQuestion { plan: content, fleet, .. } = question;
+    let PlacementProblem { plan: content, fleet, .. } = question;
     let taken: BTreeSet<u32> = bound.stages.iter().flatten().copied().collect();
     let names = fleet.names();
     let unranked =

@@ -8,7 +8,7 @@ use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::actions::Step;
 use loadmaster_proto::wire::v1;
-use loadmaster_recommend::ChunksOverTime;
+use loadmaster_recommend::ChunkedTimeline;
 
 use super::message::number;
 use super::timeline::{MOST, memory_curve};
@@ -17,7 +17,7 @@ use super::timeline::{MOST, memory_curve};
 const LISTS: usize = 5;
 
 /// Has a timeline tell of a plan in chunks.
-pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunksOverTime, listed: usize) {
+pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunkedTimeline, listed: usize) {
     let each = listed.min(MOST) / LISTS;
     let lists = Lists::of(of);
     answer.iteration_seconds = of.lanes.iteration_seconds;
@@ -111,13 +111,13 @@ impl CopyList {
 }
 
 impl Lists {
-    fn of(of: &ChunksOverTime) -> Self {
+    fn of(of: &ChunkedTimeline) -> Self {
         let mut lists = Self::default();
         of.spans.iter().for_each(|span| lists.add(of, span));
         lists
     }
 
-    fn add(&mut self, of: &ChunksOverTime, span: &LaneSpan) {
+    fn add(&mut self, of: &ChunkedTimeline, span: &LaneSpan) {
         use v1::pass_span::Kind;
         let LaneSpan { work, start: start_seconds, end: end_seconds, .. } = *span;
         let about = |kind: Kind, chunk: usize| v1::PassSpan {
@@ -178,7 +178,7 @@ fn wait(span: &LaneSpan, chunk: Option<usize>, back: bool) -> v1::WaitSpan {
 }
 
 /// What a micro-batch keeps, on its way to the host or back.
-fn kept(of: &ChunksOverTime, span: &LaneSpan, index: usize, back: bool) -> Option<v1::CopySpan> {
+fn kept(of: &ChunkedTimeline, span: &LaneSpan, index: usize, back: bool) -> Option<v1::CopySpan> {
     let Away { absence, bytes, .. } = of.away.get(index)?;
     Some(v1::CopySpan {
         stage: 0,
@@ -195,7 +195,7 @@ fn kept(of: &ChunksOverTime, span: &LaneSpan, index: usize, back: bool) -> Optio
 }
 
 /// Rows of a table on the host that come for a step, or their gradients, which leave behind it.
-fn rows(of: &ChunksOverTime, span: &LaneSpan, step: usize, back: bool) -> v1::CopySpan {
+fn rows(of: &ChunkedTimeline, span: &LaneSpan, step: usize, back: bool) -> v1::CopySpan {
     let block = if back { v1::MemoryBlock::Weights } else { v1::MemoryBlock::Gradients };
     let pass = pass(of, step);
     v1::CopySpan {
@@ -213,7 +213,7 @@ fn rows(of: &ChunksOverTime, span: &LaneSpan, step: usize, back: bool) -> v1::Co
 }
 
 /// What a step is, of which micro-batch and layer.
-fn pass(of: &ChunksOverTime, step: usize) -> Option<(v1::pass_span::Kind, i32, i32)> {
+fn pass(of: &ChunkedTimeline, step: usize) -> Option<(v1::pass_span::Kind, i32, i32)> {
     use v1::pass_span::Kind;
     let (kind, micro_batch, layer) = match *of.chunks.steps.all().get(step)? {
         Step::Forward { micro_batch, layer } => (Kind::Forward, micro_batch, layer),
@@ -225,7 +225,7 @@ fn pass(of: &ChunksOverTime, step: usize) -> Option<(v1::pass_span::Kind, i32, i
 }
 
 fn copy(
-    of: &ChunksOverTime,
+    of: &ChunkedTimeline,
     span: &LaneSpan,
     visit: &Visit,
     copies: VisitCopies,

@@ -13,7 +13,9 @@ use loadmaster_proto::plan::model_scaling::GrownModel;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::wire::{field, v1};
-use loadmaster_recommend::{Grown, NamedPlan, PlanQuestion, ProfiledChain, QuestionError, largest_model};
+use loadmaster_recommend::{
+    NamedPlan, PlanQuestion, ProfiledChain, QuestionError, ScaledModel, largest_model,
+};
 use loadmaster_search::Stop;
 
 use super::Plans;
@@ -110,7 +112,7 @@ impl Plans {
     ) -> Result<Recommended, ApiError> {
         let family = self.family(&question.chain.profile).await?;
         let search = move |stop: &Stop| Ok(question.largest_of(&family, &grown, stop)?);
-        let (Grown { zoo, model, plan, others }, search_seconds) =
+        let (ScaledModel { zoo, model, plan, others }, search_seconds) =
             self.searches.run(terms, limit, search).await?;
         self.store.put_model(&model, &ModelSource::Zoo(zoo)).await?;
         // Asked again it stores the model again, which may have been deleted.

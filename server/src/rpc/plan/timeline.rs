@@ -7,7 +7,8 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::wire::v1;
 use loadmaster_recommend::{
-    ChunksOverTime, CopyShown, Interleaved, OverTime, ProfiledChain, StageCurve, Untold, WayShown,
+    ChunkedTimeline, CopyLane, InterleavedTimeline, IterationTimeline, LaneCopy, ProfiledChain, StageCurve,
+    TimelineError,
 };
 use loadmaster_simulate::{AskedOrder, Lane, Overlap};
 
@@ -59,8 +60,8 @@ impl AskedMemory {
         plan: &Plan,
         order: AskedOrder,
         overlap: Option<Overlap>,
-    ) -> Option<Result<OverTime, String>> {
-        self.told(plan, (order, overlap), OverTime::of)
+    ) -> Option<Result<IterationTimeline, String>> {
+        self.told(plan, (order, overlap), IterationTimeline::of)
     }
 
     /// The same of a plan in chunks.
@@ -69,15 +70,15 @@ impl AskedMemory {
         plan: &Plan,
         order: AskedOrder,
         overlap: Option<Overlap>,
-    ) -> Option<Result<ChunksOverTime, String>> {
-        self.told(plan, (order, overlap), ChunksOverTime::of)
+    ) -> Option<Result<ChunkedTimeline, String>> {
+        self.told(plan, (order, overlap), ChunkedTimeline::of)
     }
 
     fn told<T>(
         &self,
         plan: &Plan,
         (order, overlap): (AskedOrder, Option<Overlap>),
-        of: impl Fn(&Plan, &ProfiledChain) -> Result<T, Untold>,
+        of: impl Fn(&Plan, &ProfiledChain) -> Result<T, TimelineError>,
     ) -> Option<Result<T, String>> {
         let own = plan.found.iteration.as_ref().map(|of| of.overlap);
         let is_own = order == AskedOrder::Own && overlap.is_none_or(|overlap| Some(overlap) == own);
@@ -94,17 +95,23 @@ impl AskedMemory {
 
 impl AskedMemory {
     /// What its stages would do as so many chunks of each device; none where nobody asked.
-    pub(super) fn interleaved(&self, plan: &Plan, chunks: u32) -> Option<Result<Interleaved, String>> {
+    pub(super) fn interleaved(
+        &self,
+        plan: &Plan,
+        chunks: u32,
+    ) -> Option<Result<InterleavedTimeline, String>> {
         match self {
             Self::No => None,
-            Self::Of(chain) => Some(Interleaved::of(plan, chain, chunks).map_err(|error| error.to_string())),
+            Self::Of(chain) => {
+                Some(InterleavedTimeline::of(plan, chain, chunks).map_err(|error| error.to_string()))
+            }
             Self::Unread(why) => Some(Err(why.clone())),
         }
     }
 }
 
 /// Has a timeline tell of a plan's stages as chunks, with their memory actions.
-pub(super) fn tell_interleaved(answer: &mut v1::Timeline, of: &Interleaved, listed: usize) {
+pub(super) fn tell_interleaved(answer: &mut v1::Timeline, of: &InterleavedTimeline, listed: usize) {
     // What was said is of stages that are cut into chunks, and of passes alone.
     answer.warnings.clear();
     let devices = of.devices.len().max(1);
@@ -144,7 +151,7 @@ pub(super) fn tell_interleaved(answer: &mut v1::Timeline, of: &Interleaved, list
 }
 
 /// Adds what a plan copies and holds to its timeline, and gives it the passes that wait for copies.
-pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &OverTime, listed: usize) {
+pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &IterationTimeline, listed: usize) {
     let passes = listed / of.stages().max(1);
     let listed = listed.min(MOST);
     let each = listed / of.stages().max(1);
@@ -199,7 +206,7 @@ fn wait_span(
     }
 }
 
-fn copy_lane(way: &WayShown<'_>, most: usize) -> v1::CopyLane {
+fn copy_lane(way: &CopyLane<'_>, most: usize) -> v1::CopyLane {
     let (from, to) = way.times.way.ends();
     v1::CopyLane {
         from_stage: from.map(number),
@@ -212,7 +219,7 @@ fn copy_lane(way: &WayShown<'_>, most: usize) -> v1::CopyLane {
     }
 }
 
-fn copy_span(copy: &CopyShown<'_>) -> v1::CopySpan {
+fn copy_span(copy: &LaneCopy<'_>) -> v1::CopySpan {
     v1::CopySpan {
         stage: number(copy.stage),
         back: copy.is_back,

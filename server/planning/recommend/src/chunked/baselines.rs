@@ -5,8 +5,8 @@ use loadmaster_proto::plan::comparison::{Baseline, Outline};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
-use super::{Scene, Trained};
-use crate::answer::QuestionError;
+use super::{ChunkContext, Trained};
+use crate::result::QuestionError;
 use loadmaster_memory::chunks::{self, ChunkPlan, NoChunks};
 use loadmaster_search::cost::Batch;
 
@@ -18,7 +18,7 @@ fn others() -> [(&'static str, Vec<chunks::Baseline>); 2] {
     ]
 }
 
-impl Scene<'_> {
+impl ChunkContext<'_> {
     /// All of it on each device, ZeRO-Offload and PatrickStar.
     pub(super) fn baselines(&self, plan: &Plan) -> Result<Vec<Baseline>, QuestionError> {
         let TrainingSpec { micro_batch_size, micro_batches, .. } = plan.training;

@@ -8,7 +8,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::PlacedDevice;
 
 use super::ChunksQuestion;
-use crate::ask::ProfiledChain;
+use crate::problem::ProfiledChain;
 use loadmaster_predict::Share;
 use loadmaster_search::FleetNode;
 use loadmaster_search::cost::{Batch, Factors};
@@ -68,7 +68,7 @@ impl<'a> ChunksQuestion<'a> {
     /// # Errors
     /// Devices that must be used and are not alike, or are not as many as may share chunks or a micro-batch.
     pub(super) fn devices(&self, batches: &[Batch]) -> Result<Vec<ChunkDevices<'a>>, Invalid> {
-        let fleet = self.writer.fleet;
+        let fleet = self.builder.fleet;
         let constraints = &self.request.goal.constraints;
         let field = if self.request.goal.cluster.is_some() { "cluster" } else { "devices" };
         let refuse = |why: String| Err(Invalid::field(field, why));
@@ -86,7 +86,7 @@ impl<'a> ChunksQuestion<'a> {
         // Seconds of fewer samples than were profiled are not known.
         let is_known = |ranks: &u32| {
             let most = batches.iter().map(|batch| batch.micro_batch_size).max().unwrap_or(0);
-            most / *ranks >= self.wish.least_share.min(most)
+            most / *ranks >= self.criteria.least_share.min(most)
         };
         let most = fleet.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
         let shards = self.shards(most.min(count), batches)?;
@@ -145,7 +145,7 @@ impl<'a> ChunksQuestion<'a> {
     /// No layer can be split into a number that is named.
     fn shards(&self, most: u32, batches: &[Batch]) -> Result<Vec<u32>, Invalid> {
         let constraints = &self.request.goal.constraints;
-        let chain = self.writer.chain;
+        let chain = self.builder.chain;
         let check = |shards: u32| {
             let mut layers = chain.model.iter().flat_map(|model| model.layers());
             layers.try_for_each(|layer| layer.kind.check_tensor_degree(shards))
@@ -164,7 +164,7 @@ impl<'a> ChunksQuestion<'a> {
                 costs.any(|costs| costs.iter().all(Option::is_some))
             };
             let is_open = |&shards: &u32| {
-                shards == 1 || (self.wish.rules.is_none() && check(shards).is_ok() && knows(shards))
+                shards == 1 || (self.criteria.rules.is_none() && check(shards).is_ok() && knows(shards))
             };
             return Ok(powers.filter(is_open).collect());
         }
@@ -178,7 +178,7 @@ impl<'a> ChunksQuestion<'a> {
     /// So many replicas of so many shards each, on like devices of one node: of each kind of nodes that has them the first, those with
     /// most memory first.
     fn like(&self, split: (u32, u32)) -> Vec<ChunkDevices<'a>> {
-        let fleet = self.writer.fleet;
+        let fleet = self.builder.fleet;
         let ranks = split.0.saturating_mul(split.1);
         let capacity = |node: &FleetNode| fleet.fleet.kinds.get(node.kind).map(|kind| kind.capacity);
         let copies = |node: &FleetNode| fleet.described(&node.name).and_then(|node| node.copies.as_ref());
@@ -197,13 +197,13 @@ impl<'a> ChunksQuestion<'a> {
 
     /// Replicas of so many shards each on the first devices of a node, which are from `begin` on.
     fn on(&self, node: &FleetNode, begin: u32, (replicas, shards): (u32, u32)) -> Option<ChunkDevices<'a>> {
-        let fleet = self.writer.fleet;
+        let fleet = self.builder.fleet;
         let ranks = replicas.checked_mul(shards)?;
         let placed: Vec<PlacedDevice> =
             (begin..begin.saturating_add(ranks)).map(|device| fleet.placed(device)).collect();
         let first = placed.first()?;
-        let of_kind = self.writer.kinds.iter().find(|(chain, _)| chain.device_kind == first.kind);
-        let (chain, factors) = of_kind.copied().unwrap_or((self.writer.chain, Factors::NONE));
+        let of_kind = self.builder.kinds.iter().find(|(chain, _)| chain.device_kind == first.kind);
+        let (chain, factors) = of_kind.copied().unwrap_or((self.builder.chain, Factors::NONE));
         let most = self.request.goal.constraints.max_peak_bytes.unwrap_or(u64::MAX);
         let names = fleet.names();
         Some(ChunkDevices {

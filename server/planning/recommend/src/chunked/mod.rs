@@ -6,12 +6,12 @@
 //! | here | which search answers which objective? |
 //! | `device` | which devices are they, and by which profile? |
 //! | `several` | which of the answers for several numbers of devices is best? |
-//! | `asked` | what may be chosen, and what of the request cannot be? |
+//! | `options` | what may be chosen, and what of the request cannot be? |
 //! | `rates` | how fast are copies, and who says so? |
 //! | `updates` | how fast does the host update parameters for each of several ranks, and who says so? |
 //! | `objectives` | which plan is best at what is asked? |
 //! | `baselines` | what do others come to on the same device? |
-//! | `written` | what is told and kept of a plan in chunks? |
+//! | `plan_builder` | what is told and kept of a plan in chunks? |
 //! | `with_plain` | is a plan with chunks better than one without? |
 //!
 //! Devices are equal devices of one node. Where some may stay idle, each number of devices is a question of its own, and so is
@@ -28,17 +28,17 @@
 //! micro-batch after the other, parameters kept in CPU memory, updates after the backward pass. Where a request allows both kinds
 //! of plans, a plan without chunks is searched too, and the better one reports the other's value.
 
-mod asked;
 mod baselines;
 mod device;
 mod objectives;
+mod options;
+mod plan_builder;
 mod rates;
 mod several;
 #[cfg(test)]
 mod tests;
 mod updates;
 mod with_plain;
-mod written;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::Node;
@@ -49,9 +49,9 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
-use super::answer::{QuestionError, RecommendError};
-use super::ask::Wish;
-use super::plan::Writer;
+use super::plan::PlanBuilder;
+use super::problem::Criteria;
+use super::result::{QuestionError, RecommendError};
 use device::ChunkDevices;
 use loadmaster_memory::chunks::{ChunkChoices, ChunkQuestion, ChunkRemedy, NoChunks, ProfiledPasses};
 use loadmaster_predict::PredictionError;
@@ -66,36 +66,36 @@ const SOLVER: &str = "chunks/1";
 /// A question for a training in chunks.
 #[derive(Clone, Copy)]
 pub(super) struct ChunksQuestion<'a> {
-    pub(super) writer: &'a Writer<'a>,
+    pub(super) builder: &'a PlanBuilder<'a>,
     pub(super) request: &'a PlanRequest,
     pub(super) asked: &'a AskedChunks,
-    pub(super) wish: &'a Wish,
+    pub(super) criteria: &'a Criteria,
     pub(super) stop: &'a Stop,
 }
 
 impl ChunksQuestion<'_> {
-    /// The best plan by the wish's objective, of all numbers of devices.
+    /// The best plan by the criteria's objective, of all numbers of devices.
     ///
     /// # Errors
     /// What of the request a training in chunks cannot do, what the profile lacks, or that there is no room.
     pub(super) fn answer(&self) -> Result<Plan, QuestionError> {
-        let scenes = self.scenes()?;
+        let contexts = self.contexts()?;
         // Of one model the fastest plan is the best.
-        let objective = match self.wish.objective {
+        let objective = match self.criteria.objective {
             Objective::MaxModel => Objective::MinIterationTime,
             objective => objective,
         };
-        let answers = scenes.iter().map(|scene| match objective {
-            Objective::MinIterationTime => scene.shortest(),
-            Objective::MinPeakMemory => scene.lowest_peak(),
-            Objective::MaxBatch => scene.largest_batch(),
+        let answers = contexts.iter().map(|context| match objective {
+            Objective::MinIterationTime => context.shortest(),
+            Objective::MinPeakMemory => context.lowest_peak(),
+            Objective::MaxBatch => context.largest_batch(),
             Objective::MaxModel | Objective::Pareto | Objective::MinDevices | Objective::MinCost => {
                 Err(self.no_objective().into())
             }
         });
         let (index, mut plan) = several::best(objective, answers)?;
-        if let Some(scene) = scenes.get(index).filter(|_| !self.wish.brief) {
-            plan.found.baselines = scene.baselines(&plan)?;
+        if let Some(context) = contexts.get(index).filter(|_| !self.criteria.brief) {
+            plan.found.baselines = context.baselines(&plan)?;
         }
         Ok(plan)
     }
@@ -106,14 +106,14 @@ impl ChunksQuestion<'_> {
     /// As [`Self::answer`], but for room.
     pub(super) fn has_room(&self) -> Result<bool, QuestionError> {
         let (mut is_possible, mut wrong) = (false, None);
-        for scene in self.scenes()? {
-            let Some(&batch) = scene.batches.first() else { continue };
-            match scene.has_room(batch, scene.devices.capacity) {
+        for context in self.contexts()? {
+            let Some(&batch) = context.batches.first() else { continue };
+            match context.has_room(batch, context.devices.capacity) {
                 Ok(true) => return Ok(true),
                 Ok(false) => is_possible = true,
                 // Other devices, or another split of them, may do what the request names.
-                Err(error @ NoChunks::Invalid(_)) => wrong = wrong.or_else(|| Some(scene.refused(error))),
-                Err(error) => return Err(scene.refused(error)),
+                Err(error @ NoChunks::Invalid(_)) => wrong = wrong.or_else(|| Some(context.refused(error))),
+                Err(error) => return Err(context.refused(error)),
             }
         }
         wrong.filter(|_| !is_possible).map_or(Ok(false), Err)
@@ -121,36 +121,36 @@ impl ChunksQuestion<'_> {
 
     /// One for each choice of devices that may train, and each schedule, with the batches that these devices split evenly. At least
     /// one.
-    fn scenes(&self) -> Result<Vec<Scene<'_>>, QuestionError> {
+    fn contexts(&self) -> Result<Vec<ChunkContext<'_>>, QuestionError> {
         self.check()?;
-        let predictor = &self.writer.chain.predictor;
+        let predictor = &self.builder.chain.predictor;
         if !predictor.knows_chunks() {
             return Err(PredictionError::NoChunks { predictor: predictor.name() }.into());
         }
-        let devices = self.devices(&self.wish.batches)?;
+        let devices = self.devices(&self.criteria.batches)?;
         let schedules = self.schedules();
-        let scenes = devices
-            .into_iter()
-            .flat_map(|devices| schedules.iter().map(move |&schedule| self.scene(devices.clone(), schedule)));
-        scenes.collect()
+        let contexts = devices.into_iter().flat_map(|devices| {
+            schedules.iter().map(move |&schedule| self.context(devices.clone(), schedule))
+        });
+        contexts.collect()
     }
 
     /// Those that may be chosen, as far as chunks can be trained by them; where none can, the first says so.
     fn schedules(&self) -> Vec<Schedule> {
-        let all = &self.wish.schedules;
+        let all = &self.criteria.schedules;
         let can: Vec<Schedule> = all.iter().copied().filter(|schedule| !schedule.updates_always()).collect();
-        let first = || vec![all.first().copied().unwrap_or(self.writer.training.schedule)];
+        let first = || vec![all.first().copied().unwrap_or(self.builder.training.schedule)];
         if can.is_empty() { first() } else { can }
     }
 
-    fn scene<'a>(
+    fn context<'a>(
         &'a self,
         devices: ChunkDevices<'a>,
         schedule: Schedule,
-    ) -> Result<Scene<'a>, QuestionError> {
+    ) -> Result<ChunkContext<'a>, QuestionError> {
         let (ranks, replicas) = (devices.ranks(), devices.replicas);
-        let batches = self.wish.batches.iter().copied();
-        Ok(Scene {
+        let batches = self.criteria.batches.iter().copied();
+        Ok(ChunkContext {
             question: self,
             model: self.model()?,
             rates: self.rates(&devices)?,
@@ -163,7 +163,7 @@ impl ChunksQuestion<'_> {
     }
 
     fn model(&self) -> Result<&Model, QuestionError> {
-        self.writer.chain.model.as_ref().ok_or_else(|| {
+        self.builder.chain.model.as_ref().ok_or_else(|| {
             RecommendError::Unpredictable(
                 "the profile is of a chain that is known by name alone, whose tensors nobody knows: profile a stored \
                  model with `--campaign minimal`"
@@ -185,7 +185,7 @@ impl ChunksQuestion<'_> {
 }
 
 /// A question with all that answers rest on.
-struct Scene<'a> {
+struct ChunkContext<'a> {
     question: &'a ChunksQuestion<'a>,
     model: &'a Model,
     devices: ChunkDevices<'a>,
@@ -194,7 +194,7 @@ struct Scene<'a> {
     /// Bytes of the host that each rank may take: its node's are shared equally.
     host_memory: Bytes,
     schedule: Schedule,
-    /// What of the wish's its replicas split evenly.
+    /// What of the criteria's its replicas split evenly.
     batches: Vec<Batch>,
 }
 
@@ -204,11 +204,11 @@ struct Trained<'a> {
     passes: ProfiledPasses<'a>,
 }
 
-impl Scene<'_> {
+impl ChunkContext<'_> {
     /// The question for one batch, on devices with so many bytes each.
     fn trained(&self, batch: Batch, capacity: Bytes) -> Trained<'_> {
         let Batch { micro_batch_size, micro_batches } = batch;
-        let own = self.question.writer.training;
+        let own = self.question.builder.training;
         let training = TrainingSpec { micro_batch_size, micro_batches, schedule: self.schedule, ..own };
         Trained {
             question: ChunkQuestion {
@@ -227,7 +227,7 @@ impl Scene<'_> {
                 training,
                 ranks: self.devices.replicas,
                 shards: self.devices.shards,
-                margin: self.question.writer.margin,
+                margin: self.question.builder.margin,
                 factors: [self.devices.factors.bytes, self.devices.factors.seconds * self.devices.slower()],
             },
         }

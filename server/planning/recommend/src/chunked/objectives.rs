@@ -9,8 +9,8 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
-use super::{Scene, Trained};
-use crate::answer::{QuestionError, RecommendError};
+use super::{ChunkContext, Trained};
+use crate::result::{QuestionError, RecommendError};
 use loadmaster_memory::chunks::{
     ChunkPlan, ChunkQuestion, NoChunks, Passes as _, PassesMemo, ProfiledPasses, choose_until, fits,
 };
@@ -18,7 +18,7 @@ use loadmaster_predict::Margin;
 use loadmaster_search::cost::Batch;
 
 /// A capacity with room for a batch.
-struct Kept {
+struct BatchFit {
     batch: Batch,
     capacity: Bytes,
     /// The fastest plan that was found within it; none where no limit asks for one.
@@ -26,12 +26,12 @@ struct Kept {
 }
 
 /// A batch with its fastest plan.
-pub(super) struct Best {
+pub(super) struct BestChunkPlan {
     pub(super) batch: Batch,
     pub(super) plan: ChunkPlan,
 }
 
-impl Best {
+impl BestChunkPlan {
     /// A certificate that says what the search knows of its visits, too.
     fn visited(&self, certificate: Certificate) -> Certificate {
         let fetches_fewest = self.plan.certificate.is_some_and(|of| of.fetches_fewest);
@@ -39,14 +39,14 @@ impl Best {
     }
 }
 
-impl Scene<'_> {
+impl ChunkContext<'_> {
     fn limit(&self) -> f64 {
         self.question.request.goal.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY)
     }
 
     /// The plan with what proves it.
-    fn proven(&self, best: &Best, certificate: Certificate) -> Result<Plan, QuestionError> {
-        let mut written = self.written(best)?;
+    fn proven(&self, best: &BestChunkPlan, certificate: Certificate) -> Result<Plan, QuestionError> {
+        let mut written = self.build_plan(best)?;
         written.found.certificate = Some(best.visited(certificate));
         Ok(written)
     }
@@ -63,7 +63,7 @@ impl Scene<'_> {
 
     /// The shortest iteration of all batches, which have equally many samples.
     pub(super) fn shortest(&self) -> Result<Plan, QuestionError> {
-        let mut best: Option<Best> = None;
+        let mut best: Option<BestChunkPlan> = None;
         let mut bound = Some(f64::INFINITY);
         let (mut states, mut stopped, mut refused) = (0, false, None);
         for (index, &batch) in self.batches.iter().enumerate() {
@@ -85,7 +85,7 @@ impl Scene<'_> {
                         None => None,
                     };
                     if best.as_ref().is_none_or(|best| seconds < best.plan.lanes.iteration_seconds) {
-                        best = Some(Best { batch, plan });
+                        best = Some(BestChunkPlan { batch, plan });
                     }
                 }
                 Err(error @ NoChunks::NoRoom(_)) => refused = closer(refused, error),
@@ -106,24 +106,24 @@ impl Scene<'_> {
     /// The lowest peak of a plan that keeps the limit on time: the fastest one within the least memory that has room.
     pub(super) fn lowest_peak(&self) -> Result<Plan, QuestionError> {
         let refuse = |error| self.refused(error);
-        let mut least: Option<Kept> = None;
+        let mut least: Option<BatchFit> = None;
         let mut bound: Option<u64> = None;
         for &batch in &self.batches {
             // What steps cost is the same with any memory.
             let Trained { question, passes } = self.trained(batch, self.devices.capacity);
             let passes = PassesMemo::new(passes);
-            let keeps = |capacity: u64| -> Result<Option<Kept>, NoChunks> {
+            let keeps = |capacity: u64| -> Result<Option<BatchFit>, NoChunks> {
                 let question = ChunkQuestion { capacity: Bytes(capacity), ..question.clone() };
                 if !fits(&question, &passes, &|| self.question.stop.is_over())? {
                     return Ok(None);
                 }
-                let kept = Kept { batch, capacity: Bytes(capacity), plan: None };
+                let kept = BatchFit { batch, capacity: Bytes(capacity), plan: None };
                 if self.limit().is_infinite() {
                     return Ok(Some(kept));
                 }
                 let plan = choose_until(&question, &passes, &|| self.question.stop.is_over())?;
                 let is_in_time = plan.lanes.iteration_seconds <= self.limit();
-                Ok(is_in_time.then_some(Kept { plan: Some(plan), ..kept }))
+                Ok(is_in_time.then_some(BatchFit { plan: Some(plan), ..kept }))
             };
             let besides = self.least_besides(batch, Margin::Share(0.0))?;
             bound = Some(bound.map_or(besides, |bound| bound.min(besides)));
@@ -148,7 +148,7 @@ impl Scene<'_> {
             }
             least = Some(kept);
         }
-        let Some(Kept { batch, capacity, plan }) = least else {
+        let Some(BatchFit { batch, capacity, plan }) = least else {
             // The fastest plan says what lacks.
             return self.shortest();
         };
@@ -159,8 +159,8 @@ impl Scene<'_> {
         };
         let bound = bound.map(|bound| bound as f64);
         let stopped = self.question.stop.is_over();
-        let best = Best { batch, plan };
-        let mut written = self.written(&best)?;
+        let best = BestChunkPlan { batch, plan };
+        let mut written = self.build_plan(&best)?;
         let certificate = certified(written.peak() as f64, bound, Objective::MinPeakMemory);
         written.found.certificate = Some(Certificate { stopped, ..best.visited(certificate) });
         Ok(written)
@@ -181,10 +181,10 @@ impl Scene<'_> {
                 if plan.lanes.iteration_seconds <= self.limit() {
                     let bound = open.map_or(size, f64::from);
                     let certificate = certified(size, Some(bound), Objective::MaxBatch);
-                    return self.proven(&Best { batch, plan }, certificate);
+                    return self.proven(&BestChunkPlan { batch, plan }, certificate);
                 }
                 open = open.or(Some(batch.micro_batch_size));
-            } else if self.least_besides(batch, self.question.writer.margin)? < capacity.0 {
+            } else if self.least_besides(batch, self.question.builder.margin)? < capacity.0 {
                 // Without room beside any chunks no chunk size helps.
                 open = open.or(Some(batch.micro_batch_size));
             }

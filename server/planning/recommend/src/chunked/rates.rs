@@ -9,8 +9,8 @@ use loadmaster_proto::training::step_kind::StepKind;
 use super::ChunksQuestion;
 use super::device::ChunkDevices;
 use super::updates::{KnownUpdates, UpdateRate};
-use crate::acted::{CopyLinks, HostRates, or_other_rates};
-use crate::answer::QuestionError;
+use crate::memory_optimizations::{CopyLinks, HostRates, or_other_rates};
+use crate::result::QuestionError;
 use loadmaster_memory::chunks::ProfiledPasses;
 use loadmaster_predict::PredictionError;
 
@@ -80,7 +80,7 @@ impl ChunksQuestion<'_> {
     }
 
     fn step(&self) -> StepKind {
-        let training = &self.writer.training;
+        let training = &self.builder.training;
         StepKind::of(&training.optimizer, training.precision)
     }
 
@@ -89,10 +89,10 @@ impl ChunksQuestion<'_> {
         let passes = ProfiledPasses {
             predictor: &*devices.chain.predictor,
             model: self.model()?,
-            training: self.writer.training,
+            training: self.builder.training,
             ranks: 1,
             shards: 1,
-            margin: self.writer.margin,
+            margin: self.builder.margin,
             factors: [1.0; 2],
         };
         let seconds: f64 = passes.layer_costs()?.iter().map(|of| of.seconds.step).sum();

@@ -5,7 +5,7 @@ use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::with_plain::{bound_both, is_better};
-use crate::answer::{QuestionError, RecommendError};
+use crate::result::{QuestionError, RecommendError};
 
 /// The best answer and its position, the fewest devices of equal ones. Its bound is one of all answers. Where there is none, what
 /// lacks with most devices, or else what none of them can do of what the request names: what some can leaves out the others.

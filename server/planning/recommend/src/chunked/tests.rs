@@ -10,12 +10,12 @@ use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
-use super::asked::by_request;
 use super::objectives::certified;
+use super::options::by_request;
 use super::{better, several};
-use crate::answer::{LackingStep, QuestionError, RecommendError};
+use crate::fixture::{Fixture, LAYERS};
 use crate::plan::NamedPlan;
-use crate::scene::{LAYERS, Scene};
+use crate::result::{LackingStep, QuestionError, RecommendError};
 use loadmaster_memory::chunks::{ChunkChoice, NoRoom};
 use loadmaster_predict::layer_table::TablePredictor;
 use loadmaster_predict::{Prediction, PredictionError, Predictor, StageSetting};
@@ -241,11 +241,11 @@ fn a_profile_that_knows_no_chunks_says_so() {
             Vec::new()
         }
     }
-    let scene = Scene::new(Objective::MinIterationTime, 1, 1 << 30).predicted_by(Box::new(Whole));
+    let fixture = Fixture::new(Objective::MinIterationTime, 1, 1 << 30).predicted_by(Box::new(Whole));
     for host_update in [None, Some(1e6)] {
-        let asked = scene.with(|scene| {
-            scene.request.allowed = None;
-            scene.request.chunks = Some(in_chunks(host_update));
+        let asked = fixture.with(|fixture| {
+            fixture.request.allowed = None;
+            fixture.request.chunks = Some(in_chunks(host_update));
         });
         let told = asked.answer().unwrap_err().to_string();
         assert!(told.contains("`whole/1` cannot tell about training in chunks"), "{told}");
@@ -255,12 +255,12 @@ fn a_profile_that_knows_no_chunks_says_so() {
 /// Of a launcher that keeps nothing off the device, whichever it is, no plan in chunks is made: its field is named, and those that do.
 #[test]
 fn launchers_without_chunks_are_refused_by_name() {
-    let scene = Scene::new(Objective::MinIterationTime, 1, 1 << 30);
+    let fixture = Fixture::new(Objective::MinIterationTime, 1, 1 << 30);
     for launcher in Launcher::ALL {
-        let asked = scene.with(|scene| {
-            scene.request.allowed = None;
-            scene.request.goal.launcher = Some(launcher);
-            scene.request.chunks = Some(in_chunks(None));
+        let asked = fixture.with(|fixture| {
+            fixture.request.allowed = None;
+            fixture.request.goal.launcher = Some(launcher);
+            fixture.request.chunks = Some(in_chunks(None));
         });
         let refused = match asked.answer() {
             Err(QuestionError::Invalid(invalid)) => Some(invalid.violations()[0].clone()),
@@ -288,10 +288,10 @@ fn a_plan_by_a_table_says_that_it_is_not_to_the_byte() {
         "layer_table": {"layers": [{"first_layer": 0, "last_layer": LAYERS - 1, "bytes": [row], "times": [times]}]},
     });
     let table = TablePredictor::new(&ProfileDocument::parse(&document.to_string()).unwrap()).unwrap();
-    let scene = Scene::new(Objective::MinIterationTime, 1, 1 << 20).predicted_by(Box::new(table));
-    let asked = scene.with(|scene| {
-        scene.request.allowed = None;
-        scene.request.chunks = Some(in_chunks(Some(1e6)));
+    let fixture = Fixture::new(Objective::MinIterationTime, 1, 1 << 20).predicted_by(Box::new(table));
+    let asked = fixture.with(|fixture| {
+        fixture.request.allowed = None;
+        fixture.request.chunks = Some(in_chunks(Some(1e6)));
     });
     let ((_, plan), _) = asked.answer().unwrap();
     assert_eq!(plan.predictor, "table/2");

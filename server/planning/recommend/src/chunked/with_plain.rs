@@ -7,8 +7,8 @@ use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::objectives::certified;
-use crate::answer::{QuestionError, RecommendError};
 use crate::plan::NamedPlan;
+use crate::result::{QuestionError, RecommendError};
 
 /// The better of a plan without chunks, with the plans that it names, and one in chunks. Where only one of them is possible,
 /// that one, with why the other is not. What is proven is so of both kinds.

@@ -7,14 +7,14 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::Allowed;
 
 use super::cutting::{Cut, Cutting, Patience, Worth, cut};
+use super::evaluation::MemoryWeight;
 use super::pipeline::Pipeline;
-use super::room::Found;
+use super::plan_builder::BuiltPlan;
+use super::subproblem::InterleavedSolution;
 use super::variants::Variants;
-use super::weighed::Weighed;
-use super::written::Written;
 use super::{InterleavedQuestion, SOLVER};
-use crate::answer::{QuestionError, RecommendError};
-use crate::find::{Candidate, Inquiry, Job};
+use crate::result::{QuestionError, RecommendError};
+use crate::search::{Candidate, Inquiry, Job};
 use loadmaster_search::StageCosts;
 use loadmaster_search::cost::{Market, Prices};
 
@@ -25,13 +25,13 @@ const MOST_LIGHTENED: usize = 8;
 const FEWEST_LIGHTENED: usize = 2;
 
 /// A way to cut a variant that is one of the best of it so far.
-struct Way {
+struct CutCandidate {
     cut: Cut,
     candidate: Candidate,
 }
 
 /// What no plan of the variants gets below, and how that is known.
-struct Known {
+struct SearchBound {
     /// Seconds; none where stages may be faster than their layers.
     bound: Option<f64>,
     /// Whether every way to cut every variant that could be better was looked at.
@@ -41,11 +41,14 @@ struct Known {
 
 impl InterleavedQuestion<'_> {
     /// The best plan of all variants.
-    pub(super) fn best(&self, inquiry: Inquiry<'_, Prices<'_>>) -> Result<Found, QuestionError> {
-        let is_timed = self.wish.objective == Objective::MinIterationTime
-            || self.wish.constraints.max_iteration_seconds.is_some();
+    pub(super) fn best(
+        &self,
+        inquiry: Inquiry<'_, Prices<'_>>,
+    ) -> Result<InterleavedSolution, QuestionError> {
+        let is_timed = self.criteria.objective == Objective::MinIterationTime
+            || self.criteria.constraints.max_iteration_seconds.is_some();
         if is_timed && !self.prices.has_times() {
-            return Err(RecommendError::NoTimes { objective: self.wish.objective }.into());
+            return Err(RecommendError::NoTimes { objective: self.criteria.objective }.into());
         }
         let asked = Variants::of(self, inquiry)?;
         match self.allowed {
@@ -55,13 +58,13 @@ impl InterleavedQuestion<'_> {
     }
 
     /// The best plan whose stages do nothing about their memory.
-    fn plain(&self, asked: &Variants<'_>) -> Result<Found, QuestionError> {
-        let is_timed = self.wish.objective == Objective::MinIterationTime;
-        let next = self.wish.alternatives;
+    fn plain(&self, asked: &Variants<'_>) -> Result<InterleavedSolution, QuestionError> {
+        let is_timed = self.criteria.objective == Objective::MinIterationTime;
+        let next = self.criteria.alternatives;
         // The best one of all variants, and those that come next.
-        let mut ways: Vec<(usize, Way)> = Vec::new();
+        let mut ways: Vec<(usize, CutCandidate)> = Vec::new();
         let (bound, is_complete) = (asked.least_unsearched(), asked.are_searched());
-        let mut known = Known { bound, is_complete, looked_at: 0 };
+        let mut known = SearchBound { bound, is_complete, looked_at: 0 };
         let mut error: Option<QuestionError> = None;
         for &index in &asked.order {
             if !ways.is_empty() && self.stop.is_requested() {
@@ -74,7 +77,7 @@ impl InterleavedQuestion<'_> {
                 continue;
             }
             let pipeline = asked.pipeline(self, index)?;
-            let weighed = (Weighed::Untouched, Patience { next, ..Patience::ALL });
+            let weighed = (MemoryWeight::Untouched, Patience { next, ..Patience::ALL });
             // Another variant may be known where this one is not.
             let found = self.cut(&pipeline, weighed, &mut known).unwrap_or_else(|failed| {
                 error.get_or_insert(failed);
@@ -89,18 +92,18 @@ impl InterleavedQuestion<'_> {
             ways.truncate(next + 1);
         }
         let mut ways = ways.into_iter();
-        let Some((variant, Way { cut, candidate })) = ways.next() else {
+        let Some((variant, CutCandidate { cut, candidate })) = ways.next() else {
             return Err(error.unwrap_or_else(|| self.nothing()));
         };
         self.check_limits(&cut.worth, &candidate, known.is_complete)?;
         let written = |variant: usize, candidate: &Candidate| {
             let pipeline = asked.pipeline(self, variant)?;
-            let Written { plan, .. } = self.writer.interleaved(&pipeline, candidate, None, SOLVER)?;
+            let BuiltPlan { plan, .. } = self.builder.interleaved(&pipeline, candidate, None, SOLVER)?;
             let value = self.value(&plan);
             Ok::<_, QuestionError>((plan, value))
         };
         let (mut plan, value) = written(variant, &candidate)?;
-        self.tell_order(&mut plan);
+        self.annotate_order(&mut plan);
         let bound = match (known.is_complete, is_timed) {
             (true, true) if !self.is_any_order() => asked.least_in_any_order().map(|bound| bound.min(value)),
             // Devices are alike: what they hold is the same in any order, and what that takes is not.
@@ -112,21 +115,25 @@ impl InterleavedQuestion<'_> {
         };
         let next = ways.filter(|(_, way)| self.is_within_limits(way));
         let next = next.map(|(variant, way)| written(variant, &way.candidate));
-        Ok(Found {
+        Ok(InterleavedSolution {
             plan,
             certificate: self.certificate(value, bound, known.looked_at),
             next: next.collect::<Result<_, _>>()?,
         })
     }
 
-    fn is_within_limits(&self, way: &Way) -> bool {
+    fn is_within_limits(&self, way: &CutCandidate) -> bool {
         way.cut.worth.lacks == 0.0 && self.is_in_time(&way.candidate)
     }
 
     /// The fastest plan whose stages do what is allowed, of the fastest ways to cut if memory did not matter, and of those that lack
     /// least, untouched and with all computed again: of one variant after another, until none of the others can be faster.
-    fn with_actions(&self, asked: &Variants<'_>, allowed: &Allowed) -> Result<Found, QuestionError> {
-        let mut known = Known { bound: None, is_complete: asked.are_searched(), looked_at: 0 };
+    fn with_actions(
+        &self,
+        asked: &Variants<'_>,
+        allowed: &Allowed,
+    ) -> Result<InterleavedSolution, QuestionError> {
+        let mut known = SearchBound { bound: None, is_complete: asked.are_searched(), looked_at: 0 };
         let of_each = (MOST_LIGHTENED / asked.order.len().max(1)).max(FEWEST_LIGHTENED);
         // The fastest one, and those that were found besides.
         let mut plans: Vec<(Plan, f64)> = Vec::new();
@@ -138,14 +145,14 @@ impl InterleavedQuestion<'_> {
                 continue;
             }
             let pipeline = asked.pipeline(self, index)?;
-            let mut candidates: Vec<Way> = Vec::new();
-            for memory in [Weighed::BySeconds, Weighed::Untouched, Weighed::WithAllAgain] {
+            let mut candidates: Vec<CutCandidate> = Vec::new();
+            for memory in [MemoryWeight::BySeconds, MemoryWeight::Untouched, MemoryWeight::WithAllAgain] {
                 match self.cut(&pipeline, (memory, Patience::SOME), &mut known) {
                     Ok(found) => candidates.extend(found),
                     Err(failed) => error = error.or(Some(failed)),
                 }
             }
-            let seconds = |way: &Way| way.candidate.simulated.unwrap_or(f64::INFINITY);
+            let seconds = |way: &CutCandidate| way.candidate.simulated.unwrap_or(f64::INFINITY);
             candidates.sort_by(|one, other| seconds(one).total_cmp(&seconds(other)));
             candidates.dedup_by(|one, other| one.candidate.is_same(&other.candidate));
             let mut lightened = 0;
@@ -157,8 +164,8 @@ impl InterleavedQuestion<'_> {
                     continue;
                 }
                 lightened += 1;
-                let links = self.writer.copy_links(&way.candidate, self.request.copy_pace);
-                match self.lightened(&pipeline, &way.candidate, allowed, &links) {
+                let links = self.builder.copy_links(&way.candidate, self.request.copy_pace);
+                match self.greedy_fit(&pipeline, &way.candidate, allowed, &links) {
                     Ok(plan) => {
                         let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
                         let at = plans.partition_point(|(_, known)| *known <= seconds);
@@ -177,25 +184,29 @@ impl InterleavedQuestion<'_> {
             return Err(error.unwrap_or_else(|| self.nothing()));
         };
         self.check_seconds(plan.iteration_seconds(), false)?;
-        self.tell_order(&mut plan);
+        self.annotate_order(&mut plan);
         // What is computed is spread over the cores that slots share.
         let job = Job { fleet: &self.devices.fleet, ..*self.job };
-        let on_cores = || self.writer.least_on_cores(&job, self.wish).unwrap_or(0.0);
+        let on_cores = || self.builder.least_on_cores(&job, self.criteria).unwrap_or(0.0);
         let bound = asked.least_in_any_order().map(|bound| bound.max(on_cores()).min(value));
-        let next = plans.filter(|(_, seconds)| *seconds <= limit).take(self.wish.alternatives);
-        Ok(Found { plan, certificate: self.certificate(value, bound, known.looked_at), next: next.collect() })
+        let next = plans.filter(|(_, seconds)| *seconds <= limit).take(self.criteria.alternatives);
+        Ok(InterleavedSolution {
+            plan,
+            certificate: self.certificate(value, bound, known.looked_at),
+            next: next.collect(),
+        })
     }
 
     /// The best ways to cut a variant, best first.
     fn cut<C: StageCosts>(
         &self,
         pipeline: &Pipeline<'_, C>,
-        (memory, patience): (Weighed, Patience),
-        known: &mut Known,
-    ) -> Result<Vec<Way>, QuestionError> {
+        (memory, patience): (MemoryWeight, Patience),
+        known: &mut SearchBound,
+    ) -> Result<Vec<CutCandidate>, QuestionError> {
         let weights = match pipeline.layer_seconds() {
             Some(seconds) => seconds,
-            None => vec![1.0; self.writer.chain.layer_names.len()],
+            None => vec![1.0; self.builder.chain.layer_names.len()],
         };
         let failed: RefCell<Option<QuestionError>> = RefCell::new(None);
         let mut weigh = |ends: &[usize], best: Option<&Worth>| {
@@ -214,7 +225,7 @@ impl InterleavedQuestion<'_> {
         if let Some(error) = failed.filter(|_| found.is_empty()) {
             return Err(error);
         }
-        let priced = |cut: Cut| Some(Way { candidate: pipeline.candidate(&cut.ends)?, cut });
+        let priced = |cut: Cut| Some(CutCandidate { candidate: pipeline.candidate(&cut.ends)?, cut });
         Ok(found.into_iter().filter_map(priced).collect())
     }
 

@@ -81,7 +81,7 @@ pub(super) fn cut<'a>(
     let inner = || 0..layers.saturating_sub(1);
     let allowed: Vec<usize> = inner().filter(|&layer| cuts.may_end(layer)).collect();
     let required: Vec<usize> = inner().filter(|&layer| cuts.must_end(layer)).collect();
-    let mut search = Search { found: Vec::new(), looked_at: 0, layers, patience, stop, weigh };
+    let mut search = CutSearch { found: Vec::new(), looked_at: 0, layers, patience, stop, weigh };
     let inside = stages.saturating_sub(1);
     let is_possible = stages > 0
         && layers >= stages
@@ -141,7 +141,7 @@ fn fair(allowed: &[usize], required: &[usize], weights: &[f64], stages: usize) -
     ends
 }
 
-struct Search<'a> {
+struct CutSearch<'a> {
     found: Vec<Cut>,
     looked_at: u64,
     layers: usize,
@@ -150,7 +150,7 @@ struct Search<'a> {
     weigh: &'a mut Weigh<'a>,
 }
 
-impl Search<'_> {
+impl CutSearch<'_> {
     fn ended(self, is_complete: bool) -> Cutting {
         Cutting { found: self.found, is_complete, looked_at: self.looked_at }
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use loadmaster_proto::plan::Plan;
 
 use super::InterleavedQuestion;
-use super::room::{Found, Room};
-use crate::acted::{KnownAlone, Progress, nothing_found, seconds_note};
-use crate::answer::{QuestionError, RecommendError};
+use super::subproblem::{InterleavedSolution, InterleavedSubproblem};
+use crate::memory_optimizations::{LayerMinima, Progress, nothing_found, seconds_note};
 use crate::plan::NamedPlan;
+use crate::result::{QuestionError, RecommendError};
 use loadmaster_search::cost::Batch;
 
 /// Most sizes of which it is asked whether they are proven impossible.
@@ -20,7 +20,7 @@ const MOST_SEARCHED: usize = 128;
 struct Sizes<'a, 'q> {
     question: &'a InterleavedQuestion<'q>,
     batches: Vec<Batch>,
-    known: KnownAlone,
+    known: LayerMinima,
     /// By place: whether it is proven that nothing fits.
     empty: BTreeMap<usize, bool>,
     states: u64,
@@ -29,18 +29,18 @@ struct Sizes<'a, 'q> {
 }
 
 impl Sizes<'_, '_> {
-    fn room(&self, index: usize) -> Room {
+    fn subproblem(&self, index: usize) -> InterleavedSubproblem {
         let batches = self.batches.get(index).copied().into_iter().collect();
-        Room { batches, ..Room::whole(self.question) }
+        InterleavedSubproblem { batches, ..InterleavedSubproblem::whole(self.question) }
     }
 
     /// The fastest plan of a size; none where none was found.
-    fn ask(&mut self, index: usize) -> Result<Option<Found>, QuestionError> {
-        let room = self.room(index);
-        let hopeless = self.question.hopeless(&room, &self.known);
+    fn ask(&mut self, index: usize) -> Result<Option<InterleavedSolution>, QuestionError> {
+        let subproblem = self.subproblem(index);
+        let hopeless = self.question.hopeless(&subproblem, &self.known);
         let found = match hopeless {
             Some(error) => Err(error.into()),
-            None => self.question.fastest(&room),
+            None => self.question.fastest(&subproblem),
         };
         match found {
             Ok(found) => {
@@ -59,7 +59,7 @@ impl Sizes<'_, '_> {
     }
 
     /// The largest one of which a plan is found, as if all below one that fits fitted, too.
-    fn first(&mut self) -> Result<Option<(usize, Found)>, QuestionError> {
+    fn first(&mut self) -> Result<Option<(usize, InterleavedSolution)>, QuestionError> {
         let mut best = None;
         // Below it something fits, from it on nothing was found to.
         let (mut low, mut high, mut step) = (0, self.batches.len(), 1);
@@ -90,8 +90,8 @@ impl Sizes<'_, '_> {
             if asked >= MOST_PROVEN || self.question.stop.is_requested() {
                 return Ok(Above::Open(index));
             }
-            let room = self.room(index);
-            if self.question.hopeless(&room, &self.known).is_some() {
+            let subproblem = self.subproblem(index);
+            if self.question.hopeless(&subproblem, &self.known).is_some() {
                 self.empty.insert(index, true);
                 continue;
             }
@@ -117,13 +117,13 @@ impl Sizes<'_, '_> {
 enum Above {
     Nothing,
     Open(usize),
-    Fits(usize, Box<Found>),
+    Fits(usize, Box<InterleavedSolution>),
 }
 
 impl InterleavedQuestion<'_> {
     /// The fastest plan of the largest micro-batch for which one was found. Nothing is taken for granted of those above.
     pub(super) fn largest_batch(&self) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
-        let mut batches: Vec<Batch> = self.wish.batches.clone();
+        let mut batches: Vec<Batch> = self.criteria.batches.clone();
         batches.sort_by_key(|batch| batch.micro_batch_size);
         // Others are no plan's, or too long to be looked at.
         let (mut may_be, mut too_long) = (Vec::new(), None);
@@ -136,12 +136,14 @@ impl InterleavedQuestion<'_> {
         }
         if may_be.is_empty() {
             // What is wrong with all of them.
-            return self.fastest(&Room::whole(self)).and_then(|_| Err(RecommendError::Stopped.into()));
+            return self
+                .fastest(&InterleavedSubproblem::whole(self))
+                .and_then(|_| Err(RecommendError::Stopped.into()));
         }
         let mut sizes = Sizes {
             question: self,
             batches: may_be,
-            known: KnownAlone::default(),
+            known: LayerMinima::default(),
             empty: BTreeMap::new(),
             states: 0,
             error: None,
@@ -173,30 +175,33 @@ impl InterleavedQuestion<'_> {
             tried.pass_over(format!("micro-batch {}", next.micro_batch_size), size(next), is_proven);
         }
         (tried.doubtful, tried.is_stopped) = (doubtful.map(size), self.stop.is_requested());
-        let wish = self.wish_within(&sizes.room(index));
-        let Found { mut plan, certificate: of_seconds, mut next } = found;
+        let criteria = self.criteria_within(&sizes.subproblem(index));
+        let InterleavedSolution { mut plan, certificate: of_seconds, mut next } = found;
         self.tell_looked_at(&mut plan);
-        if wish.objective.is_timed() {
+        if criteria.objective.is_timed() {
             plan.warnings.push(seconds_note("of this micro-batch", &of_seconds));
         }
-        plan.found.certificate = Some(tried.certificate(value, self.wish.objective.unit()));
-        self.tell_beside(&mut plan, &wish)?;
+        plan.found.certificate = Some(tried.certificate(value, self.criteria.objective.unit()));
+        self.annotate_comparison(&mut plan, &criteria)?;
         next.iter_mut().for_each(|(_, worth)| *worth = value);
-        let others = self.tell_next(&mut plan, next)?;
+        let others = self.annotate_next(&mut plan, next)?;
         Ok((plan, others))
     }
 
     /// Whether plans of a micro-batch may be searched; none where there are none.
     fn may_be(&self, batch: Batch) -> Result<Option<bool>, QuestionError> {
-        self.within(&Room { batches: vec![batch], ..Room::whole(self) }, |one| {
-            let Some(given) = &one.request.partitioning else {
-                let possible = one.possible();
-                return Ok((!possible.is_empty()).then(|| one.is_any_short(&possible)));
-            };
-            let (stages, each) = (given.stages().len(), one.request.virtual_stages.max(1) as usize);
-            let is_possible = (batch.micro_batches as usize).is_multiple_of((stages / each).max(1));
-            let layers = one.writer.chain.layer_names.len();
-            Ok(is_possible.then(|| super::check_length(layers, batch.micro_batches).is_ok()))
-        })
+        self.within(
+            &InterleavedSubproblem { batches: vec![batch], ..InterleavedSubproblem::whole(self) },
+            |one| {
+                let Some(given) = &one.request.partitioning else {
+                    let possible = one.possible();
+                    return Ok((!possible.is_empty()).then(|| one.is_any_short(&possible)));
+                };
+                let (stages, each) = (given.stages().len(), one.request.virtual_stages.max(1) as usize);
+                let is_possible = (batch.micro_batches as usize).is_multiple_of((stages / each).max(1));
+                let layers = one.builder.chain.layer_names.len();
+                Ok(is_possible.then(|| super::check_length(layers, batch.micro_batches).is_ok()))
+            },
+        )
     }
 }

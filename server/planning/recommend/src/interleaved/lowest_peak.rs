@@ -3,9 +3,9 @@
 use loadmaster_proto::plan::Plan;
 
 use super::InterleavedQuestion;
-use super::room::{Found, Room};
-use crate::acted::{Point, Progress, by_halves, seconds_note};
-use crate::answer::QuestionError;
+use super::subproblem::{InterleavedSolution, InterleavedSubproblem};
+use crate::memory_optimizations::{Point, Progress, by_halves, seconds_note};
+use crate::result::QuestionError;
 use loadmaster_search::Unit;
 
 /// Most peaks that are asked for.
@@ -14,11 +14,11 @@ const MOST_ASKED: u32 = 12;
 impl InterleavedQuestion<'_> {
     /// The fastest plan within the lowest peak for which one was found.
     pub(super) fn lowest_peak(&self) -> Result<Plan, QuestionError> {
-        let room = Room::whole(self);
-        let first = self.fastest(&room)?;
-        let floor = self.least_bytes(&room);
-        let (Point { peak, found, .. }, asked) = self.lowest(&room, first, (floor, MOST_ASKED))?;
-        let Found { mut plan, certificate: of_seconds, .. } = found;
+        let subproblem = InterleavedSubproblem::whole(self);
+        let first = self.fastest(&subproblem)?;
+        let floor = self.least_bytes(&subproblem);
+        let (Point { peak, found, .. }, asked) = self.lowest(&subproblem, first, (floor, MOST_ASKED))?;
+        let InterleavedSolution { mut plan, certificate: of_seconds, .. } = found;
         let tried = Progress {
             states: of_seconds.states,
             is_stopped: self.stop.is_requested(),
@@ -31,21 +31,21 @@ impl InterleavedQuestion<'_> {
              compared with is held to the same peak"
         ));
         plan.warnings.push(seconds_note("within this peak", &of_seconds));
-        let unit = if self.wish.unit == Unit::Share { "share" } else { self.wish.objective.unit() };
+        let unit = if self.criteria.unit == Unit::Share { "share" } else { self.criteria.objective.unit() };
         plan.found.certificate = Some(tried.certificate(self.counted(peak), unit));
-        let wish = self.wish_within(&Room { most: Some(peak), ..room });
-        self.tell_beside(&mut plan, &wish)?;
+        let criteria = self.criteria_within(&InterleavedSubproblem { most: Some(peak), ..subproblem });
+        self.annotate_comparison(&mut plan, &criteria)?;
         Ok(plan)
     }
 
     /// From a plan on, the one with the lowest peak above a floor that is found with so many asks; and the asks that it took.
     pub(super) fn lowest(
         &self,
-        room: &Room,
-        first: Found,
+        subproblem: &InterleavedSubproblem,
+        first: InterleavedSolution,
         floor_and_most: (u64, u32),
-    ) -> Result<(Point<Found>, u32), QuestionError> {
+    ) -> Result<(Point<InterleavedSolution>, u32), QuestionError> {
         let first = Point { cap: u64::MAX, peak: first.plan.peak(), found: first };
-        by_halves(first, floor_and_most, self.stop, |cap| self.point(room, cap))
+        by_halves(first, floor_and_most, self.stop, |cap| self.point(subproblem, cap))
     }
 }

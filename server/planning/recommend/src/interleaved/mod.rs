@@ -3,26 +3,26 @@
 //! | module | question |
 //! |---|---|
 //! | here | which search answers what is asked? |
-//! | `asked` | what of the request can no such plan do? |
+//! | `checks` | what of the request can no such plan do? |
 //! | `pipeline` | what do stages cost on the devices in turn? |
-//! | `turns` | what do devices hold and do that take turns? |
+//! | `interleaving` | what do devices hold and do that take turns? |
 //! | `cutting` | where is the chain best cut? |
 //! | `objectives` | which search answers which objective? |
-//! | `room` | which plan is the fastest on these devices, with these batches, within this peak? |
+//! | `subproblem` | which plan is the fastest on these devices, with these batches, within this peak? |
 //! | `fewest` | how few devices are enough, or how cheap ones? |
 //! | `largest_batch` | how large a micro-batch fits? |
 //! | `lowest_peak` | how low a peak is reached with actions? |
 //! | `front` | what does less memory cost in time? |
 //! | `best` | which plan is best of all that may be chosen? |
 //! | `variants` | what may be chosen besides the cuts? |
-//! | `weighed` | what is a way to cut worth? |
-//! | `lighter` | which memory actions make it fit? |
-//! | `sayable` | which of those fit that a launcher can say? |
-//! | `improved` | which others are faster? |
-//! | `deeds` | what may stages do about their memory? |
-//! | `replays` | what is known of what stages hold? |
-//! | `told` | what proves the plan, and what is it beside others? |
-//! | `written` | what is told and kept of it? |
+//! | `evaluation` | what is a way to cut worth? |
+//! | `greedy_fit` | which memory actions make it fit? |
+//! | `expressible_actions` | which of those fit that a launcher can say? |
+//! | `local_search` | which others are faster? |
+//! | `action_set` | what may stages do about their memory? |
+//! | `replay_cache` | what is known of what stages hold? |
+//! | `notes` | what proves the plan, and what is it beside others? |
+//! | `plan_builder` | what is told and kept of it? |
 //!
 //! Stage k is on the devices of place k modulo the places along the pipeline, which uses all devices in their order. The peak of
 //! a stage is its device's peak. Interleaving divides the bubble by the number of stages per device, and needs more memory.
@@ -34,7 +34,7 @@
 //!   devices, plus the way to each device's first stage and back.
 //! * Memory optimizations are added greedily until a replay fits on every device. Then single changes are kept while a simulation
 //!   becomes faster.
-//! * All objectives ask `room` for the fastest plan within devices, micro-batches and a peak. Values are rejected by complete
+//! * All objectives ask `subproblem` for the fastest plan within devices, micro-batches and a peak. Values are rejected by complete
 //!   searches, or by the bytes that layers need alone; with memory optimizations by the latter only.
 //! * A front has up to 15 peaks, one right below the other, while each result is optimal. Otherwise up to 32 peaks are sampled.
 //! * Where another order of the devices may be better (several nodes, different links), no other order is evaluated. Bounds then
@@ -43,28 +43,28 @@
 //! Ranks do not train such plans. Frameworks with virtual stages (Megatron, Megatron-Bridge, `other`) receive them as exports.
 //! Operations that assume one stage per device, such as trials and new predictions, reject them (`Plan::check_flat`).
 
-mod asked;
+mod action_set;
 mod best;
+mod checks;
 mod cutting;
-mod deeds;
+mod evaluation;
+mod expressible_actions;
 mod fewest;
 mod front;
-mod improved;
+mod greedy_fit;
+mod interleaving;
 mod largest_batch;
-mod lighter;
+mod local_search;
 mod lowest_peak;
+mod notes;
 mod objectives;
 mod pipeline;
-mod replays;
-mod room;
-mod sayable;
+mod plan_builder;
+mod replay_cache;
+mod subproblem;
 #[cfg(test)]
 mod tests;
-mod told;
-mod turns;
 mod variants;
-mod weighed;
-mod written;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
@@ -73,23 +73,23 @@ use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::actions::{Allowed, StageActions};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
-use super::acted::{CopyLinks, Launched};
-use super::answer::{QuestionError, RecommendError};
-use super::ask::{Variant, Wish};
-use super::find::{Candidate, Effort, Inquiry, Job, KnownOrders};
-use super::named_stages::GIVEN;
-use super::plan::{NamedPlan, Writer};
-pub(super) use asked::check_launcher;
-use lighter::Lighter;
+use super::fixed_partition::GIVEN;
+use super::memory_optimizations::{CopyLinks, FrameworkRules};
+use super::plan::{NamedPlan, PlanBuilder};
+use super::problem::{Criteria, Variant};
+use super::result::{QuestionError, RecommendError};
+use super::search::{Candidate, Effort, Inquiry, Job, KnownOrders};
+pub(super) use checks::check_launcher;
+use greedy_fit::GreedyFit;
+pub use interleaving::{DeviceResidency, InterleavingError};
+pub(super) use interleaving::{Interleaving, TimedStage};
 use loadmaster_predict::MOST_PASSES;
 use loadmaster_search::cost::{Market as _, Prices};
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Choice, Cuts, StageCosts, Stop};
 use pipeline::{Pipeline, places};
-use room::Found;
-pub use turns::{HeldTogether, NoTurns};
-pub(super) use turns::{TimedStage, Turns};
-use written::Written;
+use plan_builder::BuiltPlan;
+use subproblem::InterleavedSolution;
 
 /// Solver of such plans.
 const SOLVER: &str = "interleaved/1";
@@ -97,14 +97,14 @@ const SOLVER: &str = "interleaved/1";
 /// A question for a plan whose devices have several stages in turn.
 #[derive(Clone, Copy)]
 pub(super) struct InterleavedQuestion<'a> {
-    pub(super) writer: &'a Writer<'a>,
+    pub(super) builder: &'a PlanBuilder<'a>,
     pub(super) request: &'a PlanRequest,
     /// Which actions may be chosen; none where none are to be.
     pub(super) allowed: Option<&'a Allowed>,
     /// The launcher that is to say them; none where it says any, or nobody is named.
-    pub(super) launched: Option<Launched<'a>>,
+    pub(super) framework_rules: Option<FrameworkRules<'a>>,
     pub(super) job: &'a Job<'a>,
-    pub(super) wish: &'a Wish,
+    pub(super) criteria: &'a Criteria,
     /// The devices of a plan, which takes all of them.
     pub(super) devices: &'a Subset,
     /// Where the chain may be cut, the launcher's restrictions included.
@@ -114,7 +114,7 @@ pub(super) struct InterleavedQuestion<'a> {
 }
 
 impl InterleavedQuestion<'_> {
-    /// The best plan by the wish's objective, or that of the stages that are given, and the plans that it names.
+    /// The best plan by the criteria's objective, or that of the stages that are given, and the plans that it names.
     ///
     /// # Errors
     /// What of the request no such plan can do, what the profile lacks, or that nothing fits, as far as anything was found.
@@ -128,11 +128,11 @@ impl InterleavedQuestion<'_> {
         self.request.partitioning.is_none() || self.allowed.is_some()
     }
 
-    /// The fastest plan on the devices, or that with the lowest peaks, as the wish says.
+    /// The fastest plan on the devices, or that with the lowest peaks, as the criteria say.
     ///
     /// # Errors
     /// As [`Self::answer`].
-    fn found(&self) -> Result<Found, QuestionError> {
+    fn found(&self) -> Result<InterleavedSolution, QuestionError> {
         let repeated = self.devices.in_turn(self.request.virtual_stages);
         let cuts = self.cuts.without_pins();
         let (effort, orders) = (Effort::usual(self.stop), KnownOrders::default());
@@ -140,7 +140,7 @@ impl InterleavedQuestion<'_> {
             market: self.prices,
             job: self.job,
             subset: &repeated,
-            wish: self.wish,
+            criteria: self.criteria,
             cuts: &cuts,
             effort: &effort,
             orders: &orders,
@@ -150,7 +150,7 @@ impl InterleavedQuestion<'_> {
                 let plan = self.given(inquiry, partitioning)?;
                 let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
                 let certificate = self.certificate(seconds, None, 0);
-                Ok(Found { plan, certificate, next: Vec::new() })
+                Ok(InterleavedSolution { plan, certificate, next: Vec::new() })
             }
             None => self.best(inquiry),
         }
@@ -172,15 +172,15 @@ impl InterleavedQuestion<'_> {
                 "a stage of the partitioning cannot be predicted from this profile".to_owned(),
             )
         })?;
-        let links = self.writer.copy_links(&candidate, self.request.copy_pace);
+        let links = self.builder.copy_links(&candidate, self.request.copy_pace);
         if let Some(allowed) = self.allowed {
-            let plan = self.lightened(&pipeline, &candidate, allowed, &links)?;
+            let plan = self.greedy_fit(&pipeline, &candidate, allowed, &links)?;
             self.check_seconds(plan.iteration_seconds(), false)?;
             return Ok(plan);
         }
         let actions = &*self.request.stage_actions;
         let with = (!actions.is_empty()).then_some((actions, &links));
-        let Written { plan, lacks } = self.writer.interleaved(&pipeline, &candidate, with, GIVEN)?;
+        let BuiltPlan { plan, lacks } = self.builder.interleaved(&pipeline, &candidate, with, GIVEN)?;
         let Some((device, needed)) = lacks else { return Ok(plan) };
         let position = candidate.stages[device].devices.first().copied().unwrap_or_default();
         let capacity = plan.stages[device].capacity;
@@ -196,31 +196,31 @@ impl InterleavedQuestion<'_> {
     }
 
     /// The plan of a candidate with the fastest actions that are found to fit.
-    fn lightened<C: StageCosts>(
+    fn greedy_fit<C: StageCosts>(
         &self,
         pipeline: &Pipeline<'_, C>,
         candidate: &Candidate,
         allowed: &Allowed,
         links: &CopyLinks,
     ) -> Result<Plan, QuestionError> {
-        let most = self.wish.constraints.max_peak_bytes.unwrap_or(u64::MAX);
-        let lighter = Lighter::new(self.writer, pipeline, candidate, (allowed, links), most, self.stop)?;
-        let actions: Vec<StageActions> = match self.launched {
-            Some(launched) => lighter.sayable(launched)?,
-            None => lighter.lightened()?,
+        let most = self.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        let lighter = GreedyFit::new(self.builder, pipeline, candidate, (allowed, links), most, self.stop)?;
+        let actions: Vec<StageActions> = match self.framework_rules {
+            Some(framework_rules) => lighter.expressible(framework_rules)?,
+            None => lighter.greedy_fit()?,
         };
-        Ok(self.writer.interleaved(pipeline, candidate, Some((&actions, links)), SOLVER)?.plan)
+        Ok(self.builder.interleaved(pipeline, candidate, Some((&actions, links)), SOLVER)?.plan)
     }
 
     /// Seconds that an iteration may take.
     fn limit(&self) -> f64 {
-        self.wish.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY)
+        self.criteria.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY)
     }
 
     /// Whether no other order of the devices could be better: the one that is looked at is asked for, or all are alike.
     fn is_any_order(&self) -> bool {
         let fleet = &self.devices.fleet;
-        self.wish.keeps_order || fleet.nodes.len() == 1 && !fleet.has_unlike_links()
+        self.criteria.keeps_order || fleet.nodes.len() == 1 && !fleet.has_unlike_links()
     }
 
     fn pipeline<'p>(
@@ -229,7 +229,7 @@ impl InterleavedQuestion<'_> {
         variant: &'p Variant,
     ) -> Result<Pipeline<'p, <Prices<'p> as loadmaster_search::cost::Market>::Costs>, QuestionError> {
         let each = self.request.virtual_stages;
-        Pipeline::new(self.writer, inquiry, variant, self.devices, each)
+        Pipeline::new(self.builder, inquiry, variant, self.devices, each)
             .ok_or_else(|| in_no_groups(variant.batch.micro_batches, places(variant, self.devices)).into())
     }
 
@@ -261,11 +261,13 @@ impl InterleavedQuestion<'_> {
         if needed != there {
             return Err(RecommendError::DeviceCount { needed, there }.into());
         }
-        let (Some(&batch), Some(&schedule)) = (self.wish.batches.first(), self.wish.schedules.first()) else {
+        let (Some(&batch), Some(&schedule)) =
+            (self.criteria.batches.first(), self.criteria.schedules.first())
+        else {
             return Err(RecommendError::Stopped.into());
         };
         check_length(layers, batch.micro_batches)?;
-        let recompute = self.wish.recompute.first().copied().unwrap_or_default();
+        let recompute = self.criteria.recompute.first().copied().unwrap_or_default();
         let choices = vec![Choice { data, tensor, recompute }];
         Ok(Variant { batch, schedule, choices, stages: stages.len()..=stages.len() })
     }

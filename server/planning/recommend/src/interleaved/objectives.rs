@@ -1,28 +1,28 @@
 //! Which search answers which objective.
 //!
-//! All of them ask `room`. What that looks at whole is proven; of what it does not, a value is proven only where what layers need
+//! All of them ask `subproblem`. What that looks at whole is proven; of what it does not, a value is proven only where what layers need
 //! alone rules out every better one, and else leaves a gap.
 
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::InterleavedQuestion;
-use super::room::{Found, Room};
-use crate::answer::QuestionError;
-use crate::ask::Wish;
+use super::subproblem::{InterleavedSolution, InterleavedSubproblem};
 use crate::plan::NamedPlan;
+use crate::problem::Criteria;
+use crate::result::QuestionError;
 
 impl InterleavedQuestion<'_> {
-    /// The best plan by the wish's objective, or that of the stages that are given, and the plans that it names.
+    /// The best plan by the criteria's objective, or that of the stages that are given, and the plans that it names.
     pub(super) fn best_at_objective(&self) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         if !self.is_searched() {
             return Ok((self.found()?.plan, Vec::new()));
         }
-        match self.wish.objective {
-            Objective::MinIterationTime => self.at_once(self.wish),
-            Objective::MinPeakMemory if self.allowed.is_none() => self.at_once(self.wish),
+        match self.criteria.objective {
+            Objective::MinIterationTime => self.at_once(self.criteria),
+            Objective::MinPeakMemory if self.allowed.is_none() => self.at_once(self.criteria),
             // Of several models the caller asks for one after another.
-            Objective::MaxModel => self.at_once(&self.wish_within(&Room::whole(self))),
+            Objective::MaxModel => self.at_once(&self.criteria_within(&InterleavedSubproblem::whole(self))),
             Objective::MinPeakMemory => self.lowest_peak().map(|plan| (plan, Vec::new())),
             Objective::MaxBatch => self.largest_batch(),
             Objective::MinDevices | Objective::MinCost => self.fewest(),
@@ -31,8 +31,9 @@ impl InterleavedQuestion<'_> {
     }
 
     /// What one search answers, on all devices.
-    fn at_once(&self, wish: &Wish) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
-        let Found { mut plan, certificate, next } = InterleavedQuestion { wish, ..*self }.found()?;
+    fn at_once(&self, criteria: &Criteria) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+        let InterleavedSolution { mut plan, certificate, next } =
+            InterleavedQuestion { criteria, ..*self }.found()?;
         // Of stages that are given nobody looked at others.
         if self.request.partitioning.is_some() {
             return Ok((plan, Vec::new()));
@@ -45,8 +46,8 @@ impl InterleavedQuestion<'_> {
             );
         }
         plan.found.certificate = Some(certificate);
-        self.tell_beside(&mut plan, wish)?;
-        let others = self.tell_next(&mut plan, next)?;
+        self.annotate_comparison(&mut plan, criteria)?;
+        let others = self.annotate_next(&mut plan, next)?;
         Ok((plan, others))
     }
 

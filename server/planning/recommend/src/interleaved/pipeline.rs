@@ -1,4 +1,4 @@
-//! A variant of a wish on the devices as an interleaved pipeline comes by them: all of them in turn, as often as each has a stage.
+//! A variant of criteria on the devices as an interleaved pipeline comes by them: all of them in turn, as often as each has a stage.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -8,12 +8,12 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::replays::Replays;
-use super::turns::{HeldTogether, TimedStage, Turns};
-use crate::acted::{CopyLinks, recompute, trip, ways_to};
-use crate::ask::Variant;
-use crate::find::{Asked, Candidate, CandidateStage, Inquiry};
-use crate::plan::Writer;
+use super::interleaving::{DeviceResidency, Interleaving, TimedStage};
+use super::replay_cache::ReplayCache;
+use crate::memory_optimizations::{CopyLinks, recompute, trip, ways_to};
+use crate::plan::PlanBuilder;
+use crate::problem::Variant;
+use crate::search::{Candidate, CandidateStage, Inquiry, PricedVariant};
 use loadmaster_predict::{ActionsPrediction, Prediction, PredictionError, StageSetting};
 use loadmaster_search::StageCosts;
 use loadmaster_search::cost::Market;
@@ -31,21 +31,21 @@ type Replayed = (usize, usize, u32, bool);
 
 /// A variant with its prices.
 pub(super) struct Pipeline<'a, C> {
-    writer: &'a Writer<'a>,
-    asked: Asked<'a, C>,
+    builder: &'a PlanBuilder<'a>,
+    asked: PricedVariant<'a, C>,
     pub(super) variant: &'a Variant,
     /// The devices, once.
     whole: &'a Subset,
-    pub(super) turns: Turns,
+    pub(super) interleaving: Interleaving,
     each: u32,
     /// What stages hold that were replayed.
-    replayed: RefCell<Replays<Replayed>>,
+    replayed: RefCell<ReplayCache<Replayed>>,
 }
 
 impl<'a, C: StageCosts> Pipeline<'a, C> {
     /// Prices a variant, of equal devices of so many places; none where its micro-batches are no multiple of these.
     pub(super) fn new<M: Market<Costs = C>>(
-        writer: &'a Writer<'a>,
+        builder: &'a PlanBuilder<'a>,
         inquiry: Inquiry<'a, M>,
         variant: &'a Variant,
         whole: &'a Subset,
@@ -55,18 +55,18 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         let places = places(variant, whole);
         let stages = places * each as usize;
         Some(Self {
-            writer,
-            asked: Asked::along(inquiry, variant, &vec![size; stages]),
+            builder,
+            asked: PricedVariant::along(inquiry, variant, &vec![size; stages]),
             variant,
             whole,
-            turns: Turns::of(stages, places, variant.batch.micro_batches)?,
+            interleaving: Interleaving::of(stages, places, variant.batch.micro_batches)?,
             each,
             replayed: RefCell::default(),
         })
     }
 
     pub(super) fn stages(&self) -> usize {
-        self.turns.devices() * self.each as usize
+        self.interleaving.devices() * self.each as usize
     }
 
     /// Seconds of both passes of each layer at least, wherever it is; none where stages may be faster than their layers.
@@ -81,18 +81,18 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         let candidate = self.asked.given(&stages.collect::<Vec<_>>())?;
         let mut candidate = self.asked.interleaved(candidate, self.each, self.whole);
         for (stage, of) in (0..).zip(&mut candidate.stages) {
-            of.in_flight = self.turns.in_flight(stage);
+            of.in_flight = self.interleaving.in_flight(stage);
         }
         Some(candidate)
     }
 
     /// What the stages of a candidate hold that do nothing about their memory, or that compute each of their layers again.
-    pub(super) fn acted(
+    pub(super) fn with_actions(
         &self,
         candidate: &Candidate,
         again: bool,
     ) -> Result<Vec<Rc<ActionsPrediction>>, PredictionError> {
-        let settings = settings(self.writer, candidate);
+        let settings = settings(self.builder, candidate);
         settings.iter().map(|setting| self.replayed(setting, again)).collect()
     }
 
@@ -118,8 +118,8 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         setting: &StageSetting,
         actions: &StageActions,
     ) -> Result<Rc<ActionsPrediction>, PredictionError> {
-        let chain = self.writer.chain;
-        let steps = self.turns.steps(chain.model.as_ref(), setting, actions);
+        let chain = self.builder.chain;
+        let steps = self.interleaving.steps(chain.model.as_ref(), setting, actions);
         Ok(Rc::new(chain.predictor.acted_in(setting, actions, steps)?))
     }
 
@@ -131,13 +131,13 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         seconds: &[(Vec<LayerSeconds>, f64)],
         over: (&[Edge], &CopyLinks),
     ) -> Result<Copied, CopiesError> {
-        simulated(&self.turns, candidate, (acted, seconds), over)
+        simulated(&self.interleaving, candidate, (acted, seconds), over)
     }
 }
 
 /// An iteration of a candidate whose stages take these turns and do what was replayed, in so many seconds.
 pub(super) fn simulated(
-    turns: &Turns,
+    interleaving: &Interleaving,
     candidate: &Candidate,
     (acted, seconds): (&[&ActionsPrediction], &[(Vec<LayerSeconds>, f64)]),
     (edges, links): (&[Edge], &CopyLinks),
@@ -156,11 +156,11 @@ pub(super) fn simulated(
         .collect();
     let links = links.links(&used(acted));
     let keep = Keep { copies: true, ..Keep::default() };
-    turns.simulated(&timed, edges, candidate.overlap, links, keep)
+    interleaving.simulated(&timed, edges, candidate.overlap, links, keep)
 }
 
 /// The stages of a candidate as they would be trained.
-pub(super) fn settings(writer: &Writer<'_>, candidate: &Candidate) -> Vec<StageSetting> {
+pub(super) fn settings(builder: &PlanBuilder<'_>, candidate: &Candidate) -> Vec<StageSetting> {
     let stage_count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
     let setting = |(stage_index, stage): (u32, &CandidateStage)| StageSetting {
         stage: stage.config(),
@@ -171,14 +171,14 @@ pub(super) fn settings(writer: &Writer<'_>, candidate: &Candidate) -> Vec<StageS
             micro_batch_size: candidate.batch.micro_batch_size,
             micro_batches: candidate.batch.micro_batches,
             recompute: stage.choice.recompute,
-            ..writer.training
+            ..builder.training
         },
     };
     (0..stage_count).zip(&candidate.stages).map(setting).collect()
 }
 
 /// What a device is predicted to need: of its stages the least certain says how far that may be off.
-pub(super) fn on_device(held: &HeldTogether, stages: &[&ActionsPrediction]) -> Option<Prediction> {
+pub(super) fn on_device(held: &DeviceResidency, stages: &[&ActionsPrediction]) -> Option<Prediction> {
     let own = held.stages.iter().filter_map(|&stage| stages.get(stage)).map(|acted| acted.prediction(0));
     let most = own.reduce(|one, other| Prediction {
         margin: one.margin.zip(other.margin).map(|(one, other)| one.max(other)),

@@ -5,9 +5,9 @@ use loadmaster_proto::error::Invalid;
 use super::best::EQUAL;
 use super::pipeline::{Pipeline, places};
 use super::{InterleavedQuestion, check_length, in_no_groups};
-use crate::answer::QuestionError;
-use crate::ask::{Variant, variants};
-use crate::find::Inquiry;
+use crate::problem::{Variant, variants};
+use crate::result::QuestionError;
+use crate::search::Inquiry;
 use loadmaster_search::StageCosts;
 use loadmaster_search::cost::{Market, Prices};
 
@@ -33,7 +33,7 @@ impl<'a> Variants<'a> {
             let least = question.least_seconds(&asked.pipeline(question, index)?);
             asked.least.push(least);
         }
-        let layers = question.writer.chain.layer_names.len();
+        let layers = question.builder.chain.layer_names.len();
         let is_searched = |index: &usize| check_length(layers, asked.all[*index].batch.micro_batches).is_ok();
         asked.order = (0..asked.all.len()).filter(is_searched).collect();
         let least = |index: usize| asked.least[index].unwrap_or(0.0);
@@ -80,15 +80,15 @@ impl InterleavedQuestion<'_> {
 
     /// Those whose devices are as many places.
     fn in_places(&self) -> Vec<Variant> {
-        let (layers, each) = (self.writer.chain.layer_names.len(), self.request.virtual_stages as usize);
-        let mut all = variants(self.wish, self.devices, layers);
+        let (layers, each) = (self.builder.chain.layer_names.len(), self.request.virtual_stages as usize);
+        let mut all = variants(self.criteria, self.devices, layers);
         all.retain(|of| (2..=layers / each.max(1)).contains(&places(of, self.devices)));
         all
     }
 
     /// Whether an iteration of some of them is short enough to be searched.
     pub(super) fn is_any_short(&self, all: &[Variant]) -> bool {
-        let layers = self.writer.chain.layer_names.len();
+        let layers = self.builder.chain.layer_names.len();
         all.iter().any(|of| check_length(layers, of.batch.micro_batches).is_ok())
     }
 
@@ -97,7 +97,7 @@ impl InterleavedQuestion<'_> {
     /// # Errors
     /// There are none, or all are too long to be searched.
     pub(super) fn variants(&self) -> Result<Vec<Variant>, QuestionError> {
-        let (layers, each) = (self.writer.chain.layer_names.len(), self.request.virtual_stages as usize);
+        let (layers, each) = (self.builder.chain.layer_names.len(), self.request.virtual_stages as usize);
         let possible = self.possible();
         let Some(fewest) = possible.iter().map(|of| of.batch.micro_batches).min() else {
             return Err(match self.in_places().first() {
@@ -126,7 +126,7 @@ impl InterleavedQuestion<'_> {
         let layers = pipeline.layer_seconds()?;
         let all: f64 = layers.iter().sum();
         let shortest = layers.iter().copied().fold(f64::INFINITY, f64::min);
-        let devices = pipeline.turns.devices() as f64;
+        let devices = pipeline.interleaving.devices() as f64;
         let micro_batches = f64::from(pipeline.variant.batch.micro_batches);
         let filled = micro_batches * all / devices + (devices - 1.0) / 2.0 * shortest;
         Some(filled.max(all) * (1.0 - EQUAL))

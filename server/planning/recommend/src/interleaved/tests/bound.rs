@@ -10,32 +10,32 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Stag
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::seconds;
+use crate::fixture::Fixture;
 use crate::on_nodes::{Node, bind, is_same, nodes, permutations};
-use crate::scene::Scene;
 use loadmaster_search::Stop;
 
 const ROOM: u64 = 1 << 30;
 
 /// A plan of stages with these layers and this many replicas each, made for the nodes in their order, two stages on each device.
-fn planned(on: &[Node], sizes: &[usize], replicas: u32, actions: &[StageActions]) -> (Plan, Scene) {
+fn planned(on: &[Node], sizes: &[usize], replicas: u32, actions: &[StageActions]) -> (Plan, Fixture) {
     let layers = sizes.iter().sum();
     let devices = u32::try_from(sizes.len() / 2).unwrap() * replicas;
-    let scene = Scene::of_layers(layers, Objective::MinIterationTime, devices, 1 << 30).with(|scene| {
+    let fixture = Fixture::of_layers(layers, Objective::MinIterationTime, devices, 1 << 30).with(|fixture| {
         let stages = Partitioning::from_sizes(sizes).unwrap();
         let stages = stages.stages().iter().map(|stage| StageConfig { data_degree: replicas, ..*stage });
-        scene.request.partitioning = Some(Partitioning::new(stages.collect()).unwrap());
-        scene.request.virtual_stages = 2;
-        scene.request.stage_actions = actions.to_vec();
-        scene.request.allowed = None;
-        scene.request.goal = Goal::default();
+        fixture.request.partitioning = Some(Partitioning::new(stages.collect()).unwrap());
+        fixture.request.virtual_stages = 2;
+        fixture.request.stage_actions = actions.to_vec();
+        fixture.request.allowed = None;
+        fixture.request.goal = Goal::default();
         // What the nodes say of their copies counts.
-        scene.request.copy_pace = CopyPace { host: None, peer: None };
-        scene.micro_batches = devices;
+        fixture.request.copy_pace = CopyPace { host: None, peer: None };
+        fixture.micro_batches = devices;
     });
-    let mut question = scene.question();
+    let mut question = fixture.question();
     question.fleet = nodes(on, ROOM);
     let ((_, plan), _) = question.answer(&Stop::default()).unwrap();
-    (plan, scene)
+    (plan, fixture)
 }
 
 /// A stage that keeps some of its layers elsewhere.
@@ -70,9 +70,9 @@ fn the_fastest_order_is_that_of_the_fastest_plan() {
         let made: Vec<f64> = all.iter().map(|order| seconds(&planned(order, &sizes, 1, actions).0)).collect();
         let best = made.iter().copied().fold(f64::INFINITY, f64::min);
         let worst = made.iter().copied().fold(0.0, f64::max);
-        let (plan, scene) = planned(&given, &sizes, 1, actions);
+        let (plan, fixture) = planned(&given, &sizes, 1, actions);
         for order in &all {
-            let found = bind(&plan, &scene, nodes(order, ROOM)).unwrap();
+            let found = bind(&plan, &fixture, nodes(order, ROOM)).unwrap();
             assert!(is_same(found.seconds.unwrap(), best), "{order:?}: {:?} against {best}", found.seconds);
             assert!(found.least.unwrap() <= best * (1.0 + 1e-12), "{order:?}: {found:?}");
             assert_eq!(found.stages.len(), sizes.len());
@@ -93,8 +93,8 @@ fn the_same_devices_take_the_same_seconds() {
         (vec![like(2, 0); 2], vec![2, 2, 1, 1], 2),
         (vec![like(1, 0); 4], vec![2, 2, 1, 1], 2),
     ] {
-        let (plan, scene) = planned(&on, &sizes, replicas, &[]);
-        let found = bind(&plan, &scene, nodes(&on, ROOM)).unwrap();
+        let (plan, fixture) = planned(&on, &sizes, replicas, &[]);
+        let found = bind(&plan, &fixture, nodes(&on, ROOM)).unwrap();
         let told = format!("{on:?} {sizes:?} × {replicas}");
         assert!(is_same(found.seconds.unwrap(), seconds(&plan)), "{told}: {found:?}, {}", seconds(&plan));
         assert!(found.is_proven, "{told}: {found:?}");
@@ -109,10 +109,10 @@ fn peers_of_later_stages_share_a_node_again() {
     let to = Destination::Peers(vec![Stripe { stage: 1, share: 10_000 }]);
     let none = || StageActions::default();
     let acting = [none(), none(), swapped(2..=2, &to), none()];
-    let (plan, scene) = planned(&[(2, 100_000, 0)], &[1, 1, 1, 1], 1, &acting);
-    let same = bind(&plan, &scene, nodes(&[(2, 100_000, 0)], ROOM)).unwrap();
+    let (plan, fixture) = planned(&[(2, 100_000, 0)], &[1, 1, 1, 1], 1, &acting);
+    let same = bind(&plan, &fixture, nodes(&[(2, 100_000, 0)], ROOM)).unwrap();
     assert!(is_same(same.seconds.unwrap(), seconds(&plan)), "{same:?}");
-    let refused = bind(&plan, &scene, nodes(&[(1, 100_000, 0); 2], ROOM)).unwrap_err().to_string();
+    let refused = bind(&plan, &fixture, nodes(&[(1, 100_000, 0); 2], ROOM)).unwrap_err().to_string();
     assert!(refused.contains("blocks go to devices of the same node"), "{refused}");
 }
 
@@ -120,10 +120,10 @@ fn peers_of_later_stages_share_a_node_again() {
 #[test]
 fn a_device_holds_all_its_stages() {
     let on = [(2, 100_000, 0)];
-    let (plan, scene) = planned(&on, &[2, 1, 1, 1], 1, &[]);
+    let (plan, fixture) = planned(&on, &[2, 1, 1, 1], 1, &[]);
     let peak = plan.peak();
-    assert!(bind(&plan, &scene, nodes(&on, peak)).is_ok());
-    let refused = bind(&plan, &scene, nodes(&on, peak - 1)).unwrap_err();
+    assert!(bind(&plan, &fixture, nodes(&on, peak)).is_ok());
+    let refused = bind(&plan, &fixture, nodes(&on, peak - 1)).unwrap_err();
     let fullest = plan.first_stages().iter().position(|stage| stage.predicted_peak == peak);
     assert_eq!(refused.stages.iter().map(|lack| lack.stage).collect::<Vec<_>>(), [fullest], "{refused}");
 }

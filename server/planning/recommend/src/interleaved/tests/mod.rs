@@ -1,18 +1,18 @@
 //! What is promised of plans with interleaved stages, held against every way to cut a chain.
 
-mod acted;
+mod actions;
 mod bound;
-mod held;
-mod launched;
+mod expressible_actions;
 mod objectives;
 mod refused;
+mod residency;
 
 use loadmaster_proto::name::ClusterName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{Objective, PlanShape};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
-use crate::scene::{Scene, compositions};
+use crate::fixture::{Fixture, compositions};
 use crate::{QuestionError, RecommendError};
 
 fn seconds(plan: &Plan) -> f64 {
@@ -20,20 +20,20 @@ fn seconds(plan: &Plan) -> f64 {
 }
 
 /// A chain of so many layers on devices that take turns with so many stages each, without memory actions.
-fn scene(layers: usize, objective: Objective, devices: u32, each: u32, capacity: u64) -> Scene {
-    Scene::of_layers(layers, objective, devices, capacity).with(|scene| {
-        scene.request.virtual_stages = each;
-        scene.request.allowed = None;
-        scene.micro_batches = 4 * devices;
+fn fixture(layers: usize, objective: Objective, devices: u32, each: u32, capacity: u64) -> Fixture {
+    Fixture::of_layers(layers, objective, devices, capacity).with(|fixture| {
+        fixture.request.virtual_stages = each;
+        fixture.request.allowed = None;
+        fixture.micro_batches = 4 * devices;
     })
 }
 
 /// Every way to cut the chain of a scene, as a plan that is asked for by its stages on devices without a limit.
-fn every_cut(scene: &Scene, layers: usize, batch: u32) -> Vec<Plan> {
-    let stages = (scene.devices * scene.request.virtual_stages) as usize;
+fn every_cut(fixture: &Fixture, layers: usize, batch: u32) -> Vec<Plan> {
+    let stages = (fixture.devices * fixture.request.virtual_stages) as usize;
     let all = compositions(layers, stages).into_iter();
     let all = all.map(|sizes| Partitioning::from_sizes(&sizes).unwrap());
-    all.map(|stages| scene.given(&stages, batch, Vec::new()).unwrap()).collect()
+    all.map(|stages| fixture.given(&stages, batch, Vec::new()).unwrap()).collect()
 }
 
 fn peaks(plan: &Plan) -> Vec<u64> {
@@ -51,10 +51,10 @@ fn the_best_cut_is_the_best_of_all() {
         for objective in [Objective::MinIterationTime, Objective::MinPeakMemory] {
             for capacity in [60_000, 130_000, 400_000, 1_000_000] {
                 let is_timed = objective == Objective::MinIterationTime;
-                let asked = scene(layers, objective, devices, each, capacity).with(|scene| {
-                    scene.request.named.micro_batch_size = !is_timed;
+                let asked = fixture(layers, objective, devices, each, capacity).with(|fixture| {
+                    fixture.request.named.micro_batch_size = !is_timed;
                     // They go in groups of two, three and four.
-                    scene.micro_batches = 12;
+                    fixture.micro_batches = 12;
                 });
                 let batches: &[u32] = if is_timed { &[2, 4, 6, 8, 12, 16, 24] } else { &[4] };
                 let all = batches.iter().filter(|&&size| (48 / size).is_multiple_of(devices));
@@ -106,7 +106,7 @@ fn the_best_cut_is_the_best_of_all() {
 #[test]
 fn no_cut_is_faster_than_the_bound() {
     let (layers, devices, each) = (24, 4, 3);
-    let asked = scene(layers, Objective::MinIterationTime, devices, each, 10_000_000);
+    let asked = fixture(layers, Objective::MinIterationTime, devices, each, 10_000_000);
     let plan = asked.plan();
     let certificate = plan.found.certificate.clone().unwrap();
     let bound = certificate.bound.unwrap();
@@ -127,9 +127,9 @@ fn no_cut_is_faster_than_the_bound() {
 /// Of a uniform grid every degree is looked at: the plan is the best of all cuts of single devices and of pairs of replicas.
 #[test]
 fn grids_are_cut_best_of_all_degrees() {
-    let asked = scene(9, Objective::MinIterationTime, 4, 2, 1_000_000);
-    let asked = asked.with(|scene| scene.request.goal.shape = PlanShape::UniformGrid);
-    let pairs = asked.with(|scene| scene.devices = 2);
+    let asked = fixture(9, Objective::MinIterationTime, 4, 2, 1_000_000);
+    let asked = asked.with(|fixture| fixture.request.goal.shape = PlanShape::UniformGrid);
+    let pairs = asked.with(|fixture| fixture.devices = 2);
     let replicated = |plan: &Plan| {
         let stages = plan.stages.iter().map(|stage| StageConfig { data_degree: 2, ..stage.config });
         asked.given(&Partitioning::new(stages.collect()).unwrap(), 4, Vec::new()).unwrap()
@@ -148,10 +148,10 @@ fn grids_are_cut_best_of_all_degrees() {
 /// orders of the devices were not looked at, which the certificate does not hide.
 #[test]
 fn the_way_back_crosses_the_nodes() {
-    let asked = scene(9, Objective::MinIterationTime, 4, 2, 1_000_000).with(|scene| {
-        scene.nodes = 2;
+    let asked = fixture(9, Objective::MinIterationTime, 4, 2, 1_000_000).with(|fixture| {
+        fixture.nodes = 2;
         // Devices that are named keep their order; those of a cluster need not.
-        scene.request.goal.cluster = Some(ClusterName::parse("cluster", "clusters/two").unwrap());
+        fixture.request.goal.cluster = Some(ClusterName::parse("cluster", "clusters/two").unwrap());
     });
     let plan = asked.plan();
     let edges = &plan.found.edge_seconds;
@@ -166,11 +166,11 @@ fn the_way_back_crosses_the_nodes() {
     assert!(!certificate.proven && certificate.bound.is_none_or(|bound| bound < certificate.value));
     assert!(plan.warnings.iter().any(|warning| warning.contains("in their order")), "{:?}", plan.warnings);
     // No order is faster than all of it on one node; and what takes too long in this one is not said to do so in all.
-    let near = asked.with(|scene| (scene.nodes, scene.request.goal.cluster) = (0, None)).plan();
+    let near = asked.with(|fixture| (fixture.nodes, fixture.request.goal.cluster) = (0, None)).plan();
     assert!(certificate.bound.unwrap() <= seconds(&near), "{certificate:?}, {}", seconds(&near));
     let limit = Some(seconds(&plan) * 0.999);
     let error = asked
-        .with(|scene| scene.request.goal.constraints.max_iteration_seconds = limit)
+        .with(|fixture| fixture.request.goal.constraints.max_iteration_seconds = limit)
         .answer()
         .unwrap_err();
     assert!(

@@ -7,8 +7,8 @@ use loadmaster_proto::plan::objective::{MemoryUnit, Objective, PlanShape};
 use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
-use super::{every_cut, peaks, scene, seconds};
-use crate::scene::{LAYERS, Scene, compositions};
+use super::{every_cut, fixture, peaks, seconds};
+use crate::fixture::{Fixture, LAYERS, compositions};
 use crate::{QuestionError, RecommendError, largest_model};
 use loadmaster_search::Stop;
 
@@ -19,16 +19,16 @@ fn certificate(plan: &Plan) -> Certificate {
     plan.found.certificate.clone().unwrap()
 }
 
-fn error(scene: &Scene) -> RecommendError {
-    match scene.answer().unwrap_err() {
+fn error(fixture: &Fixture) -> RecommendError {
+    match fixture.answer().unwrap_err() {
         QuestionError::Recommend(error) => error,
         other => panic!("{other}"),
     }
 }
 
-fn fits(scene: &Scene) -> impl Fn(&&Plan) -> bool {
-    let limit = scene.request.goal.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
-    let most = scene.request.goal.constraints.max_peak_bytes.unwrap_or(u64::MAX).min(scene.capacity);
+fn fits(fixture: &Fixture) -> impl Fn(&&Plan) -> bool {
+    let limit = fixture.request.goal.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
+    let most = fixture.request.goal.constraints.max_peak_bytes.unwrap_or(u64::MAX).min(fixture.capacity);
     move |plan| plan.peak() <= most && seconds(plan) <= limit
 }
 
@@ -50,8 +50,8 @@ fn runs(layers: usize, first: usize) -> Vec<Vec<(usize, usize)>> {
 }
 
 /// Every plan of a chain whose stages compute some of their layers again, on devices without a limit.
-fn every_recomputed(scene: &Scene, layers: usize, batch: u32) -> Vec<Plan> {
-    let stages = (scene.devices * scene.request.virtual_stages) as usize;
+fn every_recomputed(fixture: &Fixture, layers: usize, batch: u32) -> Vec<Plan> {
+    let stages = (fixture.devices * fixture.request.virtual_stages) as usize;
     let mut plans = Vec::new();
     for sizes in compositions(layers, stages) {
         let partitioning = Partitioning::from_sizes(&sizes).unwrap();
@@ -69,17 +69,17 @@ fn every_recomputed(scene: &Scene, layers: usize, batch: u32) -> Vec<Plan> {
             };
             all = all.into_iter().flat_map(with).collect();
         }
-        plans.extend(all.into_iter().map(|actions| scene.given(&partitioning, batch, actions).unwrap()));
+        plans.extend(all.into_iter().map(|actions| fixture.given(&partitioning, batch, actions).unwrap()));
     }
     plans
 }
 
 /// A chain of five layers on two devices with two stages each, of which everything may be computed again.
-fn recomputed(objective: Objective, capacity: u64) -> Scene {
-    let asked = scene(LAYERS, objective, 2, 2, capacity);
-    asked.with(|scene| {
-        scene.micro_batches = 4;
-        scene.request.allowed = Some(Allowed { ways: vec![Way::Recompute], ..Allowed::default() });
+fn recomputed(objective: Objective, capacity: u64) -> Fixture {
+    let asked = fixture(LAYERS, objective, 2, 2, capacity);
+    asked.with(|fixture| {
+        fixture.micro_batches = 4;
+        fixture.request.allowed = Some(Allowed { ways: vec![Way::Recompute], ..Allowed::default() });
     })
 }
 
@@ -89,17 +89,17 @@ fn recomputed(objective: Objective, capacity: u64) -> Scene {
 fn the_largest_micro_batch_is_the_largest_of_all() {
     let (mut found, mut refused) = (0, 0);
     for (layers, devices, each) in [(5, 2, 2), (7, 2, 3), (6, 3, 2)] {
-        let asked = scene(layers, Objective::MaxBatch, devices, each, 0).with(|scene| {
-            scene.micro_batches = 12;
-            scene.request.goal.constraints.micro_batch_sizes = SIZES.to_vec();
+        let asked = fixture(layers, Objective::MaxBatch, devices, each, 0).with(|fixture| {
+            fixture.micro_batches = 12;
+            fixture.request.goal.constraints.micro_batch_sizes = SIZES.to_vec();
         });
         let sizes = SIZES.into_iter().rev().filter(|size| (48 / size).is_multiple_of(devices));
         let all: Vec<Vec<Plan>> = sizes.map(|size| every_cut(&asked, layers, size)).collect();
         for capacity in [60_000, 110_000, 160_000, 260_000, 700_000] {
             for limit in [None, Some(0.8), Some(0.4)] {
-                let asked = asked.with(|scene| {
-                    scene.capacity = capacity;
-                    scene.request.goal.constraints.max_iteration_seconds = limit;
+                let asked = asked.with(|fixture| {
+                    fixture.capacity = capacity;
+                    fixture.request.goal.constraints.max_iteration_seconds = limit;
                 });
                 let fastest = all.iter().find_map(|plans| {
                     let own = plans.iter().filter(fits(&asked));
@@ -132,15 +132,15 @@ fn the_largest_micro_batch_is_the_largest_of_all() {
 #[test]
 fn no_size_above_the_largest_fits() {
     for capacity in [150_000, 311_000, 3_000_000, 20_000_000] {
-        let asked = scene(7, Objective::MaxBatch, 3, 2, capacity)
-            .with(|scene| scene.request.named.micro_batch_size = false);
+        let asked = fixture(7, Objective::MaxBatch, 3, 2, capacity)
+            .with(|fixture| fixture.request.named.micro_batch_size = false);
         let plan = asked.plan();
         let certificate = certificate(&plan);
         let size = plan.training.micro_batch_size;
         assert_eq!((plan.training.micro_batches, certificate.value), (12, f64::from(size)), "{capacity}");
         assert!(certificate.proven, "{capacity}: {certificate:?}");
         // As many of them as ever, whatever their size.
-        let of = |size: u32| asked.with(|scene| scene.micro_batches = 3 * size);
+        let of = |size: u32| asked.with(|fixture| fixture.micro_batches = 3 * size);
         let step = if size < 64 {
             1
         } else if size < 512 {
@@ -161,13 +161,13 @@ fn no_size_above_the_largest_fits() {
 fn with_actions_no_micro_batch_is_above_the_bound() {
     let (mut proven, mut larger) = (0, 0);
     let asked = recomputed(Objective::MaxBatch, 0)
-        .with(|scene| scene.request.goal.constraints.micro_batch_sizes = vec![1, 2, 4, 8]);
+        .with(|fixture| fixture.request.goal.constraints.micro_batch_sizes = vec![1, 2, 4, 8]);
     let least = [8, 4, 2, 1].map(|size| {
         let all = every_recomputed(&asked, LAYERS, size);
         (size, all.iter().map(Plan::peak).min().unwrap())
     });
     for capacity in (30_000..250_000).step_by(20_000) {
-        let asked = asked.with(|scene| scene.capacity = capacity);
+        let asked = asked.with(|fixture| fixture.capacity = capacity);
         let largest = least.iter().find(|(_, least)| *least <= capacity).map(|(size, _)| *size);
         let Ok(((_, plan), _)) = asked.answer() else {
             assert_eq!(largest, None, "{capacity}");
@@ -183,7 +183,7 @@ fn with_actions_no_micro_batch_is_above_the_bound() {
         assert_eq!(certificate.proven, certificate.bound == Some(certificate.value));
         assert!(!certificate.proven || certificate.value == f64::from(largest));
         assert_eq!(certificate.value, f64::from(largest), "{capacity}: as large as any");
-        let plain = asked.with(|scene| scene.request.allowed = None).answer();
+        let plain = asked.with(|fixture| fixture.request.allowed = None).answer();
         larger +=
             usize::from(plain.is_ok_and(|((_, plain), _)| {
                 plain.training.micro_batch_size < plan.training.micro_batch_size
@@ -201,7 +201,7 @@ fn with_actions_no_peak_is_below_the_bound() {
         [(vec![Way::Recompute], true), (Way::ALL.to_vec(), false), (vec![Way::Host], false)]
     {
         let mut asked = recomputed(Objective::MinPeakMemory, 1 << 30);
-        asked.request.allowed = Scene::new(Objective::MinPeakMemory, 2, 0).request.allowed;
+        asked.request.allowed = Fixture::new(Objective::MinPeakMemory, 2, 0).request.allowed;
         asked.request.allowed.as_mut().unwrap().ways = ways.clone();
         let others = if is_every { every_recomputed(&asked, LAYERS, 4) } else { asked.drawn(4, 4, 20) };
         let least = others.iter().map(Plan::peak).min().unwrap();
@@ -214,7 +214,7 @@ fn with_actions_no_peak_is_below_the_bound() {
             "{ways:?}: {of_all:?}, {least}"
         );
         assert_eq!(of_all.proven, bound == of_all.value);
-        let untouched = asked.with(|scene| scene.request.allowed = None).plan();
+        let untouched = asked.with(|fixture| fixture.request.allowed = None).plan();
         assert!(plan.peak() < untouched.peak(), "{ways:?}");
         assert!(plan.peak() as f64 <= least as f64 * 1.01, "{ways:?}: {} beside {least}", plan.peak());
         let same = plan.stages.iter().map(|stage| stage.actions.clone()).collect();
@@ -226,12 +226,13 @@ fn with_actions_no_peak_is_below_the_bound() {
             continue;
         }
         let limit = (seconds(&plan) + seconds(&untouched)) / 2.0;
-        let limited = asked.with(|scene| scene.request.goal.constraints.max_iteration_seconds = Some(limit));
+        let limited =
+            asked.with(|fixture| fixture.request.goal.constraints.max_iteration_seconds = Some(limit));
         let limited = limited.plan();
         assert!(seconds(&limited) <= limit && limited.peak() >= plan.peak(), "{ways:?}");
-        let share = asked.with(|scene| {
-            scene.capacity = 1 << 20;
-            scene.request.goal.memory_unit = MemoryUnit::Share;
+        let share = asked.with(|fixture| {
+            fixture.capacity = 1 << 20;
+            fixture.request.goal.memory_unit = MemoryUnit::Share;
         });
         let share = share.plan();
         let of_share = certificate(&share);
@@ -248,10 +249,10 @@ fn the_front_is_that_of_all_cuts() {
     for (layers, devices, each) in [(5, 2, 2), (7, 2, 3), (6, 3, 2), (8, 2, 2)] {
         for (capacity, limit) in [(1_000_000, None), (1_000_000, Some(0.5)), (220_000, None)] {
             for sizes in [vec![4], vec![2, 4, 8]] {
-                let asked = scene(layers, Objective::Pareto, devices, each, capacity).with(|scene| {
-                    scene.request.goal.constraints.micro_batch_sizes = sizes.clone();
-                    scene.request.goal.constraints.max_iteration_seconds = limit;
-                    scene.micro_batches = 12;
+                let asked = fixture(layers, Objective::Pareto, devices, each, capacity).with(|fixture| {
+                    fixture.request.goal.constraints.micro_batch_sizes = sizes.clone();
+                    fixture.request.goal.constraints.max_iteration_seconds = limit;
+                    fixture.micro_batches = 12;
                 });
                 let all: Vec<Plan> = sizes.iter().flat_map(|&size| every_cut(&asked, layers, size)).collect();
                 let all: Vec<&Plan> = all.iter().filter(fits(&asked)).collect();
@@ -333,20 +334,20 @@ fn with_actions_the_front_is_sampled() {
 }
 
 /// Every plan of a grid of so many devices: single ones, or as many replicas of each stage as split a micro-batch.
-fn every_grid(scene: &Scene, layers: usize, devices: u32) -> Vec<Plan> {
-    let is_grid = scene.request.goal.shape == PlanShape::UniformGrid;
+fn every_grid(fixture: &Fixture, layers: usize, devices: u32) -> Vec<Plan> {
+    let is_grid = fixture.request.goal.shape == PlanShape::UniformGrid;
     let mut plans = Vec::new();
     for data in [1, 2, 4] {
         let places = devices / data;
-        let stages = places * scene.request.virtual_stages;
+        let stages = places * fixture.request.virtual_stages;
         let is_possible = devices.is_multiple_of(data) && places >= 2 && (data == 1 || is_grid);
-        if !is_possible || !scene.micro_batches.is_multiple_of(places) || stages as usize > layers {
+        if !is_possible || !fixture.micro_batches.is_multiple_of(places) || stages as usize > layers {
             continue;
         }
         for sizes in compositions(layers, stages as usize) {
             let single = Partitioning::from_sizes(&sizes).unwrap();
             let stages = single.stages().iter().map(|stage| StageConfig { data_degree: data, ..*stage });
-            plans.push(scene.given(&Partitioning::new(stages.collect()).unwrap(), 4, Vec::new()).unwrap());
+            plans.push(fixture.given(&Partitioning::new(stages.collect()).unwrap(), 4, Vec::new()).unwrap());
         }
     }
     plans
@@ -358,10 +359,10 @@ fn every_grid(scene: &Scene, layers: usize, devices: u32) -> Vec<Plan> {
 fn the_fewest_devices_are_the_fewest_of_all() {
     let (mut found, mut refused, mut fewer) = (0, 0, 0);
     for shape in [PlanShape::SinglePipeline, PlanShape::UniformGrid] {
-        let asked = scene(9, Objective::MinDevices, 6, 2, 0).with(|scene| {
-            scene.micro_batches = 12;
-            scene.request.goal.shape = shape;
-            scene.price = Some(1.5);
+        let asked = fixture(9, Objective::MinDevices, 6, 2, 0).with(|fixture| {
+            fixture.micro_batches = 12;
+            fixture.request.goal.shape = shape;
+            fixture.price = Some(1.5);
         });
         let all: Vec<(u32, Vec<Plan>)> =
             (2..=6).map(|devices| (devices, every_grid(&asked, 9, devices))).collect();
@@ -374,9 +375,9 @@ fn the_fewest_devices_are_the_fewest_of_all() {
             (600_000, Some(1.0)),
             (600_000, Some(0.3)),
         ] {
-            let asked = asked.with(|scene| {
-                scene.capacity = capacity;
-                scene.request.goal.constraints.max_iteration_seconds = limit;
+            let asked = asked.with(|fixture| {
+                fixture.capacity = capacity;
+                fixture.request.goal.constraints.max_iteration_seconds = limit;
             });
             let told = format!("{shape}, {capacity}, {limit:?}");
             let fewest = all.iter().find_map(|(devices, all)| {
@@ -395,12 +396,12 @@ fn the_fewest_devices_are_the_fewest_of_all() {
             let of_all = certificate(&plan);
             assert_eq!((of_all.unit.as_str(), of_all.value), ("devices", f64::from(devices)));
             assert!(of_all.proven, "{told}: {of_all:?}");
-            let cost = asked.with(|scene| scene.request.goal.objective = Some(Objective::MinCost)).plan();
+            let cost = asked.with(|fixture| fixture.request.goal.objective = Some(Objective::MinCost)).plan();
             let of_cost = certificate(&cost);
             assert_eq!((of_cost.value, of_cost.proven), (1.5 * f64::from(devices), true), "{told}");
             assert_eq!(cost.found.hourly_price, Some(of_cost.value), "{told}");
             if limit.is_none() {
-                let apart = asked.with(|scene| scene.nodes = 2).plan();
+                let apart = asked.with(|fixture| fixture.nodes = 2).plan();
                 assert_eq!(
                     (apart.device_count(), certificate(&apart).proven),
                     (u64::from(devices), true),
@@ -411,7 +412,7 @@ fn the_fewest_devices_are_the_fewest_of_all() {
         }
     }
     assert!(found >= 6 && refused >= 2 && fewer >= 4, "{found} found, {refused} refused, {fewer} on fewer");
-    let free = scene(9, Objective::MinCost, 6, 2, 300_000);
+    let free = fixture(9, Objective::MinCost, 6, 2, 300_000);
     assert!(matches!(error(&free), RecommendError::NoPrices { .. }));
 }
 
@@ -420,16 +421,16 @@ fn the_fewest_devices_are_the_fewest_of_all() {
 #[test]
 fn with_actions_fewer_devices_are_enough() {
     let (mut fewer, mut proven) = (0, 0);
-    let asked = scene(6, Objective::MinDevices, 3, 2, 0).with(|scene| {
-        scene.micro_batches = 6;
-        scene.request.allowed = Some(Allowed { ways: vec![Way::Recompute], ..Allowed::default() });
+    let asked = fixture(6, Objective::MinDevices, 3, 2, 0).with(|fixture| {
+        fixture.micro_batches = 6;
+        fixture.request.allowed = Some(Allowed { ways: vec![Way::Recompute], ..Allowed::default() });
     });
     let least = [2, 3].map(|devices| {
-        let all = every_recomputed(&asked.with(|scene| scene.devices = devices), 6, 4);
+        let all = every_recomputed(&asked.with(|fixture| fixture.devices = devices), 6, 4);
         (devices, all.iter().map(Plan::peak).min().unwrap())
     });
     for capacity in [50_000, 65_000, 80_000, 100_000, 400_000] {
-        let asked = asked.with(|scene| scene.capacity = capacity);
+        let asked = asked.with(|fixture| fixture.capacity = capacity);
         let fewest = least.iter().find(|(_, least)| *least <= capacity).map(|(devices, _)| *devices);
         let Ok(((_, plan), _)) = asked.answer() else {
             assert_eq!(fewest, None, "{capacity}");
@@ -440,7 +441,7 @@ fn with_actions_fewer_devices_are_enough() {
         assert!(plan.peak() <= capacity && of_all.bound.unwrap() <= fewest, "{capacity}: {of_all:?}");
         assert_eq!((of_all.value, plan.device_count() as f64), (fewest, fewest), "{capacity}: {of_all:?}");
         proven += usize::from(of_all.proven);
-        let plain = asked.with(|scene| scene.request.allowed = None);
+        let plain = asked.with(|fixture| fixture.request.allowed = None);
         fewer +=
             usize::from(!plain.answer().is_ok_and(|((_, plain), _)| plain.device_count() as f64 <= fewest));
     }
@@ -454,8 +455,8 @@ fn the_next_plans_are_the_next_best() {
         for (layers, devices, each, capacity) in
             [(5, 2, 2, 200_000), (8, 2, 2, 250_000), (9, 4, 2, 1_000_000)]
         {
-            let asked = scene(layers, objective, devices, each, capacity)
-                .with(|scene| scene.request.alternatives = 5);
+            let asked = fixture(layers, objective, devices, each, capacity)
+                .with(|fixture| fixture.request.alternatives = 5);
             let mut all = every_cut(&asked, layers, 4);
             all.retain(|plan| plan.peak() <= capacity);
             let is_timed = objective == Objective::MinIterationTime;
@@ -480,7 +481,8 @@ fn the_next_plans_are_the_next_best() {
             }
         }
     }
-    let asked = recomputed(Objective::MinIterationTime, 130_000).with(|scene| scene.request.alternatives = 3);
+    let asked =
+        recomputed(Objective::MinIterationTime, 130_000).with(|fixture| fixture.request.alternatives = 3);
     let ((_, plan), others) = asked.answer().unwrap();
     for next in &plan.found.alternatives {
         let (_, own) = others.iter().find(|(name, _)| Some(name) == next.plan.as_ref()).unwrap();
@@ -493,9 +495,9 @@ fn the_next_plans_are_the_next_best() {
 #[test]
 fn the_largest_model_is_the_largest_of_all() {
     let of = |layers: usize, capacity: u64, is_acted: bool| {
-        scene(layers, Objective::MaxModel, 2, 2, capacity).with(|scene| {
+        fixture(layers, Objective::MaxModel, 2, 2, capacity).with(|fixture| {
             let allowed = Allowed { ways: vec![Way::Recompute], ..Allowed::default() };
-            scene.request.allowed = is_acted.then_some(allowed);
+            fixture.request.allowed = is_acted.then_some(allowed);
         })
     };
     let largest = |capacity: u64, is_acted: bool| {
@@ -528,9 +530,9 @@ fn the_largest_model_is_the_largest_of_all() {
 #[test]
 fn given_stages_have_actions_for_other_objectives() {
     let given = |objective: Objective, capacity: u64| {
-        recomputed(objective, capacity).with(|scene| {
-            scene.request.partitioning = Some(Partitioning::from_sizes(&[1, 2, 1, 1]).unwrap());
-            scene.request.goal.constraints.micro_batch_sizes = vec![2, 4, 8];
+        recomputed(objective, capacity).with(|fixture| {
+            fixture.request.partitioning = Some(Partitioning::from_sizes(&[1, 2, 1, 1]).unwrap());
+            fixture.request.goal.constraints.micro_batch_sizes = vec![2, 4, 8];
         })
     };
     let lowest = given(Objective::MinPeakMemory, 1 << 30).plan();
@@ -558,10 +560,10 @@ fn stopped_searches_prove_nothing() {
     for objective in [Objective::MaxBatch, Objective::MinDevices, Objective::Pareto, Objective::MinPeakMemory]
     {
         for is_acted in [false, true] {
-            let asked = scene(8, objective, 2, 2, 1_000_000).with(|scene| {
-                scene.request.allowed = is_acted.then(Allowed::default);
-                scene.request.goal.constraints.micro_batch_sizes = vec![2, 4];
-                scene.micro_batches = 12;
+            let asked = fixture(8, objective, 2, 2, 1_000_000).with(|fixture| {
+                fixture.request.allowed = is_acted.then(Allowed::default);
+                fixture.request.goal.constraints.micro_batch_sizes = vec![2, 4];
+                fixture.micro_batches = 12;
             });
             match asked.answer_until(&stop) {
                 Ok(((_, plan), _)) => {

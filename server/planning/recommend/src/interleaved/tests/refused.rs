@@ -7,15 +7,15 @@ use loadmaster_proto::training::actions::{Allowed, Block, StageActions, Way};
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use super::{scene, seconds};
-use crate::scene::{LAYERS, Scene};
+use super::{fixture, seconds};
+use crate::fixture::{Fixture, LAYERS};
 use crate::{QuestionError, RecommendError};
 
 /// Of what no plan with interleaved stages can do, each is refused by its field.
 #[test]
 fn what_they_cannot_do_is_refused_by_name() {
-    let base = || scene(LAYERS, Objective::MinIterationTime, 2, 2, 1_000_000);
-    let field = |change: &dyn Fn(&mut Scene)| -> String {
+    let base = || fixture(LAYERS, Objective::MinIterationTime, 2, 2, 1_000_000);
+    let field = |change: &dyn Fn(&mut Fixture)| -> String {
         let mut asked = base();
         change(&mut asked);
         match asked.answer().unwrap_err() {
@@ -24,24 +24,26 @@ fn what_they_cannot_do_is_refused_by_name() {
         }
     };
     assert!(base().answer().is_ok());
-    type Change<'a> = &'a dyn Fn(&mut Scene);
+    type Change<'a> = &'a dyn Fn(&mut Fixture);
     let cases: [(&str, Change<'_>); 10] = [
-        ("launcher", &|scene| scene.request.goal.launcher = Some(Launcher::Deepspeed)),
-        ("search_mode", &|scene| scene.request.mode = SearchMode::Amp),
-        ("shape", &|scene| scene.request.goal.shape = PlanShape::PerStageMesh),
-        ("constraints.schedules", &|scene| {
-            scene.request.goal.constraints.schedules = vec![Schedule::Gpipe];
+        ("launcher", &|fixture| fixture.request.goal.launcher = Some(Launcher::Deepspeed)),
+        ("search_mode", &|fixture| fixture.request.mode = SearchMode::Amp),
+        ("shape", &|fixture| fixture.request.goal.shape = PlanShape::PerStageMesh),
+        ("constraints.schedules", &|fixture| {
+            fixture.request.goal.constraints.schedules = vec![Schedule::Gpipe];
         }),
-        ("constraints.min_stages", &|scene| scene.request.goal.constraints.min_stages = Some(2)),
-        ("constraints.allow_idle_devices", &|scene| scene.request.goal.constraints.allow_idle_devices = true),
-        ("constraints.spanning", &|scene| {
-            scene.request.goal.constraints.spanning = Some(NodeSpanning::Never);
+        ("constraints.min_stages", &|fixture| fixture.request.goal.constraints.min_stages = Some(2)),
+        ("constraints.allow_idle_devices", &|fixture| {
+            fixture.request.goal.constraints.allow_idle_devices = true
         }),
-        ("virtual_stages", &|scene| scene.request.virtual_stages = 3),
-        ("virtual_stages", &|scene| scene.devices = 1),
-        ("micro_batches", &|scene| {
-            scene.devices = 2;
-            scene.request.goal.constraints.micro_batch_sizes = vec![32];
+        ("constraints.spanning", &|fixture| {
+            fixture.request.goal.constraints.spanning = Some(NodeSpanning::Never);
+        }),
+        ("virtual_stages", &|fixture| fixture.request.virtual_stages = 3),
+        ("virtual_stages", &|fixture| fixture.devices = 1),
+        ("micro_batches", &|fixture| {
+            fixture.devices = 2;
+            fixture.request.goal.constraints.micro_batch_sizes = vec![32];
         }),
     ];
     for (named, change) in cases {
@@ -50,30 +52,30 @@ fn what_they_cannot_do_is_refused_by_name() {
     let stages = |sizes: &[usize]| Some(Partitioning::from_sizes(sizes).unwrap());
     // Stages that are given have their devices.
     for objective in [Objective::MinDevices, Objective::MinCost] {
-        let of_given = |scene: &mut Scene| {
-            scene.request.partitioning = stages(&[1, 1, 1, 2]);
-            scene.request.goal.objective = Some(objective);
-            scene.request.allowed = Some(Allowed::default());
+        let of_given = |fixture: &mut Fixture| {
+            fixture.request.partitioning = stages(&[1, 1, 1, 2]);
+            fixture.request.goal.objective = Some(objective);
+            fixture.request.allowed = Some(Allowed::default());
         };
         assert_eq!(field(&of_given), "objective");
     }
-    let recomputed = |scene: &mut Scene| {
-        scene.request.goal.constraints.recompute = vec![RecomputePolicy::Layer];
-        scene.request.allowed = Some(Allowed::default());
+    let recomputed = |fixture: &mut Fixture| {
+        fixture.request.goal.constraints.recompute = vec![RecomputePolicy::Layer];
+        fixture.request.allowed = Some(Allowed::default());
     };
     assert_eq!(field(&recomputed), "recompute");
-    let never = |scene: &mut Scene| {
+    let never = |fixture: &mut Fixture| {
         let blocks = vec![Block::Inputs, Block::Versions];
-        scene.request.allowed = Some(Allowed { ways: vec![Way::Host], blocks, ..Allowed::default() });
+        fixture.request.allowed = Some(Allowed { ways: vec![Way::Host], blocks, ..Allowed::default() });
     };
     assert_eq!(field(&never), "memory_blocks");
-    let long = |scene: &mut Scene| {
-        scene.micro_batches = 200_000;
-        scene.request.partitioning = stages(&[1, 1, 1, 2]);
+    let long = |fixture: &mut Fixture| {
+        fixture.micro_batches = 200_000;
+        fixture.request.partitioning = stages(&[1, 1, 1, 2]);
     };
     assert_eq!(field(&long), "micro_batches");
-    assert_eq!(field(&|scene| scene.request.partitioning = stages(&[2, 3])), "partitioning");
-    let slots = |scene: &mut Scene, peer: u32| {
+    assert_eq!(field(&|fixture| fixture.request.partitioning = stages(&[2, 3])), "partitioning");
+    let slots = |fixture: &mut Fixture, peer: u32| {
         let swap = |to| loadmaster_proto::training::actions::Swap {
             block: Block::Activations,
             to,
@@ -88,27 +90,28 @@ fn what_they_cannot_do_is_refused_by_name() {
             slots: if peer == 1 { vec![0] } else { Vec::new() },
             deed: loadmaster_proto::training::actions::Deed::Swap(swap(to)),
         };
-        scene.request.partitioning = Some(Partitioning::from_sizes(&[1, 1, 1, 2]).unwrap());
-        scene.request.goal.objective = None;
-        scene.request.stage_actions = vec![StageActions { actions: vec![action], ..StageActions::default() }];
+        fixture.request.partitioning = Some(Partitioning::from_sizes(&[1, 1, 1, 2]).unwrap());
+        fixture.request.goal.objective = None;
+        fixture.request.stage_actions =
+            vec![StageActions { actions: vec![action], ..StageActions::default() }];
     };
-    assert_eq!(field(&|scene| slots(scene, 1)), "stage_actions[0]");
-    assert_eq!(field(&|scene| slots(scene, 2)), "stage_actions[0]");
+    assert_eq!(field(&|fixture| slots(fixture, 1)), "stage_actions[0]");
+    assert_eq!(field(&|fixture| slots(fixture, 2)), "stage_actions[0]");
 }
 
 /// Micro-batches that are too many to be simulated are not searched, and nothing is called proven of them.
 #[test]
 fn what_is_too_long_to_be_simulated_is_not_proven() {
     let asked = |sizes: &[u32]| {
-        let asked = scene(60, Objective::MinPeakMemory, 2, 2, 1 << 40);
-        asked.with(|scene| {
-            scene.micro_batches = 10_000;
-            scene.request.goal.constraints.micro_batch_sizes = sizes.to_vec();
+        let asked = fixture(60, Objective::MinPeakMemory, 2, 2, 1 << 40);
+        asked.with(|fixture| {
+            fixture.micro_batches = 10_000;
+            fixture.request.goal.constraints.micro_batch_sizes = sizes.to_vec();
             // So few cuts that all are looked at.
-            scene.request.goal.constraints.keep_together = vec![(0, 55)];
+            fixture.request.goal.constraints.keep_together = vec![(0, 55)];
         })
     };
-    let proven = |scene: &Scene| scene.plan().found.certificate.unwrap().proven;
+    let proven = |fixture: &Fixture| fixture.plan().found.certificate.unwrap().proven;
     let short = asked(&[32]);
     assert!(proven(&short));
     let with_long = asked(&[4, 32]);
@@ -119,12 +122,12 @@ fn what_is_too_long_to_be_simulated_is_not_proven() {
 /// Limits hold: what they rule out is not answered, and the reason is told; a share of the capacity is proven as one.
 #[test]
 fn limits_hold() {
-    let fastest = scene(6, Objective::MinIterationTime, 3, 2, 1_000_000).plan();
-    let lowest = scene(6, Objective::MinPeakMemory, 3, 2, 1_000_000);
+    let fastest = fixture(6, Objective::MinIterationTime, 3, 2, 1_000_000).plan();
+    let lowest = fixture(6, Objective::MinPeakMemory, 3, 2, 1_000_000);
     let unlimited = lowest.plan();
     assert!(unlimited.peak() <= fastest.peak() && seconds(&fastest) <= seconds(&unlimited));
     let within = |limit: f64| {
-        lowest.with(|scene| scene.request.goal.constraints.max_iteration_seconds = Some(limit)).answer()
+        lowest.with(|fixture| fixture.request.goal.constraints.max_iteration_seconds = Some(limit)).answer()
     };
     let ((_, limited), _) = within(seconds(&fastest) * 1.001).unwrap();
     assert!(seconds(&limited) <= seconds(&fastest) * 1.001 && limited.peak() >= unlimited.peak());
@@ -134,13 +137,13 @@ fn limits_hold() {
         "{error}"
     );
     let small = |most: u64| {
-        let asked = scene(6, Objective::MinIterationTime, 3, 2, 1_000_000);
-        asked.with(|scene| scene.request.goal.constraints.max_peak_bytes = Some(most)).answer()
+        let asked = fixture(6, Objective::MinIterationTime, 3, 2, 1_000_000);
+        asked.with(|fixture| fixture.request.goal.constraints.max_peak_bytes = Some(most)).answer()
     };
     let ((_, plan), _) = small(unlimited.peak()).unwrap();
     assert_eq!(plan.peak(), unlimited.peak());
     assert!(small(unlimited.peak() - 1).is_err());
-    let share = lowest.with(|scene| scene.request.goal.memory_unit = MemoryUnit::Share).plan();
+    let share = lowest.with(|fixture| fixture.request.goal.memory_unit = MemoryUnit::Share).plan();
     let certificate = share.found.certificate.unwrap();
     assert_eq!((certificate.unit.as_str(), certificate.proven), ("share", true));
     assert!((certificate.value - unlimited.peak() as f64 / 1e6).abs() < 1e-9, "{certificate:?}");

@@ -1,0 +1,205 @@
+//! A plan in chunks as it is told and kept.
+
+use loadmaster_proto::amounts::Seconds;
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
+use loadmaster_proto::measure::chunked::ChunkRun;
+use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
+use loadmaster_proto::plan::goal::Goal;
+use loadmaster_proto::plan::prediction::StageSeconds;
+use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::{Step, Steps};
+
+use super::objectives::BestChunkPlan;
+use super::{ChunkContext, SOLVER, Trained};
+use crate::result::{LackingStep, QuestionError};
+use loadmaster_memory::chunks::{ChunkPlan, NoRoom, StepMemory, interval, larger};
+use loadmaster_predict::Prediction;
+use loadmaster_predict::forecast::{on_top, warnings as told};
+
+impl ChunkContext<'_> {
+    /// The plan, without what proves it and what others come to.
+    pub(super) fn build_plan(&self, best: &BestChunkPlan) -> Result<Plan, QuestionError> {
+        let BestChunkPlan { batch, plan } = best;
+        let trained = self.trained(*batch, self.devices.capacity);
+        let builder = self.question.builder;
+        let training = TrainingSpec { recompute: plan.recompute, ..trained.question.training };
+        // Each rank of a run claims what it takes, and no more.
+        let stage = ChunkedStage { host_memory: plan.host_bytes, ..plan.stage.clone() };
+        let chunks = stage.lay_out_split(self.model, &training, &trained.question.stage())?;
+        let moments = trained.passes.moments(&chunks, plan.recompute, &plan.actions)?;
+        let other: Vec<u64> =
+            moments.curve.iter().map(|step| trained.passes.corrected(step.most.total())).collect();
+        let run = predicted(plan, other);
+        let held = StepMemory { other: &run.other_bytes, resident: &run.payload_bytes };
+        let (step, peak) = held.highest();
+        let besides = moments.curve.get(step).map(|step| step.most).unwrap_or_default();
+        let breakdown = held.breakdown(step, besides, &chunks);
+        let setting = trained.passes.setting(plan.recompute);
+        let predictor = &*self.devices.chain.predictor;
+        let seconds = stage_seconds(plan, &chunks, &trained)?;
+        let passes = (seconds.forward + seconds.backward) * f64::from(training.micro_batches);
+        let certificate_note = self.bound_is(plan);
+        let expected = interval(peak, plan.peak().0);
+        let prediction = Prediction {
+            bytes: Bytes(peak),
+            breakdown: Some(breakdown),
+            seconds: None,
+            margin: moments.margin.map(|_| expected.margin),
+            seconds_margin: None,
+            predictor: predictor.name(),
+            origin: moments.origin,
+        };
+        let mut warnings = told(predictor, &[setting], &[prediction], builder.margin);
+        let place = usize::from(predictor.unknown().is_some());
+        warnings.splice(place..place, on_top(predictor.ledger()).map(str::to_owned));
+        warnings.extend(predictor.besides_chunks().map(str::to_owned));
+        warnings.extend(builder.notes.iter().cloned());
+        warnings.extend(larger(&stage, &chunks));
+        let (asked, there) = (self.question.asked.host_memory, self.question.host_memory(self.devices.node));
+        if there < asked {
+            warnings.push(format!(
+                "chunks may take {there} of the host's memory by the cluster, not the {asked} asked for"
+            ));
+        }
+        warnings.push(certificate_note);
+        let objective = Some(self.question.criteria.objective);
+        Ok(Plan {
+            profile: builder.chain.profile.clone(),
+            other_profiles: Vec::new(),
+            model: builder.chain.model_name.clone(),
+            training,
+            device_kind: self.devices.chain.device_kind.clone(),
+            stages: vec![PlanStage {
+                config: setting.stage,
+                capacity: self.devices.placed.iter().map(|placed| placed.capacity).min().unwrap_or(0),
+                predicted_peak: peak,
+                breakdown: Some(breakdown),
+                interval: builder.margin.interval_of(predictor, &prediction).map(|_| expected),
+                seconds: Some(seconds),
+                seconds_margin: None,
+                origin: moments.origin,
+                in_flight: setting.in_flight(),
+                recompute: plan.recompute,
+                devices: self.devices.placed.clone(),
+                actions: plan.actions.clone(),
+                offload: plan.offload.clone(),
+                saved: None,
+                chunks: Some(Box::new(stage)),
+                chunk_run: Some(Box::new(run)),
+            }],
+            virtual_stages: 1,
+            predictor: predictor.name().to_owned(),
+            ledger: predictor.ledger(),
+            solver: SOLVER.to_owned(),
+            warnings,
+            asked: Goal { objective, ..builder.goal.clone() },
+            found: Findings {
+                iteration: Some(IterationEstimate {
+                    seconds: plan.lanes.iteration_seconds,
+                    closed_form: passes + seconds.step,
+                    bubble: waiting(plan),
+                    step: seconds.step,
+                    origin: moments.origin,
+                    links: self.rates.told.clone(),
+                    overlap: builder.transfers.overlap,
+                    overlap_reason: builder.transfers.reason.clone(),
+                    margin: None,
+                }),
+                host: builder.chain.host,
+                corrections: builder.corrections.clone(),
+                lane_rates: Some(self.rates.rates),
+                ..Findings::default()
+            },
+        })
+    }
+
+    /// What the certificate's bound is, and what was looked at.
+    fn bound_is(&self, plan: &ChunkPlan) -> String {
+        let looked = plan.certificate.map_or_else(String::new, |of| {
+            format!(
+                "; of {} choices of chunk size, order, recomputation, host copy, chunks on the device and paging, {} were \
+                 simulated, and none takes less than {}",
+                of.choices,
+                of.simulated,
+                Seconds(of.bound_seconds)
+            )
+        });
+        format!(
+            "bytes follow from the visits; the bound of the seconds is that of any visits, by the busiest of passes, copies \
+             each way and updates, with the chunk sizes and the numbers of chunks on the device that were tried{looked}"
+        )
+    }
+
+    /// The step that lacks room of the device; none where the host alone lacks.
+    pub(super) fn lacking(&self, lack: &NoRoom) -> Option<LackingStep> {
+        let (step, _) = lack.device?;
+        let own = self.question.builder.training;
+        let batch = self.batches.first();
+        let training = TrainingSpec {
+            recompute: lack.choice.recompute,
+            micro_batches: batch.map_or(own.micro_batches, |batch| batch.micro_batches),
+            schedule: self.schedule,
+            ..own
+        };
+        let steps = Steps::of_chunks(&training, self.model.layers().len(), lack.choice.order);
+        let pass = |what: &str, micro_batch: u32, layer: usize| {
+            let name = self.model.layers().get(layer).map_or("", |layer| layer.name.as_str());
+            let told = format!("{what} pass of micro-batch {micro_batch} through layer {layer} ({name})");
+            (told, name.to_owned())
+        };
+        let (told, layer) = match steps.all().get(step) {
+            Some(&(Step::Forward { micro_batch, layer } | Step::Again { micro_batch, layer })) => {
+                pass("forward", micro_batch, layer)
+            }
+            Some(&Step::Backward { micro_batch, layer }) => pass("backward", micro_batch, layer),
+            _ => (format!("step {step}"), String::new()),
+        };
+        Some(LackingStep {
+            told,
+            layer,
+            device: self.devices.told(),
+            ledger: self.devices.chain.predictor.ledger(),
+        })
+    }
+}
+
+/// Seconds of a micro-batch's passes, and of all that an iteration has besides.
+fn stage_seconds(
+    plan: &ChunkPlan,
+    chunks: &Chunks,
+    trained: &Trained<'_>,
+) -> Result<StageSeconds, QuestionError> {
+    let seconds = trained.passes.seconds(&chunks.steps)?;
+    let [mut forward, mut backward] = [0.0; 2];
+    for (step, seconds) in chunks.steps.all().iter().zip(&seconds) {
+        match step {
+            Step::Forward { .. } => forward += seconds,
+            Step::Again { .. } | Step::Backward { .. } => backward += seconds,
+            Step::Renew | Step::Exchange | Step::Update { .. } => {}
+        }
+    }
+    let step = (plan.lanes.iteration_seconds - forward - backward).max(0.0);
+    let each = f64::from(trained.question.training.micro_batches.max(1));
+    Ok(StageSeconds { forward: forward / each, backward: backward / each, step })
+}
+
+/// What a plan moves and holds where other things hold so much in each step.
+fn predicted(plan: &ChunkPlan, other_bytes: Vec<u64>) -> ChunkRun {
+    ChunkRun {
+        other_bytes,
+        payload_bytes: plan.resident.clone(),
+        host_bytes: plan.host_bytes,
+        fetch_seconds: plan.lanes.fetch_seconds,
+        leave_seconds: plan.lanes.leave_seconds,
+        step_seconds: plan.lanes.busy.update,
+        ..ChunkRun::moving(&plan.moved)
+    }
+}
+
+/// The share of an iteration in which its passes wait: for copies, or for other ranks.
+fn waiting(plan: &ChunkPlan) -> f64 {
+    let seconds = plan.lanes.iteration_seconds;
+    if seconds > 0.0 { (plan.lanes.waited_seconds() / seconds).min(1.0) } else { 0.0 }
+}

@@ -1,0 +1,503 @@
+//! A small chain as a rank records it, asked for plans with memory actions; and what a brute force that knows no search makes
+//! of it.
+
+use std::sync::Arc;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
+use loadmaster_proto::measure::host::Host;
+use loadmaster_proto::measure::layer_times::LayerTimes;
+use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
+use loadmaster_proto::model::layer::{Layer, LayerKind};
+use loadmaster_proto::model::zoo::{Gpt2, Zoo};
+use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::plan::goal::Goal;
+use loadmaster_proto::plan::objective::{Objective, SearchMode};
+use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
+use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::training::actions::{
+    Action, Allowed, Block, Deed, Destination, StageActions, Stripe, Swap, Way,
+};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::{Optimizer, Precision, Schedule, TrainingSpec};
+
+use crate::{NamedPlan, PlanQuestion, ProfiledChain, QuestionError};
+use loadmaster_predict::Margin;
+use loadmaster_predict::choose::AnyPredictor;
+use loadmaster_predict::component::Component;
+use loadmaster_samples::{measurement, training};
+use loadmaster_search::Stop;
+use loadmaster_search::fleet::{DeviceGroup, PlannedFleet, Selection, fleet, of_groups};
+
+const WIDTH: i64 = 32;
+pub(crate) const LAYERS: usize = 5;
+const SIZES: [u32; 2] = [2, 4];
+
+fn spec() -> TrainingSpec {
+    let optimizer =
+        Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
+    TrainingSpec { optimizer, precision: Precision::Fp32, ..training(Schedule::OneFOneB, 4, 4) }
+}
+
+fn model(layers: usize) -> Model {
+    let linear = LayerKind::Linear { in_features: WIDTH, out_features: WIDTH };
+    let layers = (0..layers).map(|_| Layer { name: "linear".to_owned(), kind: linear });
+    Model::new("chain".to_owned(), ModelInput::Vector { size: WIDTH }, layers.collect()).unwrap()
+}
+
+/// A GPT-2: embedding, four blocks, norm and head, each as a layer of a chain.
+pub(crate) fn gpt(untied_head: bool) -> Model {
+    small_gpt(untied_head).build().unwrap()
+}
+
+pub(crate) fn small_gpt(untied_head: bool) -> Zoo {
+    Zoo::Gpt2(Gpt2 {
+        blocks: 4,
+        hidden_size: 8,
+        heads: 2,
+        sequence_length: 4,
+        positions: 4,
+        vocabulary_size: 16,
+        untied_head,
+        dropout: 0.0,
+    })
+}
+
+/// A layer that keeps its input, and something of its own that is as large and half: more in later layers.
+fn tape(model: &Model, layer: usize, size: u32) -> LayerTape {
+    let edge = u64::from(size) * 1_024;
+    let own = edge * (3 + layer as u64) / 2;
+    let passage = |frees_gradient: bool| Passage {
+        blocks: vec![edge, own, edge, edge, edge / 2, 4_096, edge],
+        inputs: vec![0],
+        outputs: vec![2],
+        output_gradients: vec![3],
+        input_gradients: if layer > 0 { vec![6] } else { Vec::new() },
+        saved: vec![0, 1],
+        slots: [
+            vec![1],
+            vec![2, 3],
+            vec![-3],
+            vec![4],
+            [
+                vec![5, -5, 6],
+                if frees_gradient { vec![-6] } else { Vec::new() },
+                if layer > 0 { vec![7] } else { Vec::new() },
+                vec![-2, -4, -1],
+            ]
+            .concat(),
+            if layer > 0 { vec![-7] } else { Vec::new() },
+        ],
+        ..Passage::default()
+    };
+    LayerTape {
+        layer,
+        content: LayerContent::of(model, layer).unwrap().fingerprint(),
+        first: passage(false),
+        later: passage(true),
+        without_graph: Passage {
+            blocks: vec![edge, own, edge],
+            inputs: vec![0],
+            outputs: vec![2],
+            slots: [vec![1], vec![2, -2, 3, -1], vec![-3], vec![], vec![], vec![]],
+            ..Passage::default()
+        },
+        untrained_input: None,
+        step: TapeStep::default(),
+        has_saved: true,
+        overhead: 0,
+    }
+    .checked()
+    .unwrap()
+}
+
+fn recording(model: &Model, layer: usize, size: u32) -> Measurement {
+    let forward = f64::from(size) * 1e-3 * (1.0 + layer as f64 / 4.0);
+    let times = LayerTimes {
+        layer,
+        forward_seconds: forward,
+        backward_seconds: 2.0 * forward,
+        recompute_seconds: 0.0,
+    };
+    Measurement {
+        micro_batch_size: size,
+        in_flight: 2,
+        peak_allocated: Bytes(0),
+        step_seconds: 1e-4,
+        layers: vec![times],
+        tape: Some(Box::new(tape(model, layer, size))),
+        ..measurement(StageConfig::single(layer, layer))
+    }
+}
+
+/// What answers for a model whose layers were recorded in every size, with their tapes changed.
+pub(crate) fn component(model: &Model, change: impl Fn(&mut LayerTape)) -> Component {
+    let of = |(size, layer): (u32, usize)| {
+        let mut recording = recording(model, layer, size);
+        recording.tape.iter_mut().for_each(|tape| change(tape));
+        recording
+    };
+    let layers = model.layers().len();
+    let all = SIZES.iter().flat_map(|&size| (0..layers).map(move |layer| (size, layer)));
+    let recordings: Vec<Measurement> = all.map(of).collect();
+    let named = recordings.iter().map(|recording| ("runs/1/measurements/0-0", recording));
+    Component::new(model, &spec(), named).unwrap()
+}
+
+/// A question about the chain, changed as a test likes.
+pub(crate) struct Fixture {
+    pub(crate) request: PlanRequest,
+    pub(crate) devices: u32,
+    pub(crate) capacity: u64,
+    pub(crate) price: Option<f64>,
+    /// Nodes of a cluster that has as many devices each; 0 where nobody described any.
+    pub(crate) nodes: u32,
+    /// Keys of these nodes besides.
+    pub(crate) node_keys: String,
+    pub(crate) chain: Arc<ProfiledChain>,
+    /// Micro-batches of an iteration, of four samples each.
+    pub(crate) micro_batches: u32,
+}
+
+impl Fixture {
+    /// Devices with so much memory, whose links bring away as much in a pass as a few layers keep.
+    pub(crate) fn new(objective: Objective, devices: u32, capacity: u64) -> Self {
+        Self::on(None, objective, devices, capacity)
+    }
+
+    /// The same on the slots of a host.
+    pub(crate) fn on(host: Option<Host>, objective: Objective, devices: u32, capacity: u64) -> Self {
+        Self::of(model(LAYERS), host, objective, devices, capacity)
+    }
+
+    /// The same of a longer or shorter chain.
+    pub(crate) fn of_layers(layers: usize, objective: Objective, devices: u32, capacity: u64) -> Self {
+        Self::of(model(layers), None, objective, devices, capacity)
+    }
+
+    /// The same of a model whose layers keep as much and take as long as those of the chain.
+    pub(crate) fn of(
+        model: Model,
+        host: Option<Host>,
+        objective: Objective,
+        devices: u32,
+        capacity: u64,
+    ) -> Self {
+        let component = component(&model, |_| {});
+        let chain = ProfiledChain {
+            profile: ProfileName::parse("profile", "profiles/chain").unwrap(),
+            model_name: ModelName::parse("model", "models/chain").unwrap(),
+            device_kind: "cpu".to_owned(),
+            training: spec(),
+            layer_names: model.layers().iter().map(|layer| layer.name.clone()).collect(),
+            parameters: Some(model.parameter_count()),
+            model: Some(model),
+            framework: String::new(),
+            predictor: Box::new(component),
+            known: Arc::default(),
+            host,
+            chunk_check: None,
+        };
+        let allowed = Allowed { host_memory: Bytes(1 << 20), ..Allowed::default() };
+        let request = PlanRequest {
+            goal: Goal { objective: Some(objective), ..Goal::default() },
+            overlap: None,
+            mode: SearchMode::Exact,
+            seed: 0,
+            search_seconds: None,
+            alternatives: 0,
+            brief: false,
+            correct: false,
+            merge_layers_to: None,
+            partitioning: None,
+            host_memory: None,
+            stage_actions: Vec::new(),
+            allowed: Some(allowed),
+            chunks: None,
+            host_memory_alone: false,
+            grow: None,
+            copy_pace: CopyPace { host: Some(4e6), peer: Some(8e6) },
+            virtual_stages: 1,
+            global_batch_size: 0,
+            named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },
+        };
+        Self {
+            request,
+            devices,
+            capacity,
+            price: None,
+            nodes: 0,
+            node_keys: String::new(),
+            chain: Arc::new(chain),
+            micro_batches: spec().micro_batches,
+        }
+    }
+
+    /// The same of recordings that were made before they said what autograd saves.
+    pub(crate) fn recorded_earlier(&self) -> Self {
+        let model = self.chain.model.clone().unwrap();
+        let earlier = |tape: &mut LayerTape| {
+            tape.has_saved = false;
+            [&mut tape.first, &mut tape.later].into_iter().for_each(|passage| passage.saved.clear());
+        };
+        self.predicted_by(Box::new(component(&model, earlier)))
+    }
+
+    /// The same, answered for by another predictor.
+    pub(crate) fn predicted_by(&self, predictor: AnyPredictor) -> Self {
+        let ProfiledChain { profile, model_name, device_kind, layer_names, model, .. } = &*self.chain;
+        let chain = ProfiledChain {
+            profile: profile.clone(),
+            model_name: model_name.clone(),
+            device_kind: device_kind.clone(),
+            training: self.chain.training,
+            layer_names: layer_names.clone(),
+            parameters: self.chain.parameters,
+            model: model.clone(),
+            framework: String::new(),
+            predictor,
+            known: Arc::default(),
+            host: self.chain.host,
+            chunk_check: None,
+        };
+        self.with(|fixture| fixture.chain = Arc::new(chain))
+    }
+
+    /// The same question with this changed.
+    pub(crate) fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
+        let Self { request, devices, capacity, price, nodes, node_keys, chain, micro_batches } = self;
+        let mut other = Self {
+            request: request.clone(),
+            devices: *devices,
+            capacity: *capacity,
+            price: *price,
+            nodes: *nodes,
+            node_keys: node_keys.clone(),
+            chain: Arc::clone(chain),
+            micro_batches: *micro_batches,
+        };
+        change(&mut other);
+        other
+    }
+
+    /// The same, for the fastest plan.
+    pub(crate) fn fastest(&self) -> Self {
+        self.with(|fixture| fixture.request.goal.objective = Some(Objective::MinIterationTime))
+    }
+
+    pub(crate) fn question(&self) -> PlanQuestion {
+        let mut fleet = if self.nodes == 0 { self.groups() } else { self.cluster() };
+        if let Some(price) = self.price {
+            fleet = fleet.with_prices(&[("cpu".to_owned(), price)].into());
+        }
+        PlanQuestion {
+            request: self.request.clone(),
+            chain: Arc::clone(&self.chain),
+            others: Vec::new(),
+            fleet,
+            training: TrainingSpec { micro_batches: self.micro_batches, ..spec() },
+            margin: Margin::Share(0.0),
+            corrections: None,
+        }
+    }
+
+    fn groups(&self) -> PlannedFleet {
+        let group =
+            DeviceGroup { count: self.devices, capacity: Bytes(self.capacity), kind: "cpu".to_owned() };
+        of_groups(&[group], None).unwrap()
+    }
+
+    fn cluster(&self) -> PlannedFleet {
+        let Self { nodes, node_keys: keys, capacity, .. } = self;
+        let devices = self.devices / nodes;
+        let node = |node: u32| {
+            format!(
+                "  - {{name: n{node}, kind: cpu, devices: {devices}, link: {{bandwidth: 5GB/s}}, network: {{bandwidth: 1GB/s}}{keys}}}\n"
+            )
+        };
+        let nodes: String = (0..*nodes).map(node).collect();
+        let text = format!(
+            "format: loadmaster.cluster/1\nkinds: [{{name: cpu, memory: {capacity}B, usable_memory: {capacity}B}}]\nnodes:\n{nodes}"
+        );
+        let cluster = import(ClusterFormat::Loadmaster, &text, &ImportOptions::default()).unwrap();
+        fleet(&cluster, &Selection::default()).unwrap().with_cluster(cluster)
+    }
+
+    pub(crate) fn answer(&self) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+        self.answer_until(&Stop::default())
+    }
+
+    /// The same until somebody asks to stop.
+    pub(crate) fn answer_until(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+        self.question().answer(stop)
+    }
+
+    /// The plan that is answered.
+    pub(crate) fn plan(&self) -> Plan {
+        self.answer().unwrap().0.1
+    }
+
+    /// What these actions of these stages come to, on devices without a limit; none where they make no sense.
+    pub(crate) fn given(
+        &self,
+        stages: &Partitioning,
+        batch: u32,
+        actions: Vec<StageActions>,
+    ) -> Option<Plan> {
+        let given = self.with(|fixture| {
+            fixture.request.partitioning = Some(stages.clone());
+            fixture.request.stage_actions = actions;
+            fixture.request.allowed = None;
+            fixture.request.goal = Goal::default();
+            let all: u32 = stages.stages().iter().map(StageConfig::devices).sum();
+            let devices = all / fixture.request.virtual_stages;
+            (fixture.devices, fixture.capacity, fixture.nodes) = (devices, 1 << 40, 0);
+        });
+        let mut question = given.question();
+        // As many samples of an iteration as ever.
+        question.training.micro_batches =
+            question.training.micro_batches * question.training.micro_batch_size / batch;
+        question.training.micro_batch_size = batch;
+        question.answer(&Stop::default()).ok().map(|((_, plan), _)| plan)
+    }
+
+    /// Plans with actions drawn by lot among those that are allowed, for every way to cut the chain into so many stages.
+    pub(crate) fn drawn(&self, stages: usize, batch: u32, draws: u64) -> Vec<Plan> {
+        let all = compositions(LAYERS, stages);
+        let all: Vec<_> = all.iter().map(|sizes| Partitioning::from_sizes(sizes).unwrap()).collect();
+        self.drawn_for(&all, batch, draws)
+    }
+
+    /// The same for every way to cut it into stages of replicas, which take so many devices together.
+    pub(crate) fn drawn_of_replicas(&self, devices: usize, batch: u32, draws: u64) -> Vec<Plan> {
+        let of = |stages: usize| {
+            let replicas = compositions(devices, stages);
+            compositions(LAYERS, stages).into_iter().flat_map(move |sizes| {
+                replicas.clone().into_iter().map(move |replicas| (sizes.clone(), replicas))
+            })
+        };
+        let splits =
+            |(_, replicas): &(_, Vec<usize>)| replicas.iter().all(|&of| (batch as usize).is_multiple_of(of));
+        let partitioning = |(sizes, replicas): (Vec<usize>, Vec<usize>)| {
+            let plain = Partitioning::from_sizes(&sizes).unwrap();
+            let stages = plain.stages().iter().zip(replicas);
+            let stages = stages.map(|(stage, data)| StageConfig { data_degree: data as u32, ..*stage });
+            Partitioning::new(stages.collect()).unwrap()
+        };
+        let all: Vec<_> = (1..=LAYERS.min(devices)).flat_map(of).filter(splits).map(partitioning).collect();
+        self.drawn_for(&all, batch, draws)
+    }
+
+    fn drawn_for(&self, all: &[Partitioning], batch: u32, draws: u64) -> Vec<Plan> {
+        let allowed = self.request.allowed.clone().unwrap();
+        let mut plans = Vec::new();
+        let mut random = Draws(all.first().map_or(0, |first| first.stages().len() as u64));
+        for partitioning in all {
+            let stages = partitioning.stages();
+            // One after another: nothing, all that leaves most, and what the lot says.
+            for turn in 0..draws {
+                let of = |(stage, config): (usize, &StageConfig)| {
+                    let layers = config.first_layer..config.last_layer + 1;
+                    random.actions(&allowed, turn, stage, stages.len(), layers)
+                };
+                let actions = stages.iter().enumerate().map(of).collect();
+                let plan = self.given(partitioning, batch, actions);
+                let host = |plan: &Plan| -> u64 {
+                    let of = |stage: &PlanStage| {
+                        stage.offload.as_ref().map_or(0, |of| of.host_peak.0) * stage.devices.len() as u64
+                    };
+                    plan.stages.iter().map(of).sum()
+                };
+                plans.extend(plan.filter(|plan| host(plan) <= allowed.host_memory.0));
+            }
+        }
+        plans
+    }
+}
+
+/// Every way to cut so many layers into so many stages, as how many layers each has.
+pub(crate) fn compositions(layers: usize, stages: usize) -> Vec<Vec<usize>> {
+    if stages == 1 {
+        return vec![vec![layers]];
+    }
+    let first = 1..=layers - (stages - 1);
+    first
+        .flat_map(|first| {
+            let rest = compositions(layers - first, stages - 1);
+            rest.into_iter().map(move |rest| [vec![first], rest].concat())
+        })
+        .collect()
+}
+
+/// Draws the same of one seed.
+pub(crate) struct Draws(u64);
+
+impl Draws {
+    pub(crate) fn of_seed(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    fn actions(
+        &mut self,
+        allowed: &Allowed,
+        turn: u64,
+        stage: usize,
+        stages: usize,
+        layers: std::ops::Range<usize>,
+    ) -> StageActions {
+        let mut actions = Vec::new();
+        let has = |way: Way| allowed.ways.contains(&way);
+        for layer in layers {
+            // The second plan has all that it can away, the third computes all again, the others as the lot says.
+            let choice = match turn {
+                0 => 9,
+                1 => 1,
+                2 => 0,
+                _ => self.below(4),
+            };
+            let points = |draws: &mut Self| if turn < 4 { [0, 0] } else { [draws.below(3), draws.below(3)] };
+            let [release, fetch] = points(self);
+            let mut swap = |block: Block, to: Destination| {
+                let (release_after, fetch_before) = (release as u32, fetch as u32);
+                let swap = Swap { block, to, release_after, fetch_before };
+                let deed = Deed::Swap(swap);
+                actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
+            };
+            let peer = (stage + 1) % stages;
+            match choice {
+                0 if has(Way::Recompute) => actions.push(Action {
+                    first_layer: layer,
+                    last_layer: layer,
+                    slots: Vec::new(),
+                    deed: Deed::Recompute,
+                }),
+                1 if has(Way::Host) => swap(Block::Activations, Destination::Host),
+                2 if has(Way::Peer) && stages > 1 => {
+                    let stripe = Stripe { stage: peer as u32, share: 10_000 };
+                    swap(Block::Activations, Destination::Peers(vec![stripe]));
+                }
+                _ => {}
+            }
+            if turn > 0 && has(Way::Host) && (turn < 3 || self.below(2) == 0) {
+                for block in [Block::Gradients, Block::Optimizer] {
+                    let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
+                    let deed = Deed::Swap(swap);
+                    actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
+                }
+            }
+        }
+        StageActions { actions, ..StageActions::default() }
+    }
+}

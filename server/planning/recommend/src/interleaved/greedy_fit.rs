@@ -1,0 +1,327 @@
+//! Memory actions for stages that take turns on their devices: blocks are computed again or leave until every device fits; then
+//! `local_search` looks for faster ones.
+//!
+//! What fits is found by replays and what is fast by simulation, both of the whole iteration, so nothing is assumed of how the
+//! stages of a device get in each other's way. It is no exact search: the certificate states the gap to the untouched stages.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
+
+use super::action_set::{ActionSet, Measure, orders};
+use super::pipeline::{Pipeline, on_device, settings};
+use super::replay_cache::ReplayCache;
+use crate::memory_optimizations::{CopyLinks, stage_blocks, with_all};
+use crate::plan::PlanBuilder;
+use crate::result::{QuestionError, RecommendError};
+use crate::search::Candidate;
+use loadmaster_memory::actions::StageBlocks;
+use loadmaster_predict::{ActionsPrediction, StageSetting};
+use loadmaster_search::{StageCosts, Stop};
+use loadmaster_simulate::Edge;
+use loadmaster_simulate::copies::{CopiesError, LayerSeconds};
+
+/// Most looks at what stages hold with some actions.
+const MOST_LOOKS: u32 = 4_000;
+
+/// What devices and hosts hold with some actions.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct MemoryUse {
+    pub(super) acted: Vec<Rc<ActionsPrediction>>,
+    /// By device, bytes that it lacks; below 0 what is free.
+    pub(super) lacks: Vec<i128>,
+    /// Bytes of the fullest host.
+    pub(super) host: u64,
+}
+
+impl MemoryUse {
+    pub(super) fn fits(&self) -> bool {
+        self.lacks.iter().all(|&lacks| lacks <= 0)
+    }
+}
+
+/// Stages whose actions are looked for.
+pub(super) struct GreedyFit<'a, C> {
+    builder: &'a PlanBuilder<'a>,
+    pub(super) pipeline: &'a Pipeline<'a, C>,
+    candidate: &'a Candidate,
+    pub(super) allowed: &'a Allowed,
+    links: &'a CopyLinks,
+    pub(super) stop: &'a Stop,
+    /// The most that a device may be predicted to hold, whatever it has, bytes.
+    most: u64,
+    pub(super) settings: Vec<StageSetting>,
+    seconds: Vec<(Vec<LayerSeconds>, f64)>,
+    blocks: Vec<StageBlocks>,
+    edges: Vec<Edge>,
+    looks: Cell<u32>,
+    pub(super) simulations: Cell<u32>,
+    replayed: RefCell<ReplayCache<(usize, ActionSet)>>,
+}
+
+impl<'a, C: StageCosts> GreedyFit<'a, C> {
+    /// # Errors
+    /// The profile has no times, or lacks what actions are predicted from.
+    pub(super) fn new(
+        builder: &'a PlanBuilder<'a>,
+        pipeline: &'a Pipeline<'a, C>,
+        candidate: &'a Candidate,
+        (allowed, links): (&'a Allowed, &'a CopyLinks),
+        most: u64,
+        stop: &'a Stop,
+    ) -> Result<Self, QuestionError> {
+        candidate.check_to_be_chosen()?;
+        let settings = settings(builder, candidate);
+        let seconds = candidate.stages.iter().map(|stage| builder.layers(candidate, stage));
+        let seconds: Option<Vec<_>> = seconds.collect();
+        let objective = Objective::MinIterationTime;
+        let seconds = seconds.ok_or(RecommendError::NoTimes { objective })?;
+        let blocks = settings.iter().zip(&seconds).map(|(setting, (layers, _))| {
+            stage_blocks(&*builder.chain.predictor, setting, layers, |layer| builder.chain.is_tied(layer))
+        });
+        Ok(Self {
+            blocks: blocks.collect::<Result<_, _>>()?,
+            edges: candidate.edges.iter().map(|&both| Edge::halves(both)).collect(),
+            builder,
+            pipeline,
+            candidate,
+            allowed,
+            links,
+            stop,
+            most,
+            settings,
+            seconds,
+            looks: Cell::new(0),
+            simulations: Cell::new(0),
+            replayed: RefCell::default(),
+        })
+    }
+
+    /// The fastest actions that are found to fit.
+    ///
+    /// # Errors
+    /// None are found, and what lacks then.
+    pub(super) fn greedy_fit(&self) -> Result<Vec<StageActions>, QuestionError> {
+        let mut best: Option<(Vec<ActionSet>, f64)> = None;
+        let mut nearest: Option<(i128, usize)> = None;
+        for (steps, measures) in orders(self.allowed) {
+            match self.filled(steps, &measures)? {
+                Ok(deeds) => {
+                    let seconds = self.iteration(&deeds)?;
+                    if best.as_ref().is_none_or(|(_, best)| seconds < *best) {
+                        best = Some((deeds, seconds));
+                    }
+                }
+                Err((lacks, device)) => {
+                    if nearest.is_none_or(|(least, _)| lacks < least) {
+                        nearest = Some((lacks, device));
+                    }
+                }
+            }
+            if self.stop.is_requested() || best.is_some() && self.looks.get() >= MOST_LOOKS {
+                break;
+            }
+        }
+        let Some(best) = best else {
+            // What was not tried may do.
+            let is_known = !self.stop.is_requested();
+            return Err(self.no_room(nearest.filter(|_| is_known)));
+        };
+        let deeds = self.without_idle(self.local_search(best)?)?;
+        Ok((0..)
+            .zip(&deeds)
+            .map(|(stage, deeds)| deeds.actions(self.settings[stage].stage.first_layer))
+            .collect())
+    }
+
+    /// Stages that fit once enough was done, in the order of these measures; or what lacks where, when all of it was done.
+    fn filled(
+        &self,
+        steps: u32,
+        measures: &[Measure],
+    ) -> Result<Result<Vec<ActionSet>, (i128, usize)>, QuestionError> {
+        let none = |setting: &StageSetting| ActionSet::none(setting.stage.layer_count(), steps);
+        let mut deeds: Vec<ActionSet> = self.settings.iter().map(none).collect();
+        let mut look = self.look(&deeds)?;
+        // What was tried of a layer and is of no use.
+        let mut useless: BTreeSet<(usize, usize, Measure)> = BTreeSet::new();
+        loop {
+            let fullest = look.lacks.iter().enumerate().max_by_key(|(_, lacks)| **lacks);
+            let Some((device, &lacks)) = fullest.filter(|(_, lacks)| **lacks > 0) else {
+                return Ok(Ok(deeds));
+            };
+            let next = measures.iter().find_map(|&measure| self.next(device, &deeds, &useless, measure));
+            let Some((stage, layer, measure)) = next.filter(|_| !self.stop.is_requested()) else {
+                return Ok(Err((lacks, device)));
+            };
+            let mut more = deeds.clone();
+            if self.take(&mut more[stage], stage, layer, measure, &look) {
+                let then = self.look(&more)?;
+                let is_room_left =
+                    then.host <= self.allowed.host_memory.0
+                        && then.lacks.iter().enumerate().all(|(other, &lacks)| {
+                            other == device || lacks <= 0 || lacks <= look.lacks[other]
+                        });
+                // What helps elsewhere alone may help here once more is done.
+                if is_room_left && then.lacks[device] <= lacks {
+                    (deeds, look) = (more, then);
+                    continue;
+                }
+            }
+            useless.insert((stage, layer, measure));
+        }
+    }
+
+    /// The layer of a device's stages of which this saves most for what it costs, and nothing is done yet.
+    fn next(
+        &self,
+        device: usize,
+        deeds: &[ActionSet],
+        useless: &BTreeSet<(usize, usize, Measure)>,
+        measure: Measure,
+    ) -> Option<(usize, usize, Measure)> {
+        let mut best: Option<(f64, usize, usize)> = None;
+        for stage in self.pipeline.interleaving.own(device) {
+            for (layer, of) in self.blocks[stage].layers.iter().enumerate() {
+                let (bytes, costs) = match measure {
+                    _ if deeds[stage].has(measure, layer) => continue,
+                    Measure::Saved(Way::Recompute) => {
+                        (of.activations.saturating_sub(of.input), of.seconds.again.max(f64::MIN_POSITIVE))
+                    }
+                    Measure::Saved(Way::Host | Way::Peer) => (of.activations, 1.0),
+                    Measure::Lasting(block) => (of.bytes(block), 1.0),
+                };
+                let is_moved = measure != Measure::Saved(Way::Recompute);
+                let is_small = is_moved && bytes < self.allowed.smallest_block.0;
+                if bytes == 0 || is_small || useless.contains(&(stage, layer, measure)) {
+                    continue;
+                }
+                let worth = bytes as f64 / costs;
+                if best.is_none_or(|(most, ..)| worth > most) {
+                    best = Some((worth, stage, layer));
+                }
+            }
+        }
+        best.map(|(_, stage, layer)| (stage, layer, measure))
+    }
+
+    /// Has a stage do something more; false where there is nowhere to go.
+    pub(super) fn take(
+        &self,
+        deeds: &mut ActionSet,
+        stage: usize,
+        layer: usize,
+        measure: Measure,
+        look: &MemoryUse,
+    ) -> bool {
+        let peer = || self.roomiest_peer(stage, look);
+        match measure {
+            Measure::Saved(Way::Peer) => {
+                let Some(peer) = peer() else { return false };
+                deeds.saved[layer] = Some((Way::Peer, peer));
+            }
+            Measure::Saved(way) => deeds.saved[layer] = Some((way, 0)),
+            Measure::Lasting(block) => {
+                let may = |way| self.allowed.ways.contains(&way);
+                let has_host = may(Way::Host) && self.allowed.host_memory.0 > 0;
+                let to = if has_host || !may(Way::Peer) { None } else { peer() };
+                if !has_host && to.is_none() {
+                    return false;
+                }
+                deeds.lasting.insert((block, layer), to);
+            }
+        }
+        true
+    }
+
+    /// The stage of another device of the same node that has most room; none where none has any.
+    fn roomiest_peer(&self, stage: usize, look: &MemoryUse) -> Option<u32> {
+        let devices = self.pipeline.interleaving.devices();
+        let own = &self.candidate.stages[stage].devices;
+        let may_be = |device: &usize| {
+            *device != stage % devices
+                && self.builder.may_be_peers(own, &self.candidate.stages[*device].devices)
+        };
+        let room = |device: &usize| look.lacks[*device];
+        let roomiest = (0..devices).filter(may_be).min_by_key(room)?;
+        (look.lacks[roomiest] < 0).then(|| u32::try_from(roomiest).ok())?
+    }
+
+    fn iteration(&self, deeds: &[ActionSet]) -> Result<f64, QuestionError> {
+        let look = self.look(deeds)?;
+        self.seconds_of(&look.acted)
+    }
+
+    /// Seconds of an iteration of stages that do this.
+    pub(super) fn seconds_of(&self, acted: &[Rc<ActionsPrediction>]) -> Result<f64, QuestionError> {
+        self.simulations.set(self.simulations.get() + 1);
+        let acted: Vec<&ActionsPrediction> = acted.iter().map(|acted| &**acted).collect();
+        let copied =
+            self.pipeline.simulated(self.candidate, &acted, &self.seconds, (&self.edges, self.links));
+        let told = |error: CopiesError| Invalid::field("stage_actions", error.to_string());
+        Ok(copied.map_err(told)?.iteration_seconds)
+    }
+
+    /// What devices hold when their stages do this.
+    pub(super) fn look(&self, deeds: &[ActionSet]) -> Result<MemoryUse, QuestionError> {
+        self.looks.set(self.looks.get() + 1);
+        let acted = deeds.iter().enumerate().map(|(stage, deeds)| self.replayed(stage, deeds));
+        Ok(self.looked(acted.collect::<Result<_, _>>()?))
+    }
+
+    /// What devices hold whose stages were replayed.
+    pub(super) fn looked(&self, acted: Vec<Rc<ActionsPrediction>>) -> MemoryUse {
+        let stages: Vec<&ActionsPrediction> = acted.iter().map(|acted| &**acted).collect();
+        let held = self.pipeline.interleaving.held(&stages);
+        let lacks = held.iter().zip(&self.candidate.stages).map(|(held, first)| {
+            let Some(of) = on_device(held, &stages) else { return 0 };
+            let (needed, peak) = (self.builder.needed(&of).0, self.builder.corrected(of.bytes.0));
+            let beyond = |bytes: u64, most: u64| i128::from(bytes) - i128::from(most);
+            beyond(needed, first.capacity.0).max(beyond(peak, self.most))
+        });
+        let pools = self
+            .candidate
+            .stages
+            .iter()
+            .zip(&stages)
+            .map(|(stage, acted)| (&*stage.devices, acted.host_peak()));
+        MemoryUse { lacks: lacks.collect(), host: self.builder.most_of_a_host(pools), acted }
+    }
+
+    fn replayed(&self, stage: usize, deeds: &ActionSet) -> Result<Rc<ActionsPrediction>, QuestionError> {
+        let key = (stage, deeds.clone());
+        if let Some(known) = self.replayed.borrow().get(&key) {
+            return Ok(known);
+        }
+        let setting = &self.settings[stage];
+        let actions = deeds.actions(setting.stage.first_layer);
+        let acted = self.pipeline.replay(setting, &actions)?;
+        self.replayed.borrow_mut().keep(key, &acted);
+        Ok(acted)
+    }
+
+    fn no_room(&self, nearest: Option<(i128, usize)>) -> QuestionError {
+        let Some((lacks, device)) = nearest else { return RecommendError::Stopped.into() };
+        self.lacks_with(lacks, device, &with_all(self.allowed))
+    }
+
+    /// What a device lacks with all that could be done.
+    pub(super) fn lacks_with(&self, lacks: i128, device: usize, all: &str) -> QuestionError {
+        let missing = Bytes(u64::try_from(lacks).unwrap_or(u64::MAX));
+        let stages: Vec<String> =
+            self.pipeline.interleaving.own(device).iter().map(ToString::to_string).collect();
+        let why = format!(
+            "the device of stages {} lacks {missing} {all}: ask for smaller micro-batches{}, or give more devices",
+            stages.join(", "),
+            if self.most < u64::MAX { ", allow a higher peak (`--max-peak`)" } else { "" },
+        );
+        let first = self.candidate.stages.get(device).and_then(|stage| stage.devices.first());
+        let name = first.and_then(|&device| self.builder.fleet.names().get(device as usize).cloned());
+        RecommendError::no_actions(why, missing, name.unwrap_or_default()).into()
+    }
+}

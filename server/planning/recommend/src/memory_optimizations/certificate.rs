@@ -1,0 +1,129 @@
+//! What is told of a plan whose actions were chosen: how good it is, and what others come to.
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::comparison::Baseline;
+use loadmaster_proto::plan::objective::PlanShape;
+
+use super::Stages;
+use super::choice::Choice;
+use super::problem::ActionProblem;
+use loadmaster_memory::actions::fastest::{self, Known};
+use loadmaster_search::Stop;
+
+/// Within which share of the bound a value is as good.
+pub(super) const EQUAL: f64 = 1e-9;
+
+/// Seconds of an iteration; infinite where they are not known.
+pub(super) fn seconds(plan: &Plan) -> f64 {
+    plan.iteration_seconds().unwrap_or(f64::INFINITY)
+}
+
+/// Whether a plan takes no longer than its stages untouched, which no actions make faster where each device has its own cores.
+pub(super) fn is_as_fast_as_untouched(problem: &ActionProblem<'_>, plan: &Plan) -> bool {
+    let untouched = problem.untouched.iteration_seconds().unwrap_or(0.0);
+    problem.node.cores.is_none() && seconds(plan) <= untouched * (1.0 + EQUAL)
+}
+
+/// How far from the best the plan's seconds can be, and of what their bound is.
+pub(super) fn certificate(
+    problem: &ActionProblem<'_>,
+    stages: &Stages,
+    choice: Choice<'_>,
+    plan: &Plan,
+    stop: &Stop,
+) -> (Certificate, String) {
+    let best = seconds(plan);
+    let is_endless = problem.candidate.schedule.updates_always();
+    let of_stages = || {
+        // Actions only add to what the stages do, so nothing of these stages is faster than they are untouched.
+        let own = problem.least_seconds().or_else(|| problem.untouched.iteration_seconds()).unwrap_or(0.0);
+        if is_endless {
+            return own;
+        }
+        let node = problem.node_within(choice.allowed);
+        let question = problem.question(&node, &[], choice.allowed, stop);
+        let (needs, edges) = (problem.needs(), problem.least_edges());
+        let known = Known { edges: Some(&edges), ..problem.known_within(needs) };
+        fastest::bound(&question, known, best).ok().flatten().unwrap_or(0.0).max(own)
+    };
+    let bound = stages.bound.unwrap_or_else(of_stages).min(best);
+    // A bound of 0 is that of a search which was stopped: it bounds nothing, unless nothing takes any time.
+    let bound = Some(bound).filter(|&bound| bound > 0.0 || bound == best);
+    let gap = bound.map(|bound| if best > bound { (best - bound) / bound } else { 0.0 });
+    let certificate = Certificate {
+        value: best,
+        bound,
+        gap,
+        unit: "seconds".to_owned(),
+        proven: gap.is_some_and(|gap| gap <= EQUAL),
+        stopped: stages.stopped || stop.is_requested(),
+        states: stages.states,
+        rejected: Vec::new(),
+        fetches_fewest: false,
+    };
+    let bound_is = if certificate.bound.is_none() {
+        "no bound is known: the search was stopped before it had one".to_owned()
+    } else if stages.bound.is_some() {
+        format!(
+            "the bound is of every pipeline of {}, untouched and whatever memory it takes: no memory action makes one \
+             faster; actions were chosen for the stages of {} of them",
+            of_shape(problem.untouched.asked.shape),
+            stages.candidates.len()
+        )
+    } else if is_endless {
+        "the bound is of these stages untouched, in the long run of pipedream: no memory action makes them faster; other \
+         partitionings were not looked at"
+            .to_owned()
+    } else {
+        "the bound is of these stages under this schedule with any of the allowed actions, as if no copy waited for \
+         another one; other partitionings were not looked at"
+            .to_owned()
+    };
+    (certificate, bound_is)
+}
+
+/// Which pipelines are looked at where no stages are named.
+pub(super) fn of_shape(shape: PlanShape) -> String {
+    match shape {
+        PlanShape::SinglePipeline => "one device per stage".to_owned(),
+        PlanShape::UniformGrid
+        | PlanShape::EqualDevices
+        | PlanShape::PerStageReplicas
+        | PlanShape::PerStageMesh => format!("the shape {shape}"),
+    }
+}
+
+/// A plan beside the best one.
+///
+/// # Errors
+/// Its stages do not follow each other.
+pub(crate) fn baseline(
+    name: &str,
+    plan: Option<&Plan>,
+    best: &Plan,
+    note: String,
+) -> Result<Baseline, Invalid> {
+    Ok(Baseline {
+        name: name.to_owned(),
+        fits: plan.is_some_and(|plan| plan.stages.iter().all(super::fits)),
+        peak_ratio: plan.and_then(|plan| ratio(plan.peak() as f64, best.peak() as f64)),
+        time_ratio: plan.and_then(|plan| ratio(plan.iteration_seconds()?, best.iteration_seconds()?)),
+        plan: plan.map(Plan::outline).transpose()?,
+        note,
+    })
+}
+
+/// Baselines beside another best plan.
+pub(super) fn rebased(mut baselines: Vec<Baseline>, best: &Plan) -> Vec<Baseline> {
+    for Baseline { plan, peak_ratio, time_ratio, .. } in &mut baselines {
+        *peak_ratio = plan.as_ref().and_then(|plan| ratio(plan.peak as f64, best.peak() as f64));
+        *time_ratio = plan.as_ref().and_then(|plan| ratio(plan.seconds?, best.iteration_seconds()?));
+    }
+    baselines
+}
+
+fn ratio(own: f64, of: f64) -> Option<f64> {
+    (of > 0.0).then_some(own / of)
+}

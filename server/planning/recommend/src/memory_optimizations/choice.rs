@@ -1,0 +1,306 @@
+//! Memory actions for named stages, or for those of a fast pipeline, held to a replay.
+
+use std::collections::BTreeSet;
+
+use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
+
+use super::Stages;
+use super::certificate::{self, baseline, certificate, seconds};
+use super::expressible_actions::FrameworkRules;
+use super::problem::ActionProblem;
+use super::replay_fit::{FittingActions, Incumbent};
+use crate::plan::PlanBuilder;
+use crate::result::{QuestionError, RecommendError};
+use crate::search::Candidate;
+use loadmaster_memory::actions::fastest::Recipes;
+use loadmaster_search::Stop;
+
+/// Most candidates for which the fastest actions are looked for: those whose first ones are fastest.
+const MOST_PURSUED: usize = 2;
+/// The same where stages have several devices, so that candidates differ in more than where they are cut.
+const MOST_OF_SEVERAL: usize = 4;
+
+/// What a plan may be slower than its stages untouched and is not held against other plans any more, as a share of its seconds.
+const NEAR: f64 = 1e-3;
+
+/// Who chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chooser {
+    /// The fastest that is found, with a bound; MPress's planner is asked, too.
+    Fastest,
+    /// MPress's planner.
+    Mpress,
+}
+
+impl Chooser {
+    /// Solver of plans whose actions it chose.
+    pub(crate) fn solver(self) -> &'static str {
+        match self {
+            Self::Fastest => "actions/1",
+            Self::Mpress => "mpress/1",
+        }
+    }
+}
+
+/// What may be chosen, and how fast copies are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choice<'a> {
+    pub(crate) chooser: Chooser,
+    pub(crate) allowed: &'a Allowed,
+    pub(crate) pace: CopyPace,
+    /// The launcher whose words say which actions there are; none where all that is allowed may be chosen.
+    pub(crate) framework_rules: Option<FrameworkRules<'a>>,
+}
+
+/// The fastest plan with chosen actions that was found.
+pub(super) struct Fastest<'a> {
+    pub(super) problem: ActionProblem<'a>,
+    pub(super) plan: Plan,
+    recipes: Recipes,
+}
+
+/// The same, beside what it is compared with and what proves it.
+pub(super) struct Chosen<'a> {
+    pub(super) candidate: &'a Candidate,
+    pub(super) plan: Plan,
+    /// Of its seconds.
+    pub(super) certificate: Certificate,
+    /// What the bound of these seconds is of, for people.
+    pub(super) bound_is: String,
+}
+
+impl PlanBuilder<'_> {
+    /// The plan of stages with the memory actions that are chosen for them: of several candidates the fastest.
+    ///
+    /// # Errors
+    /// The chooser knows no such pipeline, nothing that is allowed makes one fit, or it was stopped before anything did.
+    pub(super) fn chosen<'a>(
+        &self,
+        stages: &'a Stages,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Result<Chosen<'a>, QuestionError> {
+        let found = self.fastest(stages, choice, stop)?;
+        let Fastest { problem, mut plan, recipes } = self.or_with_fewer_ways(found, stages, choice, stop);
+        let others = self.others(&problem, (&plan, &recipes), choice, stop);
+        if choice.chooser == Chooser::Fastest {
+            // Fewer ways are fewer to lose one's way among.
+            let found = others.iter().filter_map(|(_, plan)| plan.as_ref().ok());
+            let faster = found.filter(|other| seconds(other) < seconds(&plan));
+            if let Some(faster) = faster.min_by(|a, b| seconds(a).total_cmp(&seconds(b))) {
+                plan = faster.clone();
+            }
+        }
+        let (certificate, bound_is) = certificate(&problem, stages, choice, &plan, stop);
+        let kept = self.kept(&problem, choice)?;
+        let mut baselines = vec![baseline("keep-only", Some(&kept), &plan, String::new())?];
+        for (name, other) in &others {
+            baselines.push(match other {
+                Ok(other) => baseline(name, Some(other), &plan, String::new())?,
+                Err(error) => baseline(name, None, &plan, error.to_string())?,
+            });
+        }
+        plan.found.baselines = baselines;
+        Ok(Chosen { candidate: problem.candidate, plan, certificate, bound_is })
+    }
+
+    /// The same plan alone.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn fastest<'a>(
+        &self,
+        stages: &'a Stages,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Result<Fastest<'a>, QuestionError> {
+        self.fastest_of(stages, choice, stop, &|_| true)
+    }
+
+    /// The same of those candidates alone that may be worth it.
+    fn fastest_of<'a>(
+        &self,
+        stages: &'a Stages,
+        choice: Choice<'_>,
+        stop: &Stop,
+        is_worth_it: &dyn Fn(&Candidate) -> bool,
+    ) -> Result<Fastest<'a>, QuestionError> {
+        let mut error = None;
+        let has_several = |of: &Candidate| of.stages.iter().any(|stage| stage.devices.len() > 1);
+        let is_several = stages.candidates.iter().any(has_several);
+        let mut begun: Vec<(bool, ActionProblem<'_>, Incumbent)> =
+            Vec::with_capacity(stages.candidates.len());
+        let own = stages.candidates.iter().map(|of| (false, of));
+        let mut candidates: Vec<(bool, &Candidate)> =
+            own.chain(stages.mapped.iter().map(|of| (true, of))).collect();
+        candidates.retain(|(_, of)| is_worth_it(of));
+        if is_several {
+            // Those that need least come last: should time run out, they are likely to fit.
+            candidates.reverse();
+        }
+        for (is_mapped, candidate) in candidates {
+            match self.incumbent_for(candidate, choice, stop) {
+                Ok((problem, of)) => begun.push((is_mapped, problem, of)),
+                Err(failed) => error = Some(nearer(error, failed)),
+            }
+            if !begun.is_empty() && stop.is_requested() {
+                break;
+            }
+        }
+        begun.sort_by(|(_, _, a), (_, _, b)| a.seconds().total_cmp(&b.seconds()));
+        let mut best: Option<Fastest<'_>> = None;
+        let mut pursued = 0;
+        let most = if is_several { MOST_OF_SEVERAL } else { MOST_PURSUED };
+        for (is_mapped, problem, of) in begun {
+            // Actions only add to what its stages do, which on cores that are shared may be over sooner nevertheless.
+            let has_own_cores = problem.node.cores.is_none();
+            let least = problem.candidate.simulated.filter(|_| has_own_cores).unwrap_or(0.0);
+            let is_slower = best.as_ref().is_some_and(|best| least >= seconds(&best.plan));
+            // On other devices stages are a question of their own: nothing was found there soon that says how they compare.
+            let is_enough = pursued >= most && !is_mapped;
+            if is_slower || best.is_some() && (is_enough || stop.is_requested()) {
+                continue;
+            }
+            pursued += usize::from(!is_mapped);
+            let found = self.fitting_actions(&problem, of, choice, &Recipes::default(), stop);
+            let plan = found.and_then(|FittingActions { actions, recipes }| {
+                let solver = choice.chooser.solver();
+                Ok((self.with_actions(problem.candidate, &actions, choice.pace, solver)?, recipes))
+            });
+            match plan {
+                Ok((plan, recipes))
+                    if best.as_ref().is_none_or(|best| seconds(&plan) < seconds(&best.plan)) =>
+                {
+                    best = Some(Fastest { problem, plan, recipes });
+                }
+                Ok(_) => {}
+                Err(failed) => error = Some(nearer(error, failed)),
+            }
+        }
+        best.ok_or_else(|| error.unwrap_or_else(|| RecommendError::Stopped.into()))
+    }
+
+    /// A plan, or a faster one that is found where fewer ways are allowed, or by MPress's planner, on stages that are better for
+    /// these than those of the plan: fewer ways are fewer to lose one's way among.
+    fn or_with_fewer_ways<'a>(
+        &self,
+        mut best: Fastest<'a>,
+        stages: &'a Stages,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Fastest<'a> {
+        let has_others = stages.candidates.len() + stages.mapped.len() > 1;
+        if choice.chooser != Chooser::Fastest || choice.framework_rules.is_some() || !has_others {
+            return best;
+        }
+        let fewer = fewer_ways(choice).map(|(_, chooser, allowed)| (chooser, allowed));
+        // Whoever asks for one way alone has the plans of MPress's planner with that way, too.
+        let of_mpress = |way: &Way| (Chooser::Mpress, Allowed { ways: vec![*way], ..choice.allowed.clone() });
+        for (chooser, allowed) in fewer.chain(choice.allowed.ways.iter().map(of_mpress)) {
+            let is_as_asked = chooser == choice.chooser && allowed.ways == choice.allowed.ways;
+            if is_as_asked || stop.is_requested() {
+                continue;
+            }
+            let of = Choice { chooser, allowed: &allowed, ..choice };
+            // Actions only add to what stages do, unless they share cores.
+            let has_own_cores = best.problem.node.cores.is_none();
+            let least = seconds(&best.plan) * (1.0 - NEAR);
+            let untouched = |of: &Candidate| of.simulated.filter(|_| has_own_cores);
+            let may_be_faster = |of: &Candidate| untouched(of).is_none_or(|untouched| untouched < least);
+            let found = self.fastest_of(stages, of, stop, &may_be_faster);
+            let Ok(Fastest { problem, plan, recipes }) = found else { continue };
+            if seconds(&plan) >= seconds(&best.plan) {
+                continue;
+            }
+            // From there all ways may lead further.
+            let own = plan.stages.iter().map(|stage| stage.actions.actions.clone());
+            let own = own.map(|actions| StageActions { actions, ..StageActions::default() }).collect();
+            let more = self.actions(&problem, choice, &recipes, stop).ok();
+            let solver = choice.chooser.solver();
+            let plans = [Some(own), more].into_iter().flatten();
+            let plans =
+                plans.filter_map(|of| self.with_actions(problem.candidate, &of, choice.pace, solver).ok());
+            if let Some(plan) = plans.min_by(|a, b| seconds(a).total_cmp(&seconds(b))) {
+                best = Fastest { problem, plan, recipes };
+            }
+        }
+        best
+    }
+
+    fn incumbent_for<'a>(
+        &self,
+        candidate: &'a Candidate,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Result<(ActionProblem<'a>, Incumbent), QuestionError> {
+        let untouched = self.plan(candidate, choice.chooser.solver())?;
+        let problem = self.action_problem(candidate, untouched, choice.pace)?;
+        let begun = self.incumbent(&problem, choice, stop)?;
+        Ok((problem, begun))
+    }
+
+    /// The same stages with one way alone, and with MPress's actions; stopped, with fewer of them. Where the plan itself has
+    /// that way alone and nothing is faster, it is what is found; otherwise what its stages do is where the search begins.
+    fn others(
+        &self,
+        problem: &ActionProblem<'_>,
+        (best, recipes): (&Plan, &Recipes),
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Vec<(String, Result<Plan, QuestionError>)> {
+        let ways: BTreeSet<Way> =
+            best.stages.iter().flat_map(|of| &of.actions.actions).map(|of| of.deed.way()).collect();
+        let is_fastest = certificate::is_as_fast_as_untouched(problem, best);
+        if choice.framework_rules.is_some() {
+            // It has one way, and knows no other chooser.
+            return vec![(format!("{}-only", Way::Recompute), Ok(best.clone()))];
+        }
+        let mut others = Vec::new();
+        for (name, chooser, allowed) in fewer_ways(choice) {
+            let has_all = ways.iter().all(|way| allowed.ways.contains(way));
+            if is_fastest && has_all && chooser == Chooser::Fastest {
+                others.push((name, Ok(best.clone())));
+                continue;
+            }
+            let of = Choice { chooser, allowed: &allowed, ..choice };
+            let plan = self.actions(problem, of, recipes, stop).and_then(|actions| {
+                self.with_actions(problem.candidate, &actions, of.pace, choice.chooser.solver())
+            });
+            if stop.is_requested() {
+                break;
+            }
+            others.push((name, plan));
+        }
+        others
+    }
+}
+
+/// What plans are compared with: one way alone, each in turn, and all of them as MPress's planner chooses; by their names.
+fn fewer_ways(choice: Choice<'_>) -> impl Iterator<Item = (String, Chooser, Allowed)> {
+    let only = move |way: &Way| {
+        (format!("{way}-only"), choice.chooser, Allowed { ways: vec![*way], ..choice.allowed.clone() })
+    };
+    let mpress = (choice.chooser == Chooser::Fastest)
+        .then(|| ("mpress".to_owned(), Chooser::Mpress, choice.allowed.clone()));
+    choice.allowed.ways.iter().map(only).chain(mpress)
+}
+
+/// Of two errors the one that lacks less memory, the first one of equals.
+fn nearer(first: Option<QuestionError>, second: QuestionError) -> QuestionError {
+    let missing = |of: &QuestionError| match of {
+        QuestionError::Recommend(RecommendError::NoPlan { why_not, .. }) => why_not.missing(),
+        _ => None,
+    };
+    match first {
+        Some(first)
+            if missing(&second).is_some_and(|second| missing(&first).is_some_and(|of| second < of)) =>
+        {
+            second
+        }
+        Some(first) => first,
+        None => second,
+    }
+}

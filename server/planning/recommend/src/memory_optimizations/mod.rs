@@ -1,0 +1,285 @@
+//! Plans with memory optimizations: bytes by replay, seconds by simulation.
+//!
+//! | module | question |
+//! |---|---|
+//! | here | what becomes of a plan when its stages do these actions? |
+//! | `blocks` | what does each layer hold? |
+//! | `problem` | what is asked of whoever chooses? |
+//! | `choice` | which actions are chosen, and what does each way come to alone? |
+//! | `certificate` | how good are they? |
+//! | `replay_fit` | which actions does a replay find to fit? |
+//! | `recompute_sets` | which runs are computed again at least, by a replay of every set of them? |
+//! | `expressible_actions` | which of those fit that a launcher can say? |
+//! | `from_plans` | which are the fastest of what never flushes? |
+//! | `minimum_memory` | which plain ones fit where none of those do? |
+//! | `links` | what do copies go over, and who says how fast that is? |
+//! | `cores` | which cores do CPU slots share? |
+//! | `nodes` | are peers on the same node, and has its host the memory? |
+//! | `stages` | which stages are actions chosen for? |
+//! | `device_mapping` | which of them is on which device, where links between devices are unlike, edges included? |
+//! | `seconds` | how long does an iteration take with the copies? |
+//! | `objectives` | which plan with chosen actions is best at what is asked? |
+//! | `endless` | how long if it never flushes? |
+//!
+//! A replay plays every step of every micro-batch on the predictor. It sees tensors that layers share, and rounding of
+//! allocators, which sums of blocks miss. The choice is therefore repeated with the missing bytes set aside until the replay
+//! fits.
+//!
+//! * *Stages.* Where a request names no stages, several pipelines of its shape are tried: the fastest without memory limits, and
+//!   the fastest with 4 to 1 times the devices' memory. Where stages may have several devices, deeper pipelines are tried too.
+//!   The plans with the fastest first results are improved further.
+//! * *Devices of a stage* act alike. Bytes are per device, CPU memory is counted for all of them, and the slowest link stands for
+//!   all.
+//! * *Mappings.* On nodes with different links, mappings of stages to devices are compared by quickly found plans, P2P transfers
+//!   included. Idle devices of the node take part. A bound uses the best links, so it holds for every mapping.
+//! * *Frameworks* express few choices of recompute. They are replayed in order, the smallest first, and the first that fits is
+//!   taken. The question is then repeated without the framework, which gives the cost of the restriction.
+//! * *Objectives* all ask for the fastest plan within devices, batches and a peak. A value is optimal only where a bound rejects
+//!   every better one; the rest remains in the gap.
+
+mod blocks;
+mod certificate;
+mod choice;
+mod cores;
+mod device_mapping;
+mod endless;
+mod expressible_actions;
+mod from_plans;
+mod links;
+mod minimum_memory;
+mod nodes;
+mod objectives;
+mod problem;
+mod recompute_sets;
+mod replay_fit;
+mod seconds;
+mod stages;
+#[cfg(test)]
+mod tests;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::plan::prediction::Interval;
+use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
+use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::training::actions::{Deed, StageActions};
+
+pub(super) use blocks::{recompute, stage_blocks};
+pub(super) use certificate::baseline;
+pub(super) use choice::{Choice, Chooser};
+pub(super) use endless::endless_of;
+pub(super) use expressible_actions::FrameworkRules;
+pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
+pub(super) use nodes::most_at_a_host;
+pub(super) use objectives::{
+    ActionsQuestion, LayerMinima, Point, Progress, by_halves, fill, kept, nothing_found, seconds_note,
+};
+pub(super) use replay_fit::with_all;
+pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, mean_backward, trip, ways_to};
+pub(super) use stages::Stages;
+
+use super::fixed_partition::GIVEN;
+use super::plan::{PlanBuilder, scaled};
+use super::result::{QuestionError, RecommendError};
+use super::search::Candidate;
+use loadmaster_memory::actions::saved;
+use loadmaster_predict::{ActionsError, PipelineActions, Prediction, PredictionError, StageSetting};
+use loadmaster_simulate::copies::LayerSeconds;
+
+/// What a stage's devices set aside for others, where they do: whoever sends there may be the one who takes too much.
+fn hosted(stage: usize, actions: &StageActions) -> String {
+    let bytes = actions.hosted.iter().fold(0_u64, |all, of| all.saturating_add(of.bytes.0));
+    let senders: Vec<String> = actions.hosted.iter().map(|of| of.stage.to_string()).collect();
+    if senders.is_empty() {
+        return String::new();
+    }
+    format!(
+        ", of which stage {stage} sets {} aside for what stage {} sends there (`actions` to peers)",
+        Bytes(bytes),
+        senders.join(", ")
+    )
+}
+
+impl PlanBuilder<'_> {
+    /// The plan of a candidate whose stages do these actions; those beyond the list do nothing.
+    ///
+    /// # Errors
+    /// Actions that make no sense, by their path in the request; a profile that lacks what they are predicted from; the
+    /// first stage that does not fit even so.
+    pub(super) fn with_actions(
+        &self,
+        candidate: &Candidate,
+        actions: &[StageActions],
+        pace: CopyPace,
+        solver: &str,
+    ) -> Result<Plan, QuestionError> {
+        let mut plan = self.plan(candidate, solver)?;
+        let settings = settings(&plan);
+        nodes::check_peers(&nodes::devices_of(&plan), actions)?;
+        let stages =
+            PipelineActions::of(&*self.chain.predictor, self.chain.model.as_ref(), &settings, actions)?;
+        if solver == GIVEN {
+            // What does nothing was not meant so by whoever wrote it.
+            stages.check_points().map_err(ActionsError::from)?;
+        }
+        for (index, stage) in plan.stages.iter_mut().enumerate() {
+            if let Some(prediction) = stages.prediction(index) {
+                self.rewrite(stage, &prediction);
+            }
+            stage.actions = stages.actions.get(index).cloned().unwrap_or_default();
+        }
+        let pools = stages.actions.iter().map(|of| of.host_pool.0);
+        nodes::check_hosts(self.fleet, &nodes::devices_of(&plan), pools)?;
+        self.check_fits(&plan, candidate)?;
+        let timed = self.timed(candidate, &stages, pace)?;
+        for (index, stage) in plan.stages.iter_mut().enumerate() {
+            stage.offload =
+                stages.offload(index, |peer| timed.as_ref().map_or(0.0, |timed| timed.waited(index, peer)));
+        }
+        if let Some(timed) = timed {
+            timed.tell(&mut plan);
+        }
+        Ok(plan)
+    }
+
+    /// Says by what the stages of a plan hold less.
+    ///
+    /// # Errors
+    /// What the profile lacks.
+    pub(super) fn tell_saved(&self, plan: &mut Plan) -> Result<(), PredictionError> {
+        let settings = settings(plan);
+        for (stage, setting) in plan.stages.iter_mut().zip(&settings) {
+            if stage.actions.is_empty() {
+                continue;
+            }
+            // Bytes alone.
+            let seconds = vec![LayerSeconds::default(); stage.config.layers().count()];
+            let is_tied = |layer| self.chain.is_tied(layer);
+            let blocks = match blocks::stage_blocks(&*self.chain.predictor, setting, &seconds, is_tied) {
+                Ok(blocks) => blocks,
+                // Recordings of older profiles do not say what could leave, which nothing does.
+                Err(PredictionError::NotProfiled(_)) if !swaps(&stage.actions) => continue,
+                Err(why) => return Err(why),
+            };
+            stage.saved = Some(saved(&blocks, stage.in_flight, &stage.actions));
+        }
+        Ok(())
+    }
+
+    /// Checks that stages may do what they do on these devices of the fleet: peers are on one node, and hosts have the memory.
+    ///
+    /// # Errors
+    /// Names what they may not.
+    pub(super) fn check_acts_on(&self, devices: &[&[u32]], stages: &PipelineActions) -> Result<(), Invalid> {
+        let placed = |of: &&[u32]| of.iter().map(|&device| self.fleet.placed(device)).collect();
+        let placed: Vec<Vec<PlacedDevice>> = devices.iter().map(placed).collect();
+        let placed: Vec<&[PlacedDevice]> = placed.iter().map(Vec::as_slice).collect();
+        nodes::check_peers(&placed, &stages.actions)?;
+        nodes::check_hosts(self.fleet, &placed, stages.actions.iter().map(|of| of.host_pool.0))
+    }
+
+    /// Whether each device of a stage is on the node of the one of another stage that it would send to.
+    pub(super) fn may_be_peers(&self, own: &[u32], peers: &[u32]) -> bool {
+        let placed = |of: &[u32]| of.iter().map(|&device| self.fleet.placed(device)).collect::<Vec<_>>();
+        nodes::may_be_peers(&placed(own), &placed(peers))
+    }
+
+    /// The most bytes of a host where each device of a stage takes so many of its node's.
+    pub(super) fn most_of_a_host<'s>(&self, pools: impl Iterator<Item = (&'s [u32], u64)>) -> u64 {
+        let (devices, pools): (Vec<&[u32]>, Vec<u64>) = pools.unzip();
+        let placed = |of: &[u32]| of.iter().map(|&device| self.fleet.placed(device)).collect();
+        let placed: Vec<Vec<PlacedDevice>> = devices.into_iter().map(placed).collect();
+        let placed: Vec<&[PlacedDevice]> = placed.iter().map(Vec::as_slice).collect();
+        nodes::most_taken(&placed, pools.into_iter())
+    }
+
+    /// Gives a stage the bytes that its actions leave.
+    pub(super) fn rewrite(&self, stage: &mut PlanStage, prediction: &Prediction) {
+        let bytes = prediction.bytes.0;
+        let peak = self.corrected(bytes);
+        stage.predicted_peak = peak;
+        stage.breakdown = prediction.breakdown.map(|parts| scaled(parts, bytes, peak));
+        let margin = self.margin.interval(prediction).map(|interval| interval.margin);
+        stage.interval = margin.map(|margin| Interval::around(Bytes(peak), margin));
+        stage.origin = prediction.origin;
+    }
+
+    fn check_fits(&self, plan: &Plan, candidate: &Candidate) -> Result<(), QuestionError> {
+        let Some(index) = plan.stages.iter().position(|stage| !fits(stage)) else { return Ok(()) };
+        let stage = &plan.stages[index];
+        let device = candidate.stages.get(index).and_then(|stage| stage.devices.first().copied());
+        let position = device.unwrap_or_default();
+        let (needed, capacity) = (needed(stage), Bytes(stage.capacity));
+        Err(RecommendError::GivenDoesNotFit {
+            partitioning: format!(
+                "{} with these memory actions{}",
+                plan.partition(),
+                hosted(index, &stage.actions)
+            ),
+            position,
+            device: self.fleet.names().get(position as usize).cloned().unwrap_or_default(),
+            needed,
+            capacity,
+            missing: Bytes(needed.0.saturating_sub(capacity.0)),
+        }
+        .into())
+    }
+
+    /// The bytes that a capacity must hold for a prediction, corrected as the plan's are.
+    pub(super) fn needed(&self, prediction: &Prediction) -> Bytes {
+        let mut stage = Bytes(self.corrected(prediction.bytes.0));
+        if let Some(interval) = self.margin.interval(prediction) {
+            stage = Interval::around(stage, interval.margin).high;
+        }
+        stage
+    }
+
+    /// What earlier trials taught to multiply predicted bytes with: of several kinds of devices the largest.
+    fn bytes_factor(&self) -> f64 {
+        self.kinds.iter().map(|(_, factors)| factors.bytes).reduce(f64::max).unwrap_or(1.0)
+    }
+
+    /// Predicted bytes as earlier trials taught to multiply them.
+    pub(super) fn corrected(&self, bytes: u64) -> u64 {
+        let factor = self.bytes_factor();
+        if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u64 }
+    }
+}
+
+/// The bytes that a stage's devices must hold.
+fn needed(stage: &PlanStage) -> Bytes {
+    stage.interval.map_or(Bytes(stage.predicted_peak), |interval| interval.high)
+}
+
+fn fits(stage: &PlanStage) -> bool {
+    needed(stage).0 <= stage.capacity
+}
+
+/// Stages as they will be trained.
+pub(super) fn settings(plan: &Plan) -> Vec<StageSetting> {
+    let stage_count = u32::try_from(plan.stages.len()).unwrap_or(u32::MAX);
+    (0..stage_count)
+        .zip(&plan.stages)
+        .map(|(stage_index, stage)| StageSetting {
+            stage: stage.config,
+            stage_index,
+            stage_count,
+            training: TrainingSpec { recompute: stage.recompute, ..plan.training },
+        })
+        .collect()
+}
+
+/// Whether any of a stage's blocks leave its device.
+pub(super) fn swaps(actions: &StageActions) -> bool {
+    actions.actions.iter().any(|action| matches!(action.deed, Deed::Swap(_)))
+}
+
+impl From<ActionsError> for QuestionError {
+    fn from(error: ActionsError) -> Self {
+        match error {
+            ActionsError::Invalid(invalid) => invalid.into(),
+            ActionsError::Prediction(error) => error.into(),
+        }
+    }
+}

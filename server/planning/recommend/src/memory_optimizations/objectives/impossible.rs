@@ -1,0 +1,220 @@
+//! What is proven impossible within a subproblem, whatever memory actions do.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::objective::PlanShape;
+use loadmaster_proto::training::actions::{Block, Way as Move};
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+
+use super::ActionsQuestion;
+use super::enumeration::Every;
+use super::floor::Floor;
+use super::layer_minimum::LayerSetting;
+use super::remedies::{Tried, remedies};
+use super::subproblem::Subproblem;
+use crate::problem::{Criteria, Variant, variants_of_any_size};
+use crate::result::{QuestionError, RecommendError};
+use crate::search::Candidate;
+use loadmaster_predict::StageSetting;
+use loadmaster_search::cost::Batch;
+use loadmaster_search::fleet::Subset;
+
+/// Most ways to run a stage in which it is looked at what a layer needs alone at least.
+const MOST_WAYS: usize = 32;
+/// The same for whether it fits in none of them: most layers do in the first one.
+const MOST_LACKING: usize = 512;
+
+impl ActionsQuestion<'_> {
+    /// Whether it is proven that no plan fits within a subproblem and keeps to the limits.
+    pub(super) fn is_impossible(&self, subproblem: &Subproblem) -> bool {
+        self.lacks_room(subproblem).is_some() || self.lacks_layer(subproblem).is_some() || {
+            let every = Every::of(self, subproblem);
+            !Floor::of(self, &every).may_fit(&|capacity| self.most_bytes(subproblem, Bytes(capacity)))
+        }
+    }
+
+    /// The first of a subproblem's pipelines that are not proven impossible, the most promising first; none where there are too many to be
+    /// listed.
+    pub(super) fn that_may_fit(&self, subproblem: &Subproblem, most: usize) -> Option<Vec<Candidate>> {
+        let every = Every::of(self, subproblem);
+        let mut fit =
+            Floor::of(self, &every).that_may_fit(&|capacity| self.most_bytes(subproblem, Bytes(capacity)))?;
+        fit.truncate(most);
+        Some(fit)
+    }
+
+    /// An error with what would help; where nothing does, with what was tried.
+    pub(super) fn explained(&self, error: QuestionError, subproblem: &Subproblem) -> QuestionError {
+        let QuestionError::Recommend(mut error) = error else { return error };
+        if !is_nothing_found(&error) || matches!(error, RecommendError::Stopped) {
+            return error.into();
+        }
+        let is_proof = error.is_proof();
+        let Tried { helps, in_vain } = remedies(self, &error, subproblem);
+        if let RecommendError::NoPlan { reason, remedies, .. }
+        | RecommendError::Limits { reason, remedies, .. } = &mut error
+        {
+            if !is_proof {
+                reason.push_str("; that no other plan does is not proven");
+            }
+            if helps.is_empty() && !in_vain.is_empty() {
+                reason.push_str(&format!("; nothing was found with {} either", in_vain.join(", or with ")));
+            }
+            if self.stop.is_requested() {
+                reason.push_str(
+                    "; what would help was not looked for to the end: give it more time with `--deadline`",
+                );
+            }
+            remedies.extend(helps);
+        }
+        error.into()
+    }
+
+    /// Where a layer fits on no device of a subproblem, whatever else leaves: the one that lacks most of those that are looked at.
+    pub(super) fn lacks_layer(&self, subproblem: &Subproblem) -> Option<RecommendError> {
+        let fleet = &subproblem.subset.fleet;
+        let kinds = fleet.nodes.iter().filter_map(|node| fleet.kinds.get(node.kind));
+        let most = kinds.map(|kind| self.most_bytes(subproblem, kind.capacity)).max()?;
+        let mut lacking: Option<(u64, Reverse<usize>)> = None;
+        let mut looked_at = 0;
+        for layer in 0..self.job.names.len() {
+            let ways = self.ways(layer, subproblem).filter(|ways| ways.len() <= MOST_LACKING)?;
+            if looked_at + ways.len() > MOST_LACKING && lacking.is_some() {
+                break;
+            }
+            if let Some(missing) = self.lacks_alone(layer, &ways, most) {
+                looked_at += ways.len();
+                lacking = lacking.max(Some((missing, Reverse(layer))));
+            }
+        }
+        let (missing, Reverse(layer)) = lacking?;
+        let name = self.job.names.get(layer)?;
+        let why = format!(
+            "layer {layer} ({name}) lacks {} on any device even with all away that may be: what it needs during its own \
+             passes must be there",
+            Bytes(missing)
+        );
+        Some(RecommendError::no_actions(why, Bytes(missing), String::new()).proven().at_layer(name))
+    }
+
+    /// Why no plan fits on these devices, however their stages take turns, where what is always there or what layers need alone says so.
+    pub(crate) fn lacks_anyhow(&self, devices: &Subset, batches: &[Batch]) -> Option<RecommendError> {
+        let subproblem = Subproblem::of(devices, batches);
+        self.lacks_room(&subproblem).or_else(|| self.lacks_layer(&subproblem))
+    }
+
+    /// Bytes that some device needs at least, however its stages take turns: what a layer needs alone.
+    pub(crate) fn least_anyhow(&self, devices: &Subset, batches: &[Batch]) -> u64 {
+        let subproblem = Subproblem::of(devices, batches);
+        let alone = (0..self.job.names.len()).map(|layer| self.least_alone(layer, &subproblem));
+        self.builder.corrected(alone.max().unwrap_or(0))
+    }
+
+    /// Bytes that the devices of a layer need at least, in whichever way it is run; 0 where that is not known.
+    pub(super) fn least_alone(&self, layer: usize, subproblem: &Subproblem) -> u64 {
+        let ways = self.ways(layer, subproblem).filter(|ways| ways.len() <= MOST_WAYS).unwrap_or_default();
+        ways.into_iter().map(|way| self.layer_minimum(layer, way)).min().unwrap_or(0)
+    }
+
+    /// Bytes that devices of a layer lack in each way to run it, the fewest of them; none where it fits in one, or nobody knows.
+    fn lacks_alone(&self, layer: usize, ways: &[LayerSetting], most: u64) -> Option<u64> {
+        let mut fewest = None;
+        for &way in ways {
+            let needed = self.builder.corrected(self.layer_minimum(layer, way));
+            let lacks = needed.checked_sub(most).filter(|&lacks| lacks > 0)?;
+            fewest = Some(fewest.map_or(lacks, |fewest: u64| fewest.min(lacks)));
+        }
+        fewest
+    }
+
+    /// The ways in which a stage with a layer may be run, those first that need least; none where nobody knows.
+    fn ways(&self, layer: usize, subproblem: &Subproblem) -> Option<Vec<LayerSetting>> {
+        let schedules = &self.criteria.schedules;
+        let all =
+            subproblem.batches.iter().flat_map(|&batch| schedules.iter().map(move |&order| (batch, order)));
+        let of = |(data, tensor): (u32, u32)| {
+            move |(batch, schedule)| LayerSetting { batch, schedule, data, tensor }
+        };
+        if let Some(given) = self.given {
+            let own = given.stages().iter().find(|stage| stage.layers().contains(&layer))?;
+            return Some(all.map(of((own.data_degree, own.tensor_degree))).collect());
+        }
+        if self.criteria.shape == PlanShape::SinglePipeline {
+            return Some(all.map(of((1, 1))).collect());
+        }
+        let criteria = Criteria {
+            batches: subproblem.batches.clone(),
+            recompute: vec![RecomputePolicy::None],
+            ..self.criteria.clone()
+        };
+        let variants = variants_of_any_size(&criteria, &subproblem.subset, self.job.names.len());
+        let ways = variants.iter().flat_map(|Variant { batch, schedule, choices, .. }| {
+            choices.iter().map(|choice| of((choice.data, choice.tensor))((*batch, *schedule)))
+        });
+        let ways: HashSet<LayerSetting> = ways.collect();
+        let mut ways: Vec<LayerSetting> = ways.into_iter().collect();
+        ways.sort_by_key(|way| (way.batch.micro_batch_size, Reverse(way.tensor), Reverse(way.data)));
+        Some(ways)
+    }
+
+    /// Where what is always somewhere, weights and what the optimizer keeps, has no room on the devices and in what may be
+    /// taken of the host.
+    pub(super) fn lacks_room(&self, subproblem: &Subproblem) -> Option<RecommendError> {
+        let (last, batch) = (self.job.names.len().checked_sub(1)?, subproblem.batches.first()?);
+        let training = TrainingSpec {
+            micro_batch_size: batch.micro_batch_size,
+            micro_batches: batch.micro_batches,
+            ..self.builder.training
+        };
+        let stage = StageConfig::single(0, last);
+        let whole = StageSetting { stage, stage_index: 0, stage_count: 1, training };
+        let parts = self.builder.chain.predictor.stage(&whole).ok()?.breakdown?;
+        let allowed = self.choice.allowed;
+        let leaves = |block: Block, bytes: u64| if allowed.blocks.contains(&block) { bytes } else { 0 };
+        let fleet = &subproblem.subset.fleet;
+        let names: HashSet<&str> = fleet.nodes.iter().map(|node| node.name.as_str()).collect();
+        let hosts = if fleet.is_one_node { 1 } else { names.len().max(1) };
+        let at_hosts = allowed.host_memory.0.saturating_mul(hosts as u64);
+        let may_leave = leaves(Block::Weights, parts.weights)
+            .saturating_add(leaves(Block::Optimizer, parts.optimizer))
+            .min(if allowed.ways.contains(&Move::Host) { at_hosts } else { 0 });
+        let stays = parts.weights.saturating_add(parts.optimizer).saturating_sub(may_leave);
+        let stays = self.builder.corrected(stays);
+        let on_node = |node: &loadmaster_search::FleetNode| {
+            let capacity =
+                fleet.kinds.get(node.kind).map_or(0, |kind| self.most_bytes(subproblem, kind.capacity));
+            capacity.saturating_mul(u64::from(node.devices))
+        };
+        let there = fleet.nodes.iter().map(on_node).fold(0, u64::saturating_add);
+        let missing = stays.checked_sub(there).filter(|&missing| missing > 0).map(Bytes)?;
+        let why = format!(
+            "weights and what the optimizer keeps lack {missing} on all devices together, with what may be taken of the host"
+        );
+        Some(RecommendError::no_actions(why, missing, String::new()).proven())
+    }
+}
+
+/// Whether an error says that no plan was found, instead of what is wrong with the question.
+pub(super) fn is_nothing_found(error: &RecommendError) -> bool {
+    matches!(
+        error,
+        RecommendError::NoPlan { .. }
+            | RecommendError::Limits { .. }
+            | RecommendError::GivenDoesNotFit { .. }
+            | RecommendError::Stopped
+    )
+}
+
+/// Such an error.
+///
+/// # Errors
+/// Any other one.
+pub(crate) fn nothing_found(error: QuestionError) -> Result<RecommendError, QuestionError> {
+    match error {
+        QuestionError::Recommend(error) if is_nothing_found(&error) => Ok(error),
+        other => Err(other),
+    }
+}

@@ -1,0 +1,193 @@
+//! What would make a plan with memory actions possible: each remedy is asked for before it is told.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::actions::{Allowed, Block, Way};
+
+use super::subproblem::{ActionSolution, Subproblem};
+use super::{ActionsQuestion, LayerMinima};
+use crate::memory_optimizations::Choice;
+use crate::memory_optimizations::nodes::most_at_a_host;
+use crate::problem::Criteria;
+use crate::result::{RecommendError, Remedy, smaller, told_batch};
+
+/// Host memory that is as good as any.
+const AMPLE: Bytes = Bytes(1 << 50);
+/// A step of the host memory that is told.
+const STEP: u64 = 1 << 20;
+
+/// Most smaller micro-batches that are tried.
+const MOST_BATCHES: usize = 3;
+
+/// What was tried.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    /// Changes after which a plan was found.
+    pub(super) helps: Vec<Remedy>,
+    /// Those after which none was, for people.
+    pub(super) in_vain: Vec<String>,
+}
+
+/// Tries changes of what is allowed, of the training, or of the limit on time.
+pub(super) fn remedies(
+    question: &ActionsQuestion<'_>,
+    error: &RecommendError,
+    subproblem: &Subproblem,
+) -> Tried {
+    let mut tried = Tried::default();
+    if matches!(error, RecommendError::Limits { .. }) {
+        tried.without_limit(question, subproblem);
+    }
+    let allowed = question.choice.allowed;
+    let is_launched = question.criteria.rules.is_some();
+    let lacks_ways = Way::ALL.iter().any(|way| !allowed.ways.contains(way));
+    // No more than the cluster says that there is.
+    let ample = question.builder.fleet.host_memory().map_or(AMPLE, |there| there.min(AMPLE));
+    if lacks_ways && !is_launched {
+        let all = Allowed { ways: Way::ALL.to_vec(), ..allowed.clone() };
+        match all.host_memory {
+            // The host is no way where nothing of it may be taken.
+            Bytes(0) => {
+                let all = Allowed { host_memory: ample, ..all };
+                let option = "--actions recompute,host,peer --host-memory HOST";
+                tried.allowing(
+                    "all ways to hold less, and HOST of the host's memory",
+                    option,
+                    &all,
+                    question,
+                    subproblem,
+                );
+            }
+            _ => {
+                tried.allowing(
+                    "all ways to hold less",
+                    "--actions recompute,host,peer",
+                    &all,
+                    question,
+                    subproblem,
+                );
+            }
+        }
+    }
+    if allowed.ways.contains(&Way::Host) && allowed.host_memory < ample {
+        let more = Allowed { host_memory: ample, ..allowed.clone() };
+        tried.allowing("HOST of the host's memory", "--host-memory HOST", &more, question, subproblem);
+    }
+    let blocks = blocks_of(&question.criteria.schedules);
+    if blocks.iter().any(|block| !allowed.blocks.contains(block)) && !is_launched {
+        let names: Vec<&str> = blocks.iter().map(|block| block.as_str()).collect();
+        let option = format!("--swap {}", names.join(","));
+        let all = Allowed { blocks: blocks.clone(), ..allowed.clone() };
+        tried.allowing("all blocks", &option, &all, question, subproblem);
+    }
+    // What a merger keeps together depends on the training: of another one it is not known here.
+    if !question.criteria.is_merged {
+        tried.other_training(question, subproblem);
+    }
+    tried
+}
+
+impl Tried {
+    /// Asks with more that is allowed.
+    fn allowing(
+        &mut self,
+        what: &str,
+        option: &str,
+        allowed: &Allowed,
+        question: &ActionsQuestion<'_>,
+        subproblem: &Subproblem,
+    ) {
+        let choice = Choice { allowed, ..question.choice };
+        let other = ActionsQuestion { choice, known: &LayerMinima::default(), ..*question };
+        self.ask(what, option, &other, subproblem);
+    }
+
+    /// Asks with another order of passes, and with smaller micro-batches until one helps.
+    fn other_training(&mut self, question: &ActionsQuestion<'_>, subproblem: &Subproblem) {
+        let criteria = question.criteria;
+        let may_alternate = criteria.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB));
+        if criteria.schedules == [Schedule::Gpipe] && may_alternate {
+            let other = Criteria { schedules: vec![Schedule::OneFOneB], ..criteria.clone() };
+            let other = ActionsQuestion { criteria: &other, known: &LayerMinima::default(), ..*question };
+            self.ask("1F1B instead of GPipe", "--schedule 1f1b", &other, subproblem);
+        }
+        if criteria.objective == Objective::MaxBatch {
+            return;
+        }
+        for batch in smaller(&subproblem.batches).into_iter().take(MOST_BATCHES) {
+            let mut other = Criteria { batches: vec![batch], ..criteria.clone() };
+            other.constraints.micro_batch_sizes.clear();
+            let other = ActionsQuestion { criteria: &other, known: &LayerMinima::default(), ..*question };
+            let subproblem = Subproblem { batches: vec![batch], ..subproblem.clone() };
+            let (what, option) = told_batch(batch);
+            if self.ask(&what, &option, &other, &subproblem) {
+                break;
+            }
+        }
+    }
+
+    /// Asks for the fastest plan whatever its seconds.
+    fn without_limit(&mut self, question: &ActionsQuestion<'_>, subproblem: &Subproblem) {
+        if question.criteria.constraints.max_iteration_seconds.is_none() || question.stop.is_requested() {
+            return;
+        }
+        let mut criteria = question.criteria.clone();
+        criteria.constraints.max_iteration_seconds = None;
+        let other = ActionsQuestion { criteria: &criteria, ..*question };
+        if let Ok(ActionSolution { plan, candidate, .. }) = other.ask(subproblem, false)
+            && let Some(seconds) = plan.iteration_seconds()
+        {
+            let seconds = format!("{:.0}ms", (seconds * 1_000.0).ceil());
+            let what = format!("iterations of {seconds}");
+            self.helps.push(Remedy { what, option: format!("--max-iteration {seconds}"), plan: candidate });
+        }
+    }
+
+    /// Notes a change, and whether a plan is found then. `HOST` stands for what that plan takes of a host.
+    fn ask(
+        &mut self,
+        what: &str,
+        option: &str,
+        other: &ActionsQuestion<'_>,
+        subproblem: &Subproblem,
+    ) -> bool {
+        if other.stop.is_requested() {
+            return false;
+        }
+        let found = other.ask(subproblem, false);
+        let helps = found.is_ok();
+        if let Ok(ActionSolution { plan, candidate, .. }) = found {
+            let host = Bytes(most_at_a_host(&plan).0.div_ceil(STEP).saturating_mul(STEP));
+            let what = what.replace("HOST", &host.to_string());
+            let option = option.replace("HOST", &format!("{}MiB", host.0 / STEP));
+            self.helps.push(Remedy { what, option, plan: candidate });
+        } else if !other.stop.is_requested() {
+            self.in_vain.push(what.replace("HOST", "more"));
+        }
+        helps
+    }
+}
+
+/// The blocks that may leave under any of these schedules.
+fn blocks_of(schedules: &[Schedule]) -> Vec<Block> {
+    let may_leave = |block: &Block| schedules.iter().any(|&schedule| block.may_leave(schedule));
+    Block::ALL.into_iter().filter(may_leave).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody is told to have leave what cannot, or not told of what can.
+    #[test]
+    fn blocks_are_those_of_the_schedule() {
+        let told = |schedules: &[Schedule]| {
+            blocks_of(schedules).iter().map(|block| block.as_str()).collect::<Vec<_>>().join(",")
+        };
+        assert_eq!(told(&[Schedule::OneFOneB]), "activations,inputs,weights,gradients,optimizer");
+        assert_eq!(told(&[Schedule::PipeDream]), "activations,inputs,versions,optimizer");
+        let both = [Schedule::Gpipe, Schedule::PipeDream];
+        assert_eq!(told(&both), "activations,inputs,versions,weights,gradients,optimizer");
+    }
+}

@@ -1,0 +1,369 @@
+//! The fastest plan within a subproblem: the one question that all objectives ask.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::constraints::Constraints;
+
+use super::ActionsQuestion;
+use super::peaks::rungs_around;
+use crate::fixed_partition::untouched;
+use crate::memory_optimizations::certificate::{rebased, seconds};
+use crate::memory_optimizations::choice::{Chooser, Chosen, Fastest};
+use crate::memory_optimizations::{Stages, fits};
+use crate::problem::Criteria;
+use crate::result::{QuestionError, RecommendError};
+use crate::search::{Candidate, Job};
+use loadmaster_search::cost::Batch;
+use loadmaster_search::fleet::Subset;
+
+/// Most pipelines that are tried where the fast ones do not fit, and how many at once: the fastest of these is taken that fit.
+const MOST_TRIED: usize = 32;
+const AT_ONCE: usize = 4;
+
+/// What parts of a subproblem less and more are asked for: a search gets lost with more, and a plan often needs less than it may take.
+const PARTS: [f64; 2] = [0.125, 0.25];
+
+/// What may be gained at most where nothing else is asked for, as a share of a plan's seconds.
+const LITTLE_TO_GAIN: f64 = 1e-3;
+
+/// What lacks no more than this part of a subproblem is little. Where little lacks, so many times half as much as before is asked for more.
+const LITTLE: u64 = 8;
+const NEAR: u32 = 8;
+
+/// What a plan may take.
+#[derive(Debug, Clone)]
+pub(super) struct Subproblem {
+    /// Its devices: all of them, unless they may be idle.
+    pub(super) subset: Subset,
+    pub(super) batches: Vec<Batch>,
+    /// The highest peak in the criteria's unit; none besides the devices' memory and the criteria's limit.
+    pub(super) most: Option<u64>,
+    /// Another share of that, and of what devices have, which a search may take, as so many of so many parts. The caller then
+    /// checks that the plan keeps to the subproblem itself.
+    pub(super) beyond: Option<(u64, u64)>,
+    pub(super) may_idle: bool,
+}
+
+/// The fastest plan that was found within a subproblem.
+#[derive(Debug, Clone)]
+pub(super) struct ActionSolution {
+    /// Without a certificate.
+    pub(super) plan: Plan,
+    /// Its stages untouched.
+    pub(super) candidate: Candidate,
+    /// Of its seconds.
+    pub(super) certificate: Certificate,
+    /// What the bound of these is of, for people.
+    pub(super) bound_is: String,
+}
+
+impl Subproblem {
+    /// All that a question leaves.
+    pub(super) fn whole(question: &ActionsQuestion<'_>) -> Self {
+        let ActionsQuestion { job, criteria, .. } = question;
+        Self {
+            subset: Subset::whole(job.fleet),
+            batches: criteria.batches.clone(),
+            most: None,
+            beyond: None,
+            may_idle: criteria.constraints.allow_idle_devices,
+        }
+    }
+
+    /// All of these devices, with these micro-batches.
+    pub(super) fn of(devices: &Subset, batches: &[Batch]) -> Self {
+        Self { subset: devices.clone(), batches: batches.to_vec(), most: None, beyond: None, may_idle: false }
+    }
+
+    /// The same within a peak.
+    pub(super) fn within(&self, most: u64) -> Self {
+        Self { most: Some(most), ..self.clone() }
+    }
+}
+
+impl ActionSolution {
+    /// The same with the comparisons and the bound of a slower plan for the same room.
+    fn told_as(mut self, slower: Option<Self>) -> Self {
+        match slower {
+            Some(Self { plan, certificate, bound_is, .. }) => {
+                self.plan.found.baselines = rebased(plan.found.baselines, &self.plan);
+                self.certificate =
+                    at_least(&self.plan, certificate.bound, (certificate.stopped, certificate.states));
+                self.bound_is = bound_is;
+            }
+            None => "the bound is of stages untouched: no memory action makes them faster"
+                .clone_into(&mut self.bound_is),
+        }
+        self
+    }
+}
+
+/// What lacks, where that is known.
+fn missing(error: &QuestionError) -> Option<u64> {
+    let QuestionError::Recommend(RecommendError::NoPlan { why_not, .. }) = error else { return None };
+    why_not.missing().map(|missing| missing.0)
+}
+
+/// Whether a bound says that nothing is much faster.
+fn is_best(certificate: &Certificate) -> bool {
+    certificate.gap.is_some_and(|gap| gap <= LITTLE_TO_GAIN)
+}
+
+impl ActionsQuestion<'_> {
+    /// The fastest plan within a subproblem, alone.
+    ///
+    /// # Errors
+    /// Nothing was found that fits and keeps to the limits.
+    pub(super) fn fastest(&self, subproblem: &Subproblem) -> Result<ActionSolution, QuestionError> {
+        self.or_within_more(subproblem, self.ask(subproblem, false))
+    }
+
+    /// The same with what it is compared with, and with the bound of its seconds.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn annotated(&self, subproblem: &Subproblem) -> Result<ActionSolution, QuestionError> {
+        self.or_within_more(subproblem, self.ask(subproblem, true))
+    }
+
+    /// What was found, or a faster plan that is found where there is a little more room and that keeps to this subproblem
+    /// nevertheless.
+    ///
+    /// Fronts ask for the same peaks. The fastest plan within the peak of one of their points is therefore no slower than that
+    /// point.
+    fn or_within_more(
+        &self,
+        subproblem: &Subproblem,
+        mut found: Result<ActionSolution, QuestionError>,
+    ) -> Result<ActionSolution, QuestionError> {
+        // MPress's planner finds what it finds.
+        let is_open = self.choice.chooser == Chooser::Fastest
+            && match &found {
+                Ok(found) => !is_best(&found.certificate),
+                Err(QuestionError::Recommend(RecommendError::Stopped)) => false,
+                Err(QuestionError::Recommend(error)) => !error.is_proof(),
+                Err(_) => false,
+            };
+        let Some(peak) = self.highest(subproblem).filter(|_| is_open) else { return found };
+        let lacks_little =
+            found.as_ref().is_err_and(|error| missing(error).is_some_and(|of| of <= peak / LITTLE));
+        let halves = if lacks_little { NEAR } else { 0 };
+        let near = (0..halves).rev().map(|times| peak + ((peak / LITTLE) >> times));
+        let mut better: Option<ActionSolution> = None;
+        for other in near.chain(rungs_around(peak, PARTS)) {
+            let known = better.as_ref().or_else(|| found.as_ref().ok());
+            if self.stop.is_requested() || known.is_some_and(|known| is_best(&known.certificate)) {
+                break;
+            }
+            let Ok(other) =
+                self.ask(&Subproblem { beyond: Some((other, peak)), ..subproblem.clone() }, false)
+            else {
+                continue;
+            };
+            let is_faster = known.is_none_or(|known| seconds(&other.plan) < seconds(&known.plan));
+            if is_faster && self.keeps(subproblem, &other.plan) {
+                better = Some(other);
+            }
+        }
+        if found.is_err() && better.is_none() {
+            better = self.plain(subproblem, None).filter(|plain| self.keeps(subproblem, &plain.plan));
+        }
+        if let Some(better) = better {
+            found = Ok(better.told_as(found.ok()));
+        }
+        if let Ok(found) = &mut found {
+            found.certificate.stopped |= self.stop.is_requested();
+        }
+        found
+    }
+
+    /// Whether a plan fits its devices and keeps to a subproblem.
+    fn keeps(&self, subproblem: &Subproblem, plan: &Plan) -> bool {
+        plan.stages.iter().all(fits) && self.is_within(subproblem, plan)
+    }
+
+    /// Whether no predicted peak exceeds a subproblem.
+    fn is_within(&self, subproblem: &Subproblem, plan: &Plan) -> bool {
+        plan.stages
+            .iter()
+            .all(|stage| stage.predicted_peak <= self.most_bytes(subproblem, Bytes(stage.capacity)))
+    }
+
+    /// The fastest plan that a search within exactly this subproblem finds.
+    ///
+    /// # Errors
+    /// As [`Self::fastest`].
+    pub(super) fn ask(
+        &self,
+        subproblem: &Subproblem,
+        is_told: bool,
+    ) -> Result<ActionSolution, QuestionError> {
+        if let Some(hopeless) = self.lacks_room(subproblem) {
+            return Err(hopeless.into());
+        }
+        let found = self.ask_within(subproblem, is_told, false)?;
+        // What is kept free besides a peak is as much as without actions, or a little more.
+        let found = if self.is_within(subproblem, &found.plan) {
+            found
+        } else {
+            self.ask_within(subproblem, is_told, true)?
+        };
+        match self.check_seconds(&found) {
+            Ok(()) => Ok(found),
+            Err(error) if !error.is_proof() && self.is_impossible(subproblem) => Err(error.proven().into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn ask_within(
+        &self,
+        subproblem: &Subproblem,
+        is_told: bool,
+        is_strict: bool,
+    ) -> Result<ActionSolution, QuestionError> {
+        let stages = self.stages(subproblem)?;
+        let Stages { bound, stopped, states, .. } = stages;
+        match self.ask_for(stages, subproblem, is_told, is_strict) {
+            Err(QuestionError::Recommend(error @ RecommendError::NoPlan { .. })) => {
+                if let Some(hopeless) = self.lacks_layer(subproblem) {
+                    return Err(hopeless.into());
+                }
+                // Others may fit that are slower, where all can be listed.
+                let Some(candidates) = self.that_may_fit(subproblem, MOST_TRIED) else {
+                    return Err(error.into());
+                };
+                if candidates.is_empty() {
+                    return Err(error.proven().into());
+                }
+                if self.given.is_some() || !self.criteria.cuts.pins().is_empty() {
+                    return Err(error.into());
+                }
+                for some in candidates.chunks(AT_ONCE) {
+                    let candidates = some.to_vec();
+                    let others = Stages { candidates, mapped: Vec::new(), bound, stopped, states };
+                    match self.ask_for(others, subproblem, is_told, is_strict) {
+                        Err(QuestionError::Recommend(other)) if !matches!(other, RecommendError::Stopped) => {
+                        }
+                        found => return found,
+                    }
+                }
+                Err(error.into())
+            }
+            other => other,
+        }
+    }
+
+    /// The same of one pipeline alone, where no pipeline gets below this bound of seconds.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn annotated_of(
+        &self,
+        candidate: &Candidate,
+        bound: Option<f64>,
+        subproblem: &Subproblem,
+    ) -> Result<ActionSolution, QuestionError> {
+        let candidates = vec![candidate.clone()];
+        let stages = Stages { candidates, mapped: Vec::new(), bound, stopped: false, states: 0 };
+        let found = self.ask_for(stages, subproblem, true, false)?;
+        self.check_seconds(&found)?;
+        Ok(found)
+    }
+
+    /// The fastest plan of some stages.
+    fn ask_for(
+        &self,
+        mut stages: Stages,
+        subproblem: &Subproblem,
+        is_told: bool,
+        is_strict: bool,
+    ) -> Result<ActionSolution, QuestionError> {
+        let Self { builder, choice, stop, .. } = *self;
+        for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
+            stage.capacity =
+                self.capacity(subproblem, self.job.fleet.capacity(stage.kinds), stage.peak, is_strict);
+        }
+        if self.criteria.cuts.pins().is_empty() {
+            stages.mapped = builder.map_devices(&stages.candidates, choice, stop);
+        }
+        let mut found = if is_told {
+            let Chosen { candidate, plan, certificate, bound_is } = builder.chosen(&stages, choice, stop)?;
+            ActionSolution { plan, candidate: candidate.clone(), certificate, bound_is }
+        } else {
+            let Fastest { problem, plan, .. } = builder.fastest(&stages, choice, stop)?;
+            let candidate = problem.candidate.clone();
+            let bound = stages.bound.or_else(|| problem.least_seconds());
+            let certificate = at_least(&plan, bound, (stages.stopped, stages.states));
+            ActionSolution { plan, candidate, certificate, bound_is: String::new() }
+        };
+        for (stage, of) in found.plan.stages.iter_mut().zip(&mut found.candidate.stages) {
+            of.capacity = self.job.fleet.capacity(of.kinds);
+            stage.capacity = of.capacity.0;
+        }
+        Ok(found)
+    }
+
+    /// The stages that actions are chosen for: those that are named, or those of fast pipelines.
+    pub(super) fn stages(&self, subproblem: &Subproblem) -> Result<Stages, RecommendError> {
+        let market = self.builder.prices;
+        let mut fleet = subproblem.subset.fleet.clone();
+        for kind in &mut fleet.kinds {
+            kind.capacity = Bytes(self.most_bytes(subproblem, kind.capacity));
+        }
+        let devices: Vec<String> = subproblem
+            .subset
+            .origin
+            .iter()
+            .map(|&device| self.job.device(device).unwrap_or_default())
+            .collect();
+        let job = Job { fleet: &fleet, devices: &devices, ..*self.job };
+        let Some(cuts) = subproblem.subset.cuts(&self.criteria.cuts) else {
+            return Err(RecommendError::no_plan("a layer is pinned to a device that is not there"));
+        };
+        // Limits are of plans with their actions.
+        let constraints = Constraints {
+            max_iteration_seconds: None,
+            max_peak_bytes: None,
+            allow_idle_devices: subproblem.may_idle,
+            ..self.criteria.constraints.clone()
+        };
+        let criteria =
+            Criteria { batches: subproblem.batches.clone(), cuts, constraints, ..self.criteria.clone() };
+        let mut stages = match self.given {
+            Some(partitioning) => Stages::named(untouched(market, &job, &criteria, partitioning)?),
+            None => {
+                let stages = Stages::fastest(market, &job, &criteria, self.stop)?;
+                let on_cores = self.builder.least_on_cores(&job, &criteria);
+                Stages { bound: stages.bound.map(|bound| bound.max(on_cores.unwrap_or(0.0))), ..stages }
+            }
+        };
+        for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
+            stage.devices = named_by(&subproblem.subset, &stage.devices);
+        }
+        Ok(stages)
+    }
+}
+
+/// Devices of a subset by their places in the whole fleet.
+pub(super) fn named_by(subset: &Subset, devices: &[u32]) -> Vec<u32> {
+    devices.iter().filter_map(|&device| subset.origin.get(device as usize).copied()).collect()
+}
+
+/// What is known of a plan's seconds without looking at any action.
+/// `bound` is one of all plans.
+pub(super) fn at_least(plan: &Plan, bound: Option<f64>, (stopped, states): (bool, u64)) -> Certificate {
+    let value = plan.iteration_seconds().unwrap_or(f64::INFINITY);
+    let bound = bound.map(|bound| bound.min(value));
+    Certificate {
+        value,
+        bound,
+        gap: bound.filter(|&bound| bound > 0.0).map(|bound| (value - bound) / bound),
+        unit: "seconds".to_owned(),
+        proven: false,
+        stopped,
+        states,
+        rejected: Vec::new(),
+        fetches_fewest: false,
+    }
+}

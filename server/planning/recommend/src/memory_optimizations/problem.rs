@@ -1,0 +1,248 @@
+//! What is asked of whoever chooses memory actions for the stages of a candidate.
+
+use loadmaster_proto::cluster::Link;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::measure::offload::CopyPace;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::training::actions::{Allowed, StageActions, Step, Way};
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+
+use super::blocks::{recompute, stage_blocks};
+use super::{nodes, settings};
+use crate::plan::PlanBuilder;
+use crate::result::{QuestionError, RecommendError};
+use crate::search::Candidate;
+use loadmaster_memory::actions::fastest::Known;
+use loadmaster_memory::actions::{self, LayerBlocks, NodeDevices, Question, StageBlocks};
+use loadmaster_predict::{PredictionError, StageSetting};
+use loadmaster_search::Stop;
+use loadmaster_simulate::{Edge, Order};
+
+/// What is asked of a candidate.
+#[derive(Clone)]
+pub(super) struct ActionProblem<'a> {
+    pub(super) candidate: &'a Candidate,
+    /// The same stages as if edges were over the best links of their nodes: wherever they are, nothing is faster.
+    at_best: Candidate,
+    pub(super) untouched: Plan,
+    pub(super) settings: Vec<StageSetting>,
+    pub(super) stages: Vec<StageBlocks>,
+    edge_bytes: Vec<u64>,
+    edges: Vec<Edge>,
+    pub(super) node: NodeDevices,
+    /// By stage: bytes of a replay of the untouched stage that must be absent when all in flight are there; below 0 what is
+    /// free then.
+    needs: Vec<i128>,
+    /// What earlier trials taught to multiply predicted bytes with.
+    bytes_factor: f64,
+}
+
+impl ActionProblem<'_> {
+    /// What is known of it besides the question.
+    pub(super) fn known(&self) -> Known<'_> {
+        self.known_within(&self.needs)
+    }
+
+    /// Bytes as they are predicted, of bytes that earlier trials taught to multiply.
+    pub(super) fn predicted(&self, bytes: u64) -> u64 {
+        (bytes as f64 / self.bytes_factor).floor() as u64
+    }
+
+    /// By stage: bytes that must be absent where devices have these capacities instead of their own.
+    pub(super) fn needs_within(&self, capacity: &[u64]) -> Vec<i128> {
+        let predicted = |bytes: u64| i128::from(self.predicted(bytes));
+        let of_stages = self.needs.iter().zip(&self.node.capacity).zip(capacity);
+        of_stages.map(|((need, &own), &other)| need + predicted(own) - predicted(other)).collect()
+    }
+
+    /// Its stages with edges that are known, of which this must be absent.
+    pub(super) fn known_within<'a>(&'a self, needs: &'a [i128]) -> Known<'a> {
+        Known { needs: Some(needs), edges: Some(&self.edges), recipes: None }
+    }
+
+    /// By stage: bytes that must be absent; below 0 what is free.
+    pub(super) fn needs(&self) -> &[i128] {
+        &self.needs
+    }
+
+    /// Between each stage and the next one, wherever they are on their nodes, at least.
+    pub(super) fn least_edges(&self) -> Vec<Edge> {
+        self.at_best.edges.iter().map(|&both| Edge::halves(both)).collect()
+    }
+
+    /// Seconds of an iteration of its stages untouched, wherever they are on their nodes, at least; none without times.
+    pub(super) fn least_seconds(&self) -> Option<f64> {
+        self.at_best.simulated
+    }
+
+    /// The same stages on each other's devices: `candidate` is these, `node` these devices in the order of the stages.
+    pub(super) fn on<'b>(&'b self, candidate: &'b Candidate, node: NodeDevices) -> ActionProblem<'b> {
+        let edge_bytes = bytes_of_edges(candidate, &node);
+        let edges = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
+        ActionProblem { candidate, node, edge_bytes, edges, ..self.clone() }
+    }
+
+    /// Its devices with as much memory of each host as may be taken.
+    pub(super) fn node_within(&self, allowed: &Allowed) -> NodeDevices {
+        NodeDevices { host_bytes: allowed.host_memory.0, ..self.node.clone() }
+    }
+
+    /// The question with these bytes reserved.
+    pub(super) fn question<'a>(
+        &'a self,
+        node: &'a NodeDevices,
+        reserve: &'a [u64],
+        allowed: &'a Allowed,
+        stop: &'a Stop,
+    ) -> Question<'a> {
+        let has = |way: Way| allowed.ways.contains(&way);
+        let Candidate { schedule, batch, overlap, .. } = *self.candidate;
+        Question {
+            stages: &self.stages,
+            edge_bytes: &self.edge_bytes,
+            order: Order::from(schedule),
+            micro_batches: match schedule.updates_always() {
+                // As many as are in flight, and some that follow: it goes on.
+                true => batch.micro_batches.max(u32::try_from(3 * self.stages.len()).unwrap_or(u32::MAX)),
+                false => batch.micro_batches,
+            },
+            overlap,
+            node,
+            reserve,
+            allowed: actions::Allowed {
+                recompute: has(Way::Recompute),
+                host: has(Way::Host) && allowed.host_memory.0 > 0,
+                peers: has(Way::Peer),
+            },
+            blocks: &allowed.blocks,
+            smallest_block: allowed.smallest_block.0,
+            stripes: true,
+            mappings: 0,
+            stop,
+        }
+    }
+}
+
+impl Candidate {
+    /// # Errors
+    /// Stages have a recompute policy, where that is to be chosen.
+    pub(crate) fn check_to_be_chosen(&self) -> Result<(), Invalid> {
+        if self.stages.iter().all(|stage| stage.choice.recompute == RecomputePolicy::None) {
+            return Ok(());
+        }
+        let why = "says what every layer does, and that is to be chosen: ask for none, or leave the choice of actions out";
+        Err(Invalid::field("recompute", why))
+    }
+}
+
+impl PlanBuilder<'_> {
+    /// What whoever chooses is asked of a candidate.
+    ///
+    /// # Errors
+    /// A recompute policy, which says what is to be chosen, or what the profile lacks.
+    pub(super) fn action_problem<'a>(
+        &self,
+        candidate: &'a Candidate,
+        untouched: Plan,
+        pace: CopyPace,
+    ) -> Result<ActionProblem<'a>, QuestionError> {
+        candidate.check_to_be_chosen()?;
+        let settings = settings(&untouched);
+        let predictor = &*self.chain.predictor;
+        let mut stages = Vec::with_capacity(settings.len());
+        for (stage, setting) in candidate.stages.iter().zip(&settings) {
+            let Some((mut layers, exchange_seconds)) = self.layers(candidate, stage) else {
+                return Err(RecommendError::NoTimes { objective: Objective::MinIterationTime }.into());
+            };
+            // Blocks know no exchange of gradients, which comes before the first update.
+            if let Some(first) = layers.first_mut().filter(|_| stage.devices.len() > 1) {
+                first.update += exchange_seconds;
+            }
+            stages.push(stage_blocks(predictor, setting, &layers, |layer| self.chain.is_tied(layer))?);
+        }
+        let links = self.copy_links(candidate, pace);
+        // What must fit is the upper end: whoever chooses sees the predicted bytes.
+        let node = NodeDevices {
+            capacity: untouched.stages.iter().map(|stage| stage.capacity).collect(),
+            host: links.to_host(),
+            pairs: peers(&untouched, links.pairs()),
+            host_bytes: 0,
+            hosts: nodes::devices_by_node(&untouched),
+            shared: links.shared(),
+            cores: self.cores_of_all(candidate),
+        };
+        let edge_bytes = bytes_of_edges(candidate, &node);
+        let of_stages = settings.iter().zip(&stages).zip(&node.capacity);
+        let needs = of_stages.map(|((setting, blocks), &capacity)| self.need(setting, blocks, capacity));
+        let needs = needs.collect::<Result<_, _>>()?;
+        let edges = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
+        let bytes_factor = self.bytes_factor();
+        let at_best = self.at_best_edges(candidate);
+        Ok(ActionProblem {
+            candidate,
+            at_best,
+            untouched,
+            settings,
+            stages,
+            edge_bytes,
+            edges,
+            node,
+            needs,
+            bytes_factor,
+        })
+    }
+
+    /// Bytes that a stage must not have on its device in front of a backward pass that meets all in flight.
+    fn need(
+        &self,
+        setting: &StageSetting,
+        blocks: &StageBlocks,
+        capacity: u64,
+    ) -> Result<i128, PredictionError> {
+        let StageSetting { stage, stage_index, stage_count, training } = setting;
+        if training.schedule.updates_always() {
+            // Nobody asks: nothing but its untouched stages bounds what never flushes.
+            return Ok(0);
+        }
+        let in_flight = training.schedule.in_flight(*stage_count, *stage_index, training.micro_batches);
+        let micro_batch = match training.schedule {
+            Schedule::Gpipe => training.micro_batches.saturating_sub(1),
+            // The second, if there is one: gradients are there by then.
+            Schedule::OneFOneB | Schedule::PipeDream => u32::from(training.micro_batches > in_flight),
+        };
+        let layer = stage.last_layer;
+        let held = |actions: &StageActions, step: Step| -> Result<i128, PredictionError> {
+            let acted = self.chain.predictor.acted(setting, actions)?;
+            let step = acted.steps.index(step).and_then(|step| acted.curve.get(step));
+            Ok(step.map_or(0, |step| i128::from(step.at_boundary)))
+        };
+        let untouched = held(&StageActions::default(), Step::Backward { micro_batch, layer })?;
+        let all_again =
+            StageActions { actions: stage.layers().map(recompute).collect(), ..StageActions::default() };
+        let least = held(&all_again, Step::Again { micro_batch, layer })?;
+        // What computing again saves and no block has: what a stage hands over, which its graph holds.
+        let of_blocks = |of: &LayerBlocks| i128::from(of.activations) - i128::from(of.input);
+        let of_blocks = blocks.layers.iter().map(of_blocks).sum::<i128>() * i128::from(in_flight);
+        let beside = (untouched - least - of_blocks).max(0);
+        // Blocks are counted as they are predicted: what is multiplied afterwards is the capacity's.
+        let capacity = (capacity as f64 / self.bytes_factor()).floor();
+        Ok(untouched - beside - capacity as i128)
+    }
+}
+
+/// Of each edge, as many bytes as take its seconds over the links of these devices.
+fn bytes_of_edges(candidate: &Candidate, node: &NodeDevices) -> Vec<u64> {
+    let bytes = |(edge, both): (usize, &f64)| node.bytes_in(edge, edge + 1, both / 2.0);
+    candidate.edges.iter().enumerate().map(bytes).collect()
+}
+
+/// Links between stages whose devices may have blocks of each other.
+fn peers(plan: &Plan, mut links: Vec<Vec<Option<Link>>>) -> Vec<Vec<Option<Link>>> {
+    for (own, row) in plan.stages.iter().zip(&mut links) {
+        for (other, link) in plan.stages.iter().zip(row) {
+            *link = link.filter(|_| nodes::may_be_peers(&own.devices, &other.devices));
+        }
+    }
+    links
+}

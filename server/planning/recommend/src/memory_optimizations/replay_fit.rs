@@ -1,0 +1,322 @@
+//! Actions that a replay finds to fit.
+//!
+//! Whoever chooses adds blocks up, and a replay sees what they share and what an allocator rounds: what is missing is
+//! left free, and asked for again.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::training::actions::{Allowed, Hosted, StageActions, Way};
+
+use super::choice::{Choice, Chooser};
+use super::expressible_actions::ExpressibleActions;
+use super::problem::ActionProblem;
+use crate::plan::PlanBuilder;
+use crate::result::{QuestionError, RecommendError};
+use loadmaster_memory::actions::fastest::{self, Effort, Known, Recipes};
+use loadmaster_memory::actions::{Held, PlanError, Question, StageWork, paper};
+use loadmaster_predict::PipelineActions;
+use loadmaster_search::Stop;
+
+/// How often whoever chooses is asked.
+const ROUNDS: u32 = 24;
+/// After how many rounds twice as much is left free besides.
+const MORE_AFTER: u32 = 4;
+
+/// Actions that fit, and the seconds of an iteration by whoever chose them.
+#[derive(Debug)]
+struct Fitting {
+    actions: Vec<StageActions>,
+    seconds: f64,
+    recipes: Recipes,
+    /// By stage: bytes that a replay sees besides blocks.
+    besides: Vec<u64>,
+}
+
+/// Actions that fit.
+pub(super) struct FittingActions {
+    pub(super) actions: Vec<StageActions>,
+    /// Where a search for others may begin.
+    pub(super) recipes: Recipes,
+}
+
+/// What was found soon.
+#[derive(Debug)]
+pub(super) struct Incumbent {
+    /// None where nothing fits that is found soon, which does not say that nothing does.
+    fitting: Option<Fitting>,
+    /// What must be left free for it, by stage.
+    reserve: Vec<u64>,
+}
+
+impl Incumbent {
+    /// What must be left free most likely, by stage.
+    pub(super) fn likely(self) -> Vec<u64> {
+        let Self { fitting, reserve } = self;
+        fitting.map_or_else(|| reserve.clone(), |found| found.likely(&reserve))
+    }
+
+    /// Seconds of an iteration; endless where nothing was found.
+    pub(super) fn seconds(&self) -> f64 {
+        self.fitting.as_ref().map_or(f64::INFINITY, |found| found.seconds)
+    }
+}
+
+impl Fitting {
+    /// Of stages that fit as they are.
+    fn untouched(problem: &ActionProblem<'_>) -> Self {
+        let stages = problem.stages.len();
+        Self {
+            actions: vec![StageActions::default(); stages],
+            seconds: problem.untouched.iteration_seconds().unwrap_or(f64::INFINITY),
+            recipes: Recipes::default(),
+            besides: vec![0; stages],
+        }
+    }
+
+    /// What must be left free where this was found with so much of it: a plan that leaves nothing free needs as much besides as
+    /// this one, most likely.
+    fn likely(&self, reserve: &[u64]) -> Vec<u64> {
+        reserve.iter().zip(&self.besides).map(|(&reserve, &besides)| reserve.max(besides)).collect()
+    }
+}
+
+impl From<Fitting> for FittingActions {
+    fn from(Fitting { actions, recipes, .. }: Fitting) -> Self {
+        Self { actions, recipes }
+    }
+}
+
+impl PlanBuilder<'_> {
+    /// Actions that a replay finds to fit; recipes are those of a plan that the search for the fastest begins with.
+    pub(super) fn actions(
+        &self,
+        problem: &ActionProblem<'_>,
+        choice: Choice<'_>,
+        recipes: &Recipes,
+        stop: &Stop,
+    ) -> Result<Vec<StageActions>, QuestionError> {
+        let begun = self.incumbent(problem, choice, stop)?;
+        self.fitting_actions(problem, begun, choice, recipes, stop).map(|found| found.actions)
+    }
+
+    /// What must be left free, learnt from plans that are found soon.
+    pub(super) fn incumbent(
+        &self,
+        problem: &ActionProblem<'_>,
+        choice: Choice<'_>,
+        stop: &Stop,
+    ) -> Result<Incumbent, QuestionError> {
+        let mut reserve = vec![0_u64; problem.stages.len()];
+        if choice.chooser == Chooser::Fastest
+            && choice.framework_rules.is_none()
+            && self.fits_untouched(problem)?
+        {
+            return Ok(Incumbent { fitting: Some(Fitting::untouched(problem)), reserve });
+        }
+        if let Some(framework_rules) = choice.framework_rules {
+            let ExpressibleActions { actions, seconds } =
+                self.expressible(problem, choice, framework_rules, stop)?;
+            let (recipes, besides) = (Recipes::default(), reserve.clone());
+            return Ok(Incumbent { fitting: Some(Fitting { actions, seconds, recipes, besides }), reserve });
+        }
+        let is_endless = problem.candidate.schedule.updates_always();
+        let is_mpress = choice.chooser == Chooser::Mpress || is_endless;
+        let effort = if is_mpress { Effort::All } else { Effort::Few };
+        match self.fitting(problem, choice, (effort, &Recipes::default()), &mut reserve, stop) {
+            Ok(found) => Ok(Incumbent { fitting: Some(found), reserve }),
+            Err(QuestionError::Recommend(RecommendError::NoPlan { .. }))
+                if choice.chooser == Chooser::Fastest =>
+            {
+                Ok(Incumbent { fitting: None, reserve: vec![0; problem.stages.len()] })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The fastest actions that are found, after those that were found soon.
+    pub(super) fn fitting_actions(
+        &self,
+        problem: &ActionProblem<'_>,
+        begun: Incumbent,
+        choice: Choice<'_>,
+        recipes: &Recipes,
+        stop: &Stop,
+    ) -> Result<FittingActions, QuestionError> {
+        // No actions make stages faster that fit as they are, unless they share cores.
+        if let Some(found) = &begun.fitting
+            && found.actions.iter().all(StageActions::is_empty)
+            && problem.node.cores.is_none()
+        {
+            return Ok(FittingActions { actions: found.actions.clone(), recipes: Recipes::default() });
+        }
+        match self.searched(problem, begun, choice, recipes, stop) {
+            Ok(found) => {
+                let actions = self.or_again(problem, Some(&found.actions), choice, stop)?;
+                Ok(FittingActions { actions: actions.unwrap_or(found.actions), recipes: found.recipes })
+            }
+            Err(error @ QuestionError::Recommend(RecommendError::NoPlan { .. })) => {
+                let actions = self.or_again(problem, None, choice, stop)?.ok_or(error)?;
+                Ok(FittingActions { actions, recipes: Recipes::default() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same by the search that adds blocks up.
+    fn searched(
+        &self,
+        problem: &ActionProblem<'_>,
+        begun: Incumbent,
+        choice: Choice<'_>,
+        recipes: &Recipes,
+        stop: &Stop,
+    ) -> Result<FittingActions, QuestionError> {
+        let alone = |actions| FittingActions { actions, recipes: Recipes::default() };
+        let all = (Effort::All, recipes);
+        let Incumbent { fitting: few, mut reserve } = begun;
+        let is_found = choice.chooser == Chooser::Mpress || choice.framework_rules.is_some();
+        if let Some(found) = few.as_ref().filter(|_| is_found) {
+            return Ok(alone(found.actions.clone()));
+        }
+        if problem.candidate.schedule.updates_always() {
+            return self.fastest_endless(problem, few.map(|few| few.actions), choice, stop).map(alone);
+        }
+        let Some(few) = few else {
+            return match self.fitting(problem, choice, all, &mut reserve, stop) {
+                Ok(found) => Ok(found.into()),
+                Err(QuestionError::Recommend(error @ RecommendError::NoPlan { .. })) => {
+                    let mpress = Choice { chooser: Chooser::Mpress, ..choice };
+                    let found = self.actions(problem, mpress, &Recipes::default(), stop).ok();
+                    let found = found.or_else(|| self.minimum_memory(problem, choice.allowed));
+                    found.map(alone).ok_or_else(|| error.into())
+                }
+                Err(error) => Err(error),
+            };
+        };
+        let mut likely = few.likely(&reserve);
+        let mut found = self.fitting(problem, choice, all, &mut likely, stop);
+        if found.is_err() && likely != reserve {
+            found = self.fitting(problem, choice, all, &mut reserve, stop);
+        }
+        Ok(found.ok().filter(|found| found.seconds <= few.seconds).unwrap_or(few).into())
+    }
+
+    /// Asks until a replay finds that everything fits, each time from what was found before; by stage, `reserve` is what is left
+    /// free for what it sees besides.
+    fn fitting(
+        &self,
+        problem: &ActionProblem<'_>,
+        choice: Choice<'_>,
+        (effort, recipes): (Effort, &Recipes),
+        reserve: &mut [u64],
+        stop: &Stop,
+    ) -> Result<Fitting, QuestionError> {
+        let allowed = choice.allowed;
+        let node = problem.node_within(allowed);
+        let mut lacks: Option<(usize, u64)> = None;
+        let mut recipes = recipes.clone();
+        for round in 0..ROUNDS {
+            let question = problem.question(&node, reserve, allowed, stop);
+            // What never flushes is searched from MPress's plans on.
+            let is_endless = problem.candidate.schedule.updates_always();
+            let found = match choice.chooser {
+                Chooser::Fastest if !is_endless => {
+                    // Plans that are found soon begin with nothing.
+                    let before = (effort == Effort::All).then_some(&recipes);
+                    let known = Known { recipes: before, ..problem.known() };
+                    fastest::unproven(&question, known, effort).map(|plan| {
+                        recipes = plan.recipes;
+                        (plan.actions, plan.seconds)
+                    })
+                }
+                Chooser::Fastest | Chooser::Mpress => {
+                    // It may be asked of more micro-batches than an iteration has.
+                    let share =
+                        f64::from(problem.candidate.batch.micro_batches) / f64::from(question.micro_batches);
+                    paper::plan(&question).map(|plan| (plan.actions, plan.seconds * share))
+                }
+            };
+            let (found, seconds) = match found {
+                Ok(found) => found,
+                Err(PlanError::NoRoom { stage, missing }) => {
+                    // What a replay found to be missing is missing as well.
+                    let (stage, missing) = lacks.unwrap_or((stage, missing));
+                    return Err(self.no_room(problem, choice, stage, missing));
+                }
+                Err(PlanError::Stopped) => return Err(RecommendError::Stopped.into()),
+                Err(error) => return Err(Invalid::field("partitioning", error.to_string()).into()),
+            };
+            let held = on_devices(&question, &found);
+            // Pools are as large as the replay finds them.
+            let chosen: Vec<StageActions> = found
+                .into_iter()
+                .map(|of| StageActions { actions: of.actions, ..StageActions::default() })
+                .collect();
+            let model = self.chain.model.as_ref();
+            let stages = PipelineActions::of(&*self.chain.predictor, model, &problem.settings, &chosen)?;
+            lacks = None;
+            let mut besides = Vec::with_capacity(reserve.len());
+            for (index, reserve) in reserve.iter_mut().enumerate() {
+                let needed = stages.prediction(index).map_or(0, |of| self.needed(&of).0);
+                besides.push(needed.saturating_sub(held.get(index).copied().unwrap_or(0)));
+                let capacity = problem.node.capacity.get(index).copied().unwrap_or(0);
+                let missing = needed.saturating_sub(capacity);
+                if missing > 0 {
+                    // Room that was left is taken by the next plan: what a replay sees besides is what must be free.
+                    // Little of much that was overlooked would be asked for again and again: from round to round it is more.
+                    let more = missing.saturating_mul(1 << (round / MORE_AFTER));
+                    *reserve = besides[index].max(reserve.saturating_add(more));
+                    lacks = lacks.or(Some((index, missing)));
+                }
+            }
+            let mut at_hosts = stages.acted.iter().map(|of| of.host_peak()).enumerate();
+            if lacks.is_none() && node.hosts_have_room(&mut at_hosts) {
+                return Ok(Fitting { actions: chosen, seconds, recipes, besides });
+            }
+        }
+        let (stage, missing) = lacks.unwrap_or((0, 0));
+        Err(self.no_room(problem, choice, stage, missing))
+    }
+
+    fn no_room(
+        &self,
+        problem: &ActionProblem<'_>,
+        choice: Choice<'_>,
+        stage: usize,
+        missing: u64,
+    ) -> QuestionError {
+        let allowed = choice.allowed;
+        let config =
+            problem.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
+        let why = format!("stage {stage} ({config}) lacks {} {}", Bytes(missing), with_all(allowed));
+        let device = problem.candidate.stages.get(stage).and_then(|of| of.devices.first().copied());
+        let name = device.and_then(|device| self.fleet.names().get(device as usize).cloned());
+        RecommendError::no_actions(why, Bytes(missing), name.unwrap_or_default()).into()
+    }
+}
+
+/// All that is allowed: `with recompute, host over activations`.
+pub(crate) fn with_all(allowed: &Allowed) -> String {
+    let ways: Vec<&str> = allowed.ways.iter().map(|way| way.as_str()).collect();
+    let blocks: Vec<&str> = allowed.blocks.iter().map(|block| block.as_str()).collect();
+    let host = match allowed.ways.contains(&Way::Host) && allowed.host_memory.0 == 0 {
+        true => " (no host memory may be taken: allow some with `--host-memory`)",
+        false => "",
+    };
+    let blocks = if blocks.is_empty() { "nothing that may leave".to_owned() } else { blocks.join(", ") };
+    format!("with {}{host} over {blocks}", ways.join(", "))
+}
+
+/// By stage: what whoever chooses takes its device to hold, pools for others included.
+fn on_devices(question: &Question<'_>, actions: &[StageActions]) -> Vec<u64> {
+    let of_stage = |(stage, actions): (usize, &StageActions)| {
+        let blocks = question.stages.get(stage)?;
+        let place = question.place(stage);
+        let work = StageWork::of(blocks, place, question.order, question.micro_batches, actions);
+        let guests = |of: &Hosted| question.node.guests(of.stage as usize, stage);
+        let hosted = actions.hosted.iter().map(|of| of.bytes.0.saturating_mul(guests(of)));
+        let hosted = hosted.fold(0, u64::saturating_add);
+        Some(Held::of(blocks, &work, actions).device.saturating_add(hosted))
+    };
+    actions.iter().enumerate().map(|of| of_stage(of).unwrap_or(0)).collect()
+}

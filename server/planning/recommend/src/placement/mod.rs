@@ -1,0 +1,245 @@
+//! Placement of a plan on the nodes that a scheduler gave, and the seconds of an iteration there.
+//!
+//! | file | question |
+//! |---|---|
+//! | here | what is asked, and what is answered? |
+//! | `needs` | what does each rank need of a device, and do the devices given have it? |
+//! | `machines` | which nodes are parts of one machine? |
+//! | `blocks` | which ranks stay together? |
+//! | `matching` | is there a machine for each of them? |
+//! | `part_assignment` | which part of a machine has which of its ranks? |
+//! | `ways` | in which ways can the ranks be put on the nodes? |
+//! | `visits` | which of these are there, those alike once? |
+//! | `equivalence` | which machines does nothing tell apart? |
+//! | `price` | how long does an iteration take in one of these ways, and in none of them less? |
+//! | `simulation_pricer` | the same where stages copy, or share cores |
+//! | `chunked` | the same of a training in chunks |
+//! | `copying` | which nodes and devices copy alike? |
+//! | `fastest` | which way is the fastest? |
+//!
+//! Ranks that the plan has on one node stay on one machine. Its devices may be of several kinds, and allow different bytes: each
+//! rank has one that is large enough. Where no machine has devices of all kinds, those of each kind stay together, unless shards
+//! that split the same tensors would be torn apart. Where the nodes given have other sizes, ranks take them one behind the other
+//! in the plan's order, and these shards stay together. Among the placements that keep most together the fastest is taken.
+//!
+//! * Machines with equal devices in equal domains form one group, so few placements remain on most clusters. All of them are
+//!   simulated, and the best is optimal.
+//! * Where there are too many, machines are exchanged while that helps. The bound is the pipeline over the fastest links of any
+//!   placement.
+//! * On a node with different links, ranks take the devices that make the placement fastest.
+//! * Plans with memory optimizations, shared cores or chunks are simulated step by step, at the copy rates of the cluster that
+//!   describes the nodes. Without a description the plan's own rates apply.
+//! * Devices without stated bytes are taken for the plan's own devices of that kind, if these are all alike.
+
+mod blocks;
+mod chunked;
+mod copying;
+mod equivalence;
+mod fastest;
+mod machines;
+mod matching;
+mod needs;
+mod part_assignment;
+mod price;
+mod simulation_pricer;
+#[cfg(test)]
+mod tests;
+mod visits;
+mod ways;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+
+use super::problem::ProfiledChain;
+use chunked::ChunkedPricer;
+use loadmaster_predict::Margin;
+use loadmaster_search::Stop;
+use loadmaster_search::cost::{Factors, KindOfDevice, Prices};
+use loadmaster_search::fleet::PlannedFleet;
+use loadmaster_simulate::is_stepped;
+pub use needs::{PlacementError, StageLack};
+use price::Pricer;
+use simulation_pricer::SimulationPricer;
+use ways::{Cohesion, Ways};
+
+/// A plan, and the devices that a scheduler gave for it.
+#[derive(Debug, Clone)]
+pub struct PlacementProblem {
+    /// What is to be bound.
+    pub plan: Plan,
+    /// The profiles that its seconds follow from, one for each of its kinds of devices; none where they cannot be read.
+    pub chains: Vec<Arc<ProfiledChain>>,
+    /// All devices that were given, of the plan's kinds.
+    pub fleet: PlannedFleet,
+}
+
+/// Which device has which rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placement {
+    /// By stage, in the order of its ranks: a device of the fleet.
+    pub stages: Vec<Vec<u32>>,
+    /// Simulated seconds of one iteration; none where nobody can tell.
+    pub seconds: Option<f64>,
+    /// No way is faster than this.
+    pub least: Option<f64>,
+    /// All ways that differ were simulated, or the bound was met.
+    pub is_proven: bool,
+    /// What to know, for people.
+    pub notes: Vec<String>,
+}
+
+impl Placement {
+    /// By how much the fastest way may be faster, as a share of this one's seconds.
+    pub fn gap(&self) -> Option<f64> {
+        let (seconds, least) = (self.seconds?, self.least?);
+        if self.is_proven || seconds <= 0.0 { Some(0.0) } else { Some((1.0 - least / seconds).max(0.0)) }
+    }
+}
+
+impl PlacementProblem {
+    /// The fastest way that is found before it is stopped.
+    ///
+    /// # Errors
+    /// The stages that lack devices.
+    pub fn answer(&self, stop: &Stop) -> Result<Placement, PlacementError> {
+        let is_plain = !is_stepped(&self.plan) && self.plan.chunks().is_none();
+        let classes = if is_plain { Vec::new() } else { copying::classes(&self.fleet) };
+        let ways = Ways::of(&self.plan, &self.fleet.fleet, classes)?;
+        let mut notes = self.fleet.notes.clone();
+        let other = match ways.kept {
+            Cohesion::Nodes => None,
+            Cohesion::Kinds => Some(
+                "the nodes given do not have all kinds of devices that the plan has on one node: ranks on those of each kind stay \
+                 together",
+            ),
+            Cohesion::Shards => Some(
+                "the nodes given are not those of the plan in size: ranks take them one behind the other",
+            ),
+        };
+        notes.extend(other.map(str::to_owned));
+        let found = match self.untold() {
+            Some(why) => Err(why),
+            None => self.timed(&ways, stop)?,
+        };
+        let bound = match found {
+            Ok((bound, told)) => {
+                notes.extend(told);
+                bound
+            }
+            Err(why) => {
+                notes.push(why);
+                let stages = ways.first().ok_or_else(|| ways.torn())?;
+                Placement { stages, seconds: None, least: None, is_proven: false, notes: Vec::new() }
+            }
+        };
+        Ok(Placement { stages: self.in_turn(&bound.stages), notes, ..bound })
+    }
+
+    /// The devices of all stages, of those of the first of each device.
+    fn in_turn(&self, firsts: &[Vec<u32>]) -> Vec<Vec<u32>> {
+        let places = firsts.len().min(self.plan.positions());
+        firsts[..places].iter().cycle().take(self.plan.stages.len()).cloned().collect()
+    }
+
+    /// The fastest way with its seconds and what these rest on, for people; or why nobody can tell seconds.
+    ///
+    /// # Errors
+    /// The stages that no way puts where they may be.
+    fn timed(
+        &self,
+        ways: &Ways<'_>,
+        stop: &Stop,
+    ) -> Result<Result<(Placement, Option<String>), String>, PlacementError> {
+        let no_seconds = || "a stage of the plan has no predicted seconds on these devices".to_owned();
+        let Some(chain) = self.chains.first() else { return Ok(Err(no_seconds())) };
+        if self.plan.chunks().is_some() {
+            let pricer = match ChunkedPricer::of(&self.plan, chain, &self.fleet) {
+                Ok(pricer) => pricer,
+                Err(why) => return Ok(Err(format!("seconds are not simulated again: {why}"))),
+            };
+            let found = fastest::fastest(ways, &pricer, stop)?;
+            return Ok(found.map(|(way, bound)| (bound, pricer.told(ways, &way))).ok_or_else(no_seconds));
+        }
+        let kinds = self.fleet.kinds().filter_map(|kind| self.chain_of(kind));
+        let kinds: Vec<(&ProfiledChain, Factors)> = kinds.map(|chain| (chain, self.factors(chain))).collect();
+        let priced = kinds.iter().map(|&(chain, factors)| {
+            let known = Arc::clone(&chain.known);
+            (KindOfDevice { predictor: &*chain.predictor, known }, factors)
+        });
+        let prices = Prices::new(priced.collect(), self.plan.training, Margin::Known, chain.model.as_ref());
+        if !is_stepped(&self.plan) {
+            let found = fastest::fastest(ways, &Pricer::of(&prices, &self.plan, self.fleet.devices()), stop)?;
+            return Ok(found.map(|(_, bound)| (bound, None)).ok_or_else(no_seconds));
+        }
+        let pricer = match SimulationPricer::of(&self.plan, (chain, &kinds), &prices, &self.fleet) {
+            Ok(pricer) => pricer,
+            Err(why) => return Ok(Err(format!("seconds are not simulated again: {why}"))),
+        };
+        match fastest::fastest(ways, &pricer, stop)? {
+            Some((way, bound)) => Ok(Ok((bound, pricer.told(ways, &way)))),
+            None => match pricer.refused(ways) {
+                Some(why) => Err(PlacementError { stages: vec![StageLack { stage: None, why }] }),
+                None => Ok(Err(no_seconds())),
+            },
+        }
+    }
+
+    fn chain_of(&self, kind: &str) -> Option<&ProfiledChain> {
+        self.chains.iter().map(|chain| &**chain).find(|chain| chain.device_kind == kind)
+    }
+
+    /// Why nobody can tell seconds; none where they can be told.
+    fn untold(&self) -> Option<String> {
+        if self.plan.iteration_seconds().is_none() {
+            return Some(
+                "the plan has no seconds, so that no order of the nodes is known to be faster".to_owned(),
+            );
+        }
+        let missing = self.fleet.kinds().find(|kind| self.chain_of(kind).is_none());
+        if let Some(kind) = missing {
+            return Some(format!(
+                "no profile of the plan's model on {kind:?} was named, so seconds are not known"
+            ));
+        }
+        let (then, now) = (&self.plan.predictor, self.chains.first()?.predictor.name());
+        (then != now).then(|| format!("the plan was predicted by {then}, and its profile is now by {now}"))
+    }
+
+    /// What the plan's predictions were multiplied with.
+    fn factors(&self, chain: &ProfiledChain) -> Factors {
+        let predictor = chain.predictor.name();
+        let of = |is_bytes: bool| {
+            let mut applied = self.plan.found.corrections.iter();
+            let found = applied.find(|of| {
+                of.device_kind == chain.device_kind
+                    && of.predictor == predictor
+                    && of.ledger.is_some() == is_bytes
+            });
+            found.map_or(1.0, |of| of.factor)
+        };
+        Factors { bytes: of(true), seconds: of(false) }
+    }
+}
+
+/// The kinds of a plan's devices, and the bytes that each of them allows; none where some allow more than others, since nobody says
+/// then how many a device has that was given.
+pub fn usual_kinds(plan: &Plan) -> BTreeMap<&str, Option<Bytes>> {
+    let mut kinds: BTreeMap<&str, Option<Bytes>> = BTreeMap::new();
+    let mut add = |kind, capacity| {
+        let known = kinds.entry(kind).or_insert(Some(Bytes(capacity)));
+        *known = known.filter(|&known| known == Bytes(capacity));
+    };
+    for stage in &plan.stages {
+        if stage.devices.is_empty() {
+            add(plan.device_kind.as_str(), stage.capacity);
+        }
+        for device in &stage.devices {
+            let kind = Some(device.kind.as_str()).filter(|kind| !kind.is_empty());
+            add(kind.unwrap_or(&plan.device_kind), device.capacity);
+        }
+    }
+    kinds
+}

@@ -1,0 +1,185 @@
+//! From criteria to a plan, with what proves it, what came next, and what restricted it.
+
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::comparison::{Baseline, RestrictionCost};
+use loadmaster_proto::plan::objective::Objective;
+
+use super::certificate::certificate;
+use super::error::RecommendError;
+use super::no_plan::no_plan;
+use super::restriction::restriction;
+use super::{baselines, runners_up};
+use crate::problem::Criteria;
+use crate::search::{
+    Candidate, DeviceWorth, Effort, Inquiry, Job, KnownOrders, attempt, check_mode, counted, first_fit,
+    solver, value,
+};
+use loadmaster_search::Stop;
+use loadmaster_search::cost::Market;
+use loadmaster_search::fleet::Subset;
+
+/// The answer to criteria.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recommendation {
+    /// The best plan.
+    pub best: Candidate,
+    /// What proves it.
+    pub certificate: Certificate,
+    /// Name and version of the search.
+    pub solver: String,
+    /// The plans that came next, best first, with their values as the certificate counts them.
+    pub alternatives: Vec<(Candidate, f64)>,
+    /// The whole front between memory and time, the fastest first; empty but for that objective.
+    pub front: Vec<Candidate>,
+    /// Plans of well-known rules.
+    pub compared: Vec<Baseline>,
+    /// What shape and launcher cost; none where they restrict nothing.
+    pub restriction: Option<RestrictionCost>,
+    /// What to know besides, for people.
+    pub notes: Vec<String>,
+}
+
+/// Recommends the plan that is best by the criteria's objective.
+/// Stopped, it gives the best that it has, and leaves out what it would tell besides: what was rejected, what the
+/// restrictions cost, what would help.
+///
+/// # Errors
+/// What cannot be asked of this profile or launcher, or why no plan fits, with what would help.
+pub fn recommend<M: Market>(
+    market: &M,
+    job: &Job<'_>,
+    criteria: &Criteria,
+    stop: &Stop,
+) -> Result<Recommendation, RecommendError> {
+    check(market, job, criteria)?;
+    let cuts = criteria.cuts_for(job.model).map_err(RecommendError::Launcher)?;
+    let whole = Subset::whole(job.fleet);
+    // A pin names a device by its place in the fleet.
+    let Some(cuts) = whole.cuts(&cuts) else {
+        return Err(RecommendError::no_plan("a layer is pinned to a device that is not there"));
+    };
+    let effort = Effort::times(stop, criteria.efforts);
+    let orders = KnownOrders::default();
+    let inquiry =
+        Inquiry { market, job, subset: &whole, criteria, cuts: &cuts, effort: &effort, orders: &orders };
+    let found = attempt(inquiry);
+    let mut pool = runners_up::pool(inquiry, &found);
+    let is_timed = criteria.objective == Objective::MinIterationTime;
+    if found.is_bounded && is_timed && criteria.efforts > 1 && !stop.is_requested() {
+        // Alternatives are looked for around the best plan, which is another one with less effort.
+        let usual = Effort::usual(stop);
+        let inquiry = inquiry.within(&usual);
+        pool.extend(runners_up::pool(inquiry, &attempt(inquiry)));
+        pool = runners_up::best_first(criteria, pool);
+    }
+    let Some(best) = pool.first().cloned() else {
+        return Err(if found.is_stopped { RecommendError::Stopped } else { no_plan(inquiry, &found) });
+    };
+    let mut certificate = certificate(inquiry, &found, &pool);
+    let is_brief = criteria.brief || stop.is_requested();
+    let restriction = if is_brief { None } else { restriction(inquiry, &pool) };
+    let (mut alternatives, mut front) = (Vec::new(), Vec::new());
+    if criteria.objective == Objective::Pareto {
+        front = pool;
+    } else {
+        alternatives = runners_up::alternatives(criteria, &pool);
+    }
+    let compared = if is_brief { Vec::new() } else { baselines::compared(inquiry, &best) };
+    let mut notes: Vec<String> = Vec::new();
+    notes.extend(criteria.rules.map(|rules| rules.note()).filter(|note| !note.is_empty()));
+    if !found.open.is_empty() {
+        notes
+            .push(format!("not looked at whole: {}; a better plan may be among them", found.open.join(", ")));
+    }
+    // What was told besides may have been cut short too: another deadline would have told more.
+    certificate.stopped |= stop.is_requested();
+    let solver = solver(criteria);
+    Ok(Recommendation { best, certificate, solver, alternatives, front, compared, restriction, notes })
+}
+
+/// Whether any plan fits the devices.
+#[derive(Debug)]
+pub(crate) enum Fit {
+    /// This one does. Nothing is proven of it.
+    Plan(Box<Recommendation>),
+    /// None does, and with more memory one would.
+    TooLarge,
+    /// None is possible, whatever the memory.
+    Impossible,
+    /// Neither was found within the effort.
+    Unknown,
+}
+
+/// Returns a plan that fits, or why there is none, without a search for the best plan and without an explanation of what lacks.
+/// Limits on time and on peaks are not looked at.
+///
+/// # Errors
+/// As [`recommend`], but for plans that do not fit.
+pub(crate) fn fit<M: Market>(
+    market: &M,
+    job: &Job<'_>,
+    criteria: &Criteria,
+    stop: &Stop,
+) -> Result<Fit, RecommendError> {
+    check(market, job, criteria)?;
+    let cuts = criteria.cuts_for(job.model).map_err(RecommendError::Launcher)?;
+    let whole = Subset::whole(job.fleet);
+    let Some(cuts) = whole.cuts(&cuts) else { return Ok(Fit::Impossible) };
+    let effort = Effort::usual(stop);
+    let orders = KnownOrders::default();
+    let inquiry =
+        Inquiry { market, job, subset: &whole, criteria, cuts: &cuts, effort: &effort, orders: &orders };
+    let (subsets, is_complete) = match criteria.constraints.allow_idle_devices {
+        true => inquiry.subsets().all(),
+        false => (vec![whole.clone()], true),
+    };
+    let first = |effort: &Effort, within_capacity: bool| {
+        subsets.iter().find_map(|subset| {
+            let cuts = subset.cuts(&cuts)?;
+            first_fit(inquiry.on(subset, &cuts).within(effort), within_capacity)
+        })
+    };
+    if let Some(best) = first(&effort, true) {
+        let value = value(criteria, &best).map_or(f64::NAN, |value| counted(criteria, value));
+        let certificate = Certificate {
+            value,
+            bound: None,
+            gap: None,
+            unit: criteria.objective.unit().to_owned(),
+            proven: false,
+            stopped: true,
+            states: 0,
+            rejected: Vec::new(),
+            fetches_fewest: false,
+        };
+        return Ok(Fit::Plan(Box::new(Recommendation {
+            best,
+            certificate,
+            solver: solver(criteria),
+            alternatives: Vec::new(),
+            front: Vec::new(),
+            compared: Vec::new(),
+            restriction: None,
+            notes: Vec::new(),
+        })));
+    }
+    if effort.is_blind() || !is_complete {
+        return Ok(Fit::Unknown);
+    }
+    let any = Effort::usual(stop);
+    Ok(match first(&any, false) {
+        Some(_) => Fit::TooLarge,
+        None if any.is_blind() => Fit::Unknown,
+        None => Fit::Impossible,
+    })
+}
+
+fn check<M: Market>(market: &M, job: &Job<'_>, criteria: &Criteria) -> Result<(), RecommendError> {
+    let needs_times = matches!(criteria.objective, Objective::MinIterationTime | Objective::Pareto)
+        || criteria.constraints.max_iteration_seconds.is_some();
+    if needs_times && !market.has_times() {
+        return Err(RecommendError::NoTimes { objective: criteria.objective });
+    }
+    DeviceWorth { fleet: job.fleet, objective: criteria.objective }.check()?;
+    check_mode(criteria).map_err(RecommendError::Mode)
+}

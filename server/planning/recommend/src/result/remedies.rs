@@ -1,0 +1,298 @@
+//! What would make a plan possible where there is none: each remedy was tried by searching again, as it would be asked.
+
+use std::cmp::Reverse;
+
+use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
+use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
+
+use crate::problem::{Criteria, divisors};
+use crate::search::{Candidate, Effort, Inquiry, check_mode, fewest_devices, first_fit, rank};
+use loadmaster_search::cost::{Batch, Market};
+use loadmaster_search::fleet::Subset;
+use loadmaster_search::{Fleet, FleetNode, Spanning};
+
+/// Most times the devices that there are that are tried.
+const MOST_TIMES: u32 = 8;
+
+/// Most numbers of devices that are tried.
+const MOST_TRIED: u32 = 16;
+
+/// A change of the request after which a plan fits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remedy {
+    /// What to change, for people.
+    pub what: String,
+    /// The option of the command line that does it.
+    pub option: String,
+    /// A plan that fits then.
+    pub plan: Candidate,
+}
+
+/// Most subsets of fleets that all remedies of an answer search together.
+const MOST_SUBSETS: u32 = 192;
+
+/// Tries changes of criteria one after another.
+struct Trial<'a, M> {
+    /// What was asked, within what all of them may cost together.
+    inquiry: Inquiry<'a, M>,
+    /// Subsets of fleets that may yet be searched.
+    subsets_left: u32,
+    found: Vec<Remedy>,
+}
+
+impl<'a, M: Market> Trial<'a, M> {
+    fn within(inquiry: Inquiry<'a, M>, effort: &'a Effort) -> Self {
+        Self { inquiry: inquiry.within(effort), subsets_left: MOST_SUBSETS, found: Vec::new() }
+    }
+
+    /// Notes a change if a plan fits then; whether one does.
+    fn check(&mut self, what: String, option: String, criteria: &Criteria, fleet: &Fleet) -> bool {
+        let plan = self.fits(criteria, fleet);
+        let works = plan.is_some();
+        self.found.extend(plan.map(|plan| Remedy { what, option, plan }));
+        works
+    }
+
+    /// A plan that keeps to all that criteria say; none where none was found.
+    fn fits(&mut self, criteria: &Criteria, fleet: &Fleet) -> Option<Candidate> {
+        let effort = self.inquiry.effort;
+        if effort.is_blind() {
+            return None;
+        }
+        check_mode(criteria).ok()?;
+        let (whole, cuts) = (Subset::whole(fleet), criteria.cuts_for(self.inquiry.job.model).ok()?);
+        let inquiry = self.inquiry.with(criteria).on(&whole, &cuts);
+        let limits = &criteria.constraints;
+        let timed = Criteria {
+            objective: Objective::MinIterationTime,
+            mode: SearchMode::Exact,
+            alternatives: 0,
+            ..criteria.clone()
+        };
+        let most = limits.max_peak_bytes.unwrap_or(u64::MAX);
+        inquiry.allowed_subsets().iter().find_map(|subset| {
+            self.subsets_left = self.subsets_left.checked_sub(1).filter(|_| !effort.is_blind())?;
+            let cuts = subset.cuts(&cuts)?;
+            let inquiry = inquiry.on(subset, &cuts);
+            if !inquiry.may_start() {
+                return None;
+            }
+            if limits.max_iteration_seconds.is_some() && criteria.mode == SearchMode::Exact {
+                return rank(inquiry.with(&timed)).candidates.into_iter().next();
+            }
+            if criteria.mode != SearchMode::Exact {
+                // The same program has to find it.
+                return rank(inquiry).candidates.into_iter().next();
+            }
+            let plan = first_fit(inquiry, true)?;
+            (plan.peak_bytes() <= most).then_some(plan)
+        })
+    }
+}
+
+/// The remedies that work where nothing fits, those that cost least first. Stopping leaves out what was not tried yet.
+pub(super) fn remedies<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
+    let effort = Effort::besides(&inquiry.effort.stop);
+    let (criteria, fleet) = (inquiry.criteria, inquiry.fleet());
+    let mut trial = Trial::within(inquiry, &effort);
+    // What a merger keeps together depends on the training and the devices: of others it is not known here.
+    if !criteria.is_merged {
+        other_training(&mut trial, criteria);
+    }
+    over_nodes(&mut trial, criteria);
+    for shape in PlanShape::ALL {
+        let is_new = !criteria.shape.includes(shape);
+        if is_new && criteria.rules.is_none_or(|rules| rules.shape.includes(shape)) {
+            let other = Criteria { shape, ..criteria.clone() };
+            if trial.check(format!("the shape {shape}"), format!("--shape {shape}"), &other, fleet) {
+                break;
+            }
+        }
+    }
+    let counts_devices = matches!(criteria.objective, Objective::MinDevices | Objective::MinCost);
+    if !criteria.constraints.allow_idle_devices && !counts_devices {
+        let mut other = criteria.clone();
+        other.constraints.allow_idle_devices = true;
+        if let Some(plan) = trial.fits(&other, fleet).filter(|plan| plan.devices() < fleet.devices()) {
+            let what = format!("let devices stay idle: {} of {} are enough", plan.devices(), fleet.devices());
+            trial.found.push(Remedy { what, option: "--allow-idle-devices".to_owned(), plan });
+        }
+    }
+    if !criteria.is_merged {
+        more_devices(&mut trial, criteria);
+    }
+    trial.found
+}
+
+/// Stages of devices of several nodes, where none may have any.
+fn over_nodes<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
+    let fleet = trial.inquiry.fleet();
+    if fleet.nodes.len() < 2 || criteria.spanning_on(fleet) != Spanning::Never {
+        return;
+    }
+    for spanning in [NodeSpanning::WholeNodes, NodeSpanning::Anywhere] {
+        let mut other = criteria.clone();
+        other.constraints.spanning = Some(spanning);
+        let option = format!("--spanning {}", spanning.as_str());
+        if trial.check("stages of devices of several nodes".to_owned(), option, &other, fleet) {
+            return;
+        }
+    }
+}
+
+/// Another schedule, other recomputation, smaller micro-batches.
+fn other_training<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
+    let fleet = trial.inquiry.fleet();
+    if criteria.schedules == [Schedule::Gpipe]
+        && criteria.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB))
+    {
+        let other = Criteria { schedules: vec![Schedule::OneFOneB], ..criteria.clone() };
+        trial.check("1F1B instead of GPipe".to_owned(), "--schedule 1f1b".to_owned(), &other, fleet);
+    }
+    for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
+        let is_said = criteria.rules.is_none_or(|rules| {
+            rules.check_policies(("recompute", &[policy]), trial.inquiry.job.model, None).is_ok()
+        });
+        if is_said && !criteria.recompute.contains(&policy) {
+            let name = policy.as_str();
+            let other = Criteria { recompute: vec![policy], ..criteria.clone() };
+            trial.check(format!("recompute each {name}"), format!("--recompute {name}"), &other, fleet);
+        }
+    }
+    for batch in smaller(&criteria.batches) {
+        if check_batch(trial, criteria, batch) {
+            break;
+        }
+    }
+}
+
+/// The remedies that work where plans fit, but none is fast or small enough.
+pub(super) fn for_limits<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
+    let effort = Effort::besides(&inquiry.effort.stop);
+    let criteria = inquiry.criteria;
+    let mut trial = Trial::within(inquiry, &effort);
+    for batch in others(&criteria.batches) {
+        if criteria.is_merged || check_batch(&mut trial, criteria, batch) {
+            break;
+        }
+    }
+    trial.found
+}
+
+fn check_batch<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria, batch: Batch) -> bool {
+    let (what, option) = told_batch(batch);
+    let mut other = Criteria { batches: vec![batch], ..criteria.clone() };
+    other.constraints.micro_batch_sizes.clear();
+    trial.check(what, option, &other, trial.inquiry.fleet())
+}
+
+/// Micro-batches for people, and as options.
+pub(crate) fn told_batch(batch: Batch) -> (String, String) {
+    let Batch { micro_batch_size, micro_batches } = batch;
+    let samples = if micro_batch_size == 1 { "sample" } else { "samples" };
+    let option = format!("--micro-batch-size {micro_batch_size} --micro-batches {micro_batches}");
+    (format!("a micro-batch of {micro_batch_size} {samples}"), option)
+}
+
+/// The option that names a fleet's devices.
+fn devices_option(fleet: &Fleet) -> Option<String> {
+    let groups = fleet.nodes.iter().map(|node| {
+        let kind = fleet.kinds.get(node.kind)?;
+        Some(format!("{}x{}:{}", node.devices, kind.capacity.exact(), kind.name))
+    });
+    let groups = groups.collect::<Option<Vec<String>>>()?.join(",");
+    let is_plain = !groups.contains(|letter: char| letter.is_whitespace() || letter == '\'');
+    Some(if is_plain { format!("--devices {groups}") } else { format!("--devices '{groups}'") })
+}
+
+/// Smaller micro-batches of the same iteration, the largest first.
+pub(crate) fn smaller(batches: &[Batch]) -> Vec<Batch> {
+    let Some(least) = batches.iter().min_by_key(|batch| batch.micro_batch_size) else { return Vec::new() };
+    let mut smaller = others(batches);
+    smaller.retain(|batch| batch.micro_batch_size < least.micro_batch_size);
+    smaller
+}
+
+/// Other micro-batches of the same iteration, the largest first.
+fn others(batches: &[Batch]) -> Vec<Batch> {
+    let Some(samples) = batches.first().map(|batch| batch.samples()) else { return Vec::new() };
+    let mut others: Vec<Batch> = divisors(samples)
+        .into_iter()
+        .filter_map(|size| {
+            let micro_batch_size = u32::try_from(size).ok()?;
+            let micro_batches = u32::try_from(samples / size).ok()?;
+            let is_allowed = micro_batches <= TrainingSpec::MAX_MICRO_BATCHES
+                && micro_batch_size <= TrainingSpec::MAX_MICRO_BATCH_SIZE;
+            let other = Batch { micro_batch_size, micro_batches };
+            (is_allowed && !batches.contains(&other)).then_some(other)
+        })
+        .collect();
+    others.sort_by_key(|batch| Reverse(batch.micro_batch_size));
+    others
+}
+
+/// The fewest devices like the last ones that are enough: one more device of a machine at a time, or one more node.
+fn more_devices<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
+    let fleet = trial.inquiry.fleet();
+    let Some(last) = fleet.nodes.last() else { return };
+    if !fleet.may_grow {
+        return;
+    }
+    if !fleet.is_one_node {
+        let is_timed =
+            criteria.mode != SearchMode::Exact || criteria.constraints.max_iteration_seconds.is_some();
+        let between = fleet.between(fleet.nodes.len() - 1, fleet.nodes.len() - 1);
+        let is_reach_known = between.is_some_and(|link| link != FleetNode::ALONE);
+        if is_timed && !is_reach_known {
+            return;
+        }
+    }
+    let step = if fleet.is_one_node { 1 } else { last.whole.max(1) };
+    let most = fleet.devices().saturating_mul(MOST_TIMES);
+    // What no number of devices below is enough for is not tried with fewer.
+    let mut largest = fleet.clone();
+    grow(&mut largest, (most - fleet.devices()).div_ceil(step));
+    let Ok(cuts) = criteria.cuts_for(trial.inquiry.job.model) else { return };
+    let (largest, cuts) = (Subset::whole(&largest), cuts.without_pins());
+    let least = fewest_devices(trial.inquiry.with(criteria).on(&largest, &cuts));
+    let Some(least) = least else { return };
+    let first = least.saturating_sub(fleet.devices()).div_ceil(step).max(1);
+    for more in first..first.saturating_add(MOST_TRIED) {
+        let mut larger = fleet.clone();
+        grow(&mut larger, more);
+        if larger.devices() > most || trial.inquiry.effort.is_requested() {
+            return;
+        }
+        let option = if fleet.is_one_node {
+            devices_option(&larger)
+        } else {
+            let nodes = if more == 1 { "node" } else { "nodes" };
+            Some(format!("{more} more {nodes} like {} in the cluster", last.name))
+        };
+        let what = format!("{} devices instead of {}", larger.devices(), fleet.devices());
+        if trial.check(what, option.unwrap_or_default(), criteria, &larger) {
+            return;
+        }
+    }
+}
+
+/// More devices of a machine, or more nodes, like the last ones. Of a node that is used in part a further one is whole.
+fn grow(fleet: &mut Fleet, more: u32) {
+    let Some(last) = fleet.nodes.last_mut() else { return };
+    if fleet.is_one_node {
+        last.devices += more;
+        last.whole += more;
+        return;
+    }
+    let mut last = last.clone();
+    if last.devices < last.whole {
+        // Between devices that are not used nothing is known: no slower than to other nodes.
+        last.inside = last.inside.slower(last.outside);
+        last.devices = last.whole;
+        last.unlike = None;
+    }
+    // Parts of one name are one machine, and these are others.
+    let named =
+        |further: u32| FleetNode { name: format!("{}, {further} further", last.name), ..last.clone() };
+    fleet.nodes.extend((1..=more).map(named));
+}

@@ -1,0 +1,129 @@
+//! What a shape and a launcher cost: the best plan without them, and which of their rules it breaks.
+
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::comparison::RestrictionCost;
+use loadmaster_proto::plan::objective::{PlanShape, SearchMode};
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{RecomputePolicy, Schedule};
+
+use crate::problem::{Criteria, restrict};
+use crate::search::{
+    Candidate, CandidateStage, Effort, Inquiry, Job, Solution, attempt, best_value, counted, value,
+};
+use loadmaster_search::cost::Market;
+use loadmaster_search::{Choice, Cuts};
+
+/// Weighs the best of the restricted plans against the best free one; none where nothing restricts, or where no value
+/// can be compared.
+pub(super) fn restriction<M: Market>(inquiry: Inquiry<'_, M>, pool: &[Candidate]) -> Option<RestrictionCost> {
+    let criteria = inquiry.criteria;
+    // Annealing finds plans that are none of the free ones either: they come to a node twice.
+    if !criteria.is_restricted() || criteria.mode == SearchMode::AmpAnnealing {
+        return None;
+    }
+    let (free, effort) = (criteria.free(), Effort::besides(&inquiry.effort.stop));
+    let found = attempt(inquiry.with(&free).on(inquiry.subset, &criteria.cuts).within(&effort));
+    weigh(inquiry.job, criteria, pool, &found)
+}
+
+fn weigh(
+    job: &Job<'_>,
+    criteria: &Criteria,
+    pool: &[Candidate],
+    found: &Solution,
+) -> Option<RestrictionCost> {
+    let restricted_value = best_value(criteria, pool)?;
+    let of_value = |plans: &[Candidate], wanted: f64| {
+        plans.iter().find(|plan| value(criteria, plan) == Some(wanted)).cloned()
+    };
+    let worse =
+        |one: f64, other: f64| if criteria.objective.is_maximum() { one < other } else { one > other };
+    // A search that was stopped may have found less than the restricted one, whose plan is a free one too.
+    let (free_value, free, is_proven) = match found.value {
+        Some(value) if !worse(value, restricted_value) => {
+            // What a merger keeps together was not searched apart.
+            (value, of_value(&found.candidates, value)?, found.is_proven() && !criteria.is_merged)
+        }
+        _ => (restricted_value, of_value(pool, restricted_value)?, false),
+    };
+    let ratio = match criteria.objective.is_maximum() {
+        _ if free_value == restricted_value => 1.0,
+        true => free_value / restricted_value,
+        false => restricted_value / free_value,
+    };
+    let binding = if ratio > 1.0 { broken_rules(job, criteria, &free) } else { Vec::new() };
+    let [free_value, restricted_value] = [free_value, restricted_value].map(|value| counted(criteria, value));
+    Some(RestrictionCost {
+        free_value,
+        restricted_value,
+        ratio,
+        free_partitioning: free.partitioning().ok()?,
+        binding,
+        free_proven: is_proven,
+    })
+}
+
+/// A stage as rules see it.
+type RuledStage = (StageConfig, RecomputePolicy);
+
+/// The rules of criteria's shape and launcher that a plan breaks.
+pub(crate) fn broken_rules(job: &Job<'_>, criteria: &Criteria, plan: &Candidate) -> Vec<String> {
+    let ruled = |stage: &CandidateStage| {
+        let Choice { data, tensor, recompute } = stage.choice;
+        let (first_layer, last_layer) = (stage.first, stage.last);
+        (StageConfig { first_layer, last_layer, data_degree: data, tensor_degree: tensor }, recompute)
+    };
+    broken(job, criteria, &plan.stages.iter().map(ruled).collect::<Vec<_>>(), plan.schedule)
+}
+
+/// The same of a plan that is written already; of its stages alone, whatever they do about their memory.
+pub(crate) fn broken_stages(job: &Job<'_>, criteria: &Criteria, plan: &Plan) -> Vec<String> {
+    let ruled: Vec<RuledStage> = plan.stages.iter().map(|stage| (stage.config, stage.recompute)).collect();
+    broken(job, criteria, &ruled, plan.training.schedule)
+}
+
+fn broken(job: &Job<'_>, criteria: &Criteria, stages: &[RuledStage], schedule: Schedule) -> Vec<String> {
+    let mut broken = Vec::new();
+    let shape = criteria.shape;
+    let differ =
+        |of: fn(&StageConfig) -> (u32, u32)| stages.windows(2).any(|pair| of(&pair[0].0) != of(&pair[1].0));
+    let degrees = |stage: &StageConfig| (stage.data_degree, stage.tensor_degree);
+    let devices = |stage: &StageConfig| (stage.devices(), 0);
+    match shape {
+        PlanShape::SinglePipeline if stages.iter().any(|(stage, _)| stage.devices() > 1) => {
+            broken.push(format!("{shape}: every stage has one device"));
+        }
+        PlanShape::UniformGrid if differ(degrees) => {
+            broken.push(format!("{shape}: all stages have the same data and tensor degree"));
+        }
+        PlanShape::EqualDevices if differ(devices) => {
+            broken.push(format!("{shape}: all stages have equally many devices"));
+        }
+        PlanShape::PerStageReplicas if stages.iter().any(|(stage, _)| stage.tensor_degree > 1) => {
+            broken.push(format!("{shape}: no stage has tensor shards"));
+        }
+        _ => {}
+    }
+    let Some(rules) = &criteria.rules else { return broken };
+    let launcher = rules.launcher;
+    let mut cuts = Cuts::anywhere(job.names.len());
+    if restrict(&mut cuts, rules, job.model).is_ok() {
+        let inner = stages.iter().take(stages.len().saturating_sub(1));
+        if let Some((stage, _)) = inner.clone().find(|(stage, _)| !cuts.may_end(stage.last_layer)) {
+            let last = stage.last_layer;
+            let name = job.names.get(last).map_or("", String::as_str);
+            broken.push(format!("{launcher}: the chain is not cut after layer {last} ({name})"));
+        }
+    }
+    if !rules.has_policies_of_stages(job.model) {
+        let mut policies: Vec<_> = stages.iter().map(|(_, recompute)| *recompute).collect();
+        policies.dedup();
+        if let [one, other, ..] = policies.as_slice() {
+            broken.push(format!("{launcher}: all stages recompute alike, not {} beside {}", one, other));
+        }
+    }
+    if !rules.schedules.contains(&schedule) {
+        broken.push(format!("{launcher}: it does not run {schedule}"));
+    }
+    broken
+}

@@ -1,0 +1,244 @@
+//! What a stored plan does moment by moment: what its stages copy, who waits for that, and what devices hold.
+//!
+//! | module | question |
+//! |---|---|
+//! | here | what happens in an iteration of a plan, step by step? |
+//! | `lanes` | what is that as lanes of passes and copies? |
+//! | `curve` | what does a device hold when? |
+//! | `interleaved` | what do its stages do together, or would, several on each device? |
+//!
+//! A plan keeps the seconds of its stages, of its edges and of what copies go over; its profile, in what proportion layers take
+//! those seconds and what each holds. A profile may have changed since: then nothing is told rather than something that
+//! contradicts the plan.
+
+mod chunks;
+mod curve;
+mod interleaved;
+mod lanes;
+
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+
+use super::interleaved::InterleavingError;
+use super::memory_optimizations::{device_of, endless_of, in_proportion, mean_again, settings};
+use super::problem::ProfiledChain;
+use loadmaster_predict::{
+    ActionsError, ActionsPrediction, LayerCost, PipelineActions, PredictionError, Share, StageSetting,
+};
+use loadmaster_search::Seconds;
+use loadmaster_simulate::copies::{
+    Copied, CopiesError, CopyPipeline, Done, Endless, Keep, LayerSeconds, Links, LongRun, long_run, simulate,
+};
+use loadmaster_simulate::{Edge, Order, Overlap, Pipeline, iteration_seconds};
+
+pub use chunks::ChunkedTimeline;
+pub(super) use chunks::LanesOfPlan;
+pub use curve::{CurvePoint, StageCurve};
+pub use interleaved::InterleavedTimeline;
+pub use lanes::{CopyLane, LaneCopy};
+
+/// Most steps of all stages: replaying more would take seconds.
+const MOST_STEPS: u64 = 200_000;
+/// How far simulated seconds may be from the plan's, as a share of these.
+const SAME: f64 = 1e-6;
+
+/// An iteration of a plan.
+#[derive(Debug)]
+pub struct IterationTimeline {
+    /// What was simulated, with every step, copy and wait.
+    pub copied: Copied,
+    /// By stage.
+    acted: Vec<ActionsPrediction>,
+    /// By stage, what a device sets aside for others.
+    hosted: Vec<u64>,
+    /// By stage, what each step is that was simulated: all of them once, or under PipeDream those of the micro-batches of an
+    /// iteration in the long run.
+    done: Vec<Vec<Done>>,
+}
+
+/// Why nobody can tell what a plan does over time.
+#[derive(Debug, thiserror::Error)]
+pub enum TimelineError {
+    /// There are no seconds.
+    #[error("its profile has no times of its layers")]
+    NoTimes,
+    /// Nobody knows how fast its copies are.
+    #[error("it has no rates of its copies: recommend it again")]
+    NoRates,
+    /// Its state is in chunks: [`ChunkedTimeline`] tells of it.
+    #[error("it trains in chunks")]
+    InChunks,
+    /// Nobody knows the tensors that are in its chunks.
+    #[error("its profile is of a chain that is known by name alone")]
+    NoModel,
+    /// Its chunks cannot be laid out.
+    #[error(transparent)]
+    Chunks(#[from] Invalid),
+    /// Another program made it.
+    #[error("it was predicted by {of_plan}, and this planner has {here}")]
+    OtherPredictor {
+        /// The plan's.
+        of_plan: String,
+        /// The profile's now.
+        here: &'static str,
+    },
+    /// Something else than the plan would be shown.
+    #[error(
+        "its profile is not what it was when the plan was made: an iteration would take {now} s, not {then} s"
+    )]
+    Changed {
+        /// Seconds that are simulated.
+        now: f64,
+        /// Seconds of the plan.
+        then: f64,
+    },
+    /// Too much to replay.
+    #[error("its stages do {steps} steps in an iteration, and {MOST_STEPS} are replayed at most")]
+    TooLarge {
+        /// About how many.
+        steps: u64,
+    },
+    /// Its stages are no chunks.
+    #[error(
+        "its {stages} stages are not {chunks} chunks of each device, with {micro_batches} micro-batches in groups of as many as \
+         there are devices: name other virtual stages"
+    )]
+    NoChunks {
+        /// How many there are.
+        stages: usize,
+        /// Chunks per device.
+        chunks: usize,
+        /// Of an iteration.
+        micro_batches: u32,
+    },
+    /// Its actions are none of stages that take turns.
+    #[error(transparent)]
+    InterleavingError(#[from] InterleavingError),
+    /// Its actions have no prediction.
+    #[error(transparent)]
+    Actions(#[from] ActionsError),
+    /// Nor have its stages.
+    #[error(transparent)]
+    Prediction(#[from] PredictionError),
+    /// They have no times.
+    #[error(transparent)]
+    Copies(#[from] CopiesError),
+}
+
+impl IterationTimeline {
+    /// Replays and simulates a plan from the profile that it was made of.
+    ///
+    /// # Errors
+    /// What is missing, or no longer so.
+    pub fn of(plan: &Plan, chain: &ProfiledChain) -> Result<Self, TimelineError> {
+        if plan.stages.iter().any(|stage| stage.chunks.is_some()) {
+            return Err(TimelineError::InChunks);
+        }
+        let then = plan.iteration_seconds().ok_or(TimelineError::NoTimes)?;
+        let here = chain.predictor.name();
+        if here != plan.predictor {
+            return Err(TimelineError::OtherPredictor { of_plan: plan.predictor.clone(), here });
+        }
+        let all: u64 = plan.stages.iter().map(|of| of.config.layers().count() as u64).sum();
+        let TrainingSpec { schedule, micro_batches, .. } = plan.training;
+        let played = match schedule.updates_always() {
+            true => Endless::simulated(plan.stages.len(), micro_batches),
+            false => micro_batches,
+        };
+        let steps = all.saturating_mul(3 * u64::from(played));
+        if steps > MOST_STEPS {
+            return Err(TimelineError::TooLarge { steps });
+        }
+        let settings = settings(plan);
+        let (acted, hosted) = replayed(plan, chain, &settings)?;
+        let links = match &plan.found.copy_rates {
+            Some(rates) => Links::of_rates(rates),
+            None if acted.iter().any(|of| !of.away.is_empty()) => return Err(TimelineError::NoRates),
+            None => Links::default(),
+        };
+        let (mut devices, mut endless) = (Vec::with_capacity(acted.len()), Vec::new());
+        let mut passes = Vec::with_capacity(acted.len());
+        for ((stage, setting), acted) in plan.stages.iter().zip(&settings).zip(&acted) {
+            let seconds = stage.seconds.ok_or(TimelineError::NoTimes)?;
+            let seconds =
+                Seconds { forward: seconds.forward, backward: seconds.backward, step: seconds.step };
+            let (layers, exchange_seconds) =
+                layers(chain, setting, acted, seconds).ok_or(TimelineError::NoTimes)?;
+            let place = (setting.stage_index, setting.stage_count);
+            passes.push(seconds);
+            if schedule.updates_always() {
+                let timed = (stage.config.first_layer, layers.as_slice());
+                endless.push(endless_of(acted, place, timed, exchange_seconds, played)?);
+                continue;
+            }
+            devices.push(device_of(acted, place, (stage.config.first_layer, &layers), exchange_seconds)?);
+        }
+        let edges: Vec<Edge> = plan.found.edge_seconds.iter().map(|&both| Edge::halves(both)).collect();
+        let overlap = plan.found.iteration.as_ref().map_or_else(Overlap::default, |of| of.overlap);
+        let (copied, done) = if schedule.updates_always() {
+            // As the plan's seconds were found.
+            let is_closed = endless.iter().all(|of| of.device.trips.is_empty());
+            let pipeline = Pipeline {
+                stages: &passes,
+                edges: &edges,
+                micro_batches: 1,
+                order: Order::PipeDream,
+                overlap,
+            };
+            let each = iteration_seconds(&pipeline).ok().filter(|_| is_closed);
+            let LongRun { copied, done, .. } =
+                long_run(&endless, &edges, overlap, &links, (micro_batches, each))?;
+            (copied, done)
+        } else {
+            let stepped = CopyPipeline { devices: &devices, edges: &edges, overlap, links: &links };
+            let in_order = |of: &ActionsPrediction| (0..of.steps.all().len()).map(Done::step).collect();
+            (simulate(&stepped, Keep { steps: true, copies: true })?, acted.iter().map(in_order).collect())
+        };
+        let now = copied.iteration_seconds;
+        if (now - then).abs() > SAME * then {
+            return Err(TimelineError::Changed { now, then });
+        }
+        Ok(Self { copied, acted, hosted, done })
+    }
+
+    /// How many stages there are.
+    pub fn stages(&self) -> usize {
+        self.acted.len()
+    }
+}
+
+/// What each stage needs with its actions, and sets aside for others.
+fn replayed(
+    plan: &Plan,
+    chain: &ProfiledChain,
+    settings: &[StageSetting],
+) -> Result<(Vec<ActionsPrediction>, Vec<u64>), TimelineError> {
+    let actions = plan.stage_actions();
+    if actions.is_empty() {
+        let untouched = |of: &StageSetting| chain.predictor.acted(of, &Default::default());
+        let acted = settings.iter().map(untouched).collect::<Result<Vec<_>, _>>()?;
+        return Ok((acted, vec![0; settings.len()]));
+    }
+    let stages = PipelineActions::of(&*chain.predictor, chain.model.as_ref(), settings, &actions)?;
+    Ok((stages.acted, stages.hosted))
+}
+
+/// Seconds of a stage's layers that add up to the plan's, and of adding its gradients up with those of others; none where the
+/// profile does not tell. The plan's backward pass has what the stage computes again.
+fn layers(
+    chain: &ProfiledChain,
+    setting: &StageSetting,
+    acted: &ActionsPrediction,
+    seconds: Seconds,
+) -> Option<(Vec<LayerSeconds>, f64)> {
+    let first = setting.stage.first_layer;
+    let costs = chain.predictor.layer_costs(Share::of(setting));
+    let costs: Option<Vec<LayerCost>> =
+        costs.get(first..=setting.stage.last_layer)?.iter().copied().collect();
+    let costs = costs?;
+    let (all, _) = in_proportion(&costs, seconds, RecomputePolicy::None);
+    let again = mean_again(acted, first, &all);
+    let backward = (seconds.backward - again).max(0.0);
+    Some(in_proportion(&costs, Seconds { backward, ..seconds }, RecomputePolicy::None))
+}

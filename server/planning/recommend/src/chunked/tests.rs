@@ -36,6 +36,7 @@ fn plan(seconds: f64, peak: u64, size: u32) -> Plan {
         "predictor": "component/4", "ledger": "allocated", "solver": "s/1", "warnings": [],
         "found": {"iteration": {
             "seconds": seconds, "closed_form": seconds, "bubble": 0.0, "step": 0.0, "origin": "profiled", "links": "",
+            "overlap": "computing", "overlap_reason": "",
         }},
     }))
     .unwrap()

@@ -11,7 +11,7 @@
 //!   survives even that is stopped by the next planner ([`process`], [`stale_server`]). Either way nothing
 //!   that was committed is lost: `fsync` is on.
 //! * A server that ends by itself, because somebody killed it or the disk was full, is started again, and so is
-//!   one that answers nobody any more, which is ended first ([`mod@frozen`]); one that ends again and again is given
+//!   one that answers nobody any more, which is ended first ([`unresponsive`]); one that ends again and again is given
 //!   up ([`restarts`]).
 
 mod account;

@@ -4,7 +4,7 @@
 //! trained alone runs one more iteration, which records the allocation trace ([`record`]). The seconds of a pass are the median
 //! over iterations for each micro-batch, and the mean over micro-batches. Hooks on the gradients at layer edges time the backward
 //! pass without cutting the graph. A GPU times its own passes (`clock`). On CPU slots the rank then measures the contention with
-//! other slots and copies ([`crowd`], [`copier`]); ranks of one host take turns for it.
+//! other slots and copies ([`contention`], [`copier`]); ranks of one host take turns for it.
 //!
 //! Under PipeDream an iteration is a number of micro-batches, and nothing is flushed. Measured ones begin once the pipeline is as
 //! full as in the long run, and end before it drains.

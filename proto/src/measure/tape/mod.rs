@@ -55,7 +55,7 @@ pub type Event = i32;
 /// A layer that keeps its output for the backward pass, and makes the gradient of its input there:
 ///
 /// ```
-/// use loadmaster_proto::measure::tape::{LayerTape, Passage, Slot, Step};
+/// use loadmaster_proto::measure::tape::{LayerTape, Passage, Slot, TapeStep};
 ///
 /// let mut passage = Passage { blocks: vec![4_096, 4_096], ..Passage::default() };
 /// passage.slots[Slot::Forward as usize] = vec![1];
@@ -68,7 +68,7 @@ pub type Event = i32;
 ///     later: passage,
 ///     without_graph: Passage::default(),
 ///     untrained_input: None,
-///     step: Step::default(),
+///     step: TapeStep::default(),
 ///     has_saved: false,
 ///     overhead: 0,
 /// };

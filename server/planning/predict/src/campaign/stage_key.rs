@@ -13,7 +13,7 @@ use serde::Serialize;
 /// Names of layers do not count: `block.3` and `block.4` are equal.
 ///
 /// ```
-/// use crate::campaign::stage_key;
+/// use loadmaster_predict::campaign::stage_key;
 /// use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 ///
 /// let model = Zoo::Gpt2(Gpt2 { blocks: 8, ..Gpt2::default() }).build()?;

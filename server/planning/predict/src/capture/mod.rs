@@ -66,9 +66,9 @@ const ALLOWANCE: f64 = 1.25;
 /// The predictor of one profile.
 ///
 /// ```
-/// use crate::campaign::neighbours::Neighbours;
-/// use crate::capture::Capture;
-/// use crate::capture::metrics::{StagePeak, derive};
+/// use loadmaster_predict::campaign::neighbours::Neighbours;
+/// use loadmaster_predict::capture::Capture;
+/// use loadmaster_predict::capture::metrics::{StagePeak, derive};
 /// use loadmaster_proto::training::stage::StageConfig;
 ///
 /// // Layers 0, 1 and 0..1 at micro-batches of 4 with 8 in flight: M_i(0) = 10, M_a(1) = 14 − 10.
@@ -77,7 +77,7 @@ const ALLOWANCE: f64 = 1.25;
 /// let metrics = derive(&names, &Neighbours::growing(2, 1), &[], &peaks);
 /// let predicted = Capture::new(2, &metrics.layers).peak(StageConfig::single(0, 1), 4, 8)?;
 /// assert_eq!(predicted.bytes.0, 14);
-/// # Ok::<(), crate::PredictionError>(())
+/// # Ok::<(), loadmaster_predict::PredictionError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Capture {

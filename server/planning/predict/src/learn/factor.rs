@@ -61,7 +61,7 @@ impl Correction {
 /// Corrections by kind of device, predictor and quantity.
 ///
 /// ```
-/// use crate::learn::{Corrections, Pair, Quantity, Subject};
+/// use loadmaster_predict::learn::{Corrections, Pair, Quantity, Subject};
 ///
 /// let pair = |plan: &str, measured| Pair {
 ///     subject: Subject {

@@ -3,7 +3,14 @@
 use std::path::{Path, PathBuf};
 
 /// Documents that name files and folders of the repository, besides the guide's pages.
-const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy/errors.md"];
+const DOCUMENTS: [&str; 6] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "deploy/errors.md",
+    "server/planning/DECISIONS.md",
+    "worker/rank/README.md",
+];
 /// The guide's pages.
 const GUIDE: &str = "deploy/guide";
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::Instant;
 
 use loadmaster_memory::chunks::{
-    Baseline, ChunkChoices, ChunkQuestion, NoChunks, PassChoice, Passes, PatrickStar, ProfiledPasses,
-    StepCosts, choose, largest,
+    Baseline, ChunkChoices, ChunkQuestion, NoChunks, PassChoice, Passes, ProfiledPasses, StepCosts, choose,
+    largest,
 };
 use loadmaster_predict::layer_table::TablePredictor;
 use loadmaster_predict::{Away, Margin, PredictionError};
@@ -198,7 +198,7 @@ impl Machine {
 
     /// Whether PatrickStar as published has room for so many blocks.
     fn has_room_as_published(&self, blocks: u64) -> bool {
-        let rule = Baseline::PatrickStar(PatrickStar::default());
+        let rule = Baseline::PATRICKSTAR;
         let plan = |of: Tabled| rule.plan(&of.asked, &of, RecomputePolicy::Layer).is_ok();
         self.tabled(blocks).is_some_and(plan)
     }
@@ -286,7 +286,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (name, baseline) in [
             ("ZeRO-Offload, micro-batch order", Baseline::Static(ChunkOrder::MicroBatch)),
             ("ZeRO-Offload, layer order", Baseline::Static(ChunkOrder::Layer)),
-            ("PatrickStar", Baseline::PatrickStar(PatrickStar::default())),
+            ("PatrickStar", Baseline::PATRICKSTAR),
         ] {
             for recompute in [RecomputePolicy::None, RecomputePolicy::Layer] {
                 match baseline.plan(&asked, &passes, recompute) {

@@ -45,8 +45,7 @@ pub use error::PredictionError;
 pub use layer_costs::{Exchange, LayerCost};
 pub use memory_optimizations::{ActionsPrediction, Away, Pool, StepBytes};
 pub use moments::Moments;
-pub use pipeline_actions::{ActionsError, PipelineActions};
-pub use pipeline_actions::{MOST_PASSES, check_size};
+pub use pipeline_actions::{ActionsError, MOST_PASSES, PipelineActions, check_size};
 pub use setting::{Share, StageSetting};
 
 /// Most bytes of one part of a [`Breakdown`]. An imported profile may list any numbers; beyond this they say

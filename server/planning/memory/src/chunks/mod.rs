@@ -64,8 +64,7 @@ mod tests;
 pub use baseline::{Baseline, PatrickStar};
 pub use check::ChunkCheck;
 pub use choose::{choose, choose_until};
-pub use forecast::larger;
-pub use forecast::{ChunkedForecast, in_chunks};
+pub use forecast::{ChunkedForecast, in_chunks, larger};
 pub use lane_spans::{LaneSpan, LaneWork};
 pub use lanes::{LaneScene, LaneSeconds, Lanes};
 pub use memo::PassesMemo;
@@ -75,5 +74,4 @@ pub use question::{ChunkChoices, ChunkQuestion, PassChoice, Passes, StepCosts, T
 pub use refusal::{ChunkChoice, NoChunks, NoRoom};
 pub use remedies::ChunkRemedy;
 pub use room::{fits, largest};
-pub use step_memory::StepMemory;
-pub use step_memory::interval;
+pub use step_memory::{StepMemory, interval};

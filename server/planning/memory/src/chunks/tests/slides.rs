@@ -11,8 +11,8 @@ use loadmaster_samples::TabledGpt2;
 
 use super::draw::{RATES, training};
 use crate::chunks::{
-    Baseline, ChunkChoices, ChunkQuestion, NoChunks, PassChoice, Passes, PatrickStar, ProfiledPasses,
-    StepCosts, fits, largest,
+    Baseline, ChunkChoices, ChunkQuestion, NoChunks, PassChoice, Passes, ProfiledPasses, StepCosts, fits,
+    largest,
 };
 use loadmaster_predict::layer_table::TablePredictor;
 use loadmaster_predict::{Margin, PredictionError};
@@ -109,7 +109,7 @@ fn patrickstar_holds_the_models_of_its_slides() {
     ] {
         let of = TabledGpt2 { hidden, blocks };
         let (asked, table) = (machine.question(of, choices()), table(of));
-        let rule = Baseline::PatrickStar(PatrickStar::default());
+        let rule = Baseline::PATRICKSTAR;
         let found = rule.plan(&asked, &passes(&asked, &table), RecomputePolicy::Layer);
         assert!(found.is_ok(), "{machine:?}: {}", found.unwrap_err());
     }

@@ -23,6 +23,11 @@ impl Invalid {
         Self { violations: vec![Violation { field: field.into(), description: description.into() }] }
     }
 
+    /// A field that another option excludes. Only the table of [`crate::plan::compatibility`] makes them.
+    pub(crate) fn contradiction(field: &str, description: String) -> Self {
+        Self::field(field, description)
+    }
+
     /// The same violations, with their paths below `parent`.
     #[must_use]
     pub fn under(mut self, parent: &str) -> Self {

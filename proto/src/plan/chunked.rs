@@ -10,6 +10,7 @@ use crate::chunks::host::HostCopy;
 use crate::error::{Invalid, in_range};
 use crate::message;
 use crate::model::layer::MAX_ELEMENTS;
+use crate::plan::compatibility::{Setting, Settings};
 use crate::training::RecomputePolicy;
 use crate::training::chunk_order::ChunkOrder;
 use crate::wire::v1;
@@ -112,18 +113,16 @@ fn checked(fixed: FixedChunks) -> Result<FixedChunks, Invalid> {
         in_range(&format!("chunk_elements[{index}]"), size, 1..=MAX_ELEMENTS)?;
     }
     if fixed.policy == Some(ChunkPolicy::Patrickstar) {
-        let chosen = [
-            ("chunk_elements", !fixed.sizes.is_empty()),
-            ("orders", !fixed.orders.is_empty()),
-            ("host_copies", !fixed.host_copies.is_empty()),
-            ("embeddings", !fixed.embeddings.is_empty()),
-            ("activations", !fixed.activations.is_empty()),
-            ("on_device", fixed.on_device.is_some()),
-        ];
-        if let Some((field, _)) = chosen.into_iter().find(|(_, is_chosen)| *is_chosen) {
-            let why =
-                format!("is decided by the policy {}: leave it out, or the policy", ChunkPolicy::Patrickstar);
-            return Err(Invalid::field(field, why));
+        let policy = Settings::default().says(Setting::PatrickstarPolicy, ChunkPolicy::Patrickstar);
+        for (is_fixed, choice, field) in [
+            (!fixed.sizes.is_empty(), Setting::ChunkSizes, "chunk_elements"),
+            (!fixed.orders.is_empty(), Setting::ChunkOrders, "orders"),
+            (!fixed.host_copies.is_empty(), Setting::HostCopies, "host_copies"),
+            (!fixed.embeddings.is_empty(), Setting::Embeddings, "embeddings"),
+            (!fixed.activations.is_empty(), Setting::ChunkActivations, "activations"),
+            (fixed.on_device.is_some(), Setting::ChunksOnDevice, "on_device"),
+        ] {
+            policy.clone().when(is_fixed, choice).in_field(field).check()?;
         }
     }
     Ok(fixed)

@@ -9,6 +9,7 @@ pub mod binding;
 pub mod certificate;
 pub mod chunked;
 pub mod comparison;
+pub mod compatibility;
 pub mod constraints;
 pub mod copy_rates;
 pub mod findings;

@@ -4,6 +4,7 @@ use crate::bytes::Bytes;
 use crate::cluster::import::hostlist;
 use crate::error::{Invalid, Violation, in_range};
 use crate::name::{checked_device_uuid, checked_host, checked_kind, checked_name};
+use crate::plan::compatibility::{Setting, Settings};
 use crate::wire::{field, v1};
 
 /// Most nodes of a request.
@@ -48,12 +49,16 @@ impl GivenNodes {
     /// Names the field.
     pub fn of(nodes: Vec<v1::GivenNode>, node_list: &str) -> Result<Self, Invalid> {
         let is_list = !node_list.is_empty();
+        Settings::default()
+            .when(is_list, Setting::NodeList)
+            .when(!nodes.is_empty(), Setting::Nodes)
+            .check()?;
         let nodes = match (nodes.is_empty(), node_list) {
             (true, "") => {
                 let why = "is required, each node or all as a list: which nodes did the scheduler give?";
                 return Err(Invalid::field("nodes", why));
             }
-            (false, "") => nodes
+            (false, _) => nodes
                 .into_iter()
                 .enumerate()
                 .map(|(index, node)| {
@@ -64,9 +69,6 @@ impl GivenNodes {
                 let names = hostlist::expand(list).map_err(|why| Invalid::field("node_list", why))?;
                 names.iter().try_for_each(|name| checked_host("node_list", name))?;
                 names.into_iter().map(|name| GivenNode { name, ..GivenNode::default() }).collect()
-            }
-            (false, _) => {
-                return Err(Invalid::field("node_list", "and nodes name nodes twice: give one of them"));
             }
         };
         let given = Self { nodes, is_list };

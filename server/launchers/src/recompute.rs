@@ -11,6 +11,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::plan::PlanStage;
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Action, Deed, Form, StageActions, blocks};
 
@@ -231,32 +232,20 @@ impl Rules {
         model: Option<&Model>,
         stages: Option<&[RangeInclusive<usize>]>,
     ) -> Result<(), Invalid> {
-        let launcher = self.launcher;
-        let refused = |why: String| Err(Invalid::field(field, why));
+        let counts = matches!(self.recomputing, Recomputing::Alike(counted) if counted.contains(&Counted::BlocksAtOnce));
+        let is_uneven = |model| {
+            let count = |stage: &RangeInclusive<usize>| blocks(model, stage.clone()).count();
+            stages.is_none_or(|stages| stages.windows(2).any(|two| count(&two[0]) != count(&two[1])))
+        };
+        let can: Vec<&str> = self.policies.iter().map(|policy| policy.as_str()).collect();
+        let mut choices = Settings::default().says(Setting::Launcher, self.launcher);
         if let Some(other) = policies.iter().find(|policy| !self.policies.contains(policy)) {
-            let can: Vec<&str> = self.policies.iter().map(|policy| policy.as_str()).collect();
-            return refused(format!(
-                "is {other}, and {launcher} can do {}: choose from these",
-                can.join(" or ")
-            ));
+            choices = choices.says_instead(Setting::ForeignPolicy, other, can.join(" or ")).in_field(field);
         }
-        let has_one_length = matches!(self.recomputing, Recomputing::Alike(counted) if counted.contains(&Counted::BlocksAtOnce));
-        if !has_one_length || !policies.contains(&RecomputePolicy::Stage) {
-            return Ok(());
+        if counts && policies.contains(&RecomputePolicy::Stage) && model.is_some_and(is_uneven) {
+            choices = choices.says(Setting::UnequalRecompute, RecomputePolicy::Stage).in_field(field);
         }
-        let Some(model) = model else { return Ok(()) };
-        let is_even = stages.is_some_and(|stages| {
-            let mut counts = stages.iter().map(|stage| blocks(model, stage.clone()).count());
-            let first = counts.next();
-            counts.all(|count| Some(count) == first)
-        });
-        if is_even {
-            return Ok(());
-        }
-        refused(format!(
-            "is stage, which {launcher} can say of stages with equally many blocks alone: give such stages (`--partition`), choose layer, \
-             or let blocks be chosen (`--actions recompute`)"
-        ))
+        choices.check()
     }
 
     /// Checks that the framework can express the layers that stages recompute.
@@ -272,18 +261,17 @@ impl Rules {
         let Some(Unsaid { stage, action }) = self.recomputing.unsaid(model, stages, actions) else {
             return Ok(());
         };
-        let Self { launcher, recomputing, .. } = self;
-        let can = format!("{launcher} can compute again, for all micro-batches, {recomputing}");
         let (field, what) = match action {
             Some(action) => {
                 (format!("stage_actions[{stage}].actions[{action}].slots"), "are named".to_owned())
             }
             None => (format!("stage_actions[{stage}]"), again(actions.get(stage))),
         };
-        Err(Invalid::field(
-            field,
-            format!("{what}, and {can}: change what stages compute again, or leave the launcher out"),
-        ))
+        Settings::default()
+            .says(Setting::Launcher, self.launcher)
+            .says_instead(Setting::ForeignRecompute, what, self.recomputing)
+            .in_field(field)
+            .check()
     }
 
     /// Returns the memory actions of stages that the framework cannot do, for people.
@@ -296,7 +284,7 @@ impl Rules {
         let launcher = self.launcher;
         let each = actions.iter().enumerate();
         let mut all = each.flat_map(|(stage, own)| own.actions.iter().map(move |action| (stage, action)));
-        let swapped = all.find(|(_, action)| self.check_action(action).is_err());
+        let swapped = all.find(|(_, action)| self.foreign_swap(action).is_some());
         let swapped = swapped
             .map(|(stage, action)| format!("{launcher}: no block is away as in stage {stage} ({action})"));
         let recomputed = self.recomputing.unsaid(model, stages, actions).map(|Unsaid { stage, .. }| {

@@ -8,9 +8,12 @@ use std::ops::RangeInclusive;
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::plan::request::PlanRequest;
-use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, Destination, Way, blocks};
+use loadmaster_proto::training::actions::{
+    Action, Allowed, Block, Deed, Destination, StageActions, Swap, Way, blocks,
+};
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
@@ -157,43 +160,43 @@ impl Rules {
     /// # Errors
     /// It does; names the field.
     pub fn check_is_one_stage(&self, request: &PlanRequest) -> Result<(), Invalid> {
-        if self.one_stage_in_fp32.is_none() || self.cut != CutUnit::Nowhere {
-            return Ok(());
-        }
+        let is_one = self.one_stage_in_fp32.is_some() && self.cut == CutUnit::Nowhere;
         let constraints = &request.goal.constraints;
-        let asks = [
-            ("partitioning", request.partitioning.as_ref().is_some_and(|given| given.stages().len() > 1)),
-            ("constraints.cut_after", !constraints.cut_after.is_empty()),
-            ("constraints.min_stages", constraints.min_stages.is_some_and(|least| least > 1)),
-            ("virtual_stages", request.virtual_stages > 1),
-        ];
-        let Some((field, _)) = asks.into_iter().find(|(_, asks)| *asks) else { return Ok(()) };
-        let why = format!(
-            "asks for several stages, and {} passes bf16 between them, so a model in fp32 is one: profile with `--precision bf16`, or \
-             leave it out",
-            self.launcher
-        );
-        Err(Invalid::field(field, why))
+        Settings::default()
+            .says_some(Setting::OneStageLauncher, is_one.then_some(self.launcher))
+            .when(
+                request.partitioning.as_ref().is_some_and(|given| given.stages().len() > 1),
+                Setting::Pipeline,
+            )
+            .when(!constraints.cut_after.is_empty(), Setting::CutAfter)
+            .when(constraints.min_stages.is_some_and(|least| least > 1), Setting::SeveralStages)
+            .when(request.virtual_stages > 1, Setting::VirtualStages)
+            .check()
     }
 
-    /// Checks that it can do an action.
-    ///
-    /// # Errors
-    /// It cannot; says what it can, and what to do.
-    pub fn check_action(&self, action: &Action) -> Result<(), Invalid> {
-        let Deed::Swap(swap) = &action.deed else { return Ok(()) };
-        if swap.to == Destination::Host && self.offloads.contains(&swap.block) {
-            return Ok(());
+    /// Adds the first memory action of stages that it cannot do, with those that it can.
+    pub fn says_foreign_action(&self, settings: Settings, stages: &[StageActions]) -> Settings {
+        let all = stages.iter().enumerate().flat_map(|(stage, actions)| {
+            actions.actions.iter().enumerate().map(move |(index, action)| (stage, index, action))
+        });
+        let mut swaps =
+            all.filter_map(|(stage, index, action)| Some((stage, index, self.foreign_swap(action)?)));
+        let Some((stage, index, swap)) = swaps.next() else { return settings };
+        let away = self.offloads.iter().map(|block| format!(" and have {block} at the host"));
+        let can = self.recomputing.to_string() + &away.collect::<String>();
+        settings
+            .says_instead(Setting::ForeignAction, swap, can)
+            .in_field(format!("stage_actions[{stage}].actions[{index}].swap"))
+    }
+
+    /// Returns the swap of an action that it cannot do.
+    pub(crate) fn foreign_swap<'a>(&self, action: &'a Action) -> Option<&'a Swap> {
+        match &action.deed {
+            Deed::Swap(swap) if swap.to != Destination::Host || !self.offloads.contains(&swap.block) => {
+                Some(swap)
+            }
+            _ => None,
         }
-        let can: Vec<String> =
-            self.offloads.iter().map(|block| format!(" and have {block} at the host")).collect();
-        let why = format!(
-            "is {swap}, which {} cannot do: it can compute again {}{}; leave the action out, or the launcher",
-            self.launcher,
-            self.recomputing,
-            can.concat()
-        );
-        Err(Invalid::field("swap", why))
     }
 
     /// Returns the ways to hold less that it has.
@@ -209,13 +212,10 @@ impl Rules {
     pub fn allowed(&self, asked: &Allowed) -> Result<Allowed, Invalid> {
         let own = self.memory_ways();
         let ways: Vec<Way> = asked.ways.iter().copied().filter(|way| own.contains(way)).collect();
-        if ways.is_empty() {
-            let why = format!(
-                "are to be chosen from, and {} can do none of them: leave the choice of memory actions out, or the launcher",
-                self.launcher
-            );
-            return Err(Invalid::field("memory_ways", why));
-        }
+        Settings::default()
+            .when(ways.is_empty(), Setting::ForeignWays)
+            .says(Setting::Launcher, self.launcher)
+            .check()?;
         let blocks = asked.blocks.iter().copied().filter(|block| self.offloads.contains(block)).collect();
         Ok(Allowed { ways, blocks, ..asked.clone() })
     }

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 
 use super::{Envelope, names};
 
@@ -40,13 +41,11 @@ impl Wrapping {
     /// A setting of `envelope_options` that this envelope has no use for, that it lacks, or that the API of Kubernetes refuses.
     pub fn of(envelope: Envelope, plan: &PlanName, mut settings: EnvelopeSettings) -> Result<Self, Invalid> {
         if !envelope.is_kubernetes() {
-            for (field, text) in settings.fields() {
-                if !text.is_empty() {
-                    let why = format!(
-                        "is for Kubernetes, and the envelope is {envelope}: name another envelope, or leave it out"
-                    );
-                    return Err(Invalid::field(format!("envelope_options.{field}"), why));
-                }
+            let other = Settings::default().says(Setting::OtherEnvelope, envelope);
+            let set = settings.fields().into_iter().find(|(_, text)| !text.is_empty());
+            if let Some((field, _)) = set {
+                let field = format!("envelope_options.{field}");
+                other.when(true, Setting::KubernetesSetting).in_field(field).check()?;
             }
             return Ok(Self { envelope, plan: plan.clone(), settings, is_bound: false });
         }
@@ -57,10 +56,10 @@ impl Wrapping {
             );
             return Err(Invalid::field("envelope_options.image", why));
         }
-        if !settings.required_topology.is_empty() && !settings.preferred_topology.is_empty() {
-            let why = "is given with required_topology, and Kueue takes one of them: leave one out";
-            return Err(Invalid::field("envelope_options.preferred_topology", why));
-        }
+        Settings::default()
+            .when(!settings.required_topology.is_empty(), Setting::RequiredTopology)
+            .when(!settings.preferred_topology.is_empty(), Setting::PreferredTopology)
+            .check()?;
         if settings.name.is_empty() {
             settings.name = format!("plan-{}", plan.id());
             if settings.name.len() > names::MAX_NAME {
@@ -98,8 +97,11 @@ impl Wrapping {
     pub fn on_binding(self) -> Result<Self, Invalid> {
         for (field, level) in self.settings.fields() {
             if field.ends_with("_topology") && !level.is_empty() {
-                let why = "is given with a binding, which names the nodes: leave one of them out";
-                return Err(Invalid::field(format!("envelope_options.{field}"), why));
+                let topology = Settings::default().when(true, Setting::Topology);
+                topology
+                    .in_field(format!("envelope_options.{field}"))
+                    .when(true, Setting::Binding)
+                    .check()?;
             }
         }
         Ok(Self { is_bound: true, ..self })

@@ -195,7 +195,7 @@ fn whole_stages_of_megatron_must_be_given() {
     assert!(rules.check_policies(STAGE, Some(&gpt()), Some(&[0..=7])).is_ok());
     assert!(rules.check_policies(STAGE, None, None).is_ok(), "its blocks are not known");
     let told = rules.check_policies(STAGE, Some(&gpt()), None).unwrap_err().to_string();
-    assert!(told.contains("constraints.recompute") && told.contains("--partition"), "{told}");
+    assert!(told.contains("constraints.recompute") && told.contains("`partitioning`"), "{told}");
     let uneven = rules.check_policies(STAGE, Some(&gpt()), Some(&STAGES));
     assert!(uneven.is_err());
 }

@@ -9,6 +9,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::Zoo;
 use loadmaster_proto::name::ModelName;
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::model_scaling::GrownModel;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::{Plan, PlanStage};
@@ -272,18 +273,13 @@ impl PlanQuestion {
     /// Names what of the request is of the profiled model alone.
     fn check_scaling(&self, family: &Family) -> Result<(), Invalid> {
         let asked = self.chain.predictor.name();
-        if asked != family.component.name() {
-            let why = format!(
-                "is {asked}, which knows nothing of larger models than the profiled one: name component, or leave it out"
-            );
-            return Err(Invalid::field("predictor", why));
-        }
+        let is_other = asked != family.component.name();
         let may_be_plain = self.request.chunks.as_ref().is_none_or(|asked| asked.or_plain);
-        if may_be_plain && self.request.partitioning.is_some() {
-            let why = "has the layers of one model, and `grow` makes others of it: leave out one of the two";
-            return Err(Invalid::field("partitioning", why));
-        }
-        Ok(())
+        Settings::default()
+            .when(true, Setting::Grow)
+            .says_some(Setting::ProfiledPredictor, is_other.then_some(asked))
+            .when(may_be_plain && self.request.partitioning.is_some(), Setting::Partitioning)
+            .check()
     }
 
     /// Whether one model has a plan: room is enough where nothing but room is asked for.

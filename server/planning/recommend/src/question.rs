@@ -7,6 +7,7 @@ use loadmaster_launchers::{CutUnit, Recomputing, Rules, rules};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::findings::AppliedCorrection;
 use loadmaster_proto::plan::goal::Goal;
@@ -490,15 +491,11 @@ impl PlanQuestion {
                 rules.check_policies((field, &policies), chain.model.as_ref(), stages.as_deref())?;
             }
         }
-        if let Some(rules) = rules.filter(|rules| !rules.has_policies_of_stages(chain.model.as_ref()))
-            && goal.constraints.recompute_per_stage
-        {
-            let why = format!(
-                "is not for {} of this model, all of whose stages recompute alike: leave it out",
-                rules.launcher
-            );
-            return Err(Invalid::field("constraints.recompute_per_stage", why).into());
-        }
+        let alike = rules.filter(|rules| !rules.has_policies_of_stages(chain.model.as_ref()));
+        Settings::default()
+            .says_some(Setting::AlikeLauncherOfModel, alike.map(|rules| rules.launcher))
+            .when(goal.constraints.recompute_per_stage, Setting::RecomputePerStage)
+            .check()?;
         Ok(Criteria {
             objective: request.objective(),
             shape: goal.shape,

@@ -60,11 +60,6 @@ impl Plans {
         let candidates = std::mem::take(&mut request.candidate_profiles);
         let grown = asked.grow.clone();
         if asked.objective() != Objective::MaxModel || grown.is_some() {
-            if !candidates.is_empty() {
-                let why =
-                    "are models to choose from: name the objective OBJECTIVE_MAX_MODEL, or leave them out";
-                return Err(Invalid::field("candidate_profiles", why).into());
-            }
             let is_imported = !document.is_empty();
             let name = self.profile(&request.profile, document).await?;
             // Of a profile that has come with the request nothing is known yet.
@@ -79,13 +74,6 @@ impl Plans {
                 Some(grown) => self.grown(question, grown, (terms, limit)).await,
                 None => self.searched((terms, limit), move |stop| question.answer(stop)).await,
             };
-        }
-        if !request.profile.is_empty() || !document.is_empty() {
-            let or_grown = if asked.allowed.is_some() { "" } else { ", or name what of it grows (`grow`)" };
-            let why = format!(
-                "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`: leave it out{or_grown}"
-            );
-            return Err(Invalid::field("profile", why).into());
         }
         in_range("candidate_profiles", candidates.len(), 1..=MAX_PROFILES)?;
         let (request, asked) = (&request, &asked);

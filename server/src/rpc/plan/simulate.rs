@@ -6,6 +6,7 @@ use std::time::Duration;
 use loadmaster_predict::cores;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::PlanName;
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::training::schedule::Pass;
 use loadmaster_proto::wire::{field, v1};
 use loadmaster_recommend::incomparable;
@@ -49,10 +50,10 @@ impl Plans {
             field("virtual_stages", in_range("virtual_stages", request.virtual_stages, 0..=MAX_CHUNKS)?)?;
         let asked = v1::SimulatedSchedule::try_from(request.schedule)
             .map_err(|_| Invalid::field("schedule", format!("{} is unknown", request.schedule)))?;
-        if chunks != 0 && asked != v1::SimulatedSchedule::Interleaved {
-            let why = "is of SIMULATED_SCHEDULE_INTERLEAVED alone: leave it out, or name that schedule";
-            return Err(Invalid::field("virtual_stages", why).into());
-        }
+        Settings::default()
+            .when(chunks != 0, Setting::VirtualStages)
+            .when(asked != v1::SimulatedSchedule::Interleaved, Setting::FlatSchedule)
+            .check()?;
         let overlap = field("transfers", request.transfers)?;
         let record = self.store.get_plan(&name).await?;
         let usual =

@@ -8,6 +8,7 @@ use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
 use loadmaster_proto::name::{CommandName, PlanName};
 use loadmaster_proto::plan::PlanStage;
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
@@ -28,10 +29,10 @@ impl Plans {
         let iterations =
             count_or("iterations", request.iterations, RunSpec::DEFAULT_ITERATIONS, RunSpec::MAX_ITERATIONS)?;
         let candidates = count_or("candidates", request.candidates, 1, MAX_CANDIDATES)?;
-        if candidates > 1 && !request.stages.is_empty() {
-            let why = "are for one plan: leave out candidates, or stages";
-            return Err(Invalid::field("stages", why).into());
-        }
+        Settings::default()
+            .when(candidates > 1, Setting::Candidates)
+            .when(!request.stages.is_empty(), Setting::TriedStages)
+            .check()?;
         let deadline_seconds = deadline_seconds(request.run_deadline_seconds)?;
         // The same call gets the same answer, whichever workers have left since.
         let operation = match self.store.find_request(key.as_ref()).await? {

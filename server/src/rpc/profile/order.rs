@@ -7,6 +7,7 @@ use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::measure::run::{Campaign, RunSpec};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::scenario::Scenario;
@@ -48,24 +49,25 @@ impl Order {
         let devices = devices(request.devices, campaign, model)?;
         let degrees = degrees(&request.degrees)?;
         let parallelisms = parallelisms(&request.parallelisms)?;
-        if parallelisms.is_empty() && !degrees.is_empty() {
-            let why = "needs `parallelisms`, too: data, tensor, or both";
-            return Err(Invalid::field("degrees", why));
-        }
         let scenarios = scenarios(campaign, &parallelisms, &degrees, (model, &training, devices));
         let command: Option<CommandName> = field("command", request.command.clone())?;
-        if command.is_some() && campaign == Campaign::Minimal {
-            return Err(Invalid::field(
-                "campaign",
-                "`minimal` traces every allocation, which a command cannot: name `stages` or `paper`",
-            ));
-        }
+        Settings::default()
+            .when(parallelisms.is_empty(), Setting::NoParallelisms)
+            .when(!degrees.is_empty(), Setting::ProfiledDegrees)
+            .when(command.is_some(), Setting::Command)
+            .when(campaign == Campaign::Minimal, Setting::MinimalCampaign)
+            .when(campaign != Campaign::Minimal, Setting::StagesCampaign)
+            .when(request.host_memory_bytes != 0, Setting::HostMemory)
+            .when(request.scale_by_pipeline, Setting::ScaleByPipeline)
+            .when(request.reuse_contended, Setting::ReuseContended)
+            .when(request.fresh, Setting::Fresh)
+            .check()?;
         Ok(Self {
             training,
             campaign,
             devices,
             scenarios,
-            scale_by_pipeline: scale_by_pipeline(request.scale_by_pipeline, campaign)?,
+            scale_by_pipeline: request.scale_by_pipeline,
             micro_batch_sizes: micro_batch_sizes(&request.micro_batch_sizes, &training, campaign)?,
             iterations: count_or(
                 "iterations",
@@ -77,8 +79,8 @@ impl Order {
             min_capacity: field("min_capacity_bytes", request.min_capacity_bytes)?,
             deadline_seconds: deadline_seconds(request.run_deadline_seconds)?,
             fresh: request.fresh,
-            reuse_contended: reuse_contended(request)?,
-            host_memory: host_memory(request.host_memory_bytes, campaign)?,
+            reuse_contended: request.reuse_contended,
+            host_memory: host_memory(request.host_memory_bytes)?,
         })
     }
 
@@ -126,27 +128,12 @@ impl Order {
 }
 
 /// Memory of the host that a run in chunks may take; none where none is made. A command belongs to the other campaigns.
-fn host_memory(asked: i64, campaign: Campaign) -> Result<Option<Bytes>, Invalid> {
+fn host_memory(asked: i64) -> Result<Option<Bytes>, Invalid> {
     let asked: Bytes = field("host_memory_bytes", asked)?;
     if asked.0 == 0 {
         return Ok(None);
     }
-    if campaign != Campaign::Minimal {
-        let why = "is for the model in chunks, which the campaign `minimal` trains besides: name that, or leave it out";
-        return Err(Invalid::field("host_memory_bytes", why));
-    }
     in_range("host_memory_bytes", asked, Bytes(1)..=MAX_HOST_MEMORY).map(Some)
-}
-
-/// A profile that reuses nothing cannot reuse what was disturbed.
-fn reuse_contended(request: &v1::RunProfileRequest) -> Result<bool, Invalid> {
-    if request.reuse_contended && request.fresh {
-        return Err(Invalid::field(
-            "reuse_contended",
-            "contradicts `fresh`, which measures everything again",
-        ));
-    }
-    Ok(request.reuse_contended)
 }
 
 /// Devices that the campaign is laid out for, which `minimal` is not.
@@ -189,15 +176,6 @@ fn degrees(asked: &[i32]) -> Result<Vec<u32>, Invalid> {
         degrees.push(degree);
     }
     Ok(degrees)
-}
-
-/// There is no pipeline scenario to scale by in a campaign of single layers.
-fn scale_by_pipeline(asked: bool, campaign: Campaign) -> Result<bool, Invalid> {
-    if asked && campaign == Campaign::Minimal {
-        let why = "belongs to the campaigns `paper` and `stages`: `minimal` measures no stages that could be scaled";
-        return Err(Invalid::field("scale_by_pipeline", why));
-    }
-    Ok(asked)
 }
 
 fn micro_batch_sizes(

@@ -2,8 +2,10 @@
 
 mod tables;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use loadmaster_proto::plan::compatibility::{ROWS, Setting};
 use loadmaster_show::choice::word_of;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
@@ -62,6 +64,39 @@ pub(crate) fn in_options(status: &Status, table: OptionTable, document: Option<&
         }
     }
     Status::with_error_details(status.code(), message, details)
+}
+
+/// A help with the options of its command whose values need or exclude values of others, by the table of contradictions.
+pub(crate) fn with_exclusions(help: &str, table: OptionTable) -> String {
+    let option = |setting: Setting| {
+        find(setting.field(), table).map(|option| option.split([':', '*']).next().unwrap_or(option))
+    };
+    let (mut needs, mut excludes) = (BTreeMap::new(), BTreeMap::new());
+    for row in ROWS.iter().filter(|row| row.with != Setting::ChosenByNobody) {
+        for &setting in row.options {
+            let (Some(own), Some(other)) = (option(setting), option(row.with)) else { continue };
+            let (all, own, other) = match (setting.is_absence(), row.with.is_absence()) {
+                (true, _) => (&mut needs, other, own),
+                (false, true) => (&mut needs, own, other),
+                (false, false) => (&mut excludes, own, other),
+            };
+            if own != other {
+                all.entry(own).or_insert_with(BTreeSet::new).insert(other);
+            }
+        }
+    }
+    let lines = |all: &BTreeMap<&str, BTreeSet<&str>>| -> String {
+        let line = |(own, others): (&&str, &BTreeSet<&str>)| {
+            format!("\n  {own}: {}", others.iter().copied().collect::<Vec<_>>().join(", "))
+        };
+        all.iter().map(line).collect()
+    };
+    let (needs, excludes) = (lines(&needs), lines(&excludes));
+    format!(
+        "{}\n\nOptions that need a value of another one:{needs}\n\nOptions of which some values exclude some of another one (the \
+         error says why, and what to do):{excludes}\n",
+        help.trim_end()
+    )
 }
 
 fn joined(violations: &[(String, String)]) -> String {

@@ -17,6 +17,22 @@ fn filters_are_told_as_they_were_typed() {
     assert_eq!(in_options(&status, PLAN_ERRORS, None).message(), format!("--filter: {why}"));
 }
 
+/// Helps tell what needs and excludes what, in options of the command alone.
+#[test]
+fn helps_tell_what_excludes_what() {
+    let told = with_exclusions("Examples", PLAN_RECOMMEND);
+    let (needs, excludes) = told.split_once("exclude").unwrap();
+    assert!(
+        needs.contains("\n  --copy-rates: --partition\n") && needs.contains("\n  --memory: --host-memory\n"),
+        "{told}"
+    );
+    assert!(
+        excludes.contains("\n  --virtual-stages: ") && excludes.contains("\n  --grow: --actions"),
+        "{told}"
+    );
+    assert!(!told.contains("--stage:") && !told.contains("NAME"), "{told}");
+}
+
 /// Commands, their requests, and what these hold that the command line does not fill.
 fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'static str])> {
     let list: &[&str] = &[];

@@ -39,7 +39,7 @@ pub(crate) enum PlanVerb {
     #[command(after_help = help::PLAN_PREDICT, allow_negative_numbers = true)]
     Predict(Box<Predict>),
     /// The best plan for a profile on given devices or a cluster: memory, time, cost or size.
-    #[command(after_help = help::PLAN_RECOMMEND, allow_negative_numbers = true)]
+    #[command(after_help = options::with_exclusions(help::PLAN_RECOMMEND, options::PLAN_RECOMMEND), allow_negative_numbers = true)]
     Recommend(Box<Recommend>),
     /// One plan with its stages: predicted, measured, capacity; and pictures of it.
     #[command(visible_alias = "get", after_help = help::PLAN_SHOW)]

@@ -80,18 +80,16 @@ impl ChunksQuestion<'_> {
     /// What of the request a training in chunks cannot do, what the profile lacks, or that there is no room.
     pub(super) fn answer(&self) -> Result<Plan, QuestionError> {
         let contexts = self.contexts()?;
+        self.check_objective()?;
         // Of one model the fastest plan is the best.
         let objective = match self.criteria.objective {
             Objective::MaxModel => Objective::MinIterationTime,
             objective => objective,
         };
         let answers = contexts.iter().map(|context| match objective {
-            Objective::MinIterationTime => context.shortest(),
             Objective::MinPeakMemory => context.lowest_peak(),
             Objective::MaxBatch => context.largest_batch(),
-            Objective::MaxModel | Objective::Pareto | Objective::MinDevices | Objective::MinCost => {
-                Err(self.no_objective().into())
-            }
+            _ => context.shortest(),
         });
         let (index, mut plan) = several::best(objective, answers)?;
         if let Some(context) = contexts.get(index).filter(|_| !self.criteria.brief) {

@@ -2,18 +2,21 @@
 
 use std::fmt::Display;
 
-use loadmaster_launchers::{InChunks, Rules};
+use loadmaster_launchers::InChunks;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::stage::UpdateTime;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::{ChunkPolicy, FixedChunks};
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
+use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Launcher, Objective, SearchMode};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::{ChunkContext, ChunksQuestion};
+use crate::problem::Criteria;
 use loadmaster_memory::chunks::{ChunkChoices, TriedSizes};
 use loadmaster_search::Unit;
 
@@ -66,85 +69,43 @@ impl ChunksQuestion<'_> {
     /// # Errors
     /// Names the first field that contradicts a training in chunks, and what to do.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
-        let refuse = |field: &str, why: String| Err(Invalid::field(field, why));
-        if let Some(Rules { launcher, .. }) =
-            self.criteria.rules.filter(|rules| rules.chunks == InChunks::Never)
-        {
-            let why = format!(
-                "is {launcher}, which has no chunks or partitions that leave the device: name colossal-ai or deepspeed, or \
-                 leave out `memory_mode`"
-            );
-            return refuse("launcher", why);
-        }
-        if self.criteria.mode != SearchMode::Exact {
-            let why = format!("is {}, which knows no chunks: leave it out", self.criteria.mode);
-            return refuse("search_mode", why);
-        }
-        if self.asked.host_memory.0 == 0 {
-            let why =
-                "is 0, and chunks are in the host's memory: name how much of it they may take".to_owned();
-            return refuse("host_memory_bytes", why);
-        }
-        if self.criteria.unit == Unit::Share && self.criteria.objective == Objective::MinPeakMemory {
-            let why = "is a share of each device, and peaks in chunks are told in bytes: leave it out, or `memory_mode`";
-            return refuse("memory_unit", why.to_owned());
-        }
-        if let Some(given) = &self.request.partitioning
-            && given.stages().len() != 1
-        {
-            let why = "is a pipeline, and a training in chunks is planned as one stage of replicas and shards: leave it out, or \
-                       `memory_mode`"
-                .to_owned();
-            return refuse("partitioning", why);
-        }
-        let constraints = &self.request.goal.constraints;
-        let contradicts = [
-            ("min_stages", constraints.min_stages.is_some_and(|least| least > 1)),
-            ("cut_after", !constraints.cut_after.is_empty()),
-            ("pins", !constraints.pins.is_empty()),
-        ];
-        if let Some((field, _)) = contradicts.into_iter().find(|(_, contradicts)| *contradicts) {
-            let why = "asks for a pipeline, and a training in chunks is planned as one stage of replicas and shards: leave it \
-                       out, or `memory_mode`"
-                .to_owned();
-            return refuse(&format!("constraints.{field}"), why);
-        }
-        self.check_published()
-    }
-
-    /// # Errors
-    /// Names a choice that the launcher, which does as others published, does not have.
-    fn check_published(&self) -> Result<(), Invalid> {
+        let Criteria { objective, mode, unit, rules, .. } = self.criteria;
+        let without_chunks =
+            rules.filter(|rules| rules.chunks == InChunks::Never).map(|rules| rules.launcher);
+        let is_pipeline = self.request.partitioning.as_ref().is_some_and(|given| given.stages().len() != 1);
+        let Constraints { min_stages, cut_after, pins, .. } = &self.request.goal.constraints;
         let FixedChunks { policy, orders, host_copies, embeddings, activations, .. } = &self.asked.fixed;
         let is_published = *policy == Some(ChunkPolicy::Patrickstar);
-        if is_published && self.criteria.objective != Objective::MinIterationTime {
-            let why = format!(
-                "is {}, which has one plan for each model: ask for the shortest iteration, or choose the policy {}",
-                ChunkPolicy::Patrickstar,
-                ChunkPolicy::Ours
-            );
-            return Err(Invalid::field("chunks.policy", why));
+        let mut choices = Settings::default()
+            .when(true, Setting::Chunks)
+            .says_some(Setting::LauncherWithoutChunks, without_chunks)
+            .says_some(Setting::OtherMode, (*mode != SearchMode::Exact).then_some(mode))
+            .when(self.asked.host_memory.0 == 0, Setting::NoHostMemory)
+            .when(*unit == Unit::Share && *objective == Objective::MinPeakMemory, Setting::MemoryShares)
+            .when(is_pipeline, Setting::Pipeline)
+            .when(min_stages.is_some_and(|least| least > 1), Setting::SeveralStages)
+            .when(!cut_after.is_empty(), Setting::CutAfter)
+            .when(!pins.is_empty(), Setting::Pins);
+        if is_published {
+            let (published, ours) = (ChunkPolicy::Patrickstar, ChunkPolicy::Ours);
+            choices = choices
+                .says_instead(Setting::PatrickstarPolicy, published, ours)
+                .when(*objective != Objective::MinIterationTime, Setting::OtherThanFastest);
         }
-        let Some(launcher) = self.published_by() else { return Ok(()) };
-        let refuse = |field: &str, named: String, own: &dyn Display| {
-            let why = format!(
-                "are {named}, and {launcher} has {own} alone: name that, leave it out, or leave out `launcher`"
-            );
-            Err(Invalid::field(format!("chunks.{field}"), why))
-        };
-        if let Some(named) = others(orders, PUBLISHED.order) {
-            return refuse("orders", named, &PUBLISHED.order);
+        if let Some(launcher) = self.published_by() {
+            choices = choices.says(Setting::LauncherAsPublished, launcher);
+            for (choice, others) in [
+                (Setting::ChunkOrders, others(orders, PUBLISHED.order)),
+                (Setting::HostCopies, others(host_copies, PUBLISHED.host_copy)),
+                (Setting::Embeddings, others(embeddings, PUBLISHED.embedding)),
+                (Setting::ChunkActivations, others(activations, PUBLISHED.activations)),
+            ] {
+                if let Some((others, own)) = others {
+                    choices = choices.says_instead(choice, others, own);
+                }
+            }
         }
-        if let Some(named) = others(host_copies, PUBLISHED.host_copy) {
-            return refuse("host_copies", named, &PUBLISHED.host_copy);
-        }
-        if let Some(named) = others(embeddings, PUBLISHED.embedding) {
-            return refuse("embeddings", named, &PUBLISHED.embedding);
-        }
-        match others(activations, PUBLISHED.activations) {
-            Some(named) => refuse("activations", named, &PUBLISHED.activations),
-            None => Ok(()),
-        }
+        choices.check()
     }
 
     /// The launcher, where it does as others published.
@@ -152,14 +113,17 @@ impl ChunksQuestion<'_> {
         self.criteria.rules.filter(|rules| rules.chunks == InChunks::AsPublished).map(|rules| rules.launcher)
     }
 
-    /// An objective that is none of a training in one stage.
-    pub(super) fn no_objective(&self) -> Invalid {
-        let why = format!(
-            "is {}, and a training in chunks is planned as one stage: ask for the shortest iteration, the lowest peak, the \
-             largest micro-batch or the largest model",
-            self.criteria.objective
-        );
-        Invalid::field("objective", why)
+    /// Checks that the objective is one of a training in one stage.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(super) fn check_objective(&self) -> Result<(), Invalid> {
+        let objective = self.criteria.objective;
+        let of_pipelines = [Objective::Pareto, Objective::MinDevices, Objective::MinCost];
+        Settings::default()
+            .when(true, Setting::Chunks)
+            .says_some(Setting::PipelineObjective, of_pipelines.contains(&objective).then_some(objective))
+            .check()
     }
 
     /// What may be chosen.
@@ -221,10 +185,10 @@ impl Published {
     }
 }
 
-/// What is named besides the one that there is; none where nothing is.
-fn others<T: Copy + PartialEq + Display>(named: &[T], own: T) -> Option<String> {
+/// What is named besides the one that there is, and that one; none where nothing is.
+fn others<T: Copy + PartialEq + Display>(named: &[T], own: T) -> Option<(String, String)> {
     let others: Vec<String> = named.iter().filter(|of| **of != own).map(ToString::to_string).collect();
-    (!others.is_empty()).then(|| others.join(", "))
+    (!others.is_empty()).then(|| (others.join(", "), own.to_string()))
 }
 
 fn or_all<T>(named: Vec<T>, all: Vec<T>) -> Vec<T> {

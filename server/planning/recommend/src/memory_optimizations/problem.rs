@@ -4,6 +4,7 @@ use loadmaster_proto::cluster::Link;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::{Allowed, StageActions, Step, Way};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
@@ -128,11 +129,8 @@ impl Candidate {
     /// # Errors
     /// Stages have a recompute policy, where that is to be chosen.
     pub(crate) fn check_to_be_chosen(&self) -> Result<(), Invalid> {
-        if self.stages.iter().all(|stage| stage.choice.recompute == RecomputePolicy::None) {
-            return Ok(());
-        }
-        let why = "says what every layer does, and that is to be chosen: ask for none, or leave the choice of actions out";
-        Err(Invalid::field("recompute", why))
+        let recomputes = self.stages.iter().any(|stage| stage.choice.recompute != RecomputePolicy::None);
+        Settings::default().when(true, Setting::ChosenActions).when(recomputes, Setting::Recompute).check()
     }
 }
 

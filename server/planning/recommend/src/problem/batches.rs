@@ -1,6 +1,7 @@
 //! Micro-batches, schedules and recompute policies to choose from, by what a request names and what was profiled.
 
 use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::objective::{Objective, PlanShape};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
@@ -180,12 +181,12 @@ pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<S
     if let Some(rules) = rules
         && let Some(other) = schedules.iter().find(|schedule| !rules.schedules.contains(schedule))
     {
-        let field = if named { "constraints.schedules" } else { "schedule" };
         let runs: Vec<&str> = rules.schedules.iter().map(|schedule| schedule.as_str()).collect();
-        return Err(Invalid::field(
-            field,
-            format!("is {}, {} runs {}", other, rules.launcher, runs.join(" and ")),
-        ));
+        Settings::default()
+            .says(Setting::Launcher, rules.launcher)
+            .says_instead(Setting::ForeignSchedule, other, runs.join(" and "))
+            .in_field(if named { "constraints.schedules" } else { "schedule" })
+            .check()?;
     }
     Ok(schedules)
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use loadmaster_predict::StageSetting;
 use loadmaster_predict::forecast::ForecastError;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::error::{Invalid, Violation};
+use loadmaster_proto::error::{Invalid, Violation, required};
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
@@ -107,12 +108,10 @@ fn missing(answer: &v1::PredictMemoryResponse) -> Bytes {
 
 /// The question that `RecommendPlan` answers for these devices.
 fn question(asked: &v1::PredictMemoryRequest, scene: &Scene) -> Result<PlanQuestion, ApiError> {
-    let [setting] = scene.stages.as_slice() else {
-        let field = if matches!(asked.subject, Some(Asked::Plan(_))) { "plan" } else { "partitioning" };
-        let why = "is a pipeline, and in chunks one stage of replicas and shards trains the whole model: name that as \
-                   `partitioning`, or leave out `memory_mode`";
-        return Err(Invalid::field(field, why).into());
-    };
+    let field = if matches!(asked.subject, Some(Asked::Plan(_))) { "plan" } else { "partitioning" };
+    let is_pipeline = Settings::default().when(scene.stages.len() > 1, Setting::Pipeline).in_field(field);
+    is_pipeline.when(true, Setting::Chunks).check()?;
+    let setting = required(field, scene.stages.first())?;
     let Some(&capacity) = scene.capacities.first() else {
         let why = "is required, or devices: chunks are chosen for devices of a size";
         return Err(Invalid::field("capacity_bytes", why).into());
@@ -121,10 +120,8 @@ fn question(asked: &v1::PredictMemoryRequest, scene: &Scene) -> Result<PlanQuest
     if given != count as usize {
         return Err(ForecastError::DeviceCount { needed: count as usize, given }.into());
     }
-    if scene.capacities.iter().any(|of| *of != capacity) {
-        let why = "are not alike, and devices that share chunks are: name devices of one size";
-        return Err(Invalid::field("devices", why).into());
-    }
+    let is_unlike = scene.capacities.iter().any(|of| *of != capacity);
+    Settings::default().when(is_unlike, Setting::UnlikeDevices).when(true, Setting::Chunks).check()?;
     let group = DeviceGroup { count, capacity, kind: scene.chain.device_kind.clone() };
     let fleet = of_groups(&[group], None).map_err(|error| request::fleet_error("devices", &error))?;
     Ok(PlanQuestion {

@@ -4,6 +4,7 @@ use loadmaster_predict::choose::PredictorKind;
 use loadmaster_predict::forecast::ForecastError;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::MemoryMode;
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
@@ -20,47 +21,28 @@ pub(super) fn check(
     mode: Option<MemoryMode>,
     kind: Option<PredictorKind>,
 ) -> Result<(), Invalid> {
-    let refuse = |field: &str, why: &str| Err(Invalid::field(field, why));
-    if !matches!(mode, Some(MemoryMode::Chunks | MemoryMode::Best)) {
-        let chosen = asked.chunk_choices.as_ref().map(|choices| first_choice("chunk_choices", choices));
-        for (field, is_named) in [
-            (chosen.as_deref().unwrap_or_default(), chosen.is_some()),
-            ("host_memory_bytes", asked.host_memory_bytes != 0),
-            ("host_update_rate", asked.host_update_rate != 0.0),
-            ("copy_pace", asked.copy_pace.is_some()),
-        ] {
-            if is_named {
-                let why = "is about a training in chunks that is to be chosen: name `memory_mode` MEMORY_MODE_CHUNKS or \
-                           MEMORY_MODE_BEST, or leave it out";
-                return refuse(field, why);
-            }
-        }
-        if mode.is_some() && asked.chunks.is_some() {
-            let why = "says how the model trains in chunks, and `memory_mode` that it does not: leave out one of the two";
-            return refuse("chunks", why);
-        }
-        return Ok(());
+    let is_chosen = matches!(mode, Some(MemoryMode::Chunks | MemoryMode::Best));
+    let fixed = asked.chunk_choices.as_ref().map(|fixed| first_choice("chunk_choices", fixed));
+    let capture = kind.filter(|kind| *kind == PredictorKind::Capture);
+    let mut choices = Settings::default()
+        .when(!is_chosen, Setting::ChosenByNobody)
+        .when(mode == Some(MemoryMode::Plain), Setting::Plain)
+        .when(asked.host_memory_bytes != 0, Setting::HostMemory)
+        .when(asked.host_update_rate != 0.0, Setting::HostUpdate)
+        .when(asked.copy_pace.is_some(), Setting::CopyRates)
+        .when(asked.chunks.is_some(), Setting::GivenChunks)
+        .when(!asked.stage_actions.is_empty(), Setting::StageActions)
+        .when(matches!(asked.subject, Some(Asked::Stage(_))), Setting::SoloStage)
+        .says_some(Setting::CapturePredictor, capture)
+        .when(!asked.devices.is_empty(), Setting::Devices)
+        .when(asked.capacity_bytes != 0, Setting::Capacity);
+    if let Some(field) = fixed {
+        choices = choices.when(true, Setting::ChunkChoices).in_field(field);
     }
-    if asked.chunks.is_some() {
-        let why = "says how the model trains in chunks, and `memory_mode` has that chosen: leave out one of the two, or name what \
-                   is fixed as `chunk_choices`";
-        return refuse("chunks", why);
+    if is_chosen {
+        choices = choices.says_instead(Setting::Chunks, "", "chunk_choices.activations");
     }
-    if !asked.stage_actions.is_empty() {
-        let why = "is about memory actions, of which those that go with chunks are asked for as `chunk_choices.activations`: \
-                   leave it out, or `memory_mode`";
-        return refuse("stage_actions", why);
-    }
-    if matches!(asked.subject, Some(Asked::Stage(_))) {
-        let why = "is a part of a pipeline, and in chunks one stage trains the whole model: name that as `partitioning`, or leave \
-                   out `memory_mode`";
-        return refuse("stage", why);
-    }
-    if let Some(kind @ PredictorKind::Capture) = kind {
-        let why = format!("is {kind}, which knows no chunks: name component or table, or leave it out");
-        return refuse("predictor", &why);
-    }
-    Ok(())
+    choices.check()
 }
 
 /// An error of a plan's own chunks in the field that names another training than the plan's, where one does.
@@ -71,19 +53,14 @@ pub(super) fn of_plans_chunks(error: ApiError, own: &TrainingSpec, asked: &Train
     let Some(violation) = invalid.violations().first().filter(|of| of.field.starts_with("chunks")) else {
         return error;
     };
-    let changed = [
-        ("recompute", own.recompute != asked.recompute),
-        ("micro_batches", own.micro_batches != asked.micro_batches),
-        ("schedule", own.schedule != asked.schedule),
-        ("micro_batch_size", own.micro_batch_size != asked.micro_batch_size),
-    ];
-    let Some((field, _)) = changed.into_iter().find(|(_, is_changed)| *is_changed) else { return error };
-    let why = format!(
-        "is another one than the plan's, whose chunks do not go with it ({}): leave it out, or have chunks chosen for it by \
-         `memory_mode`",
-        violation.description
-    );
-    Invalid::field(field, why).into()
+    let refused = Settings::default()
+        .says(Setting::PlansChunks, &violation.description)
+        .when(own.recompute != asked.recompute, Setting::Recompute)
+        .when(own.micro_batches != asked.micro_batches, Setting::MicroBatches)
+        .when(own.schedule != asked.schedule, Setting::Schedule)
+        .when(own.micro_batch_size != asked.micro_batch_size, Setting::MicroBatchSize)
+        .check();
+    refused.map_or_else(ApiError::Invalid, |()| error)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use loadmaster_predict::forecast::{ActionsForecast, devices, excluded, forecast,
 use loadmaster_predict::{Margin, Prediction, StageSetting};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
-use loadmaster_proto::error::Invalid;
+use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
@@ -99,10 +100,9 @@ impl Scene {
         stage: &ChunkedStage,
         actions: &[StageActions],
     ) -> Result<v1::PredictMemoryResponse, ApiError> {
-        let [setting] = self.stages.as_slice() else {
-            let why = "are of one stage with the whole model, and the request has a pipeline: name one stage";
-            return Err(Invalid::field("chunks", why).into());
-        };
+        let is_pipeline = self.stages.len() > 1;
+        Settings::default().when(is_pipeline, Setting::Pipeline).when(true, Setting::GivenChunks).check()?;
+        let setting = required("partitioning", self.stages.first())?;
         let actions = match actions {
             [] => &StageActions::default(),
             [actions] => actions,

@@ -87,8 +87,7 @@ pub(super) fn capacities(
                 .collect())
         }
         ([], bytes) => Ok(vec![request::capacity("capacity_bytes", bytes)?; devices]),
-        (groups, 0) => request::capacities(groups, chain),
-        (_, _) => Err(Invalid::field("capacity_bytes", "and devices say the same: name one of the two")),
+        (groups, _) => request::capacities(groups, chain),
     }
 }
 

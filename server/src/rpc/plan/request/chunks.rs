@@ -12,26 +12,14 @@ const FASTEST_UPDATE: f64 = 1e15;
 /// What is asked of a training in chunks; none where none is to be.
 ///
 /// # Errors
-/// Names the field that is wrong, or contradicts where parameters are to be.
+/// Names the field that is wrong.
 pub(super) fn asked(request: &v1::RecommendPlanRequest) -> Result<Option<AskedChunks>, Invalid> {
     let mode = field::<Option<MemoryMode>, _>("memory_mode", request.memory_mode)?.unwrap_or_default();
     let or_plain = match mode {
-        MemoryMode::Plain => return of_none(request).map(|()| None),
+        MemoryMode::Plain => return Ok(None),
         MemoryMode::Chunks => false,
         MemoryMode::Best => true,
     };
-    for (field, is_named) in [
-        ("memory_ways", !request.memory_ways.is_empty()),
-        ("memory_blocks", !request.memory_blocks.is_empty()),
-        ("smallest_block_bytes", request.smallest_block_bytes != 0),
-        ("stage_actions", !request.stage_actions.is_empty()),
-    ] {
-        if is_named {
-            let why = "is about memory actions, of which those that go with chunks are asked for as `chunks.activations`: leave \
-                       it out, or `memory_mode`";
-            return Err(Invalid::field(field, why));
-        }
-    }
     let constraints = request.constraints.clone().unwrap_or_default();
     let policies: Vec<Option<RecomputePolicy>> = field("constraints.recompute", constraints.recompute)?;
     let own: Option<RecomputePolicy> = field("recompute", request.recompute)?;
@@ -47,23 +35,6 @@ pub(super) fn asked(request: &v1::RecommendPlanRequest) -> Result<Option<AskedCh
             .unwrap_or(Bytes(0)),
         host_update: host_update(request.host_update_rate)?,
     }))
-}
-
-/// # Errors
-/// Something is said of chunks, and there are to be none.
-fn of_none(request: &v1::RecommendPlanRequest) -> Result<(), Invalid> {
-    let chosen = request.chunks.as_ref().map(|choices| first_choice("chunks", choices));
-    for (field, is_named) in [
-        (chosen.as_deref().unwrap_or_default(), chosen.is_some()),
-        ("host_update_rate", request.host_update_rate != 0.0),
-    ] {
-        if is_named {
-            let why = "is about a training in chunks: name `memory_mode` MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or leave it \
-                       out";
-            return Err(Invalid::field(field, why));
-        }
-    }
-    Ok(())
 }
 
 /// The path of the first of these choices that fixes something, which are in a field of this name; that field where none does.
@@ -108,28 +79,6 @@ mod tests {
 
     fn refused(request: &v1::RecommendPlanRequest) -> String {
         asked(request).unwrap_err().violations()[0].field.clone()
-    }
-
-    /// Nobody's words about chunks are dropped in silence, nor are those that contradict them.
-    #[test]
-    fn contradictions_are_refused_by_field() {
-        let plain = |request: v1::RecommendPlanRequest| {
-            refused(&v1::RecommendPlanRequest { memory_mode: 0, ..request })
-        };
-        assert_eq!(asked(&v1::RecommendPlanRequest::default()), Ok(None));
-        let chunks = Some(v1::ChunkChoices::default());
-        assert_eq!(plain(v1::RecommendPlanRequest { chunks, ..some() }), "chunks");
-        let chunks =
-            Some(v1::ChunkChoices { on_device: Some(0), orders: vec![1], ..v1::ChunkChoices::default() });
-        assert_eq!(plain(v1::RecommendPlanRequest { chunks, ..some() }), "chunks.orders");
-        assert_eq!(plain(v1::RecommendPlanRequest { host_update_rate: 1e8, ..some() }), "host_update_rate");
-        let ways = vec![v1::MemoryWay::Host.into()];
-        assert_eq!(refused(&v1::RecommendPlanRequest { memory_ways: ways, ..some() }), "memory_ways");
-        let blocks = vec![v1::MemoryBlock::Weights.into()];
-        assert_eq!(refused(&v1::RecommendPlanRequest { memory_blocks: blocks, ..some() }), "memory_blocks");
-        let stage_actions = vec![v1::StageActions::default()];
-        assert_eq!(refused(&v1::RecommendPlanRequest { stage_actions, ..some() }), "stage_actions");
-        assert_eq!(refused(&v1::RecommendPlanRequest { memory_mode: 9, ..some() }), "memory_mode");
     }
 
     /// Every number has its range, and is named by its path.

@@ -17,7 +17,7 @@ impl Plans {
     /// The devices of a request, and the cluster that they are of; groups without a kind are of `kind`.
     ///
     /// # Errors
-    /// None or both ways to name them, a group out of range, or a cluster that does not have what is named.
+    /// No way to name them, a group out of range, or a cluster that does not have what is named.
     pub(in crate::rpc::plan) async fn devices(
         &self,
         request: &v1::RecommendPlanRequest,
@@ -30,31 +30,17 @@ impl Plans {
                 let why = "is required, or cluster: how many devices, and how large?";
                 Err(Invalid::field("devices", why).into())
             }
-            (groups, "") => Ok((of_groups(groups, constraints, kind)?, None)),
-            ([], name) => {
+            (groups, "") => Ok((of_groups(groups, kind)?, None)),
+            (_, name) => {
                 let name = ClusterName::parse("cluster", name)?;
                 let fleet = self.fleet(&name, &constraints.excluded_devices, revisions).await?;
                 Ok((Arc::unwrap_or_clone(fleet), Some(name)))
-            }
-            (_, _) => {
-                let why = "and cluster name devices twice: give one of them";
-                Err(Invalid::field("devices", why).into())
             }
         }
     }
 }
 
-fn of_groups(
-    groups: &[v1::DeviceGroup],
-    constraints: &Constraints,
-    kind: &str,
-) -> Result<PlannedFleet, Invalid> {
-    if !constraints.excluded_devices.is_empty() {
-        return Err(Invalid::field(
-            "constraints.excluded_devices",
-            "names devices of a cluster, and the request has none: leave them out of devices",
-        ));
-    }
+fn of_groups(groups: &[v1::DeviceGroup], kind: &str) -> Result<PlannedFleet, Invalid> {
     let mut count = 0_u32;
     let groups: Result<Vec<DeviceGroup>, Invalid> = groups
         .iter()

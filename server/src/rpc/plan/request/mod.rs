@@ -2,8 +2,8 @@
 
 mod chunks;
 mod devices;
-mod model_scaling;
 mod question;
+mod settings;
 
 use loadmaster_predict::Margin;
 use loadmaster_proto::bytes::Bytes;

@@ -1,8 +1,6 @@
 //! What a request for a recommendation asks, checked.
 
-use loadmaster_launchers::{Recomputing, Rules, launchers_with};
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::model::MAX_LAYERS;
 use loadmaster_proto::name::checked_name;
 use loadmaster_proto::plan::constraints::Constraints;
@@ -14,6 +12,7 @@ use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use loadmaster_proto::wire::{field, v1};
 
+use super::settings::{Read, chooses};
 use crate::rpc::error::ApiError;
 
 /// Most seconds of a search: a call ends after a minute.
@@ -51,9 +50,10 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
     let partitioning = request.partitioning.clone().map(Partitioning::try_from).transpose();
     let mode = field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default();
     let chunks = super::chunks::asked(request)?;
+    let named = named_actions(request)?;
     // With chunks it is they that take memory of the host, and actions that are given are limited by it.
     let are_given = chunks.is_none() && !request.stage_actions.is_empty();
-    let allowed = if chunks.is_none() { allowed(request, mode, rules)? } else { None };
+    let allowed = if chunks.is_none() { allowed(&named, mode) } else { None };
     let host_memory = allowed.as_ref().filter(|_| are_given).map(|allowed| allowed.host_memory);
     let allowed = allowed.filter(|_| !are_given || chooses(request).is_some());
     // Where actions are to be chosen and no objective is named, the fastest plan is asked for, whatever that leaves open.
@@ -88,7 +88,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
             && request.memory_blocks.is_empty()
             && request.smallest_block_bytes == 0
             && mode != SearchMode::Mpress,
-        grow: super::model_scaling::grown(request)?,
+        grow: field("grow", request.grow.clone())?,
         copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
         virtual_stages: virtual_stages(request.virtual_stages)?,
         global_batch_size: global_batch_size(request.global_batch_size)?,
@@ -98,223 +98,39 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
             schedule: request.schedule != 0,
         },
     };
-    check(&asked, objective.is_some(), rules)?;
-    check_chosen(&asked, recompute, rules)?;
-    if asked.allowed.is_some() && asked.grow.is_some() {
-        let why = format!(
-            "makes models, of each of which `{}` has actions searched for, which takes all the time that there is: name \
-             `candidate_profiles` instead, or leave out one of the two",
-            chooses(request).unwrap_or("host_memory_bytes")
-        );
-        return Err(Invalid::field("grow", why).into());
-    }
-    if let Some(field) =
-        chooses(request).filter(|_| asked.allowed.is_some() && !asked.stage_actions.is_empty())
-    {
-        let why = format!("are given, and `{field}` has others chosen: leave out one of the two");
-        return Err(Invalid::field("stage_actions", why).into());
-    }
+    let is_objective_named = objective.is_some();
+    let read = Read { request, asked: &asked, named: &named, is_objective_named, recompute, rules };
+    read.settings().check()?;
     Ok(asked)
 }
 
-/// Which memory actions may be chosen; none where the request asks for none to be. Where a launcher is to run the plan, what is named
-/// must be what it can say; of what is not, the rest is left out later.
-fn allowed(
-    request: &v1::RecommendPlanRequest,
-    mode: SearchMode,
-    rules: Option<Rules>,
-) -> Result<Option<Allowed>, Invalid> {
+/// What a request names of memory actions that are to be chosen.
+fn named_actions(request: &v1::RecommendPlanRequest) -> Result<Allowed, Invalid> {
     let ways: Vec<Option<Way>> = field("memory_ways", request.memory_ways.clone())?;
     let blocks: Vec<Option<Block>> = field("memory_blocks", request.memory_blocks.clone())?;
-    let host_memory = field("host_memory_bytes", request.host_memory_bytes)?;
-    let smallest_block = field("smallest_block_bytes", request.smallest_block_bytes)?;
+    Ok(Allowed {
+        ways: ways.into_iter().flatten().collect(),
+        blocks: blocks.into_iter().flatten().collect(),
+        host_memory: field("host_memory_bytes", request.host_memory_bytes)?,
+        smallest_block: field("smallest_block_bytes", request.smallest_block_bytes)?,
+    })
+}
+
+/// Which memory actions may be chosen, all of those that are not named; none where the request asks for none to be.
+fn allowed(named: &Allowed, mode: SearchMode) -> Option<Allowed> {
     let default = Allowed::default();
-    let ways: Vec<Way> = ways.into_iter().flatten().collect();
-    let blocks: Vec<Block> = blocks.into_iter().flatten().collect();
-    let is_asked = !ways.is_empty()
-        || !blocks.is_empty()
+    let Allowed { host_memory, smallest_block, .. } = *named;
+    let is_asked = !named.ways.is_empty()
+        || !named.blocks.is_empty()
         || host_memory != default.host_memory
         || smallest_block != default.smallest_block;
-    let named = Allowed { ways, blocks, host_memory, smallest_block };
-    check_ways(&named)?;
-    if let Some(rules) = rules {
-        check_launched(&named, rules)?;
-    }
-    let Allowed { ways, blocks, .. } = named;
     let allowed = Allowed {
-        ways: if ways.is_empty() { default.ways } else { ways },
-        blocks: if blocks.is_empty() { default.blocks } else { blocks },
+        ways: if named.ways.is_empty() { default.ways } else { named.ways.clone() },
+        blocks: if named.blocks.is_empty() { default.blocks } else { named.blocks.clone() },
         host_memory,
         smallest_block,
     };
-    Ok((is_asked || mode == SearchMode::Mpress).then_some(allowed))
-}
-
-/// Checks that what is named of blocks that leave is of a way in which any do.
-fn check_ways(named: &Allowed) -> Result<(), Invalid> {
-    let has = |way: Way| named.ways.is_empty() || named.ways.contains(&way);
-    if named.host_memory.0 > 0 && !has(Way::Host) {
-        let why = "is of blocks at the host, and `memory_ways` has none there: add host, or leave it out";
-        return Err(Invalid::field("host_memory_bytes", why));
-    }
-    for (field, is_named) in
-        [("memory_blocks", !named.blocks.is_empty()), ("smallest_block_bytes", named.smallest_block.0 > 0)]
-    {
-        if is_named && !has(Way::Host) && !has(Way::Peer) {
-            let why = "is of blocks that leave, and `memory_ways` has none leave: add host or peer, or leave it out";
-            return Err(Invalid::field(field, why));
-        }
-    }
-    Ok(())
-}
-
-/// Returns the first field with which a request has memory actions chosen; none where at most `host_memory_bytes` does, which
-/// limits actions that are given.
-fn chooses(request: &v1::RecommendPlanRequest) -> Option<&'static str> {
-    let named = [
-        ("memory_ways", !request.memory_ways.is_empty()),
-        ("memory_blocks", !request.memory_blocks.is_empty()),
-        ("smallest_block_bytes", request.smallest_block_bytes != 0),
-        ("search_mode", request.search_mode() == v1::SearchMode::Mpress),
-    ];
-    named.into_iter().find(|(_, is_named)| *is_named).map(|(field, _)| field)
-}
-
-/// Checks that a launcher can do what a request names for its actions, as exports say it.
-fn check_launched(named: &Allowed, rules: Rules) -> Result<(), Invalid> {
-    let (launcher, can) = (rules.launcher, rules.memory_ways());
-    if let Some(way) = named.ways.iter().find(|way| !can.contains(way)) {
-        let can = can.iter().map(|way| way.as_str()).collect::<Vec<_>>().join(" and ");
-        let why =
-            format!("has {way}, which no export for {launcher} says: name {can}, or leave the launcher out");
-        return Err(Invalid::field("memory_ways", why));
-    }
-    if let Some(block) = named.blocks.iter().find(|block| !rules.offloads.contains(block)) {
-        let can: Vec<&str> = rules.offloads.iter().map(|block| block.as_str()).collect();
-        let why = if can.is_empty() {
-            format!("has {block}, and {launcher} has no block away: leave it out, or the launcher")
-        } else {
-            let can = can.join(", ");
-            format!("has {block}, which {launcher} never has away: name {can}, or leave the launcher out")
-        };
-        return Err(Invalid::field("memory_blocks", why));
-    }
-    for (field, is_named) in
-        [("host_memory_bytes", named.host_memory.0 > 0), ("smallest_block_bytes", named.smallest_block.0 > 0)]
-    {
-        if is_named && rules.offloads.is_empty() {
-            let why =
-                format!("is of blocks that are away, and {launcher} has none: leave it out, or the launcher");
-            return Err(Invalid::field(field, why));
-        }
-    }
-    Ok(())
-}
-
-fn check(asked: &PlanRequest, is_objective_named: bool, rules: Option<Rules>) -> Result<(), Invalid> {
-    let constraints = &asked.goal.constraints;
-    let is_chosen = asked.allowed.is_some() || asked.chunks.is_some();
-    // Limits and objectives of which given stages leave something to choose, where actions are chosen for them.
-    let of_stages =
-        [Objective::MinIterationTime, Objective::MinPeakMemory, Objective::Pareto, Objective::MaxBatch];
-    let is_left = is_chosen && of_stages.contains(&asked.objective());
-    let Constraints { max_iteration_seconds, max_peak_bytes, .. } = *constraints;
-    let limits = Constraints { max_iteration_seconds, max_peak_bytes, ..Constraints::default() };
-    let searches = [
-        ("objective", is_objective_named && !is_left),
-        ("merge_layers_to", asked.merge_layers_to.is_some()),
-        ("search_mode", !matches!(asked.mode, SearchMode::Exact | SearchMode::Mpress)),
-        ("constraints", *constraints != if is_chosen { limits } else { Constraints::default() }),
-    ];
-    if let Some((field, _)) = searches.iter().find(|(_, named)| *named && asked.partitioning.is_some()) {
-        return Err(Invalid::field(
-            *field,
-            "restricts a search, and `partitioning` leaves nothing to search: name one of the two",
-        ));
-    }
-    for (field, named) in [
-        ("stage_actions", !asked.stage_actions.is_empty()),
-        ("copy_pace", asked.copy_pace != CopyPace::default()),
-    ] {
-        let is_free = asked.allowed.is_none() && asked.chunks.is_none();
-        if named && asked.partitioning.is_none() && is_free {
-            let why = "is of the stages of a partitioning that the request names: name `partitioning`, too";
-            return Err(Invalid::field(field, why));
-        }
-    }
-    if asked.virtual_stages > 1 && asked.chunks.is_some() {
-        let why = "is of stages that take turns on a device, and a training in chunks is one stage on all of them: leave it out, or \
-                   `memory_mode`";
-        return Err(Invalid::field("virtual_stages", why));
-    }
-    let Some(rules) = rules else { return Ok(()) };
-    for (stage, actions) in asked.stage_actions.iter().enumerate() {
-        for (index, action) in actions.actions.iter().enumerate() {
-            let at = |invalid: Invalid| invalid.under(&format!("stage_actions[{stage}].actions[{index}]"));
-            rules.check_action(action).map_err(at)?;
-        }
-    }
-    if constraints.recompute_per_stage && !rules.recompute_per_stage {
-        return Err(Invalid::field(
-            "constraints.recompute_per_stage",
-            format!(
-                "is not possible with {}, which recomputes alike in all stages: leave it out, or name a launcher \
-                 that can ({})",
-                rules.launcher,
-                launchers_with(|rules| rules.recompute_per_stage)
-            ),
-        ));
-    }
-    Ok(())
-}
-
-/// Checks what is said of memory actions that are chosen.
-fn check_chosen(
-    asked: &PlanRequest,
-    recompute: Option<RecomputePolicy>,
-    rules: Option<Rules>,
-) -> Result<(), Invalid> {
-    if asked.allowed.is_none() {
-        return Ok(());
-    }
-    if !matches!(asked.mode, SearchMode::Exact | SearchMode::Mpress) {
-        let why =
-            "is one that chooses no memory actions: name exact or mpress, or leave out what may be chosen";
-        return Err(Invalid::field("search_mode", why));
-    }
-    let constraints = &asked.goal.constraints;
-    for (field, named) in [
-        ("recompute", recompute.is_some_and(|policy| policy != RecomputePolicy::None)),
-        (
-            "constraints.recompute",
-            constraints.recompute.iter().any(|policy| *policy != RecomputePolicy::None),
-        ),
-        ("constraints.recompute_per_stage", constraints.recompute_per_stage),
-    ] {
-        if named {
-            let why = "says what every layer does, and that is to be chosen: leave it out, or the choice of actions";
-            return Err(Invalid::field(field, why));
-        }
-    }
-    for (field, degrees) in [
-        ("constraints.data_degrees", &constraints.data_degrees),
-        ("constraints.tensor_degrees", &constraints.tensor_degrees),
-    ] {
-        if asked.goal.shape == PlanShape::SinglePipeline && !degrees.is_empty() && !degrees.contains(&1) {
-            let why = "leaves out 1, and every stage of a single pipeline has one device: add it, or name a `shape` whose \
-                       stages may have several";
-            return Err(Invalid::field(field, why));
-        }
-    }
-    let counts = |rules: &Rules| rules.recomputing != Recomputing::Anything;
-    if let Some(rules) = rules.filter(counts).filter(|_| asked.mode == SearchMode::Mpress) {
-        let why = format!(
-            "is mpress, which chooses layer by layer and slot by slot what {} cannot say: name exact, or leave the launcher out",
-            rules.launcher
-        );
-        return Err(Invalid::field("search_mode", why));
-    }
-    Ok(())
+    (is_asked || mode == SearchMode::Mpress).then_some(allowed)
 }
 
 fn search_seconds(seconds: f64) -> Result<Option<f64>, Invalid> {

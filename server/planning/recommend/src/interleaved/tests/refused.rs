@@ -50,15 +50,6 @@ fn what_they_cannot_do_is_refused_by_name() {
         assert_eq!(field(change), named);
     }
     let stages = |sizes: &[usize]| Some(Partitioning::from_sizes(sizes).unwrap());
-    // Stages that are given have their devices.
-    for objective in [Objective::MinDevices, Objective::MinCost] {
-        let of_given = |fixture: &mut Fixture| {
-            fixture.request.partitioning = stages(&[1, 1, 1, 2]);
-            fixture.request.goal.objective = Some(objective);
-            fixture.request.allowed = Some(Allowed::default());
-        };
-        assert_eq!(field(&of_given), "objective");
-    }
     let recomputed = |fixture: &mut Fixture| {
         fixture.request.goal.constraints.recompute = vec![RecomputePolicy::Layer];
         fixture.request.allowed = Some(Allowed::default());

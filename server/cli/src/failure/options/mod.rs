@@ -5,7 +5,7 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use loadmaster_proto::plan::compatibility::{ROWS, Setting};
+use loadmaster_proto::plan::compatibility::{CONTRADICTIONS, Setting};
 use loadmaster_show::choice::word_of;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
@@ -72,7 +72,7 @@ pub(crate) fn with_exclusions(help: &str, table: OptionTable) -> String {
         find(setting.field(), table).map(|option| option.split([':', '*']).next().unwrap_or(option))
     };
     let (mut needs, mut excludes) = (BTreeMap::new(), BTreeMap::new());
-    for row in ROWS.iter().filter(|row| row.with != Setting::ChosenByNobody) {
+    for row in CONTRADICTIONS.iter().filter(|row| row.with != Setting::ChosenByNobody) {
         for &setting in row.options {
             let (Some(own), Some(other)) = (option(setting), option(row.with)) else { continue };
             let (all, own, other) = match (setting.is_absence(), row.with.is_absence()) {

@@ -162,7 +162,7 @@ impl Read<'_> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use loadmaster_proto::plan::compatibility::ROWS;
+    use loadmaster_proto::plan::compatibility::CONTRADICTIONS;
     use loadmaster_proto::training::stage::Partitioning as Stages;
 
     use super::super::question;
@@ -318,7 +318,7 @@ mod tests {
                     .copied()
                     .filter(|setting| !takes.contains(setting))
                     .collect();
-                let rows = ROWS.iter().filter(|row| says.contains(&row.with));
+                let rows = CONTRADICTIONS.iter().filter(|row| says.contains(&row.with));
                 let excluded = rows.flat_map(|row| row.options).filter(|option| says.contains(option));
                 let fields: BTreeSet<&str> = excluded.map(|option| option.field()).collect();
                 match question(&request) {

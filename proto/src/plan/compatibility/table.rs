@@ -1,13 +1,6 @@
-//! Options of requests that contradict each other, in one table: checks of requests and helps of commands are made from it.
-//!
-//! Whoever reads a request tells which [`Setting`]s it makes, with the words of the user ([`Settings`]). A [`Row`] holds choices of which
-//! none goes with another one; [`Settings::check`] refuses the first pair of them, in the order of [`ROWS`].
+//! The table: what requests say with their options, and which of that contradicts what.
 
-use std::fmt::Display;
-
-use crate::error::Invalid;
-
-/// Declares the choices with the fields that make them.
+/// Declares the settings with the fields that make them.
 macro_rules! settings {
     ($($(#[doc = $what:literal])+ $name:ident = $field:literal,)+) => {
         /// What a request says with one of its options: the option, or some of its values.
@@ -17,7 +10,7 @@ macro_rules! settings {
         }
 
         impl Setting {
-            /// All choices.
+            /// All settings.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
             /// Returns the field that makes it, as `RecommendPlan` calls it where it has one.
@@ -271,7 +264,7 @@ impl Setting {
 
 /// Options none of which goes with another one.
 #[derive(Debug)]
-pub struct Row {
+pub struct Contradiction {
     /// Each of these is refused beside `with`.
     pub options: &'static [Setting],
     /// What they do not go with.
@@ -282,238 +275,248 @@ pub struct Row {
     pub remedy: &'static str,
 }
 
-const fn row(options: &'static [Setting], with: Setting, why: &'static str, remedy: &'static str) -> Row {
-    Row { options, with, why, remedy }
+const fn contradiction(
+    options: &'static [Setting],
+    with: Setting,
+    why: &'static str,
+    remedy: &'static str,
+) -> Contradiction {
+    Contradiction { options, with, why, remedy }
 }
 
 /// What contradicts what.
-pub const ROWS: &[Row] = &{
+pub const CONTRADICTIONS: &[Contradiction] = &{
     use Setting::*;
     [
         // Stages that are given.
-        row(
+        contradiction(
             &[SearchObjective, MergeLayers, PlainMode, SearchConstraints],
             Partitioning,
             "restricts a search, and `partitioning` leaves nothing to search",
             "name one of the two",
         ),
-        row(
+        contradiction(
             &[StageActions, CopyRates],
             NoStages,
             "is of the stages of a partitioning that the request names",
             "name `partitioning`, too",
         ),
         // Memory actions.
-        row(
+        contradiction(
             &[HostMemory],
             WaysWithoutHost,
             "is of blocks at the host, and `memory_ways` has none there",
             "add host, or leave it out",
         ),
-        row(
+        contradiction(
             &[MemoryBlocks, SmallestBlock],
             WaysWithoutBlocks,
             "is of blocks that leave, and `memory_ways` has none leave",
             "add host or peer, or leave it out",
         ),
-        row(
+        contradiction(
             &[PlainMode],
             ChosenActions,
             "is one that chooses no memory actions",
             "name exact or mpress, or leave out what may be chosen",
         ),
-        row(
+        contradiction(
             &[Recompute, RecomputeChoice, RecomputePerStage],
             ChosenActions,
             "says what every layer does, and that is to be chosen",
             "leave it out, or the choice of actions",
         ),
-        row(
+        contradiction(
             &[ManyReplicas, ManyShards],
             SingleDevices,
             "leaves out 1, and every stage of a single pipeline has one device",
             "add it, or name a `shape` whose stages may have several",
         ),
-        row(
+        contradiction(
             &[Grow],
             ChosenActions,
             "makes models, of each of which `{with}` has actions searched for, which takes all the time that there is",
             "name `candidate_profiles` instead, or leave out one of the two",
         ),
-        row(
+        contradiction(
             &[StageActions],
             ChosenActions,
             "are given, and `{with}` has others chosen",
             "leave out one of the two",
         ),
         // Chunks.
-        row(
+        contradiction(
             &[MemoryWays, MemoryBlocks, SmallestBlock, StageActions],
             Chunks,
             "is about memory actions, of which those that go with chunks are asked for as `{can}`",
             "leave it out, or `memory_mode`",
         ),
-        row(
+        contradiction(
             &[ChunkChoices, HostUpdate],
             Plain,
             "is about a training in chunks",
             "name `memory_mode` MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or leave it out",
         ),
-        row(
+        contradiction(
             &[ChunkChoices, HostMemory, HostUpdate, CopyRates],
             ChosenByNobody,
             "is about a training in chunks that is to be chosen",
             "name `memory_mode` MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or leave it out",
         ),
-        row(
+        contradiction(
             &[GivenChunks],
             Plain,
             "says how the model trains in chunks, and `memory_mode` that it does not",
             "leave out one of the two",
         ),
-        row(
+        contradiction(
             &[GivenChunks],
             Chunks,
             "says how the model trains in chunks, and `memory_mode` has that chosen",
             "leave out one of the two, or name what is fixed as `chunk_choices`",
         ),
-        row(
+        contradiction(
             &[SoloStage],
             Chunks,
             "is a part of a pipeline, and in chunks one stage trains the whole model",
             "name that as `partitioning`, or leave out `memory_mode`",
         ),
-        row(
+        contradiction(
             &[CapturePredictor],
             Chunks,
             "is {option}, which knows no chunks",
             "name component or table, or leave it out",
         ),
-        row(
+        contradiction(
             &[VirtualStages],
             Chunks,
             "is of stages that take turns on a device, and a training in chunks is one stage on all of them",
             "leave it out, or `memory_mode`",
         ),
-        row(
+        contradiction(
             &[LauncherWithoutChunks],
             Chunks,
             "is {option}, which has no chunks or partitions that leave the device",
             "name colossal-ai or deepspeed, or leave out `memory_mode`",
         ),
-        row(&[OtherMode], Chunks, "is {option}, which knows no chunks", "leave it out"),
-        row(
+        contradiction(&[OtherMode], Chunks, "is {option}, which knows no chunks", "leave it out"),
+        contradiction(
             &[NoHostMemory],
             Chunks,
             "is 0, and chunks are in the host's memory",
             "name how much of it they may take",
         ),
-        row(
+        contradiction(
             &[MemoryShares],
             Chunks,
             "is a share of each device, and peaks in chunks are told in bytes",
             "leave it out, or `memory_mode`",
         ),
-        row(
+        contradiction(
             &[Pipeline],
             Chunks,
             "is a pipeline, and a training in chunks is planned as one stage of replicas and shards",
             "leave it out, or `memory_mode`",
         ),
-        row(
+        contradiction(
             &[SeveralStages, CutAfter, Pins],
             Chunks,
             "asks for a pipeline, and a training in chunks is planned as one stage of replicas and shards",
             "leave it out, or `memory_mode`",
         ),
-        row(
+        contradiction(
             &[GivenChunks],
             Pipeline,
             "are of one stage with the whole model, and the request has a pipeline",
             "name one stage",
         ),
-        row(
+        contradiction(
             &[UnlikeDevices],
             Chunks,
             "are not alike, and devices that share chunks are",
             "name devices of one size",
         ),
-        row(
+        contradiction(
             &[PipelineObjective],
             Chunks,
             "is {option}, and a training in chunks is planned as one stage",
             "ask for the shortest iteration, the lowest peak, the largest micro-batch or the largest model",
         ),
-        row(
+        contradiction(
             &[ChunkSizes, ChunkOrders, HostCopies, Embeddings, ChunkActivations, ChunksOnDevice],
             PatrickstarPolicy,
             "is decided by the policy {with}",
             "leave it out, or the policy",
         ),
-        row(
+        contradiction(
             &[PatrickstarPolicy],
             OtherThanFastest,
             "is {option}, which has one plan for each model",
             "ask for the shortest iteration, or choose the policy {can}",
         ),
-        row(
+        contradiction(
             &[ChunkOrders, HostCopies, Embeddings, ChunkActivations],
             LauncherAsPublished,
             "are {option}, and {with} has {can} alone",
             "name that, leave it out, or leave out `launcher`",
         ),
-        row(
+        contradiction(
             &[Recompute, MicroBatches, Schedule, MicroBatchSize],
             PlansChunks,
             "is another one than the plan's, whose chunks do not go with it ({with})",
             "leave it out, or have chunks chosen for it by `memory_mode`",
         ),
         // Interleaved stages.
-        row(
+        contradiction(
             &[LauncherWithoutTurns],
             VirtualStages,
             "is {option}, of which no file says interleaved stages",
             "name {can} or other, or leave it out (`shape` plans a uniform grid), or `virtual_stages`",
         ),
-        row(
+        contradiction(
             &[OtherThan1f1b, Schedules],
             VirtualStages,
             "must be 1f1b alone where devices have several stages in turn",
             "name it, or leave `virtual_stages` out",
         ),
-        row(&[OtherMode], VirtualStages, "is {option}, which knows no interleaved stages", "leave it out"),
-        row(
+        contradiction(
+            &[OtherMode],
+            VirtualStages,
+            "is {option}, which knows no interleaved stages",
+            "leave it out",
+        ),
+        contradiction(
             &[UnequalStages],
             VirtualStages,
             "is {option}, and interleaved stages have equally many devices",
             "ask for single-pipeline or uniform-grid",
         ),
-        row(
+        contradiction(
             &[RecomputePerStage, MinStages, MaxStages, Pins, Spanning, IdleDevices],
             VirtualStages,
             "is not known of interleaved stages, of which every device has equally many",
             "leave it out, or `virtual_stages`",
         ),
-        row(
+        contradiction(
             &[PassingBlocks],
             VirtualStages,
             "are {option}, none of which leaves a device of interleaved stages",
             "add activations, weights, gradients or optimizer, or let `memory_ways` be recompute alone",
         ),
-        row(&[MergeLayers], VirtualStages, "is not known of interleaved stages", "leave it out"),
-        row(
+        contradiction(&[MergeLayers], VirtualStages, "is not known of interleaved stages", "leave it out"),
+        contradiction(
             &[UnlikeDevices],
             VirtualStages,
             "has devices of several kinds or sizes ({option}), and interleaved stages are planned on equal ones",
             "name devices of one kind, or leave `virtual_stages` out",
         ),
-        row(
+        contradiction(
             &[ForeignProfile],
             VirtualStages,
             "is of {option}",
             "of interleaved stages name the profile of the devices' kind first ({can})",
         ),
-        row(
+        contradiction(
             &[UnevenNodes],
             EvenLauncher,
             "has nodes of other numbers of devices ({option}), all of which interleaved stages take, and the launcher starts as many \
@@ -521,341 +524,192 @@ pub const ROWS: &[Row] = &{
             "exclude devices, or leave the launcher out",
         ),
         // Frameworks.
-        row(
+        contradiction(
             &[ForeignAction],
             Launcher,
             "is {option}, which {with} cannot do",
             "it can compute again {can}; leave the action out, or the launcher",
         ),
-        row(
+        contradiction(
             &[ForeignRecompute],
             Launcher,
             "{option}, and {with} can compute again, for all micro-batches, {can}",
             "change what stages compute again, or leave the launcher out",
         ),
-        row(
+        contradiction(
             &[ForeignWays],
             Launcher,
             "are to be chosen from, and {with} can do none of them",
             "leave the choice of memory actions out, or the launcher",
         ),
-        row(
+        contradiction(
             &[ForeignWay],
             Launcher,
             "has {option}, which no export for {with} says",
             "name {can}, or leave the launcher out",
         ),
-        row(
+        contradiction(
             &[ForeignBlock],
             LauncherWithoutBlocks,
             "has {option}, and {with} has no block away",
             "leave it out, or the launcher",
         ),
-        row(
+        contradiction(
             &[ForeignBlock],
             Launcher,
             "has {option}, which {with} never has away",
             "name {can}, or leave the launcher out",
         ),
-        row(
+        contradiction(
             &[HostMemory, SmallestBlock],
             LauncherWithoutBlocks,
             "is of blocks that are away, and {with} has none",
             "leave it out, or the launcher",
         ),
-        row(
+        contradiction(
             &[RecomputePerStage],
             AlikeLauncher,
             "is not possible with {with}, which recomputes alike in all stages",
             "leave it out, or name a launcher that can ({can})",
         ),
-        row(
+        contradiction(
             &[RecomputePerStage],
             AlikeLauncherOfModel,
             "is not for {with} of this model, all of whose stages recompute alike",
             "leave it out",
         ),
-        row(
+        contradiction(
             &[MpressMode],
             CountingLauncher,
             "is mpress, which chooses layer by layer and slot by slot what {with} cannot say",
             "name exact, or leave the launcher out",
         ),
-        row(&[ForeignSchedule], Launcher, "is {option}, {with} runs {can}", "name one of these"),
-        row(&[ForeignPolicy], Launcher, "is {option}, and {with} can do {can}", "choose from these"),
-        row(
+        contradiction(&[ForeignSchedule], Launcher, "is {option}, {with} runs {can}", "name one of these"),
+        contradiction(
+            &[ForeignPolicy],
+            Launcher,
+            "is {option}, and {with} can do {can}",
+            "choose from these",
+        ),
+        contradiction(
             &[UnequalRecompute],
             Launcher,
             "is stage, which {with} can say of stages with equally many blocks alone",
             "give such stages (`partitioning`), choose layer, or let blocks be chosen (`memory_ways` recompute)",
         ),
-        row(
+        contradiction(
             &[Pipeline, CutAfter, SeveralStages, VirtualStages],
             OneStageLauncher,
             "asks for several stages, and {with} passes bf16 between them, so a model in fp32 is one",
             "profile with `--precision bf16`, or leave it out",
         ),
         // Models and devices.
-        row(
+        contradiction(
             &[Grow],
             OtherThanLargestModel,
             "makes larger models of one",
             "name the objective OBJECTIVE_MAX_MODEL, or leave it out",
         ),
-        row(
+        contradiction(
             &[CandidateProfiles],
             Grow,
             "are models to choose from, and `grow` makes others of one",
             "name one of the two",
         ),
-        row(
+        contradiction(
             &[OtherProfiles],
             Grow,
             "are of the profiled model alone, and `grow` makes others of one",
             "name one of the two",
         ),
-        row(
+        contradiction(
             &[CandidateProfiles],
             OtherThanLargestModel,
             "are models to choose from",
             "name the objective OBJECTIVE_MAX_MODEL, or leave them out",
         ),
-        row(
+        contradiction(
             &[Profile],
             LargestOfModels,
             "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`",
             "leave it out{can}",
         ),
-        row(
+        contradiction(
             &[ProfiledPredictor],
             Grow,
             "is {option}, which knows nothing of larger models than the profiled one",
             "name component, or leave it out",
         ),
-        row(
+        contradiction(
             &[Partitioning],
             Grow,
             "has the layers of one model, and `grow` makes others of it",
             "leave out one of the two",
         ),
-        row(&[Devices], Cluster, "and cluster name devices twice", "give one of them"),
-        row(
+        contradiction(&[Devices], Cluster, "and cluster name devices twice", "give one of them"),
+        contradiction(
             &[ExcludedDevices],
             Devices,
             "names devices of a cluster, and the request has none",
             "leave them out of devices",
         ),
-        row(&[Capacity], Devices, "and devices say the same", "name one of the two"),
-        row(&[NodeList], Nodes, "and nodes name nodes twice", "give one of them"),
+        contradiction(&[Capacity], Devices, "and devices say the same", "name one of the two"),
+        contradiction(&[NodeList], Nodes, "and nodes name nodes twice", "give one of them"),
         // Other requests.
-        row(
+        contradiction(
             &[VirtualStages],
             FlatSchedule,
             "is of SIMULATED_SCHEDULE_INTERLEAVED alone",
             "leave it out, or name that schedule",
         ),
-        row(&[TriedStages], Candidates, "are for one plan", "leave out candidates, or stages"),
-        row(&[ProfiledDegrees], NoParallelisms, "needs `parallelisms`, too", "name data, tensor, or both"),
-        row(
+        contradiction(&[TriedStages], Candidates, "are for one plan", "leave out candidates, or stages"),
+        contradiction(
+            &[ProfiledDegrees],
+            NoParallelisms,
+            "needs `parallelisms`, too",
+            "name data, tensor, or both",
+        ),
+        contradiction(
             &[MinimalCampaign],
             Command,
             "`minimal` traces every allocation, which a command cannot",
             "name `stages` or `paper`",
         ),
-        row(
+        contradiction(
             &[HostMemory],
             StagesCampaign,
             "is for the model in chunks, which the campaign `minimal` trains besides",
             "name that, or leave it out",
         ),
-        row(
+        contradiction(
             &[ScaleByPipeline],
             MinimalCampaign,
             "belongs to the campaigns `paper` and `stages`",
             "leave it out, since `minimal` measures no stages that could be scaled",
         ),
-        row(
+        contradiction(
             &[ReuseContended],
             Fresh,
             "contradicts `fresh`, which measures everything again",
             "leave out one of the two",
         ),
-        row(
+        contradiction(
             &[KubernetesSetting],
             OtherEnvelope,
             "is for Kubernetes, and the envelope is {with}",
             "name another envelope, or leave it out",
         ),
-        row(
+        contradiction(
             &[PreferredTopology],
             RequiredTopology,
             "is given with required_topology, and Kueue takes one of them",
             "leave one out",
         ),
-        row(&[Topology], Binding, "is given with a binding, which names the nodes", "leave one of them out"),
+        contradiction(
+            &[Topology],
+            Binding,
+            "is given with a binding, which names the nodes",
+            "leave one of them out",
+        ),
     ]
 };
-
-/// What a request says, as far as rows of the table are about it.
-///
-/// ```
-/// use loadmaster_proto::plan::compatibility::{Setting, Settings};
-///
-/// let asked = Settings::default().when(true, Setting::VirtualStages).when(true, Setting::Chunks);
-/// let refused = asked.check().unwrap_err();
-/// assert_eq!(refused.violations()[0].field, "virtual_stages");
-/// assert!(refused.to_string().ends_with("leave it out, or `memory_mode`"));
-/// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settings {
-    made: Vec<Made>,
-}
-
-/// A choice that a request makes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Made {
-    choice: Setting,
-    /// Where it is not the usual one.
-    field: Option<String>,
-    says: String,
-    can: String,
-}
-
-impl Settings {
-    /// Adds a choice where the request makes it.
-    #[must_use]
-    pub fn when(self, is_made: bool, choice: Setting) -> Self {
-        if is_made { self.says(choice, "") } else { self }
-    }
-
-    /// Adds a choice with what the request says.
-    #[must_use]
-    pub fn says(self, choice: Setting, says: impl Display) -> Self {
-        self.says_instead(choice, says, "")
-    }
-
-    /// Adds a choice with what the request says, where it says something.
-    #[must_use]
-    pub fn says_some(self, choice: Setting, says: Option<impl Display>) -> Self {
-        match says {
-            Some(says) => self.says(choice, says),
-            None => self,
-        }
-    }
-
-    /// Adds a choice with what the request says, and what would be right instead.
-    #[must_use]
-    pub fn says_instead(mut self, choice: Setting, says: impl Display, can: impl Display) -> Self {
-        let (says, can) = (says.to_string(), can.to_string());
-        self.made.push(Made { choice, field: None, says, can });
-        self
-    }
-
-    /// Names the field of the choice that was added last, where it is not the usual one.
-    #[must_use]
-    pub fn in_field(mut self, field: impl Into<String>) -> Self {
-        if let Some(last) = self.made.last_mut() {
-            last.field = Some(field.into());
-        }
-        self
-    }
-
-    /// Checks that no two choices contradict each other.
-    ///
-    /// # Errors
-    /// Names the field of an option that another one excludes: the first by the order of [`ROWS`].
-    pub fn check(&self) -> Result<(), Invalid> {
-        let made = |choice: Setting| self.made.iter().find(|made| made.choice == choice);
-        for row in ROWS {
-            let Some(with) = made(row.with) else { continue };
-            if let Some(option) = row.options.iter().find_map(|&option| made(option)) {
-                let field = option.field.as_deref().unwrap_or(option.choice.field());
-                return Err(Invalid::contradiction(field, row.text(option, with)));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Row {
-    /// Returns the refusal in words: the reason, and what to do.
-    fn text(&self, option: &Made, with: &Made) -> String {
-        let can = if option.can.is_empty() { &with.can } else { &option.can };
-        let text = format!("{}: {}", self.why, self.remedy);
-        // Values may have braces of their own, so that each place is filled once.
-        let mut told = String::with_capacity(text.len());
-        let mut rest = text.as_str();
-        while let Some((before, after)) = rest.split_once('{') {
-            told.push_str(before);
-            let (name, after) = after.split_once('}').unwrap_or((after, ""));
-            told.push_str(match name {
-                "option" => &option.says,
-                "with" => &with.says,
-                _ => can,
-            });
-            rest = after;
-        }
-        told + rest
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    /// Every choice is in a row, no pair is there twice, and each row says why and what to do.
-    #[test]
-    fn every_choice_has_a_row_and_every_pair_one() {
-        let mut pairs = BTreeSet::new();
-        for Row { options, with, why, remedy } in ROWS {
-            assert!(!why.is_empty() && !remedy.is_empty() && !options.is_empty());
-            for option in *options {
-                assert_ne!(option, with);
-                assert!(pairs.insert(format!("{option:?} {with:?}")), "{option:?} × {with:?} is there twice");
-                assert!(
-                    !pairs.contains(&format!("{with:?} {option:?}")),
-                    "{option:?} × {with:?} is there twice"
-                );
-            }
-        }
-        for choice in Setting::ALL {
-            let has = |row: &Row| row.with == *choice || row.options.contains(choice);
-            assert!(ROWS.iter().any(has), "{choice:?}");
-        }
-    }
-
-    /// Of all pairs of choices those of the table are refused, by the field of the option, and no others.
-    #[test]
-    fn pairs_of_the_table_are_refused_and_no_others() {
-        for (index, &one) in Setting::ALL.iter().enumerate() {
-            for &other in &Setting::ALL[index + 1..] {
-                let asked =
-                    Settings::default().says_instead(one, "{one}", "").says_instead(other, "{other}", "");
-                let refused = asked.check();
-                let of =
-                    |a: Setting, b: Setting| ROWS.iter().any(|row| row.with == b && row.options.contains(&a));
-                match (of(one, other), of(other, one)) {
-                    (false, false) => assert_eq!(refused, Ok(())),
-                    (is_first, _) => {
-                        let field = if is_first { one.field() } else { other.field() };
-                        assert_eq!(refused.unwrap_err().violations()[0].field, field);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Words of users are told as they are, whatever braces they have.
-    #[test]
-    fn values_are_told_as_they_are() {
-        let asked = Settings::default()
-            .says_instead(Setting::ForeignWay, "{can}", "host")
-            .in_field("memory_ways[1]")
-            .says(Setting::Launcher, "megatron");
-        let told = asked.check().unwrap_err().to_string();
-        let expected = "memory_ways[1]: has {can}, which no export for megatron says: name host, or leave the launcher out";
-        assert_eq!(told, expected);
-    }
-}

@@ -25,7 +25,7 @@ test-deploy: setup ## Install the packages in a fresh Debian that boots, and use
 	@tests/slurm/root.sh || echo "SKIPPED: slurm::segments: there is no Slurm that knows blocks of nodes"
 	$(CARGO) test --workspace --locked --test e2e -- slurm::segments --nocapture
 
-.PHONY: help setup binaries build demo demo-slurm test test-slow accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python test-deploy quality train-memory fmt lint doc clean
+.PHONY: help setup binaries build demo demo-slurm test test-slow test-random slow-1 slow-2 slow-3 slow-4 accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python test-deploy quality train-memory fmt lint doc clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -56,27 +56,46 @@ demo-slurm: binaries ## Train a plan as a job of a real Slurm on four nodes of t
 	@deploy/setup/packages.sh slurm || true
 	@$(target)/debug/bench slurm
 
-test: lint binaries ## Run formatting and lint checks, then all but the slowest tests
-	@deploy/setup/packages.sh slurm || echo "SKIPPED: slurm::hooks, slurm::jobs, slurm::requests: no plan becomes a job of a real Slurm"
-	@deploy/setup/packages.sh browser && tests/e2e/pages/axe.sh >/dev/null || echo "SKIPPED: pages::browser: no browser looks at the pages, or nobody judges who can read them"
-	@deploy/setup/packages.sh shells || echo "SKIPPED: completion::shells: nobody presses Tab in zsh or fish"
+nextest := $(CARGO) nextest run --workspace --locked --no-fail-fast
+
+test: lint binaries ## Run formatting and lint checks, then all but the slow tests
 	@if $(has_nextest); then \
-		echo "$(CARGO) nextest run --workspace --locked --no-fail-fast"; $(CARGO) nextest run --workspace --locked --no-fail-fast; \
+		echo "$(nextest)"; $(nextest); \
 	else \
 		echo "$(CARGO) test --workspace --locked (cargo-nextest is not installed)"; \
 		$(CARGO) test --workspace --locked --lib --bins --tests --no-fail-fast; \
 	fi
 	$(CARGO) test --workspace --locked --doc
-	@tests/launchers/ask.sh --random 100 --seconds $(LAUNCHER_SECONDS) --target $(target)/debug
 	@deploy/python/tests/check.sh --target $(target)/debug
 	@tests/deploy/manifests/install.sh || true
 	@tests/deploy/manifests/check.sh
 
+# The slow suites in four parts, of which .ci/run takes one for each tree of files. Each has a quarter of the tests that are marked
+# slow, and suites that need more programs or more time.
+QUARTER ?= 1 2 3 4
+test-slow: binaries ## Run the slow suites (about half an hour; QUARTER=1 to 4 runs one of four parts)
+	@$(has_nextest) || { echo "make test-slow needs cargo-nextest: cargo install cargo-nextest --locked" >&2; exit 1; }
+	@for quarter in $(QUARTER); do echo "make slow-$$quarter"; $(MAKE) slow-$$quarter; done
+
+slow := $(nextest) --run-ignored only --profile slow --partition
+slow-1: doc
+	$(slow) hash:1/4
+slow-2:
+	$(slow) hash:2/4
+	@deploy/setup/packages.sh slurm || echo "SKIPPED: slurm::hooks, slurm::jobs, slurm::requests: no plan becomes a job of a real Slurm"
+	@deploy/setup/packages.sh browser && tests/e2e/pages/axe.sh >/dev/null || echo "SKIPPED: pages::browser: no browser looks at the pages, or nobody judges who can read them"
+	@deploy/setup/packages.sh shells || echo "SKIPPED: completion::shells: nobody presses Tab in zsh or fish"
+	$(nextest) -E 'binary(e2e) and test(/^(slurm|pages::browser|completion::shells)/)'
+slow-3:
+	$(slow) hash:3/4
+	@tests/launchers/ask.sh --random 100 --seconds $(LAUNCHER_SECONDS) --target $(target)/debug
+slow-4:
+	$(slow) hash:4/4
+	PROPTEST_CASES=$${PROPTEST_CASES:-1000} $(nextest) --profile slow -E 'package(loadmaster-proto) + package(loadmaster-simulate)'
+
 planning := package(/^loadmaster-(memory|predict|recommend|search|simulate)$$/)
-# Many more of what `make test` draws, and what takes too long for it.
-test-slow: binaries ## Run the slow tests, and those that draw their cases with many more of them (hours)
-	$(CARGO) nextest run --workspace --locked --profile slow --run-ignored only \
-		-E '$(planning) + package(loadmaster-rank) + package(loadmaster-tests)'
+# Many more of what `make test` draws.
+test-random: binaries ## Run the tests that draw their cases with many more of them (hours)
 	PROPTEST_CASES=$${PROPTEST_CASES:-1000} RANDOM_ACTIONS=$${RANDOM_ACTIONS:-100} $(CARGO) nextest run --workspace --locked \
 		--profile slow -E '$(planning) + package(loadmaster-proto) + package(loadmaster-rank)'
 

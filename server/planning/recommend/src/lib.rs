@@ -5,6 +5,7 @@
 //! | `question` | what is asked, of which profiles, on which devices? |
 //! | `problem` | what is that with all defaults filled in, and as questions to a search? |
 //! | `search` | which plans are best? |
+//! | `objectives` | how is each objective reached by plans with memory actions, or with interleaved stages? |
 //! | `result` | what proves the best one, or why is there none? |
 //! | `plan` | what is told and kept of a candidate? |
 //! | `placement` | who is where on the nodes that a scheduler gave, and how fast is that? |
@@ -41,6 +42,7 @@ mod interleaved;
 mod largest_model;
 mod memory_optimizations;
 mod model_scaling;
+mod objectives;
 mod placement;
 mod plan;
 mod problem;
@@ -69,13 +71,5 @@ pub use timeline::{
     TimelineError,
 };
 
-#[cfg(test)]
-mod brute;
-#[cfg(test)]
-mod fixture;
-#[cfg(test)]
-mod heterogeneous_links;
-#[cfg(test)]
-mod on_nodes;
 #[cfg(test)]
 mod tests;

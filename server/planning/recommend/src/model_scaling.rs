@@ -361,7 +361,7 @@ impl PlanQuestion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{Fixture, component, gpt, small_gpt};
+    use crate::tests::fixture::{Fixture, component, gpt, small_gpt};
 
     /// On devices of whatever memory the largest model is the largest of all that have a plan, each asked about alone.
     #[test]

@@ -305,6 +305,7 @@ impl PlanQuestion {
             cuts: &cuts,
             prices,
             stop,
+            known: &LayerMinima::default(),
         };
         let found = question.answer().map_err(|error| error.with_note(left_out.as_deref()))?;
         self.check_host_memory(&found.0)?;

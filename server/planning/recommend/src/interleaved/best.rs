@@ -10,9 +10,9 @@ use super::cutting::{Cut, Cutting, Patience, Worth, cut};
 use super::evaluation::MemoryWeight;
 use super::pipeline::Pipeline;
 use super::plan_builder::BuiltPlan;
-use super::subproblem::InterleavedSolution;
 use super::variants::Variants;
-use super::{InterleavedQuestion, SOLVER};
+use super::{InterleavedQuestion, SOLVER, solution};
+use crate::objectives::FamilySolution;
 use crate::result::{QuestionError, RecommendError};
 use crate::search::{Candidate, Inquiry, Job};
 use loadmaster_search::StageCosts;
@@ -41,10 +41,7 @@ struct SearchBound {
 
 impl InterleavedQuestion<'_> {
     /// The best plan of all variants.
-    pub(super) fn best(
-        &self,
-        inquiry: Inquiry<'_, Prices<'_>>,
-    ) -> Result<InterleavedSolution, QuestionError> {
+    pub(super) fn best(&self, inquiry: Inquiry<'_, Prices<'_>>) -> Result<FamilySolution, QuestionError> {
         let is_timed = self.criteria.objective == Objective::MinIterationTime
             || self.criteria.constraints.max_iteration_seconds.is_some();
         if is_timed && !self.prices.has_times() {
@@ -58,7 +55,7 @@ impl InterleavedQuestion<'_> {
     }
 
     /// The best plan whose stages do nothing about their memory.
-    fn plain(&self, asked: &Variants<'_>) -> Result<InterleavedSolution, QuestionError> {
+    fn plain(&self, asked: &Variants<'_>) -> Result<FamilySolution, QuestionError> {
         let is_timed = self.criteria.objective == Objective::MinIterationTime;
         let next = self.criteria.alternatives;
         // The best one of all variants, and those that come next.
@@ -115,11 +112,7 @@ impl InterleavedQuestion<'_> {
         };
         let next = ways.filter(|(_, way)| self.is_within_limits(way));
         let next = next.map(|(variant, way)| written(variant, &way.candidate));
-        Ok(InterleavedSolution {
-            plan,
-            certificate: self.certificate(value, bound, known.looked_at),
-            next: next.collect::<Result<_, _>>()?,
-        })
+        Ok(solution(plan, self.certificate(value, bound, known.looked_at), next.collect::<Result<_, _>>()?))
     }
 
     fn is_within_limits(&self, way: &CutCandidate) -> bool {
@@ -128,11 +121,7 @@ impl InterleavedQuestion<'_> {
 
     /// The fastest plan whose stages do what is allowed, of the fastest ways to cut if memory did not matter, and of those that lack
     /// least, untouched and with all computed again: of one variant after another, until none of the others can be faster.
-    fn with_actions(
-        &self,
-        asked: &Variants<'_>,
-        allowed: &Allowed,
-    ) -> Result<InterleavedSolution, QuestionError> {
+    fn with_actions(&self, asked: &Variants<'_>, allowed: &Allowed) -> Result<FamilySolution, QuestionError> {
         let mut known = SearchBound { bound: None, is_complete: asked.are_searched(), looked_at: 0 };
         let of_each = (MOST_LIGHTENED / asked.order.len().max(1)).max(FEWEST_LIGHTENED);
         // The fastest one, and those that were found besides.
@@ -190,11 +179,7 @@ impl InterleavedQuestion<'_> {
         let on_cores = || self.builder.least_on_cores(&job, self.criteria).unwrap_or(0.0);
         let bound = asked.least_in_any_order().map(|bound| bound.max(on_cores()).min(value));
         let next = plans.filter(|(_, seconds)| *seconds <= limit).take(self.criteria.alternatives);
-        Ok(InterleavedSolution {
-            plan,
-            certificate: self.certificate(value, bound, known.looked_at),
-            next: next.collect(),
-        })
+        Ok(solution(plan, self.certificate(value, bound, known.looked_at), next.collect()))
     }
 
     /// The best ways to cut a variant, best first.

@@ -7,12 +7,7 @@
 //! | `pipeline` | what do stages cost on the devices in turn? |
 //! | `interleaving` | what do devices hold and do that take turns? |
 //! | `cutting` | where is the chain best cut? |
-//! | `objectives` | which search answers which objective? |
-//! | `subproblem` | which plan is the fastest on these devices, with these batches, within this peak? |
-//! | `fewest` | how few devices are enough, or how cheap ones? |
-//! | `largest_batch` | how large a micro-batch fits? |
-//! | `lowest_peak` | how low a peak is reached with actions? |
-//! | `front` | what does less memory cost in time? |
+//! | `family` | what do objectives ask of it? |
 //! | `best` | which plan is best of all that may be chosen? |
 //! | `variants` | what may be chosen besides the cuts? |
 //! | `evaluation` | what is a way to cut worth? |
@@ -34,7 +29,7 @@
 //!   devices, plus the way to each device's first stage and back.
 //! * Memory optimizations are added greedily until a replay fits on every device. Then single changes are kept while a simulation
 //!   becomes faster.
-//! * All objectives ask `subproblem` for the fastest plan within devices, micro-batches and a peak. Values are rejected by complete
+//! * All objectives ask for the fastest plan within devices, micro-batches and a peak. Values are rejected by complete
 //!   searches, or by the bytes that layers need alone; with memory optimizations by the latter only.
 //! * A front has up to 15 peaks, one right below the other, while each result is optimal. Otherwise up to 32 peaks are sampled.
 //! * Where another order of the devices may be better (several nodes, different links), no other order is evaluated. Bounds then
@@ -49,19 +44,14 @@ mod checks;
 mod cutting;
 mod evaluation;
 mod expressible_actions;
-mod fewest;
-mod front;
+mod family;
 mod greedy_fit;
 mod interleaving;
-mod largest_batch;
 mod local_search;
-mod lowest_peak;
 mod notes;
-mod objectives;
 mod pipeline;
 mod plan_builder;
 mod replay_cache;
-mod subproblem;
 #[cfg(test)]
 mod tests;
 mod variants;
@@ -69,13 +59,16 @@ mod variants;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::actions::{Allowed, StageActions};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::fixed_partition::GIVEN;
-use super::memory_optimizations::{CopyLinks, FrameworkRules};
-use super::plan::{NamedPlan, PlanBuilder};
+use super::memory_optimizations::{CopyLinks, FrameworkRules, LayerMinima};
+use super::objectives::{Answer, FamilySolution, best};
+use super::plan::PlanBuilder;
 use super::problem::{Criteria, Variant};
 use super::result::{QuestionError, RecommendError};
 use super::search::{Candidate, Effort, Inquiry, Job, KnownOrders};
@@ -89,7 +82,6 @@ use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Choice, Cuts, StageCosts, Stop};
 use pipeline::{Pipeline, places};
 use plan_builder::BuiltPlan;
-use subproblem::InterleavedSolution;
 
 /// Solver of such plans.
 const SOLVER: &str = "interleaved/1";
@@ -111,6 +103,8 @@ pub(super) struct InterleavedQuestion<'a> {
     pub(super) cuts: &'a Cuts,
     pub(super) prices: &'a Prices<'a>,
     pub(super) stop: &'a Stop,
+    /// What layers need alone, as far as it is known.
+    pub(super) known: &'a LayerMinima,
 }
 
 impl InterleavedQuestion<'_> {
@@ -118,9 +112,16 @@ impl InterleavedQuestion<'_> {
     ///
     /// # Errors
     /// What of the request no such plan can do, what the profile lacks, or that nothing fits, as far as anything was found.
-    pub(super) fn answer(&self) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
+    pub(super) fn answer(&self) -> Answer {
         self.check()?;
-        self.best_at_objective()
+        if !self.is_searched() {
+            return Ok((self.found()?.plan, Vec::new()));
+        }
+        match self.criteria.objective {
+            // Without actions one search knows all peaks.
+            Objective::MinPeakMemory if self.allowed.is_none() => self.at_once(self.criteria),
+            _ => best(self),
+        }
     }
 
     /// Whether there is anything to choose.
@@ -132,7 +133,7 @@ impl InterleavedQuestion<'_> {
     ///
     /// # Errors
     /// As [`Self::answer`].
-    fn found(&self) -> Result<InterleavedSolution, QuestionError> {
+    fn found(&self) -> Result<FamilySolution, QuestionError> {
         let repeated = self.devices.in_turn(self.request.virtual_stages);
         let cuts = self.cuts.without_pins();
         let (effort, orders) = (Effort::usual(self.stop), KnownOrders::default());
@@ -150,7 +151,7 @@ impl InterleavedQuestion<'_> {
                 let plan = self.given(inquiry, partitioning)?;
                 let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
                 let certificate = self.certificate(seconds, None, 0);
-                Ok(InterleavedSolution { plan, certificate, next: Vec::new() })
+                Ok(solution(plan, certificate, Vec::new()))
             }
             None => self.best(inquiry),
         }
@@ -271,6 +272,10 @@ impl InterleavedQuestion<'_> {
         let choices = vec![Choice { data, tensor, recompute }];
         Ok(Variant { batch, schedule, choices, stages: stages.len()..=stages.len() })
     }
+}
+
+fn solution(plan: Plan, certificate: Certificate, next: Vec<(Plan, f64)>) -> FamilySolution {
+    FamilySolution { plan, candidate: None, certificate, bound_is: String::new(), next }
 }
 
 /// # Errors

@@ -18,7 +18,7 @@
 //! | `stages` | which stages are actions chosen for? |
 //! | `device_mapping` | which of them is on which device, where links between devices are unlike, edges included? |
 //! | `seconds` | how long does an iteration take with the copies? |
-//! | `objectives` | which plan with chosen actions is best at what is asked? |
+//! | `pipelines` | which plan with chosen actions is the fastest within some devices, micro-batches and a peak? |
 //! | `endless` | how long if it never flushes? |
 //!
 //! A replay plays every step of every micro-batch on the predictor. It sees tensors that layers share, and rounding of
@@ -48,7 +48,7 @@ mod from_plans;
 mod links;
 mod minimum_memory;
 mod nodes;
-mod objectives;
+mod pipelines;
 mod problem;
 mod recompute_sets;
 mod replay_fit;
@@ -72,9 +72,7 @@ pub(super) use endless::endless_of;
 pub(super) use expressible_actions::FrameworkRules;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
 pub(super) use nodes::most_at_a_host;
-pub(super) use objectives::{
-    ActionsQuestion, LayerMinima, Point, Progress, by_halves, fill, kept, nothing_found, seconds_note,
-};
+pub(super) use pipelines::{ActionsQuestion, LayerMinima};
 pub(super) use replay_fit::with_all;
 pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, mean_backward, trip, ways_to};
 pub(super) use stages::Stages;

@@ -6,7 +6,7 @@ use loadmaster_proto::training::actions::{Hosted, StageActions, StagedAction};
 use loadmaster_proto::training::stage::Partitioning;
 
 use crate::QuestionError;
-use crate::fixture::Fixture;
+use crate::tests::fixture::Fixture;
 
 /// Two stages on two devices with so much memory.
 fn fixture(capacity: u64) -> Fixture {

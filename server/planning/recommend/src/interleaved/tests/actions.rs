@@ -7,7 +7,7 @@ use loadmaster_proto::training::actions::{Block, StageActions, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::seconds;
-use crate::fixture::Fixture;
+use crate::tests::fixture::Fixture;
 use crate::{InterleavedTimeline, QuestionError, RecommendError};
 use loadmaster_search::Stop;
 

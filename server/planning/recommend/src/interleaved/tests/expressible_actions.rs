@@ -8,7 +8,7 @@ use loadmaster_proto::training::actions::{Deed, StageActions, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::seconds;
-use crate::fixture::{Fixture, gpt};
+use crate::tests::fixture::{Fixture, gpt};
 use crate::{QuestionError, RecommendError};
 use loadmaster_search::Stop;
 

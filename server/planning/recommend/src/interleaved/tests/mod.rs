@@ -12,7 +12,7 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{Objective, PlanShape};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
-use crate::fixture::{Fixture, compositions};
+use crate::tests::fixture::{Fixture, compositions};
 use crate::{QuestionError, RecommendError};
 
 fn seconds(plan: &Plan) -> f64 {

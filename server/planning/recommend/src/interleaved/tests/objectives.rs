@@ -8,7 +8,7 @@ use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::{every_cut, fixture, peaks, seconds};
-use crate::fixture::{Fixture, LAYERS, compositions};
+use crate::tests::fixture::{Fixture, LAYERS, compositions};
 use crate::{QuestionError, RecommendError, largest_model};
 use loadmaster_search::Stop;
 

@@ -8,7 +8,7 @@ use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::{fixture, seconds};
-use crate::fixture::{Fixture, LAYERS};
+use crate::tests::fixture::{Fixture, LAYERS};
 use crate::{QuestionError, RecommendError};
 
 /// Of what no plan with interleaved stages can do, each is refused by its field.

@@ -6,9 +6,9 @@ use loadmaster_proto::training::schedule::Pass;
 
 use super::{fixture, seconds};
 use crate::InterleavedTimeline;
-use crate::fixture::{Fixture, gpt};
 use crate::interleaved::Interleaving;
 use crate::memory_optimizations::settings;
+use crate::tests::fixture::{Fixture, gpt};
 use loadmaster_predict::ActionsPrediction;
 use loadmaster_simulate::copies::pass_of;
 

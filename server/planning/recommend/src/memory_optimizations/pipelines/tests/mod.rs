@@ -19,7 +19,7 @@ use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Allowed, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
-use crate::fixture::{Draws, Fixture, LAYERS};
+use crate::tests::fixture::{Draws, Fixture, LAYERS};
 use crate::{QuestionError, RecommendError, largest_model};
 use loadmaster_search::Stop;
 

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::plan::Plan;
 
-use crate::fixture::Fixture;
+use crate::tests::fixture::Fixture;
 use crate::{Placement, PlacementError, PlacementProblem};
 use loadmaster_search::Stop;
 use loadmaster_search::fleet::{PlannedFleet, Selection, fleet};
 
 /// A node: its devices, and how fast its network (KB/s) and its way to the host (MB/s) are; 0 where nobody knows the latter.
-pub(super) type Node = (u32, u32, u32);
+pub(crate) type Node = (u32, u32, u32);
 
 /// Nodes whose devices allow so many bytes.
-pub(super) fn nodes(nodes: &[Node], bytes: u64) -> PlannedFleet {
+pub(crate) fn nodes(nodes: &[Node], bytes: u64) -> PlannedFleet {
     let node = |(index, &(devices, network, host)): (usize, &Node)| {
         let host = match host {
             0 => String::new(),
@@ -33,12 +33,12 @@ pub(super) fn nodes(nodes: &[Node], bytes: u64) -> PlannedFleet {
     fleet(&cluster, &Selection::default()).unwrap().with_cluster(cluster)
 }
 
-pub(super) fn bind(plan: &Plan, fixture: &Fixture, fleet: PlannedFleet) -> Result<Placement, PlacementError> {
+pub(crate) fn bind(plan: &Plan, fixture: &Fixture, fleet: PlannedFleet) -> Result<Placement, PlacementError> {
     let question = PlacementProblem { plan: plan.clone(), chains: vec![Arc::clone(&fixture.chain)], fleet };
     question.answer(&Stop::default())
 }
 
-pub(super) fn permutations<T: Clone>(of: &[T]) -> Vec<Vec<T>> {
+pub(crate) fn permutations<T: Clone>(of: &[T]) -> Vec<Vec<T>> {
     if of.is_empty() {
         return vec![Vec::new()];
     }
@@ -50,6 +50,6 @@ pub(super) fn permutations<T: Clone>(of: &[T]) -> Vec<Vec<T>> {
     (0..of.len()).flat_map(of_first).collect()
 }
 
-pub(super) fn is_same(one: f64, other: f64) -> bool {
+pub(crate) fn is_same(one: f64, other: f64) -> bool {
     (one - other).abs() <= 1e-12 * one.abs().max(other.abs())
 }

@@ -1,6 +1,6 @@
 //! What is found within peaks, whoever is asked for it: the lowest by halves, and more points of a front between those that are known.
 
-use super::impossible::nothing_found;
+use super::proof::nothing_found;
 use crate::result::QuestionError;
 use loadmaster_search::Stop;
 
@@ -28,7 +28,7 @@ fn step(peak: u64) -> u64 {
 }
 
 /// The rungs around a peak, from so many parts of it less to as many more, the next ones first.
-pub(super) fn rungs_around(peak: u64, parts: [f64; 2]) -> Vec<u64> {
+pub(crate) fn rungs_around(peak: u64, parts: [f64; 2]) -> Vec<u64> {
     let part = |part: f64| (peak as f64 * part) as u64;
     let (step, range) =
         (step(peak), peak.saturating_sub(part(parts[0]))..=peak.saturating_add(part(parts[1])));

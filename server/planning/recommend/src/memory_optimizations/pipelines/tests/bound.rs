@@ -8,8 +8,8 @@ use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
 use loadmaster_proto::training::stage::Partitioning;
 
-use crate::fixture::{Fixture, LAYERS};
-use crate::on_nodes::{self, Node, bind, is_same, permutations};
+use crate::tests::fixture::{Fixture, LAYERS};
+use crate::tests::on_nodes::{self, Node, bind, is_same, permutations};
 use loadmaster_search::Stop;
 use loadmaster_search::fleet::PlannedFleet;
 

@@ -8,7 +8,7 @@ use loadmaster_proto::training::stage::Partitioning;
 
 use super::{PEAKS, seconds};
 use crate::IterationTimeline;
-use crate::fixture::Fixture;
+use crate::tests::fixture::Fixture;
 use loadmaster_predict::cores;
 
 const SLOTS: u32 = 4;

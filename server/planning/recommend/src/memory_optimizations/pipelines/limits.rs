@@ -5,7 +5,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 
 use super::ActionsQuestion;
-use super::subproblem::{ActionSolution, Subproblem};
+use crate::objectives::{FamilySolution, Subproblem};
 use crate::result::RecommendError;
 use loadmaster_search::Peak;
 
@@ -23,7 +23,7 @@ impl ActionsQuestion<'_> {
 
     /// The highest peak that a subproblem allows, in the criteria's unit; none without devices.
     pub(super) fn highest(&self, subproblem: &Subproblem) -> Option<u64> {
-        let kinds = subproblem.subset.fleet.kinds.iter();
+        let kinds = subproblem.devices.fleet.kinds.iter();
         kinds
             .map(|kind| self.criteria.unit.of(self.most_bytes(subproblem, kind.capacity), kind.capacity))
             .max()
@@ -36,7 +36,7 @@ impl ActionsQuestion<'_> {
     }
 
     /// A plan's highest peak in the criteria's unit.
-    pub(super) fn peak(&self, plan: &Plan) -> u64 {
+    pub(super) fn peak_of(&self, plan: &Plan) -> u64 {
         let peaks = plan.stages.iter().map(|of| self.criteria.unit.of(of.predicted_peak, Bytes(of.capacity)));
         peaks.max().unwrap_or(0)
     }
@@ -55,7 +55,7 @@ impl ActionsQuestion<'_> {
     ///
     /// # Errors
     /// How far they are from it, and whether it is proven that nothing keeps to it.
-    pub(super) fn check_seconds(&self, found: &ActionSolution) -> Result<(), RecommendError> {
+    pub(super) fn check_seconds(&self, found: &FamilySolution) -> Result<(), RecommendError> {
         let Some(limit) = self.criteria.constraints.max_iteration_seconds else { return Ok(()) };
         let seconds = found.plan.iteration_seconds().unwrap_or(f64::INFINITY);
         if seconds <= limit * (1.0 + SAME) {

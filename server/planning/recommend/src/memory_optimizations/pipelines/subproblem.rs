@@ -6,15 +6,14 @@ use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::constraints::Constraints;
 
 use super::ActionsQuestion;
-use super::peaks::rungs_around;
 use crate::fixed_partition::untouched;
 use crate::memory_optimizations::certificate::{rebased, seconds};
 use crate::memory_optimizations::choice::{Chooser, Chosen, Fastest};
 use crate::memory_optimizations::{Stages, fits};
+use crate::objectives::{FamilySolution, Subproblem, rungs_around};
 use crate::problem::Criteria;
 use crate::result::{QuestionError, RecommendError};
 use crate::search::{Candidate, Job};
-use loadmaster_search::cost::Batch;
 use loadmaster_search::fleet::Subset;
 
 /// Most pipelines that are tried where the fast ones do not fit, and how many at once: the fastest of these is taken that fit.
@@ -31,72 +30,19 @@ const LITTLE_TO_GAIN: f64 = 1e-3;
 const LITTLE: u64 = 8;
 const NEAR: u32 = 8;
 
-/// What a plan may take.
-#[derive(Debug, Clone)]
-pub(super) struct Subproblem {
-    /// Its devices: all of them, unless they may be idle.
-    pub(super) subset: Subset,
-    pub(super) batches: Vec<Batch>,
-    /// The highest peak in the criteria's unit; none besides the devices' memory and the criteria's limit.
-    pub(super) most: Option<u64>,
-    /// Another share of that, and of what devices have, which a search may take, as so many of so many parts. The caller then
-    /// checks that the plan keeps to the subproblem itself.
-    pub(super) beyond: Option<(u64, u64)>,
-    pub(super) may_idle: bool,
-}
-
-/// The fastest plan that was found within a subproblem.
-#[derive(Debug, Clone)]
-pub(super) struct ActionSolution {
-    /// Without a certificate.
-    pub(super) plan: Plan,
-    /// Its stages untouched.
-    pub(super) candidate: Candidate,
-    /// Of its seconds.
-    pub(super) certificate: Certificate,
-    /// What the bound of these is of, for people.
-    pub(super) bound_is: String,
-}
-
-impl Subproblem {
-    /// All that a question leaves.
-    pub(super) fn whole(question: &ActionsQuestion<'_>) -> Self {
-        let ActionsQuestion { job, criteria, .. } = question;
-        Self {
-            subset: Subset::whole(job.fleet),
-            batches: criteria.batches.clone(),
-            most: None,
-            beyond: None,
-            may_idle: criteria.constraints.allow_idle_devices,
+/// The same with the comparisons and the bound of a slower plan for the same room.
+fn told_as(mut found: FamilySolution, slower: Option<FamilySolution>) -> FamilySolution {
+    match slower {
+        Some(FamilySolution { plan, certificate, bound_is, .. }) => {
+            found.plan.found.baselines = rebased(plan.found.baselines, &found.plan);
+            found.certificate =
+                at_least(&found.plan, certificate.bound, (certificate.stopped, certificate.states));
+            found.bound_is = bound_is;
         }
+        None => "the bound is of stages untouched: no memory action makes them faster"
+            .clone_into(&mut found.bound_is),
     }
-
-    /// All of these devices, with these micro-batches.
-    pub(super) fn of(devices: &Subset, batches: &[Batch]) -> Self {
-        Self { subset: devices.clone(), batches: batches.to_vec(), most: None, beyond: None, may_idle: false }
-    }
-
-    /// The same within a peak.
-    pub(super) fn within(&self, most: u64) -> Self {
-        Self { most: Some(most), ..self.clone() }
-    }
-}
-
-impl ActionSolution {
-    /// The same with the comparisons and the bound of a slower plan for the same room.
-    fn told_as(mut self, slower: Option<Self>) -> Self {
-        match slower {
-            Some(Self { plan, certificate, bound_is, .. }) => {
-                self.plan.found.baselines = rebased(plan.found.baselines, &self.plan);
-                self.certificate =
-                    at_least(&self.plan, certificate.bound, (certificate.stopped, certificate.states));
-                self.bound_is = bound_is;
-            }
-            None => "the bound is of stages untouched: no memory action makes them faster"
-                .clone_into(&mut self.bound_is),
-        }
-        self
-    }
+    found
 }
 
 /// What lacks, where that is known.
@@ -115,7 +61,7 @@ impl ActionsQuestion<'_> {
     ///
     /// # Errors
     /// Nothing was found that fits and keeps to the limits.
-    pub(super) fn fastest(&self, subproblem: &Subproblem) -> Result<ActionSolution, QuestionError> {
+    pub(super) fn fastest_within(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
         self.or_within_more(subproblem, self.ask(subproblem, false))
     }
 
@@ -123,7 +69,7 @@ impl ActionsQuestion<'_> {
     ///
     /// # Errors
     /// As there.
-    pub(super) fn annotated(&self, subproblem: &Subproblem) -> Result<ActionSolution, QuestionError> {
+    pub(super) fn annotated(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
         self.or_within_more(subproblem, self.ask(subproblem, true))
     }
 
@@ -135,8 +81,8 @@ impl ActionsQuestion<'_> {
     fn or_within_more(
         &self,
         subproblem: &Subproblem,
-        mut found: Result<ActionSolution, QuestionError>,
-    ) -> Result<ActionSolution, QuestionError> {
+        mut found: Result<FamilySolution, QuestionError>,
+    ) -> Result<FamilySolution, QuestionError> {
         // MPress's planner finds what it finds.
         let is_open = self.choice.chooser == Chooser::Fastest
             && match &found {
@@ -150,7 +96,7 @@ impl ActionsQuestion<'_> {
             found.as_ref().is_err_and(|error| missing(error).is_some_and(|of| of <= peak / LITTLE));
         let halves = if lacks_little { NEAR } else { 0 };
         let near = (0..halves).rev().map(|times| peak + ((peak / LITTLE) >> times));
-        let mut better: Option<ActionSolution> = None;
+        let mut better: Option<FamilySolution> = None;
         for other in near.chain(rungs_around(peak, PARTS)) {
             let known = better.as_ref().or_else(|| found.as_ref().ok());
             if self.stop.is_requested() || known.is_some_and(|known| is_best(&known.certificate)) {
@@ -170,7 +116,7 @@ impl ActionsQuestion<'_> {
             better = self.plain(subproblem, None).filter(|plain| self.keeps(subproblem, &plain.plan));
         }
         if let Some(better) = better {
-            found = Ok(better.told_as(found.ok()));
+            found = Ok(told_as(better, found.ok()));
         }
         if let Ok(found) = &mut found {
             found.certificate.stopped |= self.stop.is_requested();
@@ -193,12 +139,12 @@ impl ActionsQuestion<'_> {
     /// The fastest plan that a search within exactly this subproblem finds.
     ///
     /// # Errors
-    /// As [`Self::fastest`].
+    /// As [`Self::fastest_within`].
     pub(super) fn ask(
         &self,
         subproblem: &Subproblem,
         is_told: bool,
-    ) -> Result<ActionSolution, QuestionError> {
+    ) -> Result<FamilySolution, QuestionError> {
         if let Some(hopeless) = self.lacks_room(subproblem) {
             return Err(hopeless.into());
         }
@@ -211,7 +157,9 @@ impl ActionsQuestion<'_> {
         };
         match self.check_seconds(&found) {
             Ok(()) => Ok(found),
-            Err(error) if !error.is_proof() && self.is_impossible(subproblem) => Err(error.proven().into()),
+            Err(error) if !error.is_proof() && self.is_proven_impossible(subproblem) => {
+                Err(error.proven().into())
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -221,7 +169,7 @@ impl ActionsQuestion<'_> {
         subproblem: &Subproblem,
         is_told: bool,
         is_strict: bool,
-    ) -> Result<ActionSolution, QuestionError> {
+    ) -> Result<FamilySolution, QuestionError> {
         let stages = self.stages(subproblem)?;
         let Stages { bound, stopped, states, .. } = stages;
         match self.ask_for(stages, subproblem, is_told, is_strict) {
@@ -263,7 +211,7 @@ impl ActionsQuestion<'_> {
         candidate: &Candidate,
         bound: Option<f64>,
         subproblem: &Subproblem,
-    ) -> Result<ActionSolution, QuestionError> {
+    ) -> Result<FamilySolution, QuestionError> {
         let candidates = vec![candidate.clone()];
         let stages = Stages { candidates, mapped: Vec::new(), bound, stopped: false, states: 0 };
         let found = self.ask_for(stages, subproblem, true, false)?;
@@ -278,7 +226,7 @@ impl ActionsQuestion<'_> {
         subproblem: &Subproblem,
         is_told: bool,
         is_strict: bool,
-    ) -> Result<ActionSolution, QuestionError> {
+    ) -> Result<FamilySolution, QuestionError> {
         let Self { builder, choice, stop, .. } = *self;
         for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
             stage.capacity =
@@ -289,15 +237,17 @@ impl ActionsQuestion<'_> {
         }
         let mut found = if is_told {
             let Chosen { candidate, plan, certificate, bound_is } = builder.chosen(&stages, choice, stop)?;
-            ActionSolution { plan, candidate: candidate.clone(), certificate, bound_is }
+            action_solution(plan, candidate.clone(), certificate, bound_is)
         } else {
             let Fastest { problem, plan, .. } = builder.fastest(&stages, choice, stop)?;
             let candidate = problem.candidate.clone();
             let bound = stages.bound.or_else(|| problem.least_seconds());
             let certificate = at_least(&plan, bound, (stages.stopped, stages.states));
-            ActionSolution { plan, candidate, certificate, bound_is: String::new() }
+            action_solution(plan, candidate, certificate, String::new())
         };
-        for (stage, of) in found.plan.stages.iter_mut().zip(&mut found.candidate.stages) {
+        for (stage, of) in
+            found.plan.stages.iter_mut().zip(found.candidate.iter_mut().flat_map(|of| &mut of.stages))
+        {
             of.capacity = self.job.fleet.capacity(of.kinds);
             stage.capacity = of.capacity.0;
         }
@@ -307,18 +257,18 @@ impl ActionsQuestion<'_> {
     /// The stages that actions are chosen for: those that are named, or those of fast pipelines.
     pub(super) fn stages(&self, subproblem: &Subproblem) -> Result<Stages, RecommendError> {
         let market = self.builder.prices;
-        let mut fleet = subproblem.subset.fleet.clone();
+        let mut fleet = subproblem.devices.fleet.clone();
         for kind in &mut fleet.kinds {
             kind.capacity = Bytes(self.most_bytes(subproblem, kind.capacity));
         }
         let devices: Vec<String> = subproblem
-            .subset
+            .devices
             .origin
             .iter()
             .map(|&device| self.job.device(device).unwrap_or_default())
             .collect();
         let job = Job { fleet: &fleet, devices: &devices, ..*self.job };
-        let Some(cuts) = subproblem.subset.cuts(&self.criteria.cuts) else {
+        let Some(cuts) = subproblem.devices.cuts(&self.criteria.cuts) else {
             return Err(RecommendError::no_plan("a layer is pinned to a device that is not there"));
         };
         // Limits are of plans with their actions.
@@ -339,10 +289,20 @@ impl ActionsQuestion<'_> {
             }
         };
         for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
-            stage.devices = named_by(&subproblem.subset, &stage.devices);
+            stage.devices = named_by(&subproblem.devices, &stage.devices);
         }
         Ok(stages)
     }
+}
+
+/// A plan whose stages are those of a candidate.
+pub(super) fn action_solution(
+    plan: Plan,
+    candidate: Candidate,
+    certificate: Certificate,
+    bound_is: String,
+) -> FamilySolution {
+    FamilySolution { plan, candidate: Some(candidate), certificate, bound_is, next: Vec::new() }
 }
 
 /// Devices of a subset by their places in the whole fleet.

@@ -6,7 +6,7 @@
 use loadmaster_proto::plan::objective::{NodeSpanning, PlanShape};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
-use super::problem::Criteria;
+use crate::problem::Criteria;
 use loadmaster_search::cost::{Batch, Market};
 use loadmaster_search::{Choice, Fleet, KindSet, Link, Pin, Seconds, StageAt, StageCosts};
 use loadmaster_simulate::{Edge, Order, Pipeline, iteration_seconds};

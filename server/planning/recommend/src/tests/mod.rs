@@ -1,5 +1,10 @@
 //! Promises of the recommendation as a whole, held against every plan that there is.
 
+mod brute;
+pub(crate) mod fixture;
+mod heterogeneous_links;
+pub(crate) mod on_nodes;
+
 use std::collections::BTreeSet;
 
 use loadmaster_proto::bytes::Bytes;
@@ -9,10 +14,10 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
-use super::brute::{Plan, every_plan, highest};
 use super::result::broken_rules;
 use super::search::{BestNodes, Effort, Inquiry, KnownOrders, least, on_any_subset, value};
 use super::*;
+use brute::{Plan, every_plan, highest};
 use loadmaster_samples::cases;
 use loadmaster_search::cost::{Batch, LayerFacts, Market};
 use loadmaster_search::fleet::Subset;

@@ -11,7 +11,7 @@ use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::{error, seconds};
-use crate::fixture::{Fixture, gpt};
+use crate::tests::fixture::{Fixture, gpt};
 use crate::{QuestionError, RecommendError};
 
 /// What is enough for all that is kept, for some of it, and for hardly any.

@@ -2,9 +2,8 @@
 
 use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::plan::certificate::{Certificate, Rejected};
-use loadmaster_proto::plan::objective::PlanShape;
 
-use crate::memory_optimizations::certificate::of_shape;
+use crate::result::{QuestionError, RecommendError};
 
 /// Most alternatives that a certificate names.
 const NAMED: usize = 3;
@@ -64,8 +63,24 @@ pub(crate) fn seconds_note(among: &str, of: &Certificate) -> String {
     format!("{among} this is the fastest plan that was found, with {own} for an iteration{bound}")
 }
 
-/// What was looked at by a search of actions for plans of a shape.
-pub(super) fn looked_at(shape: PlanShape) -> String {
-    let of = of_shape(shape);
-    format!("memory actions were chosen for fast pipelines of {of}: other plans were not looked at")
+/// Whether an error says that no plan was found, instead of what is wrong with the question.
+pub(crate) fn is_nothing_found(error: &RecommendError) -> bool {
+    matches!(
+        error,
+        RecommendError::NoPlan { .. }
+            | RecommendError::Limits { .. }
+            | RecommendError::GivenDoesNotFit { .. }
+            | RecommendError::Stopped
+    )
+}
+
+/// Such an error.
+///
+/// # Errors
+/// Any other one.
+pub(crate) fn nothing_found(error: QuestionError) -> Result<RecommendError, QuestionError> {
+    match error {
+        QuestionError::Recommend(error) if is_nothing_found(&error) => Ok(error),
+        other => Err(other),
+    }
 }

@@ -9,7 +9,7 @@ use loadmaster_proto::training::actions::Way;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::{PEAKS, seconds};
-use crate::fixture::Fixture;
+use crate::tests::fixture::Fixture;
 
 /// Shapes whose stages may have several devices.
 const SHAPES: [PlanShape; 4] =

@@ -14,7 +14,7 @@ use super::enumeration::Every;
 use super::floor::Floor;
 use super::layer_minimum::LayerSetting;
 use super::remedies::{Tried, remedies};
-use super::subproblem::Subproblem;
+use crate::objectives::{Subproblem, is_nothing_found};
 use crate::problem::{Criteria, Variant, variants_of_any_size};
 use crate::result::{QuestionError, RecommendError};
 use crate::search::Candidate;
@@ -29,7 +29,7 @@ const MOST_LACKING: usize = 512;
 
 impl ActionsQuestion<'_> {
     /// Whether it is proven that no plan fits within a subproblem and keeps to the limits.
-    pub(super) fn is_impossible(&self, subproblem: &Subproblem) -> bool {
+    pub(super) fn is_proven_impossible(&self, subproblem: &Subproblem) -> bool {
         self.lacks_room(subproblem).is_some() || self.lacks_layer(subproblem).is_some() || {
             let every = Every::of(self, subproblem);
             !Floor::of(self, &every).may_fit(&|capacity| self.most_bytes(subproblem, Bytes(capacity)))
@@ -47,7 +47,7 @@ impl ActionsQuestion<'_> {
     }
 
     /// An error with what would help; where nothing does, with what was tried.
-    pub(super) fn explained(&self, error: QuestionError, subproblem: &Subproblem) -> QuestionError {
+    pub(super) fn with_remedies(&self, error: QuestionError, subproblem: &Subproblem) -> QuestionError {
         let QuestionError::Recommend(mut error) = error else { return error };
         if !is_nothing_found(&error) || matches!(error, RecommendError::Stopped) {
             return error.into();
@@ -75,7 +75,7 @@ impl ActionsQuestion<'_> {
 
     /// Where a layer fits on no device of a subproblem, whatever else leaves: the one that lacks most of those that are looked at.
     pub(super) fn lacks_layer(&self, subproblem: &Subproblem) -> Option<RecommendError> {
-        let fleet = &subproblem.subset.fleet;
+        let fleet = &subproblem.devices.fleet;
         let kinds = fleet.nodes.iter().filter_map(|node| fleet.kinds.get(node.kind));
         let most = kinds.map(|kind| self.most_bytes(subproblem, kind.capacity)).max()?;
         let mut lacking: Option<(u64, Reverse<usize>)> = None;
@@ -102,13 +102,13 @@ impl ActionsQuestion<'_> {
 
     /// Why no plan fits on these devices, however their stages take turns, where what is always there or what layers need alone says so.
     pub(crate) fn lacks_anyhow(&self, devices: &Subset, batches: &[Batch]) -> Option<RecommendError> {
-        let subproblem = Subproblem::of(devices, batches);
+        let subproblem = Subproblem::on(devices, batches);
         self.lacks_room(&subproblem).or_else(|| self.lacks_layer(&subproblem))
     }
 
     /// Bytes that some device needs at least, however its stages take turns: what a layer needs alone.
     pub(crate) fn least_anyhow(&self, devices: &Subset, batches: &[Batch]) -> u64 {
-        let subproblem = Subproblem::of(devices, batches);
+        let subproblem = Subproblem::on(devices, batches);
         let alone = (0..self.job.names.len()).map(|layer| self.least_alone(layer, &subproblem));
         self.builder.corrected(alone.max().unwrap_or(0))
     }
@@ -150,7 +150,7 @@ impl ActionsQuestion<'_> {
             recompute: vec![RecomputePolicy::None],
             ..self.criteria.clone()
         };
-        let variants = variants_of_any_size(&criteria, &subproblem.subset, self.job.names.len());
+        let variants = variants_of_any_size(&criteria, &subproblem.devices, self.job.names.len());
         let ways = variants.iter().flat_map(|Variant { batch, schedule, choices, .. }| {
             choices.iter().map(|choice| of((choice.data, choice.tensor))((*batch, *schedule)))
         });
@@ -174,7 +174,7 @@ impl ActionsQuestion<'_> {
         let parts = self.builder.chain.predictor.stage(&whole).ok()?.breakdown?;
         let allowed = self.choice.allowed;
         let leaves = |block: Block, bytes: u64| if allowed.blocks.contains(&block) { bytes } else { 0 };
-        let fleet = &subproblem.subset.fleet;
+        let fleet = &subproblem.devices.fleet;
         let names: HashSet<&str> = fleet.nodes.iter().map(|node| node.name.as_str()).collect();
         let hosts = if fleet.is_one_node { 1 } else { names.len().max(1) };
         let at_hosts = allowed.host_memory.0.saturating_mul(hosts as u64);
@@ -194,27 +194,5 @@ impl ActionsQuestion<'_> {
             "weights and what the optimizer keeps lack {missing} on all devices together, with what may be taken of the host"
         );
         Some(RecommendError::no_actions(why, missing, String::new()).proven())
-    }
-}
-
-/// Whether an error says that no plan was found, instead of what is wrong with the question.
-pub(super) fn is_nothing_found(error: &RecommendError) -> bool {
-    matches!(
-        error,
-        RecommendError::NoPlan { .. }
-            | RecommendError::Limits { .. }
-            | RecommendError::GivenDoesNotFit { .. }
-            | RecommendError::Stopped
-    )
-}
-
-/// Such an error.
-///
-/// # Errors
-/// Any other one.
-pub(crate) fn nothing_found(error: QuestionError) -> Result<RecommendError, QuestionError> {
-    match error {
-        QuestionError::Recommend(error) if is_nothing_found(&error) => Ok(error),
-        other => Err(other),
     }
 }

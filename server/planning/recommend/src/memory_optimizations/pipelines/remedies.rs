@@ -5,10 +5,10 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Allowed, Block, Way};
 
-use super::subproblem::{ActionSolution, Subproblem};
 use super::{ActionsQuestion, LayerMinima};
 use crate::memory_optimizations::Choice;
 use crate::memory_optimizations::nodes::most_at_a_host;
+use crate::objectives::{FamilySolution, Subproblem};
 use crate::problem::Criteria;
 use crate::result::{RecommendError, Remedy, smaller, told_batch};
 
@@ -135,7 +135,7 @@ impl Tried {
         let mut criteria = question.criteria.clone();
         criteria.constraints.max_iteration_seconds = None;
         let other = ActionsQuestion { criteria: &criteria, ..*question };
-        if let Ok(ActionSolution { plan, candidate, .. }) = other.ask(subproblem, false)
+        if let Ok(FamilySolution { plan, candidate: Some(candidate), .. }) = other.ask(subproblem, false)
             && let Some(seconds) = plan.iteration_seconds()
         {
             let seconds = format!("{:.0}ms", (seconds * 1_000.0).ceil());
@@ -157,7 +157,7 @@ impl Tried {
         }
         let found = other.ask(subproblem, false);
         let helps = found.is_ok();
-        if let Ok(ActionSolution { plan, candidate, .. }) = found {
+        if let Ok(FamilySolution { plan, candidate: Some(candidate), .. }) = found {
             let host = Bytes(most_at_a_host(&plan).0.div_ceil(STEP).saturating_mul(STEP));
             let what = what.replace("HOST", &host.to_string());
             let option = option.replace("HOST", &format!("{}MiB", host.0 / STEP));

@@ -5,8 +5,9 @@ use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::ActionsQuestion;
-use super::subproblem::{Subproblem, named_by};
+use super::subproblem::named_by;
 use crate::fixed_partition::untouched;
+use crate::objectives::Subproblem;
 use crate::problem::{Criteria, Variant, variants};
 use crate::result::RecommendError;
 use crate::search::{Candidate, Job};
@@ -37,7 +38,7 @@ impl Every {
             return one.map_or(Self::UNKNOWN, |one| Self { candidates: vec![one], is_complete: true });
         }
         // Of devices that are all alike it does not matter which ones are taken in which order.
-        let fleet = &subproblem.subset.fleet;
+        let fleet = &subproblem.devices.fleet;
         let Ok(cuts) = criteria.cuts_for(job.model) else { return Self::UNKNOWN };
         if fleet.nodes.len() != 1 {
             return Self::UNKNOWN;
@@ -47,7 +48,7 @@ impl Every {
             recompute: vec![RecomputePolicy::None],
             ..(*criteria).clone()
         };
-        let (layers, devices) = (job.names.len(), subproblem.subset.devices());
+        let (layers, devices) = (job.names.len(), subproblem.devices.devices());
         let least = if subproblem.may_idle { 1 } else { devices };
         let is_single = criteria.shape == PlanShape::SinglePipeline;
         let devices =
@@ -91,7 +92,7 @@ impl Every {
                 };
                 for stage in &mut candidate.stages {
                     let devices = named_by(&subset, &stage.devices);
-                    stage.devices = named_by(&subproblem.subset, &devices);
+                    stage.devices = named_by(&subproblem.devices, &devices);
                 }
                 every.candidates.push(candidate);
             }

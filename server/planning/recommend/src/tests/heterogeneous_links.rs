@@ -9,9 +9,9 @@ use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::fixed_partition::named_stages;
-use super::tests::Casino;
-use super::*;
+use super::Casino;
+use crate::fixed_partition::named_stages;
+use crate::*;
 use loadmaster_samples::cases;
 use loadmaster_search::cost::{Batch, Market};
 use loadmaster_search::{

@@ -1,0 +1,230 @@
+//! What objectives ask of plans with interleaved stages.
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::objective::{Objective, PlanShape};
+use loadmaster_proto::training::actions::{Allowed, Way};
+
+use super::{InterleavedQuestion, check_length};
+use crate::memory_optimizations::{ActionsQuestion, Choice, Chooser};
+use crate::objectives::{
+    Answer, Availability, FamilySolution, PlanFamily, Subproblem, Verdict, seconds_note,
+};
+use crate::plan::PlanBuilder;
+use crate::problem::Criteria;
+use crate::result::{QuestionError, RecommendError};
+use crate::search::Job;
+use loadmaster_search::cost::{Batch, Market as _};
+use loadmaster_search::{Cuts, Spanning, Stop, Unit};
+
+impl InterleavedQuestion<'_> {
+    /// The same criteria for the fastest plan within a subproblem; for that with the lowest peaks, where nobody knows seconds.
+    pub(super) fn criteria_within(&self, subproblem: &Subproblem) -> Criteria {
+        let constraints = &self.criteria.constraints;
+        let most = [subproblem.most, constraints.max_peak_bytes].into_iter().flatten().min();
+        let has_times = self.prices.has_times();
+        Criteria {
+            objective: if has_times { Objective::MinIterationTime } else { Objective::MinPeakMemory },
+            batches: subproblem.batches.clone(),
+            constraints: Constraints { max_peak_bytes: most, ..constraints.clone() },
+            ..self.criteria.clone()
+        }
+    }
+
+    /// Asks the question of a subproblem.
+    pub(super) fn within<T>(
+        &self,
+        subproblem: &Subproblem,
+        ask: impl FnOnce(&InterleavedQuestion<'_>) -> Result<T, QuestionError>,
+    ) -> Result<T, QuestionError> {
+        let criteria = self.criteria_within(subproblem);
+        ask(&InterleavedQuestion { criteria: &criteria, devices: &subproblem.devices, ..*self })
+    }
+
+    /// Asks what holds for any plan, whose stages may do what is allowed, or compute again.
+    fn of_any<T>(&self, ask: impl FnOnce(&ActionsQuestion<'_>) -> T) -> T {
+        let Self { builder, job, criteria, stop, request, framework_rules, known, .. } = *self;
+        // What is computed again by a policy is no action.
+        let policies = Allowed {
+            ways: vec![Way::Recompute],
+            blocks: Vec::new(),
+            host_memory: Bytes(0),
+            smallest_block: Bytes(0),
+        };
+        let allowed = self.allowed.unwrap_or(&policies);
+        let choice = Choice { chooser: Chooser::Fastest, allowed, pace: request.copy_pace, framework_rules };
+        let given = request.partitioning.as_ref();
+        ask(&ActionsQuestion { builder, job, criteria, given, choice, stop, known })
+    }
+
+    /// What is told where actions were chosen: not every way to cut was looked at.
+    fn tell_looked_at(&self, plan: &mut Plan) {
+        if self.allowed.is_some() && self.request.partitioning.is_none() {
+            plan.warnings.push(
+                "memory actions were chosen for the fastest ways to cut, and for those that lack least: other plans were not looked at"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// Whether devices hold as much wherever they are.
+    fn is_any_alike(&self) -> bool {
+        let (criteria, fleet) = (self.criteria, self.job.fleet);
+        let is_anywhere =
+            criteria.shape == PlanShape::SinglePipeline || criteria.spanning_on(fleet) == Spanning::Anywhere;
+        // A node's host has memory for its own devices.
+        is_anywhere && criteria.rules.is_none() && self.allowed.is_none() && self.limit().is_infinite()
+    }
+
+    /// What one search answers, on all devices.
+    pub(super) fn at_once(&self, criteria: &Criteria) -> Answer {
+        let FamilySolution { mut plan, certificate, next, .. } =
+            InterleavedQuestion { criteria, ..*self }.found()?;
+        // Of stages that are given nobody looked at others.
+        if self.request.partitioning.is_some() {
+            return Ok((plan, Vec::new()));
+        }
+        if certificate.bound.is_some() && !certificate.proven {
+            plan.warnings.push(
+                "the bound is of any cuts, whatever they hold: all layers' seconds spread over the devices, and the way to each \
+                 one's first stage and back"
+                    .to_owned(),
+            );
+        }
+        plan.found.certificate = Some(certificate);
+        self.annotate_comparison(&mut plan, criteria)?;
+        let others = self.annotate_next(&mut plan, next)?;
+        Ok((plan, others))
+    }
+}
+
+/// Peaks are counted in bytes.
+impl PlanFamily for InterleavedQuestion<'_> {
+    fn builder(&self) -> &PlanBuilder<'_> {
+        self.builder
+    }
+
+    fn job(&self) -> &Job<'_> {
+        self.job
+    }
+
+    fn criteria(&self) -> &Criteria {
+        self.criteria
+    }
+
+    fn cuts(&self) -> &Cuts {
+        self.cuts
+    }
+
+    fn stop(&self) -> &Stop {
+        self.stop
+    }
+
+    fn whole(&self) -> Subproblem {
+        Subproblem::on(self.devices, &self.criteria.batches)
+    }
+
+    /// That with the lowest peaks where nobody knows seconds.
+    fn fastest(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
+        self.within(subproblem, |question| question.found())
+    }
+
+    fn compares_points(&self) -> bool {
+        true
+    }
+
+    fn stand_for_all(&self) -> bool {
+        self.is_any_alike()
+    }
+
+    fn availability(&self, subproblem: &Subproblem) -> Result<Availability, QuestionError> {
+        self.within(subproblem, |one| {
+            let (is_possible, is_short) = match &one.request.partitioning {
+                None => {
+                    let possible = one.possible();
+                    (!possible.is_empty(), one.is_any_short(&possible))
+                }
+                Some(given) => {
+                    let places = given.stages().len() / one.request.virtual_stages.max(1) as usize;
+                    let layers = one.builder.chain.layer_names.len();
+                    let in_groups = |of: &&Batch| (of.micro_batches as usize).is_multiple_of(places.max(1));
+                    let mut batches = subproblem.batches.iter().filter(in_groups).peekable();
+                    let is_possible = batches.peek().is_some();
+                    (is_possible, batches.any(|of| check_length(layers, of.micro_batches).is_ok()))
+                }
+            };
+            Ok(match (is_possible, is_short) {
+                (_, true) => Availability::Searched,
+                (true, false) => Availability::TooLong,
+                (false, false) => Availability::Absent,
+            })
+        })
+    }
+
+    /// The fastest plan on all devices, where the launcher starts processes on these.
+    fn spare(&self) -> Option<FamilySolution> {
+        let may_start = self.devices.is_even() || !self.criteria.starts_evenly();
+        may_start.then(|| self.fastest(&self.whole()).ok()).flatten()
+    }
+
+    /// However its stages take turns: what they hold is at least what layers need alone.
+    fn lacks(&self, subproblem: &Subproblem) -> Option<RecommendError> {
+        self.of_any(|any| any.lacks_anyhow(&subproblem.devices, &subproblem.batches))
+    }
+
+    fn is_exact(&self) -> bool {
+        self.allowed.is_none()
+    }
+
+    fn floor(&self, subproblem: &Subproblem, _known: u64) -> u64 {
+        self.of_any(|any| any.least_anyhow(&subproblem.devices, &subproblem.batches))
+    }
+
+    fn floor_is(&self) -> &'static str {
+        ", which is what one layer needs alone"
+    }
+
+    fn peak(&self, plan: &Plan) -> u64 {
+        plan.peak()
+    }
+
+    fn counted(&self, peak: u64) -> f64 {
+        let fleet = &self.devices.fleet;
+        // Devices are alike.
+        let whole = fleet.nodes.first().and_then(|node| fleet.kinds.get(node.kind));
+        match self.criteria.unit {
+            Unit::Bytes => peak as f64,
+            Unit::Share => peak as f64 / whole.map_or(1, |kind| kind.capacity.0.max(1)) as f64,
+        }
+    }
+
+    fn why_absent(&self) -> QuestionError {
+        // Says why there are no such plans on all of them.
+        let on_all = self.check_nodes().map_err(QuestionError::from);
+        on_all.and_then(|()| self.fastest(&self.whole())).err().unwrap_or(RecommendError::Stopped.into())
+    }
+
+    fn told(&self, found: FamilySolution, verdict: Verdict<'_>) -> Answer {
+        let FamilySolution { mut plan, certificate: of_seconds, mut next, .. } = found;
+        self.tell_looked_at(&mut plan);
+        plan.warnings.extend(verdict.notes);
+        let among = verdict.among.filter(|_| plan.iteration_seconds().is_some());
+        plan.warnings.extend(among.map(|among| seconds_note(among, &of_seconds)));
+        plan.found.certificate = Some(verdict.certificate);
+        let within = verdict.beside.map(|beside| self.criteria_within(beside));
+        self.annotate_comparison(&mut plan, within.as_ref().unwrap_or(self.criteria))?;
+        let Some(worth) = verdict.next_worth else { return Ok((plan, Vec::new())) };
+        next.iter_mut().for_each(|(_, own)| *own = worth);
+        let others = self.annotate_next(&mut plan, next)?;
+        Ok((plan, others))
+    }
+
+    fn shortest(&self) -> Answer {
+        match self.criteria.objective {
+            // Of several models the caller asks for one after another.
+            Objective::MaxModel => self.at_once(&self.criteria_within(&self.whole())),
+            _ => self.at_once(self.criteria),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Objectives: one search each, for every family of pipelines.
+//!
+//! | module | question |
+//! |---|---|
+//! | here | what must a family of plans be able to answer? |
+//! | `fewest_devices` | how few devices are enough, or how cheap ones? |
+//! | `largest_batch` | how large a micro-batch fits? |
+//! | `lowest_peak` | how low a peak is reached? |
+//! | `front` | what does less memory cost in time? |
+//! | `peaks` | which peaks are asked for? |
+//! | `proof` | how good is the answer? |
+//!
+//! All of them ask a [`PlanFamily`] for the fastest plan within a [`Subproblem`]: some devices, some micro-batches and a peak. A family that
+//! finds nothing need not be right: a value is proven only where every better one is proven impossible, and else leaves a gap.
+
+mod fewest_devices;
+mod front;
+mod largest_batch;
+mod lowest_peak;
+mod peaks;
+mod proof;
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::objective::Objective;
+
+use crate::plan::{NamedPlan, PlanBuilder};
+use crate::problem::Criteria;
+use crate::result::{QuestionError, RecommendError};
+use crate::search::{Candidate, Job};
+use loadmaster_search::cost::Batch;
+use loadmaster_search::fleet::Subset;
+use loadmaster_search::{Cuts, Stop};
+pub(crate) use peaks::{Point, rungs_around};
+pub(crate) use proof::{is_nothing_found, seconds_note};
+
+/// A plan, and the plans that it names.
+pub(crate) type Answer = Result<(Plan, Vec<NamedPlan>), QuestionError>;
+
+/// What a plan may take.
+#[derive(Debug, Clone)]
+pub(crate) struct Subproblem {
+    /// Its devices: all of them, unless they may be idle.
+    pub(crate) devices: Subset,
+    pub(crate) batches: Vec<Batch>,
+    /// The highest peak, as the family counts it; none besides the devices' memory and the criteria's limit.
+    pub(crate) most: Option<u64>,
+    /// Another share of that, and of what devices have, which a search may take, as so many of so many parts. The caller then
+    /// checks that the plan keeps to the subproblem itself.
+    pub(crate) beyond: Option<(u64, u64)>,
+    pub(crate) may_idle: bool,
+}
+
+impl Subproblem {
+    /// All of these devices, with these micro-batches.
+    pub(crate) fn on(devices: &Subset, batches: &[Batch]) -> Self {
+        Self {
+            devices: devices.clone(),
+            batches: batches.to_vec(),
+            most: None,
+            beyond: None,
+            may_idle: false,
+        }
+    }
+
+    /// The same within a peak.
+    pub(crate) fn within(&self, most: u64) -> Self {
+        Self { most: Some(most), ..self.clone() }
+    }
+}
+
+/// The fastest plan that was found within a subproblem.
+#[derive(Debug, Clone)]
+pub(crate) struct FamilySolution {
+    /// Without a certificate.
+    pub(crate) plan: Plan,
+    /// Its stages without memory actions, where they are known.
+    pub(crate) candidate: Option<Candidate>,
+    /// Of its seconds; of its peak where nobody knows seconds.
+    pub(crate) certificate: Certificate,
+    /// What the bound of these is of, for people; empty where that is told otherwise.
+    pub(crate) bound_is: String,
+    /// Those that come next, with what they are worth.
+    pub(crate) next: Vec<(Plan, f64)>,
+}
+
+/// Whether a family has plans within a subproblem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Availability {
+    /// It has some, which may be searched.
+    Searched,
+    /// It has some, all of which are too long to be searched.
+    TooLong,
+    /// It has none.
+    Absent,
+}
+
+/// What an objective tells of its plan.
+pub(crate) struct Verdict<'a> {
+    /// How good the plan is by the objective.
+    pub(crate) certificate: Certificate,
+    /// What to know besides, for people.
+    pub(crate) notes: Vec<String>,
+    /// What of all plans this one is the fastest of, where its seconds are told.
+    pub(crate) among: Option<&'a str>,
+    /// What the plans that it is compared with may take; none where that is what the request says.
+    pub(crate) beside: Option<&'a Subproblem>,
+    /// What the plans that come next are worth; none where they are not told.
+    pub(crate) next_worth: Option<f64>,
+}
+
+/// A family of plans: what all objectives ask of it.
+pub(crate) trait PlanFamily {
+    fn builder(&self) -> &PlanBuilder<'_>;
+    fn job(&self) -> &Job<'_>;
+    fn criteria(&self) -> &Criteria;
+    /// Where the chain may be cut.
+    fn cuts(&self) -> &Cuts;
+    fn stop(&self) -> &Stop;
+
+    /// Returns all that the question leaves.
+    fn whole(&self) -> Subproblem;
+
+    /// Returns the fastest plan within a subproblem, alone.
+    ///
+    /// # Errors
+    /// Nothing was found that fits and keeps to the limits.
+    fn fastest(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError>;
+
+    /// Returns the same with what it is compared with, and with the bound of its seconds.
+    ///
+    /// # Errors
+    /// As there.
+    fn compared(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
+        self.fastest(subproblem)
+    }
+
+    /// Returns a plan of [`Self::fastest`] with what it is compared with.
+    fn with_comparisons(&self, found: FamilySolution, _subproblem: &Subproblem) -> FamilySolution {
+        found
+    }
+
+    /// Returns a plan that was found for its peak with what it is compared with, and whether it is the fastest within that peak.
+    fn of_lowest_peak(
+        &self,
+        found: FamilySolution,
+        _within: &Subproblem,
+        _bound: Option<f64>,
+    ) -> (FamilySolution, bool) {
+        (found, true)
+    }
+
+    /// Returns the fastest plan within a peak, as a point of a front.
+    ///
+    /// # Errors
+    /// As [`Self::fastest`].
+    fn point(&self, subproblem: &Subproblem, cap: u64) -> Result<Point<FamilySolution>, QuestionError> {
+        let found = self.fastest(&subproblem.within(cap))?;
+        Ok(Point { cap, peak: self.peak(&found.plan), found })
+    }
+
+    /// Returns whether points come with all that is told of a plan: comparisons, and a proof of its seconds.
+    fn compares_points(&self) -> bool;
+
+    /// Returns a plan that holds little, from which a search for the lowest peak may begin.
+    fn lightest(&self, _subproblem: &Subproblem, _first: &FamilySolution) -> Option<FamilySolution> {
+        None
+    }
+
+    /// Returns whether there are plans for so many devices.
+    fn may_take(&self, _devices: u32) -> bool {
+        true
+    }
+
+    /// Returns whether all choices of as many devices of each kind have the same plans.
+    fn stand_for_all(&self) -> bool {
+        false
+    }
+
+    /// Returns whether there are plans within a subproblem.
+    ///
+    /// # Errors
+    /// What is wrong with the question.
+    fn availability(&self, _subproblem: &Subproblem) -> Result<Availability, QuestionError> {
+        Ok(Availability::Searched)
+    }
+
+    /// Returns why nothing fits into any subproblem, where that is known before any search.
+    fn nowhere(&self) -> Option<RecommendError> {
+        None
+    }
+
+    /// Returns the plan to fall back to where a search for the fewest devices is stopped.
+    fn spare(&self) -> Option<FamilySolution>;
+
+    /// Returns why nothing fits into a subproblem, where that is proven without a search that [`Self::fastest`] does not make.
+    fn lacks(&self, _subproblem: &Subproblem) -> Option<RecommendError> {
+        None
+    }
+
+    /// Returns whether it is proven that nothing fits into a subproblem.
+    fn is_impossible(&self, subproblem: &Subproblem) -> bool {
+        self.lacks(subproblem).is_some()
+    }
+
+    /// Returns whether a search that finds nothing may prove that there is nothing.
+    fn is_exact(&self) -> bool;
+
+    /// Returns a peak that no plan within a subproblem gets below, where one reaches `known`.
+    fn floor(&self, subproblem: &Subproblem, known: u64) -> u64;
+
+    /// Returns what that floor is, for people; empty where it needs no words.
+    fn floor_is(&self) -> &'static str {
+        ""
+    }
+
+    /// Returns a plan's highest peak as subproblems count it.
+    fn peak(&self, plan: &Plan) -> u64;
+
+    /// Returns such a peak as a certificate counts it.
+    fn counted(&self, peak: u64) -> f64;
+
+    /// Returns such a peak for people.
+    fn peak_text(&self, peak: u64) -> String {
+        Bytes(peak).to_string()
+    }
+
+    /// Returns an error with what would help.
+    fn explained(&self, error: QuestionError, _subproblem: &Subproblem) -> QuestionError {
+        error
+    }
+
+    /// Returns why there are no such plans on any devices.
+    fn why_absent(&self) -> QuestionError {
+        RecommendError::no_plan("no number of devices has room for the training, with all that is allowed")
+            .into()
+    }
+
+    /// Returns the plan with all that is told of it.
+    ///
+    /// # Errors
+    /// What is wrong with the question.
+    fn told(&self, found: FamilySolution, verdict: Verdict<'_>) -> Answer;
+
+    /// Returns the fastest plan, which no other objective has.
+    ///
+    /// # Errors
+    /// As [`Self::fastest`].
+    fn shortest(&self) -> Answer;
+}
+
+/// Returns the best plan of a family by the criteria's objective, and the plans that it names.
+///
+/// # Errors
+/// Nothing that is allowed makes one fit within the limits, as far as anything was found, or the search was stopped before.
+pub(crate) fn best<F: PlanFamily>(family: &F) -> Answer {
+    match family.criteria().objective {
+        // Of several models the caller asks for one after another.
+        Objective::MinIterationTime | Objective::MaxModel => family.shortest(),
+        Objective::MinDevices | Objective::MinCost => fewest_devices::fewest_devices(family),
+        Objective::MaxBatch => largest_batch::largest_batch(family),
+        Objective::MinPeakMemory => lowest_peak::lowest_peak(family),
+        Objective::Pareto => front::front(family),
+    }
+}

@@ -1,6 +1,6 @@
 //! Sets of runs that a stage recomputes, each held to a replay.
 //!
-//! The search for actions adds blocks up ([`fastest`](loadmaster_memory::actions::fastest)). A replay sees less than that sum where layers share
+//! The search for actions adds blocks up ([`optimizer`](loadmaster_memory::actions::optimizer)). A replay sees less than that sum where layers share
 //! tensors, and where blocks are gone by the time of the peak. The search therefore misses what fits with nothing to spare, and acts
 //! on stages that fit untouched.
 //!

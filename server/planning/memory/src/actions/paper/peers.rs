@@ -2,17 +2,17 @@
 
 use loadmaster_proto::training::actions::{Deed, Destination, Stripe};
 
-use super::decided::Of;
+use super::decision::BlockId;
 use super::prices::Prices;
-use super::{Decided, Question};
+use super::{Decision, Question};
 use crate::actions::striping::{Receiver, stripe, whole};
 
 /// The fastest swap of a block to the peers that have room; none where there is none.
 pub(super) fn to_peers(
     question: &Question<'_>,
-    decided: &Decided,
+    decided: &Decision,
     prices: &Prices,
-    (stage, of): (usize, Of),
+    (stage, of): (usize, BlockId),
 ) -> Option<Deed> {
     let bytes = question.stages.get(stage)?.bytes(of.0, of.1);
     let split = if question.stripes { stripe } else { whole };
@@ -21,7 +21,7 @@ pub(super) fn to_peers(
 }
 
 /// The other stages whose devices have room and can be reached both ways.
-pub(super) fn receivers(question: &Question<'_>, decided: &Decided, stage: usize) -> Vec<Receiver> {
+pub(super) fn receivers(question: &Question<'_>, decided: &Decision, stage: usize) -> Vec<Receiver> {
     let device = |stage: usize| decided.mapping.get(stage).copied().unwrap_or(usize::MAX);
     let others = (0..question.stages.len()).filter(|&other| other != stage);
     let receiver = |other: usize| {

@@ -19,7 +19,7 @@ const CLOSE: f64 = 1e-4;
 
 /// What a stage must do.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pressure {
+pub(super) struct MemoryDemand {
     /// Bytes that must be absent at its fullest moment; below 0 what is free then.
     pub(super) need: f64,
     /// As many of them as its host's link can have brought away.
@@ -48,9 +48,9 @@ pub(super) struct Bound {
 
 /// Plays the game; none where not even this is possible. With `peers`, what is free anywhere is free for
 /// all: whoever has another's blocks must do as much more itself.
-pub(super) fn bound(chain: &Chain, pressures: &[Pressure], peers: bool, stop: &Stop) -> Option<Bound> {
+pub(super) fn bound(chain: &Chain, demands: &[MemoryDemand], peers: bool, stop: &Stop) -> Option<Bound> {
     let mut weights: Vec<Vec<f64>> = chain.in_flight.iter().map(|&slots| vec![1.0; slots as usize]).collect();
-    let mut answer = answer(pressures, &weights, peers)?;
+    let mut answer = answer(demands, &weights, peers)?;
     let mut added = answer.added.clone();
     let mut best = 0.0_f64;
     let (mut constant, mut least) = (0.0, f64::INFINITY);
@@ -68,7 +68,7 @@ pub(super) fn bound(chain: &Chain, pressures: &[Pressure], peers: bool, stop: &S
         for (weights, visits) in weights.iter_mut().flatten().zip(longest.visits.iter().flatten()) {
             *weights += (*visits - *weights) * share;
         }
-        answer = self::answer(pressures, &weights, peers)?;
+        answer = self::answer(demands, &weights, peers)?;
         best = best.max(constant + answer.weighted);
         if best >= least * (1.0 - CLOSE) || stop.is_requested() {
             break;
@@ -89,29 +89,29 @@ struct Piece {
     price: f64,
 }
 
-fn answer(pressures: &[Pressure], weights: &[Vec<f64>], peers: bool) -> Option<Answer> {
+fn answer(demands: &[MemoryDemand], weights: &[Vec<f64>], peers: bool) -> Option<Answer> {
     let mut answer =
         Answer { added: weights.iter().map(|slots| vec![0.0; slots.len()]).collect(), weighted: 0.0 };
-    let missing = |pressure: &Pressure| pressure.need - pressure.host;
-    let pieces = |stage: usize| pieces(stage, &pressures[stage], &weights[stage]);
-    let all = 0..pressures.len();
+    let missing = |demand: &MemoryDemand| demand.need - demand.host;
+    let pieces = |stage: usize| pieces(stage, &demands[stage], &weights[stage]);
+    let all = 0..demands.len();
     if peers {
-        let missing: f64 = pressures.iter().map(missing).sum();
+        let missing: f64 = demands.iter().map(missing).sum();
         return answer.cover(missing, || all.flat_map(pieces).collect()).then_some(answer);
     }
     for stage in all {
-        if !answer.cover(missing(&pressures[stage]), || pieces(stage)) {
+        if !answer.cover(missing(&demands[stage]), || pieces(stage)) {
             return None;
         }
     }
     Some(answer)
 }
 
-fn pieces(stage: usize, pressure: &Pressure, weights: &[f64]) -> Vec<Piece> {
+fn pieces(stage: usize, demand: &MemoryDemand, weights: &[f64]) -> Vec<Piece> {
     let of_slot = |(slot, weight): (usize, &f64)| {
-        let layers = pressure.again.len().saturating_sub(usize::from(Some(slot) == pressure.oldest));
+        let layers = demand.again.len().saturating_sub(usize::from(Some(slot) == demand.oldest));
         let weight = *weight;
-        pressure.again.iter().take(layers).filter(|(bytes, _)| *bytes > 0.0).map(move |&(bytes, seconds)| {
+        demand.again.iter().take(layers).filter(|(bytes, _)| *bytes > 0.0).map(move |&(bytes, seconds)| {
             Piece { stage, slot, bytes, seconds, price: weight * seconds / bytes }
         })
     };

@@ -10,8 +10,8 @@
 //! A label is what the slots so far keep together, and their seconds. One that could not be better than what is known, if each slot
 //! behind it had any mixture of its choices, is left out; what a first look with few labels finds is known.
 
-use super::slot::{Level, SlotChoices};
-use super::slots::{JointLabel, Mixture, Slot, SlotPlan, Within, traced, unbeaten};
+use super::in_flight_assignment::{JointLabel, Mixture, Slot, SlotPlan, Within, traced, unbeaten};
+use super::keep_sets::{Level, SlotChoices};
 use loadmaster_search::Stop;
 
 /// Most slots that are looked at.
@@ -24,7 +24,7 @@ const MOST_WORK: usize = 1 << 23;
 
 /// The fewest seconds.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct InTurn {
+pub(super) struct GpipeSlotPlan {
     pub(super) plan: SlotPlan,
     /// No choices of the slots take fewer.
     pub(super) at_least: f64,
@@ -32,23 +32,23 @@ pub(super) struct InTurn {
 
 /// The fewest seconds, as far as the slots' choices are told apart; none where none fit, slots or their choices are too many, or it
 /// was stopped.
-pub(super) fn fewest(slots: &[Slot<'_>], bytes: u64, stop: &Stop) -> Option<InTurn> {
+pub(super) fn fewest(slots: &[Slot<'_>], bytes: u64, stop: &Stop) -> Option<GpipeSlotPlan> {
     let choices: usize = slots.iter().map(|slot| slot.choices.all.len()).sum();
     let most = (MOST_WORK / choices.max(1)).min(MOST_LABELS);
     if slots.len() > MOST_SLOTS || most < FEW_LABELS {
         return None;
     }
-    let asked = Asked::of(slots, bytes)?;
+    let asked = SlotProblem::of(slots, bytes)?;
     let (few, _) = asked.labelled(FEW_LABELS, f64::INFINITY, stop)?;
     let below = few.as_ref().map_or(f64::INFINITY, |few| few.seconds);
     let (best, left_out) = asked.labelled(most, below, stop)?;
     let plan = best.or(few)?;
     let at_least = plan.seconds.min(left_out);
-    Some(InTurn { plan, at_least })
+    Some(GpipeSlotPlan { plan, at_least })
 }
 
 /// Slots, and what they take at least from each of them on.
-struct Asked {
+struct SlotProblem {
     slots: Vec<Choices>,
     /// By slot, and behind the last one.
     rests: Vec<Mixture>,
@@ -69,7 +69,7 @@ struct KeepOption {
     index: usize,
 }
 
-impl Asked {
+impl SlotProblem {
     fn of(slots: &[Slot<'_>], bytes: u64) -> Option<Self> {
         let last = slots.last()?;
         // Behind the last one nothing more is kept, so that what counts of it is the most that it needs.
@@ -120,7 +120,7 @@ impl Asked {
 
 impl Choices {
     fn of(choices: &SlotChoices, weight: f64) -> Self {
-        let choice = |(index, of): (usize, &super::slot::SlotChoice)| KeepOption {
+        let choice = |(index, of): (usize, &super::keep_sets::SlotChoice)| KeepOption {
             kept: of.kept,
             most: of.most,
             seconds: of.seconds,

@@ -6,14 +6,14 @@ use std::rc::Rc;
 
 use loadmaster_proto::training::actions::{Action, Block, Deed, StageActions};
 
-use super::in_turn;
-use super::leaving::{leaving_order, spread};
-use super::remembered::Remembered;
-use super::slot::SlotChoices;
-use super::slots::{Slot, few_seconds, fewest_seconds, least_in_turn};
-use crate::actions::ran::device_of;
+use super::gpipe_slots;
+use super::in_flight_assignment::{Slot, few_seconds, fewest_seconds, least_in_turn};
+use super::keep_sets::SlotChoices;
+use super::offload_order::{leaving_order, spread};
+use super::stage_memo::StageMemo;
+use crate::actions::simulation::device_of;
 use crate::actions::striping::Receiver;
-use crate::actions::{Held, LayerBlocks, PlanError, Question, StageBlocks, StageWork};
+use crate::actions::{LayerBlocks, PeakMemory, PlanError, Question, StageBlocks, StageWork};
 use loadmaster_simulate::Order;
 use loadmaster_simulate::copies::DeviceSteps;
 
@@ -33,7 +33,7 @@ pub(super) enum Care {
 
 /// How much leaves a stage. Activations leave in units: a layer's of one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) struct Recipe {
+pub(super) struct StagePolicy {
     /// Layers whose optimizer's state is away between updates.
     pub(super) state: u32,
     /// Steps from an update to where its state is gone.
@@ -63,7 +63,7 @@ pub(super) struct Recipe {
 /// Blocks of no micro-batch.
 pub(super) const LASTING: [Block; 3] = [Block::Optimizer, Block::Gradients, Block::Weights];
 
-impl Recipe {
+impl StagePolicy {
     /// The same by allowed ways alone: what would go to peers goes to the host, and the other way round.
     pub(super) fn allowed(self, question: &Question<'_>) -> Self {
         let units = self.host.saturating_add(self.peers);
@@ -93,7 +93,7 @@ impl Recipe {
     }
 }
 
-/// A stage with all that recipes need of it.
+/// A stage with all that policies need of it.
 #[derive(Debug, Clone)]
 pub(super) struct Stage<'a> {
     pub(super) question: &'a Question<'a>,
@@ -106,23 +106,23 @@ pub(super) struct Stage<'a> {
     /// Bytes that it may hold, with those that are reserved left out.
     pub(super) room: u64,
     /// What it holds when nothing is done.
-    pub(super) untouched: Held,
+    pub(super) untouched: PeakMemory,
     /// Positions of layers in the order in which their activations leave.
     pub(super) order: Vec<usize>,
     /// Slots in that order.
     pub(super) slots: Vec<u32>,
     /// Seconds of a step, on average, when the slowest stage sets the pace.
     pub(super) step_seconds: f64,
-    pub(super) remembered: Remembered,
+    pub(super) memo: StageMemo,
 }
 
 /// A stage that fits.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Built {
-    pub(super) recipe: Recipe,
+    pub(super) policy: StagePolicy,
     /// Pools are left out.
     pub(super) actions: StageActions,
-    pub(super) held: Held,
+    pub(super) held: PeakMemory,
     pub(super) device: DeviceSteps,
 }
 
@@ -147,18 +147,18 @@ impl<'a> Stage<'a> {
             micro_batches: (0..in_flight).map(of_slot).collect(),
             weights: (0..in_flight).map(|slot| f64::from(of_slot(slot))).collect(),
             room: capacity.saturating_sub(question.reserve(index)),
-            untouched: Held::of(blocks, &work, &none),
+            untouched: PeakMemory::of(blocks, &work, &none),
             order: leaving_order(blocks, question.smallest_block),
             slots: spread(in_flight as usize).into_iter().map(|slot| slot as u32).collect(),
             step_seconds: period / steps,
-            remembered: Remembered::default(),
+            memo: StageMemo::default(),
         })
     }
 
     /// The same stage where a second of a slot counts as often as it has micro-batches, and the more the more often the longest
     /// ways go through them: `share` of it.
     pub(super) fn weighted(&self, visits: &[f64], share: f64) -> Self {
-        let mut stage = Self { remembered: self.remembered.of_another_weighting(), ..self.clone() };
+        let mut stage = Self { memo: self.memo.of_another_weighting(), ..self.clone() };
         let (all, of_all) = (self.micro_batches.iter().sum::<u32>(), visits.iter().sum::<f64>());
         for ((weight, &micro_batches), visits) in
             stage.weights.iter_mut().zip(&self.micro_batches).zip(visits)
@@ -185,18 +185,18 @@ impl<'a> Stage<'a> {
         all as f64 / self.blocks.layers.len().max(1) as f64
     }
 
-    /// The stage with what a recipe says, and no more computed again than it needs; none where that does not fit.
+    /// The stage with what a policy says, and no more computed again than it needs; none where that does not fit.
     /// `receivers` are the peers with what is free on them.
-    pub(super) fn built(&self, recipe: Recipe, receivers: &[Receiver], care: Care) -> Option<Built> {
-        let leaving = self.leaving(recipe, receivers)?;
+    pub(super) fn built(&self, policy: StagePolicy, receivers: &[Receiver], care: Care) -> Option<Built> {
+        let leaving = self.leaving(policy, receivers)?;
         let lasting: u64 = self.blocks.layers.iter().map(LayerBlocks::lasting).sum();
         let on_host = LASTING.iter().map(|&block| {
-            let away = self.blocks.layers.iter().take(recipe.lasting(block) as usize);
+            let away = self.blocks.layers.iter().take(policy.lasting(block) as usize);
             away.map(|layer| layer.bytes(block)).sum::<u64>()
         });
         let lasting = lasting + self.blocks.fixed - on_host.sum::<u64>();
         let choices: LazyCell<Vec<Rc<SlotChoices>>, _> =
-            LazyCell::new(|| leaving.away.iter().map(|away| self.choices_of(away, recipe.inputs)).collect());
+            LazyCell::new(|| leaving.away.iter().map(|away| self.choices_of(away, policy.inputs)).collect());
         let is_exact = match care {
             Care::Fewest => true,
             Care::Few => self.is_soon_exact(),
@@ -206,25 +206,26 @@ impl<'a> Stage<'a> {
         let mut on_their_way = 0;
         for _ in 0..ROUNDS {
             let room = self.room.checked_sub(lasting)?.checked_sub(on_their_way)?;
-            let exact = is_exact.then(|| self.fewest(&leaving.away, recipe.inputs, room)).flatten();
+            let exact = is_exact.then(|| self.fewest(&leaving.away, policy.inputs, room)).flatten();
             let slots = || -> Vec<Slot<'_>> {
                 let all = choices.iter().zip(&self.weights);
                 all.map(|(choices, &weight)| Slot { choices, weight }).collect()
             };
-            let goes_in_turn = care == Care::Fewest && self.question.order == Order::Gpipe;
-            let in_turn = goes_in_turn.then(|| in_turn::fewest(&slots(), room, self.question.stop)).flatten();
-            let in_turn = in_turn
+            let is_gpipe = care == Care::Fewest && self.question.order == Order::Gpipe;
+            let under_gpipe =
+                is_gpipe.then(|| gpipe_slots::fewest(&slots(), room, self.question.stop)).flatten();
+            let under_gpipe = under_gpipe
                 .map(|of| of.plan)
                 .filter(|own| exact.as_ref().is_none_or(|of| own.seconds < of.plan.seconds));
             let tried: Vec<Vec<Action>> = match exact {
-                Some(exact) if in_turn.is_none() => vec![self.again(&exact.choices, &exact.plan.choices)],
+                Some(exact) if under_gpipe.is_none() => vec![self.again(&exact.choices, &exact.plan.choices)],
                 _ => {
                     let slots = slots();
                     let chosen = match care {
                         Care::Few => vec![few_seconds(&slots, room)?.choices],
                         Care::Fewest => {
                             // Of many slots neither program looks at all choices.
-                            let both = in_turn.into_iter().chain(fewest_seconds(&slots, room));
+                            let both = under_gpipe.into_iter().chain(fewest_seconds(&slots, room));
                             let best = both.min_by(|one, other| one.seconds.total_cmp(&other.seconds));
                             vec![best?.choices]
                         }
@@ -236,19 +237,19 @@ impl<'a> Stage<'a> {
             let mut over = None;
             for again in tried {
                 let mut actions = StageActions { actions: leaving.swaps.clone(), ..StageActions::default() };
-                if recipe.inputs {
+                if policy.inputs {
                     let is_large = |run: &&Action| {
                         self.blocks.bytes(run.first_layer, Block::Inputs) >= self.question.smallest_block
                     };
-                    let inputs = again.iter().filter(is_large).map(|run| self.input_of(run, recipe));
+                    let inputs = again.iter().filter(is_large).map(|run| self.input_of(run, policy));
                     actions.actions.extend(inputs);
                 }
                 actions.actions.extend(again);
                 let question = self.question;
                 let (work, device) = device_of(question, self.index, &actions).ok()?;
-                let held = Held::of(self.blocks, &work, &actions);
+                let held = PeakMemory::of(self.blocks, &work, &actions);
                 if held.device <= self.room {
-                    return Some(Built { recipe, actions, held, device });
+                    return Some(Built { policy, actions, held, device });
                 }
                 let own = held.device - self.room;
                 over = Some(over.map_or(own, |over: u64| over.min(own)));
@@ -258,49 +259,52 @@ impl<'a> Stage<'a> {
         None
     }
 
-    /// The stage with what a recipe says, or with as much more of it as makes it fit.
-    pub(super) fn fitting(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Built> {
+    /// The stage with what a policy says, or with as much more of it as makes it fit.
+    pub(super) fn fitting(&self, policy: StagePolicy, receivers: &[Receiver]) -> Option<Built> {
         let layers = self.layers();
         let if_any = |of: u32| if of > 0 { layers } else { 0 };
-        let hurried = |of: Recipe, part: u32| Recipe {
+        let hurried = |of: StagePolicy, part: u32| StagePolicy {
             state_after: of.state_after / part,
             state_before: of.state_before / part,
             use_steps: of.use_steps / part,
             ..of
         };
-        let all = Recipe {
-            state: if_any(recipe.state),
-            gradients: if_any(recipe.gradients),
-            weights: if_any(recipe.weights),
-            ..recipe
+        let all = StagePolicy {
+            state: if_any(policy.state),
+            gradients: if_any(policy.gradients),
+            weights: if_any(policy.weights),
+            ..policy
         };
-        let mut tries: Vec<Recipe> =
-            vec![recipe, hurried(recipe, 8), all, hurried(all, 8), hurried(all, u32::MAX)];
+        let mut tries: Vec<StagePolicy> =
+            vec![policy, hurried(policy, 8), all, hurried(all, 8), hurried(all, u32::MAX)];
         let last = hurried(all, u32::MAX);
         if self.question.allowed.recompute {
             // What does not leave is computed again.
-            tries.extend([3, 2, 1, 0].map(|quarters| Recipe { host: recipe.host / 4 * quarters, ..last }));
-            if recipe.host > 0 {
-                let host = self.units() - recipe.peers;
-                tries.extend([(1, 1), (0, 1), (0, 0)].map(|(after, before)| Recipe {
+            tries.extend(
+                [3, 2, 1, 0].map(|quarters| StagePolicy { host: policy.host / 4 * quarters, ..last }),
+            );
+            if policy.host > 0 {
+                let host = self.units() - policy.peers;
+                tries.extend([(1, 1), (0, 1), (0, 0)].map(|(after, before)| StagePolicy {
                     host,
                     after,
                     before,
                     ..last
                 }));
             }
-        } else if recipe.host > 0 {
-            let more = |eighths: u32| recipe.host + (self.units() - recipe.host - recipe.peers) / 8 * eighths;
+        } else if policy.host > 0 {
+            let more = |eighths: u32| policy.host + (self.units() - policy.host - policy.peers) / 8 * eighths;
             let sooner = |part: u32| move |of: u32| of / part;
             tries.extend((0..=8).flat_map(|eighths| {
                 [1, 2, 8, u32::MAX].map(|part| {
-                    let [after, before] = [recipe.after, recipe.before].map(sooner(part));
-                    Recipe { host: more(eighths), after, before, ..last }
+                    let [after, before] = [policy.after, policy.before].map(sooner(part));
+                    StagePolicy { host: more(eighths), after, before, ..last }
                 })
             }));
         }
-        let without_peers: Vec<Recipe> = tries.iter().map(|of| Recipe { peers: 0, ..*of }).collect();
-        if recipe.peers > 0 {
+        let without_peers: Vec<StagePolicy> =
+            tries.iter().map(|of| StagePolicy { peers: 0, ..*of }).collect();
+        if policy.peers > 0 {
             tries.extend(without_peers);
         }
         tries.dedup();
@@ -310,12 +314,12 @@ impl<'a> Stage<'a> {
         found.or_else(|| if self.question.allowed.recompute { least() } else { None })
     }
 
-    /// Bytes in which it fits with such a recipe, or with less on the host and more computed again; from above, within a
+    /// Bytes in which it fits with such a policy, or with less on the host and more computed again; from above, within a
     /// thousandth of what it holds untouched.
-    pub(super) fn least_bytes(&self, recipe: Recipe) -> u64 {
+    pub(super) fn least_bytes(&self, policy: StagePolicy) -> u64 {
         let fits = |room: u64| {
-            let stage = Self { room, remembered: Remembered::default(), ..self.clone() };
-            stage.fitting(recipe, &[]).is_some()
+            let stage = Self { room, memo: StageMemo::default(), ..self.clone() };
+            stage.fitting(policy, &[]).is_some()
         };
         let (mut low, mut high) = (0, self.untouched.device);
         while high - low > self.untouched.device / 1024 + 1 {

@@ -15,8 +15,8 @@
 
 use loadmaster_proto::training::actions::Block;
 
-use super::ends::{Ends, seconds};
-use super::recipe::Stage;
+use super::critical_end::{CriticalEnd, seconds};
+use super::stage_policy::Stage;
 use crate::actions::Question;
 use loadmaster_simulate::{Edge, Order};
 
@@ -113,7 +113,7 @@ impl CopyDemand {
         let allowed = |block: Block| if is_of(block) { all(block) } else { 0.0 };
         let [forward, backward, update] = seconds(stage);
         let in_flight = question.in_flight(stage.index);
-        let Ends { middle, passes, updates } = Ends::of(question, stages, stage, edges);
+        let CriticalEnd { middle, passes, updates } = CriticalEnd::of(question, stages, stage, edges);
         let kept = all(Block::Activations);
         let lowest = layers.first().map(|layer| layer.seconds).unwrap_or_default();
         let count = question.micro_batches.saturating_sub(in_flight + 1);

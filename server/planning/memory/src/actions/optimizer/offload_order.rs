@@ -2,26 +2,26 @@
 
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Swap};
 
-use super::recipe::{LASTING, Recipe, Stage};
+use super::stage_policy::{LASTING, Stage, StagePolicy};
 use crate::actions::StageBlocks;
 use crate::actions::striping::{Receiver, stripe, whole};
 
 /// What leaves, and where to.
 #[derive(Debug, Default)]
-pub(super) struct Leaving {
+pub(super) struct StageSwaps {
     pub(super) swaps: Vec<Action>,
     /// By slot, which layers' activations are away between their passes.
     pub(super) away: Vec<Vec<bool>>,
 }
 
 impl Stage<'_> {
-    /// What a recipe has leave; none where it asks for more than there is.
-    pub(super) fn leaving(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Leaving> {
+    /// What a policy has leave; none where it asks for more than there is.
+    pub(super) fn leaving(&self, policy: StagePolicy, receivers: &[Receiver]) -> Option<StageSwaps> {
         let layers = self.blocks.layers.len();
-        let mut leaving = Leaving { swaps: Vec::new(), away: vec![vec![false; layers]; self.slots.len()] };
+        let mut leaving = StageSwaps { swaps: Vec::new(), away: vec![vec![false; layers]; self.slots.len()] };
         let mut receivers = receivers.to_vec();
-        let (host, all) = (recipe.host as usize, (recipe.host.checked_add(recipe.peers)?) as usize);
-        if all > self.units() as usize || LASTING.iter().any(|&of| recipe.lasting(of) as usize > layers) {
+        let (host, all) = (policy.host as usize, (policy.host.checked_add(policy.peers)?) as usize);
+        if all > self.units() as usize || LASTING.iter().any(|&of| policy.lasting(of) as usize > layers) {
             return None;
         }
         let in_flight = self.slots.len();
@@ -38,7 +38,7 @@ impl Stage<'_> {
                 slots.iter().for_each(|&slot| leaving.away[slot as usize][layer] = true);
                 let bytes = self.blocks.layers[layer].activations;
                 let swap = if is_host {
-                    let (release_after, fetch_before) = (recipe.after, recipe.before);
+                    let (release_after, fetch_before) = (policy.after, policy.before);
                     Swap { block: Block::Activations, to: Destination::Host, release_after, fetch_before }
                 } else {
                     self.to_peers(Block::Activations, bytes, slots.len() as u64, &mut receivers)?
@@ -48,18 +48,18 @@ impl Stage<'_> {
         }
         for block in LASTING {
             let (release_after, fetch_before) = if block == Block::Optimizer {
-                (recipe.state_after, recipe.state_before)
+                (policy.state_after, policy.state_before)
             } else {
-                (recipe.use_steps, recipe.use_steps)
+                (policy.use_steps, policy.use_steps)
             };
             let leaves = |&layer: &usize| {
                 self.blocks.layers[layer].bytes(block) >= self.question.smallest_block.max(1)
             };
-            for layer in (0..recipe.lasting(block) as usize).filter(leaves) {
+            for layer in (0..policy.lasting(block) as usize).filter(leaves) {
                 let to_host = || Swap { block, to: Destination::Host, release_after, fetch_before };
                 let bytes = self.blocks.layers[layer].bytes(block);
-                let near = if recipe.near { self.to_peers(block, bytes, 1, &mut receivers) } else { None };
-                // No earlier and no later than the recipe says: what is on its way takes room.
+                let near = if policy.near { self.to_peers(block, bytes, 1, &mut receivers) } else { None };
+                // No earlier and no later than the policy says: what is on its way takes room.
                 let near = near.map(|of| Swap {
                     release_after: of.release_after.min(release_after),
                     fetch_before: of.fetch_before.min(fetch_before),
@@ -81,8 +81,8 @@ impl Stage<'_> {
     }
 
     /// The input of a run that is computed again, on the host meanwhile.
-    pub(super) fn input_of(&self, run: &Action, recipe: Recipe) -> Action {
-        let (release_after, fetch_before) = (recipe.after.max(1), recipe.before.max(1));
+    pub(super) fn input_of(&self, run: &Action, policy: StagePolicy) -> Action {
+        let (release_after, fetch_before) = (policy.after.max(1), policy.before.max(1));
         let swap = Swap { block: Block::Inputs, to: Destination::Host, release_after, fetch_before };
         Action { last_layer: run.first_layer, deed: Deed::Swap(swap), ..run.clone() }
     }

@@ -1,25 +1,24 @@
 //! The fastest actions that make a pipeline fit, with how far from the optimum they can be.
 //!
-//! | module | question |
+//! | module | contents |
 //! |---|---|
-//! | here | what is the answer? |
-//! | `slot` | what may a micro-batch keep, and what is computed again? |
-//! | `slots` | which micro-batches in flight keep what, within a stage's bytes? |
-//! | `in_turn` | the same where the last of them goes backward first? |
-//! | `priced` | the same for many layers, and which seconds does no choice of slots get below? |
-//! | `limited` | what does a micro-batch need at most above what it keeps? |
-//! | `cheap` | which choices cost little more than the cheapest where bytes have a price? |
-//! | `floor` | what does a slot cost at least where bytes have a price? |
-//! | `recipe` | what does a stage do of which so much leaves? |
-//! | `remembered` | what is known of a stage from before? |
-//! | `leaving` | which of its blocks are that, and where do they go? |
-//! | `draft` | what do all stages do, and how long does an iteration take? |
-//! | `improve` | how much leaves which stage? |
-//! | `chain` | which way through an iteration is the longest? |
-//! | `pressure` | what must each stage do at least? |
-//! | `transit` | which seconds does what must travel take? |
-//! | `ends` | when does an iteration end at the soonest, by one of its stages? |
-//! | `bound` | which seconds does nothing get below? |
+//! | here | the search and its result |
+//! | `keep_sets` | the sets of layers whose activations one micro-batch may keep |
+//! | `in_flight_assignment` | a set for each micro-batch in flight, within the bytes of a stage |
+//! | `gpipe_slots` | the assignment where the last micro-batch goes backward first |
+//! | `lagrangian` | the assignment for stages of many layers, by a price of bytes, with a proof |
+//! | `core_set` | sets that cost little more than the cheapest at that price |
+//! | `dual_bound` | the least cost of a micro-batch at that price |
+//! | `stage_policy` | a policy for one stage: how much leaves, to where and when |
+//! | `stage_memo` | results of earlier calls for a stage |
+//! | `offload_order` | the blocks that leave under a policy, in order |
+//! | `incumbent` | a policy for each stage, and the seconds of an iteration with them |
+//! | `local_search` | changes of the policies, stage by stage |
+//! | `chain` | the longest path through an iteration |
+//! | `memory_bound` | the bytes that each stage must free, and the bound that follows |
+//! | `copy_bound` | the seconds that copies take at least |
+//! | `critical_end` | the earliest end of an iteration, by one of its stages |
+//! | `bound` | seconds that no actions get below |
 //!
 //! Computing again is decided exactly, stage by stage: what layers keep, slot by slot, is a program. How much leaves, to
 //! where, and when it is gone and fetched is searched by simulation; the plan of MPress's planner ([`super::paper`]) is
@@ -28,31 +27,30 @@
 
 mod bound;
 mod chain;
-mod cheap;
-mod draft;
-mod ends;
-mod floor;
-mod improve;
-mod in_turn;
-mod leaving;
-mod limited;
-mod pressure;
-mod priced;
-mod recipe;
-mod remembered;
-mod slot;
-mod slots;
+mod copy_bound;
+mod core_set;
+mod critical_end;
+mod dual_bound;
+mod gpipe_slots;
+mod in_flight_assignment;
+mod incumbent;
+mod keep_sets;
+mod lagrangian;
+mod local_search;
+mod memory_bound;
+mod offload_order;
+mod stage_memo;
+mod stage_policy;
 #[cfg(test)]
 mod tests;
-mod transit;
 
 use loadmaster_proto::training::actions::StageActions;
 
 use super::paper::{self, PaperPlan};
-use super::{NodeDevices, PlanError, Question, ran};
+use super::{NodeDevices, PlanError, Question, simulation};
 use bound::Bound;
 use loadmaster_simulate::{Edge, Order};
-use recipe::{Recipe, Stage};
+use stage_policy::{Stage, StagePolicy};
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,14 +68,14 @@ pub struct FastestPlan {
     /// How many plans were simulated.
     pub simulated: u32,
     /// What its stages do, to begin with where nearly the same is asked.
-    pub recipes: Recipes,
+    pub policies: StagePolicies,
     /// Whether it was stopped before it had tried all that it tries.
     pub is_stopped: bool,
 }
 
 /// What the stages of a plan do, in short; empty where nobody knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Recipes(Vec<Recipe>);
+pub struct StagePolicies(Vec<StagePolicy>);
 
 /// How long is looked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +98,7 @@ const MOST_TIMES_UNTOUCHED: f64 = 2.0;
 /// How far the slots of a stage are told apart by how often longest ways go through them.
 const SHARES_OF_VISITS: [f64; 2] = [0.1, 0.5];
 
-/// What somebody knows besides the question's blocks and links. The bound rests on it, but for the recipes.
+/// What somebody knows besides the question's blocks and links. The bound rests on it, but for the policies.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known<'a> {
     /// By stage: bytes that must be absent while all of its micro-batches in flight are there, as a replay found; below 0
@@ -109,7 +107,7 @@ pub struct Known<'a> {
     /// Between each stage and the next one.
     pub edges: Option<&'a [Edge]>,
     /// Those of a plan for nearly the same question, which is where the search begins.
-    pub recipes: Option<&'a Recipes>,
+    pub policies: Option<&'a StagePolicies>,
 }
 
 /// The fastest plan that was found, on devices in the order of the stages.
@@ -138,12 +136,12 @@ pub fn unproven(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Re
     }
     let mapping: Vec<usize> = (0..question.stages.len()).collect();
     let none = vec![StageActions::default(); question.stages.len()];
-    let untouched_seconds = ran::seconds(question, &mapping, &none)?;
+    let untouched_seconds = simulation::seconds(question, &mapping, &none)?;
     let least_seconds = least_untouched(question, untouched_seconds)?;
     let period = untouched_seconds / f64::from(question.micro_batches);
     let all_alike = stages(question, period)?;
     let Bound { seconds: at_least, weights: visits } =
-        pressure::bound(question, &all_alike, known, untouched_seconds * MOST_TIMES_UNTOUCHED)
+        memory_bound::bound(question, &all_alike, known, untouched_seconds * MOST_TIMES_UNTOUCHED)
             .unwrap_or_default();
     let at_least = at_least.max(least_seconds);
     let enough = untouched_seconds.max(at_least * (1.0 + ENOUGH));
@@ -153,10 +151,10 @@ pub fn unproven(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Re
     let mut kinds: Vec<Vec<Stage<'_>>> = SHARES_OF_VISITS.into_iter().map(weighted).collect();
     kinds.retain(|stages| stages.len() == mapping.len());
     kinds.insert(0, all_alike);
-    let before = known.recipes.map_or(&[][..], |recipes| &recipes.0);
-    let own = improve::improved(question, &kinds, (enough, at_least), effort, before);
+    let before = known.policies.map_or(&[][..], |policies| &policies.0);
+    let own = local_search::improved(question, &kinds, (enough, at_least), effort, before);
     let simulated = own.as_ref().map_or(0, |own| own.simulated);
-    let recipes = Recipes(own.as_ref().map_or_else(|_| Vec::new(), |own| own.recipes()));
+    let policies = StagePolicies(own.as_ref().map_or_else(|_| Vec::new(), |own| own.policies()));
     let own = own.map(|own| (own.pooled(), own.seconds));
     // Short of a bound, MPress's may be faster.
     let is_proven = |seconds: f64| {
@@ -190,7 +188,7 @@ pub fn unproven(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Re
         untouched_seconds,
         paper_seconds,
         simulated,
-        recipes,
+        policies,
         is_stopped,
     })
 }
@@ -203,7 +201,7 @@ fn least_untouched(question: &Question<'_>, untouched_seconds: f64) -> Result<f6
     let alone = NodeDevices { cores: None, ..question.node.clone() };
     let mapping: Vec<usize> = (0..question.stages.len()).collect();
     let none = vec![StageActions::default(); question.stages.len()];
-    let of_one = ran::seconds(&Question { node: &alone, ..*question }, &mapping, &none)?;
+    let of_one = simulation::seconds(&Question { node: &alone, ..*question }, &mapping, &none)?;
     let layers = question.stages.iter().flat_map(|stage| &stage.layers).map(|layer| layer.seconds);
     let work = layers.map(|of| f64::from(question.micro_batches) * (of.forward + of.backward) + of.update);
     Ok(of_one.max(work.sum::<f64>() / cores.slots).min(untouched_seconds))
@@ -215,8 +213,8 @@ fn least_untouched(question: &Question<'_>, untouched_seconds: f64) -> Result<f6
 /// The question makes no sense.
 pub fn bound(question: &Question<'_>, known: Known<'_>, most: f64) -> Result<Option<f64>, PlanError> {
     question.check()?;
-    // No recipe is made of them, so the pace does not matter.
-    Ok(pressure::bound(question, &stages(question, 0.0)?, known, most).map(|bound| bound.seconds))
+    // No policy is made of them, so the pace does not matter.
+    Ok(memory_bound::bound(question, &stages(question, 0.0)?, known, most).map(|bound| bound.seconds))
 }
 
 /// The stages, each on the device of its number, where a micro-batch passes both ways in `period` seconds.

@@ -4,7 +4,7 @@
 //! kept above them, which runs may be longer for. How much that is, is rounded up to one of a few steps, so that a program
 //! over positions and steps is never above what any choice costs.
 
-use super::limited::Limited;
+use crate::actions::LayerBlocks;
 
 /// Steps of what is kept above that are as far apart as the smallest input is large, and by what part of themselves later ones
 /// are.
@@ -12,6 +12,45 @@ const EVEN_STEPS: u64 = 192;
 const PART: u64 = 24;
 /// Parts of all that may be kept that are told apart at most.
 const MOST_PARTS: u64 = 2048;
+
+/// Layers, some of which are `away` between their passes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SlotLayers<'a> {
+    pub(super) layers: &'a [LayerBlocks],
+    pub(super) away: &'a [bool],
+    /// No choice keeps more.
+    pub(super) bytes: u64,
+}
+
+impl SlotLayers<'_> {
+    pub(super) fn is_away(&self, layer: usize) -> bool {
+        self.away.get(layer).copied().unwrap_or(false)
+    }
+
+    /// What any run below a position needs at most, and what each layer alone does.
+    pub(super) fn needs(&self, position: usize) -> (u64, u64) {
+        let (mut below, mut most, mut alone) = (0_u64, 0, 0);
+        for (index, layer) in self.layers.iter().enumerate().take(position) {
+            let working = if self.is_away(index) { 0 } else { layer.working };
+            below = below.saturating_add(layer.activations);
+            most = most.max(below.saturating_add(working));
+            alone = alone.max(layer.activations.saturating_add(working));
+        }
+        (most, alone)
+    }
+
+    /// The input of all layers but the lowest, where they are as large.
+    pub(super) fn even_input(&self) -> Option<u64> {
+        let mut inputs = self.layers.iter().skip(1).map(|layer| layer.input);
+        let input = inputs.next().unwrap_or(0);
+        inputs.all(|other| other == input).then_some(input)
+    }
+
+    /// The most that any choice needs above what it keeps, and the most of single layers.
+    pub(super) fn most(&self) -> (u64, u64) {
+        self.needs(self.layers.len())
+    }
+}
 
 /// What the layers below a position cost at least.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,7 +71,7 @@ pub(super) struct Terms {
 
 /// Steps of what is kept above a position.
 pub(super) struct Steps<'a> {
-    limited: Limited<'a>,
+    slot_layers: SlotLayers<'a>,
     /// Bytes, of which there are at most so many at each step but the last, which has no end.
     bytes: Vec<u64>,
     /// By layer and step: the step with what is kept of it, and with its input alone.
@@ -40,9 +79,9 @@ pub(super) struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    pub(super) fn of(limited: Limited<'a>) -> Self {
-        let (any, _) = limited.most();
-        let smallest = limited.layers.iter().map(|layer| layer.input).filter(|&input| input > 0).min();
+    pub(super) fn of(slot_layers: SlotLayers<'a>) -> Self {
+        let (any, _) = slot_layers.most();
+        let smallest = slot_layers.layers.iter().map(|layer| layer.input).filter(|&input| input > 0).min();
         let apart = smallest.unwrap_or(0).max(any / MOST_PARTS).max(1);
         let mut bytes = vec![0_u64];
         while let Some(&last) = bytes.last().filter(|&&last| last < any) {
@@ -53,8 +92,8 @@ impl<'a> Steps<'a> {
             let step = |above: &u64| bytes.partition_point(|&of| of < above.saturating_add(kept));
             bytes.iter().map(|above| step(above).min(bytes.len() - 1) as u32).collect()
         };
-        let with = limited.layers.iter().map(|layer| [after(layer.activations), after(layer.input)]);
-        Self { limited, with: with.collect(), bytes }
+        let with = slot_layers.layers.iter().map(|layer| [after(layer.activations), after(layer.input)]);
+        Self { slot_layers, with: with.collect(), bytes }
     }
 
     /// The step with so much kept.
@@ -69,21 +108,21 @@ impl<'a> Steps<'a> {
 }
 
 /// What the layers below each position cost at least within a limit.
-pub(super) struct Floor {
+pub(super) struct DualBound {
     /// By position, and by steps of what is kept above it.
     costs: Vec<Vec<Cost>>,
 }
 
-impl Floor {
+impl DualBound {
     /// That of a micro-batch which may need so much more than it keeps.
     pub(super) fn of(steps: &Steps<'_>, excess: u64, Terms { price, weight }: Terms) -> Self {
-        let Steps { limited, bytes, with } = steps;
+        let Steps { slot_layers, bytes, with } = steps;
         let nothing = vec![Cost::default(); bytes.len()];
-        let mut costs = Vec::with_capacity(limited.layers.len() + 1);
+        let mut costs = Vec::with_capacity(slot_layers.layers.len() + 1);
         costs.push(nothing);
-        for (top, layer) in limited.layers.iter().enumerate() {
+        for (top, layer) in slot_layers.layers.iter().enumerate() {
             let [kept, _] = &with[top];
-            let own: Vec<Cost> = if limited.is_away(top) {
+            let own: Vec<Cost> = if slot_layers.is_away(top) {
                 let from = steps.with_room(layer.activations, excess);
                 let never = Cost { all: f64::INFINITY, ..Cost::default() };
                 let of = |(step, below): (usize, &Cost)| if step < from { never } else { *below };
@@ -96,8 +135,8 @@ impl Floor {
                 };
                 let mut own: Vec<Cost> = kept.iter().map(of).collect();
                 let (mut needs, mut seconds) = (0_u64, 0.0);
-                for first in (0..=top).rev().take_while(|&first| !limited.is_away(first)) {
-                    let of = limited.layers[first];
+                for first in (0..=top).rev().take_while(|&first| !slot_layers.is_away(first)) {
+                    let of = slot_layers.layers[first];
                     needs = needs.max(of.working).saturating_add(of.activations);
                     seconds += of.seconds.again;
                     let (input, below) = (of.input as f64, &costs[first]);

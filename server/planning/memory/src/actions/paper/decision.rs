@@ -5,35 +5,36 @@ use std::collections::BTreeMap;
 use loadmaster_proto::training::actions::{Action, Block, Deed, StageActions};
 
 use super::{PlanError, Question};
-use crate::actions::held::pooled;
-use crate::actions::ran::{self, Ran};
-use crate::actions::{Held, NodeDevices, StageWork};
+use crate::actions::residency::pooled;
+use crate::actions::simulation::{self, SimulatedIteration};
+use crate::actions::{NodeDevices, PeakMemory, StageWork};
 use loadmaster_simulate::copies::Keep;
 
 /// A block of a layer, of all micro-batches alike; activations where the layer is computed again.
-pub(super) type Of = (usize, Block);
+pub(super) type BlockId = (usize, Block);
 
 /// A plan in the making.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Decided {
+pub(super) struct Decision {
     /// By stage, its device.
     pub(super) mapping: Vec<usize>,
     /// By stage, what is done to its blocks.
-    pub(super) deeds: Vec<BTreeMap<Of, Deed>>,
-    held: Vec<Held>,
+    pub(super) deeds: Vec<BTreeMap<BlockId, Deed>>,
+    held: Vec<PeakMemory>,
 }
 
-impl Decided {
+impl Decision {
     /// Every block stays.
     pub(super) fn nothing(question: &Question<'_>, mapping: &[usize]) -> Self {
         let deeds = vec![BTreeMap::new(); question.stages.len()];
-        let mut decided = Self { mapping: mapping.to_vec(), held: vec![Held::default(); deeds.len()], deeds };
+        let mut decided =
+            Self { mapping: mapping.to_vec(), held: vec![PeakMemory::default(); deeds.len()], deeds };
         (0..decided.deeds.len()).for_each(|stage| decided.hold(question, stage));
         decided
     }
 
     /// Does something else to blocks of a stage; `None` lets one stay.
-    pub(super) fn set(&mut self, question: &Question<'_>, stage: usize, deeds: &[(Of, Option<Deed>)]) {
+    pub(super) fn set(&mut self, question: &Question<'_>, stage: usize, deeds: &[(BlockId, Option<Deed>)]) {
         let Some(all) = self.deeds.get_mut(stage) else { return };
         for (of, deed) in deeds {
             match deed {
@@ -51,11 +52,11 @@ impl Decided {
         };
         let work =
             StageWork::of(blocks, question.place(stage), question.order, question.micro_batches, &actions);
-        *held = Held::of(blocks, &work, &actions);
+        *held = PeakMemory::of(blocks, &work, &actions);
     }
 
     /// What is done to a block.
-    pub(super) fn deed(&self, stage: usize, of: Of) -> Option<&Deed> {
+    pub(super) fn deed(&self, stage: usize, of: BlockId) -> Option<&Deed> {
         self.deeds.get(stage)?.get(&of)
     }
 
@@ -73,7 +74,7 @@ impl Decided {
     /// Bytes that others keep on a stage's device.
     fn hosted(&self, node: &NodeDevices, stage: usize) -> u64 {
         let here = u32::try_from(stage).unwrap_or(u32::MAX);
-        let of = |(other, held): (usize, &Held)| {
+        let of = |(other, held): (usize, &PeakMemory)| {
             let bytes = held.peers.get(&here).copied().unwrap_or(0);
             bytes.saturating_mul(node.guests(self.device(other), self.device(stage)))
         };
@@ -116,13 +117,17 @@ impl Decided {
     }
 
     /// Simulates an iteration.
-    pub(super) fn ran(&self, question: &Question<'_>, keep: Keep) -> Result<Ran, PlanError> {
-        Ran::of(question, &self.mapping, &self.without_pools(), keep)
+    pub(super) fn simulated(
+        &self,
+        question: &Question<'_>,
+        keep: Keep,
+    ) -> Result<SimulatedIteration, PlanError> {
+        SimulatedIteration::of(question, &self.mapping, &self.without_pools(), keep)
     }
 
     /// Seconds of an iteration.
     pub(super) fn seconds(&self, question: &Question<'_>) -> Result<f64, PlanError> {
-        ran::seconds(question, &self.mapping, &self.without_pools())
+        simulation::seconds(question, &self.mapping, &self.without_pools())
     }
 
     fn without_pools(&self) -> Vec<StageActions> {

@@ -1,18 +1,18 @@
 //! The fewest seconds of slots with the same layers, by a price of bytes, and proof of that.
 //!
 //! With bytes at a price, all slots together cost no less than each of them at its cheapest. That bounds the seconds, and a
-//! choice that costs more than the cheapest by more than a plan may be above the bound is in no such plan: few are left (`cheap`),
+//! choice that costs more than the cheapest by more than a plan may be above the bound is in no such plan: few are left (`core_set`),
 //! and among these the best is proven. How much a micro-batch may need more than it keeps is not known; ranges of that are
 //! looked at, the one with the lowest bound first, as if its loosest limit left the bytes of its tightest. They are halved
 //! until all limits of each cost the same at least.
 
 use std::rc::Rc;
 
-use super::cheap::{Cheap, CheapChoices};
-use super::floor::{Cost, Floor, Steps, Terms};
-use super::limited::Limited;
-use super::slot::SlotChoices;
-use super::slots::{Slot, SlotPlan, fewest_seconds_below};
+use super::core_set::{CoreChoices, CoreSet};
+use super::dual_bound::SlotLayers;
+use super::dual_bound::{Cost, DualBound, Steps, Terms};
+use super::in_flight_assignment::{Slot, SlotPlan, fewest_seconds_below};
+use super::keep_sets::SlotChoices;
 use loadmaster_search::Stop;
 
 /// Share of all seconds by which a range's plans may be above its bound at first, and how many times as much later: while few
@@ -46,7 +46,7 @@ pub(super) struct Fewest {
 /// Slots with the same layers.
 struct Slots<'a> {
     /// What each of them may keep; no more bytes than all of them have together.
-    limited: Limited<'a>,
+    slot_layers: SlotLayers<'a>,
     /// How much a second of a micro-batch counts, each weight once, and how many slots have it.
     weights: Vec<(f64, usize)>,
     /// By slot, which of these weights is its own.
@@ -54,9 +54,9 @@ struct Slots<'a> {
 }
 
 /// What slots cost at least within a limit on by how much a micro-batch may need more than it keeps.
-struct Floors {
+struct DualBounds {
     /// A slot of each weight.
-    by_weight: Vec<Floor>,
+    by_weight: Vec<DualBound>,
     /// All slots together.
     all: f64,
 }
@@ -66,7 +66,7 @@ struct Range {
     low: u64,
     high: u64,
     /// Within the loosest of these limits.
-    floors: Rc<Floors>,
+    bounds: Rc<DualBounds>,
     /// What all slots cost at least within limits that are tighter than all of these.
     tighter: f64,
     /// Seconds by the price alone; and as far as they are known.
@@ -86,13 +86,13 @@ struct Found {
 }
 
 /// The best choices of slots with these weights; none where none are found, or weights are too many.
-pub(super) fn fewest(limited: Limited<'_>, weights: &[f64], stop: &Stop) -> Option<Fewest> {
-    let bytes = limited.bytes;
-    let asked = Slots::of(limited, weights)?;
-    let (any, alone) = limited.most();
-    let steps = Steps::of(limited);
+pub(super) fn fewest(slot_layers: SlotLayers<'_>, weights: &[f64], stop: &Stop) -> Option<Fewest> {
+    let bytes = slot_layers.bytes;
+    let asked = Slots::of(slot_layers, weights)?;
+    let (any, alone) = slot_layers.most();
+    let steps = Steps::of(slot_layers);
     let price = asked.price(&steps, alone.min(bytes))?;
-    let whole = asked.floors(&steps, any.min(bytes), price);
+    let whole = asked.bounds(&steps, any.min(bytes), price);
     let mut ranges = vec![asked.range((0, any.min(bytes)), (f64::INFINITY, whole), price)];
     let mut best: Option<(Found, SlotPlan)> = None;
     let (mut looks, mut looked) = (0, 0);
@@ -148,7 +148,7 @@ pub(super) fn fewest(limited: Limited<'_>, weights: &[f64], stop: &Stop) -> Opti
 impl Range {
     /// Its tightest limit costs as much at least as its loosest.
     fn is_flat(&self) -> bool {
-        self.tighter <= self.floors.all * (1.0 + SAME)
+        self.tighter <= self.bounds.all * (1.0 + SAME)
     }
 
     /// Seconds up to which its plans are looked at: all that matter where that is little more.
@@ -167,8 +167,8 @@ impl Range {
 
 impl<'a> Slots<'a> {
     /// None where their weights are too many.
-    fn of(limited: Limited<'a>, weights: &[f64]) -> Option<Self> {
-        let mut asked = Self { limited, weights: Vec::new(), of_slot: Vec::with_capacity(weights.len()) };
+    fn of(slot_layers: SlotLayers<'a>, weights: &[f64]) -> Option<Self> {
+        let mut asked = Self { slot_layers, weights: Vec::new(), of_slot: Vec::with_capacity(weights.len()) };
         for &weight in weights {
             let known = asked.weights.iter().position(|of| of.0 == weight);
             let of = known.unwrap_or(asked.weights.len());
@@ -183,46 +183,46 @@ impl<'a> Slots<'a> {
 
     /// Of computing all layers of all slots again.
     fn seconds(&self) -> f64 {
-        let all: f64 = self.limited.layers.iter().map(|layer| layer.seconds.again).sum();
+        let all: f64 = self.slot_layers.layers.iter().map(|layer| layer.seconds.again).sum();
         all * self.weights.iter().map(|&(weight, count)| weight * count as f64).sum::<f64>()
     }
 
-    fn floors(&self, steps: &Steps<'_>, excess: u64, price: f64) -> Rc<Floors> {
-        let of = |&(weight, _): &(f64, usize)| Floor::of(steps, excess, Terms { price, weight });
-        let by_weight: Vec<Floor> = self.weights.iter().map(of).collect();
+    fn bounds(&self, steps: &Steps<'_>, excess: u64, price: f64) -> Rc<DualBounds> {
+        let of = |&(weight, _): &(f64, usize)| DualBound::of(steps, excess, Terms { price, weight });
+        let by_weight: Vec<DualBound> = self.weights.iter().map(of).collect();
         let counted = by_weight.iter().zip(&self.weights);
-        let all = counted.map(|(floor, &(_, count))| floor.whole().all * count as f64).sum();
-        Rc::new(Floors { by_weight, all })
+        let all = counted.map(|(bound, &(_, count))| bound.whole().all * count as f64).sum();
+        Rc::new(DualBounds { by_weight, all })
     }
 
-    fn range(&self, (low, high): (u64, u64), (tighter, floors): (f64, Rc<Floors>), price: f64) -> Range {
-        let room = self.limited.bytes.saturating_sub(low) as f64;
-        let priced = floors.all - price * room;
+    fn range(&self, (low, high): (u64, u64), (tighter, bounds): (f64, Rc<DualBounds>), price: f64) -> Range {
+        let room = self.slot_layers.bytes.saturating_sub(low) as f64;
+        let priced = bounds.all - price * room;
         let slack = self.seconds() * FIRST_SLACK;
-        Range { low, high, floors, tighter, priced, at_least: priced.max(0.0), slack }
+        Range { low, high, bounds, tighter, priced, at_least: priced.max(0.0), slack }
     }
 
     fn halves(&self, range: &Range, steps: &Steps<'_>, price: f64) -> [Range; 2] {
         let middle = range.low + (range.high - range.low) / 2;
-        let floors = self.floors(steps, middle, price);
-        let all = floors.all;
+        let bounds = self.bounds(steps, middle, price);
+        let all = bounds.all;
         let halves = [
-            self.range((range.low, middle), (range.tighter, floors), price),
-            self.range((middle + 1, range.high), (all, Rc::clone(&range.floors)), price),
+            self.range((range.low, middle), (range.tighter, bounds), price),
+            self.range((middle + 1, range.high), (all, Rc::clone(&range.bounds)), price),
         ];
         halves.map(|half| half.no_less(range))
     }
 
     /// Takes the ranges beside it to it whose limits cost as much at least: all of them are looked at in one program.
     fn widen(&self, range: &mut Range, ranges: &mut Vec<Range>, price: f64) {
-        let all = range.floors.all;
-        let is_same = |of: &Range| (of.floors.all - all).abs() <= all * SAME;
+        let all = range.bounds.all;
+        let is_same = |of: &Range| (of.bounds.all - all).abs() <= all * SAME;
         let is_next = |of: &Range, to: &Range| of.high.checked_add(1) == Some(to.low);
         while let Some(at) =
             ranges.iter().position(|of| is_same(of) && (is_next(of, range) || is_next(range, of)))
         {
             let other = ranges.swap_remove(at);
-            let loosest = if other.low > range.low { &other.floors } else { &range.floors };
+            let loosest = if other.low > range.low { &other.bounds } else { &range.bounds };
             let limits = (range.low.min(other.low), range.high.max(other.high));
             let both = self.range(limits, (all, Rc::clone(loosest)), price);
             let at_least = both.at_least.max(range.at_least.min(other.at_least));
@@ -240,17 +240,17 @@ impl<'a> Slots<'a> {
         stop: &Stop,
     ) -> Option<Found> {
         let mut all = Found { by_weight: Vec::new(), is_all: true, labels: 0 };
-        for (floor, &(weight, _)) in range.floors.by_weight.iter().zip(&self.weights) {
-            let cheap = Cheap {
-                limited: self.limited,
+        for (bound, &(weight, _)) in range.bounds.by_weight.iter().zip(&self.weights) {
+            let cheap = CoreSet {
+                slot_layers: self.slot_layers,
                 steps,
-                floor,
+                bound,
                 terms: Terms { price, weight },
                 limits: (range.low, range.high),
                 // Sums are rounded.
-                most: (floor.whole().all + (within - range.priced)) * (1.0 + SAME),
+                most: (bound.whole().all + (within - range.priced)) * (1.0 + SAME),
             };
-            let CheapChoices { found, is_all, labels } = cheap.choices(stop)?;
+            let CoreChoices { found, is_all, labels } = cheap.choices(stop)?;
             all.by_weight.push(Rc::new(SlotChoices::with_levels(found, 0)));
             all.is_all &= is_all;
             all.labels += labels;
@@ -265,7 +265,7 @@ impl<'a> Slots<'a> {
             let mut all = Cost::default();
             for &(weight, count) in &self.weights {
                 let terms = Terms { price, weight: if seconds_count { weight } else { 0.0 } };
-                let own = Floor::of(steps, excess, terms).whole();
+                let own = DualBound::of(steps, excess, terms).whole();
                 all.all += own.all * count as f64;
                 all.seconds += own.seconds * weight * count as f64;
                 all.kept += own.kept * count as f64;
@@ -276,7 +276,7 @@ impl<'a> Slots<'a> {
         if few.all.is_infinite() {
             return None;
         }
-        let room = ((self.limited.bytes - excess) as f64).max(few.kept);
+        let room = ((self.slot_layers.bytes - excess) as f64).max(few.kept);
         if many.kept <= room {
             return Some(0.0);
         }

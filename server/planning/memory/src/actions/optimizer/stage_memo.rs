@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::limited::Limited;
-use super::priced::{self, Fewest};
-use super::recipe::{Built, Care, LASTING, Recipe, Stage};
-use super::slot::{Grains, SlotChoices};
+use super::dual_bound::SlotLayers;
+use super::keep_sets::{Grains, SlotChoices};
+use super::lagrangian::{self, Fewest};
+use super::stage_policy::{Built, Care, LASTING, Stage, StagePolicy};
 use crate::actions::LayerBlocks;
 use crate::actions::striping::Receiver;
 
@@ -20,7 +20,7 @@ const LONGEST_RUN: usize = 12;
 /// The same of what it needs on top.
 const LEVEL_GRAINS: u64 = 64;
 
-/// Most choices, and most of what came of recipes, that a stage keeps for another time: each may take a megabyte.
+/// Most choices, and most of what came of policies, that a stage keeps for another time: each may take a megabyte.
 const MOST_KEPT: usize = 16;
 
 /// Which layers' activations are away between their passes, and whether inputs of what is computed again are.
@@ -31,16 +31,16 @@ type FewestOf = (Vec<Vec<bool>>, bool, u64);
 
 /// What is known of a stage from before.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Remembered {
+pub(super) struct StageMemo {
     /// By what is away, and whether inputs are: all weightings of the stage share them.
     choices: Rc<RefCell<HashMap<Away, Rc<SlotChoices>>>>,
-    /// What came of recipes that ask for no peers, each of which many plans begin with.
-    built: RefCell<HashMap<Recipe, Option<Built>>>,
+    /// What came of policies that ask for no peers, each of which many plans begin with.
+    built: RefCell<HashMap<StagePolicy, Option<Built>>>,
     /// The last answer of [`Stage::fewest`].
     fewest: RefCell<Option<(FewestOf, Option<Rc<Fewest>>)>>,
 }
 
-impl Remembered {
+impl StageMemo {
     /// What holds of the same stage with other weights of its slots, too.
     pub(super) fn of_another_weighting(&self) -> Self {
         Self { choices: Rc::clone(&self.choices), ..Self::default() }
@@ -60,14 +60,14 @@ impl Stage<'_> {
     /// What a micro-batch may keep with such layers away.
     pub(super) fn choices_of(&self, away: &[bool], inputs: bool) -> Rc<SlotChoices> {
         let key = (away.to_vec(), inputs);
-        if let Some(known) = self.remembered.choices.borrow().get(&key) {
+        if let Some(known) = self.memo.choices.borrow().get(&key) {
             return Rc::clone(known);
         }
         let again = self.question.allowed.recompute;
         let stop = self.question.stop;
         let layers = self.layers_without(inputs);
         let found = Rc::new(SlotChoices::of(&layers, away, self.room, again, self.grains(), stop));
-        let mut known = self.remembered.choices.borrow_mut();
+        let mut known = self.memo.choices.borrow_mut();
         if known.len() >= MOST_KEPT {
             known.clear();
         }
@@ -89,16 +89,16 @@ impl Stage<'_> {
             return None;
         }
         let key = (away.to_vec(), inputs, bytes);
-        if let Some((_, found)) = self.remembered.fewest.borrow().as_ref().filter(|known| known.0 == key) {
+        if let Some((_, found)) = self.memo.fewest.borrow().as_ref().filter(|known| known.0 == key) {
             return found.clone();
         }
         let layers = self.layers_without(inputs);
         let alike = away.first().filter(|first| away.iter().all(|of| of == *first));
-        let limited = alike.map(|away| Limited { layers: &layers, away, bytes });
-        let found = limited
-            .and_then(|limited| priced::fewest(limited, &self.weights, self.question.stop))
+        let slot_layers = alike.map(|away| SlotLayers { layers: &layers, away, bytes });
+        let found = slot_layers
+            .and_then(|slot_layers| lagrangian::fewest(slot_layers, &self.weights, self.question.stop))
             .map(Rc::new);
-        *self.remembered.fewest.borrow_mut() = Some((key, found.clone()));
+        *self.memo.fewest.borrow_mut() = Some((key, found.clone()));
         found
     }
 
@@ -109,21 +109,21 @@ impl Stage<'_> {
         is_alone && self.weights.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// The stage with what a recipe says, if it fits. What goes to peers is built each time: it depends on what is free there.
-    pub(super) fn built_once(&self, recipe: Recipe, receivers: &[Receiver]) -> Option<Built> {
-        let goes_near = recipe.near && LASTING.iter().any(|&block| recipe.lasting(block) > 0);
-        if recipe.peers > 0 || goes_near {
-            return self.built(recipe, receivers, Care::Few);
+    /// The stage with what a policy says, if it fits. What goes to peers is built each time: it depends on what is free there.
+    pub(super) fn built_once(&self, policy: StagePolicy, receivers: &[Receiver]) -> Option<Built> {
+        let goes_near = policy.near && LASTING.iter().any(|&block| policy.lasting(block) > 0);
+        if policy.peers > 0 || goes_near {
+            return self.built(policy, receivers, Care::Few);
         }
-        if let Some(known) = self.remembered.built.borrow().get(&recipe) {
+        if let Some(known) = self.memo.built.borrow().get(&policy) {
             return known.clone();
         }
-        let built = self.built(recipe, receivers, Care::Few);
-        let mut known = self.remembered.built.borrow_mut();
+        let built = self.built(policy, receivers, Care::Few);
+        let mut known = self.memo.built.borrow_mut();
         if known.len() >= MOST_KEPT {
             known.clear();
         }
-        known.insert(recipe, built.clone());
+        known.insert(policy, built.clone());
         built
     }
 }

@@ -7,9 +7,9 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Stag
 use proptest::prelude::*;
 
 use super::{MB, layer, node, question, stages};
-use crate::actions::fastest::{Effort, Known, bound, plan};
+use crate::actions::optimizer::{Effort, Known, bound, plan};
 use crate::actions::tests::{at, on_host};
-use crate::actions::{Allowed, NodeDevices, PlanError, Question, StageBlocks, StageWork, paper, ran};
+use crate::actions::{Allowed, NodeDevices, PlanError, Question, StageBlocks, StageWork, paper, simulation};
 use loadmaster_simulate::Order;
 use loadmaster_simulate::copies::{Shared, SlotCores, Way};
 
@@ -323,7 +323,7 @@ fn no_label_is_faster_than_what_is_found_with_state_on_a_peer() {
     let labels: Vec<Labels<'_>> = (0..2).map(|stage| Labels::of(&asked, stage)).collect();
     let number: usize = labels.iter().map(|labels| labels.all.len()).product();
     let fitting = (0..number).map(|number| numbered(&labels, number)).filter(|plan| fits(&asked, plan));
-    let timed = fitting.map(|plan| (ran::seconds(&asked, &[0, 1], &plan).unwrap(), plan));
+    let timed = fitting.map(|plan| (simulation::seconds(&asked, &[0, 1], &plan).unwrap(), plan));
     let (best, label) = timed.min_by(|one, other| one.0.total_cmp(&other.0)).unwrap();
     for actions in [&label, &found.actions] {
         let is_parked = |action: &Action| match &action.deed {
@@ -467,7 +467,7 @@ proptest! {
         let greedy = paper::plan(&asked);
         if let Ok(found) = &found {
             prop_assert!(fits(&asked, &found.actions), "{:?}", found.actions);
-            let seconds = ran::seconds(&asked, &mapping, &found.actions).unwrap();
+            let seconds = simulation::seconds(&asked, &mapping, &found.actions).unwrap();
             prop_assert!((seconds - found.seconds).abs() <= 1e-9 * seconds);
             // Iterations that go on in the next one are differences of long times.
             prop_assert!(found.bound <= found.seconds);
@@ -493,7 +493,7 @@ proptest! {
             // How stages divide what is little for all of them is not tried in every way.
             let is_divided = instance.spread.is_some() || plan.iter().any(|of| !of.peers().is_empty());
             prop_assert!(found.is_ok() || is_divided, "there is {plan:?}");
-            let seconds = ran::seconds(&asked, &mapping, &plan).unwrap();
+            let seconds = simulation::seconds(&asked, &mapping, &plan).unwrap();
             if let Ok(found) = &found {
                 prop_assert!(found.bound <= seconds * (1.0 + 1e-9), "bound {} above {seconds}: {plan:?}", found.bound);
             }

@@ -10,7 +10,7 @@
 //! mixture of its choices it would be solved by what costs least per byte; that says how good a plan can be, and rounded
 //! it is one.
 
-use super::slot::{Level, Point, SlotChoices};
+use super::keep_sets::{Level, Point, SlotChoices};
 
 /// Of each slot, the number of its choice.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use loadmaster_proto::training::actions::Block;
 
 use super::Effort;
-use super::draft::Draft;
-use super::recipe::{Care, Recipe, Stage};
+use super::incumbent::Incumbent;
+use super::stage_policy::{Care, Stage, StagePolicy};
 use crate::actions::{PlanError, Question};
 
 /// Shares of the host's links that a first plan uses; with no limit, everything leaves.
@@ -52,21 +52,21 @@ pub(super) fn improved<'a>(
     kinds: &'a [Vec<Stage<'a>>],
     (enough, at_least): (f64, f64),
     effort: Effort,
-    before: &[Recipe],
-) -> Result<Draft<'a>, PlanError> {
+    before: &[StagePolicy],
+) -> Result<Incumbent<'a>, PlanError> {
     let Some(stages) = kinds.first() else { return Err(PlanError::Stopped) };
-    let mut best: Option<Draft<'a>> = None;
+    let mut best: Option<Incumbent<'a>> = None;
     if before.len() == stages.len() && !question.stop.is_requested() {
-        let before: Vec<Recipe> = before.iter().map(|&recipe| recipe.allowed(question)).collect();
-        best = Draft::of(question, stages, &before, f64::INFINITY)?;
+        let before: Vec<StagePolicy> = before.iter().map(|&policy| policy.allowed(question)).collect();
+        best = Incumbent::of(question, stages, &before, f64::INFINITY)?;
     }
-    if let Some(mut draft) = best.take() {
-        by_stage(question, &mut draft, enough)?;
-        finish(question, &mut draft, at_least)?;
-        if draft.seconds <= enough {
-            return Ok(draft);
+    if let Some(mut incumbent) = best.take() {
+        by_stage(question, &mut incumbent, enough)?;
+        finish(question, &mut incumbent, at_least)?;
+        if incumbent.seconds <= enough {
+            return Ok(incumbent);
         }
-        best = Some(draft);
+        best = Some(incumbent);
     }
     let simulated = best.as_ref().map_or(0, |best| best.simulated);
     let mut search = Search { question, best: Vec::new(), simulated, enough, tried: HashSet::new() };
@@ -99,20 +99,20 @@ pub(super) fn improved<'a>(
         }
     }
     for stages in kinds.iter().skip(1).take(times) {
-        // The same recipes have other slots compute again.
+        // The same policies have other slots compute again.
         search.tried.clear();
         search.tries(stages, start)?;
     }
     let simulated = search.simulated;
-    for mut draft in search.best {
-        draft.simulated = best.as_ref().map_or(simulated, |best| best.simulated);
+    for mut incumbent in search.best {
+        incumbent.simulated = best.as_ref().map_or(simulated, |best| best.simulated);
         let fewest = best.as_ref().map_or(f64::INFINITY, |best| best.seconds);
         if fewest > enough && effort == Effort::All {
-            by_stage(question, &mut draft, enough)?;
-            finish(question, &mut draft, at_least)?;
+            by_stage(question, &mut incumbent, enough)?;
+            finish(question, &mut incumbent, at_least)?;
         }
-        let all = draft.simulated;
-        best = best.filter(|best| best.seconds <= draft.seconds).or(Some(draft));
+        let all = incumbent.simulated;
+        best = best.filter(|best| best.seconds <= incumbent.seconds).or(Some(incumbent));
         best.iter_mut().for_each(|best| best.simulated = all);
     }
     best.ok_or_else(|| match effort {
@@ -123,11 +123,11 @@ pub(super) fn improved<'a>(
 }
 
 /// Looks for the fewest seconds of computing again, where anything is.
-fn finish(question: &Question<'_>, draft: &mut Draft<'_>, at_least: f64) -> Result<(), PlanError> {
-    for stage in 0..draft.stages.len() {
-        let is_fastest = draft.seconds <= at_least;
-        if !is_fastest && draft.computes_again(stage) && !question.stop.is_requested() {
-            draft.tries(stage, draft.recipe(stage), Care::Fewest)?;
+fn finish(question: &Question<'_>, incumbent: &mut Incumbent<'_>, at_least: f64) -> Result<(), PlanError> {
+    for stage in 0..incumbent.stages.len() {
+        let is_fastest = incumbent.seconds <= at_least;
+        if !is_fastest && incumbent.computes_again(stage) && !question.stop.is_requested() {
+            incumbent.tries(stage, incumbent.policy(stage), Care::Fewest)?;
         }
     }
     Ok(())
@@ -137,11 +137,11 @@ fn finish(question: &Question<'_>, draft: &mut Draft<'_>, at_least: f64) -> Resu
 struct Search<'a> {
     question: &'a Question<'a>,
     /// Few, the fastest first.
-    best: Vec<Draft<'a>>,
+    best: Vec<Incumbent<'a>>,
     simulated: u32,
     enough: f64,
     /// What all stages began with so far.
-    tried: HashSet<Vec<Recipe>>,
+    tried: HashSet<Vec<StagePolicy>>,
 }
 
 impl<'a> Search<'a> {
@@ -152,18 +152,18 @@ impl<'a> Search<'a> {
         if fewest <= *enough || question.stop.is_requested() || !is_possible(question, asked) {
             return Ok(false);
         }
-        let recipes: Vec<Recipe> = stages.iter().map(|stage| first(question, stage, asked)).collect();
-        if !tried.insert(recipes.clone()) {
+        let policies: Vec<StagePolicy> = stages.iter().map(|stage| first(question, stage, asked)).collect();
+        if !tried.insert(policies.clone()) {
             return Ok(false);
         }
         // One of the best few may end as the best.
         let most = best.get(MOST_CHANGED - 1).map_or(f64::INFINITY, |last| last.seconds);
         self.simulated += 1;
-        let Some(draft) = Draft::of(question, stages, &recipes, most)? else { return Ok(false) };
-        let is_best = draft.seconds < fewest;
-        if best.iter().all(|known| known.seconds != draft.seconds) {
-            let behind = best.partition_point(|known| known.seconds < draft.seconds);
-            best.insert(behind, draft);
+        let Some(incumbent) = Incumbent::of(question, stages, &policies, most)? else { return Ok(false) };
+        let is_best = incumbent.seconds < fewest;
+        if best.iter().all(|known| known.seconds != incumbent.seconds) {
+            let behind = best.partition_point(|known| known.seconds < incumbent.seconds);
+            best.insert(behind, incumbent);
             best.truncate(MOST_CHANGED);
         }
         Ok(is_best)
@@ -181,16 +181,16 @@ fn no_room(stages: &[Stage<'_>], least: &dyn Fn(&Stage<'_>) -> u64) -> PlanError
 }
 
 /// A stage that has as much on the host as may be there.
-fn emptiest(question: &Question<'_>, stage: &Stage<'_>) -> Recipe {
+fn emptiest(question: &Question<'_>, stage: &Stage<'_>) -> StagePolicy {
     let on_host = |block| question.allowed.host && question.blocks.contains(&block);
     let layers = |block| if on_host(block) { stage.layers() } else { 0 };
-    Recipe {
+    StagePolicy {
         state: layers(Block::Optimizer),
         gradients: layers(Block::Gradients),
         weights: layers(Block::Weights),
         inputs: on_host(Block::Inputs) && question.allowed.recompute,
         host: if on_host(Block::Activations) { stage.units() } else { 0 },
-        ..Recipe::default()
+        ..StagePolicy::default()
     }
 }
 
@@ -220,13 +220,13 @@ fn lead(question: &Question<'_>, stage: &Stage<'_>, times: u32) -> u32 {
 }
 
 /// What a stage begins with.
-fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
+fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> StagePolicy {
     let mut missing = stage.untouched.device.saturating_sub(stage.room) as f64;
     let near = !question.allowed.host;
     let steps = stage.state_steps();
-    let mut recipe = Recipe { state_after: steps, state_before: steps, near, ..Recipe::default() };
+    let mut policy = StagePolicy { state_after: steps, state_before: steps, near, ..StagePolicy::default() };
     if missing == 0.0 {
-        return recipe;
+        return policy;
     }
     for (least, block) in [
         (Lasting::State, Block::Optimizer),
@@ -237,9 +237,9 @@ fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
             continue;
         }
         let leaves = match block {
-            Block::Optimizer => &mut recipe.state,
-            Block::Gradients => &mut recipe.gradients,
-            _ => &mut recipe.weights,
+            Block::Optimizer => &mut policy.state,
+            Block::Gradients => &mut policy.gradients,
+            _ => &mut policy.weights,
         };
         for layer in &stage.blocks.layers {
             if missing <= 0.0 {
@@ -249,17 +249,17 @@ fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
             missing -= layer.bytes(block) as f64;
         }
     }
-    recipe.use_steps = 1;
-    recipe.inputs = start.lasting == Lasting::Weights
+    policy.use_steps = 1;
+    policy.inputs = start.lasting == Lasting::Weights
         && question.allowed.host
         && question.blocks.contains(&Block::Inputs);
     let (unit, seconds) = (stage.unit_bytes(), unit_seconds(question, stage));
     if unit <= 0.0 {
-        return recipe;
+        return policy;
     }
     // Where everything leaves, what is on its way is the most that is there.
     let steps = lead(question, stage, if start.share.is_finite() { start.lead } else { 1 });
-    (recipe.after, recipe.before) = (steps, steps);
+    (policy.after, policy.before) = (steps, steps);
     if start.share > 0.0 && missing > 0.0 {
         // A link may carry as many units of each micro-batch beside its passes.
         let passes = 2.0 * stage.blocks.layers.len() as f64 * stage.step_seconds;
@@ -267,42 +267,42 @@ fn first(question: &Question<'_>, stage: &Stage<'_>, start: Start) -> Recipe {
         // What is on its way is missing as well.
         let asked = (missing / unit).ceil() + f64::from(2 * steps) * 0.5;
         let asked = if start.share.is_finite() { asked } else { start.share };
-        recipe.host = (carried.min(asked).max(0.0) as u32).min(stage.units());
-        missing -= f64::from(recipe.host) * unit;
+        policy.host = (carried.min(asked).max(0.0) as u32).min(stage.units());
+        missing -= f64::from(policy.host) * unit;
     }
     if start.peers && missing > 0.0 {
-        recipe.peers = ((missing / unit).ceil() as u32).min(stage.units() - recipe.host);
+        policy.peers = ((missing / unit).ceil() as u32).min(stage.units() - policy.host);
     }
-    recipe
+    policy
 }
 
 /// Changes the plan stage by stage as long as that helps.
-fn by_stage(question: &Question<'_>, draft: &mut Draft<'_>, enough: f64) -> Result<(), PlanError> {
-    let stages = draft.stages;
+fn by_stage(question: &Question<'_>, incumbent: &mut Incumbent<'_>, enough: f64) -> Result<(), PlanError> {
+    let stages = incumbent.stages;
     let layers: u64 = stages.iter().map(|stage| stage.blocks.layers.len() as u64).sum();
     let steps = (2 * layers * u64::from(question.micro_batches)).max(1);
     let most = u32::try_from(MOST_STEPS / steps).unwrap_or(u32::MAX).clamp(1, MOST_SIMULATED);
-    let most = draft.simulated.saturating_add(most);
+    let most = incumbent.simulated.saturating_add(most);
     let mut step = stages.iter().map(Stage::units).max().unwrap_or(0) / 4;
     // What was no better beside what all stages do now.
-    let mut tried: HashSet<(usize, Recipe)> = HashSet::new();
+    let mut tried: HashSet<(usize, StagePolicy)> = HashSet::new();
     while step > 0 {
         let mut has_changed = false;
         let mut busiest_first: Vec<usize> = (0..stages.len()).collect();
-        busiest_first.sort_by(|&a, &b| draft.loads[b].total_cmp(&draft.loads[a]));
+        busiest_first.sort_by(|&a, &b| incumbent.loads[b].total_cmp(&incumbent.loads[a]));
         for stage in busiest_first {
             if stages[stage].untouched.device <= stages[stage].room {
                 continue;
             }
-            for change in changes(question, &stages[stage], draft.recipe(stage), step) {
-                let is_over = question.stop.is_requested() || draft.simulated >= most;
-                if is_over || draft.seconds <= enough {
+            for change in changes(question, &stages[stage], incumbent.policy(stage), step) {
+                let is_over = question.stop.is_requested() || incumbent.simulated >= most;
+                if is_over || incumbent.seconds <= enough {
                     return Ok(());
                 }
                 if !tried.insert((stage, change)) {
                     continue;
                 }
-                if draft.tries(stage, change, Care::Few)? {
+                if incumbent.tries(stage, change, Care::Few)? {
                     has_changed = true;
                     tried.clear();
                     break;
@@ -317,33 +317,33 @@ fn by_stage(question: &Question<'_>, draft: &mut Draft<'_>, enough: f64) -> Resu
 }
 
 /// What else a stage may do.
-fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) -> Vec<Recipe> {
+fn changes(question: &Question<'_>, stage: &Stage<'_>, of: StagePolicy, step: u32) -> Vec<StagePolicy> {
     let units = stage.units();
     let layers = stage.layers();
     let is_of = |block| question.blocks.contains(&block);
     let mut all = Vec::new();
-    let mut push = |recipe: Recipe| {
-        if recipe != of && recipe.host + recipe.peers <= units && recipe.state <= layers {
-            all.push(recipe);
+    let mut push = |policy: StagePolicy| {
+        if policy != of && policy.host + policy.peers <= units && policy.state <= layers {
+            all.push(policy);
         }
     };
     if question.allowed.peers && is_of(Block::Activations) {
-        push(Recipe { peers: of.peers + step, ..of });
-        push(Recipe { peers: of.peers + step, host: of.host.saturating_sub(step), ..of });
+        push(StagePolicy { peers: of.peers + step, ..of });
+        push(StagePolicy { peers: of.peers + step, host: of.host.saturating_sub(step), ..of });
     }
     if question.allowed.host && is_of(Block::Activations) {
         let (after, before) = (of.after.max(1), of.before.max(1));
-        push(Recipe { host: of.host + step, after, before, ..of });
+        push(StagePolicy { host: of.host + step, after, before, ..of });
         let lead = lead(question, stage, LEADS[0]);
-        push(Recipe { host: of.host + step, after: after.max(lead), before: before.max(lead), ..of });
-        push(Recipe { host: of.host.saturating_sub(step), ..of });
-        push(Recipe { host: of.host + step, peers: of.peers.saturating_sub(step), after, before, ..of });
+        push(StagePolicy { host: of.host + step, after: after.max(lead), before: before.max(lead), ..of });
+        push(StagePolicy { host: of.host.saturating_sub(step), ..of });
+        push(StagePolicy { host: of.host + step, peers: of.peers.saturating_sub(step), after, before, ..of });
         if of.host > 0 {
             let by = (of.after.max(of.before) / 2).max(1).min(step);
-            push(Recipe { after: of.after + by, ..of });
-            push(Recipe { before: of.before + by, ..of });
-            push(Recipe { after: of.after.saturating_sub(by), ..of });
-            push(Recipe { before: of.before.saturating_sub(by), ..of });
+            push(StagePolicy { after: of.after + by, ..of });
+            push(StagePolicy { before: of.before + by, ..of });
+            push(StagePolicy { after: of.after.saturating_sub(by), ..of });
+            push(StagePolicy { before: of.before.saturating_sub(by), ..of });
         }
     }
     // What leaves of no micro-batch is counted in layers, not in units.
@@ -351,39 +351,43 @@ fn changes(question: &Question<'_>, stage: &Stage<'_>, of: Recipe, step: u32) ->
     let allowed = question.allowed;
     let has_place = allowed.host || allowed.peers;
     if allowed.host && allowed.peers && of.state + of.gradients + of.weights > 0 {
-        push(Recipe { near: !of.near, ..of });
+        push(StagePolicy { near: !of.near, ..of });
     }
     if has_place && is_of(Block::Optimizer) {
-        push(Recipe { state: (of.state + by).min(layers), ..of });
-        push(Recipe { state: of.state.saturating_sub(by), ..of });
+        push(StagePolicy { state: (of.state + by).min(layers), ..of });
+        push(StagePolicy { state: of.state.saturating_sub(by), ..of });
         if of.state > 0 {
             let later = |steps: u32| steps.max(1).saturating_mul(2).min(stage.state_steps());
             let (state_after, state_before) = (of.state_after, of.state_before);
-            push(Recipe { state_after: state_after / 2, state_before: state_before / 2, ..of });
-            push(Recipe { state_after: later(state_after), state_before: later(state_before), ..of });
+            push(StagePolicy { state_after: state_after / 2, state_before: state_before / 2, ..of });
+            push(StagePolicy { state_after: later(state_after), state_before: later(state_before), ..of });
         }
     }
-    push(Recipe { peers: of.peers.saturating_sub(step), ..of });
-    push(Recipe { inputs: false, ..of });
+    push(StagePolicy { peers: of.peers.saturating_sub(step), ..of });
+    push(StagePolicy { inputs: false, ..of });
     if of.gradients + of.weights > 0 || of.state == layers {
         if has_place && is_of(Block::Gradients) {
-            push(Recipe { gradients: (of.gradients + by).min(layers), use_steps: of.use_steps.max(1), ..of });
+            push(StagePolicy {
+                gradients: (of.gradients + by).min(layers),
+                use_steps: of.use_steps.max(1),
+                ..of
+            });
         }
-        push(Recipe { gradients: of.gradients.saturating_sub(by), ..of });
-        push(Recipe { weights: of.weights.saturating_sub(by), ..of });
+        push(StagePolicy { gradients: of.gradients.saturating_sub(by), ..of });
+        push(StagePolicy { weights: of.weights.saturating_sub(by), ..of });
         if of.gradients + of.weights > 0 {
             if has_place && is_of(Block::Weights) {
-                push(Recipe { weights: (of.weights + by).min(layers), ..of });
+                push(StagePolicy { weights: (of.weights + by).min(layers), ..of });
             }
-            push(Recipe { use_steps: of.use_steps + 1, ..of });
-            push(Recipe { use_steps: of.use_steps.saturating_sub(1), ..of });
+            push(StagePolicy { use_steps: of.use_steps + 1, ..of });
+            push(StagePolicy { use_steps: of.use_steps.saturating_sub(1), ..of });
         }
     }
     if of.state > 0 {
         // While one layer's state goes, the next one's may come.
-        push(Recipe { state_before: of.state_before + 1, ..of });
-        push(Recipe { state_after: of.state_after + 1, ..of });
-        push(Recipe { state_before: of.state_before.max(1).saturating_mul(2), ..of });
+        push(StagePolicy { state_before: of.state_before + 1, ..of });
+        push(StagePolicy { state_after: of.state_after + 1, ..of });
+        push(StagePolicy { state_before: of.state_before.max(1).saturating_mul(2), ..of });
     }
     all
 }

@@ -12,7 +12,9 @@ use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Stag
 use loadmaster_proto::training::overlap::Overlap;
 
 use super::{Effort, FastestPlan, Known, bound, plan};
-use crate::actions::{Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks, paper, ran};
+use crate::actions::{
+    Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks, paper, simulation,
+};
 use loadmaster_search::Stop;
 use loadmaster_simulate::Order;
 use loadmaster_simulate::copies::{LayerSeconds, Shared, Way};
@@ -122,7 +124,7 @@ fn an_uplink_that_devices_share_is_known_to_who_chooses() {
     let on = |node| question(&stages, node, allowed);
     let [of_own, of_shared] =
         [&own, &shared].map(|node| plan(&on(node), Known::default(), Effort::All).unwrap());
-    let there = |mapping: &[usize]| ran::seconds(&on(&shared), mapping, &of_own.actions).unwrap();
+    let there = |mapping: &[usize]| simulation::seconds(&on(&shared), mapping, &of_own.actions).unwrap();
     let seconds = there(&[0, 1, 2, 3]);
     assert!(of_own.seconds < of_shared.seconds && of_shared.seconds <= seconds, "{seconds}");
     // Whichever device a stage is on, its way is that of its device.

@@ -1,6 +1,6 @@
 //! When an iteration ends at the soonest, by one of its stages.
 
-use super::recipe::Stage;
+use super::stage_policy::Stage;
 use crate::actions::Question;
 use loadmaster_simulate::copies::LayerSeconds;
 use loadmaster_simulate::{Edge, Order};
@@ -14,7 +14,7 @@ pub(super) fn seconds(stage: &Stage<'_>) -> [f64; 3] {
 }
 
 /// When an iteration ends at the soonest.
-pub(super) struct Ends {
+pub(super) struct CriticalEnd {
     /// By the passes of a stage up to the last one forward, and the way of that micro-batch to the last stage and back.
     pub(super) middle: f64,
     /// By all of its passes.
@@ -23,7 +23,7 @@ pub(super) struct Ends {
     pub(super) updates: f64,
 }
 
-impl Ends {
+impl CriticalEnd {
     pub(super) fn of(
         question: &Question<'_>,
         stages: &[Stage<'_>],

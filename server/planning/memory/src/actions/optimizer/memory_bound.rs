@@ -4,13 +4,13 @@ use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::Block;
 
 use super::Known;
-use super::bound::{self, Bound, Pressure};
+use super::bound::{self, Bound, MemoryDemand};
 use super::chain::Chain;
-use super::ends::Ends;
-use super::in_turn;
-use super::recipe::Stage;
-use super::slots::Slot;
-use super::transit;
+use super::copy_bound;
+use super::critical_end::CriticalEnd;
+use super::gpipe_slots;
+use super::in_flight_assignment::Slot;
+use super::stage_policy::Stage;
 use crate::actions::{Allowed, Question};
 use loadmaster_search::Seconds;
 use loadmaster_simulate::copies::LayerSeconds;
@@ -40,13 +40,12 @@ pub(super) fn bound(
     let needs: Vec<f64> = stages.iter().map(need).collect();
     // What a replay holds then has no gradients that may leave; what blocks add up to has.
     let has_gradients = known.needs.is_none();
-    let of_stage =
-        |(stage, &need): (&Stage<'_>, &f64)| pressure(question, stage, (need, has_gradients), most);
-    let pressures: Vec<Pressure> = stages.iter().zip(&needs).map(of_stage).collect();
+    let of_stage = |(stage, &need): (&Stage<'_>, &f64)| demand(question, stage, (need, has_gradients), most);
+    let demands: Vec<MemoryDemand> = stages.iter().zip(&needs).map(of_stage).collect();
     let mut chain = Chain::new(schedule, seconds, edges.clone(), question.overlap, question.micro_batches);
     chain.at_once = question.node.cores.map_or(f64::INFINITY, |cores| cores.slots);
-    let played = bound::bound(&chain, &pressures, question.allowed.peers, question.stop)?;
-    let seconds = transit::bound(question, stages, &needs, &edges, (played.seconds, most));
+    let played = bound::bound(&chain, &demands, question.allowed.peers, question.stop)?;
+    let seconds = copy_bound::bound(question, stages, &needs, &edges, (played.seconds, most));
     // A replay sees less than blocks add up to, and only these tell what computing again needs.
     let again = if known.needs.is_none() { again(question, stages, &edges) } else { 0.0 };
     Some(Bound { seconds: seconds.max(again), ..played })
@@ -68,31 +67,31 @@ fn again(question: &Question<'_>, stages: &[Stage<'_>], edges: &[Edge]) -> f64 {
         let bytes = stage.room.checked_sub(others).filter(|_| is_full)?;
         let none = vec![false; stage.blocks.layers.len()];
         let at_least = if question.order == Order::Gpipe {
-            in_turn(stage, &none, bytes)?
+            under_gpipe(stage, &none, bytes)?
         } else {
             stage.fewest(&vec![none; slots], false, bytes)?.at_least
         };
-        Some(Ends::of(question, stages, stage, edges).passes + at_least)
+        Some(CriticalEnd::of(question, stages, stage, edges).passes + at_least)
     };
     stages.iter().filter_map(of_stage).fold(0.0, f64::max)
 }
 
 /// Seconds of computing again that a stage does not get below whose last micro-batch goes backward first; none where not all choices
 /// of its slots are told apart.
-fn in_turn(stage: &Stage<'_>, away: &[bool], bytes: u64) -> Option<f64> {
+fn under_gpipe(stage: &Stage<'_>, away: &[bool], bytes: u64) -> Option<f64> {
     let choices = Some(stage.choices_of(away, false)).filter(|choices| choices.is_whole)?;
     let slot = |&weight: &f64| Slot { choices: &choices, weight };
     let slots: Vec<Slot<'_>> = stage.weights.iter().map(slot).collect();
-    Some(in_turn::fewest(&slots, bytes, stage.question.stop)?.at_least)
+    Some(gpipe_slots::fewest(&slots, bytes, stage.question.stop)?.at_least)
 }
 
 /// What a stage must do that lacks so many bytes at its fullest moment, with gradients that leave at other ones or without.
-fn pressure(
+fn demand(
     question: &Question<'_>,
     stage: &Stage<'_>,
     (need, has_gradients): (f64, bool),
     most: f64,
-) -> Pressure {
+) -> MemoryDemand {
     let sum = |block: Block| {
         let is_allowed = question.blocks.contains(&block);
         if is_allowed {
@@ -134,7 +133,7 @@ fn pressure(
     let alike = f64::from(question.node.alike(stage.index));
     let again = |layer: &crate::actions::LayerBlocks| (layer.activations as f64 * alike, layer.seconds.again);
     let layers = if question.allowed.recompute { stage.blocks.layers.as_slice() } else { &[] };
-    Pressure {
+    MemoryDemand {
         need: need * alike,
         host: host * alike,
         again: layers.iter().map(again).collect(),

@@ -4,12 +4,12 @@ use loadmaster_proto::training::actions::{Action, Deed, StageActions};
 use proptest::prelude::*;
 
 use super::{NEVER, layer};
-use crate::actions::fastest::in_turn::{self, InTurn};
-use crate::actions::fastest::limited::Limited;
-use crate::actions::fastest::priced;
-use crate::actions::fastest::slot::{Grains, SlotChoices};
-use crate::actions::fastest::slots::{Slot, few_seconds, fewest_seconds};
-use crate::actions::{Held, LayerBlocks, StageBlocks, StageWork};
+use crate::actions::optimizer::dual_bound::SlotLayers;
+use crate::actions::optimizer::gpipe_slots::{self, GpipeSlotPlan};
+use crate::actions::optimizer::in_flight_assignment::{Slot, few_seconds, fewest_seconds};
+use crate::actions::optimizer::keep_sets::{Grains, SlotChoices};
+use crate::actions::optimizer::lagrangian;
+use crate::actions::{LayerBlocks, PeakMemory, StageBlocks, StageWork};
 use loadmaster_simulate::Order;
 use loadmaster_simulate::copies::LayerSeconds;
 
@@ -71,7 +71,7 @@ fn played_in(
     let work = StageWork::of(&stage, (0, count), order, micro_batches, &actions);
     let steps = work.steps.all().len();
     let most = (0..steps).map(|step| crate::actions::tests::at(&stage, &work, step)).max().unwrap_or(0);
-    assert_eq!(Held::of(&stage, &work, &actions).device, most);
+    assert_eq!(PeakMemory::of(&stage, &work, &actions).device, most);
     let seconds = (0..micro_batches as usize).flat_map(|index| &slots[index % slots.len()]);
     let again =
         |&(first, last): &(usize, usize)| layers[first..=last].iter().map(|of| of.seconds.again).sum::<f64>();
@@ -126,9 +126,9 @@ proptest! {
         let bytes = (kept as f64 * f64::from(slots) * share) as u64;
         let choices = SlotChoices::of(&layers, &vec![false; layers.len()], bytes, true, Grains::default(), &NEVER);
         let asked = vec![Slot { choices: &choices, weight: 1.0 }; slots as usize];
-        let found = in_turn::fewest(&asked, bytes, &NEVER);
+        let found = gpipe_slots::fewest(&asked, bytes, &NEVER);
         let play = |plan: &[Vec<(usize, usize)>]| played_in(Order::Gpipe, &layers, plan, slots);
-        if let Some(InTurn { plan, at_least }) = &found {
+        if let Some(GpipeSlotPlan { plan, at_least }) = &found {
             let runs = |&choice: &usize| choices.all[choice].runs.iter().map(|run| (*run.start(), *run.end())).collect();
             let (most, seconds) = play(&plan.choices.iter().map(runs).collect::<Vec<_>>());
             prop_assert!(most <= bytes, "{most} of {bytes}");
@@ -192,8 +192,8 @@ proptest! {
             let away = if is_few { vec![false; layers.len()] } else { away[..layers.len()].to_vec() };
             let kept: u64 = layers.iter().map(|layer| layer.activations).sum();
             let bytes = (kept as f64 * slots as f64 * share) as u64;
-            let limited = Limited { layers: &layers, away: &away, bytes };
-            let found = priced::fewest(limited, &weights, &NEVER);
+            let slot_layers = SlotLayers { layers: &layers, away: &away, bytes };
+            let found = lagrangian::fewest(slot_layers, &weights, &NEVER);
             let told_apart = SlotChoices::of(&layers, &away, bytes, true, Grains::default(), &NEVER);
             let asked: Vec<Slot<'_>> =
                 weights.iter().map(|&weight| Slot { choices: &told_apart, weight }).collect();
@@ -250,8 +250,8 @@ fn many_unlike_layers_are_proven() {
     for (share, longer) in [(0.2, 8), (0.4, 6), (0.6, 8), (0.8, 3)] {
         let weights = weights(longer);
         let bytes = (8.0 * kept as f64 * share) as u64;
-        let limited = Limited { layers: &layers, away: &none, bytes };
-        let found = priced::fewest(limited, &weights, &NEVER).unwrap();
+        let slot_layers = SlotLayers { layers: &layers, away: &none, bytes };
+        let found = lagrangian::fewest(slot_layers, &weights, &NEVER).unwrap();
         assert!(found.at_least >= found.plan.seconds * (1.0 - 1e-9), "{share}: {}", found.at_least);
         let grains = Grains { label: kept / 1024, level: kept / 64, run: Some(12) };
         let choices = SlotChoices::of(&layers, &none, bytes, true, grains, &NEVER);
@@ -282,8 +282,8 @@ fn many_equal_layers_are_proven() {
     for (share, longer) in [(0.1, 8), (0.25, 6), (0.5, 8), (0.8, 3)] {
         let weights = weights(longer);
         let bytes = (8.0 * kept as f64 * share) as u64;
-        let limited = Limited { layers: &layers, away: &none, bytes };
-        let found = priced::fewest(limited, &weights, &NEVER).unwrap();
+        let slot_layers = SlotLayers { layers: &layers, away: &none, bytes };
+        let found = lagrangian::fewest(slot_layers, &weights, &NEVER).unwrap();
         assert_eq!(found.at_least, found.plan.seconds, "{share}");
         let grains = Grains { label: kept / 1024, level: kept / 64, run: Some(12) };
         let choices = SlotChoices::of(&layers, &none, bytes, true, grains, &NEVER);

@@ -3,14 +3,14 @@
 //! A program over the layers from above: what is kept above a run is free when the run goes backward, so that a run needs no
 //! more than that and a limit. A label is what the layers from a position up keep, their seconds, and by how much their runs need
 //! more than what is kept above them. All limits of a range are considered at once: a plan has that much less for what is kept, so
-//! labels pay for it. Labels from which no cheap enough choice follows are left out (`floor`). Few remain, as of a knapsack with a
+//! labels pay for it. Labels from which no cheap enough choice follows are left out (`dual_bound`). Few remain, as of a knapsack with a
 //! core.
 
 use rustc_hash::FxHashMap;
 
-use super::floor::{Floor, Steps, Terms};
-use super::limited::Limited;
-use super::slot::SlotChoice;
+use super::dual_bound::SlotLayers;
+use super::dual_bound::{DualBound, Steps, Terms};
+use super::keep_sets::SlotChoice;
 use loadmaster_search::Stop;
 
 /// Most labels of a layer; where there are more, so many stay: the cheapest.
@@ -21,11 +21,11 @@ const PARTS: f64 = 1e13;
 
 /// Which choices are looked for.
 #[derive(Clone, Copy)]
-pub(super) struct Cheap<'a> {
-    pub(super) limited: Limited<'a>,
+pub(super) struct CoreSet<'a> {
+    pub(super) slot_layers: SlotLayers<'a>,
     pub(super) steps: &'a Steps<'a>,
     /// Within the loosest limit.
-    pub(super) floor: &'a Floor,
+    pub(super) bound: &'a DualBound,
     pub(super) terms: Terms,
     /// By how much a micro-batch may need more than it keeps: what plans have left in any case, and at most.
     pub(super) limits: (u64, u64),
@@ -34,7 +34,7 @@ pub(super) struct Cheap<'a> {
 }
 
 /// Choices that no other one beats.
-pub(super) struct CheapChoices {
+pub(super) struct CoreChoices {
     pub(super) found: Vec<SlotChoice>,
     /// None was left out.
     pub(super) is_all: bool,
@@ -55,19 +55,19 @@ struct PathLabel {
     is_run: bool,
 }
 
-impl Cheap<'_> {
+impl CoreSet<'_> {
     /// Seconds of a part, and by layer the parts that computing it again takes.
     fn parts(&self) -> (f64, Vec<u64>) {
-        let again = || self.limited.layers.iter().map(|layer| layer.seconds.again);
+        let again = || self.slot_layers.layers.iter().map(|layer| layer.seconds.again);
         let all: f64 = again().sum();
         let part = if all > 0.0 { all / PARTS } else { 1.0 };
         (part, again().map(|seconds| (seconds / part).round() as u64).collect())
     }
 
     /// The choices; none where it was stopped.
-    pub(super) fn choices(&self, stop: &Stop) -> Option<CheapChoices> {
-        let count = self.limited.layers.len();
-        let input = self.limited.even_input();
+    pub(super) fn choices(&self, stop: &Stop) -> Option<CoreChoices> {
+        let count = self.slot_layers.layers.len();
+        let input = self.slot_layers.even_input();
         let (part, parts) = self.parts();
         let mut labels: Vec<Vec<PathLabel>> = vec![Vec::new(); count + 1];
         let start = PathLabel { kept: 0, parts: 0, excess: self.limits.0, from: (count, 0), is_run: false };
@@ -79,7 +79,7 @@ impl Cheap<'_> {
             }
             let mut own = std::mem::take(&mut labels[position]);
             own.sort_unstable_by_key(|label| (label.parts, label.kept, label.excess));
-            let (any, alone) = self.limited.needs(position);
+            let (any, alone) = self.slot_layers.needs(position);
             let free = if input == Some(0) { alone } else { any };
             let mut known = Slack { free, alone, input, loosest: self.limits.1, ..Slack::default() };
             own.retain(|label| known.is_new(label.kept, label.excess));
@@ -95,14 +95,14 @@ impl Cheap<'_> {
             labels[position] = own;
         }
         let found = labels[0].iter().filter_map(|label| traced(&labels, *label, part)).collect();
-        Some(CheapChoices { found, is_all, labels: labels.iter().map(Vec::len).sum() })
+        Some(CoreChoices { found, is_all, labels: labels.iter().map(Vec::len).sum() })
     }
 
     /// What the choices that a label leads to cost at least.
     fn cost(&self, position: usize, label: &PathLabel, part: f64) -> f64 {
         let bytes = label.kept.saturating_add(label.excess - self.limits.0);
         let above = self.terms.weight * (label.parts as f64 * part) + self.terms.price * bytes as f64;
-        above + self.floor.at(self.steps, position, label.kept).all
+        above + self.bound.at(self.steps, position, label.kept).all
     }
 
     /// Keeps the layer below a position, or computes it again with some of those below it.
@@ -114,11 +114,11 @@ impl Cheap<'_> {
         labels: &mut [Vec<PathLabel>],
     ) {
         let top = position - 1;
-        let (layer, is_away) = (self.limited.layers[top], self.limited.is_away(top));
+        let (layer, is_away) = (self.slot_layers.layers[top], self.slot_layers.is_away(top));
         for (index, &above) in own.iter().enumerate() {
             let from = (position, index);
             let mut add = |position: usize, label: PathLabel| {
-                let fits = label.kept <= self.limited.bytes && label.excess <= self.limits.1;
+                let fits = label.kept <= self.slot_layers.bytes && label.excess <= self.limits.1;
                 if fits && self.cost(position, &label, part) <= self.most {
                     labels[position].push(label);
                 }
@@ -131,8 +131,8 @@ impl Cheap<'_> {
             let kept = above.kept.saturating_add(layer.activations);
             add(top, PathLabel { kept, from, is_run: false, ..above });
             let (mut needs, mut again) = (0_u64, above.parts);
-            for first in (0..=top).rev().take_while(|&first| !self.limited.is_away(first)) {
-                let below = self.limited.layers[first];
+            for first in (0..=top).rev().take_while(|&first| !self.slot_layers.is_away(first)) {
+                let below = self.slot_layers.layers[first];
                 needs = needs.max(below.working).saturating_add(below.activations);
                 let excess = above.excess.max(needs.saturating_sub(above.kept));
                 if excess > self.limits.1 {

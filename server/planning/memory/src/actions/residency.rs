@@ -14,7 +14,7 @@ use super::{StageBlocks, StageWork};
 
 /// What a stage holds at most.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct PeakMemory {
     /// On its device, pools for others not counted.
     pub device: u64,
     /// In the host's memory at once.
@@ -23,7 +23,7 @@ pub struct Held {
     pub peers: BTreeMap<u32, u64>,
 }
 
-impl Held {
+impl PeakMemory {
     /// What the work of a stage holds.
     pub fn of(stage: &StageBlocks, work: &StageWork, actions: &StageActions) -> Self {
         let count = work.steps.all().len();
@@ -64,9 +64,9 @@ impl Held {
 }
 
 /// The actions of all stages, in order, with the pools that they need.
-pub(super) fn pooled(actions: impl Iterator<Item = StageActions>, held: &[&Held]) -> Vec<StageActions> {
-    let of_stage = |((here, actions), own): ((u32, StageActions), &&Held)| {
-        let hosted = |(stage, other): (u32, &&Held)| {
+pub(super) fn pooled(actions: impl Iterator<Item = StageActions>, held: &[&PeakMemory]) -> Vec<StageActions> {
+    let of_stage = |((here, actions), own): ((u32, StageActions), &&PeakMemory)| {
+        let hosted = |(stage, other): (u32, &&PeakMemory)| {
             let bytes = Bytes(other.peers.get(&here).copied().filter(|&bytes| bytes > 0)?);
             Some(Hosted { stage, bytes })
         };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions};
 
-use super::held::bytes_of;
+use super::residency::bytes_of;
 use super::{PlanError, Question, StageBlocks, StageWork};
 use loadmaster_simulate::copies::{
     Copied, CopyPipeline, DeviceSteps, Keep, LayerSeconds, Limit, Links, Rate, StageSteps, Trip, Way,
@@ -17,7 +17,7 @@ const FILLING: usize = 3;
 
 /// The stages of a question on their devices, with what they do.
 #[derive(Debug, Clone)]
-pub(super) struct Scene<'a> {
+pub(super) struct SimulationContext<'a> {
     question: Question<'a>,
     links: Links,
     edges: Vec<Edge>,
@@ -29,7 +29,7 @@ pub(super) struct Scene<'a> {
 
 /// A simulated iteration.
 #[derive(Debug)]
-pub(super) struct Ran {
+pub(super) struct SimulatedIteration {
     pub(super) works: Vec<StageWork>,
     pub(super) copied: Copied,
 }
@@ -42,7 +42,7 @@ pub(super) fn seconds(
 ) -> Result<f64, PlanError> {
     let once = |micro_batches| -> Result<f64, PlanError> {
         let question = Question { micro_batches, ..*question };
-        Ok(Ran::of(&question, mapping, actions, Keep::default())?.copied.iteration_seconds)
+        Ok(SimulatedIteration::of(&question, mapping, actions, Keep::default())?.copied.iteration_seconds)
     };
     if question.order != Order::PipeDream {
         return once(question.micro_batches);
@@ -53,7 +53,7 @@ pub(super) fn seconds(
     Ok(more * f64::from(question.micro_batches) / f64::from(filled))
 }
 
-impl<'a> Scene<'a> {
+impl<'a> SimulationContext<'a> {
     /// On these devices, before any stage does anything.
     pub(super) fn new(question: &Question<'a>, mapping: &[usize]) -> Self {
         let device = |stage: usize| mapping.get(stage).copied().unwrap_or(0);
@@ -154,7 +154,7 @@ pub(super) fn device_of(
     Ok((work, device))
 }
 
-impl Ran {
+impl SimulatedIteration {
     /// Simulates an iteration.
     pub(super) fn of(
         question: &Question<'_>,
@@ -162,7 +162,7 @@ impl Ran {
         actions: &[StageActions],
         keep: Keep,
     ) -> Result<Self, PlanError> {
-        let mut scene = Scene::new(question, mapping);
+        let mut scene = SimulationContext::new(question, mapping);
         let mut works = Vec::with_capacity(actions.len());
         for (stage, actions) in (0..question.stages.len()).zip(actions) {
             let (work, mut device) = device_of(question, stage, actions)?;

@@ -7,7 +7,7 @@ use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions
 use super::StageBlocks;
 
 /// What these actions of a stage save on each of its devices, which has so many micro-batches in flight.
-pub fn saved(blocks: &StageBlocks, in_flight: u32, actions: &StageActions) -> SavedBytes {
+pub fn saved_bytes(blocks: &StageBlocks, in_flight: u32, actions: &StageActions) -> SavedBytes {
     let mut saved = SavedBytes::default();
     for action in &actions.actions {
         let slots = if action.slots.is_empty() { in_flight as usize } else { action.slots.len() } as u64;
@@ -66,7 +66,7 @@ mod tests {
             ],
             ..StageActions::default()
         };
-        let saved = saved(&blocks, 3, &actions);
+        let saved = saved_bytes(&blocks, 3, &actions);
         // Two slots of 30 less the input of 1; one input and 600 of state; three slots of 30.
         let told = [saved.recompute, saved.host, saved.peers].map(|of| of.0);
         assert_eq!(told, [2 * (30 - 1), 1 + 600, 3 * 30]);

@@ -2,11 +2,11 @@
 
 use loadmaster_proto::training::actions::{Deed, StageActions};
 
-use super::recipe::{Built, Care, Recipe, Stage};
-use crate::actions::held::pooled;
-use crate::actions::ran::Scene;
+use super::stage_policy::{Built, Care, Stage, StagePolicy};
+use crate::actions::residency::pooled;
+use crate::actions::simulation::SimulationContext;
 use crate::actions::striping::Receiver;
-use crate::actions::{Held, PlanError, Question};
+use crate::actions::{PeakMemory, PlanError, Question};
 use loadmaster_simulate::copies::Copied;
 
 /// Shares of an iteration by which seconds differ that are the same.
@@ -14,11 +14,11 @@ const SAME: f64 = 1e-9;
 
 /// A plan that fits.
 #[derive(Debug, Clone)]
-pub(super) struct Draft<'a> {
+pub(super) struct Incumbent<'a> {
     question: &'a Question<'a>,
     pub(super) stages: &'a [Stage<'a>],
     built: Vec<Built>,
-    scene: Scene<'a>,
+    scene: SimulationContext<'a>,
     /// Of an iteration.
     pub(super) seconds: f64,
     /// By stage: seconds for which its device works or waits for copies.
@@ -27,42 +27,44 @@ pub(super) struct Draft<'a> {
     pub(super) simulated: u32,
 }
 
-impl<'a> Draft<'a> {
-    /// All stages with these recipes; none where that does not fit, or takes longer than `most` seconds.
+impl<'a> Incumbent<'a> {
+    /// All stages with these policies; none where that does not fit, or takes longer than `most` seconds.
     pub(super) fn of(
         question: &'a Question<'a>,
         stages: &'a [Stage<'a>],
-        recipes: &[Recipe],
+        policies: &[StagePolicy],
         most: f64,
     ) -> Result<Option<Self>, PlanError> {
         let mapping: Vec<usize> = (0..stages.len()).collect();
-        let scene = Scene::new(question, &mapping);
+        let scene = SimulationContext::new(question, &mapping);
         let built = vec![Built::default(); stages.len()];
-        let mut draft =
+        let mut incumbent =
             Self { question, stages, built, scene, seconds: 0.0, loads: Vec::new(), simulated: 1 };
-        for (stage, &recipe) in recipes.iter().enumerate() {
-            let Some(mut built) = stages[stage].fitting(recipe, &draft.receivers(stage)) else {
+        for (stage, &policy) in policies.iter().enumerate() {
+            let Some(mut built) = stages[stage].fitting(policy, &incumbent.receivers(stage)) else {
                 return Ok(None);
             };
-            draft.scene.exchange(stage, &mut built.device);
-            draft.built[stage] = built;
+            incumbent.scene.exchange(stage, &mut built.device);
+            incumbent.built[stage] = built;
         }
-        if !draft.has_room() {
+        if !incumbent.has_room() {
             return Ok(None);
         }
-        let Some(copied) = draft.scene.simulated_within(most * (1.0 + 2.0 * SAME))? else { return Ok(None) };
-        draft.note(&copied);
-        Ok(Some(draft))
+        let Some(copied) = incumbent.scene.simulated_within(most * (1.0 + 2.0 * SAME))? else {
+            return Ok(None);
+        };
+        incumbent.note(&copied);
+        Ok(Some(incumbent))
     }
 
     /// What a stage does.
-    pub(super) fn recipe(&self, stage: usize) -> Recipe {
-        self.built[stage].recipe
+    pub(super) fn policy(&self, stage: usize) -> StagePolicy {
+        self.built[stage].policy
     }
 
     /// What all stages do.
-    pub(super) fn recipes(&self) -> Vec<Recipe> {
-        self.built.iter().map(|built| built.recipe).collect()
+    pub(super) fn policies(&self) -> Vec<StagePolicy> {
+        self.built.iter().map(|built| built.policy).collect()
     }
 
     /// Whether a stage computes anything again.
@@ -72,8 +74,8 @@ impl<'a> Draft<'a> {
 
     /// Lets a stage do something else if that makes the iteration shorter, or leaves it as it is and has devices work and
     /// wait less. Whether it did.
-    pub(super) fn tries(&mut self, stage: usize, recipe: Recipe, care: Care) -> Result<bool, PlanError> {
-        let Some(mut built) = self.stages[stage].built(recipe, &self.receivers(stage), care) else {
+    pub(super) fn tries(&mut self, stage: usize, policy: StagePolicy, care: Care) -> Result<bool, PlanError> {
+        let Some(mut built) = self.stages[stage].built(policy, &self.receivers(stage), care) else {
             return Ok(false);
         };
         self.simulated += 1;
@@ -149,7 +151,7 @@ impl<'a> Draft<'a> {
 
     /// What all stages do, with the pools that they need.
     pub(super) fn pooled(&self) -> Vec<StageActions> {
-        let held: Vec<&Held> = self.built.iter().map(|built| &built.held).collect();
+        let held: Vec<&PeakMemory> = self.built.iter().map(|built| &built.held).collect();
         pooled(self.built.iter().map(|built| built.actions.clone()), &held)
     }
 }

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 
 use loadmaster_proto::cluster::{CopyLink, Link};
 
-use super::decided::Of;
+use super::decision::BlockId;
 use super::peers::to_peers;
 use super::prices::Prices;
 use super::replace::is_on_peers;
-use super::{Decided, PlanError, Question};
+use super::{Decision, PlanError, Question};
 use loadmaster_search::fleet::mapping::{self, Promise};
 use loadmaster_simulate::copies::Keep;
 
 /// The best mapping that was found, with blocks split over the links that it has.
 #[derive(Debug)]
-pub(super) struct Mapped {
-    pub(super) decided: Decided,
+pub(super) struct BestMapping {
+    pub(super) decided: Decision,
     pub(super) seconds: f64,
     pub(super) classes: Option<usize>,
     pub(super) is_exact: bool,
@@ -23,9 +23,9 @@ pub(super) struct Mapped {
 
 /// The best mapping by simulated seconds, edges of the pipeline included; stages in order where none is better, or
 /// where it was stopped.
-pub(super) fn best(question: &Question<'_>, decided: &Decided) -> Result<Option<Mapped>, PlanError> {
-    let untouched = Decided::nothing(question, &decided.mapping);
-    let ran = untouched.ran(question, Keep { steps: true, copies: false })?;
+pub(super) fn best(question: &Question<'_>, decided: &Decision) -> Result<Option<BestMapping>, PlanError> {
+    let untouched = Decision::nothing(question, &decided.mapping);
+    let ran = untouched.simulated(question, Keep { steps: true, copies: false })?;
     let prices: Vec<Prices> =
         (0..question.stages.len()).map(|stage| Prices::of(question, &untouched, &ran, stage)).collect();
     let at_least = at_least(question, decided)?;
@@ -65,18 +65,18 @@ pub(super) fn best(question: &Question<'_>, decided: &Decided) -> Result<Option<
         let mapping::Found { value: seconds, classes, is_exact, .. } = found;
         // Classes know the links of devices, and not what these share.
         let is_exact = is_exact && question.node.shared.is_empty();
-        Some(Mapped { decided, seconds, classes, is_exact })
+        Some(BestMapping { decided, seconds, classes, is_exact })
     }))
 }
 
 /// The same on other devices, where blocks that go to peers are split anew; none where something has no room.
 fn placed(
     question: &Question<'_>,
-    decided: &Decided,
+    decided: &Decision,
     prices: &[Prices],
     mapping: &[usize],
-) -> Option<Decided> {
-    let mut placed = Decided::nothing(question, mapping);
+) -> Option<Decision> {
+    let mut placed = Decision::nothing(question, mapping);
     for (stage, deeds) in decided.deeds.iter().enumerate() {
         let others: Vec<_> = deeds
             .iter()
@@ -96,7 +96,7 @@ fn placed(
 
 /// Seconds that no mapping is below: what goes to peers done at once, the fastest link between any two stages and to any host, and
 /// nothing shared.
-fn at_least(question: &Question<'_>, decided: &Decided) -> Result<f64, PlanError> {
+fn at_least(question: &Question<'_>, decided: &Decision) -> Result<f64, PlanError> {
     let mut ideal = question.node.clone();
     let links = ideal.pairs.iter().flatten().flatten().copied();
     let Some(by_peer) = links.reduce(|one, other| one.faster(other)) else { return Ok(0.0) };
@@ -134,11 +134,11 @@ struct PeerTraffic {
 }
 
 impl PeerTraffic {
-    fn of(question: &Question<'_>, decided: &Decided, prices: &[Prices]) -> Self {
+    fn of(question: &Question<'_>, decided: &Decision, prices: &[Prices]) -> Self {
         let mut donors = Vec::new();
-        let mut alone = Decided::nothing(question, &decided.mapping);
+        let mut alone = Decision::nothing(question, &decided.mapping);
         for (stage, deeds) in decided.deeds.iter().enumerate() {
-            let bytes = |of: &Of| {
+            let bytes = |of: &BlockId| {
                 let bytes = question.stages.get(stage).map_or(0, |blocks| blocks.bytes(of.0, of.1));
                 let times =
                     prices.get(stage).and_then(|prices| prices.idle(*of)).map_or(1, |idle| idle.times);

@@ -6,8 +6,8 @@ use loadmaster_proto::training::overlap::Overlap;
 use proptest::prelude::*;
 
 use super::{ALL, layer, node, question, stages};
-use crate::actions::fastest::chain::Chain;
-use crate::actions::{NodeDevices, Question, ran};
+use crate::actions::optimizer::chain::Chain;
+use crate::actions::{NodeDevices, Question, simulation};
 use loadmaster_search::Seconds;
 use loadmaster_simulate::copies::SlotCores;
 use loadmaster_simulate::{Edge, Order};
@@ -42,7 +42,7 @@ proptest! {
             })
             .collect();
         let mapping: Vec<usize> = (0..stages.len()).collect();
-        let simulated = ran::seconds(&asked, &mapping, &actions).unwrap();
+        let simulated = simulation::seconds(&asked, &mapping, &actions).unwrap();
 
         let seconds = |forward: &u32| {
             let forward = f64::from(*forward) * 1e-3;

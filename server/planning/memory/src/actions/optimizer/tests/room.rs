@@ -88,7 +88,7 @@ fn gradients_that_are_not_there_yet_take_no_room_at_the_host() {
     let tight = NodeDevices { capacity, ..roomy.clone() };
     let asked = Question { node: &tight, ..asked };
     assert!(fits(&asked, &plan));
-    let seconds = ran::seconds(&asked, &[0], &plan).unwrap();
+    let seconds = simulation::seconds(&asked, &[0], &plan).unwrap();
     let least = bound(&asked, Known::default(), seconds).unwrap();
     assert!(least.is_some_and(|least| least <= seconds * (1.0 + 1e-9)), "{least:?} {seconds}");
 }

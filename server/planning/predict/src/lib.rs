@@ -21,12 +21,10 @@ mod curve;
 mod error;
 pub mod forecast;
 pub mod lacks;
-mod layer_costs;
 pub mod layer_table;
 pub mod learn;
 mod memo;
 mod memory_optimizations;
-mod moments;
 mod pipeline_actions;
 mod pools;
 mod setting;
@@ -36,15 +34,13 @@ mod testing;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::ledger::Ledger;
-pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use serde::Serialize;
 
-pub use curve::{PeakCurve, margin_up_to};
+pub use curve::{Moments, PeakCurve, margin_up_to};
 pub use error::PredictionError;
-pub use layer_costs::{Exchange, LayerCost};
+pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 pub use memory_optimizations::{ActionsPrediction, Away, Pool, StepBytes};
-pub use moments::Moments;
 pub use pipeline_actions::{ActionsError, MOST_PASSES, PipelineActions, check_size};
 pub use setting::{Share, StageSetting};
 
@@ -270,4 +266,29 @@ impl Margin {
         };
         share.map_or(bytes, |share| Interval::around(bytes, share).high)
     }
+}
+
+/// What the shards of a layer sum while a micro-batch passes it in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exchange {
+    /// How often.
+    pub count: u32,
+    /// Bytes of all of these together, on each shard.
+    pub bytes: u64,
+}
+
+/// One layer on one device, for one micro-batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayerCost {
+    /// Its passes, nothing computed again, and its part of the optimizer step.
+    pub seconds: StageSeconds,
+    /// What its shards sum in each direction and the seconds do not contain. Nothing where the seconds were
+    /// measured with shards at work, as those of every profile are.
+    pub exchange: Exchange,
+    /// Gradients that replicas sum, once per iteration.
+    pub gradient_bytes: u64,
+    /// What leaves it towards the next layer, and comes back as a gradient.
+    pub output_bytes: u64,
+    /// How the seconds were read.
+    pub origin: Origin,
 }

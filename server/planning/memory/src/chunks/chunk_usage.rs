@@ -12,7 +12,7 @@ use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
 use loadmaster_proto::error::Invalid;
 
 use super::baseline::static_visits;
-use super::memo::SecondsMemo;
+use super::layout_evaluation::SecondsMemo;
 use super::pass_costs::PassCosts;
 use super::question::ChunkQuestion;
 

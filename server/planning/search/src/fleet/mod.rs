@@ -12,7 +12,6 @@
 //! Everything is conservative: a plan that is predicted in time runs no slower than predicted.
 
 mod choose;
-mod device_names;
 mod discover;
 mod groups;
 pub mod mapping;
@@ -27,8 +26,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, Node};
+use loadmaster_proto::plan::PlacedDevice;
 
-use crate::{Fleet, FleetNode, Kind, KindSet, UnlikeLinks};
+use crate::{Fleet, FleetNode, Kind, KindSet, LinkOrigin, UnlikeLinks};
+
 pub use discover::{DiscoveredWorker, discover};
 pub use groups::{DeviceGroup, MAX_DEVICES, of_groups};
 pub use scheduler_fleet::{GivenFleet, UsualKinds, described, of_given};
@@ -303,4 +304,62 @@ fn unlike(node: &Node, devices: &[&ClusterDevice], slowest: Link) -> Option<Unli
 fn between(node: &Node) -> impl Fn(u32, u32) -> Option<Link> {
     let known: BTreeMap<(u32, u32), Link> = node.links.iter().map(|of| ((of.a, of.b), of.link)).collect();
     move |a, b| known.get(&(a.min(b), a.max(b))).copied().or(node.link)
+}
+
+impl PlannedFleet {
+    /// What its devices are called, in the fleet's order: `node/index`, or `device 3` where they were named in groups.
+    pub fn names(&self) -> Vec<String> {
+        let name = |(position, device): (usize, &DeviceRef)| match device.node.as_str() {
+            "" => format!("device {position}"),
+            node => format!("{node}/{}", device.index),
+        };
+        self.devices.iter().enumerate().map(name).collect()
+    }
+
+    /// The kinds of its devices, in the fleet's order.
+    pub fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.fleet.kinds.iter().map(|kind| kind.name.as_str())
+    }
+
+    /// Gives devices their hourly prices, by kind.
+    #[must_use]
+    pub fn with_prices(mut self, prices: &BTreeMap<String, f64>) -> Self {
+        for kind in &mut self.fleet.kinds {
+            if let Some(&price) = prices.get(&kind.name) {
+                kind.hourly_price = Some(price);
+            }
+        }
+        self
+    }
+
+    /// A device as plans keep it.
+    pub fn placed(&self, device: u32) -> PlacedDevice {
+        let known = self.device(device).cloned().unwrap_or_default();
+        let mut begin = 0;
+        let node = self.fleet.nodes.iter().find(|node| {
+            begin += node.devices;
+            device < begin
+        });
+        let kind = node.and_then(|node| self.fleet.kinds.get(node.kind));
+        PlacedDevice {
+            node: known.node,
+            index: known.index,
+            uuid: known.uuid,
+            kind: kind.map(|kind| kind.name.clone()).unwrap_or_default(),
+            capacity: kind.map_or(0, |kind| kind.capacity.0),
+        }
+    }
+
+    /// Where the bandwidths come from, for people.
+    pub fn link_origins(&self) -> String {
+        let Fleet { nodes, tiers, .. } = &self.fleet;
+        // Nothing of a single node is sent over its network.
+        let (networks, tiers) = if nodes.len() > 1 { (&nodes[..], &tiers[..]) } else { (&[][..], &[][..]) };
+        let links = nodes.iter().map(|node| node.inside).chain(networks.iter().map(|node| node.outside));
+        let crossed = links.chain(tiers.iter().copied().flatten()).filter(|link| *link != FleetNode::ALONE);
+        let mut origins: Vec<LinkOrigin> = crossed.map(|link| link.origin).collect();
+        origins.sort_unstable();
+        origins.dedup();
+        origins.into_iter().map(LinkOrigin::as_str).collect::<Vec<_>>().join(" and ")
+    }
 }

@@ -2,19 +2,17 @@
 
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::Block;
-
-use super::Known;
-use super::bound::{self, Bound, MemoryDemand};
-use super::chain::Chain;
-use super::copy_bound;
-use super::critical_end::CriticalEnd;
-use super::gpipe_slots;
-use super::in_flight_assignment::Slot;
-use super::stage_policy::Stage;
-use crate::actions::{Allowed, Question};
 use loadmaster_search::Seconds;
 use loadmaster_simulate::copies::LayerSeconds;
 use loadmaster_simulate::{Edge, Order};
+
+use super::bound::{self, Bound, MemoryDemand};
+use super::chain::Chain;
+use super::copy_bound::CriticalEnd;
+use super::in_flight_assignment::Slot;
+use super::stage_policy::Stage;
+use super::{Known, copy_bound, gpipe_slots};
+use crate::actions::{Allowed, Question};
 
 /// Seconds that nothing which takes at most `most` gets below; none where there is no such thing.
 pub(super) fn bound(

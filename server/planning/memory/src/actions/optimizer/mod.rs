@@ -17,7 +17,6 @@
 //! | `chain` | the longest path through an iteration |
 //! | `memory_bound` | the bytes that each stage must free, and the bound that follows |
 //! | `copy_bound` | the seconds that copies take at least |
-//! | `critical_end` | the earliest end of an iteration, by one of its stages |
 //! | `bound` | seconds that no actions get below |
 //!
 //! Computing again is decided exactly, stage by stage: what layers keep, slot by slot, is a program. How much leaves, to
@@ -29,7 +28,6 @@ mod bound;
 mod chain;
 mod copy_bound;
 mod core_set;
-mod critical_end;
 mod dual_bound;
 mod gpipe_slots;
 mod in_flight_assignment;

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use loadmaster_proto::cluster::{CopyLink, Link};
-
-use super::decision::BlockId;
-use super::peers::to_peers;
-use super::prices::Prices;
-use super::replace::is_on_peers;
-use super::{Decision, PlanError, Question};
 use loadmaster_search::fleet::mapping::{self, Promise};
 use loadmaster_simulate::copies::Keep;
+
+use super::decision::BlockId;
+use super::prices::Prices;
+use super::replace::{is_on_peers, to_peers};
+use super::{Decision, PlanError, Question};
 
 /// The best mapping that was found, with blocks split over the links that it has.
 #[derive(Debug)]

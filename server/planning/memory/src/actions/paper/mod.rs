@@ -7,7 +7,6 @@
 //! | `prices` | the time for which a block is away at least, and the cost of each choice | III-D, Table III |
 //! | `start` | a first plan that fits | III-D, initial assignment |
 //! | `replace` | blocks that go to peers instead | III-D, iterations |
-//! | `peers` | devices with room, and the split of a block over them | III-C |
 //! | `mapping` | the device of each stage | III-C |
 //!
 //! The text leaves open how much of a link's time is taken when a block is weighed; [`Costs`](super::rule::Costs) sees
@@ -17,7 +16,6 @@
 
 mod decision;
 mod mapping;
-mod peers;
 mod prices;
 mod replace;
 mod start;

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use loadmaster_proto::training::actions::{Block, Deed, Swap};
+use loadmaster_simulate::copies::Keep;
 
 use super::decision::BlockId;
-use super::peers::to_peers;
 use super::prices::Prices;
+use super::replace::to_peers;
 use super::{Decision, PlanError, Question};
 use crate::actions::rule::Choice;
-use loadmaster_simulate::copies::Keep;
 
 /// What a first plan tries before all else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,8 +3,6 @@
 //! | module | question |
 //! |---|---|
 //! | here | which devices and links are alike? |
-//! | `symmetries` | which renumberings of the devices leave the links as they are? |
-//! | `classes` | which mappings are there, when those are told apart that the links tell apart? |
 //! | `best` | which mapping is best? |
 //! | `orders` | which mappings may be best where neighbours alone send each other something? |
 //!
@@ -12,9 +10,7 @@
 //! a switch all are the same.
 
 mod best;
-mod classes;
 mod orders;
-mod symmetries;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -71,4 +67,89 @@ fn numbered<T: PartialEq>(all: &[T]) -> Vec<usize> {
         })
     };
     all.iter().enumerate().map(|(index, one)| number(index, one)).collect()
+}
+
+impl LinkGraph {
+    /// Most devices of which all mappings are listed: there are n! of them.
+    pub const MOST_LISTED: usize = 8;
+
+    /// One of every class of mappings, by stage its device, in ascending order: two are in one class if a renumbering that
+    /// leaves every link as it is makes one of the other. None of more devices than [`Self::MOST_LISTED`], or more stages
+    /// than devices.
+    ///
+    /// A symmetry that moves no device of a mapping's first stages may still move others. So each stage in turn takes the
+    /// first device of every orbit of the symmetries that leave the devices of the stages before it where they are: these
+    /// choices meet every class once.
+    pub fn classes(&self, stages: usize) -> Option<Vec<Vec<usize>>> {
+        if self.devices > Self::MOST_LISTED || stages > self.devices {
+            return None;
+        }
+        let symmetries = self.symmetries();
+        let mut all = Vec::new();
+        let mut mapping = Vec::with_capacity(stages);
+        each(stages, self.devices, &symmetries.iter().collect::<Vec<_>>(), &mut mapping, &mut all);
+        Some(all)
+    }
+}
+
+fn each(
+    stages: usize,
+    devices: usize,
+    symmetries: &[&Vec<usize>],
+    mapping: &mut Vec<usize>,
+    all: &mut Vec<Vec<usize>>,
+) {
+    if mapping.len() == stages {
+        all.push(mapping.clone());
+        return;
+    }
+    for device in 0..devices {
+        // What is first of its orbit is so of its class: a device that is taken is alone in its.
+        let is_first =
+            || symmetries.iter().all(|symmetry| symmetry.get(device).is_some_and(|&to| to >= device));
+        if mapping.contains(&device) || !is_first() {
+            continue;
+        }
+        let leave: Vec<&Vec<usize>> =
+            symmetries.iter().filter(|symmetry| symmetry.get(device) == Some(&device)).copied().collect();
+        mapping.push(device);
+        each(stages, devices, &leave, mapping, all);
+        mapping.pop();
+    }
+}
+
+impl LinkGraph {
+    /// All automorphisms: by device, the device that takes its place. The first one changes nothing. A switch has n! of
+    /// them, so this is for few devices.
+    fn symmetries(&self) -> Vec<Vec<usize>> {
+        let mut all = Vec::new();
+        self.extend(&mut Vec::with_capacity(self.devices), &mut vec![false; self.devices], &mut all);
+        all
+    }
+
+    /// Lets the next device be each one that has the same links to those before it.
+    fn extend(&self, images: &mut Vec<usize>, taken: &mut [bool], all: &mut Vec<Vec<usize>>) {
+        let next = images.len();
+        if next == self.devices {
+            all.push(images.clone());
+            return;
+        }
+        for image in 0..self.devices {
+            let is_free = taken.get(image) == Some(&false);
+            if is_free && self.is_like(next, image) && self.has_links_of(next, image, images) {
+                taken[image] = true;
+                images.push(image);
+                self.extend(images, taken, all);
+                images.pop();
+                taken[image] = false;
+            }
+        }
+    }
+
+    fn has_links_of(&self, device: usize, image: usize, images: &[usize]) -> bool {
+        images.iter().enumerate().all(|(before, &placed)| {
+            self.link(device, before) == self.link(image, placed)
+                && self.link(before, device) == self.link(placed, image)
+        })
+    }
 }

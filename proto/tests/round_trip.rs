@@ -4,11 +4,12 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
 use loadmaster_proto::measure::links::updates::{DeviceUpdates, TimedUpdate};
-use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
+use loadmaster_proto::measure::links::{
+    Collectives, GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink,
+};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage, Task, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::{HuggingFaceConfig, LayerList, ModelSource};

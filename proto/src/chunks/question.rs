@@ -2,7 +2,7 @@
 
 use super::footprint::Footprint;
 use super::groups::Groups;
-use super::lists::{List, Lists};
+use super::layout::{List, Lists};
 use super::notation::ChunkSize;
 use super::packing::{ChunkLayout, Packing};
 use super::sequence::Sequence;

@@ -3,8 +3,7 @@
 use crate::error::{Invalid, required};
 use crate::ledger::Ledger;
 use crate::measure::failure::{FailureKind, OutOfMemory, RunFailure};
-use crate::measure::layer_times::LayerTimes;
-use crate::measure::measurement::Measurement;
+use crate::measure::measurement::{LayerTimes, Measurement};
 use crate::measure::run::{RunSpec, SoloStage, Task, Work};
 use crate::message;
 use crate::phase::Phase;

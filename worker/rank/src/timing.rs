@@ -5,19 +5,18 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use loadmaster_proto::measure::layer_times::LayerTimes;
+use loadmaster_proto::measure::measurement::LayerTimes;
 use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::actions::Step;
 use tch::Tensor;
 
-use crate::actions;
 use crate::clock::{Moment, Timer};
 use crate::collective::operators::keep_cause;
 use crate::error::RankError;
 use crate::ffi::{self, Gate};
 use crate::layers::ForwardKind;
 use crate::median::median;
-use crate::progress;
+use crate::{actions, progress};
 
 /// When the gradient at an edge was complete. Edge k lies before layer k.
 #[derive(Debug)]

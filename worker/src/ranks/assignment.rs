@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use loadmaster_proto::cluster::device::{Backend, Device};
-use loadmaster_proto::measure::collectives::Collectives;
-use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::links::{Collectives, LinkWork};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Crowd, Edges, LinkSpec, RankDevice, RankSpec};
 use loadmaster_proto::measure::run::{RankPosition, RunSpec, Task, Work};

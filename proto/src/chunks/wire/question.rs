@@ -2,7 +2,7 @@
 
 use crate::bytes::Bytes;
 use crate::chunks::footprint::Footprint;
-use crate::chunks::lists::{List, Lists};
+use crate::chunks::layout::{List, Lists};
 use crate::chunks::notation::ChunkSize;
 use crate::chunks::question::{AskedSize, ChunkAnswer, ChunkQuestion};
 use crate::chunks::sizes::LARGEST;

@@ -3,16 +3,15 @@
 
 use std::ops::Range;
 
-use loadmaster_proto::chunks::lists::{List, Lists as ListsOfChunks};
+use loadmaster_proto::chunks::layout::{List, Lists as ListsOfChunks};
 use loadmaster_proto::chunks::stage::StepKernel;
 use tch::{Device, Kind, Tensor};
 
-use super::device_step;
 use super::host::Updating;
 use super::host_step::HostStep;
 use super::lists::{Bf16, Instructions, Lists, Scalar};
-use super::tensor_step;
 use super::tensors::ChunkBlock;
+use super::{device_step, tensor_step};
 use crate::error::RankError;
 use crate::ffi::{Number, Numbers, StepKernels, StepLists, StepNumbers, Storage};
 use crate::optimizer::{OptimizerState, update};

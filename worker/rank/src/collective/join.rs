@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::links::Collectives;
 use loadmaster_proto::training::shard::Shard;
 
 use super::host::Host;

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::groups::Groups;
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::layout::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};

@@ -6,8 +6,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{ActivationPlace, place_of};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::layout::{Chunk, Layout};
-use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::layout::{Chunk, Layout, List, Lists};
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 

@@ -2,8 +2,8 @@
 
 use crate::condition::{Comparison, Condition, Relation, Test};
 use crate::field::{Field, Kind, find};
+use crate::parse::{Argument, Asked, Comparator, Expression, Path, Restriction};
 use crate::scan::Fault;
-use crate::tree::{Argument, Asked, Comparator, Expression, Path, Restriction};
 use crate::value;
 
 /// What an expression asks of these fields.

@@ -29,7 +29,6 @@ mod look;
 mod order;
 mod parse;
 mod scan;
-mod tree;
 mod value;
 
 #[cfg(test)]

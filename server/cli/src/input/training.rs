@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use loadmaster_proto::wire::v1;
 
-use super::choice::choice;
+use super::parse::choice;
 use crate::failure::Failure;
 
 /// How the model is trained.

@@ -4,7 +4,7 @@ use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::measure::links::updates::{DeviceUpdates, host_updates};
 use loadmaster_proto::wire::v1::{CopySpeeds, CopyWay, LinkMeasurement, LinkTransport, WorkerLinks};
 
-use crate::show::show;
+use crate::show;
 use crate::table::grid::Grid;
 use crate::table::grid::Side::{Left, Right};
 use crate::table::id;

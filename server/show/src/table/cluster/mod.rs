@@ -8,14 +8,14 @@ mod speed;
 mod updates;
 
 use loadmaster_proto::wire::v1::{Cluster, ClusterNode, ClusterSource};
+use speed::{class, speed};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, or_none};
-use crate::show::show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, plain, time, word};
-use speed::{class, speed};
 
 show!(Cluster as one);
 show!(ListClustersResponse of clusters as list);

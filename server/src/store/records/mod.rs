@@ -1,6 +1,5 @@
 //! What the store hands out and takes in: plain records, one per kind of row.
 
-mod binding;
 mod cluster;
 mod lease;
 mod measurement;
@@ -13,8 +12,11 @@ mod trial;
 mod work;
 mod worker;
 
+use jiff::Timestamp;
+use loadmaster_proto::name::BindingName;
+use loadmaster_proto::plan::binding::Binding;
+
 pub use super::page::{Cursor, Page, PageRequest, Positioned};
-pub use binding::{BindingRecord, BindingRow};
 pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLinkRun};
 pub use lease::{AskedRun, Claim, Fenced, FreeDevice, Heartbeat, HeldLease, Renewal};
 pub use measurement::MeasurementRecord;
@@ -67,4 +69,21 @@ impl Positioned for MeasurementRecord {
         let id = format!("{}/{}/{}", self.run.id(), self.measurement.stage_index, self.measurement.shard);
         Cursor { keys: Vec::new(), time: self.time, id }
     }
+}
+
+/// A stored binding.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BindingRecord {
+    pub name: BindingName,
+    pub content: Binding,
+    pub create_time: Timestamp,
+}
+
+/// A binding in short.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BindingRow {
+    /// Without its stages and idle devices.
+    pub record: BindingRecord,
+    /// The nodes that have ranks, in the order of these.
+    pub nodes: Vec<String>,
 }

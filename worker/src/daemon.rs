@@ -18,20 +18,18 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span};
 
-use crate::command;
 use crate::fatal::Fatal;
 use crate::health::Health;
 use crate::link::{Link, LinkEvent};
 use crate::process::folder::WorkFolder;
 use crate::process::group;
 use crate::ranks::Supervisor;
-use crate::run::job::{Claim, Job};
 use crate::run::outcome::{Outcome, not_started};
-use crate::run::{Contact, Progress};
+use crate::run::{Claim, Contact, Job, Progress};
 use crate::runner::Runner;
 use crate::settings::Settings;
 use crate::state::{Action, Event, State};
-use crate::{host, inventory, probe};
+use crate::{command, host, inventory, probe};
 
 /// Reports of progress that wait to be looked at; more are dropped.
 const PROGRESS: usize = 256;

@@ -10,9 +10,8 @@ use crate::config::command::Commands;
 use crate::health::Health;
 use crate::process::folder;
 use crate::ranks::Supervisor;
-use crate::run::Contact;
-use crate::run::job::Job;
 use crate::run::outcome::{Outcome, handed_back};
+use crate::run::{Contact, Job};
 
 #[derive(Debug)]
 pub(crate) struct Runner {

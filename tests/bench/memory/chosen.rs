@@ -12,9 +12,8 @@ use loadmaster_search::Stop;
 use loadmaster_simulate::copies::LayerSeconds;
 use loadmaster_tests::Sampler;
 
-use crate::memory::gaps::Gaps;
 use crate::memory::paper::{Case, PaperModel, STAGES, Server, Ways, node, question};
-use crate::memory::{Cell, Claim};
+use crate::memory::{Cell, Claim, Gaps};
 use crate::stats::{quantile, timed};
 
 /// Layers of the one stage that lacks memory, in a pipeline whose others do not.

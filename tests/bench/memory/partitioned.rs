@@ -28,8 +28,7 @@ use loadmaster_search::Stop;
 use loadmaster_search::fleet::{DeviceGroup, of_groups};
 use loadmaster_tests::ADAM;
 
-use crate::memory::gaps::Gaps;
-use crate::memory::{Cell, Claim};
+use crate::memory::{Cell, Claim, Gaps};
 
 /// Layers, devices, and the seconds within which there should be an answer.
 const PROBLEMS: [(usize, u32, f64); 2] = [(48, 8, 0.5), (96, 64, 10.0)];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use loadmaster_proto::phase::Phase;
 use tokio::time::Instant;
 
-use super::rank_id::RankId;
+use super::assignment::RankId;
 use super::rank_process::Heard;
 
 /// What is known of a run's ranks.

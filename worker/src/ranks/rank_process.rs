@@ -16,11 +16,10 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::rank_id::RankId;
+use super::assignment::RankId;
 use super::root_cause::{Exit, RankEnd, RankOutput, RankResult};
 use crate::command::visible_devices;
-use crate::process::lines::read_line;
-use crate::process::tail::{LAST_WORDS, Tail};
+use crate::process::tail::{LAST_WORDS, Tail, read_line};
 
 /// Longest event; the measurement of a model with the most layers fits easily.
 const MAX_EVENT: usize = 8 << 20;

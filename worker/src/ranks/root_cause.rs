@@ -12,7 +12,7 @@ use loadmaster_proto::measure::rank::{
     EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH,
 };
 
-use super::rank_id::RankId;
+use super::assignment::RankId;
 use crate::process::exit::{EXIT_NOT_LOADED, killed_by, quoted};
 use crate::process::tail::Tail;
 use crate::run::outcome::{Outcome, describe};

@@ -19,7 +19,6 @@
 //! | `host_step` | what does the optimizer do to one element? |
 //! | `double_float` | how does it compute to more bits than fp32 has? |
 //! | `lists` | how does it go over the lists of a chunk: in one pass, with which instructions, on which cores? |
-//! | `tensor_step` | the same as plain training does it |
 //!
 //! Passes are as in plain training, and backward passes in libtorch's hands: hence a static, as of
 //! [memory actions](crate::actions).
@@ -34,7 +33,6 @@ pub mod host_step;
 pub mod lists;
 mod payloads;
 mod run;
-mod tensor_step;
 mod tensors;
 mod trace;
 

@@ -7,13 +7,11 @@
 mod affine;
 mod amoeba;
 mod attention;
-mod buffers;
 mod embedding;
 mod map;
 mod norm;
 mod parameters;
 mod parts;
-mod perceptron;
 mod tokens;
 mod transformer;
 

@@ -17,8 +17,6 @@ use crate::transport::{Pairs, meet};
 use std::sync::{Mutex, PoisonError};
 
 #[cfg(feature = "nccl")]
-use crate::collective::join;
-#[cfg(feature = "nccl")]
 use crate::collective::nccl::Nccl;
 
 /// All ranks, seen from one of them.
@@ -172,7 +170,7 @@ fn between_two(
     if spec.collectives == Collectives::Host || spec.work.devices < 2 {
         return Ok(BetweenTwo::Host(pairs));
     }
-    Ok(match join::nccl(everybody, &mut copies(met)?)? {
+    Ok(match crate::collective::nccl(everybody, &mut copies(met)?)? {
         Some(nccl) => BetweenTwo::Nccl(Mutex::new(nccl)),
         None => BetweenTwo::Host(pairs),
     })

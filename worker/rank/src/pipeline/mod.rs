@@ -10,12 +10,11 @@ mod contention_load;
 mod passes;
 mod record;
 mod segment;
-mod share;
 mod stage;
 mod version;
 
+pub use build::Share;
 pub use passes::MicroBatch;
 pub use record::Flow;
 pub use segment::{Keep, Segment};
-pub use share::Share;
 pub use stage::{Forwarded, Stage};

@@ -4,14 +4,12 @@
 //! trained alone runs one more iteration, which records the allocation trace ([`record`]). The seconds of a pass are the median
 //! over iterations for each micro-batch, and the mean over micro-batches. Hooks on the gradients at layer edges time the backward
 //! pass without cutting the graph. A GPU times its own passes (`clock`). On CPU slots the rank then measures the contention with
-//! other slots and copies ([`contention`], [`copier`]); ranks of one host take turns for it.
+//! other slots and copies ([`contention`]); ranks of one host take turns for it.
 //!
 //! Under PipeDream an iteration is a number of micro-batches, and nothing is flushed. Measured ones begin once the pipeline is as
 //! full as in the long run, and end before it drains.
 
 mod contention;
-mod copier;
-mod core_lock;
 mod record;
 mod trainer;
 
@@ -27,22 +25,18 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Steps;
 use loadmaster_proto::training::schedule::Endless;
 
-use crate::actions;
-use crate::chunks;
 use crate::clock::{Clock, Timer};
 use crate::collective::operators;
 use crate::connections::{self, Connections};
 use crate::error::RankError;
-use crate::library;
-use crate::median::median;
 use crate::memory::Memory;
 use crate::optimizer::Stepper;
 use crate::pipeline::{Share, Stage};
-use crate::progress;
 use crate::spec::is_alone;
+use crate::timing::median;
 use crate::transport::Forms;
-use contention::Contention;
-use core_lock::CoreLock;
+use crate::{actions, chunks, library, progress};
+use contention::{Contention, CoreLock};
 use trainer::Trainer;
 
 /// Trains a stage for one warm-up iteration and the measured ones.

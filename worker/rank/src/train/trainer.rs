@@ -12,17 +12,15 @@ use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::schedule::{Endless, Pass};
 use tch::{TchError, Tensor};
 
-use crate::actions;
-use crate::chunks;
 use crate::clock::{Clock, Timer};
-use crate::collective::gradients::sum_gradients;
+use crate::collective::sum_gradients;
 use crate::error::RankError;
 use crate::layers::Trained;
 use crate::memory::Memory;
 use crate::optimizer::Stepper;
 use crate::pipeline::{Forwarded, MicroBatch, Share, Stage};
-use crate::progress;
 use crate::transport::{Crossing, Neighbours};
+use crate::{actions, chunks, progress};
 
 /// A stage in training.
 pub(super) struct Trainer<'a> {

@@ -8,8 +8,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::rank::LinkSpec;
 use tch::Tensor;
 
-use super::super::Rank;
-use super::super::caches::Cooling;
+use super::super::{Cooling, Rank};
 use crate::actions::lane::Lane;
 use crate::clock::Clock;
 use crate::error::RankError;

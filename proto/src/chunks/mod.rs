@@ -30,7 +30,6 @@ pub mod footprint;
 pub mod groups;
 pub mod host;
 pub mod layout;
-mod notation;
 pub mod packing;
 pub mod paging;
 pub mod question;
@@ -43,7 +42,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use notation::{ChunkSize, ParseChunkSizeError, mebi};
+pub use sizes::{ChunkSize, ParseChunkSizeError, mebi};
 
 /// The unit of chunk sizes in the paper, elements: 2^20, written M there.
 pub const MEBI: u64 = 1 << 20;

@@ -10,7 +10,7 @@ use loadmaster_proto::cluster::{Cluster, ClusterSource, LinkClass, LinkOrigin};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::failure::{OutOfMemory, RunFailure};
+use loadmaster_proto::measure::failure::{OutOfMemory, Phase, RunFailure};
 use loadmaster_proto::measure::links::{Collectives, LinkMeasurement, LinkWork, RankLinks};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
@@ -21,7 +21,6 @@ use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::layer::{Activation, Layer, NormKind, NormPosition, Perceptron};
 use loadmaster_proto::model::{Loss, Model};
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{

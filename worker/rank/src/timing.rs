@@ -5,8 +5,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::measurement::LayerTimes;
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::actions::Step;
 use tch::Tensor;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use loadmaster_proto::phase::Phase;
+use loadmaster_proto::measure::failure::Phase;
 use tokio::io::AsyncRead;
 use tokio::process::{Child, Command};
 use tokio::select;

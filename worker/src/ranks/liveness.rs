@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use loadmaster_proto::phase::Phase;
+use loadmaster_proto::measure::failure::Phase;
 use tokio::time::Instant;
 
 use super::assignment::RankId;

@@ -7,8 +7,8 @@ use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 
 use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::rank::{HUGE_PAGES, RankEvent};
-use loadmaster_proto::phase::Phase;
 use tokio::io::{AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::select;

@@ -228,7 +228,7 @@ fn quote(said: &RankOutput) -> String {
 mod tests {
     use loadmaster_proto::bytes::Bytes;
     use loadmaster_proto::ledger::Ledger;
-    use loadmaster_proto::phase::Phase;
+    use loadmaster_proto::measure::failure::Phase;
 
     use super::*;
     use crate::testing::measurement;

@@ -6,9 +6,9 @@ use std::fmt;
 use std::time::Duration;
 
 use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::name::RunName;
-use loadmaster_proto::phase::Phase;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

@@ -49,7 +49,7 @@ pub(crate) fn describe(oom: &OutOfMemory) -> String {
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::phase::Phase;
+    use loadmaster_proto::measure::failure::Phase;
 
     use super::*;
 

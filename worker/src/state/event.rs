@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use loadmaster_proto::phase::Phase;
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::wire::v1;
 use v1::planner_message::Message as FromPlanner;
 use v1::worker_message::Message as ToPlanner;

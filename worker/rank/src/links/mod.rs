@@ -14,9 +14,9 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::links::{GroupLink, LinkPoint, LinkWork, PairLink, RankLinks};
 use loadmaster_proto::measure::rank::LinkSpec;
-use loadmaster_proto::phase::Phase;
 use mesh::Mesh;
 use tch::Tensor;
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Steps;
 use loadmaster_proto::training::shard::Shard;

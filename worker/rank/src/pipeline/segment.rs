@@ -2,19 +2,16 @@
 
 use std::ops::RangeInclusive;
 
-use loadmaster_proto::phase::Phase;
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::training::actions::{Run, Step, Steps};
 use tch::Tensor;
 
 use super::passes::{MicroBatch, Passes};
-use crate::actions;
-use crate::chunks;
 use crate::error::RankError;
 use crate::ffi::{GradientCatch, GradientRoot};
 use crate::layers::ForwardKind;
-use crate::progress;
 use crate::random::Purpose;
-use crate::timing;
+use crate::{actions, chunks, progress, timing};
 
 /// What lies between the forward and the backward pass of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

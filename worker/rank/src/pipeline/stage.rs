@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-use loadmaster_proto::phase::Phase;
+use loadmaster_proto::measure::failure::Phase;
 use tch::{Kind, TchError, Tensor};
 
 use super::passes::{MicroBatch, Passes};

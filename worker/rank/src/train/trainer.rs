@@ -4,9 +4,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::model::layer::Buffer;
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::schedule::{Endless, Pass};

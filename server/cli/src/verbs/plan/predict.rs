@@ -10,9 +10,9 @@ use loadmaster_show::table::prediction::verdict;
 use super::chunks;
 use super::chunks::ChunkOptions;
 use crate::failure::{Failure, check_fits};
-use crate::input::actions::{Actions, copy_pace};
 use crate::input::parse::{self, Devices, choice};
 use crate::input::profile::{ProfileRef, profile_or_file};
+use crate::input::training::{Actions, copy_pace};
 use crate::session::client::plans;
 use crate::session::context::Context;
 

@@ -8,14 +8,12 @@
 //! | `price_cache` | what was it asked before? |
 //! | `sums` | what do layers cost together, in constant time? |
 //! | `rows` | how many bytes do the stages that begin with a layer take? |
-//! | `stage` | how is a predictor asked for a stage, and which ways to run it are none? |
 
 mod calibration;
 mod predictor_prices;
 mod price_cache;
 mod pricing;
 mod rows;
-mod stage;
 mod sums;
 #[cfg(test)]
 mod tests;

@@ -15,14 +15,14 @@ mod choose;
 mod discover;
 mod groups;
 pub mod mapping;
-mod order;
 mod scheduler_fleet;
 mod subset;
 mod subsets;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, Node};
@@ -163,7 +163,7 @@ impl PlannedFleet {
 pub fn fleet(cluster: &Cluster, selection: &Selection) -> Result<PlannedFleet, FleetError> {
     let mut parts = choose::parts(cluster, selection)?;
     let island = choose::keep_one_island(cluster, &mut parts);
-    order::sort(cluster, &mut parts);
+    sort_parts(cluster, &mut parts);
     choose::keep_first(&mut parts, selection.first);
     let may_grow = parts.last().is_some_and(|last| choose::takes_further(cluster, selection, last));
     let mut planned = build(cluster, &parts, may_grow)?;
@@ -194,7 +194,7 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<Pl
     let mut kinds: Vec<Kind> = Vec::new();
     let mut nodes: Vec<FleetNode> = Vec::with_capacity(parts.len());
     let mut devices = Vec::new();
-    let domains = order::domains(cluster, parts);
+    let domains = domains_of(cluster, parts);
     let is_one_node = parts.windows(2).all(|pair| pair[0].node == pair[1].node);
     for (part, domains) in parts.iter().zip(domains) {
         let Some(node) = cluster.nodes().get(part.node) else { continue };
@@ -362,4 +362,41 @@ impl PlannedFleet {
         origins.dedup();
         origins.into_iter().map(LinkOrigin::as_str).collect::<Vec<_>>().join(" and ")
     }
+}
+
+/// Sorts parts by their domains, the farthest level first, then by kind, number of devices and place in the
+/// cluster. Domains come in the order of their first nodes.
+fn sort_parts(cluster: &Cluster, parts: &mut [NodePart<'_>]) {
+    // By where each domain first occurs.
+    let mut ranks: HashMap<(usize, usize), usize> = HashMap::new();
+    let mut keys: HashMap<usize, Vec<usize>> = HashMap::new();
+    for part in parts.iter() {
+        keys.entry(part.node).or_insert_with(|| {
+            let farthest_first = (0..cluster.tiers().len()).rev();
+            farthest_first
+                .map(|tier| {
+                    let next = ranks.len();
+                    *ranks.entry((tier, domain(cluster, part.node, tier))).or_insert(next)
+                })
+                .collect()
+        });
+    }
+    parts.sort_by_cached_key(|part| {
+        let key = keys.get(&part.node).cloned().unwrap_or_default();
+        (key, part.kind.to_owned(), Reverse(part.capacity), Reverse(part.devices.len()), part.node)
+    });
+}
+
+/// By part and tier: a number of the domain that it is in.
+fn domains_of(cluster: &Cluster, parts: &[NodePart<'_>]) -> Vec<Vec<u32>> {
+    let number = |node: usize, tier: usize| u32::try_from(domain(cluster, node, tier)).unwrap_or(u32::MAX);
+    let of_part =
+        |part: &NodePart<'_>| (0..cluster.tiers().len()).map(|tier| number(part.node, tier)).collect();
+    parts.iter().map(of_part).collect()
+}
+
+/// A number of the domain that a node is in. A node without a domain of a tier has a number that no other node has
+/// there.
+fn domain(cluster: &Cluster, node: usize, tier: usize) -> usize {
+    cluster.domain_of(node, tier).unwrap_or_else(|| cluster.domains().len() + node)
 }

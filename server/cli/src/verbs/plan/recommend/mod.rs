@@ -11,10 +11,10 @@ use memory::RecommendMemoryOptions;
 use options::{Batch, Goal, Limits, On, Search};
 
 use crate::failure::{Failure, check_fits};
-use crate::input::actions::{Actions, copy_pace};
 use crate::input::parse;
 use crate::input::parse::choice;
 use crate::input::profile::{ProfileRef, profile_or_file};
+use crate::input::training::{Actions, copy_pace};
 use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
 

@@ -28,8 +28,7 @@ use run_file::RunFile;
 use tokio::process::Command;
 
 use crate::config::command::TrainingCommand;
-use crate::run::outcome::{Outcome, not_started};
-use crate::run::{Contact, Job};
+use crate::run::{Contact, Job, Outcome, not_started};
 
 /// The variable that names the file with the run.
 const RUN_VARIABLE: &str = "LOADMASTER_RUN";

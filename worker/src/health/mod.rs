@@ -15,16 +15,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cores::{Cores, Usage};
+use judge::Look;
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::RunFailure;
+use nvml::Monitor;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::run::outcome::{Outcome, handed_back};
-use cores::{Cores, Usage};
-use judge::Look;
-use nvml::Monitor;
+use crate::run::{Outcome, handed_back};
 
 /// Longest wait for a driver. A healthy one answers within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);

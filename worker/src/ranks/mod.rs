@@ -27,8 +27,7 @@ use watch::{Verdict, Watch};
 
 use crate::process::folder::{self, WorkFolder};
 use crate::process::group::Group;
-use crate::run::outcome::{Outcome, not_started};
-use crate::run::{Contact, Job};
+use crate::run::{Contact, Job, Outcome, not_started};
 
 /// Signs of life that wait to be looked at.
 const HEARD: usize = 64;

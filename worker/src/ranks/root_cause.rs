@@ -15,7 +15,7 @@ use loadmaster_proto::measure::rank::{
 use super::assignment::RankId;
 use crate::process::exit::{EXIT_NOT_LOADED, killed_by, quoted};
 use crate::process::tail::Tail;
-use crate::run::outcome::{Outcome, describe};
+use crate::run::{Outcome, describe};
 
 /// How a rank's process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

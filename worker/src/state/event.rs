@@ -7,8 +7,7 @@ use loadmaster_proto::wire::v1;
 use v1::planner_message::Message as FromPlanner;
 use v1::worker_message::Message as ToPlanner;
 
-use crate::run::outcome::Outcome;
-use crate::run::{Claim, Job};
+use crate::run::{Claim, Job, Outcome};
 
 /// The planner's durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,8 +27,7 @@ use tracing::{debug, info, warn};
 use v1::planner_message::Message as FromPlanner;
 use v1::worker_message::Message as ToPlanner;
 
-use crate::run::Claim;
-use crate::run::outcome::{Outcome, handed_back};
+use crate::run::{Claim, Outcome, handed_back};
 
 pub(crate) use event::{Action, Event, Terms};
 

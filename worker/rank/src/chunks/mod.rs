@@ -8,7 +8,6 @@
 //! |---|---|
 //! | here | how does the rest of the rank tell where it is? |
 //! | `run` | what happens at a boundary? |
-//! | `boundary_visits` | which chunks come and leave there? |
 //! | `payloads` | how do they? |
 //! | `tensors` | what is in a tensor's space, and may be read? |
 //! | `device` | what if a chunk's state is on the device? |
@@ -23,7 +22,6 @@
 //! Passes are as in plain training, and backward passes in libtorch's hands: hence a static, as of
 //! [memory actions](crate::actions).
 
-mod boundary_visits;
 mod device;
 mod device_step;
 mod double_float;

@@ -11,7 +11,6 @@ mod embedding;
 mod map;
 mod norm;
 mod parameters;
-mod parts;
 mod tokens;
 mod transformer;
 
@@ -21,11 +20,12 @@ use tch::{TchError, Tensor};
 
 use crate::collective::Group;
 use crate::error::RankError;
-pub use affine::{Affine, Convolution, Role, Split};
 use amoeba::Cell;
 use map::Map;
+use parameters::Parts;
+
+pub use affine::{Affine, Convolution, Role, Split};
 pub use parameters::{ParameterMaker, Trained};
-use parts::Parts;
 
 /// What a forward pass counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

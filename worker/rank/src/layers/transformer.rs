@@ -9,7 +9,7 @@ use super::affine::{Affine, Role};
 use super::attention::Attention;
 use super::dropout;
 use super::norm::Norm;
-use super::parts::Parts;
+use super::parameters::Parts;
 use crate::error::RankError;
 
 /// The tensors of a block.

@@ -7,14 +7,12 @@
 
 mod build;
 mod contention_load;
-mod passes;
 mod record;
 mod segment;
 mod stage;
 mod version;
 
 pub use build::Share;
-pub use passes::MicroBatch;
 pub use record::Flow;
-pub use segment::{Keep, Segment};
+pub use segment::{Keep, MicroBatch, Segment};
 pub use stage::{Forwarded, Stage};

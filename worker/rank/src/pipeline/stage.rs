@@ -7,8 +7,7 @@ use std::rc::Rc;
 use loadmaster_proto::measure::failure::Phase;
 use tch::{Kind, TchError, Tensor};
 
-use super::passes::{MicroBatch, Passes};
-use super::segment::{Inputs, Kept, Segment};
+use super::segment::{Inputs, Kept, MicroBatch, Passes, Segment};
 use super::version::{LayerFrame, Version};
 use crate::data::Data;
 use crate::error::RankError;

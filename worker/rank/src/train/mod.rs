@@ -15,6 +15,7 @@ mod trainer;
 
 use std::rc::Rc;
 
+use contention::{Contention, CoreLock};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
@@ -24,6 +25,7 @@ use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Steps;
 use loadmaster_proto::training::schedule::Endless;
+use trainer::Trainer;
 
 use crate::clock::{Clock, Timer};
 use crate::collective::operators;
@@ -36,8 +38,6 @@ use crate::spec::is_alone;
 use crate::timing::median;
 use crate::transport::Forms;
 use crate::{actions, chunks, library, progress};
-use contention::{Contention, CoreLock};
-use trainer::Trainer;
 
 /// Trains a stage for one warm-up iteration and the measured ones.
 ///

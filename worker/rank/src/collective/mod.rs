@@ -4,7 +4,7 @@
 //!   replicas, and those that hold the other shards of its own replica.
 //! * [`Group`] is what the rest of the rank sees of each; all its members call the same methods in the same
 //!   order, with tensors of the same shapes.
-//! * [`host`] exchanges over sockets through the host's memory, in an order that does not change, so that
+//! * [`host`](mod@host) exchanges over sockets through the host's memory, in an order that does not change, so that
 //!   all devices get the same bits; `nccl` exchanges between different GPUs, but for what their hosts have.
 //! * [`Group::join`] brings a group's members together.
 //! * [`sum_gradients`] adds up what replicas of a data-parallel stage have found; [`operators`] are the points

@@ -29,7 +29,6 @@ mod look;
 mod order;
 mod parse;
 mod scan;
-mod value;
 
 #[cfg(test)]
 mod tests;

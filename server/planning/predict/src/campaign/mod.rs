@@ -9,9 +9,8 @@
 //!
 //! | module | question | paper |
 //! |---|---|---|
-//! | [`runs`] | what is the campaign of this profile, and what does each scenario show? | III-A |
+//! | [`runs`] | what is the campaign of this profile, in which scenarios and micro-batch sizes, and what does each show? | III-A, III-B3 |
 //! | [`chunk_run`](mod@chunk_run) | which run is made besides for plans in chunks? | |
-//! | [`scenarios`] | in which scenarios, and at which micro-batch sizes? | III-A2, III-B3 |
 //! | [`neighbours`] | with which other layers is a layer's added memory measured? | III-A1 |
 //! | [`planned_run`] | what does a run measure, told apart from all others? | |
 //! | [`remaining_runs`](mod@remaining_runs) | what is left to do of a campaign that was begun before? | |
@@ -30,7 +29,6 @@ pub mod planned_run;
 pub mod remaining_runs;
 pub mod result;
 pub mod runs;
-pub mod scenarios;
 pub mod stages;
 
 use loadmaster_proto::measure::run::Campaign;

@@ -30,7 +30,6 @@
 //! Where nothing was held out (campaign `stages`) the margin is unknown, and is said to be.
 
 mod degree;
-mod line;
 pub mod merger;
 pub mod metrics;
 mod reading;

@@ -19,12 +19,10 @@
 //! | `levels` | the best of the choices of each stage within bounds |
 //! | `program` | one shortest path |
 //! | `sweep` | the search over the bounds |
-//! | `fit_by_recompute` | stages that fit only if they compute some layers again |
-//! | `recompute` | costs under which stages choose those layers |
+//! | `recompute` | stages that fit only if they recompute some layers, and costs under which stages choose those |
 //! | `value` | what a given plan is worth |
 //! | `questions` | the best of several questions, and of the orders of nodes |
 
-mod fit_by_recompute;
 mod levels;
 mod program;
 mod questions;

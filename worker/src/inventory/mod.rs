@@ -1,7 +1,6 @@
 //! What the node offers: GPUs through NVML, CPU slots otherwise or when asked.
 
 mod cpu;
-mod links;
 mod nvml;
 
 use loadmaster_proto::bytes::Bytes;

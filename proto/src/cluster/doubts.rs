@@ -1,8 +1,8 @@
 //! What looks wrong in the description of a cluster although it may be right, for people.
 //!
-//! Islands are parts of a cluster that no job of its scheduler spans. Slurm's `topology/tree` starts no job over switches without a common switch above them, `topology/ring` none over
-//! several rings, and `topology/torus3d` none over several toruses (`topology.html` of Slurm). Slurm's blocks are joined:
-//! a job that is larger than the largest group takes any blocks.
+//! Islands are parts of a cluster that no job of its scheduler spans. Slurm's `topology/tree` starts no job over switches without
+//! a common switch above them, `topology/ring` none over several rings, and `topology/torus3d` none over several toruses
+//! (`topology.html` of Slurm). Slurm's blocks are joined: a job that is larger than the largest group takes any blocks.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

@@ -1,4 +1,5 @@
-//! A run, as everybody in the daemon speaks of it: the lease that it comes with, what is to be done, how far it is, what became of it.
+//! A run, as everybody in the daemon speaks of it: the lease that it comes with, what is to be done, how far it is, what became
+//! of it.
 
 use std::fmt;
 use std::time::Duration;

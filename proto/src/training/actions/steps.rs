@@ -1,4 +1,5 @@
-//! The steps of a stage in an iteration, layer by layer; the runs of layers that are recomputed together; and an index of the steps.
+//! The steps of a stage in an iteration, layer by layer; the runs of layers that are recomputed together; and an index of the
+//! steps.
 
 use std::ops::RangeInclusive;
 

@@ -3,8 +3,8 @@
 //! On CPU slots that is the pass of the host ([`HostStep`](super::host_step::HostStep)). On a GPU a kernel does the same in fp64:
 //! results of both are the nearest numbers or those beside them.
 //!
-//! [`step_tensor_wise`] is the optimizer's step as plain training does it: libtorch's operations, tensor by tensor. Its bits are those of plain
-//! training, which is what it is for: a test of chunks is then one of chunks alone.
+//! [`step_tensor_wise`] is the optimizer's step as plain training does it: libtorch's operations, tensor by tensor. Its bits are
+//! those of plain training, which is what it is for: a test of chunks is then one of chunks alone.
 
 use loadmaster_proto::training::Optimizer;
 use tch::{Kind, Tensor};

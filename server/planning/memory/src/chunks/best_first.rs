@@ -1,6 +1,6 @@
-//! Groups of choices that differ in visits alone, in the order of their bounds. Few are ever looked at: so each is bounded no better
-//! than it takes to know which is next. A group waits with a bound that is cheap to have, and is bounded better when no other is
-//! before it.
+//! Groups of choices that differ in visits alone, in the order of their bounds. Few are ever looked at: so each is bounded no
+//! better than it takes to know which is next. A group waits with a bound that is cheap to have, and is bounded better when no
+//! other is before it.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

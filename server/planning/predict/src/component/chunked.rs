@@ -7,8 +7,8 @@
 //!
 //! An embedding whose table of tokens is on the host: rows come instead of being looked up, and no gradient of the table is made.
 //! The rows are what a lookup makes, and live as long; of what the layer recorded the gradient of the table alone is missing.
-//! What else kernels of a GPU took to make it still counts: then a little less is needed than is said. The layer's tokens live until
-//! its backward pass as well, but are nothing that autograd saves: they do not leave.
+//! What else kernels of a GPU took to make it still counts: then a little less is needed than is said. The layer's tokens live
+//! until its backward pass as well, but are nothing that autograd saves: they do not leave.
 
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::measure::tape::{LayerTape, Passage, Slot, block_of};

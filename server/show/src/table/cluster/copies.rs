@@ -1,5 +1,5 @@
-//! How memory optimizations copy on a node: its devices' links to the host, what they share, and copies between two devices; and how
-//! fast its host updates parameters.
+//! How memory optimizations copy on a node: its devices' links to the host, what they share, and copies between two devices; and
+//! how fast its host updates parameters.
 
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::training::step_kind::StepKind;

@@ -11,9 +11,9 @@
 //! * Before one of the last backward passes. All that lasts is used by the updates at the end, so that what is away then comes
 //!   back before the last of them, and so does what is left of micro-batches unless it is computed again.
 //!
-//! The passes of a stage follow each other, so that the seconds it computes again, waits or idles behind its first backward
-//! pass are at most what an iteration has beside them. Blocks on peers go and come at once; but their pools are taken from others all the time, so
-//! that it is enough, and no more is asked, that devices together have what their stages need.
+//! The passes of a stage follow each other, so that the seconds it computes again, waits or idles behind its first backward pass
+//! are at most what an iteration has beside them. Blocks on peers go and come at once; but their pools are taken from others all
+//! the time, so that it is enough, and no more is asked, that devices together have what their stages need.
 
 use loadmaster_proto::training::actions::Block;
 use loadmaster_simulate::copies::LayerSeconds;

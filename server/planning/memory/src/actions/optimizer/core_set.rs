@@ -1,10 +1,10 @@
 //! What a micro-batch may keep at little more than it costs at least, where bytes have a price.
 //!
-//! A program over the layers from above: what is kept above a run is free when the run goes backward, so that a run needs no
-//! more than that and a limit. A label is what the layers from a position up keep, their seconds, and by how much their runs need
-//! more than what is kept above them. All limits of a range are considered at once: a plan has that much less for what is kept, so
-//! labels pay for it. Labels from which no cheap enough choice follows are left out (`dual_bound`). Few remain, as of a knapsack with a
-//! core.
+//! A program over the layers from above: what is kept above a run is free when the run goes backward, so that a run needs no more
+//! than that and a limit. A label is what the layers from a position up keep, their seconds, and by how much their runs need more
+//! than what is kept above them. All limits of a range are considered at once: a plan has that much less for what is kept, so
+//! labels pay for it. Labels from which no cheap enough choice follows are left out (`dual_bound`). Few remain, as of a knapsack
+//! with a core.
 
 use rustc_hash::FxHashMap;
 

@@ -1,10 +1,10 @@
 //! The fewest seconds of slots with the same layers, by a price of bytes, and proof of that.
 //!
 //! With bytes at a price, all slots together cost no less than each of them at its cheapest. That bounds the seconds, and a
-//! choice that costs more than the cheapest by more than a plan may be above the bound is in no such plan: few are left (`core_set`),
-//! and among these the best is proven. How much a micro-batch may need more than it keeps is not known; ranges of that are
-//! looked at, the one with the lowest bound first, as if its loosest limit left the bytes of its tightest. They are halved
-//! until all limits of each cost the same at least.
+//! choice that costs more than the cheapest by more than a plan may be above the bound is in no such plan: few are left
+//! (`core_set`), and among these the best is proven. How much a micro-batch may need more than it keeps is not known; ranges of
+//! that are looked at, the one with the lowest bound first, as if its loosest limit left the bytes of its tightest. They are
+//! halved until all limits of each cost the same at least.
 
 use std::rc::Rc;
 

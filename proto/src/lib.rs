@@ -32,7 +32,6 @@ pub mod ledger;
 pub mod measure;
 pub mod model;
 pub mod name;
-pub mod phase;
 pub mod plan;
 pub mod profile;
 pub mod quote;

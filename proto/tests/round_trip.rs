@@ -4,16 +4,16 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
+use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
 use loadmaster_proto::measure::links::updates::{DeviceUpdates, TimedUpdate};
-use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
+use loadmaster_proto::measure::links::{
+    Collectives, GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink,
+};
 use loadmaster_proto::measure::run::{RunSpec, SoloStage, Task, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::{HuggingFaceConfig, LayerList, ModelSource};
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, TransGan, Vgg, Zoo};
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::step_kind::StepKind;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};

@@ -8,10 +8,10 @@
 //! * [`inventory`] and [`probe`]: what the node offers, checked before the planner hears of it.
 //! * [`state`]: what the daemon holds and decides. Pure: events in, actions out.
 //! * [`link`]: the stream to the planner.
-//! * [`runner`]: a run from lease to end. [`ranks`]: the ranks of a run. [`command`]: a training command of
-//!   another framework in their place. [`process`]: what both start. [`health`]: who else uses a GPU, and its state.
+//! * [`ranks`]: the ranks of a run. [`command`]: a training command of another framework in their place. [`process`]: what both
+//!   start. [`health`]: who else uses a GPU, and its state.
 //! * [`run`]: what all of them know of a run.
-//! * [`daemon`]: the one loop that feeds events to the state and carries out its actions.
+//! * [`daemon`]: the one loop that feeds events to the state and carries out its actions, and a run from lease to end.
 
 mod cli;
 mod command;
@@ -27,7 +27,6 @@ mod probe;
 mod process;
 mod ranks;
 mod run;
-mod runner;
 mod settings;
 mod state;
 #[cfg(test)]

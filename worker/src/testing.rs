@@ -11,7 +11,7 @@ use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_samples::cpu_slot;
 
-use crate::run::job::{Claim, Lease};
+use crate::run::{Claim, Lease};
 
 pub(crate) fn named(run: &str, token: i64) -> Claim {
     Claim { run: RunName::from_id(run).unwrap(), token }

@@ -2,8 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::environment::{DeviceSample, Environment};
-use loadmaster_proto::measure::layer_times::LayerTimes;
-use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
 use loadmaster_proto::measure::tape::{LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::profile::document::FORMAT;

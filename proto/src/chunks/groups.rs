@@ -5,8 +5,7 @@
 
 use std::ops::Range;
 
-use super::layout::{Chunk, Layout};
-use super::lists::{List, Lists};
+use super::layout::{Chunk, Layout, List, Lists};
 use super::packing::ChunkLayout;
 use crate::error::{Invalid, in_range};
 

@@ -4,9 +4,8 @@
 //! | file | what is in it |
 //! |---|---|
 //! | [`sequence`] | the tensors of a stage in their order, grouped into *atoms*: modules inside a layer, which are never cut |
-//! | [`lists`] | the lists of chunks, and bytes per parameter by number format and update rule |
 //! | [`packing`] | which atoms are in which chunk: next-fit, bare or aligned |
-//! | [`layout`] | chunk, offset and elements of every tensor |
+//! | [`layout`] | the lists of chunks; chunk, offset and elements of every tensor |
 //! | [`groups`] | what several ranks own of it |
 //! | [`footprint`] | what a chunk size costs, before and after that |
 //! | [`sizes`] | which sizes are tried, and which is best |
@@ -31,8 +30,6 @@ pub mod footprint;
 pub mod groups;
 pub mod host;
 pub mod layout;
-pub mod lists;
-mod notation;
 pub mod packing;
 pub mod paging;
 pub mod question;
@@ -45,7 +42,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use notation::{ChunkSize, ParseChunkSizeError, mebi};
+pub use sizes::{ChunkSize, ParseChunkSizeError, mebi};
 
 /// The unit of chunk sizes in the paper, elements: 2^20, written M there.
 pub const MEBI: u64 = 1 << 20;

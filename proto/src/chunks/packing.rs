@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::layout::{Chunk, Layout, Place};
-use super::lists::Lists;
+use super::layout::{Chunk, Layout, Lists, Place};
 use super::mebi;
 use super::sequence::Sequence;
 use crate::choice;

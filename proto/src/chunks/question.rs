@@ -2,11 +2,10 @@
 
 use super::footprint::Footprint;
 use super::groups::Groups;
-use super::lists::{List, Lists};
-use super::notation::ChunkSize;
+use super::layout::{List, Lists};
 use super::packing::{ChunkLayout, Packing};
 use super::sequence::Sequence;
-use super::sizes::{ChunkSizes, LARGEST, TriedSizes};
+use super::sizes::{ChunkSize, ChunkSizes, LARGEST, TriedSizes};
 use crate::error::{Invalid, in_range};
 use crate::model::Model;
 use crate::model::layer::MAX_ELEMENTS;

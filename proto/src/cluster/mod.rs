@@ -18,7 +18,6 @@ mod copies;
 pub mod device;
 pub mod doubts;
 pub mod import;
-pub mod islands;
 pub mod link;
 mod membership;
 pub mod priors;

@@ -1,10 +1,10 @@
-//! Why a run ended without a result.
+//! Why a run ended without a result, and in which phase.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::choice;
 use crate::ledger::Ledger;
-use crate::phase::Phase;
 
 /// Why an attempt ended without a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,4 +64,30 @@ pub struct OutOfMemory {
     pub phase: Phase,
     /// The layer at work.
     pub layer: Option<usize>,
+}
+
+/// What a rank is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Making parameters and connecting.
+    Setup,
+    /// Forward pass.
+    Forward,
+    /// Backward pass.
+    Backward,
+    /// Optimizer step.
+    Step,
+    /// Exchanging tensors for nothing but their speed.
+    Exchange,
+}
+
+choice! {
+    Phase {
+        Setup = "setup",
+        Forward = "forward",
+        Backward = "backward",
+        Step = "step",
+        Exchange = "exchange",
+    }
 }

@@ -4,14 +4,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bytes::Bytes;
 use crate::ledger::{Ledger, of_device};
+use crate::measure::chunked::ChunkRun;
+use crate::measure::environment::Environment;
+use crate::measure::offload::Offload;
 use crate::measure::tape::{LayerComponents, LayerTape};
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, StaticBytes};
-
-use crate::measure::chunked::ChunkRun;
-use crate::measure::environment::Environment;
-use crate::measure::layer_times::LayerTimes;
-use crate::measure::offload::Offload;
 
 /// What one stage needed in one run. Bytes are of the allocated ledger but for `peak_reserved` and
 /// where `peak_ledger` says otherwise.
@@ -84,6 +82,20 @@ impl Measurement {
 fn null_is_not_a_number<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<f64>, D::Error> {
     let numbers = Vec::<Option<f64>>::deserialize(json)?;
     Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
+}
+
+/// Seconds of one pass of one micro-batch through a layer: of each micro-batch the median over the measured
+/// iterations, of these the mean.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct LayerTimes {
+    /// Index in the model.
+    pub layer: usize,
+    /// Forward pass.
+    pub forward_seconds: f64,
+    /// Backward pass, without recomputation.
+    pub backward_seconds: f64,
+    /// Forward pass done again in the backward pass.
+    pub recompute_seconds: f64,
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! What is measured, and how: runs, what they need and how long they take, and the protocol of the rank that trains them.
 
 pub mod chunked;
-pub mod collectives;
 pub mod disturbance;
 pub mod environment;
 pub mod failure;
 pub mod host;
-pub mod layer_times;
 pub mod links;
 pub mod measurement;
 pub mod offload;

@@ -2,12 +2,10 @@
 
 use crate::error::{Invalid, required};
 use crate::ledger::Ledger;
-use crate::measure::failure::{FailureKind, OutOfMemory, RunFailure};
-use crate::measure::layer_times::LayerTimes;
-use crate::measure::measurement::Measurement;
+use crate::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
+use crate::measure::measurement::{LayerTimes, Measurement};
 use crate::measure::run::{RunSpec, SoloStage, Task, Work};
 use crate::message;
-use crate::phase::Phase;
 use crate::training::{RecomputePolicy, StaticBytes};
 use crate::wire::{ToWire, field, v1};
 

@@ -1,10 +1,14 @@
-//! From the tree of a filter to a condition on the fields of a list.
+//! From the tree of a filter to a condition on the fields of a list, with values by the kinds of these fields.
 
-use crate::condition::{Comparison, Condition, Relation, Test};
-use crate::field::{Field, Kind, find};
-use crate::scan::Fault;
-use crate::tree::{Argument, Asked, Comparator, Expression, Path, Restriction};
-use crate::value;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use loadmaster_proto::bytes::Bytes;
+
+use crate::condition::{Comparison, Condition, Relation, Test, Value};
+use crate::field::{Field, Kind, Words, find};
+use crate::parse::{Argument, Asked, Comparator, Expression, Path, Restriction};
+use crate::scan::{Fault, shown};
 
 /// What an expression asks of these fields.
 ///
@@ -43,7 +47,7 @@ fn test(fields: &'static [Field], of: &Restriction) -> Result<Condition, Fault> 
         (Asked::Has, Kind::Text) => return Ok(test(Relation::Contains(argument.text.clone()))),
         // `profile:profiles/gpt`, where the column has ids.
         (Asked::Has, Kind::Id(collection)) => {
-            return Ok(test(Relation::Contains(value::id(collection, &argument.text).to_owned())));
+            return Ok(test(Relation::Contains(id_of(collection, &argument.text).to_owned())));
         }
         (Asked::Has, _) => Comparison::Equal,
         (Asked::Compares(comparison), _) => comparison,
@@ -54,12 +58,12 @@ fn test(fields: &'static [Field], of: &Restriction) -> Result<Condition, Fault> 
         return Err(Fault::new(comparator.at, what));
     }
     if !argument.is_open {
-        let value = value::read(kind, &argument.text).map_err(|what| Fault::new(argument.at, what))?;
+        let value = read_value(kind, &argument.text).map_err(|what| Fault::new(argument.at, what))?;
         return Ok(test(Relation::Is(comparison, value)));
     }
     let start = match kind {
         Kind::Text | Kind::Texts => argument.text.clone(),
-        Kind::Id(collection) => value::id(collection, &argument.text).to_owned(),
+        Kind::Id(collection) => id_of(collection, &argument.text).to_owned(),
         _ => {
             let what = format!(
                 "{} has no beginning: only texts may end with a star; write {}:* for any value",
@@ -104,4 +108,89 @@ fn has_key(field: &'static Field, comparator: Comparator, argument: &Argument) -
             ),
         )),
     }
+}
+
+/// The value of a text.
+///
+/// # Errors
+/// What is wrong and what to write.
+fn read_value(kind: Kind, text: &str) -> Result<Value, String> {
+    let example = |what: &str| format!("{} is no {what}", shown(text));
+    match kind {
+        Kind::Text | Kind::Texts | Kind::Labels => Ok(Value::Text(text.to_owned())),
+        Kind::Id(collection) => Ok(Value::Text(id_of(collection, text).to_owned())),
+        Kind::Word(words) => word(words, text).map(Value::Text),
+        Kind::Count => {
+            text.parse().map(Value::Integer).map_err(|_| example("whole number: write, for example, 4"))
+        }
+        Kind::Bytes => {
+            let bytes = text.parse::<Bytes>().ok().and_then(|bytes| i64::try_from(bytes.0).ok());
+            bytes
+                .map(Value::Integer)
+                .ok_or_else(|| example("number of bytes: write, for example, 1.5GiB or 1048576"))
+        }
+        Kind::Number => {
+            real(text).map(Value::Real).ok_or_else(|| example("number: write, for example, 0.05"))
+        }
+        Kind::Seconds => {
+            let duration = || Some(text.parse::<SignedDuration>().ok()?.as_secs_f64());
+            // A duration has nine decimals at most, and answers have numbers of more.
+            let of_answer = || real(text.strip_suffix('s')?);
+            let seconds = real(text).or_else(duration).or_else(of_answer);
+            seconds.map(Value::Real).ok_or_else(|| example("duration: write, for example, 1.5s, 200ms or 2m"))
+        }
+        Kind::Time => time(text).map(Value::Time),
+        Kind::Truth => match text {
+            "true" => Ok(Value::Truth(true)),
+            "false" => Ok(Value::Truth(false)),
+            _ => Err(example("truth: write true or false")),
+        },
+    }
+}
+
+/// An id, with or without its collection.
+pub(crate) fn id_of<'t>(collection: &str, text: &'t str) -> &'t str {
+    text.strip_prefix(collection).unwrap_or(text)
+}
+
+fn real(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// What is stored for a word, which may be written as people, messages or the database do: `1f1b`, `SCHEDULE_ONE_F_ONE_B`,
+/// `one_f_one_b`.
+fn word(words: Words, text: &str) -> Result<String, String> {
+    let same = |text: &str| text.to_lowercase().replace('_', "-");
+    let asked = same(text);
+    let words = words();
+    let found =
+        words.iter().find(|(said, stored)| same(said) == asked || same(stored) == asked).or_else(|| {
+            // A constant has the name of its enum in front, which is not known here.
+            let is_constant = text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+            let ends =
+                |word: &str| asked.strip_suffix(&same(word)).is_some_and(|before| before.ends_with('-'));
+            let of = words.iter().filter(|(said, stored)| is_constant && (ends(said) || ends(stored)));
+            of.max_by_key(|(_, stored)| stored.len())
+        });
+    found.map(|(_, stored)| stored.clone()).ok_or_else(|| {
+        let said: Vec<&str> = words.iter().map(|&(said, _)| said).collect();
+        format!("{} is none of {}", shown(text), said.join(", "))
+    })
+}
+
+/// A day is its first moment, in UTC.
+fn time(text: &str) -> Result<Timestamp, String> {
+    let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok().map(|day| day.timestamp());
+    let read = if text.contains(['T', 't', ' ']) { text.parse().ok() } else { day() };
+    let Some(time) = read else {
+        return Err(format!(
+            "{} is no time: write, for example, 2026-11-01 or 2026-11-01T08:00:00Z",
+            shown(text)
+        ));
+    };
+    // Rows are written after 1970, in microseconds.
+    let known = Timestamp::from_microsecond(time.as_microsecond()).ok();
+    known
+        .filter(|time| *time >= Timestamp::UNIX_EPOCH)
+        .ok_or_else(|| format!("{} is before 1970, when nothing was stored", shown(text)))
 }

@@ -29,8 +29,6 @@ mod look;
 mod order;
 mod parse;
 mod scan;
-mod tree;
-mod value;
 
 #[cfg(test)]
 mod tests;

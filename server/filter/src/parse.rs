@@ -1,8 +1,7 @@
-//! From the text of a filter to its tree.
+//! The tree of a filter, and how it is read from text.
 
 use crate::condition::Comparison;
 use crate::scan::{Fault, Scanner, shown};
-use crate::tree::{Argument, Asked, Comparator, Expression, Path, Restriction};
 use crate::{MAX_COMPARISONS, MAX_DEPTH};
 
 /// What a text asks; none where it is empty.
@@ -245,4 +244,53 @@ fn is_of_path(character: char) -> bool {
 
 fn is_of_value(character: char) -> bool {
     !character.is_whitespace() && !"()<>=!\"',".contains(character)
+}
+
+/// A filter, or a part of one.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Expression {
+    All(Vec<Expression>),
+    Any(Vec<Expression>),
+    Not(Box<Expression>),
+    Restriction(Restriction),
+}
+
+/// What stands before a comparison, it, and what stands behind it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Restriction {
+    pub(crate) path: Path,
+    pub(crate) comparator: Comparator,
+    pub(crate) argument: Argument,
+}
+
+/// Words with dots between them: a field, and perhaps a key in it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Path {
+    /// Characters before it.
+    pub(crate) at: usize,
+    pub(crate) parts: Vec<String>,
+}
+
+/// What is asked, and where: characters before it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Comparator {
+    pub(crate) at: usize,
+    pub(crate) asks: Asked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Asked {
+    Has,
+    Compares(Comparison),
+}
+
+/// A value as it is written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Argument {
+    /// Characters before it.
+    pub(crate) at: usize,
+    /// Without quotes, escapes and the star.
+    pub(crate) text: String,
+    /// It ends with a star, which stands for any end.
+    pub(crate) is_open: bool,
 }

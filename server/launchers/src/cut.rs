@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use loadmaster_proto::plan::Plan;
 
+use crate::StageRefusal;
 use crate::question::ExportQuestion;
-use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
 
 /// What each stage has of a transformer, in order.

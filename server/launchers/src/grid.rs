@@ -2,8 +2,8 @@
 
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 
+use crate::StageRefusal;
 use crate::export_parts::RankPlace;
-use crate::refusal::StageRefusal;
 
 /// Places along the pipeline by replicas by shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,12 +12,9 @@ use crate::envelope::Envelope;
 use crate::export_parts::Export;
 use crate::framework::{Exporter, Written, exporters, rules, variants};
 use crate::grid::Grid;
-use crate::local_order;
-use crate::memory;
-use crate::program_settings;
-use crate::refusal::{Refusal, StageRefusal};
 use crate::target::{Target, Variant, Version};
 use crate::transformer::Transformer;
+use crate::{Refusal, StageRefusal, local_order, memory, program_settings};
 
 /// A plan that is to be exported.
 #[derive(Debug, Clone, Copy)]

@@ -15,8 +15,8 @@ use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Action, Deed, Form, StageActions, blocks};
 
+use crate::StageRefusal;
 use crate::question::{ExportQuestion, Refused, all_or};
-use crate::refusal::StageRefusal;
 use crate::rules::Rules;
 
 /// The layers that a framework recomputes, where stages do not all have the same policy.

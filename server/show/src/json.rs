@@ -11,7 +11,7 @@ use loadmaster_proto::wire::longrunning::{Operation, operation};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
 
-use super::show::Show;
+use super::Show;
 
 /// The proto3 JSON form, indented.
 pub fn json<M: Show>(message: &M) -> anyhow::Result<String> {

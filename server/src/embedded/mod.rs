@@ -6,40 +6,41 @@
 //! * It listens on a unix socket in a folder that only its own user can enter, and lets in only the
 //!   user that the planner runs as, by the kernel's word ([`socket`]). Nothing over the network.
 //! * Started by root, it runs as `postgres` or `nobody`, because Postgres refuses root ([`account`]).
-//! * One planner per data directory ([`lock`]).
+//! * One planner per data directory ([`DataDirLock`]).
 //! * It ends with the planner. A planner that is killed cannot stop it, so the kernel does; what
 //!   survives even that is stopped by the next planner ([`process`], [`stale_server`]). Either way nothing
 //!   that was committed is lost: `fsync` is on.
 //! * A server that ends by itself, because somebody killed it or the disk was full, is started again, and so is
-//!   one that answers nobody any more, which is ended first ([`unresponsive`]); one that ends again and again is given
-//!   up ([`restarts`]).
+//!   one that answers nobody any more, which is ended first ([`process`]); one that ends again and again is given
+//!   up ([`Restarts`]).
 
 mod account;
 mod binaries;
 mod cluster;
 mod error;
 mod launch;
-mod lock;
 mod log;
 mod process;
-mod restarts;
 mod socket;
 mod stale_server;
-mod unresponsive;
 
+use std::collections::VecDeque;
 use std::fmt::Write;
 use std::fs;
+use std::fs::File;
+use std::io::{Read, Write as _};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{Flock, FlockArg, OFlag};
+
+use crate::safe_files::Folder;
 use account::Account;
 use cluster::ROLE;
 use error::io_error;
 use launch::{Launched, Site};
-use lock::DataDirLock;
-use restarts::{MOST, Restarts, WITHIN};
-use unresponsive::frozen;
+use process::frozen;
 
 pub use error::EmbeddedError;
 
@@ -166,4 +167,71 @@ fn make_data_dir(data_dir: &Path, account: &Account) -> Result<PathBuf, Embedded
         .create(data_dir)
         .map_err(io_error("make", data_dir))?;
     data_dir.canonicalize().map_err(io_error("find", data_dir))
+}
+
+/// Held as long as it lives; the kernel lets go of it when the process ends, however that happens.
+#[derive(Debug)]
+struct DataDirLock(#[expect(dead_code, reason = "held, not used")] Flock<File>);
+
+impl DataDirLock {
+    fn acquire(data_dir: &Path) -> Result<Self, EmbeddedError> {
+        let path = data_dir.join("lock");
+        let file = Folder::open(data_dir).and_then(|folder| folder.open_or_create("lock", OFlag::O_RDWR));
+        let file = file.map_err(io_error("open", &path))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(mut lock) => {
+                // For the message that a second planner gives; nothing depends on it.
+                lock.set_len(0).map_err(io_error("write", &path))?;
+                writeln!(lock, "{}", std::process::id()).map_err(io_error("write", &path))?;
+                Ok(Self(lock))
+            }
+            Err((mut file, nix::Error::EWOULDBLOCK)) => {
+                let mut text = String::new();
+                let read = file.read_to_string(&mut text);
+                let pid = read.ok().and_then(|_| text.trim().parse().ok());
+                Err(EmbeddedError::InUse { data_dir: data_dir.to_owned(), pid })
+            }
+            Err((_, error)) => Err(io_error("lock", &path)(error.into())),
+        }
+    }
+}
+
+/// Most starts within [`WITHIN`]: what ends more often has a cause that another start does not mend.
+const MOST: usize = 5;
+/// The time in which starts are counted.
+const WITHIN: Duration = Duration::from_secs(10 * 60);
+/// Pause before the second start; it doubles with every further one. Before the first there is none.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The starts that still count.
+#[derive(Debug, Default)]
+struct Restarts(VecDeque<Instant>);
+
+impl Restarts {
+    /// Pause before the next start; none when there were too many.
+    fn next(&mut self, now: Instant) -> Option<Duration> {
+        while self.0.front().is_some_and(|&start| now.saturating_duration_since(start) >= WITHIN) {
+            self.0.pop_front();
+        }
+        let before = u32::try_from(self.0.len()).ok()?;
+        if self.0.len() >= MOST {
+            return None;
+        }
+        self.0.push_back(now);
+        Some(before.checked_sub(1).map_or(Duration::ZERO, |exponent| FIRST_PAUSE * 2_u32.pow(exponent)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_until_there_were_too_many_starts() {
+        let mut restarts = Restarts::default();
+        let now = Instant::now();
+        let pauses: Vec<_> = (0..=MOST).map(|_| restarts.next(now).map(|pause| pause.as_secs())).collect();
+        assert_eq!(pauses, [Some(0), Some(1), Some(2), Some(4), Some(8), None]);
+        assert_eq!(restarts.next(now + WITHIN), Some(Duration::ZERO), "old ones are forgotten");
+    }
 }

@@ -1,7 +1,8 @@
-//! The server process: started so that it ends with us, and stopped without harm to its data.
+//! The server process: started so that it ends with us, watched for answers, and stopped without harm to its data.
 
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,9 +11,11 @@ use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, getpid, getppid};
+use sqlx::{Connection, PgConnection};
 use tokio::sync::{oneshot, watch};
 
 use super::error::EmbeddedError;
+use super::launch;
 
 /// How long each way of stopping has: fast shutdown (writes a checkpoint), immediate shutdown (the
 /// next start replays the log), and the end of the process.
@@ -184,4 +187,29 @@ pub(super) fn forget_settings(command: &mut Command) {
         command.env_remove(variable);
     }
     command.env("LC_ALL", "C.UTF-8");
+}
+
+/// So many looks in a row find no answer before a server counts as frozen.
+const LOOKS: u32 = 6;
+
+/// Returns once the server has answered nobody for this long. Whatever it says is an answer, a refusal too.
+pub(super) async fn frozen(socket_folder: &Path, patience: Duration) {
+    let step = patience / LOOKS;
+    let mut silent = 0;
+    while silent < LOOKS {
+        // A connection of its own: those of the pool wait for their turn.
+        match tokio::time::timeout(step, look(socket_folder)).await {
+            Ok(_) => {
+                silent = 0;
+                tokio::time::sleep(step).await;
+            }
+            Err(_) => silent += 1,
+        }
+    }
+}
+
+async fn look(socket_folder: &Path) -> sqlx::Result<()> {
+    let mut connection = PgConnection::connect_with(&launch::options(socket_folder)).await?;
+    connection.ping().await?;
+    connection.close().await
 }

@@ -1,4 +1,6 @@
-//! Imported profiles: the documents that they came in, and the chains that those are about.
+//! Imported profiles: the documents that they came in, the chains that those are about, and which version of a profile is stored.
+
+use std::collections::HashMap;
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
@@ -157,5 +159,31 @@ impl Store {
             time,
         };
         Ok(Some(found.measurements.into_iter().map(record).collect()))
+    }
+}
+
+/// A row that was written anew, or deleted and stored again, has another `xmin`. A profile that is complete has all its
+/// runs behind it: what it is made of changes with its row, or never.
+const REVISIONS: &str = "
+SELECT 'profiles/' || id, xmin::text || '@' || extract(epoch FROM create_time)::text
+FROM profiles WHERE id = ANY($1) AND state = 'complete'
+UNION ALL
+SELECT 'clusters/' || id, xmin::text || '@' || extract(epoch FROM create_time)::text
+FROM clusters WHERE id = $2";
+
+impl Store {
+    /// By name, the revisions of those of these profiles that are complete, and of the cluster if it is stored: equal
+    /// revisions are equal content. Takes the ids.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn revisions(
+        &self,
+        profiles: &[&str],
+        cluster: Option<&str>,
+    ) -> Result<HashMap<String, String>> {
+        let rows: Vec<(String, String)> =
+            sqlx::query_as(REVISIONS).bind(profiles).bind(cluster).fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().collect())
     }
 }

@@ -10,14 +10,12 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
+use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{CommandName, OperationName};
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
-
 use loadmaster_samples::{chunked, visiting};
 
 use crate::support::samples::{

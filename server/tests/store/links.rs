@@ -6,10 +6,11 @@ use loadmaster::store::records::{
 };
 use loadmaster::store::{Store, StoreError};
 use loadmaster_filter::Query;
-use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::FailureKind;
-use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
+use loadmaster_proto::measure::links::{
+    Collectives, GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink,
+};
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::name::WorkerName;
 use uuid::Uuid;

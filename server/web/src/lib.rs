@@ -12,7 +12,6 @@
 //! `loadmaster_show`'s. They are whole without a script; the one script that there is asks again for parts of a page when
 //! [`events`] say that something changed.
 
-mod assets;
 mod connections;
 mod events;
 mod guard;
@@ -22,8 +21,11 @@ mod pages;
 mod planner;
 mod rows;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use axum::http::header;
+use axum::response::IntoResponse;
+use loadmaster_show::picture::html;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
@@ -49,4 +51,36 @@ pub async fn serve(listener: TcpListener, routes: Routes, stop: CancellationToke
     let router = guard::around(pages::router(AppState { planner, events }), address);
     connections::serve(listener, router, stop).await;
     Ok(())
+}
+
+const STYLE: &str = include_str!("../assets/style.css");
+const SCRIPT: &str = include_str!("../assets/live.js");
+const ICON: &str = include_str!("../assets/icon.svg");
+
+/// The version in their addresses changes with every release.
+const CACHED: &str = "public, max-age=86400";
+
+pub(crate) async fn style() -> impl IntoResponse {
+    static RULES: OnceLock<String> = OnceLock::new();
+    let rules = RULES.get_or_init(|| format!("{}{STYLE}", html::rules()));
+    ([(header::CONTENT_TYPE, "text/css; charset=utf-8"), (header::CACHE_CONTROL, CACHED)], rules.as_str())
+}
+
+pub(crate) async fn icon() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "image/svg+xml"), (header::CACHE_CONTROL, CACHED)], ICON)
+}
+
+pub(crate) async fn script() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "text/javascript; charset=utf-8"), (header::CACHE_CONTROL, CACHED)], SCRIPT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is read by whoever wants to know what a page does.
+    #[test]
+    fn the_script_is_short() {
+        assert!(SCRIPT.lines().count() <= 150);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_predict::campaign::scenarios::sub_meshes;
+use loadmaster_predict::campaign::runs::sub_meshes;
 use loadmaster_predict::campaign::{PlannedRun, Purpose};
 use loadmaster_predict::choose::stored_profile::predictor;
 use loadmaster_predict::choose::{AnyPredictor, Evidence, PredictorKind, Profiled};

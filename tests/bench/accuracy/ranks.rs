@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use loadmaster_predict::campaign::PlannedRun;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
-use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::links::Collectives;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use loadmaster_memory::actions::fastest::{self, Effort, Known};
+use loadmaster_memory::actions::optimizer::{self, Effort, Known};
 use loadmaster_memory::actions::{
     Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks, paper,
 };
@@ -12,9 +12,8 @@ use loadmaster_search::Stop;
 use loadmaster_simulate::copies::LayerSeconds;
 use loadmaster_tests::Sampler;
 
-use crate::memory::gaps::Gaps;
 use crate::memory::paper::{Case, PaperModel, STAGES, Server, Ways, node, question};
-use crate::memory::{Cell, Claim};
+use crate::memory::{Cell, Claim, Gaps};
 use crate::stats::{quantile, timed};
 
 /// Layers of the one stage that lacks memory, in a pipeline whose others do not.
@@ -102,7 +101,7 @@ pub(crate) fn alone(quick: bool, gaps: &Gaps) -> Vec<Cell> {
             let ways = (allowed, &[Block::Activations][..]);
             let question = question((&stages, &[EDGE; STAGES - 1]), MICRO_BATCHES, &node, ways, &stop);
             let greedy = paper::plan(&question);
-            let (found, took) = timed(runs, || fastest::plan(&question, Known::default(), Effort::All));
+            let (found, took) = timed(runs, || optimizer::plan(&question, Known::default(), Effort::All));
             let mut gap = f64::INFINITY;
             let ours = match found {
                 Ok(plan) => {
@@ -200,7 +199,7 @@ pub(crate) fn random(count: u64, found: &Gaps) -> Vec<Cell> {
             let stop = Stop::default();
             let question = random.question(allowed, &stop);
             let began = Instant::now();
-            match fastest::plan(&question, Known::default(), Effort::All) {
+            match optimizer::plan(&question, Known::default(), Effort::All) {
                 Ok(plan) => {
                     seconds.push(began.elapsed().as_secs_f64());
                     own_gaps.push(plan.seconds / plan.bound - 1.0);

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use loadmaster_memory::actions::fastest::{self, Effort, FastestPlan, Known};
+use loadmaster_memory::actions::optimizer::{self, Effort, FastestPlan, Known};
 use loadmaster_memory::actions::paper::{PaperPlan, plan};
 use loadmaster_memory::actions::{Allowed, LayerBlocks, NodeDevices, PlanError, Question, StageBlocks};
 use loadmaster_proto::cluster::{CopyLink, Link, LinkOrigin};
@@ -361,7 +361,7 @@ impl Case {
     /// The fastest plan that is found with these ways, and how long that took.
     pub(crate) fn chosen(&self, ways: Ways) -> (Result<FastestPlan, PlanError>, f64) {
         self.asked(ways, LinkUse { stripes: true, mappings: 0 }, |question| {
-            fastest::plan(question, Known::default(), Effort::All)
+            optimizer::plan(question, Known::default(), Effort::All)
         })
     }
 

@@ -8,8 +8,7 @@ use loadmaster_predict::Margin;
 use loadmaster_predict::component::Component;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::layer_times::LayerTimes;
-use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
@@ -29,8 +28,7 @@ use loadmaster_search::Stop;
 use loadmaster_search::fleet::{DeviceGroup, of_groups};
 use loadmaster_tests::ADAM;
 
-use crate::memory::gaps::Gaps;
-use crate::memory::{Cell, Claim};
+use crate::memory::{Cell, Claim, Gaps};
 
 /// Layers, devices, and the seconds within which there should be an answer.
 const PROBLEMS: [(usize, u32, f64); 2] = [(48, 8, 0.5), (96, 64, 10.0)];

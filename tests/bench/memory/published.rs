@@ -2,7 +2,7 @@
 
 use loadmaster_memory::actions::paper::PaperPlan;
 use loadmaster_memory::actions::rule::{Choice, Costs};
-use loadmaster_memory::actions::{Held, PlanError, StageWork};
+use loadmaster_memory::actions::{PeakMemory, PlanError, StageWork};
 use loadmaster_proto::training::actions::StageActions;
 
 use crate::memory::paper::{
@@ -30,7 +30,7 @@ fn stages(model: &PaperModel) -> Vec<f64> {
     let none = StageActions::default();
     let of = |(index, stage)| {
         let place = (index as u32, STAGES as u32);
-        Held::of(stage, &StageWork::of(stage, place, model.order(), micro_batches, &none), &none).device
+        PeakMemory::of(stage, &StageWork::of(stage, place, model.order(), micro_batches, &none), &none).device
             as f64
             / 1e9
     };

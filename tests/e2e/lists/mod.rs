@@ -12,8 +12,9 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{
     Cluster, ClusterDevice, ClusterParts, ClusterSource, DeviceKind, Link, LinkOrigin, Node,
 };
-use loadmaster_proto::measure::collectives::Collectives;
-use loadmaster_proto::measure::links::{GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink};
+use loadmaster_proto::measure::links::{
+    Collectives, GroupLink, LinkMeasurement, LinkPoint, LinkWork, PairLink,
+};
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{ClusterName, PlanName, WorkerName};
 use loadmaster_proto::plan::comparison::FrontPoint;
@@ -32,10 +33,9 @@ use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
 use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json, wait_until};
 use prost::Message;
+use scene::{LEASE, Scene, content, free, measurement, run, worker};
 use tonic::Code;
 use tonic_types::StatusExt;
-
-use scene::{LEASE, Scene, content, free, measurement, run, worker};
 
 /// What every page ends before.
 const MOST_BYTES: usize = 1 << 20;

@@ -26,7 +26,6 @@ pub mod ffi;
 pub mod layers;
 pub mod library;
 pub mod links;
-mod median;
 pub mod memory;
 pub mod optimizer;
 pub mod peers;

@@ -5,9 +5,8 @@ use std::io;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::failure::OutOfMemory;
+use loadmaster_proto::measure::failure::{OutOfMemory, Phase};
 use loadmaster_proto::measure::rank::RankDevice;
-use loadmaster_proto::phase::Phase;
 use tch::Device;
 
 use crate::error::RankError;

@@ -3,17 +3,16 @@
 //! They are libtorch's algorithms (a test compares), but update a master copy where the trained tensor
 //! is less precise, and hold exactly the tensors that the arithmetic of `TrainingSpec` counts.
 
-use loadmaster_proto::phase::Phase;
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::training::Optimizer;
 use loadmaster_proto::training::actions::Step;
 use tch::{Kind, Tensor};
 
-use crate::actions;
 use crate::error::RankError;
 use crate::ffi::{add_number, add_product, add_quotient, add_scaled, divide, multiply};
 use crate::layers::Trained;
-use crate::progress;
 use crate::tensor::copy_of;
+use crate::{actions, progress};
 
 /// What the optimizer keeps of one trained tensor between steps.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::rank::RankEvent;
-use loadmaster_proto::phase::Phase;
 
 use crate::ffi;
 

@@ -1,23 +1,21 @@
-//! Seconds per layer and pass.
+//! Seconds per layer and pass, and the median of several.
 //!
 //! A backward pass is one call into libtorch. Hooks on the tensors between layers say when it gets from
 //! one layer to the next, so the graph need not be split to be timed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use loadmaster_proto::measure::layer_times::LayerTimes;
-use loadmaster_proto::phase::Phase;
+use loadmaster_proto::measure::failure::Phase;
+use loadmaster_proto::measure::measurement::LayerTimes;
 use loadmaster_proto::training::actions::Step;
 use tch::Tensor;
 
-use crate::actions;
 use crate::clock::{Moment, Timer};
 use crate::collective::operators::keep_cause;
 use crate::error::RankError;
 use crate::ffi::{self, Gate};
 use crate::layers::ForwardKind;
-use crate::median::median;
-use crate::progress;
+use crate::{actions, progress};
 
 /// When the gradient at an edge was complete. Edge k lies before layer k.
 #[derive(Debug)]
@@ -216,6 +214,17 @@ impl Times {
     }
 }
 
+/// The middle one, or the mean of the two in the middle; nothing of nothing.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut ascending = values.to_vec();
+    ascending.sort_by(f64::total_cmp);
+    let (upper, lower) = (ascending.len() / 2, ascending.len().saturating_sub(1) / 2);
+    match (ascending.get(lower), ascending.get(upper)) {
+        (Some(lower), Some(upper)) => (lower + upper) / 2.0,
+        _ => 0.0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,5 +254,13 @@ mod tests {
             samples.add(0, 1.0);
         }
         assert_eq!((samples.0[0].len(), samples.typical()), (Samples::MOST, 1.0));
+    }
+
+    #[test]
+    fn the_median_is_the_middle_one_or_between_the_two_in_the_middle() {
+        assert_eq!(median(&[5.0, 1.0, 3.0]), 3.0);
+        assert_eq!(median(&[2.0, 1.0]), 1.5);
+        assert_eq!(median(&[4.0]), 4.0);
+        assert_eq!(median(&[]), 0.0);
     }
 }

@@ -12,8 +12,7 @@ use loadmaster_proto::name::CommandName;
 use super::process::{End, How};
 use super::rank_file::{self, RankReport};
 use crate::process::exit::{EXIT_NOT_LOADED, killed_by, quoted};
-use crate::run::job::Job;
-use crate::run::outcome::{Outcome, describe};
+use crate::run::{Job, Outcome, describe};
 
 /// The outcome. A rank that ran out of memory is believed however the command ended: the others end in
 /// its wake. Measurements count only if the command succeeded and every rank has its own.

@@ -2,37 +2,33 @@
 //!
 //! The command gets the run as a JSON file ([`run_file`]) and its devices through
 //! `CUDA_VISIBLE_DEVICES`; it writes a JSON file per rank ([`rank_file`]) and, if it likes, lines of
-//! progress ([`progress`]). Around it everything is as for ranks: lease, deadline, processes that are
+//! progress ([`process`]). Around it everything is as for ranks: lease, deadline, processes that are
 //! gone before the devices are free ([`descendants`] finds those that left the group), and running out of
 //! memory as a result.
 
 mod collect;
 mod descendants;
 mod process;
-mod progress;
 mod rank_file;
 mod run_file;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::process::Stdio;
+use std::{fs, io};
 
+use descendants::Descendants;
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::run::RunSpec;
 use loadmaster_proto::name::CommandName;
+use process::Work;
+use run_file::RunFile;
 use tokio::process::Command;
 
 use crate::config::command::TrainingCommand;
-use crate::run::Contact;
-use crate::run::job::Job;
-use crate::run::outcome::{Outcome, not_started};
-use descendants::Descendants;
-use process::Work;
-use run_file::RunFile;
+use crate::run::{Contact, Job, Outcome, not_started};
 
 /// The variable that names the file with the run.
 const RUN_VARIABLE: &str = "LOADMASTER_RUN";

@@ -1,10 +1,10 @@
-//! The processes of a command: started, listened to, and gone before anybody looks at the results.
+//! The processes of a command: started, their lines of progress read, and gone before anybody looks at the results.
 
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use loadmaster_proto::phase::Phase;
+use loadmaster_proto::measure::failure::Phase;
 use tokio::io::AsyncRead;
 use tokio::process::{Child, Command};
 use tokio::select;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tracing::debug;
 
 use super::descendants::Descendants;
-use super::{progress, rank_file};
+use super::rank_file;
 use crate::process::group::Group;
 use crate::process::tail::{LAST_WORDS, Tail};
 use crate::run::Contact;
@@ -142,7 +142,7 @@ async fn last_words(stdout: JoinHandle<Tail>, stderr: JoinHandle<Tail>) -> Strin
 
 async fn listen(stdout: Option<impl AsyncRead + Unpin>, sender: mpsc::Sender<(f64, Phase)>) -> Tail {
     let mut tail = Tail::default();
-    let is_no_progress = |line: &str| match progress::parse(line) {
+    let is_no_progress = |line: &str| match parse(line) {
         Some(progress) => {
             // The next one will do as well.
             let _ = sender.try_send(progress);
@@ -162,4 +162,43 @@ async fn keep_tail(stderr: Option<impl AsyncRead + Unpin>) -> Tail {
     })
     .await;
     tail
+}
+
+/// What such a line has, wherever in the line: launchers put the rank before it.
+const MARK: &str = "loadmaster: progress ";
+
+/// Share of the work done, 0 to 1, and what the command does; `None` for any other line.
+pub(super) fn parse(line: &str) -> Option<(f64, Phase)> {
+    let (_, rest) = line.split_once(MARK)?;
+    let mut words = rest.split_whitespace();
+    let fraction: f64 = words.next()?.parse().ok()?;
+    let phase = match words.next()? {
+        "setup" => Phase::Setup,
+        "forward" => Phase::Forward,
+        "backward" => Phase::Backward,
+        "step" => Phase::Step,
+        _ => return None,
+    };
+    fraction.is_finite().then(|| (fraction.clamp(0.0, 1.0), phase))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_progress_is_found_behind_a_launchers_prefix() {
+        assert_eq!(parse("[rank0]: loadmaster: progress 0.25 backward"), Some((0.25, Phase::Backward)));
+        assert_eq!(parse("loadmaster: progress 7 step"), Some((1.0, Phase::Step)));
+        for other in [
+            "",
+            "progress 0.5 step",
+            "loadmaster: progress x step",
+            "loadmaster: progress 0.5",
+            "loadmaster: progress NaN step",
+            "loadmaster: progress 0.5 lunch",
+        ] {
+            assert_eq!(parse(other), None, "{other:?}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::Serialize;
 
-use crate::run::job::Job;
+use crate::run::Job;
 
 /// First key of the file. Keys may be added within a version.
 const FORMAT: &str = "loadmaster.run/1";

@@ -2,29 +2,32 @@
 //!
 //! A GPU that somebody else computes on gives wrong times, and wrong bytes in the device ledger. Such a run
 //! is handed back unless the operator allows it, and then its measurements say so. What a look means
-//! is decided in [`judge`]; [`nvml`] only looks.
+//! is decided in [`judge`]; [`Monitor`] only looks.
 //!
 //! The cores of CPU slots are everybody's, and somebody always uses a little of them: no run is handed back,
 //! and its measurements say how much others used ([`cores`]).
 
 mod cores;
 mod judge;
-mod nvml;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use loadmaster_proto::cluster::device::{Backend, Device};
-use loadmaster_proto::measure::environment::Environment;
+use loadmaster_proto::measure::environment::{DeviceSample, Environment};
 use loadmaster_proto::measure::failure::RunFailure;
+use nvml_wrapper::Nvml;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::run::outcome::{Outcome, handed_back};
+use crate::run::{Outcome, handed_back};
 use cores::{Cores, Usage};
-use judge::Look;
-use nvml::Monitor;
+use judge::{GpuProcess, Look};
 
 /// Longest wait for a driver. A healthy one answers within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -127,5 +130,53 @@ impl Health {
                 Looks::new()
             }
         }
+    }
+}
+
+/// The library, loaded.
+#[derive(Debug)]
+struct Monitor(Nvml);
+
+impl Monitor {
+    fn open() -> Option<Self> {
+        Nvml::init()
+            .inspect_err(|error| warn!("clocks and other users of the GPUs stay unknown: {error}"))
+            .ok()
+            .map(Self)
+    }
+
+    /// Looks at the GPUs of these UUIDs.
+    fn look(&self, uuids: &[String]) -> Looks {
+        let each = uuids.iter().filter_map(|uuid| {
+            self.look_at(uuid)
+                .inspect_err(|error| warn!(gpu.uuid = uuid, "a GPU shows nothing of itself: {error}"))
+                .ok()
+                .map(|look| (uuid.clone(), look))
+        });
+        each.collect()
+    }
+
+    fn look_at(&self, uuid: &str) -> Result<Look, NvmlError> {
+        let device = self.0.device_by_uuid(uuid)?;
+        let reasons = device.current_throttle_reasons().unwrap_or(ThrottleReasons::empty());
+        let processes = device.running_compute_processes().unwrap_or_default();
+        Ok(Look {
+            sample: DeviceSample {
+                sm_clock_mhz: device.clock_info(Clock::SM).ok(),
+                memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
+                temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
+                throttle_reasons: reasons.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect(),
+            },
+            processes: processes
+                .into_iter()
+                .map(|process| GpuProcess {
+                    pid: process.pid,
+                    bytes: match process.used_gpu_memory {
+                        UsedGpuMemory::Used(bytes) => Some(bytes),
+                        UsedGpuMemory::Unavailable => None,
+                    },
+                })
+                .collect(),
+        })
     }
 }

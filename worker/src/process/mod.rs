@@ -5,6 +5,5 @@ pub(crate) mod exit;
 pub(crate) mod folder;
 pub(crate) mod group;
 pub(crate) mod kernel;
-pub(crate) mod lines;
 pub(crate) mod spawn;
 pub(crate) mod tail;

@@ -1,19 +1,18 @@
-//! What each rank of a run is told. Pure.
+//! Which rank of a run does what: what each is told. Pure.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
 use loadmaster_proto::cluster::device::{Backend, Device};
-use loadmaster_proto::measure::collectives::Collectives;
-use loadmaster_proto::measure::links::LinkWork;
+use loadmaster_proto::measure::links::{Collectives, LinkWork};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Crowd, Edges, LinkSpec, RankDevice, RankSpec};
 use loadmaster_proto::measure::run::{RankPosition, RunSpec, Task, Work};
 
 use super::Supervisor;
-use super::rank_id::RankId;
-use crate::run::job::Job;
+use crate::run::Job;
 
 /// A rank waits for a neighbour longer than the daemon waits for a quiet rank, so that the daemon
 /// decides which of them hangs.
@@ -144,5 +143,34 @@ fn collectives(devices: &[Device]) -> Collectives {
         Collectives::Nccl
     } else {
         Collectives::Host
+    }
+}
+
+/// A rank of a run: a device of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RankId {
+    pub(super) stage_index: u32,
+    /// Which device of the stage.
+    pub(super) shard: u32,
+    /// Devices of the stage.
+    pub(super) devices: u32,
+}
+
+impl RankId {
+    /// The rank in this place.
+    pub(super) fn of(place: &RankPosition) -> Self {
+        Self {
+            stage_index: place.position.stage_index,
+            shard: place.shard,
+            devices: place.position.stage.devices(),
+        }
+    }
+}
+
+/// `stage 2`, or `stage 2, shard 1` where the stage has several devices.
+impl fmt::Display for RankId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stage {}", self.stage_index)?;
+        if self.devices > 1 { write!(f, ", shard {}", self.shard) } else { Ok(()) }
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use loadmaster_proto::phase::Phase;
+use loadmaster_proto::measure::failure::Phase;
 use tokio::time::Instant;
 
-use super::rank_id::RankId;
+use super::assignment::RankId;
 use super::rank_process::Heard;
 
 /// What is known of a run's ranks.

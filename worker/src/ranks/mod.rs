@@ -2,7 +2,6 @@
 
 mod assignment;
 mod liveness;
-mod rank_id;
 mod rank_process;
 mod root_cause;
 #[cfg(test)]
@@ -13,24 +12,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use assignment::{Assignment, Spec};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use liveness::Liveness;
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::offload::CopyPace;
 use nix::sys::signal::Signal;
+use rank_process::{command, drive};
+use root_cause::{Exit, RankEnd, RankOutput, judge};
 use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use watch::{Verdict, Watch};
 
 use crate::process::folder::{self, WorkFolder};
 use crate::process::group::Group;
-use crate::run::Contact;
-use crate::run::job::Job;
-use crate::run::outcome::{Outcome, not_started};
-use assignment::{Assignment, Spec};
-use liveness::Liveness;
-use rank_process::{command, drive};
-use root_cause::{Exit, RankEnd, RankOutput, judge};
-use watch::{Verdict, Watch};
+use crate::run::{Contact, Job, Outcome, not_started};
 
 /// Signs of life that wait to be looked at.
 const HEARD: usize = 64;

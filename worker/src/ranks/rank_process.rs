@@ -7,8 +7,8 @@ use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 
 use loadmaster_proto::cluster::device::Device;
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::rank::{HUGE_PAGES, RankEvent};
-use loadmaster_proto::phase::Phase;
 use tokio::io::{AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::select;
@@ -16,11 +16,10 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::rank_id::RankId;
+use super::assignment::RankId;
 use super::root_cause::{Exit, RankEnd, RankOutput, RankResult};
 use crate::command::visible_devices;
-use crate::process::lines::read_line;
-use crate::process::tail::{LAST_WORDS, Tail};
+use crate::process::tail::{LAST_WORDS, Tail, read_line};
 
 /// Longest event; the measurement of a model with the most layers fits easily.
 const MAX_EVENT: usize = 8 << 20;

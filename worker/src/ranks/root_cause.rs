@@ -12,10 +12,10 @@ use loadmaster_proto::measure::rank::{
     EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH,
 };
 
-use super::rank_id::RankId;
+use super::assignment::RankId;
 use crate::process::exit::{EXIT_NOT_LOADED, killed_by, quoted};
 use crate::process::tail::Tail;
-use crate::run::outcome::{Outcome, describe};
+use crate::run::{Outcome, describe};
 
 /// How a rank's process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -228,7 +228,7 @@ fn quote(said: &RankOutput) -> String {
 mod tests {
     use loadmaster_proto::bytes::Bytes;
     use loadmaster_proto::ledger::Ledger;
-    use loadmaster_proto::phase::Phase;
+    use loadmaster_proto::measure::failure::Phase;
 
     use super::*;
     use crate::testing::measurement;

@@ -6,13 +6,12 @@ use std::fs;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::run::Task;
+use loadmaster_samples::cpu_slot;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::run::job::Lease;
-use loadmaster_samples::cpu_slot;
-
+use crate::run::Lease;
 use crate::testing::{lease, named, spec};
 
 fn supervisor(base: &TempDir) -> Supervisor {

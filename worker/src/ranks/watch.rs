@@ -9,8 +9,8 @@ use tokio::select;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::assignment::RankId;
 use super::liveness::Liveness;
-use super::rank_id::RankId;
 use super::rank_process::Heard;
 use super::root_cause::RankEnd;
 use crate::run::Contact;

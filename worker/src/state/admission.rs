@@ -8,8 +8,7 @@ use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::wire::v1;
 
-use crate::run::job::{Claim, Job, Lease};
-use crate::run::outcome::{handed_back, not_started};
+use crate::run::{Claim, Job, Lease, handed_back, not_started};
 
 /// Longest deadline.
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use loadmaster_proto::phase::Phase;
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::wire::v1;
 use v1::planner_message::Message as FromPlanner;
 use v1::worker_message::Message as ToPlanner;
 
-use crate::run::job::{Claim, Job};
-use crate::run::outcome::Outcome;
+use crate::run::{Claim, Job, Outcome};
 
 /// The planner's durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,22 +15,21 @@ pub(crate) mod tests;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use admission::Room;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::measure::failure::RunFailure;
+use loadmaster_proto::measure::failure::{Phase, RunFailure};
 use loadmaster_proto::name::RunName;
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::quote::{in_one_line, quoted};
 use loadmaster_proto::wire::v1;
+use reports::Reports;
 use tracing::{debug, info, warn};
 use v1::planner_message::Message as FromPlanner;
 use v1::worker_message::Message as ToPlanner;
 
-use crate::run::job::Claim;
-use crate::run::outcome::{Outcome, handed_back};
-use admission::Room;
+use crate::run::{Claim, Outcome, handed_back};
+
 pub(crate) use event::{Action, Event, Terms};
-use reports::Reports;
 
 /// How long to wait for acknowledgements before leaving in a hurry.
 const FLUSH: Duration = Duration::from_secs(3);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use loadmaster_proto::wire::v1;
 use v1::worker_message::Message as ToPlanner;
 
-use crate::run::job::Claim;
+use crate::run::Claim;
 
 /// A report that was not acknowledged is sent again after this time.
 const RESEND: Duration = Duration::from_secs(10);

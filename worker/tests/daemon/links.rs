@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use loadmaster_proto::measure::collectives::Collectives;
-use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
+use loadmaster_proto::measure::links::{Collectives, LinkMeasurement, LinkWork};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::LinkSpec;
 use loadmaster_proto::measure::run::Task;

@@ -1,6 +1,6 @@
 //! Pins that each way in which a run can end is reported as what it is, and that nothing of it stays.
 
-use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::links::Collectives;
 use loadmaster_proto::measure::rank::{Edges, HUGE_PAGES, RankSpec};
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::links::Collectives;
 use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use loadmaster_proto::measure::run::{RunSpec, Work};
 use loadmaster_proto::model::Model;

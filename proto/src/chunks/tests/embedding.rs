@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::bytes::Bytes;
 use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::host::{HostCopy, HostPart};
-use crate::chunks::lists::Lists;
+use crate::chunks::layout::Lists;
 use crate::chunks::packing::{ChunkLayout, Packing};
 use crate::chunks::sequence::Sequence;
 use crate::chunks::stage::ChunkedStage;

@@ -4,7 +4,7 @@
 use crate::chunks::MEBI;
 use crate::chunks::footprint::Footprint;
 use crate::chunks::groups::Groups;
-use crate::chunks::lists::Lists;
+use crate::chunks::layout::Lists;
 use crate::chunks::packing::{ChunkLayout, Packing};
 use crate::chunks::sequence::Sequence;
 use crate::chunks::sizes::{ChunkSizes, LARGEST, TriedSizes};

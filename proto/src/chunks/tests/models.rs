@@ -3,7 +3,7 @@
 use super::golden::ADAM;
 use crate::chunks::MEBI;
 use crate::chunks::groups::Groups;
-use crate::chunks::lists::{List, Lists};
+use crate::chunks::layout::{List, Lists};
 use crate::chunks::packing::{ChunkLayout, Packing};
 use crate::chunks::sequence::Sequence;
 use crate::chunks::sizes::{ChunkSizes, LARGEST};

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::golden::ADAM;
 use crate::chunks::groups::Groups;
-use crate::chunks::lists::{List, Lists};
+use crate::chunks::layout::{List, Lists};
 use crate::chunks::packing::{ChunkLayout, Packing};
 use crate::chunks::sequence::Sequence;
 use crate::chunks::sizes::ChunkSizes;

@@ -2,10 +2,9 @@
 
 use crate::bytes::Bytes;
 use crate::chunks::footprint::Footprint;
-use crate::chunks::lists::{List, Lists};
-use crate::chunks::notation::ChunkSize;
+use crate::chunks::layout::{List, Lists};
 use crate::chunks::question::{AskedSize, ChunkAnswer, ChunkQuestion};
-use crate::chunks::sizes::LARGEST;
+use crate::chunks::sizes::{ChunkSize, LARGEST};
 use crate::error::Invalid;
 use crate::message;
 use crate::model::Model;

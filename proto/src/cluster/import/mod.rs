@@ -24,19 +24,18 @@ mod slurm_yaml;
 mod tests;
 mod topograph;
 mod tree;
-mod wire;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use blocks::LEVEL as BLOCKS;
-pub use document::FORMAT;
-
 use super::{Cluster, doubts};
 use crate::bytes::Bytes;
-use crate::choice;
 use crate::error::Invalid;
 use crate::wire::reading::{self, Wanted, always};
-use crate::wire::v1;
+use crate::wire::{field, v1};
+use crate::{choice, message};
+
+pub(super) use blocks::LEVEL as BLOCKS;
+pub use document::FORMAT;
 
 /// Longest file that is read, bytes.
 pub const MAX_DOCUMENT_BYTES: usize = 8 << 20;
@@ -164,5 +163,36 @@ impl ClusterFormat {
         }
         let is_yaml = lower().any(|line| line.trim_start_matches("- ").starts_with("topology:"));
         is_yaml.then_some(Self::SlurmYaml)
+    }
+}
+
+message! {
+    ImportOptions <= v1::ClusterImportOptions {
+        device_kind,
+        memory = memory_bytes,
+        usable_memory = usable_memory_bytes,
+        hourly_price,
+        devices_per_node,
+        nodes,
+        link_bytes_per_second,
+        network_bytes_per_second,
+        topology,
+    }
+}
+
+impl ClusterFormat {
+    /// The format of a file; what the text looks like where the message does not say.
+    ///
+    /// # Errors
+    /// When neither says; the violation's path is `name`.
+    pub fn of_document(name: &str, wire: i32, text: &str) -> Result<Self, Invalid> {
+        match field::<Option<Self>, _>(name, wire)?.or_else(|| Self::detect(text)) {
+            Some(format) => Ok(format),
+            None => Err(Invalid::field(
+                name,
+                "is required: the text looks like none of loadmaster, topograph, nccl-xml, slurm-yaml, slurm-conf and \
+                 nvidia-smi",
+            )),
+        }
     }
 }

@@ -4,17 +4,16 @@
 //! NVLinks or xGMI links between them or, through NVSwitches (`tclass` `0x068000`), by as many as the one of both has that has
 //! fewer; otherwise over PCIe, by the nearest common element. A file without such links is a template for NCCL
 //! (`NCCL_TOPO_FILE`): then the kind of device says what its links are. The same tree says how GPUs reach the host's memory,
-//! and which of them share a switch (`nccl/host.rs`).
+//! and which of them share a switch.
 
-mod host;
-
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use roxmltree::{Document, Node as Element, NodeId, ParsingOptions};
 
 use super::super::{
-    ClusterParts, ClusterSource, DeviceLink, Domain, Link, LinkClass, LinkOrigin, MAX_COPIES, MAX_LINKS,
-    MAX_NODE_DEVICES, Node, Tier, catalog, priors, quantity,
+    ClusterParts, ClusterSource, CopyLink, DeviceLink, Domain, HostLink, Link, LinkClass, LinkOrigin,
+    MAX_COPIES, MAX_LINKS, MAX_NODE_DEVICES, MAX_UPLINKS, Node, NodeCopies, Tier, Uplink, catalog, priors,
+    quantity,
 };
 use super::{ImportOptions, fill, nvlink};
 use crate::error::{Invalid, in_range};
@@ -102,7 +101,7 @@ pub(super) fn parts(
             Some(names) => names.get(place..=place).unwrap_or_default(),
             None => &names,
         };
-        let copies = host::copies(gpus);
+        let copies = copies(gpus);
         let like = fill::node(String::new(), each.get(place).copied().unwrap_or(0), &kind.name, options);
         let (links, link, link_class) = if is_template(gpus, &kind.name, options) {
             warnings.extend(filled_from_kind(gpus, &like, &kind.name, options));
@@ -448,4 +447,34 @@ fn without_nvlink(gpus: &[Gpu], node: Option<&String>) -> Vec<String> {
         )
     };
     lacking.map(warn).collect()
+}
+
+/// Seconds before the first byte of a copy to the host arrives.
+const LATENCY: f64 = 5e-6;
+
+/// A GPU's own link is as fast as the slowest on its way up. Where several are below one bridge, they share its link.
+fn copies(gpus: &[Gpu]) -> NodeCopies {
+    let host_links = gpus.iter().map(|gpu| {
+        let bytes_per_second = gpu.bridges.iter().map(|of| of.1).fold(gpu.pcie, f64::min);
+        let link = Link { bytes_per_second, latency_seconds: LATENCY, origin: LinkOrigin::Assumed };
+        // PCIe has lanes of its own for each direction.
+        HostLink { device: gpu.dev, link: CopyLink::full_duplex(link) }
+    });
+    let mut bridges: BTreeMap<usize, (Vec<u32>, f64)> = BTreeMap::new();
+    for gpu in gpus {
+        for &(bridge, bytes_per_second) in &gpu.bridges {
+            bridges
+                .entry(bridge.get_usize())
+                .or_insert_with(|| (Vec::new(), bytes_per_second))
+                .0
+                .push(gpu.dev);
+        }
+    }
+    let shared = bridges.into_values().filter(|(devices, _)| devices.len() > 1);
+    let uplinks = shared.take(MAX_UPLINKS).map(|(devices, bytes_per_second)| Uplink {
+        devices,
+        bytes_per_second,
+        origin: LinkOrigin::Assumed,
+    });
+    NodeCopies { host_links: host_links.collect(), uplinks: uplinks.collect(), ..NodeCopies::default() }
 }

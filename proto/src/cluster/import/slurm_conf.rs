@@ -13,8 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::islands;
-use super::super::{ClusterParts, ClusterSource, Domain, MAX_NODES, MAX_TIERS, Tier};
+use super::super::{ClusterParts, ClusterSource, Domain, MAX_NODES, MAX_TIERS, Tier, doubts};
 use super::blocks::{self, SlurmBlock};
 use super::tree::{self, Switch};
 use super::{ImportOptions, fill, hostlist};
@@ -264,7 +263,7 @@ pub(super) fn cluster(
         source: ClusterSource::Slurm,
         warnings: Vec::new(),
     };
-    parts.warnings.extend(islands::warning(&parts));
+    parts.warnings.extend(doubts::warning(&parts));
     Ok(parts)
 }
 

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LinkPoint, LinkWork, check, fit};
+use super::{LinkPoint, LinkWork, check};
 use crate::cluster::{CopyLink, Link};
 use crate::error::Invalid;
 
@@ -25,7 +25,7 @@ impl CopyWay {
     /// # Errors
     /// When the points give no possible link.
     pub fn new(points: Vec<LinkPoint>, at_once: u32) -> Result<Self, Invalid> {
-        Ok(Self { link: fit::link(&points, f64::from(at_once))?, points })
+        Ok(Self { link: super::link(&points, f64::from(at_once))?, points })
     }
 
     /// Bytes per second with the largest payload, of so many at once. Of all that is read from the points this is what a busy

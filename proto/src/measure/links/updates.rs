@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LinkWork, fit};
+use super::LinkWork;
 use crate::cluster::{HostUpdate, LinkOrigin};
 use crate::error::{Invalid, in_range};
 use crate::training::step_kind::StepKind;
@@ -43,7 +43,7 @@ impl TimedUpdate {
         for (name, seconds) in
             [("alone_seconds", self.alone_seconds), ("together_seconds", self.together_seconds)]
         {
-            in_range(name, seconds, f64::MIN_POSITIVE..=fit::MAX_SECONDS)?;
+            in_range(name, seconds, f64::MIN_POSITIVE..=super::MAX_SECONDS)?;
         }
         Ok(())
     }
@@ -165,7 +165,7 @@ mod tests {
     /// Seconds that no machine has make no rate that a cluster could not have.
     #[test]
     fn impossible_seconds_make_no_impossible_rates() {
-        for seconds in [f64::MIN_POSITIVE, fit::MAX_SECONDS] {
+        for seconds in [f64::MIN_POSITIVE, super::super::MAX_SECONDS] {
             for update in host_updates(&[device(0, seconds, seconds)]) {
                 let possible = HostUpdate::MIN_PER_SECOND..=HostUpdate::MAX_PER_SECOND;
                 assert!(possible.contains(&update.parameters_per_second));

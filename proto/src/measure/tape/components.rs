@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{LayerTape, Passage, Slot, TapeStep, block_of};
-use crate::measure::layer_times::LayerTimes;
+use crate::measure::measurement::LayerTimes;
 use crate::training::StaticBytes;
 
 /// What one layer needs at one micro-batch size, apart from its neighbours (ledger of its tape).

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{share, transformer};
+use super::share;
 use crate::error::{Invalid, in_range};
 use crate::model::layer::{Activation, Layer, LayerKind, NormPosition, TokenEmbedding, TransformerBlock};
 use crate::model::{Model, ModelInput};
@@ -62,10 +62,10 @@ pub(crate) fn block(hidden_size: i64, heads: i64, feed_forward_size: i64, dropou
 
 pub(super) fn build(options: &Bert) -> Result<Model, Invalid> {
     let (hidden_size, dropout) = (options.hidden_size, options.dropout);
-    transformer::check(options.blocks, hidden_size, options.heads)?;
-    let positions = in_range("positions", options.positions, 1..=transformer::MAX_TOKENS)?;
+    super::check(options.blocks, hidden_size, options.heads)?;
+    let positions = in_range("positions", options.positions, 1..=super::MAX_TOKENS)?;
     let sequence_length = in_range("sequence_length", options.sequence_length, 1..=positions)?;
-    let vocabulary_size = transformer::vocabulary(options.vocabulary_size)?;
+    let vocabulary_size = super::vocabulary(options.vocabulary_size)?;
     let classes = in_range("classes", options.classes, 1..=1_000_000)?;
     share("dropout", dropout)?;
 
@@ -75,7 +75,7 @@ pub(super) fn build(options: &Bert) -> Result<Model, Invalid> {
         ..TokenEmbedding::gpt2(vocabulary_size, positions, hidden_size, dropout)
     };
     let block = block(hidden_size, options.heads, 4 * hidden_size, dropout);
-    let mut layers = transformer::trunk(embedding, block, options.blocks);
+    let mut layers = super::trunk(embedding, block, options.blocks);
     for (name, kind) in [
         ("pooler", LayerKind::Pooler { hidden_size }),
         ("dropout", LayerKind::Dropout { probability: dropout }),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{share, transformer};
+use super::share;
 use crate::error::{Invalid, in_range};
 use crate::model::layer::{DEFAULT_EPSILON, Layer, LayerKind, TokenEmbedding, TransformerBlock};
 use crate::model::{Model, ModelInput};
@@ -45,19 +45,19 @@ impl Default for Gpt2 {
 
 pub(super) fn build(options: &Gpt2) -> Result<Model, Invalid> {
     let (hidden_size, dropout) = (options.hidden_size, options.dropout);
-    transformer::check(options.blocks, hidden_size, options.heads)?;
-    let positions = in_range("positions", options.positions, 1..=transformer::MAX_TOKENS)?;
+    super::check(options.blocks, hidden_size, options.heads)?;
+    let positions = in_range("positions", options.positions, 1..=super::MAX_TOKENS)?;
     let sequence_length = in_range("sequence_length", options.sequence_length, 1..=positions)?;
-    let vocabulary_size = transformer::vocabulary(options.vocabulary_size)?;
+    let vocabulary_size = super::vocabulary(options.vocabulary_size)?;
     share("dropout", dropout)?;
 
     let embedding = TokenEmbedding::gpt2(vocabulary_size, positions, hidden_size, dropout);
     let block = TransformerBlock::gpt2(hidden_size, options.heads, 4 * hidden_size, dropout);
-    let mut layers = transformer::trunk(embedding, block, options.blocks);
+    let mut layers = super::trunk(embedding, block, options.blocks);
     layers.push(Layer {
         name: "norm".to_owned(),
         kind: LayerKind::LayerNorm { hidden_size, epsilon: DEFAULT_EPSILON },
     });
-    layers.push(transformer::head(hidden_size, vocabulary_size, !options.untied_head));
+    layers.push(super::head(hidden_size, vocabulary_size, !options.untied_head));
     Model::new("gpt2".to_owned(), ModelInput::Tokens { sequence_length, vocabulary_size }, layers)
 }

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::transformer;
 use crate::error::{Invalid, in_range};
 use crate::model::layer::{
     Activation, Layer, LayerKind, NormKind, Perceptron, TokenEmbedding, TransformerBlock,
@@ -84,7 +83,7 @@ pub(crate) fn block(
 
 pub(super) fn build(options: &Llama) -> Result<Model, Invalid> {
     let (hidden_size, heads) = (options.hidden_size, options.heads);
-    transformer::check(options.blocks, hidden_size, heads)?;
+    super::check(options.blocks, hidden_size, heads)?;
     let key_value_heads = in_range("key_value_heads", options.key_value_heads, 1..=heads)?;
     if heads % key_value_heads != 0 {
         return Err(Invalid::field(
@@ -102,8 +101,8 @@ pub(super) fn build(options: &Llama) -> Result<Model, Invalid> {
         ));
     }
     let width = in_range("feed_forward_size", options.feed_forward_size, 1..=MAX_FEED_FORWARD)?;
-    let sequence_length = in_range("sequence_length", options.sequence_length, 1..=transformer::MAX_TOKENS)?;
-    let vocabulary_size = transformer::vocabulary(options.vocabulary_size)?;
+    let sequence_length = in_range("sequence_length", options.sequence_length, 1..=super::MAX_TOKENS)?;
+    let vocabulary_size = super::vocabulary(options.vocabulary_size)?;
     let base = options.rotary_base;
     if !(base.is_finite() && base > 1.0) {
         return Err(Invalid::field("rotary_base", format!("is {base}, must be above 1")));
@@ -111,11 +110,11 @@ pub(super) fn build(options: &Llama) -> Result<Model, Invalid> {
 
     let embedding = TokenEmbedding::gpt2(vocabulary_size, 0, hidden_size, 0.0);
     let block = block(hidden_size, heads, key_value_heads, width, base);
-    let mut layers = transformer::trunk(embedding, block, options.blocks);
+    let mut layers = super::trunk(embedding, block, options.blocks);
     layers.push(Layer {
         name: "norm".to_owned(),
         kind: LayerKind::RmsNorm { hidden_size, epsilon: block.epsilon },
     });
-    layers.push(transformer::head(hidden_size, vocabulary_size, options.tied_head));
+    layers.push(super::head(hidden_size, vocabulary_size, options.tied_head));
     Model::new("llama".to_owned(), ModelInput::Tokens { sequence_length, vocabulary_size }, layers)
 }

@@ -2,12 +2,9 @@
 //!
 //! | module | question |
 //! |---|---|
-//! | here | what is done to which blocks of which layers? |
-//! | `runs` | which layers are computed again together, and which are kept? |
-//! | `steps` | what does a stage do one after another, where blocks may leave and come between? |
-//! | `positions` | where among these is each of them? |
+//! | here | what is done to which blocks of which layers, and which actions may be chosen? |
+//! | `steps` | what does a stage do one after another, where blocks may leave and come between, and what is recomputed together? |
 //! | `absence` | when does a block leave, when is it gone, fetched and needed? |
-//! | `allowed` | which may be chosen? |
 //! | `forms` | which recomputation can be said in a number, as launchers take it? |
 //! | `check` | which actions make no sense, and why? |
 //! | `notation` | how do people write them? |
@@ -59,12 +56,9 @@
 //! block that goes to peers is split storage by storage ([`Stripe::split`]).
 
 mod absence;
-mod allowed;
 mod check;
 mod forms;
 mod notation;
-mod positions;
-mod runs;
 mod steps;
 mod wire;
 
@@ -72,18 +66,16 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-pub use absence::{Absence, Part};
-pub use allowed::{Allowed, Way};
-pub use check::ActionContext;
-pub use forms::{Form, blocks};
-pub use notation::{ParseActionError, StagedAction};
-pub use runs::Run;
-pub use steps::{Step, Steps};
-
 use crate::bytes::Bytes;
 use crate::choice;
 use crate::training::Schedule;
 use crate::wire::v1;
+
+pub use absence::{Absence, Part};
+pub use check::ActionContext;
+pub use forms::{Form, blocks};
+pub use notation::{ParseActionError, StagedAction};
+pub use steps::{Run, Step, Steps};
 
 /// What a stage does about its memory, and what it sets aside for that. All its devices do the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -315,3 +307,48 @@ impl Stripe {
 
 #[cfg(test)]
 mod tests;
+
+/// A way to hold less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// Computing layers again.
+    Recompute,
+    /// Having blocks in the memory of the host.
+    Host,
+    /// Having blocks on devices of other stages.
+    Peer,
+}
+
+choice! {
+    Way = v1::MemoryWay {
+        Recompute = "recompute",
+        Host = "host",
+        Peer = "peer",
+    }
+}
+
+/// What may be chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowed {
+    /// Ways to hold less.
+    pub ways: Vec<Way>,
+    /// Which blocks may be away.
+    pub blocks: Vec<Block>,
+    /// Memory of each host that blocks may take.
+    pub host_memory: Bytes,
+    /// Blocks below this size stay: a copy has a price however little it moves.
+    pub smallest_block: Bytes,
+}
+
+impl Default for Allowed {
+    /// All ways, but no memory of hosts; the blocks that no pass but their own layer's uses.
+    fn default() -> Self {
+        Self {
+            ways: Way::ALL.to_vec(),
+            blocks: vec![Block::Activations, Block::Gradients, Block::Optimizer],
+            host_memory: Bytes(0),
+            smallest_block: Bytes(0),
+        }
+    }
+}

@@ -1,9 +1,9 @@
-//! What a stage does one after another in an iteration, layer by layer.
+//! The steps of a stage in an iteration, layer by layer; the runs of layers that are recomputed together; and an index of the
+//! steps.
 
 use std::ops::RangeInclusive;
 
-use super::positions::Positions;
-use super::{Run, StageActions};
+use super::{Deed, StageActions};
 use crate::model::Model;
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::schedule::Pass;
@@ -285,4 +285,100 @@ fn add_updates(all: &mut Vec<Step>, layers: &RangeInclusive<usize>, exchanges: b
         all.push(Step::Exchange);
     }
     all.extend(layers.clone().map(|layer| Step::Update { layer }));
+}
+
+/// Where each step is, the first of those that every turn has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Positions {
+    first_layer: usize,
+    layers: usize,
+    /// The exchange, the renewal, the updates of all layers, and the passes of one micro-batch after another: of each layer forward,
+    /// again and backward.
+    at: Vec<Option<usize>>,
+}
+
+impl Positions {
+    /// Those of all steps of a stage of these layers.
+    pub(super) fn of(all: &[Step], layers: &RangeInclusive<usize>) -> Self {
+        let (first_layer, layers) = (*layers.start(), layers.clone().count());
+        let mut positions = Self { first_layer, layers, at: Vec::with_capacity(all.len() * 3 / 2) };
+        for (position, &step) in all.iter().enumerate() {
+            let Some(entry) = positions.entry(step) else { continue };
+            if positions.at.len() <= entry {
+                positions.at.resize(entry + 1, None);
+            }
+            positions.at[entry].get_or_insert(position);
+        }
+        positions
+    }
+
+    /// Where a step is; none of one that the stage does not do.
+    pub(super) fn get(&self, step: Step) -> Option<usize> {
+        self.at.get(self.entry(step)?).copied().flatten()
+    }
+
+    /// Above the highest number of a micro-batch that passes.
+    pub(super) fn micro_batches(&self) -> u32 {
+        let passes = self.at.len().saturating_sub(1 + self.layers);
+        u32::try_from(passes.div_ceil((3 * self.layers).max(1))).unwrap_or(u32::MAX)
+    }
+
+    /// A step's place in the table; none of other stages' layers.
+    fn entry(&self, step: Step) -> Option<usize> {
+        let of_layer =
+            |layer: usize| layer.checked_sub(self.first_layer).filter(|&layer| layer < self.layers);
+        let (micro_batch, layer, which) = match step {
+            Step::Exchange => return Some(0),
+            Step::Renew => return Some(1),
+            Step::Update { layer } => return Some(2 + of_layer(layer)?),
+            Step::Forward { micro_batch, layer } => (micro_batch, layer, 0),
+            Step::Again { micro_batch, layer } => (micro_batch, layer, 1),
+            Step::Backward { micro_batch, layer } => (micro_batch, layer, 2),
+        };
+        let row = (micro_batch as usize).checked_mul(self.layers)?.checked_add(of_layer(layer)?)?;
+        row.checked_mul(3)?.checked_add(2 + self.layers + which)
+    }
+}
+
+/// Neighbouring layers of a stage that are kept, or computed again, as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Its layers in the model.
+    pub layers: RangeInclusive<usize>,
+    /// Whether only its input is kept.
+    pub is_recomputed: bool,
+}
+
+impl StageActions {
+    /// The runs of the stage of these layers for the micro-batches in a slot, in order. Kept layers next to each other
+    /// are one run.
+    pub fn runs(&self, layers: RangeInclusive<usize>, policy: RecomputePolicy, slot: u32) -> Vec<Run> {
+        match policy {
+            RecomputePolicy::None => self.recomputed_for(layers, slot),
+            RecomputePolicy::Stage => vec![Run { layers, is_recomputed: true }],
+            RecomputePolicy::Layer => {
+                layers.map(|layer| Run { layers: layer..=layer, is_recomputed: true }).collect()
+            }
+        }
+    }
+
+    fn recomputed_for(&self, layers: RangeInclusive<usize>, slot: u32) -> Vec<Run> {
+        let is_run = |action: &&super::Action| action.deed == Deed::Recompute && action.is_for(slot);
+        let mut recomputed: Vec<RangeInclusive<usize>> =
+            self.actions.iter().filter(is_run).map(super::Action::layers).collect();
+        recomputed.sort_by_key(|run| *run.start());
+        let mut runs = Vec::with_capacity(2 * recomputed.len() + 1);
+        let mut next = *layers.start();
+        for run in recomputed {
+            if next < *run.start() {
+                runs.push(Run { layers: next..=run.start() - 1, is_recomputed: false });
+            }
+            next = run.end() + 1;
+            runs.push(Run { layers: run, is_recomputed: true });
+        }
+        if next <= *layers.end() {
+            runs.push(Run { layers: next..=*layers.end(), is_recomputed: false });
+        }
+        runs
+    }
 }

@@ -1,4 +1,5 @@
-//! What the planner has whose names begin so: asked once, with little patience, and failures are nobody's business.
+//! What the planner has whose names begin so: asked once, at the address that is being typed, with little patience. Failures are
+//! nobody's business.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use loadmaster_show::choice::Choice;
 use loadmaster_show::text::plain;
 use tonic::Status;
 
-use super::address;
 use crate::session::client::{Client, clusters, models, operations, plans, profiles, workers};
+use crate::session::context::USUAL_ADDRESS;
 
 /// How long somebody who pressed Tab waits, for everything together.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -110,7 +111,7 @@ pub(super) fn now(collections: &[Collection], typed: &str) -> Vec<Found> {
         return Vec::new();
     };
     let words = std::env::args_os().filter_map(|word| word.into_string().ok());
-    let address = address::of(words, std::env::var("LOADMASTER_ADDRESS").ok());
+    let address = address_of(words, std::env::var("LOADMASTER_ADDRESS").ok());
     let mut found = Vec::new();
     runtime.block_on(async {
         let Ok(client) = Client::new(&address, PATIENCE, false) else { return };
@@ -212,6 +213,22 @@ fn word(constant: &str) -> String {
     constant.to_ascii_lowercase().replace('_', " ")
 }
 
+/// The planner's address: of `--address` if that was typed, else of the environment, else the usual one.
+fn address_of(words: impl Iterator<Item = String>, environment: Option<String>) -> String {
+    // What asks for completions has the words behind a `--`.
+    let mut words = words.skip_while(|word| word != "--").skip(1).take_while(|word| word != "--");
+    let mut typed = None;
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--address") {
+            Some("") => typed = words.next().or(typed),
+            Some(rest) => typed = rest.strip_prefix('=').map(str::to_owned).or(typed),
+            None => {}
+        }
+    }
+    let given = [typed, environment].into_iter().flatten();
+    given.into_iter().find(|address| !address.is_empty()).unwrap_or_else(|| USUAL_ADDRESS.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,5 +262,22 @@ mod tests {
         let begun = Begun::read(Collection::Launchers, "deep").unwrap();
         assert_eq!(begun.found("deepspeed@0.19", "").unwrap().name, "deepspeed@0.19");
         assert_eq!(begun.found("deepspeed@$(id)", ""), None);
+    }
+
+    #[test]
+    fn the_planner_is_the_one_that_the_verb_would_ask() {
+        let address = |line: &str, environment: Option<&str>| {
+            address_of(line.split(' ').map(str::to_owned), environment.map(str::to_owned))
+        };
+        assert_eq!(address("loadmaster -- loadmaster plan show ", None), USUAL_ADDRESS);
+        assert_eq!(address("loadmaster -- loadmaster plan show ", Some("db:1")), "db:1");
+        assert_eq!(address("loadmaster -- loadmaster --address a:2 plan show ", Some("db:1")), "a:2");
+        assert_eq!(address("loadmaster -- loadmaster plan --address=a:2 show ", Some("db:1")), "a:2");
+        assert_eq!(address("loadmaster -- loadmaster plan --address a:1 --address b:2 x", None), "b:2");
+        assert_eq!(address("loadmaster -- loadmaster plan show --address ", Some("db:1")), "db:1");
+        assert_eq!(
+            address("loadmaster --address x:1 -- loadmaster slurm exec -- --address y:1", None),
+            USUAL_ADDRESS
+        );
     }
 }

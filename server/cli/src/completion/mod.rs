@@ -1,6 +1,5 @@
 //! Names of what the planner has, offered while somebody presses Tab: `loadmaster plan show 7f<Tab>`.
 
-mod address;
 mod ask;
 
 use std::ffi::OsStr;

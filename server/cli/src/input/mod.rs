@@ -1,7 +1,5 @@
 //! Values of the command line and files as parts of requests.
 
-pub(crate) mod actions;
-pub(crate) mod choice;
 pub(crate) mod file;
 pub(crate) mod labels;
 pub(crate) mod megatron;

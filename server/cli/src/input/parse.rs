@@ -1,7 +1,10 @@
 //! Values of the command line that are more than a number or a word.
+//!
+//! [`choice`] reads the enums of the protocol: which words stand for their values, and what `--help` says about each.
 
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::{ChunkSize, ParseChunkSizeError};
 use loadmaster_proto::cluster::quantity;
@@ -10,7 +13,6 @@ use loadmaster_proto::training::stage::{Partitioning as DomainPartitioning, Stag
 use loadmaster_proto::wire::ToWire;
 use loadmaster_proto::wire::v1::chunk_spec::Size;
 use loadmaster_proto::wire::v1::{DeviceGroup, Launcher, Partitioning, StageConfig};
-
 use loadmaster_show::choice::Choice;
 
 /// A duration: `30s`, `2m`, `1h 30m`, `500ms`; a bare number is seconds.
@@ -224,6 +226,12 @@ pub(crate) fn request_id(given: Option<&String>) -> String {
 pub(crate) fn whole_seconds(duration: std::time::Duration) -> i32 {
     let up = u64::from(duration.subsec_nanos() > 0);
     i32::try_from(duration.as_secs().saturating_add(up)).unwrap_or(i32::MAX)
+}
+
+/// Reads one of the words of a choice.
+pub(crate) fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {
+    let values = T::ALL.iter().map(|&(value, help)| PossibleValue::new(value.word()).help(help));
+    PossibleValuesParser::new(values).try_map(|word| T::of_word(&word).ok_or("is no such value"))
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
-//! Answers on standard output, in the format that the user chose.
+//! Answers on standard output or in a file, in the format that the user chose (`--output`).
 
 pub(crate) mod picture_file;
-pub(crate) mod target;
 
+use std::ffi::OsStr;
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 use clap::ValueEnum;
-
-use crate::failure::Failure;
-use loadmaster_show::json;
-use loadmaster_show::show::Show;
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use loadmaster_show::text::terminal_abilities::Look;
 use loadmaster_show::text::wrapped;
+use loadmaster_show::{Show, json};
+
+use crate::failure::Failure;
+use crate::output::picture_file::PictureFile;
 
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -81,4 +83,48 @@ pub fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
 pub(crate) fn to_stderr(text: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+/// Where an answer goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// To standard output.
+    Print(Format),
+    /// To standard output, as the list of layers that `loadmaster model import` reads.
+    Layers,
+    /// Into a file, as pictures.
+    Draw(PictureFile),
+}
+
+/// How [`Target::Layers`] is asked for.
+pub(crate) const LAYERS: &str = "layers";
+
+/// Reads formats by their names, and a file by its suffix.
+#[derive(Debug, Clone)]
+pub(crate) struct TargetParser;
+
+impl TypedValueParser for TargetParser {
+    type Value = Target;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Target, clap::Error> {
+        if value == LAYERS {
+            return Ok(Target::Layers);
+        }
+        match PictureFile::of(Path::new(value)) {
+            Some(file) => Ok(Target::Draw(file)),
+            None => EnumValueParser::<Format>::new().parse_ref(command, argument, value).map(Target::Print),
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = <Format as clap::ValueEnum>::value_variants().iter();
+        let layers =
+            PossibleValue::new(LAYERS).help("Of one model: the list of layers that `model import` reads");
+        Some(Box::new(names.filter_map(clap::ValueEnum::to_possible_value).chain([layers])))
+    }
 }

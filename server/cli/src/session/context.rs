@@ -6,15 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use loadmaster_show::text::terminal_abilities::Look;
 
 use super::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::input::parse;
 use crate::output::picture_file::PictureFile;
-use crate::output::target::{Target, TargetParser};
-use crate::output::to_stderr;
-use crate::output::{Format, Output};
-use loadmaster_show::text::terminal_abilities::Look;
+use crate::output::{Format, Output, Target, TargetParser, to_stderr};
 
 /// Where a planner is that was told nothing else.
 pub(crate) const USUAL_ADDRESS: &str = "http://127.0.0.1:7433";

@@ -4,6 +4,10 @@ use std::time::{Duration, Instant};
 
 use loadmaster_proto::wire::longrunning::{GetOperationRequest, Operation, WaitOperationRequest, operation};
 use loadmaster_proto::wire::v1;
+use loadmaster_show::Show;
+use loadmaster_show::table::operation::metadata_of;
+use loadmaster_show::table::plan::trial;
+use loadmaster_show::text::{plain, seconds};
 use prost::Message;
 use tonic::{Code, Status};
 
@@ -14,10 +18,6 @@ use super::progress::Progress;
 use crate::failure::{Exit, Failure};
 use crate::input::parse;
 use crate::output::{Format, write_stdout};
-use loadmaster_show::show::Show;
-use loadmaster_show::table::operation::metadata_of;
-use loadmaster_show::table::plan::trial;
-use loadmaster_show::text::{plain, seconds};
 
 /// How often a change is looked for. The end is seen at once: the planner answers when it comes.
 const POLL: Duration = Duration::from_millis(250);

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
+use loadmaster_show::Show;
 use prost::Message;
 
 use super::context::Context;
 use super::page::{self, Limit, Page};
 use crate::failure::Failure;
-use loadmaster_show::show::Show;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(2);

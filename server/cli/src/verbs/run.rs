@@ -2,17 +2,16 @@
 
 use clap::Subcommand;
 use loadmaster_proto::wire::v1;
+use loadmaster_show::choice::Choice;
 
 use super::help;
 use crate::failure::{Failure, options};
-use crate::input::choice::choice;
 use crate::input::parse;
-use crate::session::address;
+use crate::input::parse::choice;
 use crate::session::client::profiles;
 use crate::session::context::Context;
 use crate::session::list::{ListArgs, ListOptions};
-use crate::session::watch;
-use loadmaster_show::choice::Choice;
+use crate::session::{address, watch};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {

@@ -8,8 +8,8 @@ use super::kubernetes::{HOST, Kind, Workload};
 use super::manifest::{PORT, Template, queued};
 use super::pods::{Pod, PodRun, runs};
 use super::products::{PRODUCT, products};
+use crate::StageRefusal;
 use crate::question::Refused;
-use crate::refusal::StageRefusal;
 
 pub(super) const KIND: Kind =
     Kind { file: "jobset.yaml", rendezvous, sets, objects, ends: true, takes_bindings: true, warnings: &[] };

@@ -4,16 +4,14 @@ use loadmaster_proto::cluster::device::CPU_KIND;
 use serde_json::Value;
 
 use super::manifest::{self, config_map};
-use super::names;
 use super::pods::{Pod, pods};
-use super::products;
 use super::settings::Wrapping;
-use super::start;
 use super::topology::{Annotations, annotations};
+use super::{names, products, start};
+use crate::StageRefusal;
 use crate::export_parts::{Export, ExportedFile};
 use crate::local_order::placed_by_cluster;
 use crate::question::{Refused, all_or};
-use crate::refusal::StageRefusal;
 
 /// Most bytes of a `ConfigMap`'s data: the API takes objects of 1 MiB, of which its metadata needs some.
 const MAX_FILES: usize = 1_000_000;

@@ -20,11 +20,11 @@ use loadmaster_proto::choice;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::wire::v1;
 
+use crate::Refusal;
 use crate::export_parts::Export;
 use crate::framework::rules;
 use crate::local_order::in_sight;
 use crate::question::Refused;
-use crate::refusal::Refusal;
 
 pub use settings::{EnvelopeSettings, Wrapping};
 pub(crate) use torchrun::{Flag, SCRIPT, STRICT, Torchrun, flag, nodes, switch};

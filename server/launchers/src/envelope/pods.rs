@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
 
+use crate::StageRefusal;
 use crate::export_parts::RankPlace;
 use crate::question::{Refused, all_or};
-use crate::refusal::StageRefusal;
 
 /// A node of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use loadmaster_proto::cluster::device::CPU_KIND;
 
 use super::pods::Pod;
+use crate::StageRefusal;
 use crate::question::Refused;
-use crate::refusal::StageRefusal;
 
 /// The label that NVIDIA's feature discovery gives nodes.
 pub(super) const PRODUCT: &str = "nvidia.com/gpu.product";

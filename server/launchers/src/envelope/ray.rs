@@ -12,12 +12,12 @@ use serde_json::ser::Formatter;
 use super::pods::{Pod, pods};
 use super::settings::Wrapping;
 use super::start::program;
+use crate::StageRefusal;
 use crate::cut::listed;
 use crate::export_parts::{Export, ExportedFile, RankPlace};
 use crate::framework::{HOSTFILE, HOSTFILE_WARNING};
 use crate::local_order::{placed_by_binding, placed_by_cluster};
 use crate::question::Refused;
-use crate::refusal::StageRefusal;
 
 const FILE: &str = "loadmaster_ray.py";
 
@@ -165,7 +165,6 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)
 class Rank:
     """A process of the launcher's program, on the node and beside the device that Ray has given it."""
@@ -193,14 +192,12 @@ class Rank:
         if self.process is not None:
             self.process.terminate()
 
-
 def is_called(node: dict[str, Any], name: str) -> bool:
     """Whether a node of Ray is meant; one of the two may say its domain and the other not."""
     host = node["NodeManagerHostname"]
     if name in (host, node["NodeManagerAddress"]):
         return True
     return ("." in host) != ("." in name) and host.partition(".")[0] == name.partition(".")[0]
-
 
 def bundles() -> list[dict[str, float]]:
     """What each node of the plan reserves: a device for each rank; of a binding's node all GPUs, since Ray gives out any of them."""
@@ -220,7 +217,6 @@ def bundles() -> list[dict[str, float]]:
         reserved.append({RESOURCE: has if gpus else ranks, f"node:{node['NodeManagerAddress']}": 0.001})
     return reserved
 
-
 def group() -> PlacementGroup:
     """A bundle for each node of the plan."""
     wanted = bundles()
@@ -229,7 +225,6 @@ def group() -> PlacementGroup:
         print(f"loadmaster: waiting until Ray has {wanted}, each on a node of its own", file=sys.stderr, flush=True)
         ray.get(made.ready())
     return made
-
 
 def ranks(made: PlacementGroup) -> list[Rank]:
     """An actor for each rank, in order."""
@@ -241,7 +236,6 @@ def ranks(made: PlacementGroup) -> list[Rank]:
         for node, count in enumerate(NODES)
         for _ in range(count)
     ]
-
 
 def variables(actors: list[Rank]) -> list[dict[str, str]]:
     """What each rank is told: all of a node see all of its GPUs, and take the one of their local number."""
@@ -271,7 +265,6 @@ def variables(actors: list[Rank]) -> list[dict[str, str]]:
         first += count
     return told
 
-
 def main() -> int:
     """The status of the first rank that fails, which ends all; 0 where none does."""
     ray.init(ignore_reinit_error=True)
@@ -285,7 +278,6 @@ def main() -> int:
             ray.get([actor.stop.remote() for actor in actors])
             return status
     return 0
-
 
 if __name__ == "__main__":
     sys.exit(main())

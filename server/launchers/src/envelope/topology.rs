@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::pods::{Pod, pods_of_each_stage};
 use super::settings::EnvelopeSettings;
+use crate::StageRefusal;
 use crate::question::Refused;
-use crate::refusal::StageRefusal;
 
 /// The label that names the queue.
 pub(super) const QUEUE: &str = "kueue.x-k8s.io/queue-name";

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use crate::StageRefusal;
 use crate::export_parts::RankPlace;
 use crate::question::Refused;
-use crate::refusal::StageRefusal;
 
 /// The script that starts what torchrun runs.
 pub(crate) const SCRIPT: &str = "train.sh";

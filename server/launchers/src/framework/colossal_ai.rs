@@ -4,6 +4,7 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::{Precision, RecomputePolicy};
 
 use super::{Exporter, Written, number_format, target};
+use crate::StageRefusal;
 use crate::cut::{Cut, listed};
 use crate::envelope::Torchrun;
 use crate::export_parts::{ExportedFile, Proof, Verified};
@@ -11,7 +12,6 @@ use crate::grid::{AxisOrder, Grid};
 use crate::memory::{EdgeTensors, Held, MicroBatches, PaddedVocabulary, padding};
 use crate::question::{ExportQuestion, Refused, all_or};
 use crate::recompute::{Recomputing, not_counted};
-use crate::refusal::StageRefusal;
 use crate::rules::{Engine, InChunks, LAYERS, Rules};
 use crate::transformer::Transformer;
 

@@ -7,13 +7,13 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 
 use super::{Exporter, Written, target};
+use crate::StageRefusal;
 use crate::cut::{Chain, listed};
 use crate::export_parts::{ExportedFile, Proof, RankPlace, Verified};
 use crate::grid::AxisOrder;
 use crate::memory::{EdgeTensors, Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused, all_or};
 use crate::recompute::{Counted, Recomputing};
-use crate::refusal::StageRefusal;
 use crate::rules::{CutUnit, Engine, Rules};
 
 pub(super) const RULES: Rules = Rules {
@@ -156,7 +156,6 @@ from torchgpipe import GPipe
 # Layers of each device.
 BALANCE = [{balance}]
 DEVICES = [{devices}]
-
 
 def gpipe(model: nn.Sequential, devices: Sequence[str] = DEVICES, **settings: Any) -> GPipe:
     """The plan; `settings` are GPipe's others."""

@@ -6,13 +6,13 @@ use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::training::Precision;
 
 use super::{Exporter, Written, target};
+use crate::StageRefusal;
 use crate::envelope::{Flag, Torchrun};
 use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::AxisOrder;
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::recompute::{Counted, Recomputing};
-use crate::refusal::StageRefusal;
 use crate::rules::{BOTH, CutUnit, Engine, LAYERS, Rules};
 
 pub(super) const RULES: Rules = Rules {

@@ -11,7 +11,7 @@
 //!
 //! Two planners decide on a pipeline whose stages are given. [`actions::paper`] follows MPress: live intervals, its cost rule, an
 //! initial plan, then blocks that move to peers while an iteration becomes shorter. All micro-batches are treated alike.
-//! [`actions::fastest`] is the default:
+//! [`actions::optimizer`] is the default:
 //!
 //! 1. *Recompute* is solved exactly. A dynamic program lists the Pareto-optimal choices of layers that one micro-batch saves
 //!    (bytes, backward peak, seconds). A second program assigns a choice to each micro-batch in flight. Tests compare both with

@@ -21,32 +21,28 @@ mod curve;
 mod error;
 pub mod forecast;
 pub mod lacks;
-mod layer_costs;
 pub mod layer_table;
 pub mod learn;
 mod memo;
 mod memory_optimizations;
-mod moments;
 mod pipeline_actions;
 mod pools;
-mod setting;
 #[cfg(test)]
 mod testing;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::ledger::Ledger;
-pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
+use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{StageActions, Steps};
+use loadmaster_proto::training::stage::StageConfig;
 use serde::Serialize;
 
-pub use curve::{PeakCurve, margin_up_to};
+pub use curve::{Moments, PeakCurve, margin_up_to};
 pub use error::PredictionError;
-pub use layer_costs::{Exchange, LayerCost};
+pub use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 pub use memory_optimizations::{ActionsPrediction, Away, Pool, StepBytes};
-pub use moments::Moments;
 pub use pipeline_actions::{ActionsError, MOST_PASSES, PipelineActions, check_size};
-pub use setting::{Share, StageSetting};
 
 /// Most bytes of one part of a [`Breakdown`]. An imported profile may list any numbers; beyond this they say
 /// no more than that nothing holds them, and all parts together can still be added up.
@@ -269,5 +265,71 @@ impl Margin {
             Self::Share(share) => Some(share),
         };
         share.map_or(bytes, |share| Interval::around(bytes, share).high)
+    }
+}
+
+/// What the shards of a layer sum while a micro-batch passes it in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exchange {
+    /// How often.
+    pub count: u32,
+    /// Bytes of all of these together, on each shard.
+    pub bytes: u64,
+}
+
+/// One layer on one device, for one micro-batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayerCost {
+    /// Its passes, nothing computed again, and its part of the optimizer step.
+    pub seconds: StageSeconds,
+    /// What its shards sum in each direction and the seconds do not contain. Nothing where the seconds were
+    /// measured with shards at work, as those of every profile are.
+    pub exchange: Exchange,
+    /// Gradients that replicas sum, once per iteration.
+    pub gradient_bytes: u64,
+    /// What leaves it towards the next layer, and comes back as a gradient.
+    pub output_bytes: u64,
+    /// How the seconds were read.
+    pub origin: Origin,
+}
+
+/// A stage as it will be trained.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StageSetting {
+    /// Layers and degrees.
+    pub stage: StageConfig,
+    /// Position in its pipeline, from 0.
+    pub stage_index: u32,
+    /// Stages of that pipeline.
+    pub stage_count: u32,
+    /// Everything else. The micro-batch size is that of the whole stage: a device of a
+    /// stage of d replicas takes one d-th of it.
+    pub training: TrainingSpec,
+}
+
+impl StageSetting {
+    /// The most micro-batches between forward and backward at once.
+    pub fn in_flight(&self) -> u32 {
+        self.training.schedule.in_flight(self.stage_count, self.stage_index, self.training.micro_batches)
+    }
+}
+
+/// What one device of a stage works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Share {
+    /// Samples of one of its passes.
+    pub micro_batch_size: u32,
+    /// Shards of each layer's tensors, of which it holds one.
+    pub tensor_degree: u32,
+}
+
+impl Share {
+    /// A replica takes its part of the micro-batch, each of its shards all of that.
+    pub fn of(setting: &StageSetting) -> Self {
+        let stage = setting.stage;
+        Self {
+            micro_batch_size: setting.training.micro_batch_size.div_ceil(stage.data_degree.max(1)),
+            tensor_degree: stage.tensor_degree.max(1),
+        }
     }
 }

@@ -1,10 +1,13 @@
-//! What a search asks about stages: bytes and seconds, as numbers.
+//! What a search asks about stages: bytes and seconds, as numbers; how a stage shares its work; and the lowest costs anywhere.
 
+use std::fmt;
 use std::ops::Range;
 
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_simulate::Seconds;
 
-use super::choice::Choice;
+use super::Fleet;
 use super::places::LinkId;
 use super::topology::{KindSet, Link};
 
@@ -102,4 +105,132 @@ pub struct Squeezed {
     pub at_least: f64,
     /// Some selection takes this.
     pub at_most: f64,
+}
+
+/// Costs on the best of some kinds, whatever kind is asked about.
+#[derive(Debug)]
+pub struct Best<'a, C> {
+    costs: &'a C,
+    kinds: Vec<KindSet>,
+}
+
+impl<'a, C: StageCosts> Best<'a, C> {
+    /// On the best of a fleet's kinds.
+    pub fn of(costs: &'a C, fleet: &Fleet) -> Self {
+        let mut kinds: Vec<KindSet> = fleet.nodes.iter().map(|node| KindSet::one(node.kind)).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        Self { costs, kinds }
+    }
+
+    fn on_each(&self, stage: &StageAt) -> impl Iterator<Item = StageAt> {
+        let stage = *stage;
+        self.kinds.iter().map(move |&kinds| StageAt { kinds, ..stage })
+    }
+}
+
+impl<C: StageCosts> StageCosts for Best<'_, C> {
+    fn layers(&self) -> usize {
+        self.costs.layers()
+    }
+
+    fn choices(&self) -> &[Choice] {
+        self.costs.choices()
+    }
+
+    fn seconds(&self, stage: &StageAt) -> Option<Seconds> {
+        let all = self.on_each(stage).filter_map(|stage| self.costs.seconds(&stage));
+        all.reduce(|one, other| Seconds {
+            forward: one.forward.min(other.forward),
+            backward: one.backward.min(other.backward),
+            step: one.step.min(other.step),
+        })
+    }
+
+    fn peak(&self, stage: &StageAt, in_flight: u32) -> Option<Peak> {
+        let all = self.on_each(stage).filter_map(|stage| self.costs.peak(&stage, in_flight));
+        all.reduce(|one, other| Peak {
+            bytes: one.bytes.min(other.bytes),
+            needed: one.needed.min(other.needed),
+        })
+    }
+
+    fn cut_seconds(&self, layer: usize, link: LinkId, choice: usize) -> f64 {
+        self.costs.cut_seconds(layer, link, choice)
+    }
+
+    fn cut_seconds_over(&self, layer: usize, link: Link, choice: usize) -> f64 {
+        self.costs.cut_seconds_over(layer, link, choice)
+    }
+}
+
+/// A way to run a stage: `data × tensor` devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Choice {
+    /// Replicas that split the micro-batch.
+    pub data: u32,
+    /// Shards that split the tensors, within each replica.
+    pub tensor: u32,
+    /// What the backward pass computes again.
+    pub recompute: RecomputePolicy,
+}
+
+impl Choice {
+    /// One device that keeps everything.
+    pub const SINGLE: Self = Self { data: 1, tensor: 1, recompute: RecomputePolicy::None };
+
+    /// Devices that it takes.
+    pub fn devices(self) -> u32 {
+        self.data.saturating_mul(self.tensor)
+    }
+}
+
+/// `data2×tensor4`, with the recompute policy where there is one.
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "data{}×tensor{}", self.data, self.tensor)?;
+        match self.recompute {
+            RecomputePolicy::None => Ok(()),
+            policy => write!(f, " recompute {policy}"),
+        }
+    }
+}
+
+/// How peaks are compared, and capped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Unit {
+    #[default]
+    Bytes,
+    /// As the part of its device's capacity that a stage takes: what counts where devices differ.
+    Share,
+}
+
+impl Unit {
+    /// A whole device, in parts: shares are whole numbers of them, rounded up, so that they compare exactly. So many
+    /// that a float holds their number, and that no byte of a device is less than one.
+    pub const WHOLE: u64 = 1 << 50;
+
+    /// What a peak comes to on a device of this capacity.
+    pub fn of(self, bytes: u64, capacity: Bytes) -> u64 {
+        match self {
+            Self::Bytes => bytes,
+            Self::Share if bytes == 0 => 0,
+            Self::Share if capacity.0 == 0 => u64::MAX,
+            Self::Share => {
+                let parts = (u128::from(bytes) * u128::from(Self::WHOLE)).div_ceil(u128::from(capacity.0));
+                u64::try_from(parts).unwrap_or(u64::MAX)
+            }
+        }
+    }
+
+    /// The most bytes that come to at most this on a device of this capacity.
+    pub fn most_bytes(self, most: u64, capacity: Bytes) -> u64 {
+        match self {
+            Self::Bytes => most,
+            Self::Share => {
+                let bytes = u128::from(most) * u128::from(capacity.0) / u128::from(Self::WHOLE);
+                u64::try_from(bytes).unwrap_or(u64::MAX)
+            }
+        }
+    }
 }

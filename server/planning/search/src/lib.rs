@@ -32,8 +32,6 @@
 //! interchangeable: a pin requests any one of them, and the plan names it. [`pairs`] describes nodes whose devices have different
 //! links.
 
-mod best;
-mod choice;
 pub mod cost;
 mod costs;
 mod cuts;
@@ -41,7 +39,6 @@ pub mod fewest_devices;
 pub mod fleet;
 mod graph;
 pub mod memory;
-mod outcome;
 mod pairs;
 pub mod paper;
 pub mod pareto;
@@ -54,24 +51,17 @@ pub(crate) mod testing;
 mod tests;
 pub mod time;
 mod topology;
-mod unit;
 
 use std::ops::RangeInclusive;
 
-pub use loadmaster_proto::training::Schedule;
-
-pub use best::Best;
-pub use choice::Choice;
-pub use loadmaster_simulate::Seconds;
-
-pub use costs::{Peak, Squeezed, StageAt, StageCosts};
+pub use costs::{Best, Choice, Peak, Squeezed, StageAt, StageCosts, Unit};
 pub use cuts::{Cuts, Pin};
-pub use outcome::{Assignment, Ended, Searched};
+pub use loadmaster_proto::training::Schedule;
+pub use loadmaster_simulate::Seconds;
 pub use pairs::{UnlikeLinks, UnlikeNode, UnlikeNodes};
 pub use places::{Layouts, LinkId, PlaceId, PlacedStage, Places, Spanning, Step};
-pub use stop::Stop;
+pub use stop::{Assignment, Ended, Searched, Stop};
 pub use topology::{Fleet, FleetNode, Kind, KindSet, Link, LinkOrigin};
-pub use unit::Unit;
 
 /// What is asked of a search, for one micro-batch size and one number of micro-batches.
 #[derive(Debug)]

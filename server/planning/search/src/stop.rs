@@ -1,4 +1,4 @@
-//! The end of a search: a flag that any thread may set, and an effort in units of work.
+//! The end of a search: a flag that any thread may set, an effort in units of work, and the result.
 //!
 //! Effort counts work, not seconds, so it ends a search at the same plan on every machine. A deadline sets the flag; the search
 //! then returns its best plan and the gap to its bound. Only a search that the flag ended may return another plan when it is
@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::Ended;
+use super::places::PlacedStage;
 
 /// A flag that searches look at every few thousand states, and the work that they may yet do. Whoever keeps the time
 /// sets the flag. Work is counted in units of about ten nanoseconds, the same on every machine: what effort ends, ends
@@ -64,6 +64,52 @@ impl Stop {
     pub fn ended(&self) -> Ended {
         if self.is_requested() { Ended::Stopped } else { Ended::Bounded }
     }
+}
+
+/// A plan that was found: its stages in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assignment<V> {
+    /// The stages, first to last.
+    pub stages: Vec<PlacedStage>,
+    /// What it is worth, in the objective's terms; less is better.
+    pub value: V,
+}
+
+/// How a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Nothing better exists, or nothing at all.
+    Proven,
+    /// It was told to stop; the bound says how much better a plan may exist.
+    Stopped,
+    /// The space is too large to look at whole; the bound says how much better a plan may exist.
+    Bounded,
+}
+
+impl Ended {
+    /// How two searches ended together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Stopped, _) | (_, Self::Stopped) => Self::Stopped,
+            (Self::Bounded, _) | (_, Self::Bounded) => Self::Bounded,
+            (Self::Proven, Self::Proven) => Self::Proven,
+        }
+    }
+}
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Searched<V> {
+    /// The best plan; none where there is none, or none was found before the search was stopped.
+    pub best: Option<Assignment<V>>,
+    /// No plan is better than this; equal to the best's value where that is proven. None where even that is
+    /// not known.
+    pub bound: Option<V>,
+    /// States weighed.
+    pub states: u64,
+    /// How it ended.
+    pub ended: Ended,
 }
 
 #[cfg(test)]

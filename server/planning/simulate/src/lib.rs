@@ -2,9 +2,7 @@
 //!
 //! | module | question | AMP |
 //! |---|---|---|
-//! | `links` | how long do bytes take between two devices, or around a ring of them? | 3.3 |
-//! | `closed_form` | how long does a pipeline take? | eq. 4, eq. 5 |
-//! | `bound` | how long does it take at least? | |
+//! | `closed_form` | how long do bytes over links and a pipeline take by formula, and a pipeline at least? | 3.3, eq. 4, eq. 5 |
 //! | `simulate` | how long exactly? | |
 //! | `pipeline` | what is simulated, and what comes of it? | |
 //! | `order` | which pass comes after which on a device? | |
@@ -18,11 +16,9 @@
 //! works while the others pass micro-batches on, and under GPipe the slowest forward and the slowest backward
 //! pass may be of different stages. [`lower_bound`] is one, and [`simulate()`] is exact.
 
-mod bound;
 mod closed_form;
 pub mod copies;
 mod engine;
-mod links;
 mod order;
 mod pipeline;
 mod plan_timeline;
@@ -32,14 +28,13 @@ mod steady;
 #[cfg(test)]
 mod tests;
 
-pub use bound::lower_bound;
-pub use closed_form::{interleaved as interleaved_seconds, iteration};
-pub use links::{all_reduce, point_to_point};
+pub use closed_form::{
+    all_reduce, interleaved as interleaved_seconds, iteration, lower_bound, point_to_point,
+};
 pub use loadmaster_proto::training::overlap::Overlap;
 pub use order::{Order, Turn};
 pub use pipeline::{Lane, MAX_PASSES, Pipeline, SimulateError, Simulated, TimedPass};
 pub use plan_timeline::{AskedOrder, NO_COPIES, PlanTimeline, has_times, is_stepped, timeline};
-
 pub use simulate::{Ends, KnownTurns, at_least, ends, iteration_seconds, simulate, summarize};
 
 /// Seconds on the slowest device of a stage.

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use loadmaster_proto::training::Schedule;
 
-use super::bound::lower_bound;
+use super::closed_form::lower_bound;
 use super::engine::{self, EngineOptions};
 use super::order::{self, Order};
 use super::pipeline::{Pipeline, SimulateError, Simulated, bubble};

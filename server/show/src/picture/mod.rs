@@ -12,16 +12,15 @@
 mod axis;
 mod figure;
 pub mod html;
-pub mod iteration;
 pub mod sheet;
 pub mod svg;
 pub mod terminal;
 mod tint;
 mod xml;
 
-use loadmaster_proto::wire::v1::ComparePlansResponse;
+use loadmaster_proto::wire::v1::{ComparePlansResponse, Plan, SimulatePlanRequest};
 
-use crate::show::Show;
+use crate::Show;
 use crate::text::terminal_abilities::Look;
 use sheet::{Sheet, Which};
 
@@ -41,3 +40,23 @@ impl Show for ComparePlansResponse {
 
 #[cfg(test)]
 mod tests;
+
+/// Passes that a picture is made of. More of them than this are not told apart anywhere.
+const MOST_PASSES: i32 = 50_000;
+/// Predictors that read recordings step by step, whatever their version.
+const BY_STEPS: &str = "component/";
+
+/// The plan's own iteration, with memory over time where recordings tell it.
+pub fn simulation(plan: &Plan) -> SimulatePlanRequest {
+    SimulatePlanRequest {
+        name: plan.name.clone(),
+        max_passes: MOST_PASSES,
+        with_memory: is_known_by_steps(plan),
+        ..SimulatePlanRequest::default()
+    }
+}
+
+/// Whether it is told what is held in every step.
+pub fn is_known_by_steps(plan: &Plan) -> bool {
+    plan.predicted_peak.as_ref().is_some_and(|peak| peak.origin.starts_with(BY_STEPS))
+}

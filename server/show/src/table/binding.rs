@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{Binding, BoundStage, PlacedDevice};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, or_none};
-use crate::show::show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, percent, plain, plural, seconds, time};
 

@@ -8,7 +8,7 @@ use loadmaster_proto::wire::v1::{
 use super::grid::Side::Right;
 use super::grid::{Facts, Grid};
 use super::training::update_rule;
-use crate::show::Show;
+use crate::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, plural, word};
 

@@ -9,7 +9,7 @@ use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{fits, ledger, or_none};
 use crate::choice::Choice;
-use crate::show::show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, maybe_bytes, plain, plural, word};
 

@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::{KeptRow, PruneHistoryResponse, PrunedCollection
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use crate::show::Show;
+use crate::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{count, plain};
 

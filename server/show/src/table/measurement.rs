@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{Ledger, Measurement};
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::{components, id, interference, training};
-use crate::show::show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, maybe_bytes, seconds, word};
 

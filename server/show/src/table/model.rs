@@ -6,7 +6,7 @@ use loadmaster_proto::wire::v1::{Layer, Loss, Model, TransformerBlock, model_inp
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, or_none};
-use crate::show::show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{count, plain, time};
 

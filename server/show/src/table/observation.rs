@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{MemoryFigure, Observation};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{common_ledger, figure, id, ledger, or_none};
-use crate::show::show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{count, plain, plural, seconds, time};
 

@@ -7,7 +7,7 @@ use loadmaster_proto::wire::v1::{
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::{id, ledger, or_none};
-use crate::show::Show;
+use crate::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, percent, plain, ratio, seconds, time, word};
 

@@ -7,7 +7,7 @@ use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::operation::runs;
 use super::{id, interference, labels, ledger, or_none, training};
-use crate::show::show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, maybe_bytes, plain, plural, seconds, time, word};
 

@@ -6,7 +6,7 @@ use loadmaster_proto::wire::v1::{Run, RunFailure, run_failure, run_spec};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, ledger, measurement, or_none, training};
-use crate::show::show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, percent, plain, plural, time, word};
 

@@ -7,7 +7,7 @@ use loadmaster_proto::wire::v1::{Backend, CopyPace, Device, LinkClass, Worker};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, or_none};
-use crate::show::show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, plain, plural, time, word};
 

@@ -1,7 +1,7 @@
 //! What a `RunProfileRequest` asks for, checked.
 
 use loadmaster_predict::campaign::default_micro_batch_sizes;
-use loadmaster_predict::campaign::scenarios::scenarios;
+use loadmaster_predict::campaign::runs::scenarios;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::measure::run::{Campaign, RunSpec};

@@ -7,15 +7,13 @@ use loadmaster::store::records::{Campaign, Claim, FreeDevice, NewRun, NewWorker,
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
-use loadmaster_proto::measure::layer_times::LayerTimes;
-use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
+use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, WorkerName};
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::plan::findings::Findings;
 use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};

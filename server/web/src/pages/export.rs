@@ -5,8 +5,8 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use loadmaster_proto::wire::v1;
+use loadmaster_show::Show;
 use loadmaster_show::choice::Choice;
-use loadmaster_show::show::Show;
 use serde::Deserialize;
 use tonic::{Code, Status};
 

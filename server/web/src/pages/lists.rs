@@ -6,8 +6,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use loadmaster_proto::wire::longrunning::ListOperationsRequest;
 use loadmaster_proto::wire::v1;
-use loadmaster_show::show::Show;
-use loadmaster_show::table;
+use loadmaster_show::{Show, table};
 use serde::Deserialize;
 use tonic::Status;
 

@@ -17,7 +17,7 @@ use loadmaster_show::text::terminal_abilities::Look;
 
 use crate::link::{self, Piece};
 use crate::rows::Rows;
-use crate::{AppState, assets, events};
+use crate::{AppState, events};
 
 /// How texts look in pages.
 const LOOK: Look = Look::FILE;
@@ -129,9 +129,9 @@ pub(crate) fn router(desk: AppState) -> Router {
         .route("/clusters/{id}", get(records::cluster))
         .route("/bindings/{id}", get(records::binding))
         .route(events::PATH, get(events::listen))
-        .route("/style.css", get(assets::style))
-        .route("/live.js", get(assets::script))
-        .route("/icon.svg", get(assets::icon))
+        .route("/style.css", get(super::style))
+        .route("/live.js", get(super::script))
+        .route("/icon.svg", get(super::icon))
         .fallback(nothing)
         .with_state(desk)
 }

@@ -4,10 +4,9 @@ use axum::extract::State;
 use axum::response::Response;
 use loadmaster_proto::wire::longrunning::{GetOperationRequest, ListOperationsRequest, Operation};
 use loadmaster_proto::wire::v1;
-use loadmaster_show::show::Show;
-use loadmaster_show::table;
 use loadmaster_show::table::operation::metadata_of;
 use loadmaster_show::text::plural;
+use loadmaster_show::{Show, table};
 use tonic::Status;
 
 use super::{LOOK, Page, Section, SheetPage, html};

@@ -6,10 +6,9 @@ use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use loadmaster_proto::wire::v1;
-use loadmaster_show::picture::html as pictures;
-use loadmaster_show::picture::iteration::simulation;
+use loadmaster_show::Show;
 use loadmaster_show::picture::sheet::{Sheet, Which};
-use loadmaster_show::show::Show;
+use loadmaster_show::picture::{html as pictures, simulation};
 
 use super::{LOOK, Page, Section, SheetPage, html};
 use crate::AppState;

@@ -9,8 +9,7 @@ use axum::response::{IntoResponse, Response};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::{MemoryPlace, PredictionPair, Quantity};
 use loadmaster_show::picture::svg::errors;
-use loadmaster_show::show::Show;
-use loadmaster_show::table;
+use loadmaster_show::{Show, table};
 use serde::Deserialize;
 
 use super::{LOOK, Page, Section, html};

@@ -4,8 +4,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use loadmaster_proto::wire::longrunning::GetOperationRequest;
 use loadmaster_proto::wire::v1;
-use loadmaster_show::show::Show;
-use loadmaster_show::table;
+use loadmaster_show::{Show, table};
 
 use super::{LOOK, Page, Section, SheetPage, html};
 use crate::AppState;

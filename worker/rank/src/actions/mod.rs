@@ -15,7 +15,6 @@
 //! | `place` | where are blocks meanwhile, and how much was moved and waited for? |
 //! | `pool` | which part of a pool is whose? |
 //! | `lane` | how do bytes get there without anybody waiting? |
-//! | `pace` | and how fast? |
 //!
 //! Boundaries of backward passes are in libtorch's hands, whose hooks carry nothing but a number: hence a static.
 
@@ -23,7 +22,6 @@ mod block_absence;
 mod blocks;
 pub(crate) mod lane;
 mod mover;
-pub(crate) mod pace;
 mod place;
 mod pool;
 

@@ -11,8 +11,8 @@ use super::lane::{Ticket, Wait, Ways};
 use super::pool::{Extent, Pool};
 use crate::error::RankError;
 use crate::ffi::{Direction, Mapping, Storage, Transfer};
-use crate::median::median;
 use crate::progress;
+use crate::timing::median;
 
 /// A part of a storage, and where it is.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use loadmaster_proto::chunks::lists::{List, Lists as ListsOfChunks};
+use loadmaster_proto::chunks::layout::{List, Lists as ListsOfChunks};
 use loadmaster_proto::chunks::stage::StepKernel;
 use tch::{Device, Kind, Tensor};
 
@@ -11,7 +11,6 @@ use super::device_step;
 use super::host::Updating;
 use super::host_step::HostStep;
 use super::lists::{Bf16, Instructions, Lists, Scalar};
-use super::tensor_step;
 use super::tensors::ChunkBlock;
 use crate::error::RankError;
 use crate::ffi::{Number, Numbers, StepKernels, StepLists, StepNumbers, Storage};
@@ -152,7 +151,7 @@ impl DeviceState {
                 let step = HostStep::new(updating.rule, steps);
                 lists.step(&step, Instructions::Widest, updating.threads);
             }
-            StepKernel::TensorWise => tensor_step::step(lists, updating.rule, steps)?,
+            StepKernel::TensorWise => device_step::step_tensor_wise(lists, updating.rule, steps)?,
         }
         if gradients.storage.id() != parameters.storage.id() {
             numbers::<L>(&parameters.storage, span)?.all().copy_from_slice(gradient.all());

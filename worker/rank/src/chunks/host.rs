@@ -9,9 +9,9 @@ use loadmaster_proto::chunks::host::{HostMemory, HostPart};
 use loadmaster_proto::chunks::stage::StepKernel;
 use loadmaster_proto::training::{Optimizer, Precision};
 
+use super::device_step;
 use super::host_step::HostStep;
 use super::lists::{Bf16, Instructions, Lists, Scalar, round_all};
-use super::tensor_step;
 use crate::actions::lane::First;
 use crate::completion::{Completion, Doing};
 use crate::error::RankError;
@@ -126,7 +126,7 @@ impl Update {
                     let step = HostStep::new(updating.rule, self.steps);
                     lists.step(&step, Instructions::Widest, updating.threads);
                 }
-                StepKernel::TensorWise => tensor_step::step(lists, updating.rule, self.steps)?,
+                StepKernel::TensorWise => device_step::step_tensor_wise(lists, updating.rule, self.steps)?,
             }
             for copy in &self.copies {
                 own(copy)?.all().copy_from_slice(parameters.all());

@@ -8,7 +8,6 @@
 //! |---|---|
 //! | here | how does the rest of the rank tell where it is? |
 //! | `run` | what happens at a boundary? |
-//! | `boundary_visits` | which chunks come and leave there? |
 //! | `payloads` | how do they? |
 //! | `tensors` | what is in a tensor's space, and may be read? |
 //! | `device` | what if a chunk's state is on the device? |
@@ -19,12 +18,10 @@
 //! | `host_step` | what does the optimizer do to one element? |
 //! | `double_float` | how does it compute to more bits than fp32 has? |
 //! | `lists` | how does it go over the lists of a chunk: in one pass, with which instructions, on which cores? |
-//! | `tensor_step` | the same as plain training does it |
 //!
 //! Passes are as in plain training, and backward passes in libtorch's hands: hence a static, as of
 //! [memory actions](crate::actions).
 
-mod boundary_visits;
 mod device;
 mod device_step;
 mod double_float;
@@ -34,7 +31,6 @@ pub mod host_step;
 pub mod lists;
 mod payloads;
 mod run;
-mod tensor_step;
 mod tensors;
 mod trace;
 

@@ -12,11 +12,11 @@ use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, StepKernel, UpdateTi
 use loadmaster_proto::measure::rank::RankSpec;
 use tch::{Kind, Tensor};
 
-use super::boundary_visits::PayloadVisit;
 use super::device::DeviceState;
 use super::embedding_rows::{EmbeddingRows, TablePlace};
 use super::host::{HostChunks, Passage, Rounding, Update, Updating};
 use super::lists::Bf16;
+use super::run::PayloadVisit;
 use super::tensors::{ChunkBlock, Tensors};
 use super::trace::Counts;
 use crate::actions::lane::{First, Ticket, Ways, behind};

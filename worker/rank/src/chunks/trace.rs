@@ -6,8 +6,8 @@ use loadmaster_proto::measure::chunked::ChunkRun;
 use crate::actions::lane::Wait;
 use crate::error::RankError;
 use crate::ffi::MemoryCounts;
-use crate::median::median;
 use crate::memory::Memory;
+use crate::timing::median;
 
 /// Which bytes each step needs: the highest count between two boundaries, less the payloads that are there (PatrickStar,
 /// § runtime memory tracer, where a thread samples it).

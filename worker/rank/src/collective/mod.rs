@@ -4,15 +4,13 @@
 //!   replicas, and those that hold the other shards of its own replica.
 //! * [`Group`] is what the rest of the rank sees of each; all its members call the same methods in the same
 //!   order, with tensors of the same shapes.
-//! * [`host`] exchanges over sockets through the host's memory, in an order that does not change, so that
+//! * [`host`](mod@host) exchanges over sockets through the host's memory, in an order that does not change, so that
 //!   all devices get the same bits; `nccl` exchanges between different GPUs, but for what their hosts have.
-//! * [`join`] brings a group's members together.
-//! * [`gradients`] adds up what replicas of a data-parallel stage have found; [`operators`] are the points
+//! * [`Group::join`] brings a group's members together.
+//! * [`sum_gradients`] adds up what replicas of a data-parallel stage have found; [`operators`] are the points
 //!   where a tensor-parallel stage's passes meet, [`vocabulary`] those of its embedding and its loss.
 
-pub mod gradients;
 mod host;
-pub(crate) mod join;
 mod line;
 #[cfg(feature = "nccl")]
 pub(crate) mod nccl;
@@ -20,12 +18,19 @@ pub mod operators;
 mod sum;
 pub(crate) mod vocabulary;
 
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use loadmaster_proto::measure::links::Collectives;
+use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, buckets};
 use loadmaster_proto::training::shard::Shard;
 use tch::{Device, Tensor};
 
 use crate::error::RankError;
+use crate::peers::{Appointment, Membership, Tie};
+use crate::tape;
+use host::Host;
 
 /// How values of several devices become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,4 +137,95 @@ fn contiguous(tensor: &Tensor) -> Result<(), RankError> {
         return Ok(());
     }
     Err(RankError::Other(format!("a defect: a tensor of shape {:?} is not contiguous", tensor.size())))
+}
+
+/// Replaces every gradient by its sum over all replicas, bucket by bucket.
+///
+/// # Errors
+/// Out of memory, or another replica is gone.
+pub fn sum_gradients(group: &Group, gradients: Vec<Tensor>) -> Result<(), RankError> {
+    let _no_grad = tch::no_grad_guard();
+    let mut sizes = Vec::with_capacity(gradients.len());
+    for gradient in &gradients {
+        sizes.push((gradient.numel() * gradient.f_kind()?.elt_size_in_bytes()) as u64);
+    }
+    for bucket in buckets(&sizes, BUCKET_BYTES) {
+        match gradients.get(bucket.gradients).unwrap_or_default() {
+            [alone] => group.all_reduce(alone, Reduction::Sum)?,
+            several => sum_together(group, several)?,
+        }
+    }
+    Ok(())
+}
+
+fn sum_together(group: &Group, gradients: &[Tensor]) -> Result<(), RankError> {
+    let flat: Vec<Tensor> =
+        gradients.iter().map(|gradient| gradient.f_view([-1])).collect::<Result<_, _>>()?;
+    let buffer = {
+        let _communication = tape::Communication::begin();
+        Tensor::f_cat(&flat, 0)?
+    };
+    group.all_reduce(&buffer, Reduction::Sum)?;
+    let mut start = 0;
+    for mut gradient in flat {
+        let length = gradient.size1()?;
+        gradient.f_copy_(&buffer.f_narrow(0, start, length)?)?;
+        start += length;
+    }
+    Ok(())
+}
+
+impl Group {
+    /// The group, over connections to all peers; none where there is one member.
+    ///
+    /// # Errors
+    /// When a peer is missing or gone.
+    pub(crate) fn join(
+        membership: &Membership,
+        met: &mut BTreeMap<Appointment, UnixStream>,
+        collectives: Collectives,
+    ) -> Result<Option<Self>, RankError> {
+        if membership.members.len() <= 1 {
+            return Ok(None);
+        }
+        let host = host(membership, met)?;
+        let collective: Box<dyn Collective> = match collectives {
+            Collectives::Host => Box::new(host),
+            Collectives::Nccl => between_gpus(membership.own, host)?,
+        };
+        Ok(Some(Self { own: membership.own, collective: Arc::new(Mutex::new(collective)) }))
+    }
+}
+
+/// The members' exchange through the host's memory.
+fn host(membership: &Membership, met: &mut BTreeMap<Appointment, UnixStream>) -> Result<Host, RankError> {
+    let peers = membership.peers().iter();
+    let peers = peers.filter_map(|&peer| Some((peer, met.remove(&(Tie::Shard, peer))?)));
+    Host::new(membership.own, peers.collect())
+}
+
+/// The members' exchange between different GPUs, if all of them find NCCL.
+///
+/// # Errors
+/// When a peer is missing or gone.
+#[cfg(feature = "nccl")]
+pub(crate) fn nccl(
+    membership: &Membership,
+    met: &mut BTreeMap<Appointment, UnixStream>,
+) -> Result<Option<nccl::Nccl>, RankError> {
+    nccl::Nccl::join(membership.own, &mut host(membership, met)?)
+}
+
+#[cfg(feature = "nccl")]
+fn between_gpus(own: Shard, mut host: Host) -> Result<Box<dyn Collective>, RankError> {
+    Ok(match nccl::Nccl::join(own, &mut host)? {
+        Some(nccl) => Box::new(nccl::BetweenGpus { nccl, host }),
+        None => Box::new(host),
+    })
+}
+
+#[cfg(not(feature = "nccl"))]
+fn between_gpus(_own: Shard, host: Host) -> Result<Box<dyn Collective>, RankError> {
+    eprintln!("loadmaster-rank: built without NCCL: GPUs exchange through the host's memory");
+    Ok(Box::new(host))
 }

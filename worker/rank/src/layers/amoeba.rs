@@ -6,7 +6,7 @@ use tch::{TchError, Tensor};
 use super::ForwardKind;
 use super::affine::Convolution;
 use super::norm::BatchNorm;
-use super::parts::Parts;
+use super::parameters::Parts;
 use crate::error::RankError;
 
 /// Rectifier, convolution, batch normalisation.

@@ -6,7 +6,7 @@ use tch::{TchError, Tensor};
 use super::affine::{Affine, Role};
 use super::dropout;
 use super::norm::Norm;
-use super::parts::Parts;
+use super::parameters::Parts;
 use crate::error::RankError;
 use crate::random;
 

@@ -6,7 +6,7 @@ use tch::Tensor;
 use super::affine::Split;
 use super::dropout;
 use super::norm::Norm;
-use super::parts::Parts;
+use super::parameters::Parts;
 use crate::chunks;
 use crate::collective::vocabulary;
 use crate::error::RankError;

@@ -5,13 +5,12 @@ use std::fmt;
 use loadmaster_proto::model::layer::LayerKind;
 use tch::Tensor;
 
-use super::ForwardKind;
 use super::affine::Role;
 use super::amoeba::ReluConvNorm;
 use super::embedding::Embedding;
-use super::parts::Parts;
+use super::parameters::Parts;
 use super::transformer::Block;
-use super::{dropout, tokens};
+use super::{ForwardKind, dropout, tokens};
 use crate::error::RankError;
 
 type Forward = dyn Fn(&Tensor, ForwardKind) -> Result<Tensor, RankError> + Send;

@@ -7,13 +7,10 @@
 mod affine;
 mod amoeba;
 mod attention;
-mod buffers;
 mod embedding;
 mod map;
 mod norm;
 mod parameters;
-mod parts;
-mod perceptron;
 mod tokens;
 mod transformer;
 
@@ -23,11 +20,12 @@ use tch::{TchError, Tensor};
 
 use crate::collective::Group;
 use crate::error::RankError;
-pub use affine::{Affine, Convolution, Role, Split};
 use amoeba::Cell;
 use map::Map;
+use parameters::Parts;
+
+pub use affine::{Affine, Convolution, Role, Split};
 pub use parameters::{ParameterMaker, Trained};
-use parts::Parts;
 
 /// What a forward pass counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

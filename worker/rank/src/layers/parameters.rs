@@ -1,14 +1,16 @@
-//! Trained tensors: making them, and what is kept beside them.
+//! Trained tensors and buffers: making them, handing them to layers, and what is kept beside them.
 
-use loadmaster_proto::model::layer::{Init, Parameter};
+use loadmaster_proto::model::layer::{Buffer, BufferContent, Init, Parameter};
 use loadmaster_proto::training::Precision;
 use loadmaster_proto::training::shard::{ShardParameter, Slice};
 use tch::{Device, Kind, TchError, Tensor};
 
+use super::affine::{Affine, Convolution, Role, Split};
+use super::norm::{BatchNorm, Norm};
 use crate::error::RankError;
 use crate::ffi::{self, MainGradient, ShimError};
 use crate::random::Purpose;
-use crate::tensor::copy_of;
+use crate::tensor::{copy_of, kind};
 
 /// A trained tensor.
 #[derive(Debug)]
@@ -184,4 +186,100 @@ fn sliced(whole: &Tensor, slice: &Slice) -> Result<Tensor, TchError> {
         .map(|range| whole.f_narrow(axis, range.start, range.end - range.start))
         .collect::<Result<_, _>>()?;
     Tensor::f_cat(&ranges, axis)
+}
+
+impl ParameterMaker {
+    /// A buffer with its content at the start, in the number format that layers compute with.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub fn buffer(&self, buffer: &Buffer) -> Result<Tensor, TchError> {
+        let _no_grad = tch::no_grad_guard();
+        let (shape, kind) = (buffer.shape.as_slice(), kind(self.precision));
+        match buffer.content {
+            BufferContent::Zeros => Tensor::f_zeros(shape, (kind, self.device)),
+            BufferContent::Ones => Tensor::f_ones(shape, (kind, self.device)),
+            BufferContent::Cosines { base } => angles(shape, base, self.device)?.f_cos()?.f_to_kind(kind),
+            BufferContent::Sines { base } => angles(shape, base, self.device)?.f_sin()?.f_to_kind(kind),
+        }
+    }
+}
+
+/// Angles of rotary positions: t / base^(2k / d) for row t and column k of d/2 columns.
+fn angles(shape: &[i64], base: f64, device: Device) -> Result<Tensor, TchError> {
+    let [rows, columns] = shape else {
+        return Err(TchError::Shape(format!("rotary positions take tokens and pairs, not {shape:?}")));
+    };
+    let options = (Kind::Double, device);
+    let exponents = Tensor::f_arange(*columns, options)?.f_div_scalar(-*columns as f64)?;
+    let frequencies = Tensor::f_pow_scalar(base, &exponents)?;
+    Tensor::f_outer(&Tensor::f_arange(*rows, options)?, &frequencies)
+}
+
+/// A layer's tensors, handed out in the order of `LayerKind::parameters` and `LayerKind::buffers`.
+#[derive(Debug)]
+pub(super) struct Parts {
+    layer: usize,
+    parameters: std::vec::IntoIter<(Tensor, Option<Split>)>,
+    buffers: std::vec::IntoIter<Tensor>,
+}
+
+impl Parts {
+    /// Parameters come with those among whom they are split.
+    pub(super) fn new(layer: usize, parameters: Vec<(Tensor, Option<Split>)>, buffers: Vec<Tensor>) -> Self {
+        Self { layer, parameters: parameters.into_iter(), buffers: buffers.into_iter() }
+    }
+
+    /// The next trained tensor.
+    pub(super) fn parameter(&mut self) -> Result<Tensor, RankError> {
+        Ok(self.split_parameter()?.0)
+    }
+
+    /// The next trained tensor, and among whom it is split.
+    pub(super) fn split_parameter(&mut self) -> Result<(Tensor, Option<Split>), RankError> {
+        let layer = self.layer;
+        let lacking = || RankError::Other(format!("layer {layer} lacks one of its parameters"));
+        self.parameters.next().ok_or_else(lacking)
+    }
+
+    /// The next tensor that is not trained.
+    pub(super) fn buffer(&mut self) -> Result<Tensor, RankError> {
+        let layer = self.layer;
+        let lacking = || RankError::Other(format!("layer {layer} lacks one of its buffers"));
+        self.buffers.next().ok_or_else(lacking)
+    }
+
+    pub(super) fn affine(&mut self, role: Role, has_bias: bool) -> Result<Affine, RankError> {
+        let (weight, split) = self.split_parameter()?;
+        let bias = if has_bias { Some(self.parameter()?) } else { None };
+        Ok(Affine { weight, bias, role, split })
+    }
+
+    pub(super) fn convolution(
+        &mut self,
+        stride: [i64; 2],
+        padding: [i64; 2],
+        has_bias: bool,
+    ) -> Result<Convolution, RankError> {
+        let (weight, split) = self.split_parameter()?;
+        let bias = if has_bias { Some(self.parameter()?) } else { None };
+        Ok(Convolution { weight, bias, stride, padding, split })
+    }
+
+    pub(super) fn layer_norm(&mut self, epsilon: f64) -> Result<Norm, RankError> {
+        Ok(Norm::Layer { weight: self.parameter()?, bias: self.parameter()?, epsilon })
+    }
+
+    pub(super) fn rms_norm(&mut self, epsilon: f64) -> Result<Norm, RankError> {
+        Ok(Norm::RootMeanSquare { weight: self.parameter()?, epsilon })
+    }
+
+    pub(super) fn batch_norm(&mut self) -> Result<BatchNorm, RankError> {
+        Ok(BatchNorm {
+            weight: self.parameter()?,
+            bias: self.parameter()?,
+            running_mean: self.buffer()?,
+            running_variance: self.buffer()?,
+        })
+    }
 }

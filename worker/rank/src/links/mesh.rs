@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
-#[cfg(feature = "nccl")]
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::links::Collectives;
 use loadmaster_proto::measure::rank::LinkSpec;
 use tch::{Device, Kind, Tensor};
 
-#[cfg(feature = "nccl")]
-use crate::collective::join;
-#[cfg(feature = "nccl")]
-use crate::collective::nccl::Nccl;
 use crate::collective::{Group, Reduction};
 use crate::error::RankError;
 use crate::peers::{Address, Appointment, Membership, Tie};
 use crate::transport::{Pairs, meet};
+
+#[cfg(feature = "nccl")]
+use std::sync::{Mutex, PoisonError};
+
+#[cfg(feature = "nccl")]
+use crate::collective::nccl::Nccl;
 
 /// All ranks, seen from one of them.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ fn between_two(
     if spec.collectives == Collectives::Host || spec.work.devices < 2 {
         return Ok(BetweenTwo::Host(pairs));
     }
-    Ok(match join::nccl(everybody, &mut copies(met)?)? {
+    Ok(match crate::collective::nccl(everybody, &mut copies(met)?)? {
         Some(nccl) => BetweenTwo::Nccl(Mutex::new(nccl)),
         None => BetweenTwo::Host(pairs),
     })

@@ -6,28 +6,27 @@
 //! different GPUs. Then devices copy as memory actions do ([`copies`]), and at last the host updates parameters as it does for
 //! trainings in chunks ([`updates`]).
 
-mod caches;
 mod copies;
 mod mesh;
 mod updates;
 
+use std::fs;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::links::{GroupLink, LinkPoint, LinkWork, PairLink, RankLinks};
 use loadmaster_proto::measure::rank::LinkSpec;
-use loadmaster_proto::phase::Phase;
+use mesh::Mesh;
 use tch::Tensor;
 
 use crate::clock::Clock;
 use crate::collective::Reduction;
 use crate::error::RankError;
-use crate::library;
-use crate::median::median;
 use crate::memory::Memory;
-use crate::progress;
 use crate::tensor::Form;
-use caches::Cooling;
-use mesh::Mesh;
+use crate::timing::median;
+use crate::{library, progress};
 
 /// Exchanges with other ranks as one of them.
 ///
@@ -161,6 +160,38 @@ impl Rank<'_> {
 fn typical(seconds: &[f64]) -> f64 {
     const TICK: f64 = 1e-9;
     median(seconds).max(TICK)
+}
+
+/// Fewest and most bytes that are written so that no cache has what is used next.
+const BEYOND: RangeInclusive<usize> = 64 << 20..=256 << 20;
+/// Most bytes of that of all ranks together: this is the host's memory, and outside every slot.
+const TOGETHER: usize = 1 << 30;
+/// Where Linux says how large the last cache is: `32768K`.
+const LAST_CACHE: &str = "/sys/devices/system/cpu/cpu0/cache/index3/size";
+
+/// Memory that is written between two exchanges. GPUs need none: theirs does not come through the host's caches.
+#[derive(Debug)]
+struct Cooling(Vec<u64>);
+
+impl Cooling {
+    /// For a rank on a CPU slot, and nothing to write where it has a GPU.
+    fn new(ranks: u32, on_gpu: bool) -> Self {
+        Self(vec![0; if on_gpu { 0 } else { beyond_caches(ranks) / size_of::<u64>() }])
+    }
+
+    /// Leaves nothing of what is exchanged next in a cache.
+    fn cool(&mut self) {
+        self.0.iter_mut().for_each(|word| *word = word.wrapping_add(1));
+        std::hint::black_box(&self.0);
+    }
+}
+
+/// Bytes that no cache of the host has: twice the last cache, as far as it is known and within reason; of all ranks together no more than there is anywhere.
+fn beyond_caches(ranks: u32) -> usize {
+    let most = (TOGETHER / ranks.max(1) as usize).max(BEYOND.start() / 4);
+    let known = fs::read_to_string(LAST_CACHE).ok();
+    let kibibytes = known.and_then(|text| text.trim().strip_suffix('K')?.parse::<usize>().ok());
+    kibibytes.unwrap_or_default().saturating_mul(2 << 10).clamp(*BEYOND.start(), *BEYOND.end()).min(most)
 }
 
 #[cfg(test)]

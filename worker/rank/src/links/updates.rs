@@ -12,8 +12,7 @@ use loadmaster_proto::measure::rank::LinkSpec;
 use loadmaster_proto::training::step_kind::StepKind;
 use loadmaster_proto::training::{Optimizer, Precision};
 
-use super::caches::beyond_caches;
-use super::{Rank, typical};
+use super::{Rank, beyond_caches, typical};
 use crate::chunks::host_step::HostStep;
 use crate::chunks::lists::{Bf16, Instructions, Lists, Scalar};
 use crate::error::RankError;

@@ -1,25 +1,25 @@
-//! Making a stage from its specification.
+//! Making a rank's share of its stage from the specification.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Steps;
+use loadmaster_proto::training::shard::Shard;
+use loadmaster_proto::training::stage::StageConfig;
 use tch::{Device, Tensor};
 
 use super::segment::Segment;
-use super::share::Share;
 use super::stage::Stage;
 use super::version::{LayerFrame, Version};
-use crate::actions;
-use crate::chunks;
+use crate::collective::{Group, Groups};
 use crate::data::Data;
 use crate::error::RankError;
 use crate::layers::{ParameterMaker, Trained};
-use crate::progress;
 use crate::timing::Times;
+use crate::{actions, chunks, progress};
 
 impl Stage {
     /// Makes a rank's share of the layers of a stage of `model`, with their parameters at their start, to be trained in
@@ -114,3 +114,41 @@ impl Stage {
 
 /// Position and name of the shared tensor among the token embedding's parameters.
 const TOKEN: (usize, &str) = (0, "token");
+
+/// A rank's share of its stage.
+#[derive(Debug, Clone)]
+pub struct Share {
+    /// The stage.
+    pub config: StageConfig,
+    /// Which device of the stage.
+    pub shard: u32,
+    /// The ranks that it shares its work with.
+    pub groups: Groups,
+}
+
+impl Share {
+    /// The only rank of a stage.
+    pub fn single(config: StageConfig) -> Self {
+        Self { config, shard: 0, groups: Groups::default() }
+    }
+
+    /// The replica of the stage that this rank is, or is a shard of.
+    pub fn replica(&self) -> u32 {
+        self.config.replica(self.shard)
+    }
+
+    /// The shard of the stage's tensors that this rank holds.
+    pub fn tensor_shard(&self) -> Shard {
+        self.config.shard(self.shard)
+    }
+
+    /// The ranks that hold the same tensors in the other replicas, where there are any.
+    pub fn replicas(&self) -> Option<&Group> {
+        self.groups.replicas.as_ref()
+    }
+
+    /// The ranks that hold the other shards of this replica, where there are any.
+    pub fn shards(&self) -> Option<&Group> {
+        self.groups.shards.as_ref()
+    }
+}

@@ -7,15 +7,12 @@
 
 mod build;
 mod contention_load;
-mod passes;
 mod record;
 mod segment;
-mod share;
 mod stage;
 mod version;
 
-pub use passes::MicroBatch;
+pub use build::Share;
 pub use record::Flow;
-pub use segment::{Keep, Segment};
-pub use share::Share;
+pub use segment::{Keep, MicroBatch, Segment};
 pub use stage::{Forwarded, Stage};

@@ -6,8 +6,7 @@
 
 use loadmaster_proto::measure::tape::Slot;
 
-use super::passes::MicroBatch;
-use super::segment::{Keep, Segment};
+use super::segment::{Keep, MicroBatch, Segment};
 use super::stage::{Forwarded, Stage, handed_over};
 use crate::error::RankError;
 use crate::ffi::Finder;

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-use loadmaster_proto::phase::Phase;
+use loadmaster_proto::measure::failure::Phase;
 use tch::{Kind, TchError, Tensor};
 
-use super::passes::{MicroBatch, Passes};
-use super::segment::{Inputs, Kept, Segment};
+use super::segment::{Inputs, Kept, MicroBatch, Passes, Segment};
 use super::version::{LayerFrame, Version};
 use crate::data::Data;
 use crate::error::RankError;

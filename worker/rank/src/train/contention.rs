@@ -4,17 +4,25 @@
 //! threads that go through the stage's own layers, forward and backward, again and again. Copies of memory actions go through the
 //! same caches at their pace. What is compared is the time that the rank's thread had a core for: who takes turns with it on a busy
 //! machine has no part in that.
+//!
+//! A thread stands for the copies of memory actions while a stage is timed: it carries bytes from one part of the host's
+//! memory to another at the pace of the slot's copies, as `actions/lane.rs` does.
 
+use std::fs::{File, TryLockError};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::host::CopyCost;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::copier;
 use super::trainer::Trainer;
+use crate::actions::lane::Pace;
 use crate::error::RankError;
+use crate::progress;
 use crate::transport::Crossing;
 
 /// Iterations alone before the others and behind them, and as many beside each.
@@ -102,7 +110,7 @@ fn beside_copies(trainer: &mut Trainer<'_>, first: u32) -> Result<Option<(f64, C
     std::thread::scope(|scope| {
         let (last, ended) = (EndOnDrop(&ended), &ended);
         let begins = move || tell.send(()).unwrap_or_default();
-        let copier = scope.spawn(move || copier::copies(pace, begins, ended));
+        let copier = scope.spawn(move || copies(pace, begins, ended));
         if begun.recv().is_err() {
             return Ok(None);
         }
@@ -126,4 +134,67 @@ fn core_seconds(trainer: &mut Trainer<'_>, first: u32) -> Result<f64, RankError>
 pub(super) fn core_clock() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Between two looks at whose turn it is.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A turn. It ends with this, or with the process.
+#[derive(Debug)]
+pub(super) struct CoreLock {
+    _locked: File,
+}
+
+impl CoreLock {
+    /// Waits, as a rank that is alive, until nobody else has the lock of this file, which is made where it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be locked.
+    pub(super) fn wait(turns: &Path) -> Result<Self, RankError> {
+        let failed =
+            |why: std::io::Error| RankError::Other(format!("cannot lock {}: {why}", turns.display()));
+        let file = File::options().create(true).append(true).open(turns).map_err(failed)?;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self { _locked: file }),
+                Err(TryLockError::WouldBlock) => {
+                    progress::tick();
+                    thread::sleep(PAUSE);
+                }
+                Err(TryLockError::Error(why)) => return Err(failed(why)),
+            }
+        }
+    }
+}
+
+/// Bytes that are carried in turn: more than caches have, as blocks are that were away.
+const BYTES: usize = 32 << 20;
+
+/// Copies until it is told to end, no faster than this. Says so when it has gone through its memory for the first time, and copied
+/// something since: on a busy machine a short stage may be over before this thread is on again. What it comes to is that of the
+/// copies alone, not of what they are beside; none where no time has passed.
+pub(super) fn copies(
+    bytes_per_second: Option<f64>,
+    begun: impl FnOnce(),
+    ended: &AtomicBool,
+) -> Option<CopyCost> {
+    let (from, mut to) = (vec![1_u8; BYTES], vec![2_u8; BYTES]);
+    to.copy_from_slice(&from);
+    let (begin, core) = (Instant::now(), core_clock());
+    let (mut pace, mut at, mut copied) = (Pace::begin(bytes_per_second), 0, 0.0);
+    let mut copy = || {
+        let end = (at + pace.next()).min(BYTES);
+        to[at..end].copy_from_slice(&from[at..end]);
+        std::hint::black_box(&mut to);
+        copied += (end - at) as f64;
+        pace.goes_on(end - at);
+        at = end % BYTES;
+    };
+    copy();
+    begun();
+    while !ended.load(Ordering::Relaxed) {
+        copy();
+    }
+    let (taken, core) = (begin.elapsed().as_secs_f64(), core_clock() - core);
+    CopyCost::of(copied, core, taken)
 }

@@ -4,19 +4,18 @@
 //! trained alone runs one more iteration, which records the allocation trace ([`record`]). The seconds of a pass are the median
 //! over iterations for each micro-batch, and the mean over micro-batches. Hooks on the gradients at layer edges time the backward
 //! pass without cutting the graph. A GPU times its own passes (`clock`). On CPU slots the rank then measures the contention with
-//! other slots and copies ([`contention`], [`copier`]); ranks of one host take turns for it.
+//! other slots and copies ([`contention`]); ranks of one host take turns for it.
 //!
 //! Under PipeDream an iteration is a number of micro-batches, and nothing is flushed. Measured ones begin once the pipeline is as
 //! full as in the long run, and end before it drains.
 
 mod contention;
-mod copier;
-mod core_lock;
 mod record;
 mod trainer;
 
 use std::rc::Rc;
 
+use contention::{Contention, CoreLock};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
@@ -26,24 +25,19 @@ use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Steps;
 use loadmaster_proto::training::schedule::Endless;
+use trainer::Trainer;
 
-use crate::actions;
-use crate::chunks;
 use crate::clock::{Clock, Timer};
 use crate::collective::operators;
 use crate::connections::{self, Connections};
 use crate::error::RankError;
-use crate::library;
-use crate::median::median;
 use crate::memory::Memory;
 use crate::optimizer::Stepper;
 use crate::pipeline::{Share, Stage};
-use crate::progress;
 use crate::spec::is_alone;
+use crate::timing::median;
 use crate::transport::Forms;
-use contention::Contention;
-use core_lock::CoreLock;
-use trainer::Trainer;
+use crate::{actions, chunks, library, progress};
 
 /// Trains a stage for one warm-up iteration and the measured ones.
 ///

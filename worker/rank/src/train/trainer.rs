@@ -4,25 +4,23 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::model::layer::Buffer;
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::schedule::{Endless, Pass};
 use tch::{TchError, Tensor};
 
-use crate::actions;
-use crate::chunks;
 use crate::clock::{Clock, Timer};
-use crate::collective::gradients::sum_gradients;
+use crate::collective::sum_gradients;
 use crate::error::RankError;
 use crate::layers::Trained;
 use crate::memory::Memory;
 use crate::optimizer::Stepper;
 use crate::pipeline::{Forwarded, MicroBatch, Share, Stage};
-use crate::progress;
 use crate::transport::{Crossing, Neighbours};
+use crate::{actions, chunks, progress};
 
 /// A stage in training.
 pub(super) struct Trainer<'a> {

@@ -7,7 +7,6 @@ mod pairs;
 mod pools;
 mod route;
 mod shared_memory;
-mod shared_pools;
 mod sockets;
 mod synthetic;
 
@@ -16,11 +15,12 @@ use tch::{Device, Tensor};
 
 use crate::error::RankError;
 use crate::tensor::{Form, gradient_kind, kind};
+
 pub(crate) use meeting::meet;
 pub(crate) use pairs::Pairs;
 pub(crate) use pools::{Lending, Pools};
 pub(crate) use route::Place;
-pub(crate) use shared_pools::SharedPools;
+pub(crate) use shared_memory::SharedPools;
 pub(crate) use sockets::Plan;
 pub use sockets::Sockets;
 pub use synthetic::Synthetic;

@@ -1,13 +1,15 @@
-//! Memory of one rank's device that another one uses, handed over a connection of the two.
+//! Memory of one rank's device that another one uses, handed over a connection of the two; or that all others use at once.
 //!
 //! Of a CPU slot it is a file that lies in memory alone, whose descriptor goes along. Of a GPU it is libtorch's, and the
 //! handle goes along under which the driver of the other one finds it, which copies through the host where one GPU does not
 //! reach the other. From then on the other one copies on its own. What is lent is freed when both are gone, however they end.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
@@ -228,6 +230,44 @@ fn read_patiently(mut stream: &UnixStream, bytes: &mut [u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A pool of this rank that all others may use, and theirs. It is lent for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct SharedPools {
+    /// Those of the others.
+    pub(crate) others: BTreeMap<Address, Arc<Mapping>>,
+    _lent: MemoryGrant,
+}
+
+impl SharedPools {
+    /// Sets so many bytes aside, hands them to everybody and takes as many of each.
+    ///
+    /// # Errors
+    /// Out of memory; or a rank is gone, or sets aside something else.
+    pub(crate) fn exchange(
+        streams: &BTreeMap<Address, UnixStream>,
+        bytes: u64,
+        deadline: Instant,
+        memory: &Memory,
+    ) -> Result<Self, RankError> {
+        let lent = MemoryGrant::new(bytes, memory)?;
+        // All are told before anybody is listened to: nobody waits for somebody who waits.
+        for (&peer, stream) in streams {
+            give(stream, Some(&lent)).map_err(|error| lost(peer, &error))?;
+        }
+        let mut others = BTreeMap::new();
+        for (&peer, stream) in streams {
+            let taken = take(peer, stream, deadline, memory)?;
+            let theirs = taken.filter(|theirs| theirs.bytes() == bytes).ok_or_else(|| {
+                RankError::Protocol(format!(
+                    "{peer} does not set the {bytes} bytes aside that were agreed on"
+                ))
+            })?;
+            others.insert(peer, Arc::new(theirs));
+        }
+        Ok(Self { others, _lent: lent })
+    }
 }
 
 #[cfg(test)]

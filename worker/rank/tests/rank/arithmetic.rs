@@ -1,6 +1,6 @@
 //! The arithmetic of `loadmaster-proto` is that of the tensors that a rank really makes.
 
-use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::layout::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::model::Model;

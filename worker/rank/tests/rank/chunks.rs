@@ -8,7 +8,7 @@ mod shared;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::layout::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::Payload;
 use loadmaster_proto::chunks::residency::paging_visits::Paging;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::rank::{
     EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH, RankEvent, RankSpec,
 };
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::TrainingSpec;
 
 use crate::processes::{

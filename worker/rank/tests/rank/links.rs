@@ -3,15 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::links::copies::{CopySpeeds, CopyWay};
 use loadmaster_proto::measure::links::updates::host_updates;
-use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork, RankLinks};
+use loadmaster_proto::measure::links::{Collectives, LinkMeasurement, LinkWork, RankLinks};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{
     EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, LinkSpec, RankEvent,
 };
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::step_kind::StepKind;
 
 use crate::processes::{Ended, cpu, with_input};

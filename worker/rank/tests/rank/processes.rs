@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
-use loadmaster_proto::measure::collectives::Collectives;
+use loadmaster_proto::measure::links::Collectives;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{Edges, RankDevice, RankEvent, RankSpec};

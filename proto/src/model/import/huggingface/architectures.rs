@@ -7,7 +7,7 @@ use super::{MODEL_TYPES, rotary};
 use crate::error::{Invalid, in_range};
 use crate::model::layer::{Activation, Layer, LayerKind, NormKind, TokenEmbedding, TransformerBlock};
 use crate::model::numerics::Numerics;
-use crate::model::zoo::{bert, llama, transformer};
+use crate::model::zoo::{bert, llama};
 use crate::model::{Loss, Model, ModelInput};
 
 /// A model but for its sequence length.
@@ -52,7 +52,7 @@ impl Architecture {
             ));
         }
         let TokenEmbedding { vocabulary_size, hidden_size, .. } = self.embedding;
-        let mut layers = transformer::trunk(self.embedding, self.block, self.blocks);
+        let mut layers = super::super::super::zoo::trunk(self.embedding, self.block, self.blocks);
         let loss = match self.end {
             End::Pooler => {
                 layers.push(Layer { name: "pooler".to_owned(), kind: LayerKind::Pooler { hidden_size } });
@@ -65,7 +65,7 @@ impl Architecture {
                     NormKind::RmsNorm => LayerKind::RmsNorm { hidden_size, epsilon },
                 };
                 layers.push(Layer { name: "norm".to_owned(), kind });
-                layers.push(transformer::head(hidden_size, vocabulary_size, tied));
+                layers.push(super::super::super::zoo::head(hidden_size, vocabulary_size, tied));
                 Loss::CrossEntropy
             }
         };
@@ -323,7 +323,7 @@ const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
 
 fn blocks(fields: &mut Fields, names: &[&str], default: i64) -> Result<i64, Invalid> {
     let blocks = fields.size(names, default)?;
-    in_range(names.first().copied().unwrap_or_default(), blocks, 1..=transformer::MAX_BLOCKS)
+    in_range(names.first().copied().unwrap_or_default(), blocks, 1..=super::super::super::zoo::MAX_BLOCKS)
 }
 
 fn activation(fields: &mut Fields, key: &str, default: &str) -> Result<Activation, Invalid> {

@@ -4,7 +4,7 @@
 //! also holds much that does not change what is computed, and may hold something that does and that
 //! Loadmaster cannot compute: the first is ignored key by key (`keys`), the second refused by its key. Unknown keys are
 //! refused unless the caller wants them to be ignored. Keys that change values and neither memory nor time (`rotary`),
-//! and the quantization of a checkpoint (`quantization`), are left out, and the model's notes name them.
+//! and the quantization of a checkpoint, are left out, and the model's notes name them.
 //!
 //! The sequence length is the caller's; without one it is the longest that the configuration allows, but
 //! at most [`DEFAULT_MAX_SEQUENCE_LENGTH`]: many models allow far more than they are trained with.
@@ -16,7 +16,6 @@ mod architectures;
 mod fields;
 mod keys;
 mod literals;
-mod quantization;
 mod rotary;
 
 #[cfg(test)]
@@ -29,7 +28,8 @@ use self::fields::{Fields, Unread};
 use super::HuggingFaceConfig;
 use crate::error::{Invalid, in_range};
 use crate::model::Model;
-use crate::wire::reading::{self, Wanted, always, meter::Limits};
+use crate::wire::reading::meter::Limits;
+use crate::wire::reading::{self, Wanted, always};
 
 /// Values of `model_type` that are understood.
 pub const MODEL_TYPES: [&str; 6] = ["gpt2", "bert", "llama", "mistral", "qwen2", "qwen3"];
@@ -81,7 +81,36 @@ fn read_fields(mut fields: Fields) -> Result<(String, Architecture, Unread), Inv
     let mut architecture = architectures::read(&model_type, &mut fields)?;
     architecture.numerics.initializer_range = fields.optional_number("initializer_range")?;
     architecture.numerics = architecture.numerics.checked()?;
-    quantization::read(&mut fields)?;
+    read_quantization(&mut fields)?;
     architectures::remark_on_head(&model_type, &mut fields);
     Ok((model_type, architecture, fields.finish()?))
+}
+
+/// Takes `quantization_config` and `compression_config`, and notes that the plan is for unquantized weights.
+///
+/// # Errors
+/// The weights can be trained through adapters alone, which is not supported.
+fn read_quantization(fields: &mut Fields) -> Result<(), Invalid> {
+    for key in ["quantization_config", "compression_config"] {
+        let Some(mut quantization) = fields.object(key)? else { continue };
+        if quantization.is_empty() {
+            continue;
+        }
+        let method = quantization.text("quant_method", "").map_err(|invalid| invalid.under(key))?;
+        let loads = |bits: &str| quantization.peek(bits).and_then(Value::as_bool) == Some(true);
+        let bits = ["load_in_4bit", "load_in_8bit"].into_iter().find(|bits| loads(bits));
+        if let Some(bits) = bits {
+            let why = format!(
+                "has {bits}: such weights are frozen, and training of LoRA adapters over them is not supported. \
+                 Import the config.json of the unquantized model, or remove {key}, to plan full training."
+            );
+            return Err(Invalid::field(key, why));
+        }
+        let method = if method.is_empty() { String::new() } else { format!(" ({method})") };
+        fields.remark(format!(
+            "{key}{method}: the checkpoint's weights are quantized; the plan is for training of the unquantized model \
+             in the precision of the profile"
+        ));
+    }
+    Ok(())
 }

@@ -5,21 +5,20 @@ mod import;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use import::{CreateArgs, ImportArgs};
 use loadmaster_proto::cluster::import::MAX_DOCUMENT_BYTES;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 
 use super::help;
 use crate::failure::{Failure, options};
-use crate::input::choice::choice;
-use crate::input::parse::{request_id, whole_seconds};
+use crate::input::parse::{choice, request_id, whole_seconds};
 use crate::input::{file, parse};
 use crate::session::client::clusters;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
-use import::{CreateArgs, ImportArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {

@@ -7,9 +7,8 @@ use loadmaster_proto::wire::v1::lay_out_model_request;
 use loadmaster_proto::wire::v1::run_profile_request::Subject;
 
 use crate::failure::Failure;
-use crate::input::choice::choice;
 use crate::input::model::ModelArgs;
-use crate::input::parse::{self, AskedChunkSize};
+use crate::input::parse::{self, AskedChunkSize, choice};
 use crate::input::training::OptimizerKind;
 
 /// See [`ModelVerb::Chunks`](super::ModelVerb::Chunks).

@@ -8,16 +8,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use loadmaster_proto::wire::v1;
-
-use crate::failure::{Failure, check_fits, options};
-use crate::input::choice::choice;
-use crate::input::parse;
-use crate::session::address;
-use crate::session::client::plans;
-use crate::session::context::Context;
-use crate::session::export;
 use loadmaster_show::choice::Choice;
 use loadmaster_show::table::fit_under;
+
+use crate::failure::{Failure, check_fits, options};
+use crate::input::parse;
+use crate::input::parse::choice;
+use crate::session::client::plans;
+use crate::session::context::Context;
+use crate::session::{address, export};
 
 /// See [`super::PlanVerb::Export`].
 #[derive(Debug, Args)]

@@ -1,7 +1,6 @@
 //! `loadmaster plan`.
 
 mod bind;
-mod chunk_options;
 mod chunks;
 mod compare;
 mod drawing;

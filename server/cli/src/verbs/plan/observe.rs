@@ -6,18 +6,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 use loadmaster_proto::wire::v1;
+use loadmaster_show::choice::Choice as _;
 
 use crate::failure::Failure;
-use crate::input::choice::choice;
 use crate::input::megatron::{self, MegatronLog};
 use crate::input::parse;
-use crate::input::parse::request_id;
-use crate::session::address;
+use crate::input::parse::{choice, request_id};
 use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::list::{ListArgs, ListOptions};
-use crate::session::watch;
-use loadmaster_show::choice::Choice as _;
+use crate::session::{address, watch};
 
 /// See [`PlanVerb::Report`](super::PlanVerb::Report).
 #[derive(Debug, Args)]

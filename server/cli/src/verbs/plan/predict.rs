@@ -5,17 +5,16 @@ use std::path::PathBuf;
 use clap::Args;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_memory_request::Subject;
+use loadmaster_show::table::prediction::verdict;
 
-use super::chunk_options::ChunkOptions;
 use super::chunks;
+use super::chunks::ChunkOptions;
 use crate::failure::{Failure, check_fits};
-use crate::input::actions::{Actions, copy_pace};
-use crate::input::choice::choice;
-use crate::input::parse::{self, Devices};
+use crate::input::parse::{self, Devices, choice};
 use crate::input::profile::{ProfileRef, profile_or_file};
+use crate::input::training::{Actions, copy_pace};
 use crate::session::client::plans;
 use crate::session::context::Context;
-use loadmaster_show::table::prediction::verdict;
 
 /// See [`super::PlanVerb::Predict`].
 #[derive(Debug, Args)]

@@ -2,15 +2,15 @@
 
 use clap::Args;
 use loadmaster_proto::wire::v1;
+use loadmaster_show::picture::sheet::{Sheet, Which};
+use loadmaster_show::picture::{is_known_by_steps, simulation};
 
 use super::drawing::Drawing;
 use crate::failure::Failure;
-use crate::input::choice::choice;
 use crate::input::parse;
+use crate::input::parse::choice;
 use crate::session::client::plans;
 use crate::session::context::Context;
-use loadmaster_show::picture::iteration::{is_known_by_steps, simulation};
-use loadmaster_show::picture::sheet::{Sheet, Which};
 
 /// See [`super::PlanVerb::Show`].
 #[derive(Debug, Args)]

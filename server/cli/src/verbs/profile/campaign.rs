@@ -3,9 +3,8 @@
 use clap::Args;
 use loadmaster_proto::wire::v1;
 
-use crate::input::choice::choice;
 use crate::input::parse;
-use crate::input::parse::{request_id, whole_seconds};
+use crate::input::parse::{choice, request_id, whole_seconds};
 
 /// What is measured, and on what.
 #[derive(Debug, Args)]

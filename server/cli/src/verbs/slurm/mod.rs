@@ -5,7 +5,6 @@
 
 mod bind;
 mod binding;
-mod exec;
 mod node;
 mod request;
 mod script;
@@ -19,9 +18,9 @@ use super::help;
 use crate::failure::{Failure, options};
 use crate::session::context::Context;
 use bind::BindJob;
-use exec::ExecTask;
 use request::RequestJob;
 use script::WriteScript;
+use task::ExecTask;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SlurmVerb {

@@ -2,15 +2,15 @@
 
 use clap::Args;
 use loadmaster_proto::wire::{address, v1};
+use loadmaster_show::choice::Choice as _;
 
-use super::exec::Per;
 use super::request::{Request, Site};
+use super::task::Per;
 use crate::failure::Failure;
 use crate::input::parse;
 use crate::output::write_stdout;
 use crate::session::context::Context;
 use crate::session::export::export;
-use loadmaster_show::choice::Choice as _;
 
 /// See [`super::SlurmVerb::Script`].
 #[derive(Debug, Args)]

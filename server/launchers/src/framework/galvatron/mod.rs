@@ -14,6 +14,7 @@ use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 use serde::Serialize;
 
 use super::{Exporter, Written, number_format, target};
+use crate::StageRefusal;
 use crate::cut::Cut;
 use crate::envelope::{Flag, Torchrun};
 use crate::export_parts::{ExportedFile, Proof, Verified};
@@ -21,7 +22,6 @@ use crate::grid::places_in_order;
 use crate::memory::{EdgeTensors, Held, MicroBatches, MoreParameters};
 use crate::question::{ExportQuestion, Refused, all_or};
 use crate::recompute::Recomputing;
-use crate::refusal::StageRefusal;
 use crate::rules::{BOTH, CutUnit, Engine, LAYERS, Rules};
 use crate::transformer::Transformer;
 

@@ -13,6 +13,7 @@ use loadmaster_proto::training::Precision;
 use super::memory::held;
 use super::model::{Biases, Gpt, MegatronScaling, Positions, Rule};
 use super::{BRIDGE, Recomputation, check_turns, is_said, layout};
+use crate::StageRefusal;
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
 use crate::export_parts::{ExportedFile, Proof, Verified};
@@ -20,7 +21,6 @@ use crate::framework::{Exporter, Written, target};
 use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
-use crate::refusal::StageRefusal;
 use crate::transformer::Transformer;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {

@@ -22,11 +22,11 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::Form;
 
+use crate::StageRefusal;
 use crate::cut::{Cut, StagePart};
 use crate::grid::Grid;
 use crate::question::{ExportQuestion, Refused};
 use crate::recompute::{Counted, Recomputing};
-use crate::refusal::StageRefusal;
 use crate::rules::{Engine, Rules};
 use crate::target::Variant;
 

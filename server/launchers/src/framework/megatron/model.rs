@@ -5,7 +5,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::{Activation, NormPosition, Perceptron};
 use loadmaster_proto::training::Optimizer;
 
-use crate::refusal::StageRefusal;
+use crate::StageRefusal;
 use crate::transformer::Transformer;
 
 /// How positions are told.

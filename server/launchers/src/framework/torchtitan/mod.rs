@@ -12,6 +12,7 @@ use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::Precision;
 
 use super::{Written, torch_pipelining};
+use crate::StageRefusal;
 use crate::cut::Cut;
 use crate::envelope::Torchrun;
 use crate::export_parts::ExportedFile;
@@ -19,7 +20,6 @@ use crate::grid::{AxisOrder, Grid};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::recompute::{Counted, Recomputing};
-use crate::refusal::StageRefusal;
 use crate::rules::{BOTH, CutUnit, Engine, LAYERS, Rules};
 use crate::transformer::Transformer;
 

@@ -4,10 +4,10 @@ use loadmaster_proto::plan::objective::Launcher;
 
 use super::TorchtitanSetup;
 use super::memory::held;
+use crate::StageRefusal;
 use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::question::{ExportQuestion, Refused};
-use crate::refusal::StageRefusal;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Torchtitan, 0, 3),
@@ -81,7 +81,6 @@ from torchtitan.models.llama3 import (
 from torchtitan.protocols.model_spec import ModelSpec
 from torchtitan.trainer import Trainer
 
-
 def model() -> Llama3Model.Config:
     return Llama3Model.Config(
         dim={hidden},
@@ -99,7 +98,6 @@ def model() -> Llama3Model.Config:
         norm=RMSNorm.Config(normalized_shape={hidden}, param_init=_NORM_INIT),
         lm_head=Linear.Config(in_features={hidden}, out_features={vocabulary}, param_init=_output_linear_init({hidden})),
     )
-
 
 def plan() -> Trainer.Config:
     return Trainer.Config(

@@ -5,11 +5,11 @@ use loadmaster_proto::training::Precision;
 
 use super::TorchtitanSetup;
 use super::memory::held;
+use crate::StageRefusal;
 use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::grid::Grid;
 use crate::question::{ExportQuestion, Refused};
-use crate::refusal::StageRefusal;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Launcher::Torchtitan, 0, 2),

@@ -120,7 +120,7 @@ proptest! {
             actions.actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
         }
         let work = StageWork::of(&stage, (index, 3), order, micro_batches, &actions);
-        let held = Held::of(&stage, &work, &actions);
+        let held = PeakMemory::of(&stage, &work, &actions);
         let count = work.steps.all().len();
         prop_assert_eq!(held.device, (0..count).map(|step| at(&stage, &work, step)).max().unwrap());
         let host = (0..=count).map(|boundary| on_host(&stage, &work, boundary, &actions)).max().unwrap();
@@ -131,7 +131,7 @@ proptest! {
             ..StageActions::default()
         };
         let kept = StageWork::of(&stage, (index, 3), order, micro_batches, &only_again);
-        prop_assert!(held.device <= Held::of(&stage, &kept, &only_again).device);
+        prop_assert!(held.device <= PeakMemory::of(&stage, &kept, &only_again).device);
     }
 }
 
@@ -145,7 +145,7 @@ fn pipedream_moves_versions_and_state_around_every_pass() {
         let actions = StageActions { actions: vec![action], ..StageActions::default() };
         let work = StageWork::of(&stage(1), (0, 2), Order::PipeDream, 3, &actions);
         let spans = work.absences.iter().map(|one| (one.micro_batch, one.leaves, one.needed));
-        (spans.collect::<Vec<_>>(), Held::of(&stage(1), &work, &actions))
+        (spans.collect::<Vec<_>>(), PeakMemory::of(&stage(1), &work, &actions))
     };
     // F0 F1 B0 F2 B1 B2 and the update at the end, which PipeDream does not have.
     assert_eq!(of(Block::Versions).0, [(Some(0), 1, 2), (Some(1), 2, 4), (Some(2), 4, 5)]);

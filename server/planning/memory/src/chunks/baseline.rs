@@ -13,7 +13,7 @@ use std::rc::Rc;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::groups::Groups;
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::layout::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
@@ -26,11 +26,10 @@ use loadmaster_proto::training::chunk_order::ChunkOrder;
 
 use super::chunk_usage::ChunkUsage;
 use super::layout_evaluation::LayoutEvaluation;
-use super::pass_costs::PassCosts;
+use super::pass_costs::{PassCosts, StepSequences};
 use super::plan::ChunkPlan;
 use super::question::{ChunkQuestion, PassChoice, Passes};
 use super::refusal::NoChunks;
-use super::step_sequence::StepSequences;
 
 /// The least number of chunks that sizes of a model are tried for to which PatrickStar's own do not fit.
 const LEAST_CHUNKS: u64 = 32;

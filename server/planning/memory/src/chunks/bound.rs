@@ -23,11 +23,11 @@
 //! those of the next lie all passes, and then the last rows' addition and the table's update, since the embedding is the first and
 //! the last that computes.
 
+use loadmaster_predict::Away;
 use loadmaster_proto::chunks::embedding::HostTable;
-use loadmaster_proto::chunks::lists::List;
+use loadmaster_proto::chunks::layout::List;
 
 use super::layout_evaluation::LayoutEvaluation;
-use loadmaster_predict::Away;
 
 /// Moments of an iteration at which what does not fit is counted.
 const MOMENTS: usize = 48;

@@ -23,19 +23,17 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 
 use super::baseline::Baseline;
-use super::best_first::BestFirst;
-use super::group::ChoiceGroup;
+use super::best_first::{BestFirst, ChoiceGroup};
 use super::irregular_chunks::{self, IrregularChunks};
 use super::lanes::TakesMore;
 use super::layout_evaluation::LayoutEvaluation;
-use super::pass_costs::PassCosts;
+use super::pass_costs::{PassCosts, StepSequences};
 use super::plan::{Certificate, ChunkPlan};
 use super::prefetch::{Early, Haste};
 use super::question::{ChunkChoices, ChunkQuestion, Passes};
 use super::refusal::NoChunks;
 use super::remedies::no_room;
 use super::room::{TriedLayout, layouts};
-use super::step_sequence::StepSequences;
 
 /// Bounds are sums in another order than simulated seconds.
 pub(super) const ROUNDING: f64 = 1e-9;

@@ -5,14 +5,13 @@ use std::cmp::Reverse;
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::groups::Sharing;
 use loadmaster_proto::chunks::host::{HostCopy, HostDemand, may_leave_unfinished};
-use loadmaster_proto::chunks::layout::{Chunk, Layout};
-use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::layout::{Chunk, Layout, List, Lists};
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
 use loadmaster_proto::error::Invalid;
 
 use super::baseline::static_visits;
-use super::memo::SecondsMemo;
+use super::layout_evaluation::SecondsMemo;
 use super::pass_costs::PassCosts;
 use super::question::ChunkQuestion;
 

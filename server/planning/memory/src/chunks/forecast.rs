@@ -1,5 +1,7 @@
 //! "Will it fit?" of a stage that trains in given chunks.
 
+use loadmaster_predict::forecast::{Forecast, ForecastError, check_devices, of_predictions};
+use loadmaster_predict::{Margin, Moments, Prediction, Predictor, StageSetting, check_size};
 use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations;
@@ -12,10 +14,8 @@ use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::{ActionContext, StageActions};
 
-use super::offload_summary::offload;
+use super::plan::offload;
 use super::step_memory::{StepMemory, interval, resident};
-use loadmaster_predict::forecast::{Forecast, ForecastError, check_devices, of_predictions};
-use loadmaster_predict::{Margin, Moments, Prediction, Predictor, StageSetting, check_size};
 
 /// What a stage needs that trains in chunks.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! When each lane of a chunked stage is free, and when what is in flight is over.
 
 use loadmaster_proto::chunks::embedding::HostTable;
-use loadmaster_proto::chunks::lists::List;
+use loadmaster_proto::chunks::layout::List;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::training::actions::Step;

@@ -1,13 +1,14 @@
 //! A model in its steps, and its chunks in them: what choices have in common that differ in what is where.
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::rc::Rc;
 
+use loadmaster_predict::PredictionError;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::{HostCopy, HostMemory};
-use loadmaster_proto::chunks::layout::Layout;
-use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::layout::{Layout, List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::uses::Uses;
 use loadmaster_proto::chunks::residency::visits::Visit;
@@ -17,10 +18,9 @@ use loadmaster_proto::error::Invalid;
 
 use super::baseline::static_visits;
 use super::chunk_usage::ChunkUsage;
-use super::exponential_search::first_where;
-use super::memo::SecondsMemo;
 use super::pass_costs::PassCosts;
-use super::question::ChunkQuestion;
+use super::question::{ChunkQuestion, PassChoice, Passes, StepCosts};
+use super::room::first_where;
 use super::step_memory::resident;
 
 /// A ground with chunks of one size.
@@ -178,5 +178,48 @@ impl<'a> LayoutEvaluation<'a> {
     pub(super) fn room(&self) -> Vec<u64> {
         let needed = self.ground.costs.needed.iter();
         needed.map(|needed| self.question.capacity.0.saturating_sub(*needed)).collect()
+    }
+}
+
+/// Passes that remember what they said.
+#[derive(Debug)]
+pub struct PassesMemo<P> {
+    passes: P,
+    /// As many as there are choices of passes: a few dozens.
+    known: RefCell<Vec<(PassChoice, Result<StepCosts, PredictionError>)>>,
+}
+
+impl<P: Passes> PassesMemo<P> {
+    /// Nothing was asked so far.
+    pub fn new(passes: P) -> Self {
+        Self { passes, known: RefCell::default() }
+    }
+}
+
+impl<P: Passes> Passes for PassesMemo<P> {
+    fn costs(&self, of: PassChoice) -> Result<StepCosts, PredictionError> {
+        let known =
+            self.known.borrow().iter().find(|(known, _)| *known == of).map(|(_, costs)| costs.clone());
+        known.unwrap_or_else(|| {
+            let costs = self.passes.costs(of);
+            self.known.borrow_mut().push((of, costs.clone()));
+            costs
+        })
+    }
+}
+
+/// Seconds by the number of chunks on the device: a dozen of them, at most.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SecondsMemo(RefCell<Vec<(usize, f64)>>);
+
+impl SecondsMemo {
+    /// What is known for so many, or else what is found out now.
+    pub(super) fn of(&self, on_device: usize, find: impl FnOnce() -> f64) -> f64 {
+        let known = self.0.borrow().iter().find(|(count, _)| *count == on_device).map(|of| of.1);
+        known.unwrap_or_else(|| {
+            let found = find();
+            self.0.borrow_mut().push((on_device, found));
+            found
+        })
     }
 }

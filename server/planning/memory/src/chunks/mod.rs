@@ -5,20 +5,14 @@
 //! | `check` | what did a profile's run in chunks teach? |
 //! | `question` | what is given, and what may be chosen? |
 //! | `step_memory` | what does a device hold of chunks and besides, step by step? |
-//! | `offload_summary` | what do micro-batches have on the host? |
 //! | `forecast` | does a stage in given chunks fit? |
 //! | `profiled_passes` | what do steps cost by a profile? |
-//! | `memo` | what was found out before? |
-//! | `exponential_search` | where does something begin to be true? |
-//! | `sizes` | which chunk sizes are tried? |
-//! | `step_sequence`, `pass_costs` | what are the steps, and what do they cost? |
+//! | `pass_costs` | what are the steps, and what do they cost? |
 //! | `chunk_usage`, `layout_evaluation` | what is where, before visits are planned? |
-//! | `group` | which choices differ in visits alone? |
 //! | `room` | which choices is there room for, what lacks for the others, and what is the largest model with room? |
 //! | `bound` | how long does an iteration take at least, whatever its visits? |
 //! | `best_first` | which choices are bounded lowest? |
 //! | `lanes` | how long does it take, and who waits for what? |
-//! | `boundary_events` | what is due at which boundary? |
 //! | `lane_spans` | what do lanes do when? |
 //! | `prefetch` | which visits begin in the iteration before? |
 //! | `irregular_chunks` | are chunks of unlike sizes there between their uses? |
@@ -32,20 +26,15 @@
 mod baseline;
 mod best_first;
 mod bound;
-mod boundary_events;
 mod check;
 mod choose;
 mod chunk_usage;
-mod exponential_search;
 mod forecast;
-mod group;
 mod irregular_chunks;
 mod lane_clocks;
 mod lane_spans;
 mod lanes;
 mod layout_evaluation;
-mod memo;
-mod offload_summary;
 mod pass_costs;
 mod plan;
 mod prefetch;
@@ -54,9 +43,7 @@ mod question;
 mod refusal;
 mod remedies;
 mod room;
-mod sizes;
 mod step_memory;
-mod step_sequence;
 
 #[cfg(test)]
 mod tests;
@@ -67,7 +54,7 @@ pub use choose::{choose, choose_until};
 pub use forecast::{ChunkedForecast, in_chunks, larger};
 pub use lane_spans::{LaneSpan, LaneWork};
 pub use lanes::{LaneScene, LaneSeconds, Lanes};
-pub use memo::PassesMemo;
+pub use layout_evaluation::PassesMemo;
 pub use plan::{Certificate, ChunkPlan};
 pub use profiled_passes::ProfiledPasses;
 pub use question::{ChunkChoices, ChunkQuestion, PassChoice, Passes, StepCosts, TriedSizes};

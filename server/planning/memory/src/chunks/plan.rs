@@ -1,16 +1,16 @@
 //! What a question is answered with, and what it is worth.
 
+use loadmaster_predict::Away;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::residency::visits::{Moved, Visit, Visits};
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measure::offload::Offload;
+use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::plan::lane_rates::LaneRates;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::lanes::{LaneScene, Lanes, TakesMore};
-use super::offload_summary::offload;
 use super::pass_costs::PassCosts;
 use super::step_memory::resident;
 
@@ -148,4 +148,16 @@ fn scene<'a>(
 ) -> LaneScene<'a> {
     let costs = &ground.costs;
     LaneScene { chunks, visits, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates }
+}
+
+/// What a stage in chunks moves that does these actions, of which this is away, in an iteration whose passes wait so long for it;
+/// none where it does nothing.
+pub(super) fn offload(actions: &StageActions, away: &[Away], waited_seconds: f64) -> Option<Offload> {
+    let bytes = away.iter().map(|away| away.bytes).fold(0, u64::saturating_add);
+    let copies = CopyCount { peer: None, out_bytes: bytes, in_bytes: bytes, waited_seconds };
+    (!actions.is_empty()).then(|| Offload {
+        host_peak: actions.host_pool,
+        hosted_peak: Bytes(0),
+        copies: if bytes > 0 { vec![copies] } else { Vec::new() },
+    })
 }

@@ -11,11 +11,10 @@ use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
 use super::layout_evaluation::LayoutEvaluation;
-use super::pass_costs::PassCosts;
+use super::pass_costs::{PassCosts, StepSequences};
 use super::question::{ChunkQuestion, Passes, TriedSizes};
 use super::refusal::{NoChunks, NoRoom};
 use super::room::{TriedLayout, fits, layouts};
-use super::step_sequence::StepSequences;
 
 /// A change of a question after which there is a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,21 +1,20 @@
 //! Which choices there is room for, and what lacks for the others. Nothing is simulated for that.
 
+use std::ops::RangeInclusive;
+
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{ActivationPlace, place_of};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::layout::{Chunk, Layout};
-use loadmaster_proto::chunks::lists::{List, Lists};
+use loadmaster_proto::chunks::layout::{Chunk, Layout, List, Lists};
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 
 use super::baseline::Baseline;
-use super::exponential_search::first_where;
 use super::layout_evaluation::LayoutEvaluation;
-use super::pass_costs::PassCosts;
+use super::pass_costs::{PassCosts, StepSequences};
 use super::question::{ChunkQuestion, Passes};
 use super::refusal::{ChunkChoice, NoChunks, NoRoom};
-use super::step_sequence::StepSequences;
 
 /// A layout that is tried.
 #[derive(Debug, Clone)]
@@ -301,4 +300,46 @@ pub fn largest<P: Passes>(
         }
     }
     Ok(found)
+}
+
+/// The first of these numbers of which something is true that is true of all behind it; none if it is true of none. Looks in steps
+/// that double, since it is near the first of them that it is expected.
+pub(super) fn first_where(numbers: RangeInclusive<usize>, is: impl Fn(usize) -> bool) -> Option<usize> {
+    let (start, end) = numbers.into_inner();
+    let (mut not_before, mut found, mut step) = (start, start, 1);
+    while !is(found) {
+        if found >= end {
+            return None;
+        }
+        not_before = found + 1;
+        found = found.saturating_add(step).min(end);
+        step *= 2;
+    }
+    // True of `found`, and of none before `not_before`.
+    while not_before < found {
+        let middle = not_before + (found - not_before) / 2;
+        if is(middle) { found = middle } else { not_before = middle + 1 }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_where;
+
+    #[test]
+    fn the_first_is_found_wherever_it_is() {
+        for start in 0..4_usize {
+            for end in start..start + 20 {
+                for first in 0..end + 3 {
+                    let found = first_where(start..=end, |number| number >= first);
+                    assert_eq!(
+                        found,
+                        (start..=end).find(|&number| number >= first),
+                        "{start}..={end}, {first}"
+                    );
+                }
+            }
+        }
+    }
 }

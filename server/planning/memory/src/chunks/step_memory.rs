@@ -1,7 +1,7 @@
 //! What a device holds of chunks and besides, step by step.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::lists::List;
+use loadmaster_proto::chunks::layout::List;
 use loadmaster_proto::chunks::residency::visits::Visits;
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval};

@@ -6,7 +6,7 @@
 //! Predictors learn nothing from it, for its peak is no plain stage's.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::lists::Lists;
+use loadmaster_proto::chunks::layout::Lists;
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::ChunkedStage;

@@ -23,7 +23,7 @@ use loadmaster_proto::training::stage::{Parallelism, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::planned_run::{PlannedRun, Purpose};
-use super::stage_key::distinct_layers;
+use super::stages::distinct_layers;
 
 /// Most layers of a stage that checks predictions.
 pub const CHECKED_LAYERS: usize = 8;
@@ -107,7 +107,7 @@ mod tests {
     use loadmaster_proto::training::{Optimizer, Precision};
 
     use super::*;
-    use crate::campaign::stage_key::stage_key;
+    use crate::campaign::stages::stage_key;
     use crate::testing::{settings, training};
 
     fn gpt2(blocks: i64) -> Model {

@@ -9,11 +9,9 @@
 //!
 //! | module | question | paper |
 //! |---|---|---|
-//! | [`runs`] | what is the campaign of this profile, and what does each scenario show? | III-A |
+//! | [`runs`] | what is the campaign of this profile, in which scenarios and micro-batch sizes, and what does each show? | III-A, III-B3 |
 //! | [`chunk_run`](mod@chunk_run) | which run is made besides for plans in chunks? | |
-//! | [`scenarios`] | in which scenarios, and at which micro-batch sizes? | III-A2, III-B3 |
 //! | [`neighbours`] | with which other layers is a layer's added memory measured? | III-A1 |
-//! | [`stage_key`](mod@stage_key) | which stages are equal, so that one is run for all? | |
 //! | [`planned_run`] | what does a run measure, told apart from all others? | |
 //! | [`remaining_runs`](mod@remaining_runs) | what is left to do of a campaign that was begun before? | |
 //! | [`follow_up`](mod@follow_up) | which runs are needed besides, because some did not fit? | III-A1 |
@@ -31,8 +29,6 @@ pub mod planned_run;
 pub mod remaining_runs;
 pub mod result;
 pub mod runs;
-pub mod scenarios;
-pub mod stage_key;
 pub mod stages;
 
 use loadmaster_proto::measure::run::Campaign;
@@ -40,8 +36,7 @@ use loadmaster_proto::measure::run::Campaign;
 pub use error::CampaignError;
 pub use paper::PaperCampaign;
 pub use planned_run::{KeyedRun, PlannedRun, Purpose};
-pub use stage_key::{distinct_layers, stage_key};
-pub use stages::{Representative, StagesCampaign};
+pub use stages::{Representative, StagesCampaign, distinct_layers, stage_key};
 
 /// The micro-batch sizes to profile for a target, ascending.
 ///

@@ -12,7 +12,7 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
 use serde::Serialize;
 
-use super::stage_key::stage_key;
+use super::stages::stage_key;
 
 /// Version of what a measurement means. A change in what ranks measure, or in how runs are told apart,
 /// raises it, so that older measurements are not taken for new ones. Ranks of an older release must not

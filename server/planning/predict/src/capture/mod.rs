@@ -30,13 +30,10 @@
 //! Where nothing was held out (campaign `stages`) the margin is unknown, and is said to be.
 
 mod degree;
-mod line;
 pub mod merger;
 pub mod metrics;
 mod reading;
 mod sources;
-mod sums;
-mod validity;
 
 use std::collections::BTreeMap;
 
@@ -262,7 +259,7 @@ impl Predictor for Capture {
 
     fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError> {
         if let Some(profiled) = &self.profiled {
-            validity::check(NAME, profiled, &setting.training)?;
+            sources::check(NAME, profiled, &setting.training)?;
         }
         self.peak(setting.stage, setting.training.micro_batch_size, setting.in_flight())
     }

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use loadmaster_proto::measure::layer_times::LayerTimes;
-use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
 use loadmaster_proto::measure::tape::LayerTape;
 use loadmaster_proto::training::Precision;
 

@@ -37,7 +37,6 @@
 //! | `schedule` | which moment of an iteration is the highest? |
 //! | `memory_optimizations` | what is where, step by step, where blocks are computed again, or away? |
 //! | `chunked` | what does a device hold besides chunks, where a model is trained in them? |
-//! | `host_table` | what if the table of an embedding is on the host? |
 //! | `layer_seconds` | how long does a layer take at a setting between or beyond two recordings? |
 //! | `costs` | what does each layer cost one by one: seconds, and bytes that it sends? |
 //! | `tied_weights` | what if both ends of a shared weight are in one stage? |
@@ -67,7 +66,6 @@ mod chunked;
 mod costs;
 mod counterparts;
 mod equal_stages;
-mod host_table;
 mod layer_seconds;
 mod library;
 mod machine;

@@ -1,10 +1,14 @@
-//! Reading one quantity of a layer between and beyond the settings that a table lists.
+//! Reading one quantity of a layer between and beyond the settings and tensor degrees that a table lists.
 //!
 //! Over the micro-batch size: a line through the two listed sizes around the one asked for, or through
 //! the two nearest beyond the ends; one size alone is taken to be proportional to the samples. Seconds are
 //! never read below those of the smallest listed size, because a part of them does not depend on the samples. Over the
 //! tensor degree n: A + B/n through the two nearest listed degrees, because a shard holds a part that is
 //! split and a part that every shard has.
+
+use std::collections::BTreeSet;
+
+use loadmaster_proto::profile::document::{LayerRows, LayerTable};
 
 use crate::Origin;
 
@@ -92,6 +96,35 @@ fn around<T: Copy>(values: &[T], order: impl Fn(&T) -> std::cmp::Ordering) -> Op
 /// The line through two points, never below zero.
 fn line(a: (f64, f64), b: (f64, f64), x: f64) -> f64 {
     (a.1 + (b.1 - a.1) * (x - a.0) / (b.0 - a.0)).max(0.0)
+}
+
+/// The least and the largest tensor degree between which no layer is read beyond its rows; none where there is
+/// no such degree.
+pub(super) fn reached(table: &LayerTable) -> Option<(u32, u32)> {
+    let each = table.layers.iter().flat_map(of_rows);
+    let common = each.reduce(|one, other| (one.0.max(other.0), one.1.min(other.1)))?;
+    (common.0 <= common.1).then_some(common)
+}
+
+/// The tensor degrees that a group of layers has rows of, ascending.
+pub(super) fn listed(rows: &LayerRows) -> Vec<u32> {
+    let bytes = rows.bytes.iter().map(|row| row.tensor_degree);
+    let times = rows.times.iter().map(|row| row.tensor_degree);
+    let degrees: BTreeSet<u32> = bytes.chain(times).collect();
+    degrees.into_iter().collect()
+}
+
+/// From the least to the largest degree of each kind of rows that a group has: bytes and seconds are read apart.
+pub(super) fn of_rows(rows: &LayerRows) -> impl Iterator<Item = (u32, u32)> {
+    let ends = |degrees: &mut dyn Iterator<Item = u32>| {
+        degrees.fold(None, |ends: Option<(u32, u32)>, degree| {
+            let (least, largest) = ends.unwrap_or((degree, degree));
+            Some((least.min(degree), largest.max(degree)))
+        })
+    };
+    let bytes = ends(&mut rows.bytes.iter().map(|row| row.tensor_degree));
+    let times = ends(&mut rows.times.iter().map(|row| row.tensor_degree));
+    bytes.into_iter().chain(times)
 }
 
 #[cfg(test)]

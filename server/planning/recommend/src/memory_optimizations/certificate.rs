@@ -9,7 +9,7 @@ use loadmaster_proto::plan::objective::PlanShape;
 use super::Stages;
 use super::choice::Choice;
 use super::problem::ActionProblem;
-use loadmaster_memory::actions::fastest::{self, Known};
+use loadmaster_memory::actions::optimizer::{self, Known};
 use loadmaster_search::Stop;
 
 /// Within which share of the bound a value is as good.
@@ -46,7 +46,7 @@ pub(super) fn certificate(
         let question = problem.question(&node, &[], choice.allowed, stop);
         let (needs, edges) = (problem.needs(), problem.least_edges());
         let known = Known { edges: Some(&edges), ..problem.known_within(needs) };
-        fastest::bound(&question, known, best).ok().flatten().unwrap_or(0.0).max(own)
+        optimizer::bound(&question, known, best).ok().flatten().unwrap_or(0.0).max(own)
     };
     let bound = stages.bound.unwrap_or_else(of_stages).min(best);
     // A bound of 0 is that of a search which was stopped: it bounds nothing, unless nothing takes any time.

@@ -15,7 +15,7 @@ use super::replay_fit::{FittingActions, Incumbent};
 use crate::plan::PlanBuilder;
 use crate::result::{QuestionError, RecommendError};
 use crate::search::Candidate;
-use loadmaster_memory::actions::fastest::Recipes;
+use loadmaster_memory::actions::optimizer::StagePolicies;
 use loadmaster_search::Stop;
 
 /// Most candidates for which the fastest actions are looked for: those whose first ones are fastest.
@@ -59,7 +59,7 @@ pub(crate) struct Choice<'a> {
 pub(super) struct Fastest<'a> {
     pub(super) problem: ActionProblem<'a>,
     pub(super) plan: Plan,
-    recipes: Recipes,
+    policies: StagePolicies,
 }
 
 /// The same, beside what it is compared with and what proves it.
@@ -84,8 +84,8 @@ impl PlanBuilder<'_> {
         stop: &Stop,
     ) -> Result<Chosen<'a>, QuestionError> {
         let found = self.fastest(stages, choice, stop)?;
-        let Fastest { problem, mut plan, recipes } = self.or_with_fewer_ways(found, stages, choice, stop);
-        let others = self.others(&problem, (&plan, &recipes), choice, stop);
+        let Fastest { problem, mut plan, policies } = self.or_with_fewer_ways(found, stages, choice, stop);
+        let others = self.others(&problem, (&plan, &policies), choice, stop);
         if choice.chooser == Chooser::Fastest {
             // Fewer ways are fewer to lose one's way among.
             let found = others.iter().filter_map(|(_, plan)| plan.as_ref().ok());
@@ -165,16 +165,16 @@ impl PlanBuilder<'_> {
                 continue;
             }
             pursued += usize::from(!is_mapped);
-            let found = self.fitting_actions(&problem, of, choice, &Recipes::default(), stop);
-            let plan = found.and_then(|FittingActions { actions, recipes }| {
+            let found = self.fitting_actions(&problem, of, choice, &StagePolicies::default(), stop);
+            let plan = found.and_then(|FittingActions { actions, policies }| {
                 let solver = choice.chooser.solver();
-                Ok((self.with_actions(problem.candidate, &actions, choice.pace, solver)?, recipes))
+                Ok((self.with_actions(problem.candidate, &actions, choice.pace, solver)?, policies))
             });
             match plan {
-                Ok((plan, recipes))
+                Ok((plan, policies))
                     if best.as_ref().is_none_or(|best| seconds(&plan) < seconds(&best.plan)) =>
                 {
-                    best = Some(Fastest { problem, plan, recipes });
+                    best = Some(Fastest { problem, plan, policies });
                 }
                 Ok(_) => {}
                 Err(failed) => error = Some(nearer(error, failed)),
@@ -211,20 +211,20 @@ impl PlanBuilder<'_> {
             let untouched = |of: &Candidate| of.simulated.filter(|_| has_own_cores);
             let may_be_faster = |of: &Candidate| untouched(of).is_none_or(|untouched| untouched < least);
             let found = self.fastest_of(stages, of, stop, &may_be_faster);
-            let Ok(Fastest { problem, plan, recipes }) = found else { continue };
+            let Ok(Fastest { problem, plan, policies }) = found else { continue };
             if seconds(&plan) >= seconds(&best.plan) {
                 continue;
             }
             // From there all ways may lead further.
             let own = plan.stages.iter().map(|stage| stage.actions.actions.clone());
             let own = own.map(|actions| StageActions { actions, ..StageActions::default() }).collect();
-            let more = self.actions(&problem, choice, &recipes, stop).ok();
+            let more = self.actions(&problem, choice, &policies, stop).ok();
             let solver = choice.chooser.solver();
             let plans = [Some(own), more].into_iter().flatten();
             let plans =
                 plans.filter_map(|of| self.with_actions(problem.candidate, &of, choice.pace, solver).ok());
             if let Some(plan) = plans.min_by(|a, b| seconds(a).total_cmp(&seconds(b))) {
-                best = Fastest { problem, plan, recipes };
+                best = Fastest { problem, plan, policies };
             }
         }
         best
@@ -247,7 +247,7 @@ impl PlanBuilder<'_> {
     fn others(
         &self,
         problem: &ActionProblem<'_>,
-        (best, recipes): (&Plan, &Recipes),
+        (best, policies): (&Plan, &StagePolicies),
         choice: Choice<'_>,
         stop: &Stop,
     ) -> Vec<(String, Result<Plan, QuestionError>)> {
@@ -266,7 +266,7 @@ impl PlanBuilder<'_> {
                 continue;
             }
             let of = Choice { chooser, allowed: &allowed, ..choice };
-            let plan = self.actions(problem, of, recipes, stop).and_then(|actions| {
+            let plan = self.actions(problem, of, policies, stop).and_then(|actions| {
                 self.with_actions(problem.candidate, &actions, of.pace, choice.chooser.solver())
             });
             if stop.is_requested() {

@@ -13,7 +13,7 @@ use super::problem::ActionProblem;
 use super::replay_fit::Incumbent;
 use crate::plan::PlanBuilder;
 use crate::search::{Candidate, CandidateStage};
-use loadmaster_memory::actions::fastest::{self, Effort};
+use loadmaster_memory::actions::optimizer::{self, Effort};
 use loadmaster_memory::actions::{NodeDevices, paper};
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::mapping::{self, Promise};
@@ -171,7 +171,7 @@ fn soon(problem: &ActionProblem<'_>, besides: &[u64], choice: Choice<'_>, stop: 
     let question = problem.question(&problem.node, besides, choice.allowed, stop);
     let is_searched = choice.chooser == Chooser::Fastest && !problem.candidate.schedule.updates_always();
     let found =
-        is_searched.then(|| fastest::unproven(&question, problem.known(), Effort::Few).ok()).flatten();
+        is_searched.then(|| optimizer::unproven(&question, problem.known(), Effort::Few).ok()).flatten();
     match found {
         Some(plan) => Some(plan.seconds),
         None => paper::plan(&question).ok().map(|plan| plan.seconds),

@@ -10,7 +10,7 @@ use super::choice::{Choice, Chooser};
 use super::problem::ActionProblem;
 use crate::plan::PlanBuilder;
 use crate::result::{QuestionError, RecommendError};
-use loadmaster_memory::actions::fastest::Recipes;
+use loadmaster_memory::actions::optimizer::StagePolicies;
 use loadmaster_search::Stop;
 
 /// Blocks that leave, without what is left out: what is used seldom, what is large, and each alone.
@@ -58,7 +58,7 @@ impl PlanBuilder<'_> {
             }
             let allowed = Allowed { blocks, ..choice.allowed.clone() };
             let fewer = Choice { chooser: Chooser::Mpress, allowed: &allowed, ..choice };
-            match self.actions(problem, fewer, &Recipes::default(), stop) {
+            match self.actions(problem, fewer, &StagePolicies::default(), stop) {
                 Ok(actions) => self.tries(problem, actions, choice, &mut best),
                 Err(failed) => drop(error.get_or_insert(failed)),
             }

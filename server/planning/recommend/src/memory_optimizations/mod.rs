@@ -81,7 +81,7 @@ use super::fixed_partition::GIVEN;
 use super::plan::{PlanBuilder, scaled};
 use super::result::{QuestionError, RecommendError};
 use super::search::Candidate;
-use loadmaster_memory::actions::saved;
+use loadmaster_memory::actions::saved_bytes;
 use loadmaster_predict::{ActionsError, PipelineActions, Prediction, PredictionError, StageSetting};
 use loadmaster_simulate::copies::LayerSeconds;
 
@@ -160,7 +160,7 @@ impl PlanBuilder<'_> {
                 Err(PredictionError::NotProfiled(_)) if !swaps(&stage.actions) => continue,
                 Err(why) => return Err(why),
             };
-            stage.saved = Some(saved(&blocks, stage.in_flight, &stage.actions));
+            stage.saved = Some(saved_bytes(&blocks, stage.in_flight, &stage.actions));
         }
         Ok(())
     }

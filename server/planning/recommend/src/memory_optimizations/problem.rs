@@ -14,7 +14,7 @@ use super::{nodes, settings};
 use crate::plan::PlanBuilder;
 use crate::result::{QuestionError, RecommendError};
 use crate::search::Candidate;
-use loadmaster_memory::actions::fastest::Known;
+use loadmaster_memory::actions::optimizer::Known;
 use loadmaster_memory::actions::{self, LayerBlocks, NodeDevices, Question, StageBlocks};
 use loadmaster_predict::{PredictionError, StageSetting};
 use loadmaster_search::Stop;
@@ -59,7 +59,7 @@ impl ActionProblem<'_> {
 
     /// Its stages with edges that are known, of which this must be absent.
     pub(super) fn known_within<'a>(&'a self, needs: &'a [i128]) -> Known<'a> {
-        Known { needs: Some(needs), edges: Some(&self.edges), recipes: None }
+        Known { needs: Some(needs), edges: Some(&self.edges), policies: None }
     }
 
     /// By stage: bytes that must be absent; below 0 what is free.

@@ -1,8 +1,8 @@
 //! Sets of runs that a stage recomputes, each held to a replay.
 //!
-//! The search for actions adds blocks up ([`fastest`](loadmaster_memory::actions::fastest)). A replay sees less than that sum where layers share
-//! tensors, and where blocks are gone by the time of the peak. The search therefore misses what fits with nothing to spare, and acts
-//! on stages that fit untouched.
+//! The search for actions adds blocks up ([`optimizer`](loadmaster_memory::actions::optimizer)). A replay sees less than that sum
+//! where layers share tensors, and where blocks are gone by the time of the peak. The search therefore misses what fits with
+//! nothing to spare, and acts on stages that fit untouched.
 //!
 //! Here every stage is replayed untouched. One of few layers that does not fit is replayed with every set of runs. What a stage
 //! recomputes changes no other stage, so each is decided alone: it takes the set that recomputes least of those that fit. Then

@@ -12,8 +12,8 @@ use super::expressible_actions::ExpressibleActions;
 use super::problem::ActionProblem;
 use crate::plan::PlanBuilder;
 use crate::result::{QuestionError, RecommendError};
-use loadmaster_memory::actions::fastest::{self, Effort, Known, Recipes};
-use loadmaster_memory::actions::{Held, PlanError, Question, StageWork, paper};
+use loadmaster_memory::actions::optimizer::{self, Effort, Known, StagePolicies};
+use loadmaster_memory::actions::{PeakMemory, PlanError, Question, StageWork, paper};
 use loadmaster_predict::PipelineActions;
 use loadmaster_search::Stop;
 
@@ -27,7 +27,7 @@ const MORE_AFTER: u32 = 4;
 struct Fitting {
     actions: Vec<StageActions>,
     seconds: f64,
-    recipes: Recipes,
+    policies: StagePolicies,
     /// By stage: bytes that a replay sees besides blocks.
     besides: Vec<u64>,
 }
@@ -36,7 +36,7 @@ struct Fitting {
 pub(super) struct FittingActions {
     pub(super) actions: Vec<StageActions>,
     /// Where a search for others may begin.
-    pub(super) recipes: Recipes,
+    pub(super) policies: StagePolicies,
 }
 
 /// What was found soon.
@@ -68,7 +68,7 @@ impl Fitting {
         Self {
             actions: vec![StageActions::default(); stages],
             seconds: problem.untouched.iteration_seconds().unwrap_or(f64::INFINITY),
-            recipes: Recipes::default(),
+            policies: StagePolicies::default(),
             besides: vec![0; stages],
         }
     }
@@ -81,22 +81,22 @@ impl Fitting {
 }
 
 impl From<Fitting> for FittingActions {
-    fn from(Fitting { actions, recipes, .. }: Fitting) -> Self {
-        Self { actions, recipes }
+    fn from(Fitting { actions, policies, .. }: Fitting) -> Self {
+        Self { actions, policies }
     }
 }
 
 impl PlanBuilder<'_> {
-    /// Actions that a replay finds to fit; recipes are those of a plan that the search for the fastest begins with.
+    /// Actions that a replay finds to fit; policies are those of a plan that the search for the fastest begins with.
     pub(super) fn actions(
         &self,
         problem: &ActionProblem<'_>,
         choice: Choice<'_>,
-        recipes: &Recipes,
+        policies: &StagePolicies,
         stop: &Stop,
     ) -> Result<Vec<StageActions>, QuestionError> {
         let begun = self.incumbent(problem, choice, stop)?;
-        self.fitting_actions(problem, begun, choice, recipes, stop).map(|found| found.actions)
+        self.fitting_actions(problem, begun, choice, policies, stop).map(|found| found.actions)
     }
 
     /// What must be left free, learnt from plans that are found soon.
@@ -116,13 +116,13 @@ impl PlanBuilder<'_> {
         if let Some(framework_rules) = choice.framework_rules {
             let ExpressibleActions { actions, seconds } =
                 self.expressible(problem, choice, framework_rules, stop)?;
-            let (recipes, besides) = (Recipes::default(), reserve.clone());
-            return Ok(Incumbent { fitting: Some(Fitting { actions, seconds, recipes, besides }), reserve });
+            let (policies, besides) = (StagePolicies::default(), reserve.clone());
+            return Ok(Incumbent { fitting: Some(Fitting { actions, seconds, policies, besides }), reserve });
         }
         let is_endless = problem.candidate.schedule.updates_always();
         let is_mpress = choice.chooser == Chooser::Mpress || is_endless;
         let effort = if is_mpress { Effort::All } else { Effort::Few };
-        match self.fitting(problem, choice, (effort, &Recipes::default()), &mut reserve, stop) {
+        match self.fitting(problem, choice, (effort, &StagePolicies::default()), &mut reserve, stop) {
             Ok(found) => Ok(Incumbent { fitting: Some(found), reserve }),
             Err(QuestionError::Recommend(RecommendError::NoPlan { .. }))
                 if choice.chooser == Chooser::Fastest =>
@@ -139,7 +139,7 @@ impl PlanBuilder<'_> {
         problem: &ActionProblem<'_>,
         begun: Incumbent,
         choice: Choice<'_>,
-        recipes: &Recipes,
+        policies: &StagePolicies,
         stop: &Stop,
     ) -> Result<FittingActions, QuestionError> {
         // No actions make stages faster that fit as they are, unless they share cores.
@@ -147,16 +147,16 @@ impl PlanBuilder<'_> {
             && found.actions.iter().all(StageActions::is_empty)
             && problem.node.cores.is_none()
         {
-            return Ok(FittingActions { actions: found.actions.clone(), recipes: Recipes::default() });
+            return Ok(FittingActions { actions: found.actions.clone(), policies: StagePolicies::default() });
         }
-        match self.searched(problem, begun, choice, recipes, stop) {
+        match self.searched(problem, begun, choice, policies, stop) {
             Ok(found) => {
                 let actions = self.or_again(problem, Some(&found.actions), choice, stop)?;
-                Ok(FittingActions { actions: actions.unwrap_or(found.actions), recipes: found.recipes })
+                Ok(FittingActions { actions: actions.unwrap_or(found.actions), policies: found.policies })
             }
             Err(error @ QuestionError::Recommend(RecommendError::NoPlan { .. })) => {
                 let actions = self.or_again(problem, None, choice, stop)?.ok_or(error)?;
-                Ok(FittingActions { actions, recipes: Recipes::default() })
+                Ok(FittingActions { actions, policies: StagePolicies::default() })
             }
             Err(error) => Err(error),
         }
@@ -168,11 +168,11 @@ impl PlanBuilder<'_> {
         problem: &ActionProblem<'_>,
         begun: Incumbent,
         choice: Choice<'_>,
-        recipes: &Recipes,
+        policies: &StagePolicies,
         stop: &Stop,
     ) -> Result<FittingActions, QuestionError> {
-        let alone = |actions| FittingActions { actions, recipes: Recipes::default() };
-        let all = (Effort::All, recipes);
+        let alone = |actions| FittingActions { actions, policies: StagePolicies::default() };
+        let all = (Effort::All, policies);
         let Incumbent { fitting: few, mut reserve } = begun;
         let is_found = choice.chooser == Chooser::Mpress || choice.framework_rules.is_some();
         if let Some(found) = few.as_ref().filter(|_| is_found) {
@@ -186,7 +186,7 @@ impl PlanBuilder<'_> {
                 Ok(found) => Ok(found.into()),
                 Err(QuestionError::Recommend(error @ RecommendError::NoPlan { .. })) => {
                     let mpress = Choice { chooser: Chooser::Mpress, ..choice };
-                    let found = self.actions(problem, mpress, &Recipes::default(), stop).ok();
+                    let found = self.actions(problem, mpress, &StagePolicies::default(), stop).ok();
                     let found = found.or_else(|| self.minimum_memory(problem, choice.allowed));
                     found.map(alone).ok_or_else(|| error.into())
                 }
@@ -207,14 +207,14 @@ impl PlanBuilder<'_> {
         &self,
         problem: &ActionProblem<'_>,
         choice: Choice<'_>,
-        (effort, recipes): (Effort, &Recipes),
+        (effort, policies): (Effort, &StagePolicies),
         reserve: &mut [u64],
         stop: &Stop,
     ) -> Result<Fitting, QuestionError> {
         let allowed = choice.allowed;
         let node = problem.node_within(allowed);
         let mut lacks: Option<(usize, u64)> = None;
-        let mut recipes = recipes.clone();
+        let mut policies = policies.clone();
         for round in 0..ROUNDS {
             let question = problem.question(&node, reserve, allowed, stop);
             // What never flushes is searched from MPress's plans on.
@@ -222,10 +222,10 @@ impl PlanBuilder<'_> {
             let found = match choice.chooser {
                 Chooser::Fastest if !is_endless => {
                     // Plans that are found soon begin with nothing.
-                    let before = (effort == Effort::All).then_some(&recipes);
-                    let known = Known { recipes: before, ..problem.known() };
-                    fastest::unproven(&question, known, effort).map(|plan| {
-                        recipes = plan.recipes;
+                    let before = (effort == Effort::All).then_some(&policies);
+                    let known = Known { policies: before, ..problem.known() };
+                    optimizer::unproven(&question, known, effort).map(|plan| {
+                        policies = plan.policies;
                         (plan.actions, plan.seconds)
                     })
                 }
@@ -271,7 +271,7 @@ impl PlanBuilder<'_> {
             }
             let mut at_hosts = stages.acted.iter().map(|of| of.host_peak()).enumerate();
             if lacks.is_none() && node.hosts_have_room(&mut at_hosts) {
-                return Ok(Fitting { actions: chosen, seconds, recipes, besides });
+                return Ok(Fitting { actions: chosen, seconds, policies, besides });
             }
         }
         let (stage, missing) = lacks.unwrap_or((0, 0));
@@ -316,7 +316,7 @@ fn on_devices(question: &Question<'_>, actions: &[StageActions]) -> Vec<u64> {
         let guests = |of: &Hosted| question.node.guests(of.stage as usize, stage);
         let hosted = actions.hosted.iter().map(|of| of.bytes.0.saturating_mul(guests(of)));
         let hosted = hosted.fold(0, u64::saturating_add);
-        Some(Held::of(blocks, &work, actions).device.saturating_add(hosted))
+        Some(PeakMemory::of(blocks, &work, actions).device.saturating_add(hosted))
     };
     actions.iter().enumerate().map(|of| of_stage(of).unwrap_or(0)).collect()
 }

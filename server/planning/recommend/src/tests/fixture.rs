@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use loadmaster_predict::Margin;
+use loadmaster_predict::choose::AnyPredictor;
+use loadmaster_predict::component::Component;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::measure::host::Host;
-use loadmaster_proto::measure::layer_times::LayerTimes;
-use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
@@ -23,14 +25,11 @@ use loadmaster_proto::training::actions::{
 };
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, Schedule, TrainingSpec};
-
-use crate::{NamedPlan, PlanQuestion, ProfiledChain, QuestionError};
-use loadmaster_predict::Margin;
-use loadmaster_predict::choose::AnyPredictor;
-use loadmaster_predict::component::Component;
 use loadmaster_samples::{measurement, training};
 use loadmaster_search::Stop;
 use loadmaster_search::fleet::{DeviceGroup, PlannedFleet, Selection, fleet, of_groups};
+
+use crate::{NamedPlan, PlanQuestion, ProfiledChain, QuestionError};
 
 const WIDTH: i64 = 32;
 pub(crate) const LAYERS: usize = 5;

@@ -8,11 +8,11 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use loadmaster_predict::{PeakCurve, Predictor};
 use loadmaster_proto::training::TrainingSpec;
 
-use super::stage::setting;
+use super::pricing::setting;
 use crate::{Choice, StageAt};
-use loadmaster_predict::{PeakCurve, Predictor};
 
 /// By last layer.
 type Row = Box<[PeakCurve]>;

@@ -1,6 +1,6 @@
 //! Which devices of a cluster a selection leaves.
 
-use loadmaster_proto::cluster::islands::named;
+use loadmaster_proto::cluster::doubts::named;
 use loadmaster_proto::cluster::{Cluster, ClusterDevice};
 
 use super::{FleetError, NodePart, Selection};

@@ -12,23 +12,24 @@
 //! Everything is conservative: a plan that is predicted in time runs no slower than predicted.
 
 mod choose;
-mod device_names;
 mod discover;
 mod groups;
 pub mod mapping;
-mod order;
 mod scheduler_fleet;
 mod subset;
 mod subsets;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, Node};
+use loadmaster_proto::plan::PlacedDevice;
 
-use crate::{Fleet, FleetNode, Kind, KindSet, UnlikeLinks};
+use crate::{Fleet, FleetNode, Kind, KindSet, LinkOrigin, UnlikeLinks};
+
 pub use discover::{DiscoveredWorker, discover};
 pub use groups::{DeviceGroup, MAX_DEVICES, of_groups};
 pub use scheduler_fleet::{GivenFleet, UsualKinds, described, of_given};
@@ -162,7 +163,7 @@ impl PlannedFleet {
 pub fn fleet(cluster: &Cluster, selection: &Selection) -> Result<PlannedFleet, FleetError> {
     let mut parts = choose::parts(cluster, selection)?;
     let island = choose::keep_one_island(cluster, &mut parts);
-    order::sort(cluster, &mut parts);
+    sort_parts(cluster, &mut parts);
     choose::keep_first(&mut parts, selection.first);
     let may_grow = parts.last().is_some_and(|last| choose::takes_further(cluster, selection, last));
     let mut planned = build(cluster, &parts, may_grow)?;
@@ -193,7 +194,7 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<Pl
     let mut kinds: Vec<Kind> = Vec::new();
     let mut nodes: Vec<FleetNode> = Vec::with_capacity(parts.len());
     let mut devices = Vec::new();
-    let domains = order::domains(cluster, parts);
+    let domains = domains_of(cluster, parts);
     let is_one_node = parts.windows(2).all(|pair| pair[0].node == pair[1].node);
     for (part, domains) in parts.iter().zip(domains) {
         let Some(node) = cluster.nodes().get(part.node) else { continue };
@@ -303,4 +304,99 @@ fn unlike(node: &Node, devices: &[&ClusterDevice], slowest: Link) -> Option<Unli
 fn between(node: &Node) -> impl Fn(u32, u32) -> Option<Link> {
     let known: BTreeMap<(u32, u32), Link> = node.links.iter().map(|of| ((of.a, of.b), of.link)).collect();
     move |a, b| known.get(&(a.min(b), a.max(b))).copied().or(node.link)
+}
+
+impl PlannedFleet {
+    /// What its devices are called, in the fleet's order: `node/index`, or `device 3` where they were named in groups.
+    pub fn names(&self) -> Vec<String> {
+        let name = |(position, device): (usize, &DeviceRef)| match device.node.as_str() {
+            "" => format!("device {position}"),
+            node => format!("{node}/{}", device.index),
+        };
+        self.devices.iter().enumerate().map(name).collect()
+    }
+
+    /// The kinds of its devices, in the fleet's order.
+    pub fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.fleet.kinds.iter().map(|kind| kind.name.as_str())
+    }
+
+    /// Gives devices their hourly prices, by kind.
+    #[must_use]
+    pub fn with_prices(mut self, prices: &BTreeMap<String, f64>) -> Self {
+        for kind in &mut self.fleet.kinds {
+            if let Some(&price) = prices.get(&kind.name) {
+                kind.hourly_price = Some(price);
+            }
+        }
+        self
+    }
+
+    /// A device as plans keep it.
+    pub fn placed(&self, device: u32) -> PlacedDevice {
+        let known = self.device(device).cloned().unwrap_or_default();
+        let mut begin = 0;
+        let node = self.fleet.nodes.iter().find(|node| {
+            begin += node.devices;
+            device < begin
+        });
+        let kind = node.and_then(|node| self.fleet.kinds.get(node.kind));
+        PlacedDevice {
+            node: known.node,
+            index: known.index,
+            uuid: known.uuid,
+            kind: kind.map(|kind| kind.name.clone()).unwrap_or_default(),
+            capacity: kind.map_or(0, |kind| kind.capacity.0),
+        }
+    }
+
+    /// Where the bandwidths come from, for people.
+    pub fn link_origins(&self) -> String {
+        let Fleet { nodes, tiers, .. } = &self.fleet;
+        // Nothing of a single node is sent over its network.
+        let (networks, tiers) = if nodes.len() > 1 { (&nodes[..], &tiers[..]) } else { (&[][..], &[][..]) };
+        let links = nodes.iter().map(|node| node.inside).chain(networks.iter().map(|node| node.outside));
+        let crossed = links.chain(tiers.iter().copied().flatten()).filter(|link| *link != FleetNode::ALONE);
+        let mut origins: Vec<LinkOrigin> = crossed.map(|link| link.origin).collect();
+        origins.sort_unstable();
+        origins.dedup();
+        origins.into_iter().map(LinkOrigin::as_str).collect::<Vec<_>>().join(" and ")
+    }
+}
+
+/// Sorts parts by their domains, the farthest level first, then by kind, number of devices and place in the
+/// cluster. Domains come in the order of their first nodes.
+fn sort_parts(cluster: &Cluster, parts: &mut [NodePart<'_>]) {
+    // By where each domain first occurs.
+    let mut ranks: HashMap<(usize, usize), usize> = HashMap::new();
+    let mut keys: HashMap<usize, Vec<usize>> = HashMap::new();
+    for part in parts.iter() {
+        keys.entry(part.node).or_insert_with(|| {
+            let farthest_first = (0..cluster.tiers().len()).rev();
+            farthest_first
+                .map(|tier| {
+                    let next = ranks.len();
+                    *ranks.entry((tier, domain(cluster, part.node, tier))).or_insert(next)
+                })
+                .collect()
+        });
+    }
+    parts.sort_by_cached_key(|part| {
+        let key = keys.get(&part.node).cloned().unwrap_or_default();
+        (key, part.kind.to_owned(), Reverse(part.capacity), Reverse(part.devices.len()), part.node)
+    });
+}
+
+/// By part and tier: a number of the domain that it is in.
+fn domains_of(cluster: &Cluster, parts: &[NodePart<'_>]) -> Vec<Vec<u32>> {
+    let number = |node: usize, tier: usize| u32::try_from(domain(cluster, node, tier)).unwrap_or(u32::MAX);
+    let of_part =
+        |part: &NodePart<'_>| (0..cluster.tiers().len()).map(|tier| number(part.node, tier)).collect();
+    parts.iter().map(of_part).collect()
+}
+
+/// A number of the domain that a node is in. A node without a domain of a tier has a number that no other node has
+/// there.
+fn domain(cluster: &Cluster, node: usize, tier: usize) -> usize {
+    cluster.domain_of(node, tier).unwrap_or_else(|| cluster.domains().len() + node)
 }

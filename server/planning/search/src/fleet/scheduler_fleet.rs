@@ -9,7 +9,7 @@ use loadmaster_proto::cluster::{
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::scheduler_nodes::GivenNode;
 
-use super::{FleetError, NodePart, PlannedFleet, build, order};
+use super::{FleetError, NodePart, PlannedFleet, build};
 
 /// What devices are where nobody says it: by name, bytes that training may use; none where not all of them allow the same.
 pub type UsualKinds<'a> = [(&'a str, Option<Bytes>)];
@@ -69,7 +69,7 @@ pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Resul
     }
     // In which order they were given says nothing.
     parts.sort_by_key(|part| part.node);
-    order::sort(cluster, &mut parts);
+    super::sort_parts(cluster, &mut parts);
     let fleet = build(cluster, &parts, false)
         .map_err(|error: FleetError| Invalid::field("nodes", error.to_string()))?;
     // In which order they were given says nothing of these either.

@@ -10,18 +10,16 @@
 //! | module | what it does |
 //! |---|---|
 //! | `counts` | how many stages may come after each place |
-//! | `likeness` | whose stages cost the same |
 
 mod counts;
-mod likeness;
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-pub(super) use counts::{Counting, Counts, Lengths};
-pub(super) use likeness::Likeness;
+use super::places::SplitId;
+use super::{KindSet, LinkId, PlaceId, Question, StageCosts, Step};
 
-use super::{PlaceId, Question, StageCosts, Step};
+pub(super) use counts::{Counting, Counts, Lengths};
 
 /// The devices of a stage, from one node to another.
 #[derive(Debug, Clone, Copy)]
@@ -166,5 +164,24 @@ impl<L> Graph<L> {
     /// By first layer: the first layer that the stages of an arc must not have; empty without pins.
     pub(super) fn walls(&self, arc: usize) -> &[usize] {
         &self.walls[self.arcs[arc].walls as usize]
+    }
+}
+
+/// What stages on a step's devices cost depends on, besides their layers, their choice and their input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Likeness {
+    devices: u32,
+    kinds: KindSet,
+    inside: LinkId,
+    across: LinkId,
+    per_node: u32,
+    split: SplitId,
+    others: u32,
+}
+
+impl Likeness {
+    pub(crate) fn of(step: &Step) -> Self {
+        let &Step { to: _, devices, kinds, entry: _, inside, across, per_node, split, others } = step;
+        Self { devices, kinds, inside, across, per_node, split, others }
     }
 }

@@ -11,14 +11,12 @@
 //! | `classes` | the stages that a path can take, where the number of stages left matters (`search::graph`), and which of them have equal bytes |
 //! | `costs` | asks for the bytes of every stage that a path can meet, once |
 //! | `reach` | from which layers and places the end can be reached within a limit, 64 layers at a time |
-//! | `bottleneck` | the lowest such limit, by halving the possible ones |
 //! | `widest_paths`, `leximax` | of all plans within it, the leximax-lowest, one distinct peak per round |
-//! | `exact` | puts these together |
+//! | `exact` | the lowest highest cost, and all of these together |
 //! | `coarse_bounds` | questions that are too large for that |
 //! | `shortfall` | where nothing fits: what is missing, and where |
 
 mod bits;
-mod bottleneck;
 mod classes;
 mod coarse_bounds;
 mod costs;

@@ -19,15 +19,11 @@
 //! | `levels` | the best of the choices of each stage within bounds |
 //! | `program` | one shortest path |
 //! | `sweep` | the search over the bounds |
-//! | `fit_by_recompute` | stages that fit only if they compute some layers again |
-//! | `recompute` | costs under which stages choose those layers |
+//! | `recompute` | stages that fit only if they recompute some layers, and costs under which stages choose those |
 //! | `value` | what a given plan is worth |
-//! | `questions` | the best of several questions |
-//! | `orders` | the best of several orders of the nodes |
+//! | `questions` | the best of several questions, and of the orders of nodes |
 
-mod fit_by_recompute;
 mod levels;
-mod orders;
 mod program;
 mod questions;
 mod recompute;
@@ -38,16 +34,15 @@ mod tables;
 mod tests;
 mod value;
 
-pub use orders::fastest_over;
-pub use questions::Race;
-pub use recompute::{PerLayer, Saving, Savings};
-pub use value::{Parts, Time, highest_peak, is_within_limits, parts};
-
 use super::graph::{Counting, Counts};
 use super::{Assignment, Ended, Peak, PlacedStage, Question, Searched, StageAt, StageCosts, Stop, Unit};
 use step_classes::{StepClasses, StepGraph, enough, graph};
 use sweep::{PathStage, Survey, Swept, survey, sweep};
 use tables::{Tables, stages_of};
+
+pub use questions::{Race, fastest_over};
+pub use recompute::{PerLayer, Saving, Savings};
+pub use value::{Parts, Time, highest_peak, is_within_limits, parts};
 
 /// Name and version of this search.
 pub const SOLVER: &str = "time/1";

@@ -4,7 +4,7 @@ use loadmaster_proto::training::Schedule;
 
 use super::super::{LinkId, Question, StageAt, StageCosts, Stop};
 use super::Limits;
-use super::fit_by_recompute::Squeezer;
+use super::recompute::Squeezer;
 use super::step_classes::StepClasses;
 
 /// Work of asking for a stage.

@@ -1,9 +1,9 @@
 //! What is at work, and how far it has come.
 
-use super::boundary_events::DeviceTable;
 use super::concurrent_copies::WayTable;
 use super::lanes::{ParcelCopy, What};
 use super::max_min_fair::{Flow, Want};
+use super::tables::DeviceTable;
 
 /// Moments less than this share apart are the same: layers are alike, so that copies often end with a step, and rounding must not have
 /// them wait for what that step begins.

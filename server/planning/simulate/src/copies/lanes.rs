@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-use super::boundary_events::BoundaryEvent;
 use super::event_loop::CopyEventLoop;
+use super::tables::BoundaryEvent;
 use super::{TimedCopy, WaitSeconds};
 
 /// A way while copies go over it.

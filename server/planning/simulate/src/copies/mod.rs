@@ -2,20 +2,16 @@
 //!
 //! | module | question |
 //! |---|---|
-//! | `device_steps` | what does each device do one after another, and what does it hand on? |
-//! | `trip` | which blocks are away, from when to when, and where? |
+//! | `device_steps` | what does each device do one after another, what does it hand on, and which blocks are away? |
 //! | `links` | which ways do copies go, and what do ways share? |
 //! | `slots` | how many CPU slots compute at once, and what does a copy take of that? |
 //! | `rates` | how does a plan tell of that? |
 //! | `stage_steps` | which steps does a stage, or a device of several chunks, do? |
 //! | `endless` | which does a stage of PipeDream do, and what do all of them do in the long run? |
-//! | `window` | what happens meanwhile? |
 //! | `check` | which numbers make no sense? |
-//! | `tables` | which number has each trip, parcel and way? |
-//! | `boundary_events` | what is due at which boundary? |
+//! | `tables` | which number has each trip, parcel and way, and what is due at which boundary? |
 //! | `concurrent_copies` | which lanes change each other's speed? |
-//! | `event_loop` | when does each step start? |
-//! | `handover` | what comes out of it, and when does that arrive? |
+//! | `event_loop` | when does each step start, and when does its output arrive? |
 //! | `lanes` | when does each copy begin and end? |
 //! | `sharing` | how fast do copies and steps go that share something? |
 //! | `jobs` | how far have they come? |
@@ -61,13 +57,11 @@
 //! the end, also what nobody waited for: a copy that was asked for later ends later. Of a copy that stands still for
 //! activations at that moment, what it has left is compared.
 
-mod boundary_events;
 mod check;
 mod concurrent_copies;
 mod device_steps;
 mod endless;
 mod event_loop;
-mod handover;
 mod jobs;
 mod lanes;
 mod links;
@@ -82,11 +76,9 @@ mod stage_steps;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod trip;
-mod window;
 
 pub use check::CopiesError;
-pub use device_steps::{CopyPipeline, DeviceSteps, Handover, TimedStep};
+pub use device_steps::{CopyPipeline, DeviceSteps, Handover, Parcel, Place, TimedStep, Trip};
 pub use endless::{Done, Endless, LongRun, long_run};
 pub use links::{Cores, Links, Rate, Route, Shared, Way};
 pub use outcome::{Copied, DeviceTimes, TimedCopy, TimedWait, WaitSeconds, WayTimes};
@@ -94,4 +86,3 @@ pub use picture::{LaneOf, Shown, ShownLane, Span};
 pub use simulate::{Keep, Limit, MOST_ITERATIONS, simulate, simulate_within};
 pub use slots::{CORE_COPIES, SlotCores};
 pub use stage_steps::{LayerSeconds, StageSteps, device_of_chunks, pass_of};
-pub use trip::{Parcel, Place, Trip};

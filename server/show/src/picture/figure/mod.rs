@@ -1,7 +1,6 @@
 //! What the pictures show: values made of messages, with every text, grouping and omission decided. How it
 //! looks is decided by those who draw them.
 
-pub(super) mod copies;
 pub(super) mod facts;
 pub(super) mod front;
 pub(super) mod lists;

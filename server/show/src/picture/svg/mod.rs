@@ -8,7 +8,6 @@ mod placement;
 mod residency;
 mod scene;
 mod schedule;
-mod stairs;
 mod step_bytes;
 mod table;
 mod timeline;

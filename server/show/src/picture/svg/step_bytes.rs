@@ -4,7 +4,7 @@
 use super::notes::{legend, lines, within};
 use super::residency::{across, steps};
 use super::scene::{Anchor, Scene, Shape, Style};
-use super::stairs::{area, stairs};
+use super::timeline::{area, stairs};
 use crate::picture::axis;
 use crate::picture::figure::step_bytes::{DeviceBytes, StepBytes};
 use crate::picture::tint::Tint;

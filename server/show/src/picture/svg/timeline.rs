@@ -1,8 +1,7 @@
-//! What devices hold over time: stacked areas below the line of the capacity, and a strip for each pool.
+//! What devices hold over time: stacked areas and stairs below the line of the capacity, and a strip for each pool.
 
 use super::notes::{legend, width_of_cells, within};
-use super::scene::{Anchor, Scene, Style};
-use super::stairs::area;
+use super::scene::{Anchor, Scene, Shape, Style};
 use crate::picture::axis;
 use crate::picture::figure::timeline::{Chart, Level, MemoryTimeline, POOLS};
 use crate::picture::tint::Tint;
@@ -86,4 +85,32 @@ fn one(scene: &mut Scene, chart: &Chart, over_time: &MemoryTimeline, (left, top)
         scene.text((left - 6.0, top + 13.0), Anchor::End, faint, POOLS[pool]);
         scene.height = bottom;
     }
+}
+
+/// What lies between two staircases of as many steps; nothing where that is nothing.
+pub(super) fn area(
+    scene: &mut Scene,
+    across: (f64, f64),
+    (lower, upper): (&[f64], &[f64]),
+    tint: Tint,
+    title: &str,
+) {
+    if lower.iter().zip(upper).all(|(lower, upper)| lower - upper < 0.01) {
+        return;
+    }
+    let points = stairs(across, upper).into_iter().chain(stairs(across, lower).into_iter().rev()).collect();
+    scene.shapes.push(Shape::Area { points, style: Style::Tint(tint), title: title.to_owned() });
+}
+
+/// The corners of a staircase over so much room.
+pub(super) fn stairs((left, room): (f64, f64), heights: &[f64]) -> Vec<(f64, f64)> {
+    let step = room / heights.len().max(1) as f64;
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    let mut at = 0;
+    for run in heights.chunk_by(|one, other| one == other) {
+        points.push((left + at as f64 * step, run[0]));
+        at += run.len();
+        points.push((left + at as f64 * step, run[0]));
+    }
+    points
 }

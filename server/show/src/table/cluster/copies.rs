@@ -1,19 +1,21 @@
-//! How memory actions copy on a node: its devices' links to the host, what they share, and copies between two devices.
+//! How memory optimizations copy on a node: its devices' links to the host, what they share, and copies between two devices; and
+//! how fast its host updates parameters.
 
 use loadmaster_proto::cluster::quantity;
-use loadmaster_proto::wire::v1::{ClusterNode, CopyLink, NodeCopies};
+use loadmaster_proto::training::step_kind::StepKind;
+use loadmaster_proto::wire::v1::{self, ClusterNode, CopyLink, HostUpdate, NodeCopies};
 
-use super::speed::{origin, speed};
+use super::links::{origin, speed};
 use crate::table::grid::Grid;
-use crate::table::grid::Side::Left;
-use crate::text::bytes;
+use crate::table::grid::Side::{Left, Right};
 use crate::text::terminal_abilities::Look;
+use crate::text::{bytes, word};
 
 /// Most lines of a node that are listed.
 const MOST: usize = 36;
 
 /// One line per link, those that many devices have in common once; empty where nothing is said.
-pub(super) fn draw(node: &ClusterNode, look: Look) -> String {
+pub(super) fn draw_copies(node: &ClusterNode, look: Look) -> String {
     let Some(copies) = &node.copies else { return String::new() };
     let NodeCopies { host_memory_bytes, host_link, host_links, uplinks, peers } = copies;
     let mut grid =
@@ -56,4 +58,31 @@ fn line(who: String, link: Option<&CopyLink>, look: Look) -> [String; 4] {
     let full = || "full duplex".to_owned();
     let both = link.both_bytes_per_second.map_or_else(full, quantity::show_bytes_per_second);
     [who, out, back, both]
+}
+
+pub(super) fn draw_updates(updates: &[HostUpdate], look: Look) -> String {
+    let columns = [
+        ("step", Left),
+        ("for one device alone", Right),
+        ("for all devices at once", Right),
+        ("origin", Left),
+    ];
+    let mut grid = Grid::new(&columns, look);
+    for update in updates {
+        let together = update.together_per_second.map(quantity::show_parameters_per_second);
+        grid.row([
+            step(update.step),
+            quantity::show_parameters_per_second(update.parameters_per_second),
+            together.unwrap_or_else(|| "each as alone".to_owned()),
+            origin(update.origin),
+        ]);
+    }
+    grid.render()
+}
+
+/// As documents have it: `adam-bf16`.
+fn step(step: i32) -> String {
+    let Ok(known) = v1::StepKind::try_from(step) else { return "unknown".to_owned() };
+    let own = StepKind::ALL.into_iter().find(|&own| v1::StepKind::from(own) == known);
+    own.map_or_else(|| word(known.as_str_name(), "STEP_KIND_"), |own| own.as_str().to_owned())
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use loadmaster_proto::wire::v1::{Cluster, ClusterDomain};
 
-use super::speed::speed;
+use super::links::speed;
 use crate::table::grid::Grid;
 use crate::table::grid::Side::{Left, Right};
 use crate::text::terminal_abilities::Look;

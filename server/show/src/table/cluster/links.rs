@@ -1,10 +1,13 @@
-//! What was measured of the links between a worker's devices.
+//! The links between a node's devices as a matrix, and what was measured of a worker's.
 
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::measure::links::updates::{DeviceUpdates, host_updates};
-use loadmaster_proto::wire::v1::{CopySpeeds, CopyWay, LinkMeasurement, LinkTransport, WorkerLinks};
+use loadmaster_proto::wire::v1::{
+    ClusterNode, CopySpeeds, CopyWay, LinkClass, LinkMeasurement, LinkOrigin, LinkSpeed, LinkTransport,
+    WorkerLinks,
+};
 
-use crate::show::show;
+use crate::show;
 use crate::table::grid::Grid;
 use crate::table::grid::Side::{Left, Right};
 use crate::table::id;
@@ -99,7 +102,7 @@ fn updates(measurement: &LinkMeasurement, look: Look) -> String {
         return String::new();
     }
     let described = host_updates(&known).iter().map(Into::into).collect::<Vec<_>>();
-    format!("\n{}", super::updates::draw(&described, look))
+    format!("\n{}", super::copies::draw_updates(&described, look))
 }
 
 /// Copies as memory actions make them, a line for each place of a device; empty where none were measured.
@@ -145,6 +148,82 @@ fn copies(measurement: &LinkMeasurement, device: impl Fn(i32) -> String, look: L
     let rest =
         if left_out > 0 { format!("and {left_out} more copies: -o json has them\n") } else { String::new() };
     format!("\n{}{rest}", grid.render())
+}
+
+/// `NV18`, `SYS`, or nothing.
+pub(super) fn class(class: i32, count: i32) -> String {
+    use loadmaster_proto::cluster::LinkClass as Domain;
+    let known = match LinkClass::try_from(class) {
+        Ok(LinkClass::Unspecified) | Err(_) => return String::new(),
+        Ok(LinkClass::Nvlink) if count > 1 => return format!("NV{count}"),
+        Ok(LinkClass::Nvlink) => return "NVLink".to_owned(),
+        Ok(LinkClass::C2c) => Domain::ChipToChip,
+        Ok(LinkClass::Xgmi) => Domain::Xgmi,
+        Ok(LinkClass::Pix) => Domain::PcieBridge,
+        Ok(LinkClass::Pxb) => Domain::PcieBridges,
+        Ok(LinkClass::Phb) => Domain::HostBridge,
+        Ok(LinkClass::Node) => Domain::NumaNode,
+        Ok(LinkClass::Sys) => Domain::System,
+    };
+    known.as_str().to_owned()
+}
+
+/// `371 GB/s, 2 us, assumed`.
+pub(super) fn speed(link: &LinkSpeed, look: Look) -> String {
+    format!(
+        "{}, {}, {}",
+        quantity::show_bytes_per_second(link.bytes_per_second),
+        quantity::show_seconds(link.latency_seconds, look.unicode),
+        origin(link.origin)
+    )
+}
+
+pub(super) fn origin(origin: i32) -> String {
+    match LinkOrigin::try_from(origin) {
+        Ok(LinkOrigin::Unspecified) | Err(_) => "unknown origin".to_owned(),
+        Ok(known) => word(known.as_str_name(), "LINK_ORIGIN_"),
+    }
+}
+
+/// Most devices that are drawn: a line holds no more.
+const MOST: usize = 16;
+
+/// One row and one column per device. A letter tells where a number is from.
+pub(super) fn draw_matrix(node: &ClusterNode, look: Look) -> String {
+    let devices: Vec<i32> = node.devices.iter().map(|device| device.index).take(MOST).collect();
+    let titles: Vec<String> = devices.iter().map(ToString::to_string).collect();
+    let mut columns = vec![("device", Left)];
+    columns.extend(titles.iter().map(|title| (title.as_str(), Right)));
+    let mut grid = Grid::new(&columns, look);
+    for &a in &devices {
+        let mut cells = vec![a.to_string()];
+        cells.extend(devices.iter().map(|&b| if a == b { "X".to_owned() } else { cell(node, a, b, look) }));
+        grid.rows(cells);
+    }
+    let left_out = node.devices.len().saturating_sub(MOST);
+    let rest =
+        if left_out > 0 { format!("; left out: {}", plural(left_out, "device")) } else { String::new() };
+    format!("{}GB/s, one way; m measured, g given, a assumed{rest}\n", grid.render())
+}
+
+fn cell(node: &ClusterNode, a: i32, b: i32, look: Look) -> String {
+    let own = node.links.iter().find(|link| (link.a, link.b) == (a.min(b), a.max(b)));
+    let (class, link) = match own {
+        Some(own) => (class(own.link_class, own.count), own.speed.as_ref()),
+        None => (class(node.link_class, 1), node.link.as_ref()),
+    };
+    link.map_or_else(|| look.none().to_owned(), |link| format!("{class} {}", short(link)).trim().to_owned())
+}
+
+/// `371a`: gigabytes per second, and where from.
+fn short(link: &LinkSpeed) -> String {
+    let letter = match LinkOrigin::try_from(link.origin) {
+        Ok(LinkOrigin::Measured) => "m",
+        Ok(LinkOrigin::Given) => "g",
+        Ok(LinkOrigin::Assumed) => "a",
+        Ok(LinkOrigin::Unspecified) | Err(_) => "?",
+    };
+    format!("{}{letter}", quantity::digits(link.bytes_per_second / 1e9))
 }
 
 #[cfg(test)]

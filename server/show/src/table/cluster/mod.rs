@@ -3,19 +3,16 @@
 mod copies;
 mod domains;
 pub mod links;
-mod matrix;
-mod speed;
-mod updates;
 
 use loadmaster_proto::wire::v1::{Cluster, ClusterNode, ClusterSource};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, or_none};
-use crate::show::show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, plain, time, word};
-use speed::{class, speed};
+use links::{class, speed};
 
 show!(Cluster as one);
 show!(ListClustersResponse of clusters as list);
@@ -39,15 +36,15 @@ fn one(cluster: &Cluster, look: Look) -> String {
     let drawn = groups.iter().filter(|group| !group[0].links.is_empty());
     for group in drawn.take(MOST_MATRICES) {
         text += &format!("\nlinks between the devices of {}\n", names(group));
-        text += &matrix::draw(group[0], look);
+        text += &links::draw_matrix(group[0], look);
     }
     for group in groups.iter().filter(|group| group[0].copies.is_some()).take(MOST_MATRICES) {
         text += &format!("\ncopies of memory actions on {}\n", names(group));
-        text += &copies::draw(group[0], look);
+        text += &copies::draw_copies(group[0], look);
     }
     for group in groups.iter().filter(|group| !group[0].updates.is_empty()).take(MOST_MATRICES) {
         text += &format!("\nupdates of parameters on the host of {}\n", names(group));
-        text += &updates::draw(&group[0].updates, look);
+        text += &copies::draw_updates(&group[0].updates, look);
     }
     text + &domains::draw(cluster, look)
 }

@@ -4,7 +4,7 @@ use loadmaster_proto::plan::prediction::UNUSABLE_MARGIN;
 use loadmaster_proto::wire::v1::{IterationEstimate, Launcher, Plan, PlanTrainings};
 
 use super::recommendation;
-use crate::show::show;
+use crate::show;
 use crate::table::grid::Grid;
 use crate::table::grid::Side::{self, Left, Right};
 use crate::table::{common_ledger, figure, id, interference, labels, ledger, or_none};

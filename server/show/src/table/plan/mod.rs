@@ -6,6 +6,7 @@ pub mod list;
 pub mod recommendation;
 pub mod trial;
 
+use bar::{Glyphs, draw};
 use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation, TrainingSpec, Verdict};
 
 use super::grid::Grid;
@@ -16,10 +17,9 @@ use super::{
     or_none, parts, savings, shared, training,
 };
 use crate::devices::{self, devices_of_stages};
-use crate::show::show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{self, bytes, percent, plain, ratio, seconds};
-use bar::{Glyphs, draw};
 
 show!(Plan as one);
 

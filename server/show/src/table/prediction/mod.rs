@@ -14,7 +14,7 @@ use super::training::layers;
 use super::{
     actions, chunked, common_ledger, figure, fits, hosts, id, ledger, or_none, parts, shared, training,
 };
-use crate::show::Show;
+use crate::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{self, bytes, maybe_bytes, plain, plural, word};
 

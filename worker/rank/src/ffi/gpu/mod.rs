@@ -4,7 +4,6 @@
 //! libtorch computes on the device's default stream, in order. Copies are in order in their queue, begin behind what was to
 //! be computed when they were asked for, and hold up nothing but what is told to wait for them: no thread of the host waits.
 
-mod barrier;
 mod moment;
 mod queue;
 mod shared;

@@ -5,7 +5,7 @@ use std::process::Child;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::failure::OutOfMemory;
+use loadmaster_proto::measure::failure::{OutOfMemory, Phase};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::{CopyPace, Offload};
 use loadmaster_proto::measure::rank::{
@@ -13,7 +13,6 @@ use loadmaster_proto::measure::rank::{
 };
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::phase::Phase;
 use loadmaster_proto::training::actions::{
     Action, Block, Deed, Destination, Hosted, StageActions, Stripe, Swap,
 };

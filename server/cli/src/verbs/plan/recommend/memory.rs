@@ -3,8 +3,8 @@
 use clap::Args;
 use loadmaster_proto::wire::v1;
 
-use crate::input::choice::choice;
-use crate::verbs::plan::chunk_options::ChunkOptions;
+use crate::input::parse::choice;
+use crate::verbs::plan::chunks::ChunkOptions;
 
 /// Where parameters and optimizer state are, and what may be chosen of that.
 #[derive(Debug, Args)]

@@ -6,17 +6,17 @@ mod request;
 
 use clap::Args;
 use loadmaster_proto::wire::v1;
-
-use crate::failure::{Failure, check_fits};
-use crate::input::actions::{Actions, copy_pace};
-use crate::input::choice::choice;
-use crate::input::parse;
-use crate::input::profile::{ProfileRef, profile_or_file};
-use crate::session::client::plans;
-use crate::session::context::{Context, LeftBehind};
 use loadmaster_show::table::fit_under;
 use memory::RecommendMemoryOptions;
 use options::{Batch, Goal, Limits, On, Search};
+
+use crate::failure::{Failure, check_fits};
+use crate::input::parse;
+use crate::input::parse::choice;
+use crate::input::profile::{ProfileRef, profile_or_file};
+use crate::input::training::{Actions, copy_pace};
+use crate::session::client::plans;
+use crate::session::context::{Context, LeftBehind};
 
 /// See [`super::PlanVerb::Recommend`].
 #[derive(Debug, Args)]

@@ -3,8 +3,7 @@
 use clap::Args;
 use loadmaster_proto::wire::v1;
 
-use crate::input::choice::choice;
-use crate::input::parse::{self, Devices};
+use crate::input::parse::{self, Devices, choice};
 
 /// Where the plan is to run.
 #[derive(Debug, Args)]

@@ -1,23 +1,21 @@
 //! MPress's own planner (III-D): host swap and recomputation first, then peers where that is faster.
 //!
-//! | module | question | MPress |
+//! | module | contents | MPress |
 //! |---|---|---|
-//! | here | what is asked, and what is the answer? | |
-//! | `decided` | what is done to which block, and what does every device hold then? | III-B |
-//! | `prices` | for how long is a block away at least, and what does each choice cost? | III-D, Table III |
-//! | `start` | what is a first plan that fits? | III-D, initial assignment |
-//! | `replace` | which blocks go to peers instead? | III-D, iterations |
-//! | `peers` | which devices have room, and how is a block split over them? | III-C |
-//! | `mapped` | which stage is on which device? | III-C |
+//! | here | the planner and its result | |
+//! | `decision` | the action of each block, and the memory of every device | III-B |
+//! | `prices` | the time for which a block is away at least, and the cost of each choice | III-D, Table III |
+//! | `start` | a first plan that fits | III-D, initial assignment |
+//! | `replace` | blocks that go to peers instead | III-D, iterations |
+//! | `mapping` | the device of each stage | III-C |
 //!
 //! The text leaves open how much of a link's time is taken when a block is weighed; [`Costs`](super::rule::Costs) sees
 //! none of it, and the simulation does. When a block is gone and when it is fetched are named points here: as many steps
 //! from its uses as its copy takes. Layers are computed again one by one, each from its input; the runs that keep their first one's
-//! alone are those of [`fastest`](super::fastest). A plan that comes out is no slower than the one that the loop began with.
+//! alone are those of [`optimizer`](super::optimizer). A plan that comes out is no slower than the one that the loop began with.
 
-mod decided;
-mod mapped;
-mod peers;
+mod decision;
+mod mapping;
 mod prices;
 mod replace;
 mod start;
@@ -27,8 +25,8 @@ mod tests;
 use loadmaster_proto::plan::savings::SavedBytes;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::{PlanError, Question, saved};
-use decided::Decided;
+use super::{PlanError, Question, saved_bytes};
+use decision::Decision;
 
 /// What the planner says.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,14 +81,14 @@ pub fn plan(question: &Question<'_>) -> Result<PaperPlan, PlanError> {
 fn plan_as_asked(question: &Question<'_>) -> Result<PaperPlan, PlanError> {
     question.check()?;
     let in_order: Vec<usize> = (0..question.stages.len()).collect();
-    let untouched = Decided::nothing(question, &in_order);
+    let untouched = Decision::nothing(question, &in_order);
     let untouched_seconds = untouched.seconds(question)?;
     let (first, start_seconds) = start::first(question, &untouched)?;
     let (mut decided, mut rounds) = replace::by_peers(question, first, start_seconds)?;
     let mut is_mapping_exact = decided.mapping.len() <= 1;
     let mut classes = None;
     if question.mappings > 0
-        && let Some(found) = mapped::best(question, &decided)?
+        && let Some(found) = mapping::best(question, &decided)?
     {
         (classes, is_mapping_exact) = (found.classes, found.is_exact);
         if found.decided.mapping != decided.mapping && found.seconds < decided.seconds(question)? {
@@ -114,7 +112,8 @@ fn plan_as_asked(question: &Question<'_>) -> Result<PaperPlan, PlanError> {
     })
 }
 
-fn saved_by(question: &Question<'_>, decided: &Decided) -> SavedBytes {
-    let of_stage = |(stage, blocks)| saved(blocks, question.in_flight(stage), &decided.actions_of(stage));
+fn saved_by(question: &Question<'_>, decided: &Decision) -> SavedBytes {
+    let of_stage =
+        |(stage, blocks)| saved_bytes(blocks, question.in_flight(stage), &decided.actions_of(stage));
     question.stages.iter().enumerate().map(of_stage).fold(SavedBytes::default(), SavedBytes::with)
 }

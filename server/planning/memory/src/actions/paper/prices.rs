@@ -6,11 +6,11 @@ use loadmaster_proto::training::actions::{
     Absence, Action, Block, Deed, Destination, Part, StageActions, Stripe, Swap,
 };
 
-use super::decided::Of;
-use super::{Decided, Question};
+use super::decision::BlockId;
+use super::{Decision, Question};
 use crate::actions::StageWork;
-use crate::actions::ran::Ran;
 use crate::actions::rule::Costs;
+use crate::actions::simulation::SimulatedIteration;
 
 /// When a block is not needed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,7 +29,7 @@ pub(super) struct Idle {
 #[derive(Debug)]
 pub(super) struct Prices {
     stage: usize,
-    idle: BTreeMap<Of, Idle>,
+    idle: BTreeMap<BlockId, Idle>,
     /// Seconds of its steps, on average.
     step_seconds: f64,
 }
@@ -39,7 +39,12 @@ const MOST_OF_IDLE: usize = 3;
 
 impl Prices {
     /// Of a stage in a simulated iteration.
-    pub(super) fn of(question: &Question<'_>, decided: &Decided, ran: &Ran, stage: usize) -> Self {
+    pub(super) fn of(
+        question: &Question<'_>,
+        decided: &Decision,
+        ran: &SimulatedIteration,
+        stage: usize,
+    ) -> Self {
         let none = Self { stage, idle: BTreeMap::new(), step_seconds: 0.0 };
         let (Some(blocks), Some(times)) = (question.stages.get(stage), ran.copied.devices.get(stage)) else {
             return none;
@@ -62,7 +67,7 @@ impl Prices {
             let before = (at / count.max(1)) as f64 * ran.copied.iteration_seconds;
             before + if is_end { end } else { start }
         };
-        let mut of_block: BTreeMap<Of, Vec<Absence>> = BTreeMap::new();
+        let mut of_block: BTreeMap<BlockId, Vec<Absence>> = BTreeMap::new();
         // What has no bytes, or is counted as fixed, stays, and so does what is too small to be asked for.
         let least = question.smallest_block.max(1);
         let has_bytes = |one: &Absence| {
@@ -88,19 +93,19 @@ impl Prices {
     }
 
     /// All blocks that are idle for a while, the longest first.
-    pub(super) fn longest_first(&self) -> Vec<Of> {
-        let mut all: Vec<(&Of, &Idle)> = self.idle.iter().collect();
+    pub(super) fn longest_first(&self) -> Vec<BlockId> {
+        let mut all: Vec<(&BlockId, &Idle)> = self.idle.iter().collect();
         all.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds));
         all.into_iter().map(|(of, _)| *of).collect()
     }
 
     /// When a block is idle.
-    pub(super) fn idle(&self, of: Of) -> Option<Idle> {
+    pub(super) fn idle(&self, of: BlockId) -> Option<Idle> {
         self.idle.get(&of).copied()
     }
 
     /// Seconds in an iteration that what is done to a block takes of a link, or of its device.
-    pub(super) fn work_seconds(&self, question: &Question<'_>, decided: &Decided, of: Of) -> f64 {
+    pub(super) fn work_seconds(&self, question: &Question<'_>, decided: &Decision, of: BlockId) -> f64 {
         let again = question
             .stages
             .get(self.stage)
@@ -120,7 +125,7 @@ impl Prices {
     }
 
     /// What the choices for a block cost, but for peers.
-    pub(super) fn costs(&self, question: &Question<'_>, decided: &Decided, of: Of) -> Option<Costs> {
+    pub(super) fn costs(&self, question: &Question<'_>, decided: &Decision, of: BlockId) -> Option<Costs> {
         let (layer, block) = of;
         let blocks = question.stages.get(self.stage)?;
         let again = question.allowed.recompute && block == Block::Activations;
@@ -132,14 +137,20 @@ impl Prices {
         })
     }
 
-    fn host_seconds(&self, question: &Question<'_>, decided: &Decided, (layer, block): Of) -> f64 {
+    fn host_seconds(&self, question: &Question<'_>, decided: &Decision, (layer, block): BlockId) -> f64 {
         let bytes = question.stages.get(self.stage).map_or(0, |blocks| blocks.bytes(layer, block));
         let link = decided.mapping.get(self.stage).and_then(|&device| question.node.host_link(device));
         link.map_or(f64::INFINITY, |link| link.latency_seconds + bytes as f64 / link.bytes_per_second)
     }
 
     /// Seconds of the longest stripe, there and back.
-    fn peer_seconds(&self, question: &Question<'_>, decided: &Decided, of: Of, stripes: &[Stripe]) -> f64 {
+    fn peer_seconds(
+        &self,
+        question: &Question<'_>,
+        decided: &Decision,
+        of: BlockId,
+        stripes: &[Stripe],
+    ) -> f64 {
         let bytes = question.stages.get(self.stage).map_or(0, |blocks| blocks.bytes(of.0, of.1));
         let device = |stage: usize| decided.mapping.get(stage).copied();
         let of_stripe = |(stripe, part): (&Stripe, u64)| {
@@ -152,13 +163,13 @@ impl Prices {
     }
 
     /// The swap of a block to the host.
-    pub(super) fn to_host(&self, question: &Question<'_>, decided: &Decided, of: Of) -> Option<Deed> {
+    pub(super) fn to_host(&self, question: &Question<'_>, decided: &Decision, of: BlockId) -> Option<Deed> {
         let seconds = self.host_seconds(question, decided, of);
         self.swap(of, Destination::Host, seconds)
     }
 
     /// The swap of a block whose copies take so long: it is gone, and fetched, as many steps from its uses as they take.
-    pub(super) fn swap(&self, of: Of, to: Destination, seconds: f64) -> Option<Deed> {
+    pub(super) fn swap(&self, of: BlockId, to: Destination, seconds: f64) -> Option<Deed> {
         let idle = self.idle.get(&of)?;
         // What all micro-batches share moves seldom, and is large: on its way it should not take the room of much else.
         let most = if of.1.is_of_micro_batch() { Action::MAX_STEPS as usize } else { 1 };

@@ -1,14 +1,14 @@
-//! Which blocks go to peers instead of being computed again or going to the host.
+//! Blocks that go to peers instead of being recomputed or going to the host, and the peers that have room for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use loadmaster_proto::training::actions::{Deed, Destination};
-
-use super::decided::Of;
-use super::peers::to_peers;
-use super::prices::Prices;
-use super::{Decided, PlanError, Question};
+use loadmaster_proto::training::actions::{Deed, Destination, Stripe};
 use loadmaster_simulate::copies::Keep;
+
+use super::decision::BlockId;
+use super::prices::Prices;
+use super::{Decision, PlanError, Question};
+use crate::actions::striping::{Receiver, stripe, whole};
 
 /// The share of an iteration that a round must gain for another one to follow.
 const LEAST_GAIN: f64 = 0.01;
@@ -20,18 +20,18 @@ const AS_SLOW: f64 = 0.9;
 /// slower than the plan it begins with.
 pub(super) fn by_peers(
     question: &Question<'_>,
-    mut decided: Decided,
+    mut decided: Decision,
     mut least: f64,
-) -> Result<(Decided, u32), PlanError> {
+) -> Result<(Decision, u32), PlanError> {
     let mut rounds = 0;
     if !question.allowed.peers || decided.deeds.iter().all(BTreeMap::is_empty) {
         return Ok((decided, rounds));
     }
-    let untouched = Decided::nothing(question, &decided.mapping);
-    let ran = untouched.ran(question, Keep { steps: true, copies: false })?;
+    let untouched = Decision::nothing(question, &decided.mapping);
+    let ran = untouched.simulated(question, Keep { steps: true, copies: false })?;
     let prices: Vec<Prices> =
         (0..question.stages.len()).map(|stage| Prices::of(question, &untouched, &ran, stage)).collect();
-    let mut tried: BTreeSet<(usize, Of)> = BTreeSet::new();
+    let mut tried: BTreeSet<(usize, BlockId)> = BTreeSet::new();
     while !question.stop.is_requested() {
         let delays = delays(question, &decided)?;
         let moved = moved(question, &decided, &prices, &delays, &mut tried);
@@ -52,8 +52,8 @@ pub(super) fn by_peers(
 }
 
 /// By stage and block: by how many seconds what is done to it delays its stage in an iteration.
-fn delays(question: &Question<'_>, decided: &Decided) -> Result<Vec<BTreeMap<Of, f64>>, PlanError> {
-    let ran = decided.ran(question, Keep { steps: false, copies: true })?;
+fn delays(question: &Question<'_>, decided: &Decision) -> Result<Vec<BTreeMap<BlockId, f64>>, PlanError> {
+    let ran = decided.simulated(question, Keep { steps: false, copies: true })?;
     let mut all = ran.waited();
     for (stage, deeds) in decided.deeds.iter().enumerate() {
         let (Some(of_stage), Some(blocks)) = (all.get_mut(stage), question.stages.get(stage)) else {
@@ -71,12 +71,12 @@ fn delays(question: &Question<'_>, decided: &Decided) -> Result<Vec<BTreeMap<Of,
 /// room or everything was tried.
 fn moved(
     question: &Question<'_>,
-    decided: &Decided,
+    decided: &Decision,
     prices: &[Prices],
-    delays: &[BTreeMap<Of, f64>],
-    tried: &mut BTreeSet<(usize, Of)>,
-) -> Option<Decided> {
-    let of_stage = |delays: &BTreeMap<Of, f64>| delays.values().sum::<f64>();
+    delays: &[BTreeMap<BlockId, f64>],
+    tried: &mut BTreeSet<(usize, BlockId)>,
+) -> Option<Decision> {
+    let of_stage = |delays: &BTreeMap<BlockId, f64>| delays.values().sum::<f64>();
     let mut left: Vec<usize> = (0..delays.len()).collect();
     // Where none of the slowest stages has anything left to move, the next slower ones are tried.
     while !left.is_empty() {
@@ -87,7 +87,8 @@ fn moved(
         let mut has_moved = false;
         for stage in slowest {
             let Some(of_prices) = prices.get(stage) else { continue };
-            let mut blocks: Vec<(Of, f64)> = delays[stage].iter().map(|(of, delay)| (*of, *delay)).collect();
+            let mut blocks: Vec<(BlockId, f64)> =
+                delays[stage].iter().map(|(of, delay)| (*of, *delay)).collect();
             blocks.sort_by(|a, b| b.1.total_cmp(&a.1));
             for (of, delay) in blocks {
                 let is_movable =
@@ -111,7 +112,7 @@ fn moved(
 }
 
 /// What is on its way takes room that computing again does not: where a stage lacks it, blocks that stay go to peers, too.
-fn make_room(question: &Question<'_>, candidate: &mut Decided, prices: &Prices, stage: usize) {
+fn make_room(question: &Question<'_>, candidate: &mut Decision, prices: &Prices, stage: usize) {
     for of in prices.longest_first() {
         if candidate.lacks(question, stage) <= 0 {
             return;
@@ -127,4 +128,34 @@ fn make_room(question: &Question<'_>, candidate: &mut Decided, prices: &Prices, 
 /// Whether it is kept by peers.
 pub(super) fn is_on_peers(deed: &Deed) -> bool {
     matches!(deed, Deed::Swap(swap) if matches!(swap.to, Destination::Peers(_)))
+}
+
+/// The fastest swap of a block to the peers that have room; none where there is none.
+pub(super) fn to_peers(
+    question: &Question<'_>,
+    decided: &Decision,
+    prices: &Prices,
+    (stage, of): (usize, BlockId),
+) -> Option<Deed> {
+    let bytes = question.stages.get(stage)?.bytes(of.0, of.1);
+    let split = if question.stripes { stripe } else { whole };
+    let found = split(bytes, prices.idle(of)?.at_once, &receivers(question, decided, stage))?;
+    prices.swap(of, Destination::Peers(found.stripes), found.seconds)
+}
+
+/// The other stages whose devices have room and can be reached both ways.
+pub(super) fn receivers(question: &Question<'_>, decided: &Decision, stage: usize) -> Vec<Receiver> {
+    let device = |stage: usize| decided.mapping.get(stage).copied().unwrap_or(usize::MAX);
+    let others = (0..question.stages.len()).filter(|&other| other != stage);
+    let receiver = |other: usize| {
+        let out = question.node.link(device(stage), device(other))?;
+        let link = out.slower(question.node.link(device(other), device(stage))?);
+        let free = u64::try_from(-decided.lacks(question, other)).ok()?;
+        let spare_bytes =
+            Some(free / question.node.guests(device(stage), device(other))).filter(|&of| of > 0)?;
+        Some(Receiver { stage: question.place(other).0, link, spare_bytes })
+    };
+    let mut all: Vec<Receiver> = others.filter_map(receiver).collect();
+    all.truncate(Stripe::MAX);
+    all
 }

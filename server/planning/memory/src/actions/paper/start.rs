@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use loadmaster_proto::training::actions::{Block, Deed, Swap};
-
-use super::decided::Of;
-use super::peers::to_peers;
-use super::prices::Prices;
-use super::{Decided, PlanError, Question};
-use crate::actions::rule::Choice;
 use loadmaster_simulate::copies::Keep;
+
+use super::decision::BlockId;
+use super::prices::Prices;
+use super::replace::to_peers;
+use super::{Decision, PlanError, Question};
+use crate::actions::rule::Choice;
 
 /// What a first plan tries before all else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,11 +21,11 @@ enum First {
 }
 
 /// The first plan, and its seconds: the text's order, or recomputation first where that is faster or alone fits.
-pub(super) fn first(question: &Question<'_>, untouched: &Decided) -> Result<(Decided, f64), PlanError> {
+pub(super) fn first(question: &Question<'_>, untouched: &Decision) -> Result<(Decision, f64), PlanError> {
     if untouched.fits(question) {
         return Ok((untouched.clone(), untouched.seconds(question)?));
     }
-    let mut best: Result<(Decided, f64), PlanError> = assigned(question, untouched, First::Host);
+    let mut best: Result<(Decision, f64), PlanError> = assigned(question, untouched, First::Host);
     let is_choice = question.allowed.recompute && question.allowed.host;
     if is_choice
         && let Ok(other) = assigned(question, untouched, First::Recompute)
@@ -41,13 +41,17 @@ pub(super) fn first(question: &Question<'_>, untouched: &Decided) -> Result<(Dec
 }
 
 /// From the last stage to the first one, whose blocks wait the longer the slower the others become.
-fn assigned(question: &Question<'_>, untouched: &Decided, first: First) -> Result<(Decided, f64), PlanError> {
+fn assigned(
+    question: &Question<'_>,
+    untouched: &Decision,
+    first: First,
+) -> Result<(Decision, f64), PlanError> {
     let mut decided = untouched.clone();
     for stage in (0..question.stages.len()).rev() {
         if decided.lacks(question, stage) <= 0 {
             continue;
         }
-        let ran = decided.ran(question, Keep { steps: true, copies: false })?;
+        let ran = decided.simulated(question, Keep { steps: true, copies: false })?;
         let prices = Prices::of(question, &decided, &ran, stage);
         let mut assignment = Assignment { question, decided, prices, stage, taken_back: BTreeSet::new() };
         assignment.assign(first);
@@ -80,28 +84,28 @@ enum Way {
 /// One stage.
 struct Assignment<'a> {
     question: &'a Question<'a>,
-    decided: Decided,
+    decided: Decision,
     prices: Prices,
     stage: usize,
     /// What is not tried again for now.
-    taken_back: BTreeSet<Of>,
+    taken_back: BTreeSet<BlockId>,
 }
 
 /// Its blocks.
 struct Orders {
-    longest_first: Vec<Of>,
-    later_first: Vec<Of>,
-    cheapest_first: Vec<Of>,
+    longest_first: Vec<BlockId>,
+    later_first: Vec<BlockId>,
+    cheapest_first: Vec<BlockId>,
 }
 
 impl Assignment<'_> {
     fn assign(&mut self, first: First) {
         let longest_first = self.prices.longest_first();
         let activations = longest_first.iter().filter(|of| of.1 == Block::Activations);
-        let mut later_first: Vec<Of> = activations.copied().collect();
+        let mut later_first: Vec<BlockId> = activations.copied().collect();
         later_first.sort_by(|a, b| b.cmp(a));
         let mut cheapest_first = longest_first.clone();
-        let added = |of: &Of| self.added_by_host(*of).unwrap_or(f64::INFINITY);
+        let added = |of: &BlockId| self.added_by_host(*of).unwrap_or(f64::INFINITY);
         cheapest_first.sort_by(|a, b| added(a).total_cmp(&added(b)));
         let orders = Orders { longest_first, later_first, cheapest_first };
         self.ways(&orders, first);
@@ -126,7 +130,7 @@ impl Assignment<'_> {
     }
 
     /// The blocks to which something is done.
-    fn done(&self) -> Vec<Of> {
+    fn done(&self) -> Vec<BlockId> {
         self.decided.deeds.get(self.stage).into_iter().flatten().map(|(of, _)| *of).collect()
     }
 
@@ -168,7 +172,7 @@ impl Assignment<'_> {
     }
 
     /// Tries it with each block that stays until the stage fits. What makes it worse is not done.
-    fn each(&mut self, all: &[Of], way: Way) {
+    fn each(&mut self, all: &[BlockId], way: Way) {
         for &of in all {
             let lacks = self.decided.lacks(self.question, self.stage);
             if lacks <= 0 || self.question.stop.is_requested() {
@@ -187,7 +191,7 @@ impl Assignment<'_> {
         }
     }
 
-    fn deed(&self, of: Of, way: Way) -> Option<Deed> {
+    fn deed(&self, of: BlockId, way: Way) -> Option<Deed> {
         let Self { question, decided, prices, stage, .. } = self;
         let costs = prices.costs(question, decided, of)?;
         let again = || costs.again_seconds.map(|_| Deed::Recompute);
@@ -204,7 +208,7 @@ impl Assignment<'_> {
 
     /// Lets stay what need not leave, what takes most time first.
     fn drop_needless(&mut self) {
-        let mut done: Vec<(f64, Of)> = self
+        let mut done: Vec<(f64, BlockId)> = self
             .done()
             .into_iter()
             .map(|of| (self.prices.work_seconds(self.question, &self.decided, of), of))
@@ -219,7 +223,7 @@ impl Assignment<'_> {
         }
     }
 
-    fn added_by_host(&self, of: Of) -> Option<f64> {
+    fn added_by_host(&self, of: BlockId) -> Option<f64> {
         self.prices.costs(self.question, &self.decided, of)?.added(Choice::Host)
     }
 }

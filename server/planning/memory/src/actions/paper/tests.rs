@@ -292,7 +292,7 @@ proptest! {
         prop_assert!((parts - 1.0).abs() < 1e-9 || plan.saved.all().0 == 0);
         for (index, actions) in plan.actions.iter().enumerate() {
             let work = crate::actions::StageWork::of(&stages[index], (index as u32, 4), order, micro_batches, actions);
-            let held = crate::actions::Held::of(&stages[index], &work, actions);
+            let held = crate::actions::PeakMemory::of(&stages[index], &work, actions);
             let hosted: u64 = actions.hosted.iter().map(|hosted| hosted.bytes.0).sum();
             prop_assert_eq!(held.device + hosted, plan.peaks[index]);
             prop_assert_eq!(held.host, actions.host_pool.0);
@@ -333,8 +333,9 @@ fn what_a_layer_keeps_is_idle_once() {
     let stages = [bare(&[(1.0, 0), (1.0, 0)]), StageBlocks { first_layer: 2, ..bare(&[(1.0, 0)]) }];
     let node = node(GB, 1.0, 2, mesh);
     let asked = Question { micro_batches: 2, ..question(&stages, &node, ALL) };
-    let nothing = Decided::nothing(&asked, &[0, 1]);
-    let ran = nothing.ran(&asked, loadmaster_simulate::copies::Keep { steps: true, copies: false }).unwrap();
+    let nothing = Decision::nothing(&asked, &[0, 1]);
+    let ran =
+        nothing.simulated(&asked, loadmaster_simulate::copies::Keep { steps: true, copies: false }).unwrap();
     let prices = super::prices::Prices::of(&asked, &nothing, &ran, 0);
     let idle = prices.idle((0, Block::Activations)).unwrap();
     assert_eq!((idle.at_once, idle.times), (2, 2), "{idle:?}");

@@ -13,14 +13,12 @@ use super::draw::{Case, SharedChunk, cases, simulate};
 use super::weighed::{
     begun_before, hastes, is_held, weighed, weighed_all_there, weighed_otherwise, weighed_outliers,
 };
-use crate::chunks::best_first::BestFirst;
+use crate::chunks::best_first::{BestFirst, ChoiceGroup};
 use crate::chunks::choose::{MANY_SIMULATED, all_laid};
-use crate::chunks::group::ChoiceGroup;
 use crate::chunks::layout_evaluation::LayoutEvaluation;
-use crate::chunks::pass_costs::PassCosts;
+use crate::chunks::pass_costs::{PassCosts, StepSequences};
 use crate::chunks::room::layouts;
 use crate::chunks::step_memory::resident;
-use crate::chunks::step_sequence::StepSequences;
 use crate::chunks::{ChunkPlan, Lanes, NoChunks, PassChoice, Passes, choose};
 
 /// A plan is what it says that it is, by the contract alone.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::lists::List;
+use loadmaster_proto::chunks::layout::List;
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};

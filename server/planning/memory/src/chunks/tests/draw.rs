@@ -1,11 +1,11 @@
 //! Random questions, and every choice of theirs, weighed through the contract alone.
 
+use loadmaster_predict::{Away, PredictionError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints, on_host};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostCopy;
-use loadmaster_proto::chunks::layout::Chunk;
-use loadmaster_proto::chunks::lists::List;
+use loadmaster_proto::chunks::layout::{Chunk, List};
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
@@ -23,7 +23,6 @@ use proptest::prelude::*;
 use crate::chunks::{
     ChunkChoices, ChunkQuestion, LaneScene, Lanes, PassChoice, Passes, StepCosts, TriedSizes,
 };
-use loadmaster_predict::{Away, PredictionError};
 
 /// Of one rank.
 pub(super) const RATES: LaneRates = LaneRates {

@@ -10,15 +10,15 @@ mod offload;
 mod tape;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::collections::BTreeSet;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::cluster::device::{Backend, Device};
-use loadmaster_proto::error::Invalid;
+use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkPoint, LinkWork};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{RankPosition, RunSpec, Work};
@@ -102,7 +102,7 @@ fn of_rank(leased: &Leased<'_>, (rank, laid): OfRank<'_>, measured: &Measurement
             &format!("{:?}", training.recompute),
         ));
     }
-    words::environment(&measured.environment).map_err(|invalid| invalid.under("environment"))?;
+    environment(&measured.environment).map_err(|invalid| invalid.under("environment"))?;
     let command = spec.command.as_ref().map(ToString::to_string).unwrap_or_default();
     same("environment.device_kind", &measured.environment.device_kind.as_str(), &leased.device_kind)?;
     same("environment.command", &measured.environment.command.as_str(), &command.as_str())?;
@@ -318,7 +318,7 @@ pub fn check_links(
         }
     }
     same("environment.device_kind", &measured.environment.device_kind.as_str(), &device_kind)?;
-    words::environment(&measured.environment).map_err(|invalid| invalid.under("environment"))
+    environment(&measured.environment).map_err(|invalid| invalid.under("environment"))
 }
 
 fn same<T: PartialEq + std::fmt::Display>(field: &str, measured: &T, asked: &T) -> Result<(), Invalid> {
@@ -327,4 +327,39 @@ fn same<T: PartialEq + std::fmt::Display>(field: &str, measured: &T, asked: &T) 
 
 fn contradicts(field: &str, measured: &impl std::fmt::Display, asked: &impl std::fmt::Display) -> Invalid {
     Invalid::field(field, format!("is {measured}, the run asks for {asked}"))
+}
+
+/// Most bytes of a text.
+const MOST_TEXT: usize = 256;
+/// Most reasons for which a GPU was throttled.
+const MOST_REASONS: usize = 64;
+
+/// Checks the lengths of all texts.
+fn environment(environment: &Environment) -> Result<(), Invalid> {
+    for (field, text) in [
+        ("device_kind", &environment.device_kind),
+        ("libtorch_version", &environment.libtorch_version),
+        ("cuda_version", &environment.cuda_version),
+        ("driver_version", &environment.driver_version),
+        ("loadmaster_version", &environment.loadmaster_version),
+        ("command", &environment.command),
+        ("framework", &environment.framework),
+        ("framework_version", &environment.framework_version),
+    ] {
+        line(field, text)?;
+    }
+    for (field, sample) in [("before", &environment.before), ("after", &environment.after)] {
+        let reasons = sample.as_ref().map(|sample| sample.throttle_reasons.as_slice()).unwrap_or_default();
+        let field = format!("{field}.throttle_reasons");
+        in_range(&field, reasons.len(), 0..=MOST_REASONS)?;
+        reasons.iter().try_for_each(|reason| line(&field, reason))?;
+    }
+    Ok(())
+}
+
+fn line(field: &str, text: &str) -> Result<(), Invalid> {
+    if text.len() > MOST_TEXT {
+        return Err(Invalid::field(field, format!("has {} bytes, at most {MOST_TEXT}", text.len())));
+    }
+    Ok(())
 }

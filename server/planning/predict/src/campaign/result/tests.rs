@@ -3,9 +3,9 @@ use loadmaster_proto::chunks::stage::ChunkResidency;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::layer_times::LayerTimes;
 use loadmaster_proto::measure::links::LinkWork;
 use loadmaster_proto::measure::links::updates::{DeviceUpdates, TimedUpdate};
+use loadmaster_proto::measure::measurement::LayerTimes;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
@@ -590,7 +590,7 @@ fn links_are_those_of_the_workers_devices() {
     let work = LinkWork { devices: 2, payload_bytes: vec![1 << 10, 1 << 20], repeats: 1 };
     let measured = LinkMeasurement {
         device_ids: vec!["cpu0".to_owned(), "cpu1".to_owned()],
-        transport: loadmaster_proto::measure::collectives::Collectives::Host,
+        transport: loadmaster_proto::measure::links::Collectives::Host,
         pairs: Vec::new(),
         groups: Vec::new(),
         environment: Environment { device_kind: CPU_KIND.to_owned(), ..Environment::default() },

@@ -106,7 +106,7 @@ mod tests {
     use loadmaster_proto::training::Schedule;
 
     use super::*;
-    use crate::campaign::scenarios::scenarios;
+    use crate::campaign::runs::scenarios;
     use crate::campaign::stages::stages;
     use crate::testing::{settings, training};
 

@@ -1,8 +1,7 @@
 //! Seconds of a predictor whose recordings are made up, so that only their times matter.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::layer_times::LayerTimes;
-use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
 use loadmaster_proto::measure::tape::{LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::Schedule;

@@ -1,6 +1,6 @@
 //! What pipelines need whatever is done: nothing allowed gets below.
 //!
-//! Of each, `fastest::bound` says whether anything that is allowed can bring away as many bytes as must be absent at the
+//! Of each, `optimizer::bound` says whether anything that is allowed can bring away as many bytes as must be absent at the
 //! fullest moment, and how many seconds that takes at least; a block that may be computed again and away counts as both
 //! there. What layers need during their own passes (`layer_minimum`) is a second floor, and the only one of what never flushes.
 
@@ -9,7 +9,7 @@ use super::enumeration::Every;
 use super::layer_minimum::LayerSetting;
 use crate::memory_optimizations::problem::ActionProblem;
 use crate::search::{Candidate, CandidateStage};
-use loadmaster_memory::actions::fastest::{self, Known};
+use loadmaster_memory::actions::optimizer::{self, Known};
 use loadmaster_memory::actions::{NodeDevices, StageBlocks};
 use loadmaster_search::{Choice, Stop};
 
@@ -128,7 +128,7 @@ impl<'a> Floor<'a> {
         let question = problem.question(&node, &[], choice.allowed, stop);
         let edges = problem.least_edges();
         let known = Known { edges: Some(&edges), ..problem.known_within(&needs) };
-        match fastest::bound(&question, known, LONG) {
+        match optimizer::bound(&question, known, LONG) {
             Ok(None) => false,
             Ok(Some(seconds)) => limit.is_none_or(|limit| seconds <= limit),
             Err(_) => true,

@@ -1,12 +1,11 @@
 //! What connected workers are as a cluster.
 
-use loadmaster_proto::measure::collectives::Collectives;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::links::copies::{
     CopyMeasurement, CopySpeeds, CopyWay, DeviceCopies, PairCopies,
 };
 use loadmaster_proto::measure::links::updates::{DeviceUpdates, TimedUpdate};
-use loadmaster_proto::measure::links::{GroupLink, LinkPoint, PairLink};
+use loadmaster_proto::measure::links::{Collectives, GroupLink, LinkPoint, PairLink};
 use loadmaster_proto::training::step_kind::StepKind;
 
 use super::*;

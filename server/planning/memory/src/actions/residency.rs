@@ -1,0 +1,167 @@
+//! What a stage holds, on its own device and elsewhere, from its blocks and the order of its steps alone.
+//!
+//! Bytes here are sums of blocks. Where tensors are shared between layers, or an allocator rounds, a predictor that replays
+//! what a rank does says more: plans are held to it, and what was missing is left free when it is asked again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::training::actions::{
+    Absence, Block, Deed, Destination, Hosted, Part, StageActions, Step, Stripe,
+};
+
+use super::{StageBlocks, StageWork};
+
+/// What a stage holds at most.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PeakMemory {
+    /// On its device, pools for others not counted.
+    pub device: u64,
+    /// In the host's memory at once.
+    pub host: u64,
+    /// On the device of each other stage at once.
+    pub peers: BTreeMap<u32, u64>,
+}
+
+impl PeakMemory {
+    /// What the work of a stage holds.
+    pub fn of(stage: &StageBlocks, work: &StageWork, actions: &StageActions) -> Self {
+        let count = work.steps.all().len();
+        let mut device = Sums::new(count);
+        for (at, &step) in work.steps.all().iter().enumerate() {
+            hold(&mut device, stage, work, step, at);
+        }
+        let lasting: u64 = stage.layers.iter().map(|layer| layer.lasting()).sum();
+        device.add(0..count, (lasting + stage.fixed).into());
+        forget_gradients(&mut device, stage, work);
+        let mut host = Sums::new(count + 1);
+        let mut peers: BTreeMap<u32, Sums> = BTreeMap::new();
+        for absence in &work.absences {
+            let bytes = bytes_of(stage, absence);
+            if bytes == 0 {
+                continue;
+            }
+            device.add_around(absence.freed..absence.fetched, -i128::from(bytes), count);
+            let Some(Deed::Swap(swap)) = actions.actions.get(absence.action).map(|action| &action.deed)
+            else {
+                continue;
+            };
+            // It has its place from the boundary where it leaves to the one where it is needed, both included.
+            let boundaries = absence.leaves..absence.needed + 1;
+            match &swap.to {
+                Destination::Host => host.add_around(boundaries, bytes.into(), count),
+                Destination::Peers(stripes) => {
+                    for (stripe, part) in stripes.iter().zip(Stripe::split(stripes, bytes)) {
+                        let pool = peers.entry(stripe.stage).or_insert_with(|| Sums::new(count + 1));
+                        pool.add_around(boundaries.clone(), part.into(), count);
+                    }
+                }
+            }
+        }
+        let peers = peers.into_iter().map(|(stage, pool)| (stage, pool.most())).collect();
+        Self { device: device.most(), host: host.most(), peers }
+    }
+}
+
+/// The actions of all stages, in order, with the pools that they need.
+pub(super) fn pooled(actions: impl Iterator<Item = StageActions>, held: &[&PeakMemory]) -> Vec<StageActions> {
+    let of_stage = |((here, actions), own): ((u32, StageActions), &&PeakMemory)| {
+        let hosted = |(stage, other): (u32, &&PeakMemory)| {
+            let bytes = Bytes(other.peers.get(&here).copied().filter(|&bytes| bytes > 0)?);
+            Some(Hosted { stage, bytes })
+        };
+        let hosted = (0..).zip(held).filter_map(hosted).collect();
+        StageActions { host_pool: Bytes(own.host), hosted, ..actions }
+    };
+    (0..).zip(actions).zip(held).map(of_stage).collect()
+}
+
+/// Bytes of what is away.
+pub(super) fn bytes_of(stage: &StageBlocks, absence: &Absence) -> u64 {
+    match absence.part {
+        Part::Own => stage.bytes(absence.layer, absence.block),
+        // A layer's output counts to the one that reads it.
+        Part::Above => 0,
+    }
+}
+
+/// Takes gradients away that are not there yet, or no more: from their update to the first pass that makes them again. Those
+/// that never leave count all the time, since some frameworks keep their memory.
+fn forget_gradients(device: &mut Sums, stage: &StageBlocks, work: &StageWork) {
+    let leaving = work.absences.iter().filter(|one| one.block == Block::Gradients);
+    for layer in leaving.map(|one| one.layer).collect::<BTreeSet<_>>() {
+        let is_made = |step: &Step| matches!(*step, Step::Backward { layer: of, .. } if of == layer);
+        let first = work.steps.all().iter().position(is_made);
+        let updated = work.steps.index(Step::Update { layer });
+        if let (true, Some(first), Some(updated)) = (work.flushes, first, updated) {
+            let bytes = i128::from(stage.bytes(layer, Block::Gradients));
+            device.add(0..first, -bytes);
+            device.add(updated + 1..work.steps.all().len(), -bytes);
+        }
+    }
+}
+
+/// Adds what a step makes, for as long as it is needed.
+fn hold(device: &mut Sums, stage: &StageBlocks, work: &StageWork, step: Step, at: usize) {
+    let until = |step| work.steps.index(step).unwrap_or(at) + 1;
+    match step {
+        Step::Forward { micro_batch, layer } => {
+            let back = until(Step::Backward { micro_batch, layer });
+            let bytes = |block| i128::from(stage.bytes(layer, block));
+            device.add(at..back, bytes(Block::Versions));
+            let run = work.steps.run(layer, work.steps.slot(micro_batch));
+            match run.filter(|run| run.is_recomputed) {
+                None => device.add(at..back, bytes(Block::Activations)),
+                Some(run) => {
+                    device.add(at..at + 1, bytes(Block::Activations));
+                    if *run.layers.start() == layer {
+                        device.add(at + 1..back, bytes(Block::Inputs));
+                    }
+                }
+            }
+        }
+        Step::Again { micro_batch, layer } => {
+            let back = until(Step::Backward { micro_batch, layer });
+            let working = stage.layer(layer).map_or(0, |of| of.working);
+            device.add(at..back, stage.bytes(layer, Block::Activations).into());
+            device.add(back.saturating_sub(1)..back, working.into());
+        }
+        Step::Backward { .. } | Step::Renew | Step::Exchange | Step::Update { .. } => {}
+    }
+}
+
+/// Bytes at every place of an iteration, as differences.
+#[derive(Debug)]
+struct Sums(Vec<i128>);
+
+impl Sums {
+    fn new(places: usize) -> Self {
+        Self(vec![0; places + 1])
+    }
+
+    fn add(&mut self, at: std::ops::Range<usize>, bytes: i128) {
+        let end = self.0.len() - 1;
+        let [from, to] = [at.start.min(end), at.end.min(end)];
+        if from < to {
+            self.0[from] += bytes;
+            self.0[to] -= bytes;
+        }
+    }
+
+    /// The same, of a range that may go on in the next iteration, which is like this one.
+    fn add_around(&mut self, at: std::ops::Range<usize>, bytes: i128, iteration: usize) {
+        self.add(at.clone(), bytes);
+        if at.end > iteration {
+            self.add(at.start.saturating_sub(iteration)..at.end - iteration, bytes);
+        }
+    }
+
+    fn most(&self) -> u64 {
+        let mut sum = 0;
+        let most = self.0.iter().map(|difference| {
+            sum += difference;
+            sum
+        });
+        u64::try_from(most.max().unwrap_or(0)).unwrap_or(0)
+    }
+}

@@ -208,6 +208,7 @@ fn what_does_not_fit_is_measured_at_smaller_micro_batches() {
 /// CAPTURE's campaign over sub-meshes: single devices, data and tensor parallelism of degree 2, whole
 /// partitionings each.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn the_papers_campaign_measures_every_scenario_that_the_devices_allow() {
     let planner = Planner::start();
     let _worker =

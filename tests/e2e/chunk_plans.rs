@@ -99,6 +99,7 @@ fn train_as_predicted(planner: &Planner, plan: &Value) {
 /// Where the state has no room, chunks have: chosen freely, or with every choice fixed in either way, they are trained as
 /// predicted, and no choice that is fixed is faster than the free one.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn chosen_chunks_are_trained_as_predicted() {
     let (planner, _worker) = scene();
     let devices = share(&planner, 45);
@@ -387,6 +388,7 @@ async fn timelines_in_chunks_add_up_to_what_plans_say() {
 /// One profile of a small model says how large a model of its family fits: it is stored, trained as predicted, and one block
 /// more has no room.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn the_largest_model_of_a_family_is_found_and_trained() {
     let (planner, _worker) = scene();
     let devices = share(&planner, 40);

@@ -269,6 +269,7 @@ fn chosen_actions_are_no_slower_than_mpress_and_are_trained() {
 /// Devices with less and less memory: whatever fits fits larger ones, too, and no plan is slower than MPress's of the same
 /// request; where not even a model's state has room, it leaves between its uses, and trains so.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn more_memory_is_never_refused_down_to_less_than_the_state() {
     let (planner, _worker) = scene("1GiB");
     let untouched = json(&planner, &GIVEN);
@@ -385,6 +386,7 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
 /// Blocks that add up to less than a replay finds are asked for until enough is free: what fits by given actions is found,
 /// and whatever MPress's planner makes fit ours does, too.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn what_fits_by_given_actions_or_mpress_is_found() {
     let (planner, _worker) = scene("1GiB");
     let ask = |devices: &str, more: &[&str]| {

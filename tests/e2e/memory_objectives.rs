@@ -80,6 +80,7 @@ fn whatever_is_counted_is_answered_with_actions() {
 /// The lowest peak that actions reach is trained to the byte; a limit on time raises it and is kept, for both choosers, with
 /// stages that are named, too; a front between both is sampled, and says so.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn the_lowest_peak_and_the_front_are_answered_and_trained() {
     let (planner, _worker) = scene("1GiB");
     let ample = "2x512MiB";

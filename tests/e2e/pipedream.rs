@@ -99,6 +99,7 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
 /// Where stages do not fit untouched, actions are chosen with which they do: by MPress's planner, and no slower by ours. They
 /// are trained within the capacity as predicted, and nothing is faster than the untouched stages.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn actions_are_chosen_under_pipedream() {
     let planner = Planner::start();
     let arguments = vec!["--host-memory".to_owned(), "1GiB".to_owned()];

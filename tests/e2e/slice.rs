@@ -54,6 +54,7 @@ fn vgg11_is_profiled_planned_and_validated_by_real_pipelines() {
 
 /// Stages measured alone, at several micro-batches in flight, predict a 1F1B pipeline.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn gpt2_is_profiled_stage_by_stage_for_one_f_one_b() {
     let planner = Planner::start();
     let _worker =

@@ -259,6 +259,7 @@ fn four_shards_meet_every_other_stage() {
 /// Replicas that consist of shards hold a part of the samples on each replica, and the same part on all of
 /// its shards: with every other way before them, and behind them.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn replicas_of_shards_meet_every_other_stage() {
     let training = TrainingSpec { schedule: Schedule::OneFOneB, micro_batches: 2, ..four(SGD) };
     for other in [NONE, data(4), tensor(4), MIXED, (4, 2), (2, 4)] {
@@ -332,6 +333,7 @@ fn degrees_8_and_16_train_as_in_one_piece() {
 
 /// Every family's layers, split and replicated.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn every_family_trains_in_parallel_stages() {
     for model in families() {
         let model = without_attention_dropout(&model);

@@ -164,6 +164,7 @@ fn a_perceptron_trains_under_pipedream_as_in_one_process_that_stashes() {
 }
 
 #[test]
+#[ignore = "slow: make test-slow"]
 fn vgg_trains_under_pipedream_as_in_one_process_that_stashes() {
     assert_bit_equal(&small_vgg(), TrainingSpec { optimizer: SGD, ..training() }, &[8, 8, 14]);
 }
@@ -193,6 +194,7 @@ fn other_transformers_train_under_pipedream_as_in_one_process_that_stashes() {
 
 /// Versions are of what layers compute with; the fp32 weights that the optimizer updates are the newest alone.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn bf16_trains_under_pipedream_as_in_one_process_that_stashes() {
     for precision in [Precision::Bf16, Precision::Bf16Fp32Gradients] {
         let training = TrainingSpec { precision, optimizer: ADAM, ..training() };

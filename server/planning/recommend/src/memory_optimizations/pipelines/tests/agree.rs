@@ -100,9 +100,11 @@ fn no_objective_is_beaten_by_half_a_percent() {
     assert!(compared > 40, "{compared}");
 }
 
+/// `PROPTEST_CASES=100` asks a hundred.
 #[test]
 #[ignore = "slow: make test-slow"]
-fn no_objective_is_beaten_by_half_a_percent_in_a_hundred_questions() {
-    let compared = hold(100..200);
-    assert!(compared > 1_000, "{compared}");
+fn no_objective_is_beaten_by_half_a_percent_in_more_questions() {
+    let questions = std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(8);
+    let compared = hold((100..).take(questions));
+    assert!(compared as usize > 10 * questions, "{compared}");
 }

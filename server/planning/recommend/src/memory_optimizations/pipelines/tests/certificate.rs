@@ -31,6 +31,7 @@ fn asked_with(fixture: &Fixture, option: &str) -> Result<Plan, QuestionError> {
 
 /// Whoever asks again as a remedy says has a plan, in each way that something may lack.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn remedies_help_whoever_asks_again() {
     let mut told: Vec<(u64, Remedy)> = Vec::new();
     let mut in_vain = 0;

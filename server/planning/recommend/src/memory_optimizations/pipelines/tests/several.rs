@@ -148,6 +148,7 @@ fn named_replicas_get_actions_and_every_device_counts() {
 
 /// Plans on several nodes: peers are on the same node, and each node's host gives what it may, not all of them together.
 #[test]
+#[ignore = "slow: make test-slow"]
 fn plans_on_several_nodes_use_each_nodes_host_and_near_peers() {
     let (mut peers, mut beyond_one) = (0, 0);
     for capacity in [30_000, 50_000, 70_000, 90_000, 120_000] {

@@ -3,6 +3,7 @@
 use loadmaster_proto::training::actions::Way;
 
 use super::*;
+use loadmaster_samples::cases;
 
 /// By how much an answer may be beaten. Fronts and lowest peaks are also looked for within peaks of their own: of 2,591
 /// answers to a hundred questions 5 are beaten, by at most 0.43 % (2026-11-29).
@@ -104,7 +105,7 @@ fn no_objective_is_beaten_by_half_a_percent() {
 #[test]
 #[ignore = "slow: make test-slow"]
 fn no_objective_is_beaten_by_half_a_percent_in_more_questions() {
-    let questions = std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(8);
-    let compared = hold((100..).take(questions));
-    assert!(compared as usize > 10 * questions, "{compared}");
+    let questions = cases(8).cases;
+    let compared = hold((100..).take(questions as usize));
+    assert!(compared > 10 * questions, "{compared}");
 }

@@ -1,7 +1,7 @@
 //! Which of the answers for several numbers of devices is best.
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::with_plain::{bound_both, is_better};

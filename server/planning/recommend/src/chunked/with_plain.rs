@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::objectives::certified;

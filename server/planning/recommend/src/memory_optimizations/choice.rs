@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 
 use super::Stages;

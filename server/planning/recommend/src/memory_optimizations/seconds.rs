@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::plan::copy_rates::CopyRates;
 use loadmaster_proto::plan::prediction::StageSeconds;
+use loadmaster_proto::plan::rates::CopyRates;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::RecomputePolicy;
 

@@ -1,7 +1,7 @@
 //! The lowest highest peak that is reached.
 
 use loadmaster_proto::amounts::Seconds;
-use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::findings::Certificate;
 
 use super::peaks::{Point, by_halves};
 use super::proof::Progress;

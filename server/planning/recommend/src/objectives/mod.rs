@@ -22,7 +22,7 @@ mod proof;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use crate::plan::{NamedPlan, PlanBuilder};

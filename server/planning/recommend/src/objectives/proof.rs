@@ -1,7 +1,7 @@
 //! How good an answer is in its objective's terms.
 
 use loadmaster_proto::amounts::Seconds;
-use loadmaster_proto::plan::certificate::{Certificate, Rejected};
+use loadmaster_proto::plan::findings::{Certificate, Rejected};
 
 use crate::result::{QuestionError, RecommendError};
 

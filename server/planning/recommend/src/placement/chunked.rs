@@ -1,7 +1,7 @@
 //! How long an iteration of a training in chunks takes in a way: its lanes again, at the rates of the nodes that it is on.
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::plan::rates::LaneRates;
 
 use super::copying::are_uniform;
 use super::price::Price;

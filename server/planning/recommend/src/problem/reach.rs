@@ -1,7 +1,7 @@
 //! Tensor degrees that a search may use: those that its profiles have figures of, unless the request names others.
 
-use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::PlanShape;
+use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::training::stage::StageConfig;
 
 use loadmaster_predict::Predictor;

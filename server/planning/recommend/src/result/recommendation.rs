@@ -1,7 +1,7 @@
 //! From criteria to a plan, with what proves it, what came next, and what restricted it.
 
-use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::comparison::{Baseline, RestrictionCost};
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::certificate::certificate;

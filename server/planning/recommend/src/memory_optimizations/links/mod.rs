@@ -20,7 +20,7 @@ use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::cluster::{CopyLink, Link, LinkClass, LinkOrigin, Node, quantity};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::copy_rates::CopyRate;
+use loadmaster_proto::plan::rates::CopyRate;
 
 use loadmaster_simulate::copies::{CORE_COPIES, Links, Rate, Shared, SlotCores, Way};
 use shared::uplinks;

@@ -422,7 +422,7 @@ impl PlanQuestion {
     /// The tensor degrees that are searched.
     fn reach(&self, kinds: &[(&ProfiledChain, Factors)]) -> Reach {
         let largest = self.fleet.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
-        Reach::of(&self.request.goal, kinds.iter().map(|(chain, _)| &*chain.predictor), largest)
+        Reach::new(&self.request.goal, kinds.iter().map(|(chain, _)| &*chain.predictor), largest)
     }
 
     /// The profile of each kind of device, in the fleet's order, and what its predictions are multiplied with.

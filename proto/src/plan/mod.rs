@@ -6,24 +6,18 @@
 //! `tests/e2e/kept` pin that form.
 
 pub mod binding;
-pub mod certificate;
 pub mod chunked;
 pub mod comparison;
 pub mod compatibility;
 pub mod constraints;
-pub mod copy_rates;
 pub mod findings;
-pub mod goal;
-pub mod lane_rates;
-pub mod model_scaling;
 pub mod objective;
 pub mod observation;
 pub mod prediction;
+pub mod rates;
 pub mod request;
-pub mod savings;
 pub mod scheduler_nodes;
 mod stage_devices;
-pub mod verdict;
 mod wire;
 
 use serde::{Deserialize, Serialize};
@@ -38,13 +32,12 @@ use crate::model::layer::fingerprint;
 use crate::name::{ModelName, PlanName, ProfileName};
 use crate::plan::comparison::Outline;
 use crate::plan::findings::Findings;
-use crate::plan::goal::Goal;
 use crate::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
-use crate::plan::savings::SavedBytes;
-use crate::plan::verdict::Verdict;
 use crate::training::actions::StageActions;
 use crate::training::stage::{Partitioning, StageConfig};
 use crate::training::{RecomputePolicy, TrainingSpec, notation};
+use prediction::{SavedBytes, Verdict};
+use request::Goal;
 
 /// How a model is trained on which devices, with what it is predicted to need. It never changes: its name follows from
 /// all of it, so its serialised form is an interface too.
@@ -229,7 +222,7 @@ impl Plan {
     pub fn verdict(&self) -> Verdict {
         let of_stage = |stage: &PlanStage| {
             let capacity = Some(Bytes(stage.capacity)).filter(|capacity| capacity.0 > 0);
-            Verdict::of(Bytes(stage.predicted_peak), stage.interval, capacity)
+            Verdict::judge(Bytes(stage.predicted_peak), stage.interval, capacity)
         };
         self.stages.iter().map(of_stage).max().unwrap_or(Verdict::NotAsked)
     }

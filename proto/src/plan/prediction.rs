@@ -1,4 +1,5 @@
-//! What a predictor says of a device of a stage, as it is shown and stored.
+//! What a predictor says of a device of a stage, as it is shown and stored: its bytes, what memory actions save of them, and whether
+//! they stay within a capacity.
 
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +148,108 @@ impl Breakdown {
             transient_bytes: self.transient.to_wire(),
             overhead_bytes: self.overhead.to_wire(),
             ledger: ledger.to_wire(),
+        }
+    }
+}
+
+/// Bytes that each device of a stage need not hold at once, by what is done instead (MPress, Table IV): a block counts once for
+/// every micro-batch in flight that has one of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SavedBytes {
+    /// Bytes that are recomputed, less the inputs of these layers.
+    pub recompute: Bytes,
+    /// Bytes in CPU memory.
+    pub host: Bytes,
+    /// Bytes on devices of other stages.
+    pub peers: Bytes,
+}
+
+message! {
+    SavedBytes <=> v1::SavedBytes {
+        recompute = recompute_bytes,
+        host = host_bytes,
+        peers = peer_bytes,
+    }
+}
+
+impl SavedBytes {
+    /// All together.
+    #[must_use]
+    pub fn all(self) -> Bytes {
+        Bytes(self.recompute.0.saturating_add(self.host.0).saturating_add(self.peers.0))
+    }
+
+    /// Parts of the whole: on the host, computed again, on peers; all 0 where nothing is saved.
+    #[must_use]
+    pub fn parts(self) -> [f64; 3] {
+        [self.host, self.recompute, self.peers].map(|bytes| bytes.0 as f64 / self.all().0.max(1) as f64)
+    }
+
+    /// With those of another stage.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        let sum = |own: Bytes, other: Bytes| Bytes(own.0.saturating_add(other.0));
+        Self {
+            recompute: sum(self.recompute, other.recompute),
+            host: sum(self.host, other.host),
+            peers: sum(self.peers, other.peers),
+        }
+    }
+}
+
+/// Whether predicted bytes stay within a capacity; later ones are worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Nobody asked: no capacity was given.
+    NotAsked,
+    /// With the margin.
+    Fits,
+    /// Uncertain: the predicted bytes do, the upper end of their interval does not.
+    FitsWithoutMargin,
+    /// Uncertain: the predicted bytes do, and they have no interval.
+    Uncertain,
+    /// Not even the predicted bytes do.
+    DoesNotFit,
+}
+
+impl Verdict {
+    /// Returns the verdict on predicted bytes, which are expected within an interval, on a device of a capacity; none where nobody
+    /// said.
+    ///
+    /// ```
+    /// use loadmaster_proto::bytes::Bytes;
+    /// use loadmaster_proto::plan::prediction::Interval;
+    /// use loadmaster_proto::plan::prediction::Verdict;
+    ///
+    /// let bytes = Bytes(100);
+    /// let interval = Some(Interval::around(bytes, 0.1));
+    /// assert_eq!(Verdict::judge(bytes, interval, Some(Bytes(110))), Verdict::Fits);
+    /// assert_eq!(Verdict::judge(bytes, interval, Some(Bytes(109))), Verdict::FitsWithoutMargin);
+    /// assert_eq!(Verdict::judge(bytes, None, Some(Bytes(100))), Verdict::Uncertain);
+    /// assert_eq!(Verdict::judge(bytes, interval, Some(Bytes(99))), Verdict::DoesNotFit);
+    /// assert_eq!(Verdict::judge(bytes, interval, None), Verdict::NotAsked);
+    /// ```
+    pub fn judge(bytes: Bytes, interval: Option<Interval>, capacity: Option<Bytes>) -> Self {
+        let Some(capacity) = capacity else { return Self::NotAsked };
+        if bytes > capacity {
+            return Self::DoesNotFit;
+        }
+        match interval {
+            Some(interval) if interval.high <= capacity => Self::Fits,
+            Some(_) => Self::FitsWithoutMargin,
+            None => Self::Uncertain,
+        }
+    }
+}
+
+impl From<Verdict> for v1::Verdict {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::NotAsked => Self::Unspecified,
+            Verdict::Fits => Self::Fits,
+            Verdict::FitsWithoutMargin => Self::FitsWithoutMargin,
+            Verdict::Uncertain => Self::Uncertain,
+            Verdict::DoesNotFit => Self::DoesNotFit,
         }
     }
 }

@@ -1,14 +1,39 @@
-//! What a request for a recommendation asks, checked.
+//! What a request for a recommendation asks, checked: the goal that its plan keeps, and models of a family that may grow.
 
+use serde::{Deserialize, Serialize};
+
+use super::chunked::AskedChunks;
+use super::constraints::Constraints;
+use super::objective::{Launcher, MemoryUnit, Objective, PlanShape, SearchMode};
 use crate::bytes::Bytes;
+use crate::error::{Invalid, in_range};
 use crate::measure::offload::CopyPace;
-use crate::plan::chunked::AskedChunks;
-use crate::plan::goal::Goal;
-use crate::plan::model_scaling::GrownModel;
-use crate::plan::objective::{Objective, SearchMode};
+use crate::message;
+use crate::name::ClusterName;
 use crate::training::actions::{Allowed, StageActions};
 use crate::training::overlap::Overlap;
 use crate::training::stage::Partitioning;
+use crate::wire::v1;
+
+/// The goal of a plan, as its request states it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Goal {
+    /// The objective; none for a partitioning that the request named.
+    pub objective: Option<Objective>,
+    /// The unit in which peaks are compared.
+    pub memory_unit: MemoryUnit,
+    /// The shape that the search was restricted to.
+    pub shape: PlanShape,
+    /// The launcher that it is for.
+    pub launcher: Option<Launcher>,
+    /// Version of the launcher, or empty.
+    pub launcher_version: String,
+    /// The other restrictions of the request.
+    pub constraints: Constraints,
+    /// The cluster that it is on.
+    pub cluster: Option<ClusterName>,
+}
 
 /// A question for the best plan, as far as it can be told without the profile: all defaults are filled in but those
 /// that the profile's own training gives.
@@ -105,4 +130,31 @@ impl PlanRequest {
             && !self.is_batch_fixed()
             && self.goal.constraints.micro_batch_sizes.is_empty()
     }
+}
+
+/// Models of the zoo that differ in one parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrownModel {
+    /// The parameter.
+    pub parameter: String,
+    /// Its least value.
+    pub first: u64,
+    /// Its largest value.
+    pub last: u64,
+}
+
+impl GrownModel {
+    /// The largest value of a parameter that grows.
+    pub const MAX: u64 = 65_536;
+}
+
+message! { GrownModel <= v1::GrownModel { parameter, first: or(1), last } check growing }
+
+fn growing(grown: GrownModel) -> Result<GrownModel, Invalid> {
+    if grown.parameter.is_empty() {
+        return Err(Invalid::field("parameter", "is required: name what grows, for example blocks"));
+    }
+    in_range("last", grown.last, 1..=GrownModel::MAX)?;
+    in_range("first", grown.first, 1..=grown.last)?;
+    Ok(grown)
 }

@@ -1,8 +1,8 @@
 //! Plans as messages; they only ever travel from the planner to its callers.
 
+use super::findings::{Certificate, Rejected};
 use crate::bytes::Bytes;
 use crate::ledger::Ledger;
-use crate::plan::certificate::{Certificate, Rejected};
 use crate::plan::comparison::{Alternative, Baseline, FrontPoint, Outline, RestrictionCost};
 use crate::plan::findings::AppliedCorrection;
 use crate::plan::prediction::SecondsInterval;

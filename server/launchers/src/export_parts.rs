@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::choice;
 use loadmaster_proto::plan::objective::Launcher;
-use loadmaster_proto::plan::verdict::Verdict;
+use loadmaster_proto::plan::prediction::Verdict;
 use loadmaster_proto::plan::{PlacedDevice, Plan};
 use loadmaster_proto::wire::v1;
 use serde::{Deserialize, Serialize};

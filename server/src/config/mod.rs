@@ -1,11 +1,7 @@
-//! Settings of `loadmaster serve` and `loadmaster migrate`, one file per concern.
+//! Settings of `loadmaster serve` and `loadmaster migrate`.
 
 mod database;
-mod logging;
-mod retention;
 mod serve;
 
 pub use database::{DatabaseArgs, DatabaseSource};
-pub use logging::{LogFormat, LoggingArgs};
-pub use retention::RetentionArgs;
-pub use serve::{MigrateArgs, ServeArgs};
+pub use serve::{LogFormat, LoggingArgs, MigrateArgs, RetentionArgs, ServeArgs};

@@ -1,12 +1,16 @@
-//! The planner's own settings.
+//! The planner's own settings, with those of its logs and of retention.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use tracing_subscriber::EnvFilter;
 
-use super::{DatabaseArgs, LoggingArgs, RetentionArgs};
+use super::DatabaseArgs;
+use crate::retention::{Rule, Schedule};
 
 /// Settings of `loadmaster serve`.
 #[derive(Debug, Clone, Args)]
@@ -117,5 +121,76 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(Duration::from_secs_f64(seconds))
     } else {
         Err(format!("is {seconds}, must be above 0 and at most 86400 seconds"))
+    }
+}
+
+/// Log settings.
+#[derive(Debug, Clone, Args)]
+pub struct LoggingArgs {
+    /// How log lines look. `RUST_LOG` chooses which are written (default `info`).
+    #[arg(long, env = "LOADMASTER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl LoggingArgs {
+    /// Starts logging. A second call changes nothing.
+    pub fn init(&self) {
+        // sqlx reports each slow statement of a busy test machine; its own level stays quieter.
+        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=error"));
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let started = match self.log_format {
+            LogFormat::Json => builder.json().try_init(),
+            LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        };
+        if started.is_err() {
+            tracing::debug!("logging had been started before");
+        }
+    }
+}
+
+/// Settings of retention: off unless an age is given.
+#[derive(Debug, Clone, Args)]
+pub struct RetentionArgs {
+    /// Delete what is older and what nothing that stays refers to, as `loadmaster history prune` does, at least a day: 90d.
+    /// Planners that share a database take turns. Default: nothing is deleted.
+    #[arg(long, env = "LOADMASTER_PRUNE_OLDER_THAN", value_name = "DURATION", value_parser = loadmaster_cli::age)]
+    pub prune_older_than: Option<Duration>,
+
+    /// Only what fits this filter, of the lists that know its fields: 'NOT labels:keep'.
+    #[arg(
+        long,
+        env = "LOADMASTER_PRUNE_FILTER",
+        value_name = "FILTER",
+        requires = "prune_older_than",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub prune_filter: String,
+
+    /// Time from one pruning to the next.
+    #[arg(long, env = "LOADMASTER_PRUNE_EVERY", value_name = "DURATION", requires = "prune_older_than",
+          default_value = "1d", value_parser = loadmaster_cli::age)]
+    pub prune_every: Duration,
+}
+
+impl RetentionArgs {
+    /// What is done from time to time, if anything.
+    ///
+    /// # Errors
+    /// An age below a day, or a filter that no list knows.
+    pub fn schedule(&self) -> anyhow::Result<Option<Schedule>> {
+        let Some(age) = self.prune_older_than else { return Ok(None) };
+        let rule = Rule::new(age, &self.prune_filter, &[])
+            .context("--prune-older-than and --prune-filter do not say what may be deleted")?;
+        Ok(Some(Schedule { rule, period: self.prune_every }))
     }
 }

@@ -82,7 +82,7 @@ impl Beats {
 }
 
 /// Writes heartbeats and looks at the queue, once per heartbeat and whenever somebody asks for a look, for
-/// ever. Trouble with the database is told by the keeper; sessions go on with what they know.
+/// ever. Trouble with the database is logged by the background work of dispatch; sessions go on with what they know.
 pub(super) async fn pulse(dispatcher: Dispatcher) {
     let mut ticks = tokio::time::interval(dispatcher.terms.heartbeat);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,7 +1,7 @@
 //! Dispatch of queued runs to connected workers, under leases with fences.
 //!
 //! The queue is in Postgres, and no state here must survive a crash. Each connected worker has a [`session`] that claims runs for
-//! its free devices. The [`keeper`] returns expired leases to the queue and ends operations whose runs are done. Several planners
+//! its free devices. Its background work returns expired leases to the queue and ends operations whose runs are done. Several planners
 //! may do so on one database.
 //!
 //! A claim is one statement with `FOR UPDATE SKIP LOCKED` that raises the fence, `lease_token`. The [`board`] reads the queue
@@ -13,7 +13,7 @@
 //!    the next daemon in the same work folder finds and ends the rest.
 //! 2. The stream breaks or becomes silent. After two missed heartbeats the worker receives no new run. After a lease without a
 //!    message its session ends. It may reconnect and announce its runs.
-//! 3. Its leases expire. The keeper of any planner records `LEASE_EXPIRED` and returns the run to the queue. The third failure
+//! 3. Its leases expire. The background work of any planner records `LEASE_EXPIRED` and returns the run to the queue. The third failure
 //!    parks it. The worker is listed as lost.
 //! 4. Another worker claims the run with a higher fence. If the first worker is still alive, the next renewal stops its run, and
 //!    its late result is rejected. There is never a second result.
@@ -24,7 +24,6 @@
 
 mod board;
 mod give_up;
-mod keeper;
 mod ledger;
 mod lines;
 mod session;
@@ -38,11 +37,11 @@ use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::store::Store;
+use super::store::{DatabaseClock, Store, StoreError};
 use board::{Beats, Board};
 use lines::WorkerLines;
 pub use session::{Inbox, Introduction, MAX_DEVICES, Outbox, held_leases};
@@ -115,8 +114,8 @@ impl Dispatcher {
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
         };
-        dispatcher.tasks.spawn(keeper::keep(dispatcher.clone()));
-        dispatcher.tasks.spawn(keeper::listen(dispatcher.clone()));
+        dispatcher.tasks.spawn(run_rounds(dispatcher.clone()));
+        dispatcher.tasks.spawn(wake_on_changes(dispatcher.clone()));
         dispatcher.tasks.spawn(board::pulse(dispatcher.clone()));
         dispatcher
     }
@@ -215,5 +214,60 @@ impl Dispatcher {
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<WorkerName, Connected>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Time between two rounds.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Returns expired leases to the queue, marks silent workers as lost and ends operations, for ever.
+async fn run_rounds(dispatcher: Dispatcher) {
+    let mut ticks = tokio::time::interval(ROUND);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut troubled = false;
+    let mut clock = DatabaseClock::default();
+    loop {
+        tokio::select! {
+            () = dispatcher.stopping.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        match round(&dispatcher, &mut clock).await {
+            Ok(()) if troubled => {
+                troubled = false;
+                tracing::info!("the database answers again");
+            }
+            Ok(()) => {}
+            // Said once per outage, not once per second.
+            Err(error) if !troubled => {
+                troubled = true;
+                tracing::error!(%error, "the database is in trouble");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+async fn round(dispatcher: &Dispatcher, clock: &mut DatabaseClock) -> Result<(), StoreError> {
+    dispatcher.store.follow_clock(clock, dispatcher.terms.lease).await?;
+    let expired = dispatcher.store.expire_leases().await?;
+    for run in &expired {
+        tracing::warn!(run.id = run.id(), "lease expired");
+    }
+    dispatcher.store.mark_lost_workers(dispatcher.terms.lease).await?;
+    settle::settle_all(&dispatcher.store).await;
+    if !expired.is_empty() {
+        dispatcher.wake();
+    }
+    Ok(())
+}
+
+/// Wakes the sessions whenever the database says that the queue changed, for ever.
+async fn wake_on_changes(dispatcher: Dispatcher) {
+    let mut listener = dispatcher.store.listen();
+    loop {
+        tokio::select! {
+            () = dispatcher.stopping.cancelled() => return,
+            () = listener.changed() => dispatcher.wake(),
+        }
     }
 }

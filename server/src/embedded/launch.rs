@@ -1,18 +1,22 @@
-//! One start of the server on its data directory, and the settings that it gets.
+//! One start of the server on its data directory, the settings that it gets, and its log file.
 
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::fcntl::OFlag;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection};
 
 use super::account::Account;
 use super::binaries::Binaries;
-use super::cluster::{self, ROLE};
+use super::cluster::ROLE;
 use super::error::{EmbeddedError, io_error};
-use super::process::{self, Server};
-use super::{DATABASE, EmbeddedOptions, PORT, log, socket, stale_server};
+use super::process::Server;
+use super::{DATABASE, EmbeddedOptions, PORT, cluster, process, socket, stale_server};
+use crate::safe_files::Folder;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -69,8 +73,8 @@ impl Launched {
                 if let Some(status) = self.server.ended() {
                     return Err(EmbeddedError::Ended {
                         status,
-                        log: log::path(data_dir),
-                        tail: log::tail(data_dir),
+                        log: log_path(data_dir),
+                        tail: log_tail(data_dir),
                     });
                 }
                 match PgConnection::connect_with(&options).await {
@@ -85,7 +89,7 @@ impl Launched {
         match tokio::time::timeout(limit, ready).await {
             Ok(ready) => ready,
             Err(_) => {
-                Err(EmbeddedError::TooSlow { limit, log: log::path(data_dir), tail: log::tail(data_dir) })
+                Err(EmbeddedError::TooSlow { limit, log: log_path(data_dir), tail: log_tail(data_dir) })
             }
         }
     }
@@ -108,7 +112,7 @@ fn server_command(
     socket_folder: &Path,
     durable: bool,
 ) -> Result<Command, EmbeddedError> {
-    let log = log::open(data_dir)?;
+    let log = open_log(data_dir)?;
     let on_or_off = if durable { "on" } else { "off" };
     let mut command = Command::new(binaries.postgres());
     command.arg("-D").arg(cluster).arg("-k").arg(socket_folder).arg("-p").arg(PORT.to_string());
@@ -135,7 +139,7 @@ fn server_command(
     command
         .current_dir(cluster)
         .stdin(Stdio::null())
-        .stdout(log.try_clone().map_err(io_error("open", &log::path(data_dir)))?)
+        .stdout(log.try_clone().map_err(io_error("open", &log_path(data_dir)))?)
         .stderr(log);
     process::forget_settings(&mut command);
     account.apply(&mut command);
@@ -168,5 +172,58 @@ async fn blocking<T: Send + 'static>(
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(EmbeddedError::Internal(error.to_string())),
+    }
+}
+
+/// A larger file is put aside at the start, in place of the one put aside before.
+const MAX_LOG_BYTES: u64 = 8 << 20;
+/// How much of the end to show in an error.
+const TAIL_BYTES: u64 = 2_000;
+
+const LOG_NAME: &str = "postgres.log";
+const LOG_NAME_ASIDE: &str = "postgres.log.1";
+
+pub(super) fn log_path(data_dir: &Path) -> PathBuf {
+    data_dir.join(LOG_NAME)
+}
+
+fn open_log(data_dir: &Path) -> Result<File, EmbeddedError> {
+    let open = || {
+        let folder = Folder::open(data_dir)?;
+        let how = OFlag::O_WRONLY | OFlag::O_APPEND;
+        let file = folder.open_or_create(LOG_NAME, how)?;
+        if file.metadata()?.len() <= MAX_LOG_BYTES {
+            return Ok(file);
+        }
+        folder.rename(LOG_NAME, LOG_NAME_ASIDE)?;
+        folder.open_or_create(LOG_NAME, how)
+    };
+    open().map_err(io_error("open", &log_path(data_dir)))
+}
+
+/// The last lines, as far as they can be read.
+fn log_tail(data_dir: &Path) -> String {
+    let read = || {
+        let mut file = File::open(log_path(data_dir))?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        std::io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    read().map_or_else(|error| format!("(cannot be read: {error})"), |text| text.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_log_is_put_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let large = File::create(log_path(folder.path())).unwrap();
+        large.set_len(MAX_LOG_BYTES + 1).unwrap();
+        assert_eq!(open_log(folder.path()).unwrap().metadata().unwrap().len(), 0);
+        assert!(folder.path().join("postgres.log.1").exists());
     }
 }

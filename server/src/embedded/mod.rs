@@ -19,7 +19,6 @@ mod binaries;
 mod cluster;
 mod error;
 mod launch;
-mod log;
 mod process;
 mod socket;
 mod stale_server;
@@ -39,6 +38,7 @@ use crate::safe_files::Folder;
 use account::Account;
 use cluster::ROLE;
 use error::io_error;
+use launch::log_path;
 use launch::{Launched, Site};
 use process::frozen;
 
@@ -129,7 +129,7 @@ impl EmbeddedPostgres {
         let mut restarts = Restarts::default();
         loop {
             let Launched { server, socket_folder } = &mut self.running;
-            let log = log::path(&self.site.data_dir);
+            let log = log_path(&self.site.data_dir);
             let mut last = tokio::select! {
                 status = server.end() => {
                     tracing::error!(status, log = %log.display(), "embedded postgres ended by itself");

@@ -1,14 +1,18 @@
-//! What several services say: times, runs, operations. What one of them says alone is beside it.
+//! What several services say and read: times, runs, operations, and the keys of calls that may be retried. What one of them says
+//! alone is beside it.
 
 use jiff::Timestamp;
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::run::Work;
+use loadmaster_proto::model::layer::fingerprint;
 use loadmaster_proto::wire::longrunning::{Operation, operation};
 use loadmaster_proto::wire::{ToWire, v1};
 use prost::{Message, Name};
+use uuid::Uuid;
 
 use crate::store::records::{
-    FailureRecord, MeasurementRecord, OperationRecord, OperationState, OperationTarget, RunCounts, RunRecord,
-    RunWork,
+    FailureRecord, MeasurementRecord, OperationRecord, OperationState, OperationTarget, RequestKey,
+    RunCounts, RunRecord, RunWork,
 };
 
 pub(super) fn time(timestamp: Timestamp) -> prost_types::Timestamp {
@@ -155,4 +159,18 @@ pub(super) fn operation_message(
 /// A message with its type.
 pub(super) fn pack<M: Message + Name>(message: &M) -> prost_types::Any {
     prost_types::Any { type_url: M::type_url(), value: message.encode_to_vec() }
+}
+
+/// The key of a call that may be retried; none without a `request_id`. `request` is the call without
+/// its id.
+///
+/// # Errors
+/// When the id is not a UUID.
+pub(super) fn request_key(request_id: &str, request: &impl Message) -> Result<Option<RequestKey>, Invalid> {
+    if request_id.is_empty() {
+        return Ok(None);
+    }
+    let id = Uuid::parse_str(request_id)
+        .map_err(|_| Invalid::field("request_id", format!("is {request_id:?}, must be a UUID")))?;
+    Ok(Some(RequestKey { id, fingerprint: fingerprint(&request.encode_to_vec()) }))
 }

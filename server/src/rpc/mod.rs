@@ -17,7 +17,6 @@ mod operations;
 mod page;
 mod plan;
 mod profile;
-mod request_key;
 mod serve;
 mod transport;
 mod worker;

@@ -7,12 +7,10 @@ use sqlx::types::Json;
 use sqlx::{FromRow, Postgres, QueryBuilder};
 
 use super::Store;
-use super::columns::name as stored_name;
+use super::columns::{Time, document, name as stored_name};
 use super::error::{Result, StoreError, broken_constraint};
 use super::find::ListSql;
-use super::json::document;
 use super::records::{BindingRecord, BindingRow, Page, PageRequest};
-use super::time::Time;
 
 /// Whoever binds a plan asks for it, also where the same nodes were given before.
 const INSERT: &str = "

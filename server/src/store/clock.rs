@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::Store;
+use super::columns::Time;
 use super::error::{Result, retry};
-use super::time::Time;
 
 /// What clocks may differ by: less than a heartbeat, and more than a look takes.
 const TOLERANCE: Duration = Duration::from_secs(1);

@@ -5,13 +5,11 @@ use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::name::ClusterName;
 
 use super::Store;
-use super::columns::name as stored_name;
+use super::columns::{Time, beside, document, name as stored_name, read};
 use super::error::{Result, StoreError};
 use super::find::ListSql;
 use super::idempotency::{once, refused};
-use super::json::{beside, document, read};
 use super::records::{ClusterRecord, ClusterRow, Page, PageRequest, RequestKey};
-use super::time::Time;
 
 const INSERT: &str = "
 INSERT INTO clusters (id, digest, cluster, node_count, device_count, request_id, request_fingerprint)

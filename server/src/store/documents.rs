@@ -10,8 +10,8 @@ use loadmaster_proto::profile::document::{OpaqueModel, ProfileDocument, Subject}
 use uuid::Uuid;
 
 use super::Store;
+use super::columns::{beside, document, read};
 use super::error::{Result, StoreError};
-use super::json::{beside, document, read};
 use super::records::{MeasurementRecord, ProfileSettings};
 
 /// Model, profile, a finished operation and the document in one statement: all, or nothing where the

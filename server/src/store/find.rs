@@ -14,9 +14,9 @@ use sqlx::postgres::PgRow;
 use sqlx::{FromRow, Postgres, QueryBuilder, Row};
 
 use super::Store;
+use super::columns::Time;
 use super::error::{Result, too_slow};
 use super::page::{Cursor, Page, PageRequest, Positioned};
-use super::time::Time;
 
 /// The statement of a list, in parts. Rows have an id and a `create_time`.
 #[derive(Debug)]

@@ -10,9 +10,8 @@ use loadmaster_proto::name::{RunName, WorkerName};
 use serde_json::Value;
 
 use super::Store;
-use super::columns::name;
+use super::columns::{clean, document, name};
 use super::error::{Result, StoreError, broken_constraint, retry, unstorable};
-use super::json::{clean, document};
 use super::records::Fenced;
 
 /// Failed attempts after which a run is parked.

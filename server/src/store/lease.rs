@@ -6,9 +6,8 @@ use std::time::Duration;
 use loadmaster_proto::name::{RunName, WorkerName};
 
 use super::Store;
-use super::columns::name;
+use super::columns::{clean, name};
 use super::error::{Result, StoreError, retry};
-use super::json::clean;
 use super::records::{AskedRun, Claim, FreeDevice, HeldLease, Renewal};
 
 /// Most bytes of a phase.

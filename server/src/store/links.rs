@@ -6,11 +6,10 @@ use serde_json::{Value, json};
 use sqlx::{Postgres, QueryBuilder};
 
 use super::Store;
-use super::columns::name;
+use super::columns::{document, name};
 use super::error::{Result, StoreError};
 use super::find::ListSql;
 use super::idempotency::{OPERATION_KEY, refused};
-use super::json::document;
 use super::records::{LinkRecord, NewLinkRun, Page, PageRequest, RequestKey};
 use super::submit::new_id;
 

@@ -82,7 +82,6 @@ pub mod fields;
 mod find;
 mod finish;
 mod idempotency;
-mod json;
 mod labels;
 mod lease;
 mod links;
@@ -100,9 +99,7 @@ pub mod records;
 mod reuse;
 mod runs;
 mod states;
-mod stop;
 mod submit;
-mod time;
 mod trials;
 mod workers;
 

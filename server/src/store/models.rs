@@ -9,12 +9,10 @@ use loadmaster_proto::profile::document::Subject;
 use sqlx::{FromRow, Postgres, QueryBuilder};
 
 use super::Store;
-use super::columns::name as stored_name;
+use super::columns::{Time, beside, document, name as stored_name, read};
 use super::error::{Result, StoreError};
 use super::find::ListSql;
-use super::json::{beside, document, read};
 use super::records::{Cursor, ModelRecord, Page, PageRequest, Positioned};
-use super::time::Time;
 
 const LIST: ListSql = ListSql {
     select: "SELECT id, model::text AS model, listed_source::text AS source, create_time",

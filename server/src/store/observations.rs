@@ -7,10 +7,10 @@ use sqlx::{Postgres, QueryBuilder};
 use uuid::Uuid;
 
 use super::Store;
+use super::columns::document;
 use super::error::{Result, StoreError, broken_constraint};
 use super::find::ListSql;
 use super::idempotency::{once, refused};
-use super::json::document;
 use super::records::{ObservationRecord, Page, PageRequest, RequestKey};
 
 /// Most observations of one plan: protects the database from a caller gone wild.

@@ -10,13 +10,12 @@ use sqlx::postgres::PgRow;
 use sqlx::types::Json;
 
 use super::Store;
-use super::columns::{name, unsigned};
+use super::columns::{Time, name, unsigned};
 use super::error::{Result, StoreError};
 use super::find::ListSql;
 use super::records::{
     FigureRow, NewestReport, NewestTrial, Page, PageRequest, PlanRecord, PlanRow, PlanSummary, TrainedSummary,
 };
-use super::time::Time;
 use super::trials::figures_of_run;
 
 /// All that a page shows, in one query: what the database keeps of each plan for lists, and what became of its trials,

@@ -14,13 +14,12 @@ use loadmaster_filter::{Condition, Field};
 use sqlx::{FromRow, Postgres, QueryBuilder};
 
 use super::Store;
-use super::columns::unsigned;
+use super::columns::{Time, unsigned};
 use super::delete::{plans_deleted, profiles_deleted};
 use super::error::{Result, StoreError, retry};
 use super::fields;
 use super::find::push_condition;
 use super::page::{Cursor, PageRequest};
-use super::time::Time;
 
 /// Rows of a collection that an answer names, of those that are taken, and looks at in one page.
 pub const MOST_TAKEN: u32 = 1_000;

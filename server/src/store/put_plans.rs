@@ -9,9 +9,8 @@ use sqlx::FromRow;
 use sqlx::types::Json;
 
 use super::Store;
+use super::columns::{Time, document};
 use super::error::{Result, StoreError, broken_constraint, retry};
-use super::json::document;
-use super::time::Time;
 
 /// All or none. Rows come in the order of their ids, so that two statements with the same plans wait for each other
 /// instead of locking each other out; times say what comes last in a list. The last part sees what was there before. Plans that

@@ -4,10 +4,9 @@ use loadmaster_proto::name::{OperationName, PlanName, ProfileName};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::columns::name;
+use super::columns::{document, name};
 use super::error::{Result, StoreError, broken_constraint};
 use super::idempotency::{OPERATION_KEY, refused};
-use super::json::document;
 use super::records::{
     Fenced, NewRun, NewTrial, ProfileRecord, ProfileSettings, ProfileState, RequestKey, ReusedRun,
 };

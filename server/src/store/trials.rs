@@ -6,10 +6,9 @@ use loadmaster_proto::plan::observation::{CopiedStage, Measured, Observation};
 use sqlx::FromRow;
 
 use super::Store;
-use super::columns::Stored;
+use super::columns::{Stored, Time};
 use super::error::Result;
 use super::records::{FigureRow, MeasuredPlan, TrialRecord};
-use super::time::Time;
 
 /// Of a row of `runs`: the seconds of its slowest rank, and whether these are too long for any of them, and each
 /// stage's highest peak with its ledger.

@@ -7,10 +7,9 @@ use loadmaster_filter::Query;
 use loadmaster_proto::name::{CommandName, WorkerName};
 
 use super::Store;
-use super::columns::{name, unsigned};
+use super::columns::{clean, document, name, unsigned};
 use super::error::{Result, StoreError, retry};
 use super::find::ListSql;
-use super::json::{clean, document};
 use super::records::{
     Heartbeat, NearestWorker, NewWorker, Page, PageRequest, RunNeed, WorkerRecord, WorkerState,
 };

@@ -14,7 +14,7 @@ use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::tape::LayerContent;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::actions::{StageActions, Step, Steps};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::step_kind::StepKind;

@@ -12,7 +12,7 @@ use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::Link;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use loadmaster_simulate::copies::SlotCores;

@@ -18,8 +18,8 @@ use loadmaster_proto::measure::links::{
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{ClusterName, PlanName, WorkerName};
 use loadmaster_proto::plan::comparison::FrontPoint;
-use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::observation::{Measured, Observation};
+use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};

@@ -19,8 +19,7 @@ mod vocabulary;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::choice;
 use loadmaster_proto::plan::objective::Launcher;
-use loadmaster_proto::plan::prediction::Interval;
-use loadmaster_proto::plan::verdict::Verdict;
+use loadmaster_proto::plan::prediction::{Interval, Verdict};
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::wire::v1;
 
@@ -106,7 +105,7 @@ impl StageMemory {
     /// Whether it fits.
     pub fn verdict(&self) -> Verdict {
         let high = self.interval.zip(self.most()).map(|(interval, high)| Interval { high, ..interval });
-        Verdict::of(self.total(), high, self.capacity)
+        Verdict::judge(self.total(), high, self.capacity)
     }
 }
 

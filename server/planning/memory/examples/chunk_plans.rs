@@ -13,7 +13,7 @@ use loadmaster_predict::{Away, Margin, PredictionError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{on_host, place_of};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
-use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::actions::{Absence, Part, Step, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};

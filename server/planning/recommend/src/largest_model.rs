@@ -1,6 +1,6 @@
 //! The model with the most parameters that fits.
 
-use loadmaster_proto::plan::certificate::{Certificate, Rejected};
+use loadmaster_proto::plan::findings::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::Objective;
 
 use super::plan::NamedPlan;

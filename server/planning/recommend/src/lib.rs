@@ -7,7 +7,7 @@
 //! | `search` | which plans are best? |
 //! | `objectives` | how is each objective reached by plans with memory actions, or with interleaved stages? |
 //! | `result` | what proves the best one, or why is there none? |
-//! | `plan` | what is told and kept of a candidate? |
+//! | `plan` | what is told and kept of a candidate, and which plans must not be compared? |
 //! | `placement` | who is where on the nodes that a scheduler gave, and how fast is that? |
 //! | `fixed_partition` | what does a plan need that the caller names? |
 //! | `memory_optimizations` | what does a plan need whose stages do memory actions? |
@@ -16,7 +16,6 @@
 //! | `timeline` | what does a stored plan copy and hold, moment by moment? |
 //! | `largest_model` | which is the largest of several models that fits? |
 //! | `model_scaling` | which is the largest model of a family that is trained in chunks? |
-//! | `incomparable` | which plans must not be compared, in what? |
 //!
 //! A request, its profiles and its devices form a [`PlanQuestion`]; nothing in this crate depends on the server. One request
 //! takes these steps:
@@ -37,7 +36,6 @@
 
 mod chunked;
 mod fixed_partition;
-mod incomparable;
 mod interleaved;
 mod largest_model;
 mod memory_optimizations;
@@ -51,12 +49,11 @@ mod result;
 mod search;
 mod timeline;
 
-pub use incomparable::incomparable;
 pub use interleaved::{DeviceResidency, InterleavingError};
 pub use largest_model::largest_model;
 pub use model_scaling::{Family, ScaledModel};
 pub use placement::{Placement, PlacementError, PlacementProblem, StageLack, usual_kinds};
-pub use plan::NamedPlan;
+pub use plan::{NamedPlan, incomparable};
 pub use problem::{
     Criteria, MAX_BATCHES, ProfiledChain, Transfers, Variant, batches, divisors, least_share, left_out,
     recompute, schedules, transfers, variants,

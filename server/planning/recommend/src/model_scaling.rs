@@ -8,10 +8,10 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::Zoo;
 use loadmaster_proto::name::ModelName;
-use loadmaster_proto::plan::certificate::{Certificate, Rejected};
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
-use loadmaster_proto::plan::model_scaling::GrownModel;
+use loadmaster_proto::plan::findings::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::plan::request::GrownModel;
 use loadmaster_proto::plan::{Plan, PlanStage};
 
 use super::plan::NamedPlan;

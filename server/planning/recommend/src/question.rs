@@ -10,9 +10,8 @@ use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::findings::AppliedCorrection;
-use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
-use loadmaster_proto::plan::request::PlanRequest;
+use loadmaster_proto::plan::request::{Goal, PlanRequest};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::StageConfig;
@@ -423,7 +422,7 @@ impl PlanQuestion {
     /// The tensor degrees that are searched.
     fn reach(&self, kinds: &[(&ProfiledChain, Factors)]) -> Reach {
         let largest = self.fleet.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
-        Reach::of(&self.request.goal, kinds.iter().map(|(chain, _)| &*chain.predictor), largest)
+        Reach::new(&self.request.goal, kinds.iter().map(|(chain, _)| &*chain.predictor), largest)
     }
 
     /// The profile of each kind of device, in the fleet's order, and what its predictions are multiplied with.

@@ -10,7 +10,7 @@ use super::Clusters;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::limits::MAX_WORKERS;
-use crate::rpc::request_key::request_key;
+use crate::rpc::messages::request_key;
 use crate::store::StoreError;
 use crate::store::records::{LinkRecord, WorkerRecord};
 

@@ -10,8 +10,7 @@ use loadmaster_proto::wire::v1;
 use super::Clusters;
 use crate::rpc::error::ApiError;
 use crate::rpc::limits::deadline_seconds;
-use crate::rpc::messages::{Waiting, operation_message};
-use crate::rpc::request_key::request_key;
+use crate::rpc::messages::{Waiting, operation_message, request_key};
 use crate::store::records::{NewLinkRun, WorkerRecord, WorkerState};
 
 /// Fewest devices: one alone has a link to its host.

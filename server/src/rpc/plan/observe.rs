@@ -12,9 +12,8 @@ use loadmaster_proto::wire::v1;
 
 use super::Plans;
 use crate::rpc::error::ApiError;
-use crate::rpc::messages::time;
+use crate::rpc::messages::{request_key, time};
 use crate::rpc::page::Listing;
-use crate::rpc::request_key::request_key;
 use crate::store::fields;
 use crate::store::records::{ObservationRecord, PageRequest};
 

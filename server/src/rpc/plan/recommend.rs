@@ -9,9 +9,8 @@ use loadmaster_predict::choose::PredictorKind;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::{ProfileName, checked_kind};
-use loadmaster_proto::plan::model_scaling::GrownModel;
 use loadmaster_proto::plan::objective::Objective;
-use loadmaster_proto::plan::request::PlanRequest;
+use loadmaster_proto::plan::request::{GrownModel, PlanRequest};
 use loadmaster_proto::wire::{field, v1};
 use loadmaster_recommend::{
     NamedPlan, PlanQuestion, ProfiledChain, QuestionError, ScaledModel, largest_model,

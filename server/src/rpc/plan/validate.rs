@@ -17,8 +17,7 @@ use super::Plans;
 use super::trials::MAX_CANDIDATES;
 use crate::rpc::error::ApiError;
 use crate::rpc::limits::{count_or, deadline_seconds};
-use crate::rpc::messages::{Waiting, operation_message};
-use crate::rpc::request_key::request_key;
+use crate::rpc::messages::{Waiting, operation_message, request_key};
 use crate::store::records::{NewRun, NewTrial, PlanRecord};
 
 impl Plans {

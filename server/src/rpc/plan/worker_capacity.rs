@@ -124,8 +124,8 @@ mod tests {
     use loadmaster_proto::name::{ModelName, ProfileName, WorkerName};
     use loadmaster_proto::plan::PlanStage;
     use loadmaster_proto::plan::findings::Findings;
-    use loadmaster_proto::plan::goal::Goal;
     use loadmaster_proto::plan::prediction::Origin;
+    use loadmaster_proto::plan::request::Goal;
     use loadmaster_proto::training::actions::StageActions;
     use loadmaster_proto::training::{RecomputePolicy, Schedule};
 

@@ -3,7 +3,6 @@
 mod document;
 mod message;
 mod order;
-mod resume;
 mod run;
 mod software;
 

@@ -1,29 +1,34 @@
-//! One call, from its first byte to its answer.
+//! One call, from its first byte to its answer. The first words of a stream are limited, so that a client that never finishes them
+//! takes little memory.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderValue, Request, Response};
+use http_body::{Body as HttpBody, Frame};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use loadmaster_proto::wire::address::PAGES_HEADER;
 use tokio::time::Instant;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tower::Service;
 
-use super::answer::{self, AnswerBody};
+use super::answer::AnswerBody;
 use super::connections::Connection;
 use super::gate::Gate;
 use super::methods::{Method, Methods};
-use super::opening::Opening;
 use super::receive::receive;
 use super::refusal::Refusal;
 use super::share::SearchShare;
-use super::timeout;
+use super::{answer, timeout};
 use crate::rpc::calls::{Record, answered, panicked};
 
 /// What answers calls.
@@ -108,5 +113,49 @@ impl Calls {
             Ok(Err(never)) => match never {},
             Err(_) => panicked().into_http(),
         }
+    }
+}
+
+/// Most bytes before the planner has answered: a worker's introduction is far below.
+const MOST_BYTES: usize = 2 << 20;
+
+/// A request that is a stream.
+#[derive(Debug)]
+struct Opening {
+    body: Incoming,
+    answered: Arc<AtomicBool>,
+    bytes: usize,
+}
+
+impl Opening {
+    /// The stream, and what is to be set once it was answered.
+    fn new(body: Incoming) -> (Self, Arc<AtomicBool>) {
+        let answered = Arc::new(AtomicBool::new(false));
+        (Self { body, answered: Arc::clone(&answered), bytes: 0 }, answered)
+    }
+}
+
+impl HttpBody for Opening {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && !self.answered.load(Ordering::Acquire)
+        {
+            self.bytes = self.bytes.saturating_add(frame.data_ref().map_or(0, Bytes::len));
+            if self.bytes > MOST_BYTES {
+                return Poll::Ready(Some(Err(Refusal::TooMuchToReceive.into())));
+            }
+        }
+        polled.map_err(|error| Status::from_error(error.into()))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
     }
 }

@@ -22,7 +22,6 @@ mod connections;
 mod gate;
 mod listener;
 mod methods;
-mod opening;
 mod receive;
 mod refusal;
 mod serving;

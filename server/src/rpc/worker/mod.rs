@@ -1,19 +1,19 @@
-//! `WorkerService`.
+//! `WorkerService`, and workers as messages.
 
 mod hello;
-mod message;
 
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::WorkerName;
-use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::worker_service_server::WorkerService;
+use loadmaster_proto::wire::{ToWire, v1};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::error::ApiError;
 use super::limits::{HELLO_TIMEOUT, MAX_OUTBOX};
+use super::messages::{count, time};
 use super::page::Listing;
 use crate::dispatch::Dispatcher;
 use crate::store::records::{NewWorker, WorkerRecord, WorkerState};
@@ -86,7 +86,7 @@ impl WorkerService for Workers {
     ) -> Result<Response<v1::Worker>, Status> {
         let name = WorkerName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
         let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(message::worker(&record)))
+        Ok(Response::new(worker_message(&record)))
     }
 
     async fn list_workers(
@@ -98,7 +98,7 @@ impl WorkerService for Workers {
         let listing = Listing::of("ListWorkers", &[], fields::WORKERS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
         let page = self.store.list_workers(listing.query(), &page).await.map_err(ApiError::from)?;
-        let (workers, next_page_token) = listing.answer(page, message::in_list);
+        let (workers, next_page_token) = listing.answer(page, listed_worker);
         Ok(Response::new(v1::ListWorkersResponse { workers, next_page_token }))
     }
 
@@ -113,13 +113,38 @@ impl WorkerService for Workers {
         self.store.set_worker_state(&name, &record.session_id, wanted).await.map_err(ApiError::from)?;
         self.dispatcher.wake();
         let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(message::worker(&record)))
+        Ok(Response::new(worker_message(&record)))
     }
 
     async fn delete_worker(&self, request: Request<v1::DeleteWorkerRequest>) -> Result<Response<()>, Status> {
         let name = WorkerName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
         self.store.delete_worker(&name).await.map_err(ApiError::from)?;
         Ok(Response::new(()))
+    }
+}
+
+/// A worker as lists show it: links are as many as pairs of devices.
+fn listed_worker(record: &WorkerRecord) -> v1::Worker {
+    v1::Worker { links: Vec::new(), ..worker_message(record) }
+}
+
+fn worker_message(record: &WorkerRecord) -> v1::Worker {
+    v1::Worker {
+        name: record.name.to_string(),
+        state: record.state.to_wire(),
+        devices: record.devices.iter().map(Into::into).collect(),
+        version: record.version.clone(),
+        libtorch_version: record.libtorch_version.clone(),
+        host: record.host.clone(),
+        create_time: Some(time(record.create_time)),
+        heartbeat_time: Some(time(record.heartbeat_time)),
+        runs: record.runs.iter().map(ToString::to_string).collect(),
+        commands: record.commands.iter().map(ToString::to_string).collect(),
+        links: record.links.iter().map(Into::into).collect(),
+        cores: count(record.cores),
+        threads: count(record.threads),
+        host_memory_bytes: record.host_memory.to_wire(),
+        copy_pace: Some(record.copy_pace).filter(|pace| !pace.is_free()).map(Into::into),
     }
 }
 
@@ -173,13 +198,13 @@ mod tests {
     fn a_page_of_workers_is_never_too_long_for_a_message_and_the_next_one_goes_on() {
         let listing = Listing::new("ListWorkers", &[]);
         let page = Page { rows: (0..4).map(largest).collect(), keys: Vec::new(), next: None };
-        let (workers, next) = listing.answer(page, message::in_list);
+        let (workers, next) = listing.answer(page, listed_worker);
         assert!((1..4).contains(&workers.len()));
         assert!(workers.iter().map(Message::encoded_len).sum::<usize>() <= 1 << 20);
         let next = listing.request(10, &next).unwrap().after.unwrap();
         assert_eq!(next.id, format!("w{}", workers.len() - 1));
         let short = Page { rows: vec![largest(0)], keys: Vec::new(), next: None };
-        let (workers, next) = listing.answer(short, message::in_list);
+        let (workers, next) = listing.answer(short, listed_worker);
         assert_eq!((workers.len(), next.as_str()), (1, ""));
     }
 }

@@ -7,8 +7,7 @@ use loadmaster_proto::name::{ClusterName, RunName, WorkerName};
 use serde::Deserialize;
 use sqlx::FromRow;
 
-use crate::store::columns::Stored;
-use crate::store::time::Time;
+use crate::store::columns::{Stored, Time};
 
 /// A stored cluster.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,9 +6,8 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ProfileName, RunName};
 use sqlx::FromRow;
 
-use crate::store::columns::Stored;
+use crate::store::columns::{Stored, Time};
 use crate::store::error::{Result, StoreError};
-use crate::store::time::Time;
 
 /// A measurement with where it belongs.
 #[derive(Debug, Clone, PartialEq, FromRow)]

@@ -20,8 +20,8 @@ use loadmaster_proto::plan::binding::Binding;
 use sqlx::FromRow;
 use uuid::Uuid;
 
+use super::columns::Time;
 use crate::store::columns::Stored;
-use crate::store::time::Time;
 
 pub use super::page::{Cursor, Page, PageRequest, Positioned};
 pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLinkRun};

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::observation::Measured;
+use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::training::TrainingSpec;
 use serde::Deserialize;
 

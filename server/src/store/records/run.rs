@@ -16,8 +16,7 @@ use sqlx::FromRow;
 use sqlx::types::Json;
 
 use super::work::WorkRow;
-use crate::store::columns::Stored;
-use crate::store::time::Time;
+use crate::store::columns::{Stored, Time};
 
 /// Runs by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromRow)]

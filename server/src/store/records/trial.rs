@@ -8,10 +8,9 @@ use loadmaster_proto::plan::observation::{CopiedStage, Measured, Observation, Pe
 use sqlx::FromRow;
 
 use super::{NewRun, RunState};
-use crate::store::columns::{Stored, unsigned};
+use crate::store::columns::{Stored, Time, unsigned};
 use crate::store::error::{Result, StoreError};
 use crate::store::states::Word;
-use crate::store::time::Time;
 
 /// A run to be queued that validates a plan.
 #[derive(Debug, Clone)]

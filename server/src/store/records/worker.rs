@@ -8,8 +8,7 @@ use loadmaster_proto::name::{CommandName, RunName, WorkerName};
 use sqlx::FromRow;
 
 use super::RunNeed;
-use crate::store::columns::Stored;
-use crate::store::time::Time;
+use crate::store::columns::{Stored, Time};
 
 /// A worker as it introduces itself.
 #[derive(Debug, Clone, PartialEq)]

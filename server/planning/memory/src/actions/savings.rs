@@ -1,7 +1,7 @@
 //! By what a stage holds less (MPress, Table IV).
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::plan::savings::SavedBytes;
+use loadmaster_proto::plan::prediction::SavedBytes;
 use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions};
 
 use super::StageBlocks;

@@ -20,7 +20,7 @@ use loadmaster_predict::Away;
 use loadmaster_proto::chunks::residency::group_index::GroupIndex;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
-use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::plan::rates::LaneRates;
 
 use super::lane_clocks::{LaneClocks, PayloadVisit};
 use super::lane_spans::{LaneWork, Witness};

@@ -15,7 +15,7 @@ use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::chunked::ChunkPolicy;
-use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};

@@ -20,7 +20,7 @@ use crate::{
     ActionsError, Interval, Margin, PipelineActions, Prediction, PredictionError, Predictor, StageSetting,
 };
 
-pub use loadmaster_proto::plan::verdict::Verdict;
+pub use loadmaster_proto::plan::prediction::Verdict;
 pub use warnings::{on_top, warnings};
 
 /// What given stages need.
@@ -96,7 +96,7 @@ impl StageForecast {
     /// Whether it fits.
     pub fn verdict(&self) -> Verdict {
         let capacity = self.smallest.map(|device| device.capacity);
-        Verdict::of(self.prediction.bytes, self.interval, capacity)
+        Verdict::judge(self.prediction.bytes, self.interval, capacity)
     }
 }
 

@@ -116,9 +116,9 @@ mod tests {
     use loadmaster_proto::measure::offload::{CopyCount, Offload};
     use loadmaster_proto::name::{ModelName, ProfileName};
     use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
-    use loadmaster_proto::plan::goal::Goal;
     use loadmaster_proto::plan::observation::Peak;
     use loadmaster_proto::plan::prediction::Origin;
+    use loadmaster_proto::plan::request::Goal;
     use loadmaster_proto::training::actions::StageActions;
     use loadmaster_proto::training::overlap::Overlap;
     use loadmaster_proto::training::stage::StageConfig;

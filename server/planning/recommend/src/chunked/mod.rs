@@ -5,10 +5,8 @@
 //! |---|---|
 //! | here | which search answers which objective? |
 //! | `device` | which devices are they, and by which profile? |
-//! | `several` | which of the answers for several numbers of devices is best? |
 //! | `options` | what may be chosen, and what of the request cannot be? |
 //! | `rates` | how fast are copies, and who says so? |
-//! | `updates` | how fast does the host update parameters for each of several ranks, and who says so? |
 //! | `objectives` | which plan is best at what is asked? |
 //! | `baselines` | what do others come to on the same device? |
 //! | `plan_builder` | what is told and kept of a plan in chunks? |
@@ -34,10 +32,8 @@ mod objectives;
 mod options;
 mod plan_builder;
 mod rates;
-mod several;
 #[cfg(test)]
 mod tests;
-mod updates;
 mod with_plain;
 
 use loadmaster_proto::bytes::Bytes;
@@ -58,6 +54,7 @@ use loadmaster_predict::PredictionError;
 use loadmaster_search::Stop;
 use loadmaster_search::cost::Batch;
 use rates::SourcedRates;
+use with_plain::best_of_several;
 pub(super) use with_plain::better;
 
 /// Solver of plans in chunks.
@@ -91,7 +88,7 @@ impl ChunksQuestion<'_> {
             Objective::MaxBatch => context.largest_batch(),
             _ => context.shortest(),
         });
-        let (index, mut plan) = several::best(objective, answers)?;
+        let (index, mut plan) = best_of_several(objective, answers)?;
         if let Some(context) = contexts.get(index).filter(|_| !self.criteria.brief) {
             plan.found.baselines = context.baselines(&plan)?;
         }

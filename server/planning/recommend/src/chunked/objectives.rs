@@ -6,7 +6,7 @@
 use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::{ChunkContext, Trained};

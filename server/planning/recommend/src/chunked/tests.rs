@@ -10,9 +10,10 @@ use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
+use super::better;
 use super::objectives::certified;
 use super::options::by_request;
-use super::{better, several};
+use super::with_plain::best_of_several;
 use crate::plan::NamedPlan;
 use crate::result::{LackingStep, QuestionError, RecommendError};
 use crate::tests::fixture::{Fixture, LAYERS};
@@ -179,7 +180,7 @@ fn proven(seconds: f64, bound: Option<f64>) -> Result<Plan, QuestionError> {
 #[test]
 fn the_best_number_of_devices_is_bounded_by_all_of_them() {
     let best = |answers: Vec<Result<Plan, QuestionError>>| {
-        let (index, plan) = several::best(Objective::MinIterationTime, answers.into_iter()).unwrap();
+        let (index, plan) = best_of_several(Objective::MinIterationTime, answers.into_iter()).unwrap();
         let certificate = plan.found.certificate.unwrap();
         (index, certificate.bound, certificate.stopped)
     };
@@ -197,16 +198,16 @@ fn the_best_number_of_devices_is_bounded_by_all_of_them() {
     let wrong = || Err(Invalid::field("chunks.embeddings", "is wrong").into());
     assert_eq!(best(with(wrong())), (1, Some(1.0), false));
     let left = |answers: Vec<Result<Plan, QuestionError>>| {
-        several::best(Objective::MinIterationTime, answers.into_iter()).unwrap_err()
+        best_of_several(Objective::MinIterationTime, answers.into_iter()).unwrap_err()
     };
     assert!(matches!(left(vec![wrong(), wrong()]), QuestionError::Invalid(_)));
     assert!(matches!(left(vec![wrong(), Err(no_room())]), QuestionError::Recommend(_)));
     // What is known of visits is known of the best plan's.
     let mut visited = three();
     visited[1].as_mut().unwrap().found.certificate.as_mut().unwrap().fetches_fewest = true;
-    let (_, found) = several::best(Objective::MinIterationTime, visited.into_iter()).unwrap();
+    let (_, found) = best_of_several(Objective::MinIterationTime, visited.into_iter()).unwrap();
     assert!(found.found.certificate.unwrap().fetches_fewest);
-    let none = several::best(Objective::MinIterationTime, vec![Err(no_room())].into_iter());
+    let none = best_of_several(Objective::MinIterationTime, vec![Err(no_room())].into_iter());
     assert!(matches!(none, Err(QuestionError::Recommend(RecommendError::NoRoomInChunks { .. }))));
 }
 

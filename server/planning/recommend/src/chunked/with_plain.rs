@@ -1,9 +1,9 @@
-//! Whether a plan in chunks or one without is better.
+//! Which plan is better: one in chunks or one without, and the best one of several numbers of devices.
 
 use std::cmp::Ordering;
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::objectives::certified;
@@ -141,4 +141,53 @@ fn value(objective: Objective, plan: &Plan) -> f64 {
 
 fn told(objective: Objective, plan: &Plan) -> String {
     format!("{} {}", value(objective, plan), objective.unit())
+}
+
+/// The best answer and its position, the fewest devices of equal ones. Its bound is one of all answers. Where there is none, what
+/// lacks with most devices, or else what none of them can do of what the request names: what some can leaves out the others.
+///
+/// # Errors
+/// None of them is a plan, or what one needs is not known.
+pub(super) fn best_of_several(
+    objective: Objective,
+    answers: impl Iterator<Item = Result<Plan, QuestionError>>,
+) -> Result<(usize, Plan), QuestionError> {
+    let mut best: Option<(usize, Plan)> = None;
+    let mut proofs: Vec<(usize, Certificate)> = Vec::new();
+    let (mut is_cut, mut is_open, mut refused, mut wrong) = (false, false, None, None);
+    for (index, answer) in answers.enumerate() {
+        match answer {
+            Ok(plan) => {
+                proofs.extend(plan.found.certificate.clone().map(|proof| (index, proof)));
+                if best.as_ref().is_none_or(|(_, best)| is_better(objective, &plan, best)) {
+                    best = Some((index, plan));
+                }
+            }
+            Err(QuestionError::Recommend(why)) => {
+                is_cut |= matches!(why, RecommendError::Stopped);
+                // One that was not found may be within the limit.
+                is_open |= matches!(why, RecommendError::Limits { is_proof: false, .. });
+                refused = Some(why);
+            }
+            Err(QuestionError::Invalid(why)) => {
+                wrong.get_or_insert(why);
+            }
+            Err(why) => return Err(why),
+        }
+    }
+    let Some((index, mut plan)) = best else {
+        return Err(match (refused, wrong) {
+            (None, Some(wrong)) => wrong.into(),
+            (refused, _) => refused.unwrap_or(RecommendError::Stopped).into(),
+        });
+    };
+    let others = proofs.iter().filter(|(other, _)| *other != index);
+    others.for_each(|(_, proof)| bound_both(objective, &mut plan, Some(proof)));
+    if is_cut || is_open {
+        bound_both(objective, &mut plan, None);
+    }
+    if let Some(certificate) = &mut plan.found.certificate {
+        certificate.stopped |= is_cut;
+    }
+    Ok((index, plan))
 }

@@ -1,22 +1,27 @@
 //! The best plan with interleaved stages of all that may be chosen: micro-batches, degrees, recomputation, cuts and memory actions.
+//!
+//! `Variants` lists these choices except the cuts, with the seconds that no plan of each is faster than. Each way to cut is compared
+//! by the bytes that its devices lack, then by seconds. The limits of the request are checked last.
 
 use std::cell::RefCell;
 
+use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::Allowed;
 
 use super::cutting::{Cut, Cutting, Patience, Worth, cut};
-use super::evaluation::MemoryWeight;
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, on_device, places};
 use super::plan_builder::BuiltPlan;
-use super::variants::Variants;
-use super::{InterleavedQuestion, SOLVER, solution};
+use super::{InterleavedQuestion, SOLVER, check_length, in_no_groups, solution};
 use crate::objectives::FamilySolution;
+use crate::problem::{Variant, variants};
 use crate::result::{QuestionError, RecommendError};
 use crate::search::{Candidate, Inquiry, Job};
-use loadmaster_search::StageCosts;
+use loadmaster_predict::ActionsPrediction;
 use loadmaster_search::cost::{Market, Prices};
+use loadmaster_search::{StageCosts, Unit};
 
 /// Within which share of the bound a value is as good: sums in another order.
 pub(super) const EQUAL: f64 = 1e-9;
@@ -47,7 +52,7 @@ impl InterleavedQuestion<'_> {
         if is_timed && !self.prices.has_times() {
             return Err(RecommendError::NoTimes { objective: self.criteria.objective }.into());
         }
-        let asked = Variants::of(self, inquiry)?;
+        let asked = Variants::new(self, inquiry)?;
         match self.allowed {
             None => self.plain(&asked),
             Some(allowed) => self.with_actions(&asked, allowed),
@@ -225,5 +230,241 @@ impl InterleavedQuestion<'_> {
             self.request.virtual_stages
         );
         RecommendError::no_plan(&why).into()
+    }
+}
+
+/// The bytes by which a way to cut is compared before seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MemoryWeight {
+    /// Nothing: seconds alone count.
+    BySeconds,
+    /// The bytes that its devices lack.
+    Untouched,
+    /// The bytes that its devices lack where each layer is recomputed.
+    WithAllAgain,
+}
+
+impl InterleavedQuestion<'_> {
+    /// Returns the worth of a way to cut; none where it is no better than the best so far, or cannot be priced.
+    fn worth<C: StageCosts>(
+        &self,
+        pipeline: &Pipeline<'_, C>,
+        ends: &[usize],
+        best: Option<&Worth>,
+        memory: MemoryWeight,
+    ) -> Result<Option<Worth>, QuestionError> {
+        let Some(candidate) = pipeline.candidate(ends) else { return Ok(None) };
+        let seconds = candidate.simulated.unwrap_or(f64::INFINITY);
+        let late = (seconds - self.limit()).max(0.0);
+        let late = if late.is_nan() { 0.0 } else { late };
+        let is_timed = self.criteria.objective == Objective::MinIterationTime;
+        let of_time = Worth { lacks: 0.0, values: vec![late, seconds] };
+        let is_free = memory == MemoryWeight::BySeconds;
+        if is_timed && (is_free || best.is_some_and(|best| of_time.by(best).is_ge())) {
+            // Where it fits, too, it is worth no more.
+            return Ok(is_free.then_some(of_time));
+        }
+        let acted = pipeline.with_actions(&candidate, memory == MemoryWeight::WithAllAgain)?;
+        let acted: Vec<&ActionsPrediction> = acted.iter().map(|acted| &**acted).collect();
+        let held = pipeline.interleaving.held(&acted);
+        let most = self.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        let (mut lacks, mut peaks) = (0.0, Vec::with_capacity(held.len()));
+        for (held, stage) in held.iter().zip(&candidate.stages) {
+            let Some(prediction) = on_device(held, &acted) else { continue };
+            let (needed, peak) =
+                (self.builder.needed(&prediction).0, self.builder.corrected(prediction.bytes.0));
+            lacks += needed.saturating_sub(stage.capacity.0).max(peak.saturating_sub(most)) as f64;
+            peaks.push(self.criteria.unit.of(peak, stage.capacity) as f64);
+        }
+        if is_timed {
+            return Ok(Some(Worth { lacks, ..of_time }));
+        }
+        peaks.sort_by(|one, other| other.total_cmp(one));
+        let values = [vec![late], peaks, vec![seconds]].concat();
+        Ok(Some(Worth { lacks, values }))
+    }
+
+    /// Returns whether it takes no longer than the limit.
+    fn is_in_time(&self, candidate: &Candidate) -> bool {
+        let limit = self.criteria.constraints.max_iteration_seconds;
+        limit.is_none_or(|limit| candidate.simulated.is_some_and(|seconds| seconds <= limit))
+    }
+
+    /// Says what the best plan lacks, if anything.
+    fn check_limits(
+        &self,
+        worth: &Worth,
+        candidate: &Candidate,
+        is_complete: bool,
+    ) -> Result<(), QuestionError> {
+        if worth.lacks > 0.0 {
+            let missing = Bytes(worth.lacks as u64);
+            let why = format!(
+                "with {} stages on each device the best way to cut lacks {missing} in all ({}): allow memory actions, ask for \
+                 smaller or fewer micro-batches, recompute layers, or give more devices",
+                candidate.virtual_stages,
+                candidate.describe()
+            );
+            let error = RecommendError::no_actions(why, missing, String::new());
+            return Err(if is_complete { error.proven() } else { error }.into());
+        }
+        self.check_seconds(candidate.simulated, is_complete && self.is_any_order())
+    }
+
+    /// Says so where the fastest plan, or what was found of it, takes longer than it may.
+    pub(super) fn check_seconds(&self, seconds: Option<f64>, is_proof: bool) -> Result<(), QuestionError> {
+        let limit = self.limit();
+        let Some(seconds) = seconds.filter(|seconds| *seconds > limit) else { return Ok(()) };
+        let reason = format!(
+            "the fastest plan {} with {} stages on each device takes {seconds:.4} s, {:.1} % above the limit",
+            if is_proof { "there is" } else { "that was found" },
+            self.request.virtual_stages,
+            100.0 * (seconds / limit - 1.0)
+        );
+        Err(RecommendError::Limits { reason, is_proof, remedies: Vec::new() }.into())
+    }
+
+    /// Returns the value of a plan: seconds, or its peak.
+    fn value(&self, plan: &Plan) -> f64 {
+        match self.criteria.objective {
+            Objective::MinIterationTime => plan.iteration_seconds().unwrap_or(f64::INFINITY),
+            _ => self.peak(plan),
+        }
+    }
+
+    /// The peak as the objective counts it.
+    fn peak(&self, plan: &Plan) -> f64 {
+        let peaks = plan.stages.iter().map(|stage| {
+            let share = self.criteria.unit.of(stage.predicted_peak, Bytes(stage.capacity)) as f64;
+            match self.criteria.unit {
+                Unit::Bytes => share,
+                Unit::Share => stage.predicted_peak as f64 / stage.capacity.max(1) as f64,
+            }
+        });
+        peaks.fold(0.0, f64::max)
+    }
+}
+
+/// The variants that may be chosen. Each is priced when it is looked at: together they are too large to keep.
+struct Variants<'a> {
+    inquiry: Inquiry<'a, Prices<'a>>,
+    all: Vec<Variant>,
+    /// By variant: seconds that no plan of it is faster than, with its devices in their order.
+    least: Vec<Option<f64>>,
+    /// Those that are searched, which are not too long to be simulated; that may be fastest first: what they have leaves out the
+    /// more of the others.
+    order: Vec<usize>,
+}
+
+impl<'a> Variants<'a> {
+    fn new(
+        question: &InterleavedQuestion<'_>,
+        inquiry: Inquiry<'a, Prices<'a>>,
+    ) -> Result<Self, QuestionError> {
+        let all = question.variants()?;
+        let mut asked = Self { inquiry, all, least: Vec::new(), order: Vec::new() };
+        for index in 0..asked.all.len() {
+            let least = question.least_seconds(&asked.pipeline(question, index)?);
+            asked.least.push(least);
+        }
+        let layers = question.builder.chain.layer_names.len();
+        let is_searched = |index: &usize| check_length(layers, asked.all[*index].batch.micro_batches).is_ok();
+        asked.order = (0..asked.all.len()).filter(is_searched).collect();
+        let least = |index: usize| asked.least[index].unwrap_or(0.0);
+        asked.order.sort_by(|&one, &other| least(one).total_cmp(&least(other)));
+        Ok(asked)
+    }
+
+    fn pipeline<'p>(
+        &'p self,
+        question: &'p InterleavedQuestion<'p>,
+        index: usize,
+    ) -> Result<Pipeline<'p, <Prices<'p> as Market>::Costs>, QuestionError> {
+        question.pipeline(self.inquiry, &self.all[index])
+    }
+
+    /// Returns whether all are searched.
+    fn are_searched(&self) -> bool {
+        self.order.len() == self.all.len()
+    }
+
+    /// Seconds that no plan of those that are not searched is faster than, with its devices in their order.
+    fn least_unsearched(&self) -> Option<f64> {
+        let mut unsearched = (0..self.all.len()).filter(|index| !self.order.contains(index));
+        unsearched.try_fold(f64::INFINITY, |least, index| Some(least.min(self.least[index]?)))
+    }
+
+    /// Seconds that no plan is faster than, in whatever order devices are; none where that is not known: shards of a stage may be
+    /// nearer to each other in another one.
+    fn least_in_any_order(&self) -> Option<f64> {
+        let is_known = self.all.iter().flat_map(|variant| &variant.choices).all(|choice| choice.tensor == 1);
+        let least = self.least.iter().copied().reduce(|a, b| Some(a?.min(b?))).flatten();
+        least.filter(|_| is_known)
+    }
+}
+
+impl InterleavedQuestion<'_> {
+    /// The variants whose devices are two or more places with several stages each, and whose micro-batches go in groups of these: none
+    /// where there is no such plan at all.
+    pub(super) fn possible(&self) -> Vec<Variant> {
+        let mut all = self.in_places();
+        all.retain(|variant| {
+            (variant.batch.micro_batches as usize).is_multiple_of(places(variant, self.devices))
+        });
+        all
+    }
+
+    /// Returns the variants whose devices are as many places.
+    fn in_places(&self) -> Vec<Variant> {
+        let (layers, each) = (self.builder.chain.layer_names.len(), self.request.virtual_stages as usize);
+        let mut all = variants(self.criteria, self.devices, layers);
+        all.retain(|variant| (2..=layers / each.max(1)).contains(&places(variant, self.devices)));
+        all
+    }
+
+    /// Returns whether an iteration of some of them is short enough to be searched.
+    pub(super) fn is_any_short(&self, all: &[Variant]) -> bool {
+        let layers = self.builder.chain.layer_names.len();
+        all.iter().any(|variant| check_length(layers, variant.batch.micro_batches).is_ok())
+    }
+
+    /// The variants that are possible.
+    ///
+    /// # Errors
+    /// There are none, or all are too long to be searched.
+    fn variants(&self) -> Result<Vec<Variant>, QuestionError> {
+        let (layers, each) = (self.builder.chain.layer_names.len(), self.request.virtual_stages as usize);
+        let possible = self.possible();
+        let Some(fewest) = possible.iter().map(|variant| variant.batch.micro_batches).min() else {
+            return Err(match self.in_places().first() {
+                Some(first) => in_no_groups(first.batch.micro_batches, places(first, self.devices)).into(),
+                None => {
+                    let why = format!(
+                        "is {each}: {layers} layers on {} devices are not {each} or more for each of two or more places along a \
+                         pipeline of this shape: name fewer virtual stages, other degrees, or other devices",
+                        self.devices.devices()
+                    );
+                    Invalid::field("virtual_stages", why).into()
+                }
+            });
+        };
+        check_length(layers, fewest)?;
+        Ok(possible)
+    }
+
+    /// Seconds that no plan of a variant is faster than, wherever it is cut and whatever it holds; none where stages may be faster
+    /// than their layers.
+    ///
+    /// A device begins when the stages below its first one have passed the first micro-batch on, and after its last pass they still
+    /// have that of the last one: with `x_k` both passes of stage k, `m · Σ x_k of device d + Σ x_k of the first d stages`. Its mean over
+    /// all devices is below the slowest one's, and a stage has a layer at least. And the first micro-batch goes through all of them.
+    fn least_seconds<C: StageCosts>(&self, pipeline: &Pipeline<'_, C>) -> Option<f64> {
+        let layers = pipeline.layer_seconds()?;
+        let all: f64 = layers.iter().sum();
+        let shortest = layers.iter().copied().fold(f64::INFINITY, f64::min);
+        let devices = pipeline.interleaving.devices() as f64;
+        let micro_batches = f64::from(pipeline.variant.batch.micro_batches);
+        let filled = micro_batches * all / devices + (devices - 1.0) / 2.0 * shortest;
+        Some(filled.max(all) * (1.0 - EQUAL))
     }
 }

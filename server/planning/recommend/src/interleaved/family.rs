@@ -202,7 +202,10 @@ impl PlanFamily for InterleavedQuestion<'_> {
     fn why_absent(&self) -> QuestionError {
         // Says why there are no such plans on all of them.
         let on_all = self.check_nodes().map_err(QuestionError::from);
-        on_all.and_then(|()| self.fastest(&self.whole())).err().unwrap_or(RecommendError::Stopped.into())
+        on_all
+            .and_then(|()| self.fastest(&self.whole()))
+            .err()
+            .unwrap_or_else(|| RecommendError::Stopped.into())
     }
 
     fn told(&self, found: FamilySolution, verdict: Verdict<'_>) -> Answer {

@@ -4,20 +4,14 @@
 //! |---|---|
 //! | here | which search answers what is asked? |
 //! | `checks` | what of the request can no such plan do? |
-//! | `pipeline` | what do stages cost on the devices in turn? |
+//! | `pipeline` | what do stages cost on the devices in turn, and what do replays of them return? |
 //! | `interleaving` | what do devices hold and do that take turns? |
 //! | `cutting` | where is the chain best cut? |
 //! | `family` | what do objectives ask of it? |
-//! | `best` | which plan is best of all that may be chosen? |
-//! | `variants` | what may be chosen besides the cuts? |
-//! | `evaluation` | what is a way to cut worth? |
-//! | `greedy_fit` | which memory actions make it fit? |
-//! | `expressible_actions` | which of those fit that a launcher can say? |
-//! | `local_search` | which others are faster? |
-//! | `action_set` | what may stages do about their memory? |
-//! | `replay_cache` | what is known of what stages hold? |
-//! | `notes` | what proves the plan, and what is it beside others? |
-//! | `plan_builder` | what is told and kept of it? |
+//! | `best` | which plan is best of all that may be chosen, and what is each way to cut worth? |
+//! | `greedy_fit` | which memory actions make it fit, where a launcher says them too? |
+//! | `local_search` | what may stages do about their memory, and which changes of that are faster? |
+//! | `plan_builder` | what is told and kept of it, and what proves it? |
 //!
 //! Stage k is on the devices of place k modulo the places along the pipeline, which uses all devices in their order. The peak of
 //! a stage is its device's peak. Interleaving divides the bubble by the number of stages per device, and needs more memory.
@@ -38,28 +32,22 @@
 //! Ranks do not train such plans. Frameworks with virtual stages (Megatron, Megatron-Bridge, `other`) receive them as exports.
 //! Operations that assume one stage per device, such as trials and new predictions, reject them (`Plan::check_flat`).
 
-mod action_set;
 mod best;
 mod checks;
 mod cutting;
-mod evaluation;
-mod expressible_actions;
 mod family;
 mod greedy_fit;
 mod interleaving;
 mod local_search;
-mod notes;
 mod pipeline;
 mod plan_builder;
-mod replay_cache;
 #[cfg(test)]
 mod tests;
-mod variants;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::actions::{Allowed, StageActions};

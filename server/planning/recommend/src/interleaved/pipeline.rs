@@ -1,7 +1,9 @@
 //! A variant of criteria on the devices as an interleaved pipeline comes by them: all of them in turn, as often as each has a stage.
+//!
+//! [`ReplayCache`] keeps what replays of its stages returned, as far as there is memory for it.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use loadmaster_proto::bytes::Bytes;
@@ -9,7 +11,6 @@ use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::interleaving::{DeviceResidency, Interleaving, TimedStage};
-use super::replay_cache::ReplayCache;
 use crate::memory_optimizations::{CopyLinks, recompute, trip, ways_to};
 use crate::plan::PlanBuilder;
 use crate::problem::Variant;
@@ -195,4 +196,37 @@ pub(super) fn used(acted: &[&ActionsPrediction]) -> BTreeSet<Way> {
     let ways =
         away.flat_map(|(own, trip)| trip.parcels.into_iter().flat_map(move |of| ways_to(own, of.place)));
     ways.collect()
+}
+
+/// Most steps of all replays that are kept: some 100 bytes each.
+const MOST_STEPS: usize = 1_000_000;
+
+/// Replays by what they are of.
+#[derive(Debug)]
+pub(super) struct ReplayCache<K> {
+    known: BTreeMap<K, Rc<ActionsPrediction>>,
+    steps: usize,
+}
+
+impl<K> Default for ReplayCache<K> {
+    fn default() -> Self {
+        Self { known: BTreeMap::new(), steps: 0 }
+    }
+}
+
+impl<K: Ord> ReplayCache<K> {
+    pub(super) fn get(&self, key: &K) -> Option<Rc<ActionsPrediction>> {
+        self.known.get(key).map(Rc::clone)
+    }
+
+    /// Keeps one; where it would be too many, in place of all others.
+    pub(super) fn keep(&mut self, key: K, acted: &Rc<ActionsPrediction>) {
+        let steps = acted.curve.len();
+        if self.steps.saturating_add(steps) > MOST_STEPS {
+            self.known.clear();
+            self.steps = 0;
+        }
+        self.steps += steps;
+        self.known.insert(key, Rc::clone(acted));
+    }
 }

@@ -2,8 +2,8 @@
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::comparison::Baseline;
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::PlanShape;
 
 use super::Stages;

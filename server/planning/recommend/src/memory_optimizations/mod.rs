@@ -3,23 +3,18 @@
 //! | module | question |
 //! |---|---|
 //! | here | what becomes of a plan when its stages do these actions? |
-//! | `blocks` | what does each layer hold? |
-//! | `problem` | what is asked of whoever chooses? |
+//! | `problem` | what is asked of whoever chooses, and what does each layer hold? |
 //! | `choice` | which actions are chosen, and what does each way come to alone? |
 //! | `certificate` | how good are they? |
-//! | `replay_fit` | which actions does a replay find to fit? |
+//! | `replay_fit` | which actions does a replay find to fit, and which plain ones where none of those do? |
 //! | `recompute_sets` | which runs are computed again at least, by a replay of every set of them? |
 //! | `expressible_actions` | which of those fit that a launcher can say? |
-//! | `from_plans` | which are the fastest of what never flushes? |
-//! | `minimum_memory` | which plain ones fit where none of those do? |
 //! | `links` | what do copies go over, and who says how fast that is? |
-//! | `cores` | which cores do CPU slots share? |
-//! | `nodes` | are peers on the same node, and has its host the memory? |
+//! | `nodes` | are peers on the same node, has its host the memory, and which cores do its CPU slots share? |
 //! | `stages` | which stages are actions chosen for? |
 //! | `device_mapping` | which of them is on which device, where links between devices are unlike, edges included? |
-//! | `seconds` | how long does an iteration take with the copies? |
+//! | `seconds` | how long does an iteration take with the copies, also if the pipeline never flushes? |
 //! | `pipelines` | which plan with chosen actions is the fastest within some devices, micro-batches and a peak? |
-//! | `endless` | how long if it never flushes? |
 //!
 //! A replay plays every step of every micro-batch on the predictor. It sees tensors that layers share, and rounding of
 //! allocators, which sums of blocks miss. The choice is therefore repeated with the missing bytes set aside until the replay
@@ -37,16 +32,11 @@
 //! * *Objectives* all ask for the fastest plan within devices, batches and a peak. A value is optimal only where a bound rejects
 //!   every better one; the rest remains in the gap.
 
-mod blocks;
 mod certificate;
 mod choice;
-mod cores;
 mod device_mapping;
-mod endless;
 mod expressible_actions;
-mod from_plans;
 mod links;
-mod minimum_memory;
 mod nodes;
 mod pipelines;
 mod problem;
@@ -65,16 +55,17 @@ use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Deed, StageActions};
 
-pub(super) use blocks::{recompute, stage_blocks};
 pub(super) use certificate::baseline;
 pub(super) use choice::{Choice, Chooser};
-pub(super) use endless::endless_of;
 pub(super) use expressible_actions::FrameworkRules;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
 pub(super) use nodes::most_at_a_host;
 pub(super) use pipelines::{ActionsQuestion, LayerMinima};
+pub(super) use problem::{recompute, stage_blocks};
 pub(super) use replay_fit::with_all;
-pub(super) use seconds::{Timed, device_of, in_proportion, mean_again, mean_backward, trip, ways_to};
+pub(super) use seconds::{
+    Timed, device_of, endless_of, in_proportion, mean_again, mean_backward, trip, ways_to,
+};
 pub(super) use stages::Stages;
 
 use super::fixed_partition::GIVEN;
@@ -154,7 +145,7 @@ impl PlanBuilder<'_> {
             // Bytes alone.
             let seconds = vec![LayerSeconds::default(); stage.config.layers().count()];
             let is_tied = |layer| self.chain.is_tied(layer);
-            let blocks = match blocks::stage_blocks(&*self.chain.predictor, setting, &seconds, is_tied) {
+            let blocks = match stage_blocks(&*self.chain.predictor, setting, &seconds, is_tied) {
                 Ok(blocks) => blocks,
                 // Recordings of older profiles do not say what could leave, which nothing does.
                 Err(PredictionError::NotProfiled(_)) if !swaps(&stage.actions) => continue,

@@ -2,19 +2,22 @@
 //!
 //! Whoever chooses adds blocks up, and a replay sees what they share and what an allocator rounds: what is missing is
 //! left free, and asked for again.
+//!
+//! A choice by sums may also miss actions that fit with nothing to spare. Then the first of a few plain ways in which each stage
+//! fits is taken.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::training::actions::{Allowed, Hosted, StageActions, Way};
+use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, Hosted, StageActions, Way};
 
 use super::choice::{Choice, Chooser};
 use super::expressible_actions::ExpressibleActions;
-use super::problem::ActionProblem;
+use super::problem::{ActionProblem, recompute, swap};
 use crate::plan::PlanBuilder;
 use crate::result::{QuestionError, RecommendError};
-use loadmaster_memory::actions::optimizer::{self, Effort, Known, StagePolicies};
-use loadmaster_memory::actions::{PeakMemory, PlanError, Question, StageWork, paper};
-use loadmaster_predict::PipelineActions;
+use loadmaster_memory::actions::optimizer::{Effort, Known, StagePolicies};
+use loadmaster_memory::actions::{PeakMemory, PlanError, Question, StageWork, optimizer, paper};
+use loadmaster_predict::{PipelineActions, StageSetting};
 use loadmaster_search::Stop;
 
 /// How often whoever chooses is asked.
@@ -319,4 +322,102 @@ fn on_devices(question: &Question<'_>, actions: &[StageActions]) -> Vec<u64> {
         Some(PeakMemory::of(blocks, &work, actions).device.saturating_add(hosted))
     };
     actions.iter().enumerate().map(|of| of_stage(of).unwrap_or(0)).collect()
+}
+
+impl PlanBuilder<'_> {
+    /// Actions with which a replay finds all stages to fit; none where no plain way does.
+    pub(super) fn minimum_memory(
+        &self,
+        problem: &ActionProblem<'_>,
+        allowed: &Allowed,
+    ) -> Option<Vec<StageActions>> {
+        self.plain(problem, allowed, |mut ways, capacity| {
+            ways.retain(|way| way.needed <= capacity);
+            ways.into_iter().next()
+        })
+    }
+
+    /// Plain actions with which a replay finds every stage to need least.
+    pub(super) fn least(&self, problem: &ActionProblem<'_>, allowed: &Allowed) -> Option<Vec<StageActions>> {
+        self.plain(problem, allowed, |ways, _| ways.into_iter().min_by_key(|way| way.needed))
+    }
+
+    /// Returns the choice for every stage among the plain ways for which the host has memory left.
+    fn plain(
+        &self,
+        problem: &ActionProblem<'_>,
+        allowed: &Allowed,
+        choose: impl Fn(Vec<PlainWay>, u64) -> Option<PlainWay>,
+    ) -> Option<Vec<StageActions>> {
+        let mut chosen = Vec::with_capacity(problem.settings.len());
+        let node = problem.node_within(allowed);
+        let mut at_hosts: Vec<u64> = Vec::with_capacity(problem.settings.len());
+        for ((setting, blocks), &capacity) in
+            problem.settings.iter().zip(&problem.stages).zip(&problem.node.capacity)
+        {
+            let is_large = |action: &Action| match &action.deed {
+                Deed::Swap(swap) => blocks.bytes(action.first_layer, swap.block) >= allowed.smallest_block.0,
+                Deed::Recompute => true,
+            };
+            let ways = ways(setting, allowed, &|layer| self.chain.is_tied(layer)).into_iter();
+            let played = ways.filter_map(|mut actions| {
+                actions.actions.retain(is_large);
+                let acted = self.chain.predictor.acted(setting, &actions).ok()?;
+                let needed = self.needed(&acted.prediction(0)).0;
+                Some(PlainWay { actions, needed, host: acted.host_peak() })
+            });
+            let has_room =
+                |way: &PlainWay| node.hosts_have_room(at_hosts.iter().copied().chain([way.host]).enumerate());
+            let way = choose(played.filter(has_room).collect(), capacity)?;
+            at_hosts.push(way.host);
+            chosen.push(way.actions);
+        }
+        Some(chosen)
+    }
+}
+
+/// A plain way, and what a stage needs with it.
+struct PlainWay {
+    actions: StageActions,
+    needed: u64,
+    host: u64,
+}
+
+/// Returns the ways that a stage may take, those first that take less time.
+pub(super) fn ways(
+    setting: &StageSetting,
+    allowed: &Allowed,
+    is_tied: &impl Fn(usize) -> bool,
+) -> Vec<StageActions> {
+    let layers = setting.stage.layers();
+    let has = |way: Way, block: Block| allowed.ways.contains(&way) && allowed.blocks.contains(&block);
+    let swaps = |blocks: &[Block]| -> Vec<Action> {
+        let own = blocks.iter().filter(|block| has(Way::Host, **block));
+        let stays = |block: Block, layer| match block {
+            Block::Weights | Block::Gradients => is_tied(layer),
+            Block::Versions => setting.in_flight() == 1,
+            Block::Activations | Block::Inputs | Block::Optimizer => false,
+        };
+        let leaves = |block: Block, layer| block.may_leave(setting.training.schedule) && !stays(block, layer);
+        let of_block = |&block: &Block| {
+            let leaving: Vec<usize> = layers.clone().filter(|&layer| leaves(block, layer)).collect();
+            leaving.into_iter().map(move |layer| swap(block, layer, layer))
+        };
+        own.flat_map(of_block).collect()
+    };
+    let again: Vec<Action> =
+        layers.clone().filter(|_| allowed.ways.contains(&Way::Recompute)).map(recompute).collect();
+    let lasting = swaps(&[Block::Versions, Block::Gradients, Block::Optimizer, Block::Weights]);
+    let inputs = if again.is_empty() { Vec::new() } else { swaps(&[Block::Inputs]) };
+    let activations = swaps(&[Block::Activations]);
+    let ways = [
+        Vec::new(),
+        again.clone(),
+        lasting.clone(),
+        activations.clone(),
+        [again.clone(), lasting.clone()].concat(),
+        [activations, lasting.clone()].concat(),
+        [again, inputs, lasting].concat(),
+    ];
+    ways.into_iter().map(|actions| StageActions { actions, ..StageActions::default() }).collect()
 }

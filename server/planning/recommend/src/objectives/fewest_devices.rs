@@ -2,8 +2,7 @@
 
 use loadmaster_proto::amounts::plural;
 
-use super::proof::{Progress, nothing_found};
-use super::{Answer, Availability, FamilySolution, PlanFamily, Subproblem, Verdict};
+use super::{Answer, Availability, FamilySolution, PlanFamily, Progress, Subproblem, Verdict, nothing_found};
 use crate::result::RecommendError;
 use crate::search::DeviceWorth;
 use loadmaster_search::fleet::Subsets;
@@ -25,7 +24,7 @@ pub(super) fn fewest_devices<F: PlanFamily>(family: &F) -> Answer {
     let spare = family.spare();
     let subsets = Subsets::of(fleet, family.cuts(), criteria.starts_evenly(), criteria.keeps_order);
     let speeds = device_worth.speeds(family.builder().prices, criteria);
-    let mut sizes = subsets.sizes(speeds, |counts| device_worth.of(counts));
+    let mut sizes = subsets.sizes(speeds, |counts| device_worth.of_counts(counts));
     let (mut tried, mut last, mut asked) = (Progress::default(), None, 0);
     while let Some((worth, counts)) = sizes.next_size() {
         let devices: u32 = counts.iter().sum();

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::proof::{Progress, nothing_found};
-use super::{Answer, Availability, FamilySolution, PlanFamily, Subproblem, Verdict};
+use super::{Answer, Availability, FamilySolution, PlanFamily, Progress, Subproblem, Verdict, nothing_found};
 use crate::result::{QuestionError, RecommendError};
 use loadmaster_search::cost::Batch;
 

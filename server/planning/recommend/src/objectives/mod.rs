@@ -2,38 +2,33 @@
 //!
 //! | module | question |
 //! |---|---|
-//! | here | what must a family of plans be able to answer? |
+//! | here | what must a family of plans be able to answer, and how good is an answer? |
 //! | `fewest_devices` | how few devices are enough, or how cheap ones? |
 //! | `largest_batch` | how large a micro-batch fits? |
-//! | `lowest_peak` | how low a peak is reached? |
-//! | `front` | what does less memory cost in time? |
-//! | `peaks` | which peaks are asked for? |
-//! | `proof` | how good is the answer? |
+//! | `peaks` | how low a peak is reached, what does less memory cost in time, and which peaks are asked for? |
 //!
 //! All of them ask a [`PlanFamily`] for the fastest plan within a [`Subproblem`]: some devices, some micro-batches and a peak. A family that
 //! finds nothing need not be right: a value is proven only where every better one is proven impossible, and else leaves a gap.
 
 mod fewest_devices;
-mod front;
 mod largest_batch;
-mod lowest_peak;
 mod peaks;
-mod proof;
 
+use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::findings::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::Objective;
 
-use crate::plan::{NamedPlan, PlanBuilder};
-use crate::problem::Criteria;
-use crate::result::{QuestionError, RecommendError};
-use crate::search::{Candidate, Job};
+use super::plan::{NamedPlan, PlanBuilder};
+use super::problem::Criteria;
+use super::result::{QuestionError, RecommendError};
+use super::search::{Candidate, Job};
 use loadmaster_search::cost::Batch;
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Cuts, Stop};
 pub(crate) use peaks::{Point, rungs_around};
-pub(crate) use proof::{is_nothing_found, seconds_note};
+use peaks::{front, lowest_peak};
 
 /// A plan, and the plans that it names.
 pub(crate) type Answer = Result<(Plan, Vec<NamedPlan>), QuestionError>;
@@ -260,7 +255,88 @@ pub(crate) fn best<F: PlanFamily>(family: &F) -> Answer {
         Objective::MinIterationTime | Objective::MaxModel => family.shortest(),
         Objective::MinDevices | Objective::MinCost => fewest_devices::fewest_devices(family),
         Objective::MaxBatch => largest_batch::largest_batch(family),
-        Objective::MinPeakMemory => lowest_peak::lowest_peak(family),
-        Objective::Pareto => front::front(family),
+        Objective::MinPeakMemory => lowest_peak(family),
+        Objective::Pareto => front(family),
+    }
+}
+
+/// Most alternatives that a certificate names.
+const NAMED: usize = 3;
+
+/// The progress of a search for an objective.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// States weighed.
+    pub(crate) states: u64,
+    /// Whether it was stopped.
+    pub(crate) is_stopped: bool,
+    /// The best value that is not proven impossible; none yet.
+    pub(crate) doubtful: Option<f64>,
+    /// What has no plan, as far as anything was found, with the value that it would have had.
+    pub(crate) passed_over: Vec<Rejected>,
+}
+
+impl Progress {
+    /// Notes what has no plan.
+    pub(crate) fn pass_over(&mut self, what: String, value: f64, is_proven: bool) {
+        if !is_proven {
+            self.doubtful = self.doubtful.or(Some(value));
+        }
+        let reason = if is_proven {
+            "nothing that is allowed makes a plan fit within the limits"
+        } else {
+            "no plan was found that fits within the limits, which is not proven impossible"
+        };
+        self.passed_over.push(Rejected { what, value: Some(value), reason: reason.to_owned() });
+    }
+
+    /// The certificate of a plan of this value, where nothing better is possible but what is doubtful.
+    pub(crate) fn certificate(mut self, value: f64, unit: &str) -> Certificate {
+        // The nearest come last.
+        self.passed_over.reverse();
+        self.passed_over.truncate(NAMED);
+        let bound = self.doubtful.unwrap_or(value);
+        Certificate {
+            value,
+            bound: Some(bound),
+            gap: (bound > 0.0).then(|| ((value - bound) / bound).abs()),
+            unit: unit.to_owned(),
+            proven: bound == value,
+            stopped: self.is_stopped,
+            states: self.states,
+            rejected: self.passed_over,
+            fetches_fewest: false,
+        }
+    }
+}
+
+/// Returns the note on the seconds of a plan that is best at another objective.
+pub(crate) fn seconds_note(among: &str, certificate: &Certificate) -> String {
+    let bound = certificate
+        .bound
+        .map_or_else(String::new, |bound| format!(", and none of them is below {}", Seconds(bound)));
+    let own = Seconds(certificate.value);
+    format!("{among} this is the fastest plan that was found, with {own} for an iteration{bound}")
+}
+
+/// Returns whether an error states that no plan was found, not that the question is wrong.
+pub(crate) fn is_nothing_found(error: &RecommendError) -> bool {
+    matches!(
+        error,
+        RecommendError::NoPlan { .. }
+            | RecommendError::Limits { .. }
+            | RecommendError::GivenDoesNotFit { .. }
+            | RecommendError::Stopped
+    )
+}
+
+/// Such an error.
+///
+/// # Errors
+/// Any other one.
+pub(crate) fn nothing_found(error: QuestionError) -> Result<RecommendError, QuestionError> {
+    match error {
+        QuestionError::Recommend(error) if is_nothing_found(&error) => Ok(error),
+        other => Err(other),
     }
 }

@@ -4,17 +4,11 @@
 //! |---|---|
 //! | here | what is asked, and what is answered? |
 //! | `needs` | what does each rank need of a device, and do the devices given have it? |
-//! | `machines` | which nodes are parts of one machine? |
-//! | `blocks` | which ranks stay together? |
-//! | `matching` | is there a machine for each of them? |
-//! | `part_assignment` | which part of a machine has which of its ranks? |
-//! | `ways` | in which ways can the ranks be put on the nodes? |
-//! | `visits` | which of these are there, those alike once? |
-//! | `equivalence` | which machines does nothing tell apart? |
+//! | `part_assignment` | which nodes are parts of one machine, and which part has which of its ranks? |
+//! | `ways` | which ranks stay together, and in which ways can they be put on the nodes? |
+//! | `visits` | which of these are there, those that nothing tells apart once? |
 //! | `price` | how long does an iteration take in one of these ways, and in none of them less? |
-//! | `simulation_pricer` | the same where stages copy, or share cores |
-//! | `chunked` | the same of a training in chunks |
-//! | `copying` | which nodes and devices copy alike? |
+//! | `simulation_pricer` | the same where stages copy, share cores or train in chunks, and which nodes copy alike? |
 //! | `fastest` | which way is the fastest? |
 //!
 //! Ranks that the plan has on one node stay on one machine. Its devices may be of several kinds, and allow different bytes: each
@@ -31,13 +25,7 @@
 //!   describes the nodes. Without a description the plan's own rates apply.
 //! * Devices without stated bytes are taken for the plan's own devices of that kind, if these are all alike.
 
-mod blocks;
-mod chunked;
-mod copying;
-mod equivalence;
 mod fastest;
-mod machines;
-mod matching;
 mod needs;
 mod part_assignment;
 mod price;
@@ -54,7 +42,6 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 
 use super::problem::ProfiledChain;
-use chunked::ChunkedPricer;
 use loadmaster_predict::Margin;
 use loadmaster_search::Stop;
 use loadmaster_search::cost::{Factors, KindOfDevice, Prices};
@@ -62,7 +49,7 @@ use loadmaster_search::fleet::PlannedFleet;
 use loadmaster_simulate::is_stepped;
 pub use needs::{PlacementError, StageLack};
 use price::Pricer;
-use simulation_pricer::SimulationPricer;
+use simulation_pricer::{ChunkedPricer, SimulationPricer, classes};
 use ways::{Cohesion, Ways};
 
 /// A plan, and the devices that a scheduler gave for it.
@@ -106,7 +93,7 @@ impl PlacementProblem {
     /// The stages that lack devices.
     pub fn answer(&self, stop: &Stop) -> Result<Placement, PlacementError> {
         let is_plain = !is_stepped(&self.plan) && self.plan.chunks().is_none();
-        let classes = if is_plain { Vec::new() } else { copying::classes(&self.fleet) };
+        let classes = if is_plain { Vec::new() } else { classes(&self.fleet) };
         let ways = Ways::of(&self.plan, &self.fleet.fleet, classes)?;
         let mut notes = self.fleet.notes.clone();
         let other = match ways.kept {
@@ -156,7 +143,7 @@ impl PlacementProblem {
         let no_seconds = || "a stage of the plan has no predicted seconds on these devices".to_owned();
         let Some(chain) = self.chains.first() else { return Ok(Err(no_seconds())) };
         if self.plan.chunks().is_some() {
-            let pricer = match ChunkedPricer::of(&self.plan, chain, &self.fleet) {
+            let pricer = match ChunkedPricer::new(&self.plan, chain, &self.fleet) {
                 Ok(pricer) => pricer,
                 Err(why) => return Ok(Err(format!("seconds are not simulated again: {why}"))),
             };

@@ -6,7 +6,7 @@ use std::fmt;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::{Plan, PlanStage};
 
-use super::machines::Machine;
+use super::part_assignment::Machine;
 use loadmaster_search::Fleet;
 
 /// What a rank needs.

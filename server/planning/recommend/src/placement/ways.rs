@@ -1,16 +1,14 @@
-//! In which ways can the ranks of a plan be put on nodes?
+//! In which ways the ranks of a plan can be put on nodes: blocks of ranks that stay together, and a matching of blocks and machines.
 
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 
 use loadmaster_proto::plan::Plan;
 
-use super::blocks::{self, Block};
-use super::equivalence::{self, EquivalentMachines};
-use super::machines::{self, Machine};
-use super::matching::maximum_matching;
-use super::needs::{self, PlacementError, RankNeed};
-use super::part_assignment::PartAssignment;
-use super::visits::Parting;
+use super::needs;
+use super::needs::{PlacementError, RankNeed};
+use super::part_assignment::{Machine, PartAssignment, machines, nodes};
+use super::visits::{EquivalentMachines, Parting, are_alike, domains};
 use loadmaster_search::{Fleet, FleetNode};
 
 /// A node that ranks are put on.
@@ -85,13 +83,13 @@ impl<'a> Ways<'a> {
         let needs = needs::of_ranks(plan);
         needs::check(&needs, fleet)?;
         let with = |kept, machines, blocks| Self::with(kept, fleet, (&needs, &classes), machines, blocks);
-        let has_parts = machines::machines(fleet).len() < fleet.nodes.len();
-        let all = with(Cohesion::Nodes, machines::machines(fleet), Some(blocks::of_nodes(plan, &needs)));
-        all.or_else(|| with(Cohesion::Kinds, machines::nodes(fleet), Some(blocks::of_kinds(plan, &needs)?)))
-            .or_else(|| with(Cohesion::Shards, machines::nodes(fleet), None))
+        let has_parts = machines(fleet).len() < fleet.nodes.len();
+        let all = with(Cohesion::Nodes, machines(fleet), Some(of_nodes(plan, &needs)));
+        all.or_else(|| with(Cohesion::Kinds, nodes(fleet), Some(of_kinds(plan, &needs)?)))
+            .or_else(|| with(Cohesion::Shards, nodes(fleet), None))
             // What one part of a machine has no room for several may have.
-            .or_else(|| with(Cohesion::Shards, machines::machines(fleet), None).filter(|_| has_parts))
-            .ok_or_else(|| needs::torn(&needs, &machines::machines(fleet)))
+            .or_else(|| with(Cohesion::Shards, machines(fleet), None).filter(|_| has_parts))
+            .ok_or_else(|| needs::torn(&needs, &machines(fleet)))
     }
 
     /// Those of one sort; none where there are none.
@@ -110,7 +108,7 @@ impl<'a> Ways<'a> {
             }
             None => None,
         };
-        let equivalence = EquivalentMachines::of(fleet, &machines, classes);
+        let equivalence = EquivalentMachines::new(fleet, &machines, classes);
         let (needs, classes) = (needs.to_vec(), classes.to_vec());
         let ways = Self { fleet, kept, needs, machines, blocks, equivalence, classes };
         ways.some().is_some().then_some(ways)
@@ -140,14 +138,13 @@ impl<'a> Ways<'a> {
     pub(super) fn are_alike(&self, one: usize, other: usize) -> bool {
         let (fleet, machines) = (self.fleet, &self.machines);
         machines.get(one).zip(machines.get(other)).is_some_and(|(one, other)| {
-            equivalence::are_alike(fleet, &self.classes, one, other)
-                && equivalence::domains(fleet, one) == equivalence::domains(fleet, other)
+            are_alike(fleet, &self.classes, one, other) && domains(fleet, one) == domains(fleet, other)
         })
     }
 
     /// Why there is no way.
     pub(super) fn torn(&self) -> PlacementError {
-        needs::torn(&self.needs, &machines::machines(self.fleet))
+        needs::torn(&self.needs, &machines(self.fleet))
     }
 
     /// How many ranks there are.
@@ -276,4 +273,122 @@ impl<'a> Ways<'a> {
 pub(super) fn in_order(mut way: Vec<Seat>) -> Vec<Seat> {
     way.sort_by_key(|seat| seat.ranks.first().copied());
     way
+}
+
+/// Ranks that the plan has on one node.
+#[derive(Debug, Clone)]
+struct Block<'a> {
+    /// Kind of their devices; none where it is not the same of all.
+    kind: Option<&'a str>,
+    /// Bytes that the most demanding of them needs.
+    bytes: u64,
+    ranks: Rc<[usize]>,
+}
+
+impl<'a> Block<'a> {
+    fn new(needs: &[RankNeed<'a>], ranks: Vec<usize>) -> Self {
+        let own = || ranks.iter().filter_map(|&rank| needs.get(rank));
+        let kind = own().next().map(|first| first.kind).filter(|kind| own().all(|need| need.kind == *kind));
+        Self { kind, bytes: own().map(|need| need.bytes).max().unwrap_or(0), ranks: ranks.into() }
+    }
+
+    /// Returns whether the machine has a device for each of the ranks.
+    fn fits(&self, needs: &[RankNeed<'_>], machine: &Machine<'_>) -> bool {
+        match machine.parts.as_slice() {
+            // Of a thousand blocks and nodes each pair is asked for.
+            [part] => {
+                self.kind == Some(part.kind)
+                    && self.ranks.len() <= part.devices
+                    && self.bytes <= part.capacity
+            }
+            _ => machine.holds(needs, &self.ranks),
+        }
+    }
+}
+
+/// The ranks of each node of the plan, in the order of their first ones.
+fn of_nodes<'a>(plan: &Plan, needs: &[RankNeed<'a>]) -> Vec<Block<'a>> {
+    blocks(plan, needs, |_| "")
+}
+
+/// The same, those of each kind on their own; none where all are of one, or where shards of the same tensors are of several.
+fn of_kinds<'a>(plan: &Plan, needs: &[RankNeed<'a>]) -> Option<Vec<Block<'a>>> {
+    let of_nodes = of_nodes(plan, needs);
+    if of_nodes.iter().all(|block| block.kind.is_some()) {
+        return None;
+    }
+    let is_torn = of_nodes.iter().any(|block| {
+        let own = || block.ranks.iter().filter_map(|&rank| needs.get(rank));
+        let shards: BTreeSet<usize> = own().map(|need| need.group).collect();
+        let parts: BTreeSet<(usize, &str)> = own().map(|need| (need.group, need.kind)).collect();
+        parts.len() > shards.len()
+    });
+    (!is_torn).then(|| blocks(plan, needs, |need| need.kind))
+}
+
+fn blocks<'a>(
+    plan: &Plan,
+    needs: &[RankNeed<'a>],
+    apart: impl Fn(&RankNeed<'a>) -> &'a str,
+) -> Vec<Block<'a>> {
+    let placed = plan.first_stages().iter().flat_map(|stage| {
+        (0..stage.config.devices() as usize)
+            .map(|rank| stage.devices.get(rank).map_or("", |device| &device.node))
+    });
+    let mut known: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut blocks: Vec<Vec<usize>> = Vec::new();
+    for (rank, (node, need)) in placed.zip(needs).enumerate() {
+        let at = *known.entry((node, apart(need))).or_insert_with(|| {
+            blocks.push(Vec::new());
+            blocks.len() - 1
+        });
+        blocks[at].push(rank);
+    }
+    blocks.into_iter().map(|ranks| Block::new(needs, ranks)).collect()
+}
+
+/// One of `given` for each of `asking`, each once; none where there are not as many that suit.
+fn maximum_matching(asking: usize, given: usize, suits: impl Fn(usize, usize) -> bool) -> Option<Vec<usize>> {
+    if asking > given {
+        return None;
+    }
+    let mut owner: Vec<Option<usize>> = vec![None; given];
+    for next in 0..asking {
+        // Breadth first: each is reached from the one that would give it up.
+        let mut reached: Vec<Option<usize>> = vec![None; given];
+        let mut queue = VecDeque::from([next]);
+        let mut free = None;
+        'search: while let Some(asking) = queue.pop_front() {
+            for one in 0..given {
+                if reached[one].is_some() || !suits(asking, one) {
+                    continue;
+                }
+                reached[one] = Some(asking);
+                match owner[one] {
+                    None => {
+                        free = Some(one);
+                        break 'search;
+                    }
+                    Some(other) => queue.push_back(other),
+                }
+            }
+        }
+        let mut one = free?;
+        loop {
+            let asking = reached[one]?;
+            let before = owner.iter().position(|own| *own == Some(asking));
+            owner[one] = Some(asking);
+            match before {
+                Some(given_up) => one = given_up,
+                None => break,
+            }
+        }
+    }
+    let mut found = vec![0; asking];
+    for (one, asking) in owner.iter().enumerate() {
+        if let Some(asking) = asking {
+            found[*asking] = one;
+        }
+    }
+    Some(found)
 }

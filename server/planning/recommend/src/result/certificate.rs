@@ -1,7 +1,7 @@
 //! What proves a plan, and what was rejected for it.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::plan::certificate::{Certificate, Rejected};
+use loadmaster_proto::plan::findings::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::Objective;
 
 use super::why_not::why_not;

@@ -2,9 +2,8 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | `recommendation` | what is answered? |
+//! | `recommendation` | what is answered, and what came next? |
 //! | `certificate` | how good is the answer, and what was rejected? |
-//! | `runners_up` | what came next? |
 //! | `restriction` | what do shape and launcher cost? |
 //! | `baselines` | what do well-known rules need? |
 //! | `no_plan`, `why_not` | why does nothing fit, and what comes closest? |
@@ -18,7 +17,6 @@ mod no_plan;
 mod recommendation;
 mod remedies;
 mod restriction;
-mod runners_up;
 mod why_not;
 
 pub use error::{LackingStep, QuestionError, RecommendError};

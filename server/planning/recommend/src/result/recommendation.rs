@@ -1,18 +1,18 @@
 //! From criteria to a plan, with what proves it, what came next, and what restricted it.
 
-use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::comparison::{Baseline, RestrictionCost};
-use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::plan::findings::Certificate;
+use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
+use super::baselines;
 use super::certificate::certificate;
 use super::error::RecommendError;
 use super::no_plan::no_plan;
 use super::restriction::restriction;
-use super::{baselines, runners_up};
-use crate::problem::Criteria;
+use crate::problem::{Criteria, check_mode, solver};
 use crate::search::{
-    Candidate, DeviceWorth, Effort, Inquiry, Job, KnownOrders, attempt, check_mode, counted, first_fit,
-    solver, value,
+    Candidate, DeviceWorth, Effort, Inquiry, Job, KnownOrders, Solution, attempt, counted, first_fit, order,
+    rank_by_formula, simulate_best, value,
 };
 use loadmaster_search::Stop;
 use loadmaster_search::cost::Market;
@@ -63,14 +63,14 @@ pub fn recommend<M: Market>(
     let inquiry =
         Inquiry { market, job, subset: &whole, criteria, cuts: &cuts, effort: &effort, orders: &orders };
     let found = attempt(inquiry);
-    let mut pool = runners_up::pool(inquiry, &found);
+    let mut pool = plan_pool(inquiry, &found);
     let is_timed = criteria.objective == Objective::MinIterationTime;
     if found.is_bounded && is_timed && criteria.efforts > 1 && !stop.is_requested() {
         // Alternatives are looked for around the best plan, which is another one with less effort.
         let usual = Effort::usual(stop);
         let inquiry = inquiry.within(&usual);
-        pool.extend(runners_up::pool(inquiry, &attempt(inquiry)));
-        pool = runners_up::best_first(criteria, pool);
+        pool.extend(plan_pool(inquiry, &attempt(inquiry)));
+        pool = best_first(criteria, pool);
     }
     let Some(best) = pool.first().cloned() else {
         return Err(if found.is_stopped { RecommendError::Stopped } else { no_plan(inquiry, &found) });
@@ -82,7 +82,7 @@ pub fn recommend<M: Market>(
     if criteria.objective == Objective::Pareto {
         front = pool;
     } else {
-        alternatives = runners_up::alternatives(criteria, &pool);
+        alternatives = alternative_plans(criteria, &pool);
     }
     let compared = if is_brief { Vec::new() } else { baselines::compared(inquiry, &best) };
     let mut notes: Vec<String> = Vec::new();
@@ -182,4 +182,68 @@ fn check<M: Market>(market: &M, job: &Job<'_>, criteria: &Criteria) -> Result<()
     }
     DeviceWorth { fleet: job.fleet, objective: criteria.objective }.check()?;
     check_mode(criteria).map_err(RecommendError::Mode)
+}
+
+/// Most cuts of the best plan that are forbidden, one at a time, to find the plans that come next.
+const MOST_FORBIDDEN: usize = 8;
+
+/// The plans of a search and those that come next, best first: the best of each variant, and those that differ from
+/// the best one in a cut.
+fn plan_pool<M: Market>(inquiry: Inquiry<'_, M>, found: &Solution) -> Vec<Candidate> {
+    let criteria = inquiry.criteria;
+    let mut pool = found.candidates.clone();
+    let is_timed = criteria.objective == Objective::MinIterationTime;
+    let is_ranked = is_timed || criteria.objective == Objective::MinPeakMemory;
+    // Others are in the order of what counts besides, or are a front.
+    let Some(best) = pool.first().cloned().filter(|_| is_ranked) else { return pool };
+    let is_asked = criteria.alternatives > 0 && criteria.mode == SearchMode::Exact;
+    // What other cuts there are on the same devices, with the same batch and schedule.
+    if is_asked && best.devices() == inquiry.subset.devices() {
+        let one = Criteria {
+            batches: vec![best.batch],
+            schedules: vec![best.schedule],
+            alternatives: 0,
+            ..criteria.clone()
+        };
+        let inner = best.stages.iter().take(best.stages.len().saturating_sub(1)).map(|stage| stage.last);
+        let effort = Effort::besides(&inquiry.effort.stop);
+        for layer in inner.take(MOST_FORBIDDEN) {
+            if effort.is_requested() {
+                break;
+            }
+            let mut without = inquiry.cuts.clone();
+            without.keep_together(layer..=layer + 1);
+            let others = rank_by_formula(inquiry.with(&one).on(inquiry.subset, &without).within(&effort));
+            pool.extend(others.into_iter().take(1));
+        }
+    }
+    if is_timed {
+        simulate_best(&mut pool);
+    }
+    best_first(criteria, pool)
+}
+
+/// These plans, the best first, and each once.
+fn best_first(criteria: &Criteria, mut pool: Vec<Candidate>) -> Vec<Candidate> {
+    pool.sort_by(|a, b| order(criteria, a, b));
+    let mut distinct: Vec<Candidate> = Vec::with_capacity(pool.len());
+    for plan in pool {
+        if !distinct.iter().any(|known| known.is_same(&plan)) {
+            distinct.push(plan);
+        }
+    }
+    distinct
+}
+
+/// The plans that come next, with their values as a certificate counts them.
+fn alternative_plans(criteria: &Criteria, pool: &[Candidate]) -> Vec<(Candidate, f64)> {
+    let mut next: Vec<Candidate> = pool.iter().skip(1).take(criteria.alternatives).cloned().collect();
+    next.iter_mut().for_each(Candidate::simulate);
+    next.sort_by(|a, b| order(criteria, a, b));
+    next.into_iter()
+        .filter_map(|plan| {
+            let value = value(criteria, &plan).map(|value| counted(criteria, value))?;
+            Some((plan, value))
+        })
+        .collect()
 }

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use crate::problem::{Criteria, divisors};
-use crate::search::{Candidate, Effort, Inquiry, check_mode, fewest_devices, first_fit, rank};
+use crate::problem::{Criteria, check_mode, divisors};
+use crate::search::{Candidate, Effort, Inquiry, fewest_devices, first_fit, rank};
 use loadmaster_search::cost::{Batch, Market};
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Fleet, FleetNode, Spanning};

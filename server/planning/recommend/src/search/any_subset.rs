@@ -3,13 +3,11 @@
 use loadmaster_proto::plan::objective::Objective;
 
 use super::candidate::Candidate;
-use super::inquiry::Inquiry;
-use super::known_layouts::KnownLayouts;
+use super::inquiry::{Inquiry, KnownLayouts};
 use super::rank::rank;
-use super::ranking::{Ranking, keep_front, order};
+use super::ranking::{Ranking, best_value, keep_front, order};
 use super::relaxed::{BestNodes, least};
 use super::solve::PricedVariant;
-use super::value::best_value;
 use loadmaster_search::cost::Market;
 
 /// Most subsets of a fleet that are searched whole: the others only where a look at them says that they may be better.

@@ -3,21 +3,22 @@
 //! Numbers of devices are tried in the order of what they are worth. Those on which no plan is possible wherever the
 //! devices are ([`relaxed`](super::relaxed)) are left out at once, however large the fleet is; of the others, subsets of
 //! the fleet with so many devices are searched, those on the fewest nodes first.
+//! [`DeviceWorth`] is the number of devices, or their price of an hour.
 
 use loadmaster_proto::amounts::plural;
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::any_subset::{first_fit, on_any_subset};
 use super::effort::Effort;
 use super::inquiry::Inquiry;
 use super::rank::rank;
-use super::ranking::{Ranking, settle};
+use super::ranking::{MOST_NAMED, Ranking, Solution, settle};
 use super::relaxed::{BestNodes, fewest_devices, least};
-use super::solution::{MOST_NAMED, Solution};
-use super::worth::DeviceWorth;
 use crate::problem::Criteria;
-use loadmaster_search::Spanning;
+use crate::result::RecommendError;
 use loadmaster_search::cost::Market;
+use loadmaster_search::{Choice, Fleet, KindSet, Spanning, StageAt, StageCosts as _};
 
 /// Most subsets of one size that are searched.
 const MOST_OF_A_SIZE: usize = 256;
@@ -48,7 +49,7 @@ pub(super) fn fewest<M: Market>(inquiry: Inquiry<'_, M>) -> Solution {
         && inquiry.cuts.pins().is_empty();
     let nodes = BestNodes::of(fleet);
     let mut sizes =
-        subsets.sizes(device_worth.speeds(inquiry.market, criteria), |counts| device_worth.of(counts));
+        subsets.sizes(device_worth.speeds(inquiry.market, criteria), |counts| device_worth.of_counts(counts));
     while let Some((worth, counts)) = sizes.next_size() {
         let devices: u32 = counts.iter().sum();
         if devices < fewest {
@@ -123,14 +124,14 @@ impl SoFar {
         Solution {
             passed_over: self.passed_over,
             open: self.open,
-            ..Solution::of(ranking, Some(worth), bound)
+            ..Solution::new(ranking, Some(worth), bound)
         }
     }
 
     fn nothing(self) -> Solution {
         let Self { states, is_stopped, passed_over, doubtful, open } = self;
         let ranking = Ranking { states, is_stopped, is_bounded: doubtful.is_some(), ..Ranking::default() };
-        Solution { passed_over, open, ..Solution::of(ranking, None, doubtful) }
+        Solution { passed_over, open, ..Solution::new(ranking, None, doubtful) }
     }
 
     /// A search that was ended: some devices that are enough, with the gap to what it had come to.
@@ -154,5 +155,54 @@ impl SoFar {
             Some(worth) => self.found(ranking, worth),
             None => self.nothing(),
         }
+    }
+}
+
+/// Devices of a fleet, by how many they are, or by their price of an hour.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeviceWorth<'a> {
+    pub(crate) fleet: &'a Fleet,
+    pub(crate) objective: Objective,
+}
+
+impl DeviceWorth<'_> {
+    fn is_price(&self) -> bool {
+        self.objective == Objective::MinCost
+    }
+
+    fn price(&self, kind: usize) -> Option<f64> {
+        self.fleet.kinds.get(kind)?.hourly_price
+    }
+
+    /// # Errors
+    /// The cheapest are asked for, and nobody knows the price of some.
+    pub(crate) fn check(&self) -> Result<(), RecommendError> {
+        if self.is_price() && self.fleet.nodes.iter().any(|node| self.price(node.kind).is_none()) {
+            return Err(RecommendError::NoPrices { objective: self.objective });
+        }
+        Ok(())
+    }
+
+    /// Returns the worth of so many devices of each kind.
+    pub(crate) fn of_counts(&self, counts: &[u32]) -> f64 {
+        let each = counts.iter().enumerate().filter(|(_, devices)| **devices > 0);
+        let one = |kind| if self.is_price() { self.price(kind).unwrap_or(f64::INFINITY) } else { 1.0 };
+        each.map(|(kind, &devices)| f64::from(devices) * one(kind)).sum()
+    }
+
+    /// Returns the part of the chain that a device of each kind computes in a second, 0 without times: ties go to the faster one.
+    pub(crate) fn speeds<M: Market>(&self, market: &M, criteria: &Criteria) -> Vec<f64> {
+        let kinds = 0..self.fleet.kinds.len();
+        let asked = (criteria.schedules.first(), criteria.batches.first(), market.layers().checked_sub(1));
+        let (Some(&schedule), Some(&batch), Some(last)) = asked else { return vec![0.0; kinds.len()] };
+        let costs = market.costs(schedule, batch, &[Choice::SINGLE], &[]);
+        let seconds = |kind| Some(costs.seconds(&StageAt::anywhere(0, last, KindSet::one(kind)))?.passes());
+        kinds.map(|kind| seconds(kind).filter(|&seconds| seconds > 0.0).map_or(0.0, f64::recip)).collect()
+    }
+
+    /// Returns the worth of a plan's devices.
+    pub(crate) fn of_plan(&self, plan: &Plan) -> f64 {
+        let price = plan.found.hourly_price.filter(|_| self.is_price());
+        price.unwrap_or_else(|| plan.device_count() as f64)
     }
 }

@@ -5,8 +5,7 @@ use loadmaster_proto::plan::objective::Objective;
 use super::any_subset::{first_fit, on_any_subset};
 use super::effort::Effort;
 use super::inquiry::Inquiry;
-use super::ranking::{Ranking, settle};
-use super::solution::{MOST_NAMED, Solution};
+use super::ranking::{MOST_NAMED, Ranking, Solution, settle};
 use crate::problem::Criteria;
 use loadmaster_search::cost::{Batch, Market};
 
@@ -76,7 +75,7 @@ pub(super) fn largest_batch<M: Market>(inquiry: Inquiry<'_, M>) -> Solution {
             return Solution {
                 passed_over,
                 open,
-                ..Solution::of(found, Some(size), doubtful.or(Some(size)))
+                ..Solution::new(found, Some(size), doubtful.or(Some(size)))
             };
         }
         if ranking.is_bounded || ranking.is_stopped {
@@ -86,5 +85,5 @@ pub(super) fn largest_batch<M: Market>(inquiry: Inquiry<'_, M>) -> Solution {
         passed_over.push((format!("micro-batch {}", batch.micro_batch_size), size));
     }
     let nothing = Ranking { states, is_bounded, is_stopped, ..Ranking::default() };
-    Solution { passed_over, open, ..Solution::of(nothing, None, doubtful) }
+    Solution { passed_over, open, ..Solution::new(nothing, None, doubtful) }
 }

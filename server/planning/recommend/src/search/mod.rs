@@ -2,46 +2,34 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | `inquiry` | what is a search asked? |
+//! | `inquiry` | what is a search asked, and which runs of the devices may its stages take? |
 //! | `effort` | how much may it try? |
-//! | here | which search for which objective, and what did it come to (`solution`)? |
-//! | `fewest` | how few devices, or how cheap ones, are enough? |
+//! | here | which search for which objective? |
+//! | `fewest` | how few devices, or how cheap ones, are enough, and what are devices worth? |
 //! | `largest_batch` | how large a micro-batch fits? |
 //! | `any_subset` | which of the devices? |
 //! | `relaxed` | what does any plan on so many devices need at least? |
-//! | `rank`, `ranking` | which plans are best on given devices, in which order? |
+//! | `rank` | which plans are best on given devices? |
+//! | `ranking` | what are plans worth, in which order are they, and what did a search come to? |
 //! | `refinement` | what does more effort come to? |
-//! | `modes` | what does each search mode answer? |
 //! | `solve` | which search answers which question? |
-//! | `known_layouts` | which runs of the devices may its stages take? |
 //! | `annealing` | what does AMP's annealing come by? |
-//! | `candidate` | what is a plan weighed by? |
-//! | `edges` | what do its edges take on the devices of its stages? |
-//! | `device_mapping` | which of these are best for them, where links between devices are unlike? |
-//! | `on_best_devices` | which plans are wanted once they are on these? |
-//! | `value` | what is it worth? |
-//! | `worth` | what are its devices? |
+//! | `candidate` | what is a plan weighed by, and what do its edges take? |
+//! | `device_mapping` | which devices are best for its stages, where links between devices are unlike? |
 
 mod annealing;
 mod any_subset;
 mod candidate;
 mod device_mapping;
-mod edges;
 mod effort;
 mod fewest;
 mod inquiry;
-mod known_layouts;
 mod largest_batch;
-mod modes;
-mod on_best_devices;
 mod rank;
 mod ranking;
 mod refinement;
 mod relaxed;
-mod solution;
 mod solve;
-mod value;
-mod worth;
 
 use loadmaster_proto::plan::objective::Objective;
 
@@ -51,18 +39,15 @@ pub(super) use any_subset::{first_fit, on_any_subset};
 pub use candidate::{Candidate, CandidateStage};
 pub(super) use device_mapping::KnownOrders;
 pub(super) use effort::{Effort, efforts};
+pub(super) use fewest::DeviceWorth;
 pub(super) use inquiry::Inquiry;
 pub use inquiry::Job;
-pub(super) use modes::{check_mode, solver};
 pub(super) use rank::{rank, rank_by_formula};
-pub(super) use ranking::{order, simulate_best};
+pub(super) use ranking::{Solution, best_value, counted, order, simulate_best, value};
 pub(super) use relaxed::fewest_devices;
 #[cfg(test)]
 pub(super) use relaxed::{BestNodes, least};
-pub(super) use solution::Solution;
 pub(super) use solve::PricedVariant;
-pub(super) use value::{best_value, counted, value};
-pub(super) use worth::DeviceWorth;
 
 use fewest::fewest;
 use largest_batch::largest_batch;
@@ -78,7 +63,7 @@ pub(super) fn attempt<M: Market>(inquiry: Inquiry<'_, M>) -> Solution {
             let ranking = on_any_subset(inquiry);
             let value = best_value(criteria, &ranking.candidates);
             let bound = ranking.bound.filter(|bound| bound.is_finite());
-            Solution::of(ranking, value, bound)
+            Solution::new(ranking, value, bound)
         }
     }
 }

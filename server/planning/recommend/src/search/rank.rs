@@ -7,8 +7,7 @@ use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
 use super::annealing::anneal;
 use super::candidate::Candidate;
-use super::inquiry::Inquiry;
-use super::known_layouts::KnownLayouts;
+use super::inquiry::{Inquiry, KnownLayouts};
 use super::ranking::{Ranking, settle};
 use super::refinement::Refinement;
 use super::solve::PricedVariant;

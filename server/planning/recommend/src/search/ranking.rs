@@ -1,4 +1,4 @@
-//! Plans in the order of what was asked for, and what is known of those that are not among them.
+//! Plans in the order of what was asked for, what each is worth by the objective, and what is known of those that are not among them.
 
 use std::cmp::Ordering;
 
@@ -8,6 +8,7 @@ use super::candidate::Candidate;
 use super::solve::Solved;
 use crate::problem::{Criteria, Variant};
 use loadmaster_search::{Ended, Unit};
+use loadmaster_simulate::MAX_PASSES;
 
 /// Points of a front whose seconds differ by no more than this part of them differ by rounding.
 const ROUNDING: f64 = 1e-9;
@@ -136,4 +137,82 @@ pub(super) fn keep_front(candidates: &mut Vec<Candidate>, unit: Unit) {
         front.push(candidate);
     }
     *candidates = front;
+}
+
+/// Returns a plan's value in the objective's terms.
+pub(crate) fn value(criteria: &Criteria, candidate: &Candidate) -> Option<f64> {
+    match criteria.objective {
+        // The formula stands in for what is too large to be simulated, and for nothing else.
+        Objective::MinIterationTime | Objective::Pareto => {
+            let is_too_large = candidate.passes() > MAX_PASSES;
+            candidate.simulated.or_else(|| candidate.closed_form.filter(|_| is_too_large))
+        }
+        Objective::MinDevices => Some(f64::from(candidate.devices())),
+        Objective::MinCost => candidate.hourly_price,
+        Objective::MaxBatch => Some(f64::from(candidate.batch.micro_batch_size)),
+        Objective::MinPeakMemory | Objective::MaxModel => {
+            candidate.peaks(criteria.unit).highest().map(|peak| peak as f64)
+        }
+    }
+}
+
+/// Returns the best value of any of these plans.
+pub(crate) fn best_value(criteria: &Criteria, plans: &[Candidate]) -> Option<f64> {
+    let values = plans.iter().filter_map(|plan| value(criteria, plan));
+    if criteria.objective.is_maximum() { values.reduce(f64::max) } else { values.reduce(f64::min) }
+}
+
+/// Returns a value in the unit of a certificate: shares are stored as whole parts.
+pub(crate) fn counted(criteria: &Criteria, value: f64) -> f64 {
+    match (criteria.objective, criteria.unit) {
+        (Objective::MinPeakMemory | Objective::MaxModel, Unit::Share) => value / Unit::WHOLE as f64,
+        _ => value,
+    }
+}
+
+/// Most devices or micro-batches that are named as not looked at whole.
+pub(crate) const MOST_NAMED: usize = 8;
+
+/// The result of a search for criteria.
+#[derive(Debug, Clone)]
+pub(crate) struct Solution {
+    /// Plans, best first.
+    pub candidates: Vec<Candidate>,
+    /// The best one's value in the objective's terms; none without a plan.
+    pub value: Option<f64>,
+    /// No plan has a better value; none where nothing is known.
+    pub bound: Option<f64>,
+    /// States weighed.
+    pub states: u64,
+    /// Whether it was stopped from outside.
+    pub is_stopped: bool,
+    /// Whether part of the space was too large to look at whole.
+    pub is_bounded: bool,
+    /// What was looked at before the best and has no plan: for people, with the value that it would have had.
+    pub passed_over: Vec<(String, f64)>,
+    /// What was not looked at whole, and may have a better plan: for people.
+    pub open: Vec<String>,
+    /// Variants of which no plan fits, of the devices and the batch that the best plan is on.
+    pub unfit: Vec<Variant>,
+}
+
+impl Solution {
+    pub(crate) fn new(ranking: Ranking, value: Option<f64>, bound: Option<f64>) -> Self {
+        Self {
+            candidates: ranking.candidates,
+            value,
+            bound,
+            states: ranking.states,
+            is_stopped: ranking.is_stopped,
+            is_bounded: ranking.is_bounded,
+            passed_over: Vec::new(),
+            open: Vec::new(),
+            unfit: ranking.unfit,
+        }
+    }
+
+    /// Returns whether the best plan is proven best.
+    pub(crate) fn is_proven(&self) -> bool {
+        !self.is_stopped && !self.is_bounded && self.value.is_some()
+    }
 }

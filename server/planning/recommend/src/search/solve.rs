@@ -6,11 +6,9 @@ use loadmaster_proto::plan::objective::SearchMode;
 use loadmaster_proto::training::Schedule;
 
 use super::candidate::Candidate;
-use super::device_mapping::{KnownOrders, MappedCandidate};
+use super::device_mapping::{KnownOrders, MappedCandidate, OnBestDevices};
 use super::effort::Effort;
-use super::inquiry::Inquiry;
-use super::known_layouts::KnownLayouts;
-use super::on_best_devices::OnBestDevices;
+use super::inquiry::{Inquiry, KnownLayouts};
 use crate::problem::{Criteria, Variant};
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;

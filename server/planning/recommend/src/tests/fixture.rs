@@ -16,9 +16,8 @@ use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::{ModelName, ProfileName};
-use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
-use loadmaster_proto::plan::request::{NamedSettings, PlanRequest};
+use loadmaster_proto::plan::request::{Goal, NamedSettings, PlanRequest};
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::actions::{
     Action, Allowed, Block, Deed, Destination, StageActions, Stripe, Swap, Way,

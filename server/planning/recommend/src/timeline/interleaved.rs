@@ -3,8 +3,7 @@
 
 use loadmaster_proto::plan::Plan;
 
-use super::lanes::{CopyLane, ways_of};
-use super::{MOST_STEPS, SAME, TimelineError, layers};
+use super::{CopyLane, MOST_STEPS, SAME, TimelineError, layers, ways_of};
 use crate::interleaved::{DeviceResidency, Interleaving, TimedStage};
 use crate::memory_optimizations::settings;
 use crate::problem::ProfiledChain;

@@ -2,9 +2,9 @@
 //!
 //! | module | question |
 //! |---|---|
-//! | here | what happens in an iteration of a plan, step by step? |
-//! | `lanes` | what is that as lanes of passes and copies? |
+//! | here | what happens in an iteration of a plan, step by step, and on which lanes of passes and copies? |
 //! | `curve` | what does a device hold when? |
+//! | `chunks` | which lanes does a plan in chunks have, and what does its device hold? |
 //! | `interleaved` | what do its stages do together, or would, several on each device? |
 //!
 //! A plan keeps the seconds of its stages, of its edges and of what copies go over; its profile, in what proportion layers take
@@ -14,29 +14,28 @@
 mod chunks;
 mod curve;
 mod interleaved;
-mod lanes;
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::training::actions::Absence;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::interleaved::InterleavingError;
 use super::memory_optimizations::{device_of, endless_of, in_proportion, mean_again, settings};
 use super::problem::ProfiledChain;
-use loadmaster_predict::{
-    ActionsError, ActionsPrediction, LayerCost, PipelineActions, PredictionError, Share, StageSetting,
-};
-use loadmaster_search::Seconds;
-use loadmaster_simulate::copies::{
-    Copied, CopiesError, CopyPipeline, Done, Endless, Keep, LayerSeconds, Links, LongRun, long_run, simulate,
-};
-use loadmaster_simulate::{Edge, Order, Overlap, Pipeline, iteration_seconds};
-
 pub use chunks::ChunkedTimeline;
 pub(super) use chunks::LanesOfPlan;
 pub use curve::{CurvePoint, StageCurve};
 pub use interleaved::InterleavedTimeline;
-pub use lanes::{CopyLane, LaneCopy};
+use loadmaster_predict::{
+    ActionsError, ActionsPrediction, Away, LayerCost, PipelineActions, PredictionError, Share, StageSetting,
+};
+use loadmaster_search::Seconds;
+use loadmaster_simulate::copies::{
+    Copied, CopiesError, CopyPipeline, Done, Endless, Keep, LaneOf, LayerSeconds, Links, LongRun, Shown,
+    TimedWait, WayTimes, long_run, simulate,
+};
+use loadmaster_simulate::{Edge, Lane, Order, Overlap, Pipeline, TimedPass, iteration_seconds};
 
 /// Most steps of all stages: replaying more would take seconds.
 const MOST_STEPS: u64 = 200_000;
@@ -241,4 +240,94 @@ fn layers(
     let again = mean_again(acted, first, &all);
     let backward = (seconds.backward - again).max(0.0);
     Some(in_proportion(&costs, Seconds { backward, ..seconds }, RecomputePolicy::None))
+}
+
+/// The copies that go over a way.
+#[derive(Debug)]
+pub struct CopyLane<'a> {
+    /// Which one, and how much in all.
+    pub times: WayTimes,
+    /// Its copies in order, none of which overlap.
+    pub copies: Vec<LaneCopy<'a>>,
+}
+
+/// A block, or a stripe of it, on its way.
+#[derive(Debug)]
+pub struct LaneCopy<'a> {
+    /// Whose it is.
+    pub stage: u32,
+    /// Whether it comes back.
+    pub is_back: bool,
+    /// What it is.
+    pub absence: &'a Absence,
+    /// How much of it goes this way.
+    pub bytes: u64,
+    /// Seconds since the start of the iteration.
+    pub start: f64,
+    pub end: f64,
+}
+
+impl IterationTimeline {
+    /// Returns the passes of a stage's devices: each is from the start of its first step to the end of its last one.
+    pub fn lane(&self, stage: usize) -> Option<Lane> {
+        let (acted, times) = (self.acted.get(stage)?, self.copied.devices.get(stage)?);
+        let flushes = acted.steps.turn().is_none();
+        let mut lane = Lane { passes: Vec::new(), step: None, busy: times.busy };
+        for (done, &(start, end)) in self.done.get(stage)?.iter().zip(&times.steps) {
+            let Some(pass) = done.pass(*acted.steps.all().get(done.step)?) else {
+                // Updates behind every backward pass are no end of anything.
+                if flushes {
+                    lane.step = Some((lane.step.map_or(start, |(start, _)| start), end));
+                }
+                continue;
+            };
+            match lane.passes.last_mut().filter(|last| last.pass == pass) {
+                Some(last) => last.end = end,
+                None => {
+                    lane.passes.push(TimedPass { stage: u32::try_from(stage).ok()?, pass, start, end });
+                }
+            }
+        }
+        Some(lane)
+    }
+
+    /// When a stage's devices wait for copies, in order.
+    pub fn waits(&self, stage: usize) -> impl Iterator<Item = &TimedWait> {
+        self.copied.waits.iter().filter(move |wait| wait.device as usize == stage)
+    }
+
+    /// All ways that copies use.
+    pub fn ways(&self) -> Vec<CopyLane<'_>> {
+        ways_of(&self.copied, |device, trip, place| {
+            let away = self.acted.get(device as usize)?.away.get(trip as usize)?;
+            Some((device, &away.absence, part(away, place)))
+        })
+    }
+}
+
+/// All ways that copies use. Of a trip of a device, and the device at the far end of its way, `of_trip` tells the stage, why it
+/// is away, and its bytes there.
+fn ways_of<'a>(
+    copied: &Copied,
+    of_trip: impl Fn(u32, u32, Option<u32>) -> Option<(u32, &'a Absence, u64)>,
+) -> Vec<CopyLane<'a>> {
+    let mut ways = Vec::new();
+    for lane in copied.lanes() {
+        let LaneOf::Way(way) = lane.of else { continue };
+        let Some(times) = copied.ways.iter().find(|times| times.way == way) else { continue };
+        let copies = lane.spans.iter().filter_map(|span| {
+            let Shown::Copy { device, trip, is_back } = span.what else { return None };
+            let (from, to) = way.ends();
+            let (stage, absence, bytes) = of_trip(device, trip, if is_back { from } else { to })?;
+            Some(LaneCopy { stage, is_back, absence, bytes, start: span.start, end: span.end })
+        });
+        ways.push(CopyLane { times: *times, copies: copies.collect() });
+    }
+    ways
+}
+
+/// What of a block is with a stage, or with the host.
+fn part(away: &Away, place: Option<u32>) -> u64 {
+    let stripes = away.stripes.iter().filter(|(stage, _)| Some(*stage) == place);
+    if away.stripes.is_empty() { away.bytes } else { stripes.map(|(_, bytes)| bytes).sum() }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_proto::plan::copy_rates::{CopyRate, CopyRates, SharedCores, SharedRate};
+use loadmaster_proto::plan::rates::{CopyRate, CopyRates, SharedCores, SharedRate};
 
 use super::{Cores, Links, Rate, Shared, Way};
 

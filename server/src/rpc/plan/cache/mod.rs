@@ -13,11 +13,8 @@
 //! that it does not matter who changed something.
 
 mod answers;
-mod chains;
-mod fleets;
 mod lru;
 mod plans;
-mod question;
 mod revisions;
 
 use std::fmt;
@@ -26,13 +23,10 @@ use std::sync::Arc;
 use loadmaster_proto::wire::v1;
 use serde::Serialize;
 
-use answers::Answered;
-use chains::{ChainEntry, ChainKey};
-use fleets::{FleetEntry, FleetKey};
+use answers::{Answered, Question};
 use lru::Lru;
-use question::Question;
-use revisions::Named;
 pub(super) use revisions::Revisions;
+use revisions::{ChainEntry, ChainKey, FleetEntry, FleetKey, Named};
 
 /// Most bytes of profiles with their predictors, as far as they can be told.
 const MOST_CHAIN_BYTES: usize = 256 << 20;

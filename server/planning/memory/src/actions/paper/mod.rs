@@ -22,7 +22,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-use loadmaster_proto::plan::savings::SavedBytes;
+use loadmaster_proto::plan::prediction::SavedBytes;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::{PlanError, Question, saved_bytes};

@@ -7,7 +7,7 @@ use loadmaster_proto::chunks::layout::List;
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
-use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::actions::{Absence, Step};
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;

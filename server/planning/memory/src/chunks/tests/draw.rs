@@ -14,7 +14,7 @@ use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Bert, Gpt2, Llama, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::plan::chunked::ChunkPolicy;
-use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::actions::{Absence, Steps};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};

@@ -5,7 +5,7 @@ use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
-use loadmaster_proto::plan::lane_rates::LaneRates;
+use loadmaster_proto::plan::rates::LaneRates;
 use proptest::prelude::*;
 
 use super::clock::{ITERATIONS, clock, found, jobs, some_stage};

@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::goal::Goal;
 use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 

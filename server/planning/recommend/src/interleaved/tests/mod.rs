@@ -5,7 +5,6 @@ mod bound;
 mod expressible_actions;
 mod objectives;
 mod refused;
-mod residency;
 
 use loadmaster_proto::name::ClusterName;
 use loadmaster_proto::plan::Plan;

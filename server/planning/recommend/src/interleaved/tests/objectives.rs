@@ -2,7 +2,7 @@
 //! everything computed again that may be; and against actions drawn by lot.
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective, PlanShape};
 use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};

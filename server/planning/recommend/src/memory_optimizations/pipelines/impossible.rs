@@ -10,8 +10,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::ActionsQuestion;
-use super::enumeration::Every;
-use super::floor::Floor;
+use super::floor::{Every, Floor};
 use super::layer_minimum::LayerSetting;
 use super::remedies::{Tried, remedies};
 use crate::objectives::{Subproblem, is_nothing_found};
@@ -31,7 +30,7 @@ impl ActionsQuestion<'_> {
     /// Whether it is proven that no plan fits within a subproblem and keeps to the limits.
     pub(super) fn is_proven_impossible(&self, subproblem: &Subproblem) -> bool {
         self.lacks_room(subproblem).is_some() || self.lacks_layer(subproblem).is_some() || {
-            let every = Every::of(self, subproblem);
+            let every = Every::new(self, subproblem);
             !Floor::of(self, &every).may_fit(&|capacity| self.most_bytes(subproblem, Bytes(capacity)))
         }
     }
@@ -39,7 +38,7 @@ impl ActionsQuestion<'_> {
     /// The first of a subproblem's pipelines that are not proven impossible, the most promising first; none where there are too many to be
     /// listed.
     pub(super) fn that_may_fit(&self, subproblem: &Subproblem, most: usize) -> Option<Vec<Candidate>> {
-        let every = Every::of(self, subproblem);
+        let every = Every::new(self, subproblem);
         let mut fit =
             Floor::of(self, &every).that_may_fit(&|capacity| self.most_bytes(subproblem, Bytes(capacity)))?;
         fit.truncate(most);

@@ -11,7 +11,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
 use super::ActionsQuestion;
-use crate::memory_optimizations::minimum_memory::ways;
+use crate::memory_optimizations::replay_fit::ways;
 use loadmaster_memory::actions::LayerBlocks;
 use loadmaster_predict::StageSetting;
 use loadmaster_search::cost::Batch;

@@ -2,47 +2,42 @@
 //!
 //! | module | question |
 //! |---|---|
-//! | here | what do objectives ask of it? |
+//! | here | what do objectives ask of it, what may a plan need at most, and what does the launcher cost? |
 //! | `subproblem` | which plan is the fastest on these devices, with these batches, within this peak? |
-//! | `limits` | what may a plan need at most? |
-//! | `enumeration` | which pipelines are there on them at all? |
 //! | `layer_minimum` | what does a layer need alone, whatever is done? |
-//! | `floor` | what does each of them need, whatever is done? |
+//! | `floor` | which pipelines are there on them, and what does each of them need, whatever is done? |
 //! | `impossible` | is it proven that nothing fits? |
-//! | `plain_minimum` | how little do plain ways hold? |
 //! | `remedies` | what would help where there is none? |
-//! | `restriction` | what does the launcher cost? |
 //!
 //! `subproblem` looks at a few fast pipelines of the shape that is asked for. What it does not find need not be impossible: that says
 //! `impossible`.
 
-mod enumeration;
 mod floor;
 mod impossible;
 mod layer_minimum;
-mod limits;
-mod plain_minimum;
 mod remedies;
-mod restriction;
 mod subproblem;
 #[cfg(test)]
 mod tests;
 
+use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::PlanShape;
+use loadmaster_proto::plan::comparison::RestrictionCost;
+use loadmaster_proto::plan::objective::{Objective, PlanShape};
+use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::Partitioning;
 
-use super::Choice;
-use super::certificate::of_shape;
+use super::certificate::{EQUAL, of_shape};
+use super::{Choice, Chooser};
 use crate::objectives::{Answer, FamilySolution, PlanFamily, Point, Subproblem, Verdict, best, seconds_note};
 use crate::plan::PlanBuilder;
 use crate::problem::Criteria;
-use crate::result::{QuestionError, RecommendError};
+use crate::result::{QuestionError, RecommendError, broken_stages};
 use crate::search::Job;
 pub(crate) use layer_minimum::LayerMinima;
 use loadmaster_search::fleet::Subset;
-use loadmaster_search::{Cuts, FleetNode, Stop, Unit};
+use loadmaster_search::{Cuts, FleetNode, Peak, Stop, Unit};
 
 /// A question for a plan whose memory actions are to be chosen.
 #[derive(Clone, Copy)]
@@ -217,5 +212,161 @@ impl PlanFamily for ActionsQuestion<'_> {
         plan.found.certificate = Some(certificate);
         plan.warnings.push(bound_is);
         Ok((plan, Vec::new()))
+    }
+}
+
+/// By what part of itself a limit may be exceeded by rounding.
+const SAME: f64 = 1e-12;
+
+impl ActionsQuestion<'_> {
+    /// The most predicted bytes that a plan may need on a device of this capacity.
+    fn most_bytes(&self, subproblem: &Subproblem, capacity: Bytes) -> u64 {
+        let peak = subproblem.most.map_or(u64::MAX, |most| self.criteria.unit.most_bytes(most, capacity));
+        let most = peak.min(self.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX)).min(capacity.0);
+        let Some((parts, of)) = subproblem.beyond else { return most };
+        u64::try_from(u128::from(most) * u128::from(parts) / u128::from(of.max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// The highest peak that a subproblem allows, in the criteria's unit; none without devices.
+    fn highest(&self, subproblem: &Subproblem) -> Option<u64> {
+        let kinds = subproblem.devices.fleet.kinds.iter();
+        kinds
+            .map(|kind| self.criteria.unit.of(self.most_bytes(subproblem, kind.capacity), kind.capacity))
+            .max()
+    }
+
+    /// Returns the bytes that the request allows on every device, where that is less than one of them has.
+    fn least_allowed(&self) -> Option<Bytes> {
+        let most = self.criteria.constraints.max_peak_bytes?;
+        self.job.fleet.kinds.iter().any(|kind| kind.capacity.0 > most).then_some(Bytes(most))
+    }
+
+    /// A plan's highest peak in the criteria's unit.
+    fn peak_of(&self, plan: &Plan) -> u64 {
+        let peaks = plan
+            .stages
+            .iter()
+            .map(|stage| self.criteria.unit.of(stage.predicted_peak, Bytes(stage.capacity)));
+        peaks.max().unwrap_or(0)
+    }
+
+    /// Returns the bytes that a device may hold, with those kept free besides a peak, where the subproblem allows less than it has.
+    fn capacity(&self, subproblem: &Subproblem, own: Bytes, peak: Peak, is_strict: bool) -> Bytes {
+        let most = self.most_bytes(subproblem, own);
+        if most == own.0 || is_strict || peak.bytes == 0 {
+            return Bytes(most);
+        }
+        let needed = u128::from(most) * u128::from(peak.needed) / u128::from(peak.bytes);
+        Bytes(u64::try_from(needed).unwrap_or(u64::MAX).clamp(most, own.0.max(most)))
+    }
+
+    /// Checks the limit on the seconds of an iteration.
+    ///
+    /// # Errors
+    /// How far they are from it, and whether it is proven that nothing keeps to it.
+    fn check_seconds(&self, found: &FamilySolution) -> Result<(), RecommendError> {
+        let Some(limit) = self.criteria.constraints.max_iteration_seconds else { return Ok(()) };
+        let seconds = found.plan.iteration_seconds().unwrap_or(f64::INFINITY);
+        if seconds <= limit * (1.0 + SAME) {
+            return Ok(());
+        }
+        let bound = found.certificate.bound.unwrap_or(0.0);
+        let is_proof = bound > limit * (1.0 + SAME);
+        let none = match is_proof {
+            true => format!(", and none takes less than {}", Seconds(bound)),
+            false => String::new(),
+        };
+        let has_cores = found.plan.found.copy_rates.as_ref().is_some_and(|rates| !rates.cores.is_empty());
+        let waits = match has_cores {
+            true => {
+                " with what CPU slots wait for the cores that they share, which is not in seconds without memory actions"
+            }
+            false => "",
+        };
+        Err(RecommendError::Limits {
+            reason: format!(
+                "stages fit with the allowed memory actions, but nothing was found that keeps to the limit: the fastest takes \
+                 {} for an iteration{waits}; the limit is {} (`--max-iteration`){none}",
+                Seconds(seconds),
+                Seconds(limit)
+            ),
+            is_proof,
+            remedies: Vec::new(),
+        })
+    }
+}
+
+impl ActionsQuestion<'_> {
+    /// Weighs the plan that was found against the best one without the launcher, in the terms of the objective, where stages
+    /// may do all that the request allows; none where no launcher is named, or nothing else is found in time.
+    pub(crate) fn restriction(&self, plan: &Plan, asked: &Allowed) -> Option<RestrictionCost> {
+        // What the largest of several models is told in is no value of one of them.
+        let is_told = self.criteria.rules.is_some()
+            && !self.criteria.brief
+            && self.criteria.objective != Objective::MaxModel;
+        if !is_told || self.stop.is_requested() {
+            return None;
+        }
+        // A front is told by its fastest end.
+        let objective = match self.criteria.objective {
+            Objective::Pareto => Objective::MinIterationTime,
+            other => other,
+        };
+        let criteria = Criteria { objective, ..self.criteria.free() };
+        let choice =
+            Choice { chooser: Chooser::Fastest, allowed: asked, framework_rules: None, ..self.choice };
+        let free = ActionsQuestion { criteria: &criteria, choice, known: &LayerMinima::default(), ..*self };
+        let found = free.answer().ok().map(|(plan, _)| plan);
+        self.weighed(plan, found.as_ref())
+    }
+
+    fn weighed(&self, plan: &Plan, free: Option<&Plan>) -> Option<RestrictionCost> {
+        let value = |plan: &Plan| plan.found.certificate.as_ref().map(|certificate| certificate.value);
+        let is_maximum = self.criteria.objective.is_maximum();
+        let restricted_value = value(plan)?;
+        let is_better = |free: &&Plan| {
+            value(free).is_some_and(|value| {
+                if is_maximum { value > restricted_value } else { value < restricted_value }
+            })
+        };
+        // What was found restricted is a free plan, too, and a search may miss it.
+        let best = free.filter(is_better).unwrap_or(plan);
+        let free_value = value(best)?;
+        let ratio = match is_maximum {
+            _ if free_value == restricted_value => 1.0,
+            true => free_value / restricted_value,
+            false => restricted_value / free_value,
+        };
+        let binding = if ratio > 1.0 { self.broken(best) } else { Vec::new() };
+        // A proof of the restricted plan is of the plans that the launcher can run: only what is known of free ones says more.
+        let bound = free.and_then(|free| free.found.certificate.as_ref()?.bound);
+        let free_proven = bound.is_some_and(|bound| match is_maximum {
+            true => bound <= free_value * (1.0 + EQUAL),
+            false => bound >= free_value * (1.0 - EQUAL),
+        });
+        Some(RestrictionCost {
+            free_value,
+            restricted_value,
+            ratio,
+            free_partitioning: Partitioning::new(best.stages.iter().map(|stage| stage.config).collect())
+                .ok()?,
+            binding,
+            free_proven,
+        })
+    }
+
+    /// The rules that a plan breaks: of stages that the request names those of their actions alone.
+    fn broken(&self, plan: &Plan) -> Vec<String> {
+        let by_actions = || {
+            let stages: Vec<_> = plan.stages.iter().map(|stage| stage.config.layers()).collect();
+            let actions: Vec<_> = plan.stages.iter().map(|stage| stage.actions.clone()).collect();
+            self.criteria
+                .rules
+                .map(|rules| rules.broken_by(self.job.model, &stages, &actions))
+                .unwrap_or_default()
+        };
+        let by_stages =
+            if self.given.is_none() { broken_stages(self.job, self.criteria, plan) } else { Vec::new() };
+        by_stages.into_iter().chain(by_actions()).collect()
     }
 }

@@ -2,8 +2,8 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::certificate::Certificate;
 use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::findings::Certificate;
 
 use super::ActionsQuestion;
 use crate::fixed_partition::untouched;

@@ -10,9 +10,7 @@
 //!
 //! A rule is a partitioning; what it costs is asked of the same prices as the recommendation.
 
-mod block_partition;
 mod rule;
-mod uniform;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::comparison::Baseline;
@@ -23,8 +21,7 @@ use crate::search::{Candidate, Inquiry, PricedVariant};
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Choice, Cuts, Fleet};
-use rule::{Rule, megatron_degrees};
-use uniform::uniform;
+use rule::{Rule, megatron_degrees, uniform};
 
 /// The rules on the devices of a recommended plan, at its batch and schedule.
 ///

@@ -1,10 +1,13 @@
 //! The rules: how many layers each of them gives every stage.
+//!
+//! torchgpipe's `balance_by_time` and `balance_by_size` are "Block partitions of sequences" (Bárány and Grinberg, arXiv:1308.2452),
+//! with the start and the normalisation that torchgpipe gives it. Values are brought into 0 to 1. From blocks of equal length,
+//! elements move one by one towards a smallest block, from the largest one's side, until the largest block is within 1 of the
+//! smallest. The result is not the best there is; that is why it is a baseline.
 
 use loadmaster_proto::choice;
 use loadmaster_proto::training::Optimizer;
 
-use super::block_partition::block_partition;
-use super::uniform::{uniform, uniform_weights};
 use loadmaster_search::cost::LayerFacts;
 
 /// A rule that cuts a chain for a number of stages.
@@ -91,8 +94,108 @@ pub(super) fn megatron_degrees(devices: u32, per_node: u32, layers: usize) -> Ve
     degrees
 }
 
+/// Lengths of the blocks. There are at least as many values as blocks.
+fn block_partition(values: &[f64], blocks: usize) -> Vec<usize> {
+    let count = values.len();
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let spread = values.iter().copied().fold(f64::NEG_INFINITY, f64::max) - least;
+    let normal: Vec<f64> =
+        values.iter().map(|value| if spread > 0.0 { (value - least) / spread } else { 0.0 }).collect();
+    // Sums before each value, so that a block is a difference.
+    let before: Vec<f64> = std::iter::once(0.0)
+        .chain(normal.iter().scan(0.0, |sum, value| {
+            *sum += value;
+            Some(*sum)
+        }))
+        .collect();
+    let mut ends: Vec<usize> = (1..blocks).map(|block| count / blocks * block).chain([count]).collect();
+    let size = |ends: &[usize], block: usize| {
+        let start = if block == 0 { 0 } else { ends[block - 1] };
+        before[ends[block]] - before[start]
+    };
+    // The paper proves O(k · n³) moves; rounding must not make it more.
+    let mut moves =
+        blocks.saturating_mul(count).saturating_mul(count).saturating_mul(count).saturating_add(1);
+    loop {
+        // (1) Fix a largest block. Of equal ones the last.
+        let largest = (0..blocks).max_by(|&a, &b| size(&ends, a).total_cmp(&size(&ends, b))).unwrap_or(0);
+        let most = size(&ends, largest);
+        loop {
+            // (2) Stop where no block is larger than a smallest by more than 1. Of equal smallest ones the first.
+            let smallest =
+                (0..blocks).min_by(|&a, &b| size(&ends, a).total_cmp(&size(&ends, b))).unwrap_or(0);
+            moves = moves.saturating_sub(1);
+            if most <= size(&ends, smallest) + 1.0 || moves == 0 {
+                return std::iter::once(0)
+                    .chain(ends.iter().copied())
+                    .zip(&ends)
+                    .map(|(a, b)| b - a)
+                    .collect();
+            }
+            // (3) A smallest block gets the nearest element of its neighbour on the largest one's side.
+            let giver = if largest < smallest { smallest - 1 } else { smallest + 1 };
+            if largest < smallest {
+                ends[giver] -= 1;
+            } else {
+                ends[smallest] += 1;
+            }
+            // The largest one is another then: go to (1), otherwise to (2).
+            if giver == largest {
+                break;
+            }
+        }
+    }
+}
+
+/// Returns as many of `layers` for each of `stages`; the first stages have one more where they do not divide.
+pub(super) fn uniform(layers: usize, stages: usize) -> Vec<usize> {
+    let (each, more) = (layers / stages.max(1), layers % stages.max(1));
+    (0..stages).map(|stage| each + usize::from(stage < more)).collect()
+}
+
+/// The cut into `stages` runs of at least one weight each whose largest sum is smallest; of those the one whose
+/// first runs are longest.
+pub(super) fn uniform_weights(weights: &[u64], stages: usize) -> Vec<usize> {
+    let total: u64 = weights.iter().fold(0, |sum, &weight| sum.saturating_add(weight));
+    let (mut low, mut high) = (weights.iter().copied().max().unwrap_or(0), total);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if runs(weights, middle) <= stages { high = middle } else { low = middle + 1 }
+    }
+    let mut sizes = Vec::with_capacity(stages);
+    let mut first = 0;
+    for stage in 0..stages {
+        let left = stages - 1 - stage;
+        let (mut last, mut sum) = (first, 0_u64);
+        // Each later stage keeps a layer; the last one takes what is left.
+        while last < weights.len() - left && (left == 0 || sum.saturating_add(weights[last]) <= low) {
+            sum = sum.saturating_add(weights[last]);
+            last += 1;
+        }
+        let taken = (last - first).max(1);
+        sizes.push(taken);
+        first += taken;
+    }
+    sizes
+}
+
+/// Runs that sums of at most `most` take.
+fn runs(weights: &[u64], most: u64) -> usize {
+    let (mut runs, mut sum) = (1, 0_u64);
+    for &weight in weights {
+        if sum.saturating_add(weight) > most {
+            runs += 1;
+            sum = 0;
+        }
+        sum = sum.saturating_add(weight);
+    }
+    runs
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn facts() -> Vec<LayerFacts> {
@@ -132,5 +235,81 @@ mod tests {
         assert_eq!(degrees[..6], [(1, 1), (2, 1), (1, 2), (4, 1), (2, 2), (1, 4)]);
         assert!(degrees.iter().all(|&(tensor, pipeline)| tensor <= 4 && pipeline <= 12));
         assert_eq!(megatron_degrees(6, 6, 12), [(1, 1), (2, 1), (1, 2)]);
+    }
+
+    /// By hand, from torchgpipe's documentation of the rule: equal values make equal blocks, a heavy one is left
+    /// alone as far as moves of single elements reach.
+    #[test]
+    fn blocks_are_nearly_equal() {
+        assert_eq!(block_partition(&[1.0; 6], 3), [2, 2, 2]);
+        assert_eq!(block_partition(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2), [4, 2]);
+        assert_eq!(block_partition(&[5.0], 1), [1]);
+    }
+
+    proptest! {
+        /// It ends with all values in non-empty runs, the largest within the spread of the smallest.
+        #[test]
+        fn the_largest_block_is_within_one_element_of_the_smallest(
+            values in proptest::collection::vec(0.0..10.0_f64, 1..24), offset in 0_usize..24,
+        ) {
+            let blocks = offset % values.len() + 1;
+            let lengths = block_partition(&values, blocks);
+            prop_assert_eq!((lengths.len(), lengths.iter().sum::<usize>()), (blocks, values.len()));
+            let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let spread = values.iter().copied().fold(0.0, f64::max) - least;
+            let mut first = 0;
+            let sums: Vec<f64> = lengths.iter().map(|&length| {
+                first += length;
+                values[first - length..first].iter().map(|value| value - least).sum::<f64>()
+            }).collect();
+            let (low, high) =
+                sums.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), &sum| (low.min(sum), high.max(sum)));
+            prop_assert!(high <= low + spread + 1e-6, "{sums:?}");
+        }
+    }
+
+    fn largest(weights: &[u64], sizes: &[usize]) -> u64 {
+        let mut first = 0;
+        sizes
+            .iter()
+            .map(|&size| {
+                first += size;
+                weights[first - size..first].iter().sum::<u64>()
+            })
+            .max()
+            .unwrap()
+    }
+
+    /// Every cut into this many runs.
+    fn every_cut(layers: usize, stages: usize) -> Vec<Vec<usize>> {
+        if stages == 1 {
+            return vec![vec![layers]];
+        }
+        (1..=layers + 1 - stages)
+            .flat_map(|first| {
+                every_cut(layers - first, stages - 1)
+                    .into_iter()
+                    .map(move |rest| [vec![first], rest].concat())
+            })
+            .collect()
+    }
+
+    proptest! {
+        /// No other cut has a smaller largest sum, and every stage has a layer.
+        #[test]
+        fn the_largest_sum_is_smallest(weights in proptest::collection::vec(0_u64..20, 1..8), offset in 0_usize..8) {
+            let stages = offset % weights.len() + 1;
+            let sizes = uniform_weights(&weights, stages);
+            prop_assert_eq!((sizes.len(), sizes.iter().sum::<usize>()), (stages, weights.len()));
+            prop_assert!(sizes.iter().all(|&size| size > 0));
+            let least = every_cut(weights.len(), stages).iter().map(|cut| largest(&weights, cut)).min().unwrap();
+            prop_assert_eq!(largest(&weights, &sizes), least);
+        }
+    }
+
+    #[test]
+    fn layers_are_shared_evenly() {
+        assert_eq!(uniform(10, 4), [3, 3, 2, 2]);
+        assert_eq!(uniform(8, 4), [2, 2, 2, 2]);
     }
 }

@@ -8,7 +8,6 @@ mod expressible_actions;
 mod on_cores;
 mod recompute_sets;
 mod several;
-mod small_blocks;
 
 use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;

@@ -1,6 +1,7 @@
 //! How a model is trained.
 
 pub mod actions;
+pub mod boundaries;
 pub mod chunk_order;
 pub mod gradient_buckets;
 pub mod notation;

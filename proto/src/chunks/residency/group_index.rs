@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// Numbers of things by group, in one list.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GroupIndex {
     numbers: Vec<usize>,
     /// Where those of each group end.

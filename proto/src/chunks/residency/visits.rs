@@ -158,6 +158,11 @@ impl Visit {
         self.fetched > self.needed
     }
 
+    /// Returns the boundaries of its acts, in their order.
+    pub fn boundaries(&self) -> [usize; 4] {
+        [self.leaves, self.freed, self.fetched, self.needed]
+    }
+
     /// Where it must be there, counted from the beginning of the iteration in which it is fetched, whose steps are so many.
     pub fn awaited(&self, steps: usize) -> usize {
         self.needed + if self.is_over_end() { steps } else { 0 }

@@ -40,6 +40,11 @@ pub struct Absence {
 type Use = (usize, usize);
 
 impl Absence {
+    /// Returns the boundaries of its acts, in their order.
+    pub fn boundaries(&self) -> [usize; 4] {
+        [self.leaves, self.freed, self.fetched, self.needed]
+    }
+
     /// That of a swap's block between two of its uses: which action, layer, part and micro-batch it is. None where it would
     /// be fetched before it is gone.
     pub fn of(

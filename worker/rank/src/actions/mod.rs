@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::training::actions::{Block, Deed, Step, Steps};
+use loadmaster_proto::training::boundaries::BoundaryAct;
 use tch::Tensor;
 
 use crate::error::RankError;
@@ -40,8 +41,6 @@ use crate::memory::Memory;
 use lane::Ways;
 use mover::Mover;
 use place::OffloadPlace;
-
-pub(crate) use mover::BoundaryPart;
 
 static MOVER: Mutex<Option<Mover>> = Mutex::new(None);
 
@@ -116,13 +115,13 @@ pub fn before(step: Step) -> Result<bool, RankError> {
     with(|mover| if mover.is_told() { Ok(false) } else { mover.before(step).map(|()| true) })
 }
 
-/// A part of what happens at a boundary, where chunks come and leave at the same: what of both leaves has left before anything
+/// One of the acts at a boundary, where chunks come and leave at the same: what of both leaves has left before anything
 /// of both gets memory.
 ///
 /// # Errors
 /// Out of memory, for one.
-pub(crate) fn at_boundary(boundary: usize, part: BoundaryPart) -> Result<(), RankError> {
-    with(|mover| mover.act(boundary, part))
+pub(crate) fn at_boundary(boundary: usize, act: BoundaryAct) -> Result<(), RankError> {
+    with(|mover| mover.act(boundary, act))
 }
 
 /// The boundary before a micro-batch's backward pass.

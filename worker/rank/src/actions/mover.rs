@@ -7,6 +7,7 @@ use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::training::actions::{
     Absence, Block, Deed, Destination, StageActions, Step, Steps, Stripe,
 };
+use loadmaster_proto::training::boundaries::{BoundaryAct, BoundaryTable};
 
 use super::block_absence::{BlockAbsence, BlockState};
 use super::blocks::Blocks;
@@ -15,32 +16,6 @@ use crate::error::RankError;
 use crate::ffi::{self, Direction};
 use crate::tape::defect;
 
-/// What is due at a boundary: indices of absences, in their order.
-#[derive(Debug, Clone, Default)]
-struct Due {
-    leaves: Vec<usize>,
-    freed: Vec<usize>,
-    fetched: Vec<usize>,
-    needed: Vec<usize>,
-}
-
-/// What happens at a boundary, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BoundaryPart {
-    /// Copies of what leaves begin.
-    Leave,
-    /// What is gone gives its memory back.
-    Free,
-    /// What comes gets memory, and its copy begins.
-    Fetch,
-    /// What the next step needs is waited for.
-    Settle,
-}
-
-impl BoundaryPart {
-    const ALL: [Self; 4] = [Self::Leave, Self::Free, Self::Fetch, Self::Settle];
-}
-
 /// Takes blocks away from a rank's device and brings them back.
 #[derive(Debug)]
 pub(super) struct Mover {
@@ -48,7 +23,7 @@ pub(super) struct Mover {
     absences: Vec<Absence>,
     /// Of each action, the place of each of its stripes; none of those that move nothing.
     stripes: Vec<Vec<(usize, Stripe)>>,
-    due: Vec<Due>,
+    due: BoundaryTable,
     /// The boundary of the iteration that comes next.
     next: usize,
     blocks: Blocks,
@@ -61,12 +36,12 @@ pub(super) struct Mover {
     /// Layers of which it must be known which storages micro-batches hold: of which some leave, and those above, which may hold
     /// the same. To look costs each saved tensor some time.
     watched: HashSet<usize>,
-    /// Whether others tell of boundaries, part by part.
+    /// Whether others tell of boundaries, act by act.
     is_told: bool,
 }
 
 impl Mover {
-    /// A mover of a stage's blocks to these places. `is_told` says whether others tell of boundaries, part by part.
+    /// A mover of a stage's blocks to these places. `is_told` says whether others tell of boundaries, act by act.
     pub(super) fn new(
         actions: &StageActions,
         steps: Steps,
@@ -91,16 +66,9 @@ impl Mover {
             });
         }
         let count = steps.all().len().max(1);
-        let mut due = vec![Due::default(); count];
-        for (index, absence) in absences.iter().enumerate() {
-            due[absence.leaves % count].leaves.push(index);
-            due[absence.freed % count].freed.push(index);
-            due[absence.fetched % count].fetched.push(index);
-            due[absence.needed % count].needed.push(index);
-        }
-        // What is needed first comes first.
-        let until_needed = |&index: &usize| absences[index].needed - absences[index].fetched;
-        due.iter_mut().for_each(|due| due.fetched.sort_by_key(until_needed));
+        let at = |index: usize| absences[index].boundaries().map(|boundary| Some(boundary % count));
+        let until_needed = |index: usize| absences[index].needed - absences[index].fetched;
+        let due = BoundaryTable::new((absences.len(), count), at, until_needed);
         let leave = |absence: &&Absence| matches!(absence.block, Block::Activations | Block::Inputs);
         let watched = absences.iter().filter(leave).flat_map(|absence| [absence.layer, absence.layer + 1]);
         let watched = watched.collect();
@@ -129,7 +97,7 @@ impl Mover {
         self.watched.contains(&layer)
     }
 
-    /// Whether others tell of boundaries, part by part.
+    /// Whether others tell of boundaries, act by act.
     pub(super) fn is_told(&self) -> bool {
         self.is_told
     }
@@ -147,7 +115,7 @@ impl Mover {
     /// A layer's parameters were made. Those that are away when an iteration begins are from the start, so that the first
     /// one needs no more than the others.
     pub(super) fn made(&mut self, layer: usize) -> Result<(), RankError> {
-        let count = self.due.len();
+        let count = self.due.boundaries();
         for index in 0..self.absences.len() {
             let Absence { block, layer: of, leaves, freed, fetched, .. } = self.absences[index];
             if (block, of) == (Block::Weights, layer) && leaves < count && fetched >= count {
@@ -194,7 +162,7 @@ impl Mover {
         self.catch_up_all()?;
         let turn = (self.next / steps.max(1)).saturating_sub(1);
         self.blocks.forget(u32::try_from(turn).unwrap_or(u32::MAX));
-        if self.next == self.due.len() {
+        if self.next == self.due.boundaries() {
             self.next = 0;
         }
         Ok(())
@@ -203,7 +171,7 @@ impl Mover {
     /// All boundaries of the iteration, or of the turn, that are left: behind the last layer that is trained, others may have a
     /// step.
     pub(super) fn catch_up_all(&mut self) -> Result<(), RankError> {
-        let turn = self.steps.turn().unwrap_or(self.due.len()).max(1);
+        let turn = self.steps.turn().unwrap_or(self.due.boundaries()).max(1);
         self.catch_up(self.next.div_ceil(turn) * turn)
     }
 
@@ -211,25 +179,18 @@ impl Mover {
         while self.next < end {
             let boundary = self.next;
             self.next += 1;
-            BoundaryPart::ALL.into_iter().try_for_each(|part| self.act(boundary, part))?;
+            BoundaryAct::ALL.into_iter().try_for_each(|act| self.act(boundary, act))?;
         }
         Ok(())
     }
 
-    /// A part of what happens at a boundary.
-    pub(super) fn act(&mut self, boundary: usize, part: BoundaryPart) -> Result<(), RankError> {
-        let Some(Due { leaves, freed, fetched, needed }) = self.due.get(boundary) else { return Ok(()) };
-        let due = match part {
-            BoundaryPart::Leave => leaves,
-            BoundaryPart::Free => freed,
-            BoundaryPart::Fetch => fetched,
-            BoundaryPart::Settle => needed,
-        };
-        due.clone().into_iter().try_for_each(|index| match part {
-            BoundaryPart::Leave => self.leave(index),
-            BoundaryPart::Free => self.free(index),
-            BoundaryPart::Fetch => self.fetch(index),
-            BoundaryPart::Settle => self.settle(index),
+    /// One of the acts at a boundary.
+    pub(super) fn act(&mut self, boundary: usize, act: BoundaryAct) -> Result<(), RankError> {
+        self.due.due(boundary, act).to_vec().into_iter().try_for_each(|index| match act {
+            BoundaryAct::Leave => self.leave(index),
+            BoundaryAct::Free => self.free(index),
+            BoundaryAct::Fetch => self.fetch(index),
+            BoundaryAct::Settle => self.settle(index),
         })
     }
 

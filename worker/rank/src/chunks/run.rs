@@ -12,14 +12,15 @@ use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::measure::chunked;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::training::actions::{Step, Steps};
+use loadmaster_proto::training::boundaries::{BoundaryAct, BoundaryTable};
 use tch::{Device, Kind, Tensor};
 
 use super::embedding_rows::Tokens;
 use super::payloads::Payloads;
 use super::tensors::{ChunkTensor, Tensors};
 use super::trace::Trace;
+use crate::actions;
 use crate::actions::lane::Ways;
-use crate::actions::{self, BoundaryPart};
 use crate::collective::Group;
 use crate::error::RankError;
 use crate::ffi;
@@ -192,10 +193,10 @@ impl ChunkRun {
         while self.next < end {
             self.trace.step_is_over(self.next)?;
             let boundary = self.next;
-            let BoundaryEvents { leave, are_gone, come, are_needed } = self.visiting.due(boundary);
+            let [leave, are_gone, come, are_needed] = self.visiting.due(boundary);
             self.next += 1;
             // What micro-batches keep on the host leaves and comes first: it is needed soon, and chunks may come long before.
-            actions::at_boundary(boundary, BoundaryPart::Leave)?;
+            actions::at_boundary(boundary, BoundaryAct::Leave)?;
             for told in leave {
                 let chunk = told.visit.payload.chunk;
                 if told.copies.leaves_changed && told.copies.is_complete {
@@ -206,11 +207,11 @@ impl ChunkRun {
                 }
                 self.payloads.leave(told, &self.tensors)?;
             }
-            actions::at_boundary(boundary, BoundaryPart::Free)?;
+            actions::at_boundary(boundary, BoundaryAct::Free)?;
             are_gone.into_iter().try_for_each(|told| self.payloads.free(told))?;
-            actions::at_boundary(boundary, BoundaryPart::Fetch)?;
+            actions::at_boundary(boundary, BoundaryAct::Fetch)?;
             come.into_iter().try_for_each(|told| self.payloads.fetch(told))?;
-            actions::at_boundary(boundary, BoundaryPart::Settle)?;
+            actions::at_boundary(boundary, BoundaryAct::Settle)?;
             are_needed.into_iter().try_for_each(|told| self.payloads.settle(told))?;
             self.trace.step_begins()?;
         }
@@ -431,19 +432,11 @@ pub(super) struct PayloadVisit {
     pub(super) copies: VisitCopies,
 }
 
-/// What is due at a boundary, in the order in which it happens.
-#[derive(Debug, Clone, Default)]
-pub(super) struct BoundaryEvents {
-    pub(super) leave: Vec<PayloadVisit>,
-    pub(super) are_gone: Vec<PayloadVisit>,
-    pub(super) come: Vec<PayloadVisit>,
-    pub(super) are_needed: Vec<PayloadVisit>,
-}
-
 /// The visits of an iteration, boundary by boundary: one more than there are steps.
 #[derive(Debug, Default)]
 pub(super) struct BoundaryVisits {
-    due: Vec<BoundaryEvents>,
+    told: Vec<PayloadVisit>,
+    due: BoundaryTable,
     /// Those that begin in the iteration before.
     pub(super) over_end: Vec<PayloadVisit>,
     /// Visits that begin with a copy.
@@ -452,24 +445,21 @@ pub(super) struct BoundaryVisits {
 
 impl BoundaryVisits {
     pub(super) fn new(visits: &Visits<'_>, steps: usize) -> Self {
-        let mut visiting = Self { due: vec![BoundaryEvents::default(); steps + 1], ..Self::default() };
-        for (payload, &visit, copies) in visits.all() {
-            let told = PayloadVisit { payload, visit, copies };
-            let due = &mut visiting.due;
-            due[visit.leaves].leave.push(told);
-            due[visit.freed].are_gone.push(told);
-            due[visit.fetched].come.push(told);
-            due[visit.needed].are_needed.push(told);
-            visiting.over_end.extend(visit.is_over_end().then_some(told));
-            visiting.fetches += u64::from(copies.comes);
-        }
+        let all = visits.all().map(|(payload, &visit, copies)| PayloadVisit { payload, visit, copies });
+        let told: Vec<PayloadVisit> = all.collect();
+        let at = |index: usize| told[index].visit.boundaries().map(Some);
         // Copies of one boundary in the order in which they are waited for.
-        visiting.due.iter_mut().for_each(|due| due.come.sort_by_key(|told| told.visit.awaited(steps)));
-        visiting
+        let due = BoundaryTable::new((told.len(), steps + 1), at, |index| told[index].visit.awaited(steps));
+        Self {
+            over_end: told.iter().copied().filter(|told| told.visit.is_over_end()).collect(),
+            fetches: told.iter().map(|told| u64::from(told.copies.comes)).sum(),
+            due,
+            told,
+        }
     }
 
-    /// What is due at a boundary.
-    pub(super) fn due(&self, boundary: usize) -> BoundaryEvents {
-        self.due.get(boundary).cloned().unwrap_or_default()
+    /// The visits of each act that is due at a boundary, in the order of the acts.
+    pub(super) fn due(&self, boundary: usize) -> [Vec<PayloadVisit>; 4] {
+        self.due.at(boundary).map(|due| due.iter().map(|&index| self.told[index]).collect())
     }
 }

@@ -17,10 +17,10 @@
 //! [`loadmaster_proto::chunks::activations`] has it at boundaries.
 
 use loadmaster_predict::Away;
-use loadmaster_proto::chunks::residency::group_index::GroupIndex;
-use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
+use loadmaster_proto::chunks::residency::visits::{VisitCopies, Visits};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::plan::rates::LaneRates;
+use loadmaster_proto::training::boundaries::BoundaryTable;
 
 use super::lane_clocks::{LaneClocks, PayloadVisit};
 use super::lane_spans::{LaneWork, Witness};
@@ -181,7 +181,7 @@ fn mean(told: &[Lanes], is_steady: bool) -> Lanes {
 pub(super) struct LaneRun<'a, W = ()> {
     scene: &'a LaneScene<'a>,
     due: BoundaryVisits,
-    due_kept: BoundaryActivations,
+    due_kept: BoundaryTable,
     /// Of each step.
     seconds: Vec<f64>,
     /// The chunks whose state is on the device and whose gradients are complete behind each step.
@@ -204,7 +204,7 @@ impl<'a, W: Witness> LaneRun<'a, W> {
         let due = BoundaryVisits::of(scene.visits, steps);
         let mut seconds = scene.seconds.to_vec();
         seconds.resize(steps, 0.0);
-        let due_kept = BoundaryActivations::of(scene.away, steps);
+        let due_kept = boundary_activations(scene.away, steps);
         let over_end = scene.visits.all().filter(|(_, visit, _)| visit.is_over_end());
         let over_end = over_end.map(|(payload, ..)| payload).collect();
         let clocks = LaneClocks::new(scene.chunks, scene.away.len(), over_end, witness);
@@ -269,8 +269,7 @@ impl<'a, W: Witness> LaneRun<'a, W> {
 #[derive(Debug, Clone)]
 pub(super) struct BoundaryVisits {
     told: Vec<PayloadVisit>,
-    /// By boundary.
-    due: [GroupIndex; 4],
+    due: BoundaryTable,
 }
 
 impl BoundaryVisits {
@@ -278,47 +277,30 @@ impl BoundaryVisits {
     pub(super) fn of(visits: &Visits<'_>, steps: usize) -> Self {
         let told: Vec<PayloadVisit> =
             visits.all().map(|(payload, &visit, copies)| (payload, visit, copies)).collect();
-        let due = |of: fn(&Visit, VisitCopies) -> Option<usize>| {
-            GroupIndex::of(told.len(), steps + 1, |number| of(&told[number].1, told[number].2))
+        let at = |index: usize| {
+            let (_, visit, copies) = &told[index];
+            let VisitCopies { leaves_changed, comes, is_gathered, .. } = *copies;
+            let moves = [leaves_changed, leaves_changed, comes, comes || is_gathered];
+            let boundaries = visit.boundaries();
+            std::array::from_fn(|act| moves[act].then_some(boundaries[act]))
         };
-        let leave = due(|visit, copies| copies.leaves_changed.then_some(visit.leaves));
-        let are_gone = due(|visit, copies| copies.leaves_changed.then_some(visit.freed));
-        let come = due(|visit, copies| copies.comes.then_some(visit.fetched));
-        let are_needed = due(|visit, copies| (copies.comes || copies.is_gathered).then_some(visit.needed));
         // Copies of one boundary in the order in which they are waited for.
-        let come = come.sorted_by_key(|number| told[number].1.awaited(steps));
-        Self { told, due: [leave, are_gone, come, are_needed] }
+        let due = BoundaryTable::new((told.len(), steps + 1), at, |index| told[index].1.awaited(steps));
+        Self { told, due }
     }
 
     /// Those of a boundary, in the order in which they happen.
     pub(super) fn at(&self, boundary: usize) -> [impl Iterator<Item = &PayloadVisit>; 4] {
-        self.due.each_ref().map(|due| due.at(boundary).iter().map(|&number| &self.told[number]))
+        self.due.at(boundary).map(|due| due.iter().map(|&index| &self.told[index]))
     }
 }
 
-/// The same of what micro-batches have on the host, by its number.
-#[derive(Debug, Clone)]
-pub(super) struct BoundaryActivations([GroupIndex; 4]);
-
-impl BoundaryActivations {
-    /// That of an iteration of so many steps.
-    pub(super) fn of(away: &[Away], steps: usize) -> Self {
-        // What has no bytes is not copied.
-        let due = |of: fn(&Away) -> usize| {
-            GroupIndex::of(away.len(), steps + 1, |number| {
-                (away[number].bytes > 0).then(|| of(&away[number]))
-            })
-        };
-        Self([
-            due(|away| away.absence.leaves),
-            due(|away| away.absence.freed),
-            due(|away| away.absence.fetched),
-            due(|away| away.absence.needed),
-        ])
-    }
-
-    /// That of a boundary, in the order in which it happens.
-    pub(super) fn at(&self, boundary: usize) -> [&[usize]; 4] {
-        self.0.each_ref().map(|due| due.at(boundary))
-    }
+/// The same of what micro-batches have on the host, by its number, in an iteration of so many steps.
+fn boundary_activations(away: &[Away], steps: usize) -> BoundaryTable {
+    // What has no bytes is not copied.
+    let at = |index: usize| {
+        let Away { absence, bytes, .. } = &away[index];
+        absence.boundaries().map(|boundary| (*bytes > 0).then_some(boundary))
+    };
+    BoundaryTable::new((away.len(), steps + 1), at, |index| index)
 }

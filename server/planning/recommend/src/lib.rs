@@ -5,7 +5,7 @@
 //! | `question` | what is asked, of which profiles, on which devices? |
 //! | `problem` | what is that with all defaults filled in, and as questions to a search? |
 //! | `search` | which plans are best? |
-//! | `objectives` | how is each objective reached by plans with memory actions, or with interleaved stages? |
+//! | `objectives` | how is each objective reached by plans with memory actions, or with interleaved stages; which model is the largest? |
 //! | `result` | what proves the best one, or why is there none? |
 //! | `plan` | what is told and kept of a candidate, and which plans must not be compared? |
 //! | `placement` | who is where on the nodes that a scheduler gave, and how fast is that? |
@@ -14,8 +14,6 @@
 //! | `chunked` | which plan is best whose parameters and state are in chunks? |
 //! | `interleaved` | which plan is best whose devices take turns with several stages each? |
 //! | `timeline` | what does a stored plan copy and hold, moment by moment? |
-//! | `largest_model` | which is the largest of several models that fits? |
-//! | `model_scaling` | which is the largest model of a family that is trained in chunks? |
 //!
 //! A request, its profiles and its devices form a [`PlanQuestion`]; nothing in this crate depends on the server. One request
 //! takes these steps:
@@ -37,9 +35,7 @@
 mod chunked;
 mod fixed_partition;
 mod interleaved;
-mod largest_model;
 mod memory_optimizations;
-mod model_scaling;
 mod objectives;
 mod placement;
 mod plan;
@@ -50,8 +46,7 @@ mod search;
 mod timeline;
 
 pub use interleaved::{DeviceResidency, InterleavingError};
-pub use largest_model::largest_model;
-pub use model_scaling::{Family, ScaledModel};
+pub use objectives::{Family, ScaledModel, largest_model};
 pub use placement::{Placement, PlacementError, PlacementProblem, StageLack, usual_kinds};
 pub use plan::{NamedPlan, incomparable};
 pub use problem::{

@@ -5,6 +5,7 @@
 //! | here | what must a family of plans be able to answer, and how good is an answer? |
 //! | `fewest_devices` | how few devices are enough, or how cheap ones? |
 //! | `largest_batch` | how large a micro-batch fits? |
+//! | `largest_model` | which is the largest of several models that fits, or of a family? It asks whole questions |
 //! | `peaks` | how low a peak is reached, what does less memory cost in time, and which peaks are asked for? |
 //!
 //! All of them ask a [`PlanFamily`] for the fastest plan within a [`Subproblem`]: some devices, some micro-batches and a peak. A family that
@@ -12,6 +13,7 @@
 
 mod fewest_devices;
 mod largest_batch;
+mod largest_model;
 mod peaks;
 
 use loadmaster_proto::amounts::Seconds;
@@ -24,6 +26,7 @@ use super::plan::{NamedPlan, PlanBuilder};
 use super::problem::Criteria;
 use super::result::{QuestionError, RecommendError};
 use super::search::{Candidate, Job};
+pub use largest_model::{Family, ScaledModel, largest_model};
 use loadmaster_search::cost::Batch;
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Cuts, Stop};

@@ -3,7 +3,6 @@
 mod brute;
 pub(crate) mod fixture;
 mod heterogeneous_links;
-pub(crate) mod on_nodes;
 
 use std::collections::BTreeSet;
 

@@ -11,7 +11,7 @@ use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::seconds;
 use crate::tests::fixture::Fixture;
-use crate::tests::on_nodes::{Node, bind, is_same, nodes, permutations};
+use crate::tests::fixture::{Node, bind, is_same, nodes, permutations};
 use loadmaster_search::Stop;
 
 const ROOM: u64 = 1 << 30;

@@ -8,15 +8,15 @@ use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
 use loadmaster_proto::training::stage::Partitioning;
 
+use crate::tests::fixture::{self, Node, bind, is_same, permutations};
 use crate::tests::fixture::{Fixture, LAYERS};
-use crate::tests::on_nodes::{self, Node, bind, is_same, permutations};
 use loadmaster_search::Stop;
 use loadmaster_search::fleet::PlannedFleet;
 
 /// Nodes of so many devices each that a search sees no difference between: only their ways to the host differ, in MB/s.
 fn nodes(hosts: &[u32], devices: u32) -> PlannedFleet {
     let all: Vec<Node> = hosts.iter().map(|&host| (devices, 1_000_000, host)).collect();
-    on_nodes::nodes(&all, 1 << 30)
+    fixture::nodes(&all, 1 << 30)
 }
 
 fn swap(layer: usize, to: Destination) -> Action {

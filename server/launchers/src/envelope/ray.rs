@@ -165,6 +165,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)
 class Rank:
     """A process of the launcher's program, on the node and beside the device that Ray has given it."""
@@ -192,12 +193,14 @@ class Rank:
         if self.process is not None:
             self.process.terminate()
 
+
 def is_called(node: dict[str, Any], name: str) -> bool:
     """Whether a node of Ray is meant; one of the two may say its domain and the other not."""
     host = node["NodeManagerHostname"]
     if name in (host, node["NodeManagerAddress"]):
         return True
     return ("." in host) != ("." in name) and host.partition(".")[0] == name.partition(".")[0]
+
 
 def bundles() -> list[dict[str, float]]:
     """What each node of the plan reserves: a device for each rank; of a binding's node all GPUs, since Ray gives out any of them."""
@@ -217,6 +220,7 @@ def bundles() -> list[dict[str, float]]:
         reserved.append({RESOURCE: has if gpus else ranks, f"node:{node['NodeManagerAddress']}": 0.001})
     return reserved
 
+
 def group() -> PlacementGroup:
     """A bundle for each node of the plan."""
     wanted = bundles()
@@ -225,6 +229,7 @@ def group() -> PlacementGroup:
         print(f"loadmaster: waiting until Ray has {wanted}, each on a node of its own", file=sys.stderr, flush=True)
         ray.get(made.ready())
     return made
+
 
 def ranks(made: PlacementGroup) -> list[Rank]:
     """An actor for each rank, in order."""
@@ -236,6 +241,7 @@ def ranks(made: PlacementGroup) -> list[Rank]:
         for node, count in enumerate(NODES)
         for _ in range(count)
     ]
+
 
 def variables(actors: list[Rank]) -> list[dict[str, str]]:
     """What each rank is told: all of a node see all of its GPUs, and take the one of their local number."""
@@ -265,6 +271,7 @@ def variables(actors: list[Rank]) -> list[dict[str, str]]:
         first += count
     return told
 
+
 def main() -> int:
     """The status of the first rank that fails, which ends all; 0 where none does."""
     ray.init(ignore_reinit_error=True)
@@ -278,6 +285,7 @@ def main() -> int:
             ray.get([actor.stop.remote() for actor in actors])
             return status
     return 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -157,6 +157,7 @@ from torchgpipe import GPipe
 BALANCE = [{balance}]
 DEVICES = [{devices}]
 
+
 def gpipe(model: nn.Sequential, devices: Sequence[str] = DEVICES, **settings: Any) -> GPipe:
     """The plan; `settings` are GPipe's others."""
     return GPipe(model, balance=BALANCE, devices=devices, chunks={chunks}, checkpoint="{checkpoint}", **settings)

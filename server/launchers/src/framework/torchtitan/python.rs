@@ -81,6 +81,7 @@ from torchtitan.models.llama3 import (
 from torchtitan.protocols.model_spec import ModelSpec
 from torchtitan.trainer import Trainer
 
+
 def model() -> Llama3Model.Config:
     return Llama3Model.Config(
         dim={hidden},
@@ -98,6 +99,7 @@ def model() -> Llama3Model.Config:
         norm=RMSNorm.Config(normalized_shape={hidden}, param_init=_NORM_INIT),
         lm_head=Linear.Config(in_features={hidden}, out_features={vocabulary}, param_init=_output_linear_init({hidden})),
     )
+
 
 def plan() -> Trainer.Config:
     return Trainer.Config(

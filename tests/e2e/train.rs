@@ -95,7 +95,8 @@ fn an_interruption_leaves_nothing_behind() {
 fn an_interrupted_test_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "slice::gpt2_is_profiled_stage_by_stage_for_one_f_one_b"]);
+    let name = "slice::gpt2_is_profiled_stage_by_stage_for_one_f_one_b";
+    command.args(["--exact", name, "--include-ignored"]);
     let mut test = Program::start("another test", command, folder.path().join("log"));
     let found = with_a_rank(&mut test);
     test.signal(Signal::SIGINT);

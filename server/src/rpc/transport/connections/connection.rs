@@ -26,9 +26,14 @@ pub(in crate::rpc::transport) struct Connection {
     cut: CancellationToken,
 }
 
+/// Time after a call in which its peer is likely to send the next one.
+const BETWEEN_CALLS: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 struct State {
     open_calls: usize,
+    /// Whether there was a call.
+    has_called: bool,
     /// Since when no call is open.
     idle_since: Instant,
     /// Answers that wait until the peer takes some of them: since when.
@@ -41,6 +46,7 @@ impl Connection {
     pub(super) fn new(number: u64, peer: IpAddr, peer_share: Arc<PeerShare>) -> Self {
         let state = State {
             open_calls: 0,
+            has_called: false,
             idle_since: Instant::now(),
             unread: HashMap::new(),
             next_answer: 0,
@@ -72,7 +78,10 @@ impl Connection {
 
     /// A call begins.
     pub(in crate::rpc::transport) fn enter(self: &Arc<Self>) -> OpenCall {
-        self.lock().open_calls += 1;
+        let mut state = self.lock();
+        state.open_calls += 1;
+        state.has_called = true;
+        drop(state);
         OpenCall(Arc::clone(self))
     }
 
@@ -86,10 +95,13 @@ impl Connection {
         Unread { connection: Arc::clone(self), number }
     }
 
-    /// Since when no call is open; none while one is, or where the connection ends already.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
+    /// Returns whether a call ended lately, and since when none is open; none while one is, or where the connection ends already.
+    pub(super) fn idle_since(&self, now: Instant) -> Option<(bool, Instant)> {
         let state = self.lock();
-        (state.open_calls == 0 && !self.cut.is_cancelled()).then_some(state.idle_since)
+        let is_idle = state.open_calls == 0 && !self.cut.is_cancelled();
+        let has_called_lately =
+            state.has_called && now.saturating_duration_since(state.idle_since) < BETWEEN_CALLS;
+        is_idle.then_some((has_called_lately, state.idle_since))
     }
 
     /// Ends the connection at once.

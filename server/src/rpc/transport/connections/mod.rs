@@ -58,7 +58,7 @@ impl Connections {
     }
 
     /// Lets a connection in. Where there is no room, the one that has been idle for longest makes some: of the
-    /// same peer if that has its share, of anybody else.
+    /// same peer if that has its share, of anybody else. Those between two calls are ended last.
     ///
     /// Returns none when all of them are at work.
     pub(super) fn admit(&self, address: IpAddr) -> Option<Place> {
@@ -96,11 +96,13 @@ impl Connections {
 }
 
 impl Open {
-    /// Ends the connection that has been without an open call for longest.
+    /// Ends the connection that has been without an open call for longest, those last that called a moment ago: many that say nothing
+    /// may come while a busy peer waits for a core.
     fn end_idlest(&self, address: Option<IpAddr>) -> Option<()> {
         let candidates =
             self.connections.values().filter(|one| address.is_none_or(|peer| one.peer() == peer));
-        let idle = candidates.filter_map(|one| Some((one.idle_since()?, one)));
+        let now = Instant::now();
+        let idle = candidates.filter_map(|one| Some((one.idle_since(now)?, one)));
         let (_, idlest) = idle.min_by_key(|(since, one)| (*since, one.number()))?;
         idlest.cut();
         Some(())
@@ -165,6 +167,17 @@ mod tests {
         let _fifth = connections.admit(THERE.into()).unwrap();
         assert!(third.connection.is_cut(), "idle for longest among all");
         assert!(!fourth.connection.is_cut());
+    }
+
+    #[tokio::test]
+    async fn whoever_is_between_two_calls_is_ended_last() {
+        let connections = connections(2, 2);
+        let caller = connections.admit(HERE.into()).unwrap();
+        drop(caller.connection.enter());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let silent = connections.admit(THERE.into()).unwrap();
+        let _next = connections.admit(THERE.into()).unwrap();
+        assert!(silent.connection.is_cut() && !caller.connection.is_cut());
     }
 
     #[tokio::test]

@@ -1,8 +1,7 @@
 //! Profiles as documents: out of this planner, and into it.
 //!
 //! A document is checked by its domain type
-//! ([`ProfileDocument`](loadmaster_proto::profile::document::ProfileDocument)); here it becomes a stored profile, or
-//! is made of one.
+//! ([`ProfileDocument`]); here it becomes a stored profile, or is made of one.
 
 mod import;
 

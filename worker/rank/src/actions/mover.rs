@@ -171,7 +171,7 @@ impl Mover {
     /// All boundaries of the iteration, or of the turn, that are left: behind the last layer that is trained, others may have a
     /// step.
     pub(super) fn catch_up_all(&mut self) -> Result<(), RankError> {
-        let turn = self.steps.turn().unwrap_or(self.due.boundaries()).max(1);
+        let turn = self.steps.turn().unwrap_or_else(|| self.due.boundaries()).max(1);
         self.catch_up(self.next.div_ceil(turn) * turn)
     }
 

@@ -49,7 +49,7 @@ pub(super) struct Ways<'a> {
     /// Ranks that stay together, in the order of their first ones; none where ranks take nodes one behind the other.
     blocks: Option<Blocks<'a>>,
     pub(super) equivalence: EquivalentMachines,
-    /// See [`EquivalentMachines::of`].
+    /// See [`EquivalentMachines::new`].
     classes: Vec<usize>,
 }
 
@@ -75,7 +75,7 @@ impl Filled {
 
 impl<'a> Ways<'a> {
     /// Those that keep most together. Nodes of other `classes` are not alike, though a search sees no difference; see
-    /// [`EquivalentMachines::of`].
+    /// [`EquivalentMachines::new`].
     ///
     /// # Errors
     /// The stages for which there are not enough devices, or whose shards would be on several nodes.

@@ -73,7 +73,7 @@ test: lint binaries ## Run formatting and lint checks, then all but the slow tes
 # The slow suites in four parts, of which .ci/run takes one for each tree of files. Each has a quarter of the tests that are marked
 # slow, and suites that need more programs or more time.
 QUARTER ?= 1 2 3 4
-test-slow: binaries ## Run the slow suites (about half an hour; QUARTER=1 to 4 runs one of four parts)
+test-slow: binaries ## Run the slow suites (a quarter of an hour; QUARTER=1 to 4 runs one of four parts)
 	@$(has_nextest) || { echo "make test-slow needs cargo-nextest: cargo install cargo-nextest --locked" >&2; exit 1; }
 	@for quarter in $(QUARTER); do echo "make slow-$$quarter"; $(MAKE) slow-$$quarter; done
 

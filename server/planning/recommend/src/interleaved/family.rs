@@ -16,6 +16,7 @@ use crate::problem::Criteria;
 use crate::result::{QuestionError, RecommendError};
 use crate::search::Job;
 use loadmaster_search::cost::{Batch, Market as _};
+use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Cuts, Spanning, Stop, Unit};
 
 impl InterleavedQuestion<'_> {
@@ -138,8 +139,8 @@ impl PlanFamily for InterleavedQuestion<'_> {
         self.is_any_alike()
     }
 
-    fn availability(&self, subproblem: &Subproblem) -> Result<Availability, QuestionError> {
-        self.within(subproblem, |one| {
+    fn availability(&self, devices: &Subset, batches: &[Batch]) -> Result<Availability, QuestionError> {
+        self.within(&Subproblem::on(devices, batches), |one| {
             let (is_possible, is_short) = match &one.request.partitioning {
                 None => {
                     let possible = one.possible();
@@ -149,7 +150,7 @@ impl PlanFamily for InterleavedQuestion<'_> {
                     let places = given.stages().len() / one.request.virtual_stages.max(1) as usize;
                     let layers = one.builder.chain.layer_names.len();
                     let in_groups = |of: &&Batch| (of.micro_batches as usize).is_multiple_of(places.max(1));
-                    let mut batches = subproblem.batches.iter().filter(in_groups).peekable();
+                    let mut batches = batches.iter().filter(in_groups).peekable();
                     let is_possible = batches.peek().is_some();
                     (is_possible, batches.any(|of| check_length(layers, of.micro_batches).is_ok()))
                 }

@@ -42,14 +42,14 @@ pub(super) fn fewest_devices<F: PlanFamily>(family: &F) -> Answer {
         };
         let mut is_possible = !is_proven;
         for devices in choices {
-            let subproblem = Subproblem { devices, may_idle: false, ..family.whole() };
-            let availability = family.availability(&subproblem)?;
+            let availability = family.availability(&devices, &criteria.batches)?;
             is_possible |= availability != Availability::Absent;
             if availability != Availability::Searched {
                 is_proven &= availability == Availability::Absent;
                 continue;
             }
             asked += 1;
+            let subproblem = Subproblem::on(&devices, &criteria.batches);
             let found = match family.lacks(&subproblem) {
                 Some(error) => Err(error.into()),
                 None => family.compared(&subproblem),

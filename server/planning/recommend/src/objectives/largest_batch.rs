@@ -116,8 +116,9 @@ pub(super) fn largest_batch<F: PlanFamily>(family: &F) -> Answer {
     batches.sort_by_key(|batch| batch.micro_batch_size);
     // Others are no plan's, or too long to be looked at.
     let (mut may_be, mut too_long) = (Vec::new(), None);
+    let whole = family.whole();
     for batch in batches {
-        match family.availability(&Subproblem { batches: vec![batch], ..family.whole() })? {
+        match family.availability(&whole.devices, &[batch])? {
             Availability::Searched => may_be.push(batch),
             Availability::TooLong => too_long = Some(batch),
             Availability::Absent => {}
@@ -125,7 +126,7 @@ pub(super) fn largest_batch<F: PlanFamily>(family: &F) -> Answer {
     }
     if may_be.is_empty() {
         // What is wrong with all of them.
-        return family.fastest(&family.whole()).and_then(|_| Err(RecommendError::Stopped.into()));
+        return family.fastest(&whole).and_then(|_| Err(RecommendError::Stopped.into()));
     }
     let mut sizes = Sizes { family, batches: may_be, empty: BTreeMap::new(), states: 0, error: None };
     let mut best = sizes.first()?;

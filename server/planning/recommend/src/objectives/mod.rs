@@ -6,15 +6,17 @@
 //! | `fewest_devices` | how few devices are enough, or how cheap ones? |
 //! | `largest_batch` | how large a micro-batch fits? |
 //! | `largest_model` | which is the largest of several models that fits, or of a family? It asks whole questions |
-//! | `peaks` | how low a peak is reached, what does less memory cost in time, and which peaks are asked for? |
+//! | `lowest_peak` | how low a peak is reached? |
+//! | `front` | what does less memory cost in time, and which peaks are asked for? |
 //!
-//! All of them ask a [`PlanFamily`] for the fastest plan within a [`Subproblem`]: some devices, some micro-batches and a peak. A family that
-//! finds nothing need not be right: a value is proven only where every better one is proven impossible, and else leaves a gap.
+//! All but the largest model ask a [`PlanFamily`] for the fastest plan within a [`Subproblem`]: some devices, some micro-batches and
+//! a peak. A family that finds nothing need not be right: a value is proven only where every better one is proven impossible, and else leaves a gap.
 
 mod fewest_devices;
+mod front;
 mod largest_batch;
 mod largest_model;
-mod peaks;
+mod lowest_peak;
 
 use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
@@ -26,12 +28,11 @@ use super::plan::{NamedPlan, PlanBuilder};
 use super::problem::Criteria;
 use super::result::{QuestionError, RecommendError};
 use super::search::{Candidate, Job};
+pub(crate) use front::rungs_around;
 pub use largest_model::{Family, ScaledModel, largest_model};
 use loadmaster_search::cost::Batch;
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Cuts, Stop};
-pub(crate) use peaks::{Point, rungs_around};
-use peaks::{front, lowest_peak};
 
 /// A plan, and the plans that it names.
 pub(crate) type Answer = Result<(Plan, Vec<NamedPlan>), QuestionError>;
@@ -83,7 +84,17 @@ pub(crate) struct FamilySolution {
     pub(crate) next: Vec<(Plan, f64)>,
 }
 
-/// Whether a family has plans within a subproblem.
+/// What was found within a peak.
+#[derive(Debug, Clone)]
+pub(crate) struct Point<T> {
+    /// The peak that it was held to.
+    pub(crate) cap: u64,
+    /// Its own.
+    pub(crate) peak: u64,
+    pub(crate) found: T,
+}
+
+/// Whether a family has plans on some devices with some micro-batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Availability {
     /// It has some, which may be searched.
@@ -176,11 +187,11 @@ pub(crate) trait PlanFamily {
         false
     }
 
-    /// Returns whether there are plans within a subproblem.
+    /// Returns whether there are plans on these devices with these micro-batches.
     ///
     /// # Errors
     /// What is wrong with the question.
-    fn availability(&self, _subproblem: &Subproblem) -> Result<Availability, QuestionError> {
+    fn availability(&self, _devices: &Subset, _batches: &[Batch]) -> Result<Availability, QuestionError> {
         Ok(Availability::Searched)
     }
 
@@ -258,8 +269,8 @@ pub(crate) fn best<F: PlanFamily>(family: &F) -> Answer {
         Objective::MinIterationTime | Objective::MaxModel => family.shortest(),
         Objective::MinDevices | Objective::MinCost => fewest_devices::fewest_devices(family),
         Objective::MaxBatch => largest_batch::largest_batch(family),
-        Objective::MinPeakMemory => lowest_peak(family),
-        Objective::Pareto => front(family),
+        Objective::MinPeakMemory => lowest_peak::lowest_peak(family),
+        Objective::Pareto => front::front(family),
     }
 }
 

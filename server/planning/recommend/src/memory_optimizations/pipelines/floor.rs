@@ -3,7 +3,7 @@
 //!
 //! Of each, `optimizer::bound` says whether anything that is allowed can bring away as many bytes as must be absent at the
 //! fullest moment, and how many seconds that takes at least; a block that may be computed again and away counts as both
-//! there. What layers need during their own passes (`layer_minimum`) is a second floor, and the only one of what never flushes.
+//! there. What layers need during their own passes (`impossible`) is a second floor, and the only one of what never flushes.
 //! Plain ways to hold little then reach a peak from above.
 
 use loadmaster_proto::bytes::Bytes;
@@ -12,7 +12,7 @@ use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::ActionsQuestion;
-use super::layer_minimum::LayerSetting;
+use super::impossible::LayerSetting;
 use super::subproblem::{action_solution, at_least, named_by};
 use crate::fixed_partition::untouched;
 use crate::memory_optimizations::Chooser;

@@ -4,9 +4,8 @@
 //! |---|---|
 //! | here | what do objectives ask of it, what may a plan need at most, and what does the launcher cost? |
 //! | `subproblem` | which plan is the fastest on these devices, with these batches, within this peak? |
-//! | `layer_minimum` | what does a layer need alone, whatever is done? |
 //! | `floor` | which pipelines are there on them, and what does each of them need, whatever is done? |
-//! | `impossible` | is it proven that nothing fits? |
+//! | `impossible` | is it proven that nothing fits, since layers need more alone? |
 //! | `remedies` | what would help where there is none? |
 //!
 //! `subproblem` looks at a few fast pipelines of the shape that is asked for. What it does not find need not be impossible: that says
@@ -14,7 +13,6 @@
 
 mod floor;
 mod impossible;
-mod layer_minimum;
 mod remedies;
 mod subproblem;
 #[cfg(test)]
@@ -35,7 +33,7 @@ use crate::plan::PlanBuilder;
 use crate::problem::Criteria;
 use crate::result::{QuestionError, RecommendError, broken_stages};
 use crate::search::Job;
-pub(crate) use layer_minimum::LayerMinima;
+pub(crate) use impossible::LayerMinima;
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Cuts, FleetNode, Peak, Stop, Unit};
 

@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
-# Of each launcher that is installed `make test` asks about random plans for so long, up to 100 of them.
+# Of each launcher that is installed `make test-slow` asks about random plans for so long, up to 100 of them.
 LAUNCHER_SECONDS ?= 5
 target := $(or $(CARGO_TARGET_DIR),target)
 

@@ -114,16 +114,18 @@ fn checked(fixed: FixedChunks) -> Result<FixedChunks, Invalid> {
     }
     if fixed.policy == Some(ChunkPolicy::Patrickstar) {
         let policy = Settings::default().says(Setting::PatrickstarPolicy, ChunkPolicy::Patrickstar);
-        for (is_fixed, choice, field) in [
+        let choices = [
             (!fixed.sizes.is_empty(), Setting::ChunkSizes, "chunk_elements"),
             (!fixed.orders.is_empty(), Setting::ChunkOrders, "orders"),
             (!fixed.host_copies.is_empty(), Setting::HostCopies, "host_copies"),
             (!fixed.embeddings.is_empty(), Setting::Embeddings, "embeddings"),
             (!fixed.activations.is_empty(), Setting::ChunkActivations, "activations"),
             (fixed.on_device.is_some(), Setting::ChunksOnDevice, "on_device"),
-        ] {
-            policy.clone().when(is_fixed, choice).in_field(field).check()?;
-        }
+        ];
+        let add = |settings: Settings, (is_fixed, choice, field)| {
+            settings.when(is_fixed, choice).in_field(choice, field)
+        };
+        choices.into_iter().fold(policy, add).check()?;
     }
     Ok(fixed)
 }

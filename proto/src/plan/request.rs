@@ -35,6 +35,13 @@ pub struct Goal {
     pub cluster: Option<ClusterName>,
 }
 
+impl Goal {
+    /// Returns the field of a request that its devices come from.
+    pub fn devices_field(&self) -> &'static str {
+        if self.cluster.is_some() { "cluster" } else { "devices" }
+    }
+}
+
 /// A question for the best plan, as far as it can be told without the profile: all defaults are filled in but those
 /// that the profile's own training gives.
 #[derive(Debug, Clone, PartialEq)]

@@ -238,14 +238,15 @@ impl Rules {
             stages.is_none_or(|stages| stages.windows(2).any(|two| count(&two[0]) != count(&two[1])))
         };
         let can: Vec<&str> = self.policies.iter().map(|policy| policy.as_str()).collect();
-        let mut choices = Settings::default().says(Setting::Launcher, self.launcher);
+        let mut settings = Settings::default().says(Setting::Launcher, self.launcher);
         if let Some(other) = policies.iter().find(|policy| !self.policies.contains(policy)) {
-            choices = choices.says_instead(Setting::ForeignPolicy, other, can.join(" or ")).in_field(field);
+            settings = settings.says_instead(Setting::ForeignPolicy, other, can.join(" or "));
         }
         if counts && policies.contains(&RecomputePolicy::Stage) && model.is_some_and(is_uneven) {
-            choices = choices.says(Setting::UnequalRecompute, RecomputePolicy::Stage).in_field(field);
+            settings = settings.says(Setting::UnequalRecompute, RecomputePolicy::Stage);
         }
-        choices.check()
+        let settings = settings.in_field(Setting::ForeignPolicy, field);
+        settings.in_field(Setting::UnequalRecompute, field).check()
     }
 
     /// Checks that the framework can express the layers that stages recompute.
@@ -270,7 +271,7 @@ impl Rules {
         Settings::default()
             .says(Setting::Launcher, self.launcher)
             .says_instead(Setting::ForeignRecompute, what, self.recomputing)
-            .in_field(field)
+            .in_field(Setting::ForeignRecompute, field)
             .check()
     }
 

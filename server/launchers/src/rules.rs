@@ -186,7 +186,7 @@ impl Rules {
         let can = self.recomputing.to_string() + &away.collect::<String>();
         settings
             .says_instead(Setting::ForeignAction, swap, can)
-            .in_field(format!("stage_actions[{stage}].actions[{index}].swap"))
+            .in_field(Setting::ForeignAction, format!("stage_actions[{stage}].actions[{index}].swap"))
     }
 
     /// Returns the swap of an action that it cannot do.

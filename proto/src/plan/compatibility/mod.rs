@@ -1,7 +1,7 @@
 //! Options of requests that contradict each other, in one table: checks of requests and helps of commands are made from it.
 //!
-//! Whoever reads a request tells which [`Setting`]s it makes, with the words of the user ([`Settings`]). A [`Contradiction`] lists options none of which
-//! goes with another one; [`Settings::check`] refuses the first pair of them, in the order of [`CONTRADICTIONS`].
+//! Code that reads a request adds its [`Setting`]s, with the words of the user ([`Settings`]). A [`Contradiction`] lists options that do
+//! not go with another one. [`Settings::check`] refuses the first pair of them, in the order of [`CONTRADICTIONS`].
 
 mod table;
 
@@ -65,11 +65,11 @@ impl Settings {
         self
     }
 
-    /// Names the field of the setting that was added last, where it is not the usual one.
+    /// Names the field of a setting, if it was added, where it is not the usual one.
     #[must_use]
-    pub fn in_field(mut self, field: impl Into<String>) -> Self {
-        if let Some(last) = self.made.last_mut() {
-            last.field = Some(field.into());
+    pub fn in_field(mut self, setting: Setting, field: impl Into<String>) -> Self {
+        if let Some(value) = self.made.iter_mut().find(|value| value.setting == setting) {
+            value.field = Some(field.into());
         }
         self
     }
@@ -167,7 +167,7 @@ mod tests {
     fn values_are_told_as_they_are() {
         let asked = Settings::default()
             .says_instead(Setting::ForeignWay, "{can}", "host")
-            .in_field("memory_ways[1]")
+            .in_field(Setting::ForeignWay, "memory_ways[1]")
             .says(Setting::Launcher, "megatron");
         let told = asked.check().unwrap_err().to_string();
         let expected = "memory_ways[1]: has {can}, which no export for megatron says: name host, or leave the launcher out";

@@ -41,11 +41,12 @@ impl Wrapping {
     /// A setting of `envelope_options` that this envelope has no use for, that it lacks, or that the API of Kubernetes refuses.
     pub fn of(envelope: Envelope, plan: &PlanName, mut settings: EnvelopeSettings) -> Result<Self, Invalid> {
         if !envelope.is_kubernetes() {
-            let other = Settings::default().says(Setting::OtherEnvelope, envelope);
-            let set = settings.fields().into_iter().find(|(_, text)| !text.is_empty());
-            if let Some((field, _)) = set {
-                let field = format!("envelope_options.{field}");
-                other.when(true, Setting::KubernetesSetting).in_field(field).check()?;
+            if let Some((field, _)) = settings.fields().into_iter().find(|(_, text)| !text.is_empty()) {
+                Settings::default()
+                    .says(Setting::OtherEnvelope, envelope)
+                    .when(true, Setting::KubernetesSetting)
+                    .in_field(Setting::KubernetesSetting, format!("envelope_options.{field}"))
+                    .check()?;
             }
             return Ok(Self { envelope, plan: plan.clone(), settings, is_bound: false });
         }
@@ -97,9 +98,9 @@ impl Wrapping {
     pub fn on_binding(self) -> Result<Self, Invalid> {
         for (field, level) in self.settings.fields() {
             if field.ends_with("_topology") && !level.is_empty() {
-                let topology = Settings::default().when(true, Setting::Topology);
-                topology
-                    .in_field(format!("envelope_options.{field}"))
+                Settings::default()
+                    .when(true, Setting::Topology)
+                    .in_field(Setting::Topology, format!("envelope_options.{field}"))
                     .when(true, Setting::Binding)
                     .check()?;
             }

@@ -172,8 +172,7 @@ impl Plans {
                      of device, and name the profile in `other_profiles`",
                     known.join(", ")
                 );
-                let field = if request.cluster.is_empty() { "devices" } else { "cluster" };
-                return Err(Invalid::field(field, why).into());
+                return Err(Invalid::field(asked.goal.devices_field(), why).into());
             }
         }
         let corrections = if asked.correct { Some(self.corrections().await?) } else { None };

@@ -70,7 +70,7 @@ impl<'a> ChunksQuestion<'a> {
     pub(super) fn devices(&self, batches: &[Batch]) -> Result<Vec<ChunkDevices<'a>>, Invalid> {
         let fleet = self.builder.fleet;
         let constraints = &self.request.goal.constraints;
-        let field = if self.request.goal.cluster.is_some() { "cluster" } else { "devices" };
+        let field = self.request.goal.devices_field();
         let refuse = |why: String| Err(Invalid::field(field, why));
         let count = fleet.fleet.devices();
         if count == 0 {

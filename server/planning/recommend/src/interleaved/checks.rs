@@ -78,11 +78,10 @@ impl InterleavedQuestion<'_> {
             return Ok(());
         }
         let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
-        let field = if request.goal.cluster.is_some() { "cluster" } else { "devices" };
         Settings::default()
             .when(true, Setting::EvenLauncher)
             .says(Setting::UnevenNodes, numbers.join(", "))
-            .in_field(field)
+            .in_field(Setting::UnevenNodes, request.goal.devices_field())
             .check()
     }
 
@@ -116,11 +115,14 @@ impl InterleavedQuestion<'_> {
     fn check_kinds(&self) -> Result<(), Invalid> {
         let Self { builder, request, .. } = self;
         let [(only, _)] = builder.kinds else {
-            let field = if request.goal.cluster.is_some() { "cluster" } else { "devices" };
+            let field = request.goal.devices_field();
             let kinds: BTreeSet<String> =
                 self.job.fleet.kinds.iter().map(|of| format!("{} of {}", of.name, of.capacity)).collect();
             let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
-            return interleaved().says(Setting::UnlikeDevices, kinds).in_field(field).check();
+            return interleaved()
+                .says(Setting::UnlikeDevices, kinds)
+                .in_field(Setting::UnlikeDevices, field)
+                .check();
         };
         if only.profile == builder.chain.profile {
             return Ok(());

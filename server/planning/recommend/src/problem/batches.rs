@@ -187,7 +187,7 @@ pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<S
         Settings::default()
             .says(Setting::Launcher, rules.launcher)
             .says_instead(Setting::ForeignSchedule, other, runs.join(" and "))
-            .in_field(if named { "constraints.schedules" } else { "schedule" })
+            .in_field(Setting::ForeignSchedule, if named { "constraints.schedules" } else { "schedule" })
             .check()?;
     }
     Ok(schedules)

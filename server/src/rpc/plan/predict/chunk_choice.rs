@@ -109,8 +109,11 @@ fn missing(answer: &v1::PredictMemoryResponse) -> Bytes {
 /// The question that `RecommendPlan` answers for these devices.
 fn question(asked: &v1::PredictMemoryRequest, scene: &Scene) -> Result<PlanQuestion, ApiError> {
     let field = if matches!(asked.subject, Some(Asked::Plan(_))) { "plan" } else { "partitioning" };
-    let is_pipeline = Settings::default().when(scene.stages.len() > 1, Setting::Pipeline).in_field(field);
-    is_pipeline.when(true, Setting::Chunks).check()?;
+    Settings::default()
+        .when(scene.stages.len() > 1, Setting::Pipeline)
+        .in_field(Setting::Pipeline, field)
+        .when(true, Setting::Chunks)
+        .check()?;
     let setting = required(field, scene.stages.first())?;
     let Some(&capacity) = scene.capacities.first() else {
         let why = "is required, or devices: chunks are chosen for devices of a size";

@@ -24,7 +24,7 @@ pub(super) fn check(
     let is_chosen = matches!(mode, Some(MemoryMode::Chunks | MemoryMode::Best));
     let fixed = asked.chunk_choices.as_ref().map(|fixed| first_choice("chunk_choices", fixed));
     let capture = kind.filter(|kind| *kind == PredictorKind::Capture);
-    let mut choices = Settings::default()
+    let settings = Settings::default()
         .when(!is_chosen, Setting::ChosenByNobody)
         .when(mode == Some(MemoryMode::Plain), Setting::Plain)
         .when(asked.host_memory_bytes != 0, Setting::HostMemory)
@@ -35,14 +35,13 @@ pub(super) fn check(
         .when(matches!(asked.subject, Some(Asked::Stage(_))), Setting::SoloStage)
         .says_some(Setting::CapturePredictor, capture)
         .when(!asked.devices.is_empty(), Setting::Devices)
-        .when(asked.capacity_bytes != 0, Setting::Capacity);
-    if let Some(field) = fixed {
-        choices = choices.when(true, Setting::ChunkChoices).in_field(field);
+        .when(asked.capacity_bytes != 0, Setting::Capacity)
+        .when(fixed.is_some(), Setting::ChunkChoices)
+        .in_field(Setting::ChunkChoices, fixed.unwrap_or_default());
+    match is_chosen {
+        true => settings.says_instead(Setting::Chunks, "", "chunk_choices.activations").check(),
+        false => settings.check(),
     }
-    if is_chosen {
-        choices = choices.says_instead(Setting::Chunks, "", "chunk_choices.activations");
-    }
-    choices.check()
 }
 
 /// An error of a plan's own chunks in the field that names another training than the plan's, where one does.

@@ -128,11 +128,10 @@ impl Read<'_> {
     fn of_chunks(&self, settings: Settings) -> Settings {
         let Self { request, asked, .. } = self;
         let fixed = request.chunks.as_ref().map(|fixed| super::first_choice("chunks", fixed));
-        let settings = settings.when(request.host_update_rate != 0.0, Setting::HostUpdate);
-        let settings = match fixed {
-            Some(field) => settings.when(true, Setting::ChunkChoices).in_field(field),
-            None => settings,
-        };
+        let settings = settings
+            .when(request.host_update_rate != 0.0, Setting::HostUpdate)
+            .when(fixed.is_some(), Setting::ChunkChoices)
+            .in_field(Setting::ChunkChoices, fixed.unwrap_or_default());
         match asked.chunks {
             Some(_) => settings.says_instead(Setting::Chunks, "", "chunks.activations"),
             None => settings.when(true, Setting::Plain),
